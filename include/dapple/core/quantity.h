@@ -1,0 +1,108 @@
+// Quantities with their unit in the type. All are integers, so that sums and maxima are exact and
+// plans are byte-identical across compilers, runs and thread counts. A division rounds once, in the
+// function that makes it, and says in which direction.
+//
+// Magnitudes: readers accept at most kMaxCount for any one figure, and check_magnitudes() (cost)
+// refuses a problem whose sums could leave 63 bits; arithmetic below it is not checked again.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+
+namespace dapple {
+
+/// Largest value of one figure in a file (nanoseconds, bytes, bytes per second, samples).
+inline constexpr std::int64_t kMaxCount = 1'000'000'000'000'000;  // 10^15
+
+struct Bytes {
+  std::int64_t count = 0;
+
+  friend constexpr auto operator<=>(Bytes, Bytes) = default;
+  constexpr Bytes& operator+=(Bytes other) { count += other.count; return *this; }
+  constexpr Bytes& operator-=(Bytes other) { count -= other.count; return *this; }
+  friend constexpr Bytes operator+(Bytes a, Bytes b) { return {a.count + b.count}; }
+  friend constexpr Bytes operator-(Bytes a, Bytes b) { return {a.count - b.count}; }
+  friend constexpr Bytes operator*(std::int64_t factor, Bytes b) { return {factor * b.count}; }
+};
+
+/// A length of time, or a moment counted from the start of the iteration.
+struct Duration {
+  std::int64_t ns = 0;
+
+  friend constexpr auto operator<=>(Duration, Duration) = default;
+  constexpr Duration& operator+=(Duration other) { ns += other.ns; return *this; }
+  constexpr Duration& operator-=(Duration other) { ns -= other.ns; return *this; }
+  friend constexpr Duration operator+(Duration a, Duration b) { return {a.ns + b.ns}; }
+  friend constexpr Duration operator-(Duration a, Duration b) { return {a.ns - b.ns}; }
+  friend constexpr Duration operator*(std::int64_t factor, Duration d) { return {factor * d.ns}; }
+};
+
+/// Per direction and per endpoint.
+struct Bandwidth {
+  std::int64_t bytes_per_second = 0;
+
+  friend constexpr auto operator<=>(Bandwidth, Bandwidth) = default;
+  friend constexpr Bandwidth operator+(Bandwidth a, Bandwidth b) {
+    return {a.bytes_per_second + b.bytes_per_second};
+  }
+};
+
+/// A decimal factor with nine places, exact: 0.4 is 400,000,000 billionths.
+struct Factor {
+  std::int64_t billionths = 0;
+
+  friend constexpr auto operator<=>(Factor, Factor) = default;
+};
+inline constexpr Factor kOne{1'000'000'000};
+
+using Wide = __int128;  // holds any product of two figures
+
+/// Smallest integer not below numerator / denominator. Requires: numerator >= 0, denominator > 0.
+constexpr std::int64_t divide_up(Wide numerator, Wide denominator) {
+  return static_cast<std::int64_t>((numerator + denominator - 1) / denominator);
+}
+
+/// Largest integer not above numerator / denominator. Requires: numerator >= 0, denominator > 0.
+constexpr std::int64_t divide_down(Wide numerator, Wide denominator) {
+  return static_cast<std::int64_t>(numerator / denominator);
+}
+
+/// `size` times `factor`, rounded up to a whole byte.
+constexpr Bytes scale_up(Bytes size, Factor factor) {
+  return {divide_up(Wide{size.count} * factor.billionths, kOne.billionths)};
+}
+
+/// `time` times `factor`, rounded up to a whole nanosecond.
+constexpr Duration scale_up(Duration time, Factor factor) {
+  return {divide_up(Wide{time.ns} * factor.billionths, kOne.billionths)};
+}
+
+inline constexpr std::int64_t kNanosecondsPerSecond = 1'000'000'000;
+
+/// Links and shared flows keep their remainders in ticks of 1/1024 ns.
+inline constexpr std::int64_t kTicksPerNanosecond = 1024;
+
+/// A moment or a length of time in ticks of 1/1024 ns; 2^63 of them are 104 days.
+struct Ticks {
+  std::int64_t count = 0;
+
+  friend constexpr auto operator<=>(Ticks, Ticks) = default;
+  friend constexpr Ticks operator+(Ticks a, Ticks b) { return {a.count + b.count}; }
+  friend constexpr Ticks operator-(Ticks a, Ticks b) { return {a.count - b.count}; }
+};
+
+constexpr Ticks to_ticks(Duration time) { return {time.ns * kTicksPerNanosecond}; }
+
+/// The first whole nanosecond that is not before `time`.
+constexpr Duration round_up(Ticks time) {
+  return {divide_up(time.count, kTicksPerNanosecond)};
+}
+
+/// How long `size` bytes keep a link of that bandwidth busy, rounded up to a tick.
+/// Requires: size.count >= 0, bandwidth.bytes_per_second > 0.
+constexpr Ticks occupation(Bytes size, Bandwidth bandwidth) {
+  return {divide_up(Wide{size.count} * kNanosecondsPerSecond * kTicksPerNanosecond,
+                    bandwidth.bytes_per_second)};
+}
+
+}  // namespace dapple

@@ -1,0 +1,53 @@
+// Our own JSON formats: dapple-profile/1, dapple-topology/1, dapple-plan/1, dapple-timeline/1,
+// dapple-schedule/1, and the Chrome/Perfetto trace. Readers are strict and report every violation
+// with its JSON pointer. Writers are canonical: the same content gives the same bytes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "dapple/plan/plan.h"
+#include "dapple/profile/model_profile.h"
+#include "dapple/schedule/schedule.h"
+#include "dapple/timeline/timeline.h"
+#include "dapple/topology/topology.h"
+
+namespace dapple {
+
+/// `text` is a whole document, `source_name` what errors call it. All throw Error(BadInput).
+ModelProfile read_profile(std::string_view text, const std::string& source_name);
+TopologyDescription read_topology(std::string_view text, const std::string& source_name);
+
+/// Also checks that the embedded hashes and the schedule digest are those of the content.
+/// The plan itself may still be unsound (validate() says so); it can be read, to be told why.
+PlanDocument read_plan(std::string_view text, const std::string& source_name);
+
+/// The kind named by the document's "schema" ("profile", "topology", "plan", ...), or empty.
+std::string document_kind(std::string_view text);
+
+std::string write_profile(const ModelProfile& profile);
+std::string write_topology(const TopologyDescription& topology);
+std::string write_plan(const PlanDocument& document);
+
+/// `time_unit` of the trace is the microsecond, with nanoseconds as its decimals; one process per
+/// server, tracks per device and stream.
+std::string write_trace(const Timeline& timeline, const Topology& topology);
+std::string write_timeline(const Timeline& timeline, const Topology& topology,
+                           const std::string& plan_sha256);
+
+/// SHA-256 of the canonical form, in hex.
+std::string hash_of(const ModelProfile& profile);
+std::string hash_of(const TopologyDescription& topology);
+std::string hash_of(const PlanDocument& document);
+std::string schedule_digest(const Plan& plan, const Topology& topology);
+
+/// Whole file as text; "-" is stdin. Throws Error(Environment) if it cannot be read (a directory,
+/// missing, no permission).
+std::string read_file(const std::string& path);
+
+/// Writes to a temporary name beside `path`, then renames; "-" is stdout. Throws Error(Environment)
+/// and leaves nothing behind if that fails.
+void write_file(const std::string& path, std::string_view text);
+
+}  // namespace dapple

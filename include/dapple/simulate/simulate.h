@@ -1,0 +1,48 @@
+// Executes a schedule with costs, event by event, and says what happens when.
+//
+// Streams of a lane are first in, first out; sends are eager and take no compute time; a stage's
+// replicas start a micro-batch together, when the last share of its input has arrived; what a
+// micro-batch leaves is sent when the slowest replica has it. All computation takes whole
+// nanoseconds; links keep remainders in ticks (core/quantity.h) and an arrival is rounded up to a
+// whole nanosecond. Equal times are served in the order of the lanes, so a run is reproducible.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "dapple/cost/costs.h"
+#include "dapple/schedule/schedule.h"
+#include "dapple/timeline/timeline.h"
+#include "dapple/topology/topology.h"
+
+namespace dapple {
+
+enum class Contention {
+  /// Flows share ports max-min fair, whatever they belong to: every pair of a transfer is a flow,
+  /// every all-reduce one.
+  Shared,
+  /// Different boundaries and collectives do not slow each other. The pairs of one transfer share
+  /// ports, and a boundary's port serves its transfers in order, busy for the bytes, not for the
+  /// latency.
+  Off,
+};
+
+struct SimulationOptions {
+  Contention contention = Contention::Shared;
+  bool record = true;           // keep the timeline, not only the end
+  bool free_transfers = false;  // transfers take no time (to see what is exposed)
+  bool free_all_reduce = false;
+};
+
+struct SimulationResult {
+  Duration iteration;
+  std::int64_t events = 0;  // exact work counter
+  Timeline timeline;        // empty unless recorded
+};
+
+/// Requires: validate(schedule, plan) is empty and `costs` are those of the same plan; a schedule
+/// that deadlocks throws Bug. O(actions log lanes) where no port is shared.
+SimulationResult simulate(const Schedule& schedule, const PlanCost& costs, const Topology& topology,
+                          const SimulationOptions& options = {});
+
+}  // namespace dapple

@@ -1,0 +1,68 @@
+// What happened when, predicted by simulation or measured by the executor; one type for both.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dapple/core/index.h"
+#include "dapple/core/quantity.h"
+#include "dapple/schedule/schedule.h"
+
+namespace dapple {
+
+/// One action on one lane. An all-reduce's and a send's end is when the last byte has arrived.
+struct TimedAction {
+  LaneIndex lane;
+  Action action;
+  Duration start;
+  Duration end;
+  Bytes size;  // sent or reduced; zero for computation
+};
+
+/// What a device holds: always, per micro-batch in flight (from the start of its forward to the end
+/// of its backward), and while a backward runs its forward again.
+struct DeviceMemory {
+  DeviceIndex device;
+  LaneIndex lane;
+  Bytes fixed;
+  Bytes per_micro_batch;
+  Bytes recompute_stash;
+  Bytes limit;
+};
+
+struct Timeline {
+  enum class Origin { Predicted, Measured };
+  Origin origin = Origin::Predicted;
+  struct LaneName {
+    StageIndex stage;
+    std::vector<DeviceIndex> devices;
+  };
+  std::vector<LaneName> lanes;
+  std::vector<TimedAction> actions;  // by start, then lane, then stream, then end
+  std::vector<DeviceMemory> memory;  // one per used device
+};
+
+/// From the first start (moment zero) to the last end.
+Duration iteration_time(const Timeline& timeline);
+
+/// Idle compute time of the used devices / (iteration * used devices).
+double bubble_fraction(const Timeline& timeline);
+
+/// Time that a lane spends computing: forwards, backwards, optimizer step.
+Duration busy_time(const Timeline& timeline, LaneIndex lane);
+
+/// A change of what a device holds, from `time` on.
+struct MemoryPoint {
+  Duration time;
+  Bytes held;
+};
+/// What one device holds over time, by a sweep over its lane's actions; the first point is at 0.
+/// What ends at a moment is given back before what starts at it is taken. O(actions log actions).
+std::vector<MemoryPoint> memory_over_time(const Timeline& timeline, const DeviceMemory& device);
+Bytes peak_memory(const Timeline& timeline, const DeviceMemory& device);
+
+/// Most micro-batches in flight on a lane at any moment.
+std::int64_t most_in_flight(const Timeline& timeline, LaneIndex lane);
+
+}  // namespace dapple

@@ -1,0 +1,193 @@
+// Devices, servers and links; who reaches whom how fast. A `TopologyDescription` is what a file
+// says; a `Topology` is the same expanded: every device and every port numbered, and a route
+// between any two devices.
+//
+// Bandwidths are per direction and per endpoint. A port is one direction of a link's end: the
+// outgoing side of a device's link to its server's switch, the incoming side of a NIC, or one
+// direction of a link between two devices. Two transfers share what ports they have in common.
+#pragma once
+
+#include <Eigen/Core>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dapple/core/error.h"
+#include "dapple/core/index.h"
+#include "dapple/core/quantity.h"
+
+namespace dapple {
+
+struct Link {
+  Bandwidth bandwidth;
+  Duration latency;
+
+  friend bool operator==(const Link&, const Link&) = default;
+};
+
+/// Time to move `size` bytes across an idle link: latency + size / bandwidth, rounded up to a whole
+/// nanosecond. Nothing is sent for a size of zero, so it costs nothing, not even the latency.
+Duration transfer_time(Bytes size, const Link& link);
+
+struct DeviceKind {
+  std::string name;
+  std::string source;
+  Bytes memory;
+  Bytes reserved;                            // taken by driver and framework, not by the plan
+  std::map<std::string, Factor> time_scale;  // profiled device -> factor on its times
+  std::optional<Factor> price_per_hour;
+};
+
+/// A kind of direct link in a link matrix: `lanes` physical links bonded, `link` all of them.
+struct LinkKind {
+  std::string name;
+  std::string source;
+  Link link;
+  std::int32_t lanes = 1;
+};
+
+/// Entry of a link matrix where two devices have no direct link (and on the diagonal).
+inline constexpr int kNoLink = -1;
+
+/// How the devices of one server reach each other.
+struct ServerLinks {
+  enum class Kind {
+    Switch,  // any two at the bandwidth of a device's port
+    Matrix,  // direct links of named kinds, and a host path for the pairs without one
+  };
+  Kind kind = Kind::Switch;
+  std::string source;
+  Link port;                     // Switch
+  std::vector<LinkKind> kinds;   // Matrix
+  Eigen::MatrixXi matrix;        // Matrix: entry (from, to) is a position in `kinds`, or kNoLink
+  std::optional<Link> host_path; // Matrix: per device and direction, for pairs without a link
+};
+
+struct Nic {
+  std::string source;
+  Link link;
+  std::vector<std::int32_t> devices;  // those that use it; empty: dealt evenly, in blocks
+};
+
+struct ServerGroup {
+  std::string name;
+  std::int32_t count = 1;    // servers of this kind, named <name>0, <name>1, ...
+  std::string device;        // name of a DeviceKind
+  std::int32_t devices = 1;  // per server
+  ServerLinks links;         // not looked at for one device
+  std::vector<Nic> nics;
+};
+
+struct TopologyDescription {
+  std::string name;
+  std::string source;
+  std::vector<std::string> notes;
+  std::vector<DeviceKind> devices;
+  std::vector<ServerGroup> servers;
+  std::optional<Link> network;  // a switch: bandwidth of one of its ports, and its latency
+  std::string network_source;
+  Factor overlap_slowdown = kOne;  // on computation, while gradients are reduced beside it
+};
+
+struct Device {
+  std::string name;  // "node0:3"
+  ServerIndex server;
+  std::int32_t number = 0;  // in its server
+  std::int32_t kind = 0;    // position in TopologyDescription::devices
+};
+
+struct Server {
+  std::string name;  // "node0"
+  std::int32_t group = 0;
+  DeviceIndex first_device;
+  std::int32_t device_count = 0;
+};
+
+struct Port {
+  std::string name;  // "node0:3 out", "node1 nic0 in", "node0:0>node0:3"
+  Bandwidth bandwidth;
+};
+
+/// The way from one device to another: the ports it takes, and the sum of its parts' latencies.
+struct Route {
+  std::vector<PortIndex> ports;  // at most two: all that can be a bottleneck
+  Duration latency;
+  Bandwidth bandwidth;  // of the narrowest port
+};
+
+/// Rings over one server's devices that share no directed lane.
+struct RingPacking {
+  Bandwidth bandwidth;  // of all rings together; zero if there is none
+  Duration latency;     // of the slowest hop used
+  std::vector<std::pair<PortIndex, Bandwidth>> ports;  // what the rings take of each
+};
+
+class Topology {
+ public:
+  /// Expands a description. Throws Error(BadInput) naming `source_name` with all violations: a NIC
+  /// that names a device that is not there, devices that cannot reach each other, and the like.
+  explicit Topology(TopologyDescription description, const std::string& source_name = "topology");
+
+  const TopologyDescription& description() const { return description_; }
+  std::int32_t device_count() const { return static_cast<std::int32_t>(devices_.size()); }
+  const Device& device(DeviceIndex index) const { return devices_[index.position()]; }
+  const DeviceKind& kind_of(DeviceIndex index) const;
+  std::int32_t server_count() const { return static_cast<std::int32_t>(servers_.size()); }
+  const Server& server(ServerIndex index) const { return servers_[index.position()]; }
+  const ServerGroup& group_of(ServerIndex index) const;
+  const std::vector<Port>& ports() const { return ports_; }
+
+  /// Memory that a plan may use on a device: its memory less what is reserved.
+  Bytes memory_limit(DeviceIndex index) const;
+
+  /// Device of that name ("node0:3"), or nothing.
+  std::optional<DeviceIndex> find_device(const std::string& name) const;
+
+  /// The way from one device to another. Never through a third device. O(1).
+  /// Requires: from != to.
+  Route route(DeviceIndex from, DeviceIndex to) const;
+
+  /// The NIC that a device uses: its number in the server. Requires: the server has one.
+  std::int32_t nic_of(DeviceIndex index) const;
+  Link nic_link(ServerIndex server, std::int32_t nic) const;  // narrowed by the network's port
+  PortIndex nic_out(ServerIndex server, std::int32_t nic) const;
+  PortIndex nic_in(ServerIndex server, std::int32_t nic) const;
+
+  /// A device's own port on its server's switch (or host path, on a link matrix).
+  PortIndex device_out(DeviceIndex index) const;
+  PortIndex device_in(DeviceIndex index) const;
+
+  /// Rings over `devices` (of one link-matrix server, ascending, two or more) that share no
+  /// directed lane, of the largest total bandwidth found; a DGX-1 has six over all its devices.
+  /// The search stops after a fixed number of steps, so on irregular meshes of more than eight
+  /// devices the packing may not be the largest; it is always a valid one, and deterministic.
+  RingPacking pack_rings(const std::vector<DeviceIndex>& devices) const;
+
+  /// Devices of a server in the order in which plans fill them: for a link matrix a path whose
+  /// narrowest hop is widest, then of the largest sum, then lexicographically first; else by number.
+  const std::vector<DeviceIndex>& fill_order(ServerIndex server) const;
+
+ private:
+  void expand(const std::string& source_name);
+  void add_ports();
+  void make_fill_orders();
+  PortIndex add_port(std::string name, Bandwidth bandwidth);
+
+  TopologyDescription description_;
+  std::vector<Device> devices_;
+  std::vector<Server> servers_;
+  std::vector<Port> ports_;
+  std::vector<PortIndex> device_ports_;            // out, in per device
+  std::vector<PortIndex> nic_ports_;               // out, in per NIC, server by server
+  std::vector<std::int32_t> first_nic_;            // per server, position of its first NIC
+  std::vector<PortIndex> matrix_ports_;            // per directed pair of a link-matrix server
+  std::vector<std::int32_t> first_matrix_port_;    // per server, -1 without a matrix
+  std::vector<std::int32_t> device_nic_;           // per device, -1 without
+  std::vector<std::vector<DeviceIndex>> fill_orders_;
+  std::map<std::string, DeviceIndex> device_by_name_;
+};
+
+}  // namespace dapple

@@ -1,0 +1,18 @@
+#include "dapple/core/error.h"
+
+#include <utility>
+
+namespace dapple {
+
+Error::Error(ErrorKind kind, std::string source, std::vector<Violation> violations)
+    : kind_(kind), source_(std::move(source)), violations_(std::move(violations)) {
+  for (const Violation& violation : violations_) {
+    if (!text_.empty()) text_ += '\n';
+    text_ += source_;
+    if (!source_.empty()) text_ += ": ";
+    if (!violation.place.empty()) text_ += violation.place + ": ";
+    text_ += violation.message;
+  }
+}
+
+}  // namespace dapple
