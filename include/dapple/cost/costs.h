@@ -9,11 +9,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
-#include <string>
+#include <utility>
 #include <vector>
 
+#include "dapple/core/error.h"
 #include "dapple/core/index.h"
 #include "dapple/core/quantity.h"
 #include "dapple/plan/plan.h"
@@ -51,10 +53,18 @@ struct TransferCost {
   Duration time;                 // on idle ports: max over ports of busy (rounded up) + latency
 };
 
-/// `boundary_of_micro_batch` bytes per sample count are looked up in the table of the profile.
-TransferCost transfer_cost(const Plan& plan, const ModelProfile& profile, const Topology& topology,
-                           std::size_t from_stage, std::size_t to_stage,
-                           std::int64_t micro_batch);
+/// One side of a transfer: who holds (or wants) which samples of the micro-batch.
+struct TransferEnd {
+  DeviceIndex device;
+  SampleRange samples;
+};
+
+/// Moves a micro-batch from one set of devices to another. `size_of(n)` is the size of n samples of
+/// it. O(senders + receivers), times log ports.
+/// Requires: both ends cover the same samples, in rising order without gaps.
+TransferCost transfer_cost(const std::vector<TransferEnd>& from, const std::vector<TransferEnd>& to,
+                           const std::function<Bytes(std::int64_t)>& size_of,
+                           const Topology& topology);
 
 enum class AllReduceAlgorithm { None, FlatRing, Hierarchical, MatrixRings };
 
@@ -71,9 +81,51 @@ struct AllReduceCost {
   /// Bytes through each port, by port; the busiest one's share of `busy` sets the flow's rate.
   std::vector<std::pair<PortIndex, Bytes>> ports;
 };
-/// Requires: `devices` ascending and distinct. O(devices), ring packing of matrix servers apart.
-AllReduceCost all_reduce_cost(const std::vector<DeviceIndex>& devices, Bytes size,
+
+/// All-reduces over one set of devices, of any size.
+class AllReduceModel {
+ public:
+  /// Requires: `devices` ascending and distinct. O(devices), ring packing of matrix servers apart.
+  AllReduceModel(const std::vector<DeviceIndex>& devices, const Topology& topology);
+
+  /// Time of one all-reduce on idle links; zero for one device or no bytes. O(1).
+  Duration time(Bytes size) const;
+
+  /// The same with its breakdown; the flat ring wins a tie. O(ports).
+  AllReduceCost cost(Bytes size) const;
+
+ private:
+  /// Part of what a ring's hops carry that goes through one port: taken / all.
+  struct PortShare {
+    PortIndex port;
+    Bandwidth taken;
+    Bandwidth all;
+  };
+  /// Rings over `members` that together reduce at `bandwidth`.
+  struct Phase {
+    std::int64_t members = 0;
+    Bandwidth bandwidth{kMaxCount};
+    Duration hop_latency;
+    std::vector<PortShare> ports;
+  };
+  struct Alternative {
+    AllReduceAlgorithm algorithm = AllReduceAlgorithm::None;
+    std::vector<Phase> phases;
+  };
+  static Ticks busy(const Alternative& alternative, Bytes size);
+  static Duration latency(const Alternative& alternative);
+  const Alternative* fastest(Bytes size) const;
+
+  static Phase flat_ring(const std::vector<DeviceIndex>& devices, const Topology& topology);
+  static std::optional<Phase> matrix_rings(const std::vector<DeviceIndex>& devices,
+                                           const Topology& topology);
+  static Phase inside_servers(const std::vector<std::vector<DeviceIndex>>& servers,
                               const Topology& topology);
+  static Phase across_servers(const std::vector<std::vector<DeviceIndex>>& servers,
+                              const Topology& topology);
+
+  std::vector<Alternative> alternatives_;
+};
 
 /// Buckets of a stage's gradients, in the order in which a backward fills them: layers from the
 /// last to the first, a bucket closed as soon as it holds `bucket_size` or more (PyTorch DDP). A
@@ -84,6 +136,10 @@ struct GradientBuckets {
 };
 GradientBuckets gradient_buckets(const ModelProfile& profile, LayerRange layers,
                                  Bytes bucket_size = kDefaultBucketSize);
+
+/// The buckets that a plan names for a stage, with the layers that they come from. Nothing if their
+/// sizes are not those of whole layers' gradients, last to first, all of them.
+std::optional<GradientBuckets> match_buckets(const ModelProfile& profile, const StagePlan& stage);
 
 /// Memory of one device, by what it is for.
 struct MemoryCost {
@@ -135,9 +191,19 @@ struct PlanCost {
   Factor overlap_slowdown = kOne;
 };
 
+/// Time and memory of one stage beside its neighbours' depths.
+struct StageContext {
+  LayerRange layers;
+  bool recompute = false;
+  std::int64_t depth = 1;         // of this stage
+  std::int64_t depth_before = 0;  // of the stage before it; 0 for the first
+  std::int64_t depth_behind = 0;  // of the stage behind it; 0 for the last
+  Bytes largest_bucket;           // of its gradients; 0 for one replica
+};
+
 /// Looks up layer tables by samples and device kind, and costs plans with them. Keeps references to
-/// profile and topology, which must outlive it. Not to be shared between threads: tables are made
-/// when first asked for.
+/// profile and topology, which must outlive it. Tables are made when first asked for, so a CostModel
+/// is not to be shared between threads; one per thread is cheap.
 class CostModel {
  public:
   CostModel(const ModelProfile& profile, const Topology& topology);
@@ -147,19 +213,28 @@ class CostModel {
 
   const ModelProfile& profile() const { return profile_; }
   const Topology& topology() const { return topology_; }
+  std::int32_t layer_count() const { return static_cast<std::int32_t>(profile_.layers.size()); }
 
   /// Figures of all layers for so many samples on that kind of device.
   const LayerTable& table(std::int64_t samples, std::int32_t device_kind) const;
 
+  /// What n samples send over the boundary before layer `cut`.
+  Bytes boundary_size(std::int32_t cut, std::int64_t samples) const;
+
   Bytes parameters(LayerRange layers) const;
-  Duration optimizer_step(LayerRange layers) const;
+  Duration optimizer_step(LayerRange layers) const;  // rounded up
+
+  /// Memory of one device that works on `samples` samples of each micro-batch.
+  MemoryCost memory_cost(const StageContext& stage, std::int64_t samples,
+                         std::int32_t device_kind) const;
 
   /// Requires: validate(plan, ...) is empty.
   PlanCost plan_cost(const Plan& plan) const;
+
+ private:
   StageCost stage_cost(const Plan& plan, std::size_t stage) const;
   BoundaryCost boundary_cost(const Plan& plan, std::size_t stage) const;  // behind that stage
 
- private:
   struct Tables;
   const ModelProfile& profile_;
   const Topology& topology_;

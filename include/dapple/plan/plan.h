@@ -67,6 +67,10 @@ SampleRange samples_of(const Plan& plan, const StagePlan& stage, std::size_t rep
 /// Micro-batches that replica `replica` of `stage` works on.
 std::int64_t micro_batches_of(const Plan& plan, const StagePlan& stage, std::size_t replica);
 
+/// Most micro-batches times stages of a plan. Its schedule has up to six actions for each, and must
+/// fit into memory.
+inline constexpr std::int64_t kMaxStagePasses = 10'000'000;
+
 /// Structural faults, each named, with a JSON pointer into the plan: layers not covered or covered
 /// twice, devices used twice or not there, fewer samples than replicas, batch sizes that do not
 /// multiply, warm-up depths that are out of range or rise from a stage to the next. Memory and

@@ -27,8 +27,8 @@ struct FlowDemand {
 
 /// Rates such that no port carries more than `capacities` (by port index) and no flow could get
 /// more without a flow that has no more than it getting less, up to rounding down by one unit.
-/// A flow without ports gets its cap. O(flows * ports in use).
-std::vector<Rate> max_min_rates(const std::vector<FlowDemand>& flows,
+/// A flow without ports gets its cap. O(flows * (flows + ports in use)).
+std::vector<Rate> max_min_rates(const std::vector<const FlowDemand*>& flows,
                                 const std::vector<Rate>& capacities);
 
 }  // namespace dapple

@@ -10,6 +10,7 @@
 #include <Eigen/Core>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -64,6 +65,7 @@ struct ServerLinks {
   std::vector<LinkKind> kinds;   // Matrix
   Eigen::MatrixXi matrix;        // Matrix: entry (from, to) is a position in `kinds`, or kNoLink
   std::optional<Link> host_path; // Matrix: per device and direction, for pairs without a link
+  std::string host_path_source;
 };
 
 struct Nic {
@@ -157,6 +159,7 @@ class Topology {
   PortIndex nic_in(ServerIndex server, std::int32_t nic) const;
 
   /// A device's own port on its server's switch (or host path, on a link matrix).
+  /// Requires: there is one, so another device in the server and, on a link matrix, a host path.
   PortIndex device_out(DeviceIndex index) const;
   PortIndex device_in(DeviceIndex index) const;
 
@@ -164,17 +167,27 @@ class Topology {
   /// directed lane, of the largest total bandwidth found; a DGX-1 has six over all its devices.
   /// The search stops after a fixed number of steps, so on irregular meshes of more than eight
   /// devices the packing may not be the largest; it is always a valid one, and deterministic.
+  /// Found when first asked for and then remembered; safe to call from several threads.
   RingPacking pack_rings(const std::vector<DeviceIndex>& devices) const;
 
   /// Devices of a server in the order in which plans fill them: for a link matrix a path whose
   /// narrowest hop is widest, then of the largest sum, then lexicographically first; else by number.
+  /// A hop is as wide as the narrower of its two directions. Exact for up to ten devices; above,
+  /// the best of the paths that go on by the widest hop from each of the first sixteen devices.
   const std::vector<DeviceIndex>& fill_order(ServerIndex server) const;
 
  private:
-  void expand(const std::string& source_name);
+  void expand();
   void add_ports();
+  void add_device_ports(const Server& server);
+  void add_matrix_ports(const Server& server);
+  void add_nic_ports(const Server& server);
   void make_fill_orders();
   PortIndex add_port(std::string name, Bandwidth bandwidth);
+  PortIndex matrix_port(DeviceIndex from, DeviceIndex to) const;  // -1 without a direct link
+  ServerIndex first_server(std::int32_t group) const;
+  RingPacking pack_rings_anew(std::int32_t group,
+                              const std::vector<std::int32_t>& numbers) const;
 
   TopologyDescription description_;
   std::vector<Device> devices_;
@@ -185,9 +198,12 @@ class Topology {
   std::vector<std::int32_t> first_nic_;            // per server, position of its first NIC
   std::vector<PortIndex> matrix_ports_;            // per directed pair of a link-matrix server
   std::vector<std::int32_t> first_matrix_port_;    // per server, -1 without a matrix
+  std::vector<std::int32_t> first_port_;           // per server; alike servers have alike ports
   std::vector<std::int32_t> device_nic_;           // per device, -1 without
   std::vector<std::vector<DeviceIndex>> fill_orders_;
   std::map<std::string, DeviceIndex> device_by_name_;
+  struct RingMemory;
+  std::shared_ptr<RingMemory> ring_memory_;  // shared by copies: they have the same links
 };
 
 }  // namespace dapple

@@ -1,0 +1,52 @@
+// dapple-schedule/1: the action lists of a plan for any other runtime, as JSON or CSV. Per device
+// in the order in which its actions are issued: what, on which stream, of which stage and
+// micro-batch or bucket, with whom, how many bytes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "dapple/core/index.h"
+#include "dapple/core/quantity.h"
+#include "dapple/schedule/schedule.h"
+#include "dapple/topology/topology.h"
+
+namespace dapple {
+
+/// Whom a device exchanges bytes with in one action: for a send or receive each peer with its share
+/// of the tensor, for an all-reduce the other replicas with the whole bucket.
+struct SchedulePeer {
+  DeviceIndex device;
+  Bytes size;
+};
+
+/// One action of one device. A send or receive without peers moves nothing: its tensor stays.
+struct DeviceAction {
+  Action action;
+  std::vector<SchedulePeer> peers;
+  Bytes size;  // what this device sends, receives or reduces; zero for computation
+};
+
+struct DeviceSchedule {
+  DeviceIndex device;
+  StageIndex stage;
+  std::vector<DeviceAction> actions;
+};
+
+struct ScheduleDocument {
+  std::string tool;         // "dapple-plan 0.1.0"
+  std::string plan_sha256;  // hash_of() of the plan's document
+  std::string digest;       // schedule_digest() of the plan
+  std::int64_t num_micro_batches = 0;
+  std::vector<DeviceSchedule> devices;
+};
+
+/// One action on a line. Canonical: the same content gives the same bytes.
+std::string write_schedule(const ScheduleDocument& document, const Topology& topology);
+
+/// The same as rows below a header: device, position in the device's list, stream, kind, stage,
+/// micro_batch, bucket, bytes, peers. A figure that an action does not have is empty; peers are
+/// "node0:1=4096" with a semicolon between. Names with commas or quotes are quoted (RFC 4180).
+std::string write_schedule_csv(const ScheduleDocument& document, const Topology& topology);
+
+}  // namespace dapple

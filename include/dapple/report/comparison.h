@@ -1,0 +1,26 @@
+// Two plans side by side, for a person.
+#pragma once
+
+#include <string>
+
+#include "dapple/plan/plan.h"
+#include "dapple/report/show.h"
+#include "dapple/topology/topology.h"
+
+namespace dapple {
+
+/// A plan as it was costed for the comparison, and what to call it.
+struct ComparedPlan {
+  std::string name;
+  Plan plan;
+  Prediction prediction;
+};
+
+/// Headline figures of both with the second's difference, then stage by stage: layers, devices,
+/// times and depth of each; stages are matched by number. Says so when the plans are the same.
+/// `topology` and `profile` are those that both were costed with.
+std::string write_comparison(const ComparedPlan& first, const ComparedPlan& second,
+                             const ModelProfile& profile, const Topology& topology,
+                             const TextStyle& style);
+
+}  // namespace dapple

@@ -1,0 +1,67 @@
+// Quantities, devices and layers in a few words, and the width and ink of text on a terminal.
+// Everything that comes from an input file is shown without control characters.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dapple/core/quantity.h"
+#include "dapple/plan/plan.h"
+#include "dapple/profile/model_profile.h"
+#include "dapple/topology/topology.h"
+
+namespace dapple {
+
+/// What the reader's terminal can show.
+struct TextStyle {
+  int width = 100;       // columns; lines are kept below it where the content allows
+  bool color = false;    // ANSI colours
+  bool unicode = false;  // bars and shades beyond ASCII
+};
+
+/// "12.34 ms", "1.234 s", "56 us": four significant digits at most, rounded to nearest.
+std::string show(Duration time);
+
+/// "512 B", "4.13 MiB", "15.0 GiB": three significant digits below 1000, binary units.
+std::string show(Bytes size);
+
+/// "12.3 %" of a fraction of one.
+std::string show_percent(double fraction);
+
+/// "1,234,567".
+std::string show_count(std::int64_t count);
+
+/// "125.3": four significant digits at most, with separators above a thousand.
+std::string show_rate(double per_second);
+
+/// "0-3,6" of ascending numbers.
+std::string show_numbers(const std::vector<std::int32_t>& numbers);
+
+/// Devices in as few words as possible, by number, whatever the order of the replicas:
+/// "node0:0-7", "node0:0-3,6, node1:2"; servers that hold the same ones together: "node0-15:0".
+std::string show_devices(const std::vector<DeviceIndex>& devices, const Topology& topology);
+
+/// "embeddings..encoder.24", "encoder.25..47" where what stands before the last dot is the same, or
+/// the one layer's name.
+std::string show_layers(LayerRange layers, const ModelProfile& profile);
+
+/// Text of an input file, its control characters replaced by '?'.
+std::string printable(std::string_view text);
+
+/// Columns that UTF-8 text takes on a terminal, escape sequences not counted.
+std::size_t display_width(std::string_view text);
+
+/// Text cut in its middle to `width` columns, with a mark where something is missing.
+std::string shorten(std::string_view text, std::size_t width, const TextStyle& style);
+
+/// Words filled into lines of the style's width; every line but the first begins with `indent`
+/// blanks, the first is expected to stand there already.
+std::string fill_lines(std::string_view text, std::size_t indent, const TextStyle& style);
+
+enum class Ink { Plain, Strong, Faint, Good, Warning, Bad };
+std::string paint(std::string_view text, Ink ink, const TextStyle& style);
+
+}  // namespace dapple

@@ -1,0 +1,44 @@
+// A table with aligned columns that fits a terminal.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "dapple/report/show.h"
+
+namespace dapple {
+
+enum class Align { Left, Right };
+
+struct Column {
+  std::string header;
+  Align align = Align::Left;
+  std::size_t least = 0;  // columns to which cells may be shortened; 0: never shortened
+};
+
+struct Cell {
+  std::string text;
+  Ink ink = Ink::Plain;
+};
+
+class Table {
+ public:
+  explicit Table(std::vector<Column> columns);
+
+  /// Requires: one cell for each column.
+  void add_row(std::vector<Cell> cells);
+
+  /// Header, a rule, and the rows, each line indented by `indent` blanks. Where the style's width
+  /// is too small, the widest of the columns that may be is shortened first; a table that is still
+  /// too wide stays so.
+  std::string text(std::size_t indent, const TextStyle& style) const;
+
+ private:
+  std::vector<std::size_t> fitted_widths(std::size_t indent, const TextStyle& style) const;
+
+  std::vector<Column> columns_;
+  std::vector<std::vector<Cell>> rows_;
+};
+
+}  // namespace dapple

@@ -1,0 +1,68 @@
+// A lower bound on the simulated time of a plan, built from the last stage to the first, so that
+// the bound of a partial plan holds for every way to complete it.
+//
+// Source: DAPPLE (PPoPP'21) section 4.1 writes the latency of a pipeline around a pivot stage, with
+// transfers as stages of their own. Departures: 1. a recursion over stages instead of one pivot; 2.
+// a lower bound at any warm-up depth up to the stage's limit, not an estimate; 3. ports are bounds
+// of their own. It holds for unsplit backwards, micro-batches split over replicas and replicas that
+// start together, with or without contention.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "dapple/core/quantity.h"
+#include "dapple/cost/costs.h"
+#include "dapple/plan/plan.h"
+
+namespace dapple {
+
+/// One stage, as the bound sees it.
+struct StageBound {
+  Duration forward;
+  Duration backward;
+  Duration after_backward;      // exposed all-reduce and optimizer step, at least
+  std::int64_t depth_limit = 1; // most micro-batches in flight, at most
+};
+
+/// One port of a boundary in one direction: what M transfers keep it busy for, rounded down once,
+/// comes from `size` and `bandwidth`; `time` is one transfer through it.
+struct PortBound {
+  Bytes size;
+  Bandwidth bandwidth;
+  Duration time;
+};
+
+struct BoundaryBound {
+  Duration forward;   // one transfer on idle ports, at least
+  Duration backward;
+  std::vector<PortBound> forward_ports;
+  std::vector<PortBound> backward_ports;
+};
+
+/// Of the stages from some stage on, from the first start of a forward on that stage.
+struct BoundLabel {
+  Duration round_trip;  // of one micro-batch, there and back
+  Duration span;        // to the last end of a backward on that stage
+  Duration end;         // to the end of the last of their optimizer steps
+
+  friend bool operator==(const BoundLabel&, const BoundLabel&) = default;
+};
+
+/// The label of the last stage.
+BoundLabel bound_of_last(const StageBound& stage, std::int64_t num_micro_batches);
+
+/// The label with one more stage in front. Every part is monotone in every part of `behind`.
+/// O(ports of the boundary).
+BoundLabel bound_with_front(const StageBound& stage, const BoundaryBound& boundary,
+                            const BoundLabel& behind, std::int64_t num_micro_batches);
+
+/// At the plan's own depths: no simulation of the plan with these costs ends before. Requires: no
+/// dealt stage.
+Duration lower_bound(const Plan& plan, const PlanCost& costs, const Topology& topology);
+
+/// How long a stage's all-reduces stick out after its last backward, if links are idle: bucket k
+/// starts when it is ready and the one before it is done.
+Duration exposed_all_reduce(const StageCost& stage);
+
+}  // namespace dapple

@@ -1,0 +1,103 @@
+#include "console.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+#include <string_view>
+
+namespace dapple {
+namespace {
+
+constexpr int kUsualWidth = 100;
+constexpr int kLeastWidth = 60;
+constexpr int kMostWidth = 200;
+constexpr auto kProgressInterval = std::chrono::milliseconds(100);
+
+std::string_view environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string_view{} : std::string_view{value};
+}
+
+/// The locale's character set is UTF-8, by the first of the variables that is set, as setlocale(3)
+/// looks at them.
+bool locale_is_utf8() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const std::string_view value = environment(name);
+    if (value.empty()) continue;
+    for (std::string_view charset : {"UTF-8", "utf-8", "UTF8", "utf8"}) {
+      if (value.find(charset) != std::string_view::npos) return true;
+    }
+    return false;
+  }
+  return false;
+}
+
+int width_of(int descriptor, bool is_terminal) {
+  int width = 0;
+  if (is_terminal) {
+    winsize size{};
+    if (ioctl(descriptor, TIOCGWINSZ, &size) == 0) width = size.ws_col;
+  }
+  if (width == 0) {
+    const std::string_view columns = environment("COLUMNS");
+    std::from_chars(columns.data(), columns.data() + columns.size(), width);
+  }
+  if (width <= 0) width = kUsualWidth;
+  return std::clamp(width, kLeastWidth, kMostWidth);
+}
+
+TextStyle style_of(int descriptor) {
+  const bool is_terminal = descriptor >= 0 && isatty(descriptor) == 1;
+  return {.width = width_of(descriptor, is_terminal),
+          .color = is_terminal && environment("NO_COLOR").empty() && environment("TERM") != "dumb",
+          .unicode = locale_is_utf8()};
+}
+
+}  // namespace
+
+Console open_console(std::ostream& out, std::ostream& err) {
+  const bool own_err = &err == &std::cerr;
+  return {.out = out,
+          .err = err,
+          .out_style = style_of(&out == &std::cout ? STDOUT_FILENO : -1),
+          .err_style = style_of(own_err ? STDERR_FILENO : -1),
+          .shows_progress = own_err && isatty(STDERR_FILENO) == 1 && environment("TERM") != "dumb"};
+}
+
+void guard_standard_streams() {
+  for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; ++descriptor) {
+    if (fcntl(descriptor, F_GETFD) != -1) continue;
+    // The lowest free number is this one. Opened the wrong way round, so that its use fails.
+    const int flags = descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY;
+    if (open("/dev/null", flags) < 0) return;
+  }
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
+void ProgressLine::update(std::int64_t states, std::int64_t candidates, std::int64_t simulated,
+                          std::optional<Duration> best) {
+  if (!console_.shows_progress) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (is_shown_ && now - last_ < kProgressInterval) return;
+  last_ = now;
+  is_shown_ = true;
+  std::string line = fmt::format("{} states, {} candidates, {} simulated", show_count(states),
+                                 show_count(candidates), show_count(simulated));
+  if (best) line += ", best " + show(*best);
+  line = shorten(line, static_cast<std::size_t>(console_.err_style.width - 1), console_.err_style);
+  console_.err << "\r\x1b[K" << line << std::flush;
+}
+
+void ProgressLine::clear() {
+  if (is_shown_) console_.err << "\r\x1b[K" << std::flush;
+  is_shown_ = false;
+}
+
+}  // namespace dapple

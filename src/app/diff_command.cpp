@@ -1,0 +1,85 @@
+#include <fmt/format.h>
+
+#include <ostream>
+#include <utility>
+
+#include "commands.h"
+#include "dapple/io/documents.h"
+#include "dapple/planner/planner.h"
+#include "dapple/report/comparison.h"
+#include "files.h"
+
+namespace dapple {
+namespace {
+
+constexpr const char* kHelp =
+    R"(dapple-plan diff: two plans side by side, stage by stage, costed alike.
+
+Usage: dapple-plan diff A B [options]
+
+  --model FILE         layer profile to cost both with  (default: the plans')
+  --topo FILE          topology to cost both with       (default: the plans')
+  --contention on|off  transfers share links or not     (default: on)
+Without --model or --topo both plans must have been made from the same one.
+Devices are matched by name. The figures are simulated anew, not the files'.
+
+Examples
+  dapple-plan diff bert-48.plan.json my.plan.json
+  dapple-plan diff old.json new.json --topo topologies/2x8xV100.json
+
+Exit code 0 when compared, whether they differ or not.
+)";
+
+/// Throws unless both plans agree or the option settles it.
+void require_common(const char* option, const char* what, bool is_given, const std::string& first,
+                    const std::string& second, const std::vector<std::string>& paths) {
+  if (is_given || first == second) return;
+  throw Error{ErrorKind::BadInput,
+              source_name(paths[1]),
+              {{"", fmt::format("expected the {} of {} (sha256 {}...), got another (sha256 {}...); "
+                                "pass {} to cost both plans with one",
+                                what, source_name(paths[0]), first.substr(0, 12),
+                                second.substr(0, 12), option)}}};
+}
+
+int run_diff(const Options& options, Console& console) {
+  const std::vector<std::string>& paths = options.positional();
+  if (paths.size() != 2) {
+    throw usage_error("diff", fmt::format("expected two plan files, got {}", paths.size()));
+  }
+  if (paths[0] == "-" && paths[1] == "-") {
+    throw usage_error("diff", "expected two plan files, got \"-\" for both");
+  }
+  const Contention contention = contention_of(options);
+  PlanDocument first = load_plan(paths[0]);
+  PlanDocument second = load_plan(paths[1]);
+  const Replacement replacement = load_replacement(options);
+  require_common("--model", "model", replacement.profile.has_value(), hash_of(first.profile),
+                 hash_of(second.profile), paths);
+  require_common("--topo", "topology", replacement.topology.has_value(), hash_of(first.topology),
+                 hash_of(second.topology), paths);
+  Subject a = make_subject(std::move(first), replacement, source_name(paths[0]));
+  Subject b = make_subject(std::move(second), replacement, source_name(paths[1]));
+  PlanComparison comparison =
+      compare_plans(a.document.plan, b.document.plan, a.document.profile, a.topology, contention);
+  const auto compared = [](const std::string& path, Subject& subject, Prediction& prediction) {
+    return ComparedPlan{.name = source_name(path),
+                        .plan = std::move(subject.document.plan),
+                        .prediction = std::move(prediction)};
+  };
+  console.out << write_comparison(compared(paths[0], a, comparison.first),
+                                  compared(paths[1], b, comparison.second), a.document.profile,
+                                  a.topology, console.out_style);
+  return kDone;
+}
+
+}  // namespace
+
+Command diff_command() {
+  return {.name = "diff",
+          .help = kHelp,
+          .options = {{.name = "model"}, {.name = "topo"}, {.name = "contention"}},
+          .run = run_diff};
+}
+
+}  // namespace dapple

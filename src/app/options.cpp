@@ -1,0 +1,191 @@
+#include "options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <charconv>
+#include <numeric>
+#include <utility>
+
+#include "dapple/report/show.h"
+
+namespace dapple {
+namespace {
+
+namespace po = boost::program_options;
+
+po::options_description describe(const std::vector<OptionSpec>& specs) {
+  po::options_description description;
+  for (const OptionSpec& spec : specs) {
+    std::string name = spec.name;
+    if (spec.letter != 0) name += std::string(",") + spec.letter;
+    if (spec.takes_value) {
+      description.add_options()(name.c_str(), po::value<std::string>());
+    } else {
+      description.add_options()(name.c_str(), po::bool_switch());
+    }
+  }
+  return description;
+}
+
+Error unknown_option(const std::string& name, const std::vector<OptionSpec>& specs) {
+  std::vector<std::string> candidates;
+  for (const OptionSpec& spec : specs) candidates.push_back("--" + spec.name);
+  // What follows "=" is a value, not a part of the name.
+  const std::string word = name.substr(0, name.find('='));
+  const auto suggestion = nearest(word, candidates);
+  return usage_error(printable(word), suggestion ? "unknown option, nearest is " + *suggestion
+                                                 : std::string{"unknown option"});
+}
+
+po::basic_parsed_options<char> parse(const std::vector<std::string>& arguments,
+                                     const std::vector<OptionSpec>& specs,
+                                     const po::options_description& description) {
+  namespace style = po::command_line_style;
+  try {
+    return po::command_line_parser(arguments)
+        .options(description)
+        .style(style::unix_style & ~style::allow_guessing)
+        .run();
+  } catch (const po::unknown_option& error) {
+    throw unknown_option(error.get_option_name(), specs);
+  } catch (const po::invalid_command_line_syntax& error) {
+    using Syntax = po::invalid_syntax;
+    switch (error.kind()) {
+      case Syntax::missing_parameter:
+      case Syntax::empty_adjacent_parameter:
+        throw usage_error(error.get_option_name(), "expected a value");
+      case Syntax::extra_parameter:
+        throw usage_error(error.get_option_name(), "expected no value");
+      default:
+        throw usage_error("", error.what());
+    }
+  } catch (const po::error& error) { throw usage_error("", error.what()); }
+}
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  // row[j]: edits from the part of `a` seen so far to the first j letters of `b`.
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0]++;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+Error usage_error(const std::string& option, const std::string& message) {
+  return Error{ErrorKind::Usage, "", {{option, message}}};
+}
+
+Options::Options(const std::vector<std::string>& arguments, std::vector<OptionSpec> specs) {
+  specs.push_back({.name = "help", .letter = 'h', .takes_value = false});
+  specs.push_back({.name = "verbose", .letter = 'v', .takes_value = false});
+  const po::options_description description = describe(specs);
+  for (const auto& option : parse(arguments, specs, description).options) {
+    if (option.position_key >= 0) {
+      positional_.insert(positional_.end(), option.value.begin(), option.value.end());
+      continue;
+    }
+    const std::string name = description.find(option.string_key, false).long_name();
+    const std::string value = option.value.empty() ? std::string{} : option.value.front();
+    if (!values_.emplace(name, value).second) throw usage_error("--" + name, "given twice");
+  }
+}
+
+std::optional<std::string> Options::text(const std::string& name) const {
+  const auto found = values_.find(name);
+  return found == values_.end() ? std::nullopt : std::optional{found->second};
+}
+
+std::string Options::required(const std::string& name, const std::string& what) const {
+  const auto value = text(name);
+  if (!value) throw usage_error("--" + name, "expected " + what + ", got nothing");
+  return *value;
+}
+
+std::optional<std::int64_t> Options::positive_integer(const std::string& name,
+                                                      std::int64_t most) const {
+  const auto value = text(name);
+  if (!value) return std::nullopt;
+  std::int64_t number = 0;
+  const char* end = value->data() + value->size();
+  const auto [stop, fault] = std::from_chars(value->data(), end, number);
+  if (fault != std::errc{} || stop != end || number < 1 || number > most) {
+    throw usage_error("--" + name, fmt::format("expected a whole number from 1 to {}, got \"{}\"",
+                                               most, printable(*value)));
+  }
+  return number;
+}
+
+std::optional<Factor> Options::positive_factor(const std::string& name) const {
+  const auto value = text(name);
+  if (!value) return std::nullopt;
+  const auto factor = parse_factor(*value);
+  if (!factor) {
+    throw usage_error("--" + name, fmt::format("expected a number above 0 with at most nine "
+                                               "decimals, at most 1000000, got \"{}\"",
+                                               printable(*value)));
+  }
+  return factor;
+}
+
+std::string Options::choice(const std::string& name,
+                            const std::vector<std::string>& choices) const {
+  const std::string value = text(name).value_or(choices.front());
+  if (std::find(choices.begin(), choices.end(), value) != choices.end()) return value;
+  std::string expected;
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    expected += (i == 0 ? "" : i + 1 == choices.size() ? " or " : ", ") + choices[i];
+  }
+  throw usage_error("--" + name,
+                    fmt::format("expected {}, got \"{}\"", expected, printable(value)));
+}
+
+Contention contention_of(const Options& options) {
+  return options.choice("contention", {"on", "off"}) == "on" ? Contention::Shared : Contention::Off;
+}
+
+std::optional<Factor> parse_factor(std::string_view text) {
+  constexpr std::size_t kPlaces = 9;
+  constexpr std::int64_t kMost = 1'000'000;
+  const std::size_t point = std::min(text.find('.'), text.size());
+  const std::string_view whole = text.substr(0, point);
+  const std::string_view places = point < text.size() ? text.substr(point + 1) : std::string_view{};
+  const auto all_digits = [](std::string_view part) {
+    return !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
+  };
+  if (!all_digits(whole) || whole.size() > 7 || places.size() > kPlaces) return std::nullopt;
+  if (point < text.size() && !all_digits(places)) return std::nullopt;
+  std::string digits{whole};
+  digits += places;
+  digits.append(kPlaces - places.size(), '0');
+  Factor factor;
+  std::from_chars(digits.data(), digits.data() + digits.size(), factor.billionths);
+  if (factor.billionths <= 0 || factor.billionths > kMost * kOne.billionths) return std::nullopt;
+  return factor;
+}
+
+std::optional<std::string> nearest(std::string_view word,
+                                   const std::vector<std::string>& candidates) {
+  std::optional<std::string> best;
+  // More than a third of the letters wrong is another word.
+  std::size_t fewest = std::max<std::size_t>(word.size() / 3, 2) + 1;
+  for (const std::string& candidate : candidates) {
+    const std::size_t edits = edit_distance(word, candidate);
+    if (edits < fewest) {
+      fewest = edits;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+}  // namespace dapple

@@ -1,0 +1,58 @@
+// The options of one command: what it takes, what was given, and what is wrong with it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dapple/core/error.h"
+#include "dapple/core/quantity.h"
+#include "dapple/simulate/simulate.h"
+
+namespace dapple {
+
+struct OptionSpec {
+  std::string name;  // "model" for --model
+  char letter = 0;   // 'o' for -o
+  bool takes_value = true;
+};
+
+/// The usage error of one option; exit code 2.
+Error usage_error(const std::string& option, const std::string& message);
+
+class Options {
+ public:
+  /// Throws Error(Usage): an unknown option (with the nearest valid one), one given twice, a
+  /// missing value. --help, --verbose and -v belong to every command.
+  Options(const std::vector<std::string>& arguments, std::vector<OptionSpec> specs);
+
+  bool has(const std::string& name) const { return values_.count(name) > 0; }
+  std::optional<std::string> text(const std::string& name) const;
+  const std::vector<std::string>& positional() const { return positional_; }
+
+  /// All throw Error(Usage) where the value is not of that kind.
+  std::string required(const std::string& name, const std::string& what) const;
+  std::optional<std::int64_t> positive_integer(const std::string& name, std::int64_t most) const;
+  std::optional<Factor> positive_factor(const std::string& name) const;
+  /// One of `choices`, the first if not given.
+  std::string choice(const std::string& name, const std::vector<std::string>& choices) const;
+
+ private:
+  std::map<std::string, std::string> values_;
+  std::vector<std::string> positional_;
+};
+
+/// Value of --contention.
+Contention contention_of(const Options& options);
+
+/// A decimal number above zero with at most nine places, at most 10^6; nothing if it is none.
+std::optional<Factor> parse_factor(std::string_view text);
+
+/// The candidate with the fewest edits to `word`, the first of equals; nothing if none is near.
+std::optional<std::string> nearest(std::string_view word,
+                                   const std::vector<std::string>& candidates);
+
+}  // namespace dapple

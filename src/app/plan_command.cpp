@@ -1,0 +1,226 @@
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <ostream>
+#include <thread>
+#include <utility>
+#include <variant>
+
+#include "commands.h"
+#include "dapple/cost/costs.h"
+#include "dapple/io/documents.h"
+#include "dapple/planner/planner.h"
+#include "dapple/report/summary.h"
+#include "files.h"
+
+namespace dapple {
+namespace {
+
+constexpr const char* kHelp =
+    R"(dapple-plan plan: search the fastest plan that fits memory.
+
+Usage: dapple-plan [plan] --model PROFILE --topo TOPOLOGY [options]
+
+  --model FILE          layer profile; "-" is stdin
+  --topo FILE           devices and links; "-" is stdin
+  --global-batch N      samples per iteration   (default: the profile's)
+  --micro-batch N|auto  samples                 (default: auto, every divisor)
+  --schedule auto|1f1b|gpipe  auto is 1f1b at any depth, gpipe's included
+  --planner dapple      the algorithm that searches         (default: dapple)
+  --contention on|off   transfers share links or not            (default: on)
+  --unlimited-memory    plan as if every device had room for everything
+  --time-scale X        factor on the profile's times for kinds of device that
+                        have no time_scale for the profiled one
+  --threads N           (default: all cores; the plan does not depend on it)
+  -o, --output FILE     the plan; "-" is stdout, and then the summary is on
+                        stderr                  (default: ./MODEL.plan.json)
+  --trace FILE          timeline for chrome://tracing or ui.perfetto.dev
+Only for a PipeDream graph as --model, which does not say these:
+  --profile-batch N     samples at which it was measured
+  --optimizer NAME      sgd, momentum, rmsprop or adam
+  --batch-scaling S     proportional or floor     (default: proportional)
+  --stash output|X      kept per layer, times its output (default: output)
+  --profile-device D    kind of device that was measured
+
+Example
+  dapple-plan --model profiles/bert-48.json --topo topologies/2x8xV100.json \
+      --micro-batch 8 -o plan.json --trace trace.json
+Exit code 4: no plan fits; the message names the tightest device.
+)";
+
+std::vector<OptionSpec> specs() {
+  std::vector<OptionSpec> all{{.name = "model"},
+                              {.name = "topo"},
+                              {.name = "global-batch"},
+                              {.name = "micro-batch"},
+                              {.name = "schedule"},
+                              {.name = "planner"},
+                              {.name = "contention"},
+                              {.name = "unlimited-memory", .takes_value = false},
+                              {.name = "time-scale"},
+                              {.name = "threads"},
+                              {.name = "output", .letter = 'o'},
+                              {.name = "trace"}};
+  for (const OptionSpec& spec : foreign_profile_options()) all.push_back(spec);
+  return all;
+}
+
+constexpr std::int64_t kMostThreads = 256;
+
+PlannerOptions planner_options(const Options& options) {
+  PlannerOptions planner;
+  if (options.text("micro-batch").value_or("auto") != "auto") {
+    planner.micro_batch_size = options.positive_integer("micro-batch", kMaxCount);
+  }
+  const std::string family = options.choice("schedule", {"auto", "1f1b", "gpipe"});
+  if (family == "1f1b") planner.family = ScheduleFamily::OneFOneB;
+  if (family == "gpipe") planner.family = ScheduleFamily::GPipe;
+  options.choice("planner", {"dapple"});
+  planner.contention = contention_of(options);
+  planner.ignore_memory = options.has("unlimited-memory");
+  const std::int64_t cores = std::max<std::int64_t>(1, std::thread::hardware_concurrency());
+  planner.threads = static_cast<int>(
+      options.positive_integer("threads", kMostThreads).value_or(std::min(cores, kMostThreads)));
+  return planner;
+}
+
+/// Gives the factor to the kinds of device that have none for the profiled one, so that the plan's
+/// own description says what was assumed.
+void apply_time_scale(TopologyDescription& topology, const ModelProfile& profile, Factor factor) {
+  bool applied = false;
+  for (DeviceKind& kind : topology.devices) {
+    if (kind.name == profile.device) continue;
+    applied = kind.time_scale.emplace(profile.device, factor).second || applied;
+  }
+  if (!applied) {
+    throw usage_error("--time-scale",
+                      fmt::format("expected a topology with a kind of device that has no "
+                                  "time_scale for {}, got {}, where none is missing",
+                                  printable(profile.device), printable(topology.name)));
+  }
+}
+
+/// "./bert-48.plan.json"; what does not belong into a file's name becomes '-'.
+std::string default_output(const ModelProfile& profile) {
+  std::string name = profile.name;
+  for (char& c : name) {
+    const bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                          (c >= '0' && c <= '9') || c == '.' || c == '_';
+    if (!is_plain) c = '-';
+  }
+  constexpr std::size_t kLongestName = 100;
+  name.resize(std::min(name.size(), kLongestName));
+  return "./" + (name.empty() ? "model" : name) + ".plan.json";
+}
+
+void print_infeasible(Console& console, const Infeasible& infeasible, const ModelProfile& profile,
+                      const TopologyDescription& topology) {
+  const std::string error = paint("error:", Ink::Bad, console.err_style);
+  console.err << fmt::format(
+      "{} no plan fits: {} on {}\n"
+      "  tightest device  {} needs {}, has {}: {} ({} bytes) are missing\n"
+      "  closest plan     {}\n"
+      "  cheapest remedy  {}\n",
+      error, printable(profile.name), printable(topology.name), printable(infeasible.device),
+      show(infeasible.needed), show(infeasible.limit), show(infeasible.missing()),
+      infeasible.missing().count, printable(infeasible.closest_plan), printable(infeasible.remedy));
+}
+
+struct Inputs {
+  ModelProfile profile;
+  TopologyDescription topology;
+  std::vector<std::string> warnings;
+};
+
+Inputs load_inputs(const Options& options, const std::string& model, const std::string& topo) {
+  if (model == "-" && topo == "-") {
+    throw usage_error("--topo", "expected a file, got \"-\" for --model and --topo both");
+  }
+  const auto time_scale = options.positive_factor("time-scale");
+  ImportedProfile imported = load_profile(model, options);
+  Inputs inputs{.profile = std::move(imported.profile),
+                .topology = load_topology(topo),
+                .warnings = std::move(imported.warnings)};
+  if (time_scale) apply_time_scale(inputs.topology, inputs.profile, *time_scale);
+  spdlog::info("model {}: {} layers, measured on {}", printable(inputs.profile.name),
+               inputs.profile.layers.size(), printable(inputs.profile.device));
+  return inputs;
+}
+
+void add_warnings(PlanDocument& document, const Inputs& inputs, const PlannerOptions& planner) {
+  document.warnings.insert(document.warnings.begin(), inputs.warnings.begin(),
+                           inputs.warnings.end());
+  if (planner.ignore_memory) {
+    document.warnings.push_back("searched with --unlimited-memory: the plan may not fit");
+  }
+  if (planner.contention == Contention::Off) {
+    document.warnings.push_back(
+        "simulated with --contention off: transfers do not slow each other, so real iterations may "
+        "take longer");
+  }
+}
+
+int write_outputs(PlanDocument& document, const Topology& topology, const Options& options,
+                  const PlannerOptions& planner, Console& console) {
+  const std::string output = options.text("output").value_or(default_output(document.profile));
+  const auto trace = options.text("trace");
+  const Evaluation evaluation =
+      evaluate(document.plan, document.profile, topology, planner.contention);
+  const bool out_is_taken = output == "-" || trace == "-";
+  std::ostream& stream = out_is_taken ? console.err : console.out;
+  const TextStyle& style = out_is_taken ? console.err_style : console.out_style;
+  write_result(console, output, write_plan(document));
+  if (trace) write_result(console, *trace, write_trace(evaluation.timeline, topology));
+  stream << write_summary(document, evaluation.timeline, topology, style);
+  if (trace && *trace != "-") stream << "trace written to " << *trace << '\n';
+  if (output != "-") stream << "plan written to " << output << '\n';
+  return kDone;
+}
+
+int run_plan(const Options& options, Console& console) {
+  if (!options.positional().empty()) {
+    throw usage_error(printable(options.positional().front()),
+                      "expected only options, as in --model FILE --topo FILE");
+  }
+  const std::string model = options.required("model", "a layer profile");
+  const std::string topo = options.required("topo", "a topology");
+  PlannerOptions planner = planner_options(options);
+  const Inputs inputs = load_inputs(options, model, topo);
+  const auto global_batch = options.positive_integer("global-batch", kMaxCount);
+  if (!global_batch && !inputs.profile.global_batch_size) {
+    throw usage_error("--global-batch", "expected the samples of one iteration, got nothing, and " +
+                                            source_name(model) + " does not say it either");
+  }
+  planner.global_batch_size =
+      global_batch ? *global_batch : inputs.profile.global_batch_size.value_or(1);
+
+  std::vector<NamedPath> outputs{
+      {"--output", options.text("output").value_or(default_output(inputs.profile))}};
+  if (const auto trace = options.text("trace")) outputs.push_back({"--trace", *trace});
+  check_outputs(outputs, {{"--model", model}, {"--topo", topo}});
+
+  const Topology topology{inputs.topology, source_name(topo)};
+  std::vector<Violation> faults =
+      check_compatible(inputs.profile, topology, planner.global_batch_size);
+  if (!faults.empty()) throw Error{ErrorKind::BadInput, source_name(model), std::move(faults)};
+  ProgressLine progress{console};
+  auto result = make_plan(inputs.profile, topology, planner, &progress);
+  progress.clear();
+  if (const auto* infeasible = std::get_if<Infeasible>(&result)) {
+    print_infeasible(console, *infeasible, inputs.profile, inputs.topology);
+    return kInfeasible;
+  }
+  PlanDocument document = std::get<PlanDocument>(std::move(result));
+  document.tool = kTool;
+  add_warnings(document, inputs, planner);
+  return write_outputs(document, topology, options, planner, console);
+}
+
+}  // namespace
+
+Command plan_command() {
+  return {.name = "plan", .help = kHelp, .options = specs(), .run = run_plan};
+}
+
+}  // namespace dapple

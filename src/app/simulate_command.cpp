@@ -1,0 +1,143 @@
+#include <fmt/format.h>
+
+#include <ostream>
+#include <utility>
+
+#include "commands.h"
+#include "dapple/cost/costs.h"
+#include "dapple/io/documents.h"
+#include "dapple/planner/planner.h"
+#include "dapple/report/summary.h"
+#include "files.h"
+
+namespace dapple {
+namespace {
+
+constexpr const char* kHelp =
+    R"(dapple-plan simulate: run a plan file anew and show what happens when.
+
+Usage: dapple-plan simulate PLAN [options]
+
+  --model FILE         layer profile  } must be the plan's own (by hash),
+  --topo FILE          topology       } unless --recost is given
+  --recost             cost the plan with --model and --topo instead of its own
+  --contention on|off  transfers share links or not            (default: on)
+  --trace FILE         timeline for chrome://tracing or ui.perfetto.dev
+  --timeline FILE      timeline as dapple-timeline/1; times in ns, sizes in bytes
+A FILE of "-" is stdin or stdout; with results on stdout the summary is on
+stderr. A plan that does not fit memory is simulated too, with a warning.
+
+Examples
+  dapple-plan simulate bert-48.plan.json --trace trace.json
+  dapple-plan simulate bert-48.plan.json --topo faster.json --recost
+)";
+
+void require_same(const std::string& option, const std::string& given, const std::string& own) {
+  if (given == own) return;
+  throw Error{
+      ErrorKind::BadInput,
+      option,
+      {{"", fmt::format("expected what the plan was made from (sha256 {}...), got another (sha256 "
+                        "{}...); --recost costs the plan with it",
+                        own.substr(0, 12), given.substr(0, 12))}}};
+}
+
+void add_shortages(PlanDocument& document, const Evaluation& evaluation, const Topology& topology) {
+  if (evaluation.shortages.empty()) return;
+  const MemoryShortage& worst = evaluation.shortages.front();
+  document.warnings.push_back(fmt::format(
+      "the plan does not fit: {} device{} short of memory, {} worst: it needs {} and has {}",
+      evaluation.shortages.size(), evaluation.shortages.size() == 1 ? " is" : "s are",
+      topology.device(worst.device).name, show(worst.needed), show(worst.limit)));
+}
+
+/// The last line: whether the file's figures are still those of its plan.
+std::string verdict(const Prediction& filed, const Prediction& fresh) {
+  if (filed.iteration == fresh.iteration && filed.bubble_fraction == fresh.bubble_fraction &&
+      filed.exposed_transfer == fresh.exposed_transfer &&
+      filed.exposed_all_reduce == fresh.exposed_all_reduce) {
+    return "same figures as in the file\n";
+  }
+  const double change = static_cast<double>(fresh.iteration.ns - filed.iteration.ns) /
+                        static_cast<double>(std::max<std::int64_t>(filed.iteration.ns, 1));
+  return fmt::format("differs from the file: iteration {} there, {} here ({:+.2f} %)\n",
+                     show(filed.iteration), show(fresh.iteration), 100 * change);
+}
+
+int run_simulate(const Options& options, Console& console) {
+  if (options.positional().size() != 1) {
+    throw usage_error("simulate",
+                      fmt::format("expected one plan file, got {}", options.positional().size()));
+  }
+  const std::string& path = options.positional().front();
+  const bool recost = options.has("recost");
+  if (recost && !options.has("model") && !options.has("topo")) {
+    throw usage_error("--recost", "expected --model or --topo beside it, got neither");
+  }
+  const Contention contention = contention_of(options);
+  std::vector<NamedPath> outputs;
+  std::vector<NamedPath> inputs{{"the plan", path}};
+  for (const char* name : {"trace", "timeline"}) {
+    if (const auto output = options.text(name)) {
+      outputs.push_back({std::string("--") + name, *output});
+    }
+  }
+  for (const char* name : {"model", "topo"}) {
+    if (const auto input = options.text(name)) inputs.push_back({std::string("--") + name, *input});
+  }
+  check_outputs(outputs, inputs);
+
+  PlanDocument filed = load_plan(path);
+  Replacement replacement = load_replacement(options);
+  if (!recost) {
+    if (replacement.profile) {
+      require_same("--model", hash_of(*replacement.profile), hash_of(filed.profile));
+    }
+    if (replacement.topology) {
+      require_same("--topo", hash_of(*replacement.topology), hash_of(filed.topology));
+    }
+    replacement = {};
+  }
+  const std::string plan_hash = hash_of(filed);
+  const Prediction prediction = filed.prediction;
+  Subject subject = make_subject(std::move(filed), replacement, source_name(path));
+  PlanDocument& document = subject.document;
+  const Evaluation evaluation =
+      evaluate(document.plan, document.profile, subject.topology, contention);
+  document.prediction = evaluation.prediction;
+  // What was searched, and what it was compared with, was so with the file's own costs.
+  document.search = {};
+  document.baselines.clear();
+  if (recost) document.warnings = warnings_about(document.plan, document.profile, subject.topology);
+  add_shortages(document, evaluation, subject.topology);
+
+  const auto trace = options.text("trace");
+  const auto timeline = options.text("timeline");
+  const bool out_is_taken = trace == "-" || timeline == "-";
+  if (trace) write_result(console, *trace, write_trace(evaluation.timeline, subject.topology));
+  if (timeline) {
+    write_result(console, *timeline,
+                 write_timeline(evaluation.timeline, subject.topology, plan_hash));
+  }
+  std::ostream& stream = out_is_taken ? console.err : console.out;
+  stream << write_summary(document, evaluation.timeline, subject.topology,
+                          out_is_taken ? console.err_style : console.out_style)
+         << verdict(prediction, evaluation.prediction);
+  return kDone;
+}
+
+}  // namespace
+
+Command simulate_command() {
+  return {.name = "simulate",
+          .help = kHelp,
+          .options = {{.name = "model"},
+                      {.name = "topo"},
+                      {.name = "recost", .takes_value = false},
+                      {.name = "contention"},
+                      {.name = "trace"},
+                      {.name = "timeline"}},
+          .run = run_simulate};
+}
+
+}  // namespace dapple

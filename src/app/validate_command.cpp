@@ -1,0 +1,77 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ostream>
+#include <utility>
+
+#include "commands.h"
+#include "dapple/cost/costs.h"
+#include "dapple/planner/planner.h"
+#include "files.h"
+
+namespace dapple {
+namespace {
+
+constexpr const char* kHelp =
+    R"(dapple-plan validate: name every fault of plan files.
+
+Usage: dapple-plan validate PLAN...
+
+Looks at the file's form, its hashes, and for the plan itself at: layers not
+covered, devices used twice or not there, batch sizes that do not multiply,
+warm-up depths that deadlock, the order of actions, memory exceeded.
+A fault is a line "error: FILE: /json/pointer: expected X, got Y" on stderr; a
+file without any is a line "valid: ..." on stdout. "-" is stdin.
+
+Example
+  dapple-plan validate bert-48.plan.json
+
+Exit code 3 if there is a fault, 5 if a file cannot be read.
+)";
+
+void validate_file(const std::string& path, Console& console) {
+  const PlanDocument document = load_plan(path);
+  const Topology topology{document.topology, source_name(path)};
+  std::vector<Violation> faults =
+      check_compatible(document.profile, topology, document.plan.global_batch_size);
+  // Memory is judged with the costs, which need a profile that can be used.
+  std::vector<Violation> plan_faults = faults.empty()
+                                           ? check_plan(document.plan, document.profile, topology)
+                                           : structural_faults(document, topology);
+  if (!faults.empty()) faults.clear();
+  for (Violation& fault : plan_faults) faults.push_back(std::move(fault));
+  if (!faults.empty()) throw Error{ErrorKind::BadInput, source_name(path), std::move(faults)};
+  std::size_t devices = 0;
+  for (const StagePlan& stage : document.plan.stages) devices += stage.devices.size();
+  console.out << fmt::format(
+      "valid: {}: {} on {}, {} stage{}, {} device{}, {} micro-batch{} of {}\n", source_name(path),
+      printable(document.profile.name), printable(document.topology.name),
+      document.plan.stages.size(), document.plan.stages.size() == 1 ? "" : "s", devices,
+      devices == 1 ? "" : "s", document.plan.num_micro_batches,
+      document.plan.num_micro_batches == 1 ? "" : "es", document.plan.micro_batch_size);
+}
+
+int run_validate(const Options& options, Console& console) {
+  if (options.positional().empty()) {
+    throw usage_error("validate", "expected one plan file or more, got none");
+  }
+  int code = kDone;
+  for (const std::string& path : options.positional()) {
+    try {
+      validate_file(path, console);
+    } catch (const Error& error) {
+      // Every file gets its verdict, whatever is wrong with the one before.
+      print_error(console, error);
+      code = std::max(code, exit_code_of(error.kind()));
+    }
+  }
+  return code;
+}
+
+}  // namespace
+
+Command validate_command() {
+  return {.name = "validate", .help = kHelp, .options = {}, .run = run_validate};
+}
+
+}  // namespace dapple

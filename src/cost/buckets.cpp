@@ -1,0 +1,52 @@
+#include "dapple/cost/costs.h"
+
+namespace dapple {
+namespace {
+
+Bytes gradient_size(const ModelProfile& profile, std::int32_t layer) {
+  return scale_up(profile.layers[static_cast<std::size_t>(layer)].parameters,
+                  profile.optimizer.gradient_bytes_per_parameter_byte);
+}
+
+/// Fills buckets from the last layer to the first; `is_full(k, size)` says when bucket k is closed.
+template <class IsFull>
+GradientBuckets fill_buckets(const ModelProfile& profile, LayerRange layers, IsFull is_full) {
+  GradientBuckets buckets;
+  bool open = false;
+  for (std::int32_t layer = layers.end - 1; layer >= layers.begin; --layer) {
+    const Bytes gradient = gradient_size(profile, layer);
+    if (gradient.count == 0) continue;
+    if (!open) {
+      buckets.sizes.emplace_back();
+      buckets.first_layer.push_back(layer);
+    }
+    buckets.sizes.back() += gradient;
+    buckets.first_layer.back() = layer;
+    open = !is_full(buckets.sizes.size() - 1, buckets.sizes.back());
+  }
+  return buckets;
+}
+
+}  // namespace
+
+GradientBuckets gradient_buckets(const ModelProfile& profile, LayerRange layers,
+                                 Bytes bucket_size) {
+  return fill_buckets(profile, layers,
+                      [&](std::size_t, Bytes size) { return size >= bucket_size; });
+}
+
+std::optional<GradientBuckets> match_buckets(const ModelProfile& profile, const StagePlan& stage) {
+  if (stage.gradient_buckets.empty()) {
+    const GradientBuckets all = gradient_buckets(profile, stage.layers);
+    if (stage.devices.size() > 1 && !all.sizes.empty()) return std::nullopt;
+    return GradientBuckets{};
+  }
+  GradientBuckets buckets =
+      fill_buckets(profile, stage.layers, [&](std::size_t k, Bytes size) {
+        return k < stage.gradient_buckets.size() && size >= stage.gradient_buckets[k];
+      });
+  if (buckets.sizes != stage.gradient_buckets) return std::nullopt;
+  return buckets;
+}
+
+}  // namespace dapple

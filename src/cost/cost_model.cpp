@@ -1,0 +1,200 @@
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "dapple/core/error.h"
+#include "dapple/cost/costs.h"
+
+namespace dapple {
+
+struct CostModel::Tables {
+  std::map<std::pair<std::int64_t, std::int32_t>, LayerTable> layers;  // by samples and device kind
+  std::vector<Bytes> parameters;  // prefix sums
+};
+
+namespace {
+
+/// Factor from the profiled device to a kind of the topology; check_compatible() has seen that
+/// there is one.
+Factor time_scale(const ModelProfile& profile, const DeviceKind& kind) {
+  if (kind.name == profile.device) return kOne;
+  const auto found = kind.time_scale.find(profile.device);
+  check(found != kind.time_scale.end(), "a device kind without a time scale was costed");
+  return found->second;
+}
+
+std::vector<TransferEnd> transfer_ends(const Plan& plan, const StagePlan& stage,
+                                       std::int64_t micro_batch) {
+  if (stage.replication == Replication::Deal) {
+    const auto replica =
+        static_cast<std::size_t>(micro_batch % static_cast<std::int64_t>(stage.devices.size()));
+    return {{stage.devices[replica], {0, plan.micro_batch_size}}};
+  }
+  std::vector<TransferEnd> ends;
+  for (std::size_t i = 0; i < stage.devices.size(); ++i) {
+    ends.push_back({stage.devices[i], samples_of(plan, stage, i)});
+  }
+  return ends;
+}
+
+std::int64_t deal_period(const StagePlan& stage) {
+  return stage.replication == Replication::Deal ? static_cast<std::int64_t>(stage.devices.size())
+                                                : 1;
+}
+
+}  // namespace
+
+CostModel::CostModel(const ModelProfile& profile, const Topology& topology)
+    : profile_(profile), topology_(topology), tables_(std::make_unique<Tables>()) {
+  tables_->parameters.emplace_back();
+  for (const Layer& layer : profile.layers) {
+    tables_->parameters.push_back(tables_->parameters.back() + layer.parameters);
+  }
+}
+
+CostModel::~CostModel() = default;
+
+const LayerTable& CostModel::table(std::int64_t samples, std::int32_t device_kind) const {
+  const std::pair key{samples, device_kind};
+  const auto found = tables_->layers.find(key);
+  if (found != tables_->layers.end()) return found->second;
+  const DeviceKind& kind =
+      topology_.description().devices[static_cast<std::size_t>(device_kind)];
+  return tables_->layers.try_emplace(key, profile_, samples, time_scale(profile_, kind))
+      .first->second;
+}
+
+Bytes CostModel::boundary_size(std::int32_t cut, std::int64_t samples) const {
+  const std::int32_t any_kind = topology_.device(DeviceIndex{0}).kind;  // sizes are the same on all
+  return table(samples, any_kind).boundary(cut);
+}
+
+Bytes CostModel::parameters(LayerRange layers) const {
+  return tables_->parameters[static_cast<std::size_t>(layers.end)] -
+         tables_->parameters[static_cast<std::size_t>(layers.begin)];
+}
+
+Duration CostModel::optimizer_step(LayerRange layers) const {
+  const std::optional<Factor> step = profile_.optimizer.step_ns_per_parameter_byte;
+  return {step ? scale_up(parameters(layers), *step).count : 0};
+}
+
+MemoryCost CostModel::memory_cost(const StageContext& stage, std::int64_t samples,
+                                  std::int32_t device_kind) const {
+  const LayerTable& layers = table(samples, device_kind);
+  const Bytes before = layers.boundary(stage.layers.begin);
+  const Bytes behind = layers.boundary(stage.layers.end);
+  const std::int64_t waiting_before = std::max<std::int64_t>(0, stage.depth_before - stage.depth);
+  const std::int64_t waiting_behind =
+      stage.depth_behind == 0 ? 0 : std::max<std::int64_t>(0, stage.depth - stage.depth_behind);
+  MemoryCost cost;
+  cost.weights = parameters(stage.layers);
+  cost.gradients = scale_up(cost.weights, profile_.optimizer.gradient_bytes_per_parameter_byte);
+  cost.optimizer_state = scale_up(cost.weights, profile_.optimizer.state_bytes_per_parameter_byte);
+  // Two per boundary and direction, and one more for each micro-batch that may wait.
+  cost.communication_buffers = (4 + waiting_before) * before + (4 + waiting_behind) * behind +
+                               stage.largest_bucket;
+  cost.workspace = layers.largest_workspace(stage.layers);
+  cost.in_flight = stage.depth;
+  cost.per_micro_batch = layers.stash(stage.layers);
+  if (stage.recompute) {
+    cost.recompute_stash = cost.per_micro_batch;
+    // The model's own input is only known as part of its first layer's stash.
+    cost.per_micro_batch =
+        stage.layers.begin == 0 ? layers.stash({0, 1}) : before;
+  }
+  return cost;
+}
+
+StageCost CostModel::stage_cost(const Plan& plan, std::size_t index) const {
+  const StagePlan& stage = plan.stages[index];
+  const std::optional<GradientBuckets> matched = match_buckets(profile_, stage);
+  check(matched.has_value(), "a plan was costed whose gradient buckets are not its layers'");
+  const GradientBuckets& buckets = *matched;
+  StageCost cost;
+  for (std::size_t i = 0; i < stage.devices.size(); ++i) {
+    const std::int32_t kind = topology_.device(stage.devices[i]).kind;
+    ReplicaCost replica{.device = stage.devices[i],
+                        .samples = samples_of(plan, stage, i).size(),
+                        .forward = {},
+                        .backward = {},
+                        .memory = {},
+                        .memory_limit = topology_.memory_limit(stage.devices[i])};
+    const LayerTable& layers = table(replica.samples, kind);
+    replica.forward = layers.forward(stage.layers);
+    const Duration recomputation = stage.recompute ? replica.forward : Duration{};
+    replica.backward = layers.backward(stage.layers) + recomputation;
+    cost.forward = std::max(cost.forward, replica.forward);
+    cost.backward = std::max(cost.backward, replica.backward);
+    cost.recomputation = std::max(cost.recomputation, recomputation);
+    cost.bucket_ready.resize(buckets.sizes.size());
+    for (std::size_t k = 0; k < buckets.sizes.size(); ++k) {
+      cost.bucket_ready[k] =
+          std::max(cost.bucket_ready[k],
+                   recomputation + layers.backward({buckets.first_layer[k], stage.layers.end}));
+    }
+    replica.memory = memory_cost(
+        {.layers = stage.layers,
+         .recompute = stage.recompute,
+         .depth = std::min(plan.warmup_depths[index], micro_batches_of(plan, stage, i)),
+         .depth_before = index == 0 ? 0 : plan.warmup_depths[index - 1],
+         .depth_behind = index + 1 == plan.stages.size() ? 0 : plan.warmup_depths[index + 1],
+         .largest_bucket = buckets.sizes.empty()
+                               ? Bytes{}
+                               : *std::max_element(buckets.sizes.begin(), buckets.sizes.end())},
+        replica.samples, kind);
+    cost.replicas.push_back(replica);
+  }
+  std::vector<DeviceIndex> members = stage.devices;
+  std::sort(members.begin(), members.end());
+  const AllReduceModel reduction(members, topology_);
+  for (const Bytes size : buckets.sizes) cost.buckets.push_back(reduction.cost(size));
+  cost.optimizer_step = optimizer_step(stage.layers);
+  return cost;
+}
+
+BoundaryCost CostModel::boundary_cost(const Plan& plan, std::size_t index) const {
+  const StagePlan& here = plan.stages[index];
+  const StagePlan& next = plan.stages[index + 1];
+  const auto size_of = [&](std::int64_t samples) {
+    return boundary_size(here.layers.end, samples);
+  };
+  BoundaryCost cost;
+  const std::int64_t period = std::lcm(deal_period(here), deal_period(next));
+  for (std::int64_t m = 0; m < std::min(period, plan.num_micro_batches); ++m) {
+    const std::vector<TransferEnd> senders = transfer_ends(plan, here, m);
+    const std::vector<TransferEnd> receivers = transfer_ends(plan, next, m);
+    cost.forward.push_back(transfer_cost(senders, receivers, size_of, topology_));
+    cost.backward.push_back(transfer_cost(receivers, senders, size_of, topology_));
+  }
+  return cost;
+}
+
+PlanCost CostModel::plan_cost(const Plan& plan) const {
+  PlanCost cost;
+  cost.overlap_slowdown = topology_.description().overlap_slowdown;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    cost.stages.push_back(stage_cost(plan, s));
+    if (s + 1 < plan.stages.size()) cost.boundaries.push_back(boundary_cost(plan, s));
+  }
+  return cost;
+}
+
+std::vector<MemoryShortage> memory_shortages(const PlanCost& costs) {
+  std::vector<MemoryShortage> shortages;
+  for (std::size_t s = 0; s < costs.stages.size(); ++s) {
+    for (const ReplicaCost& replica : costs.stages[s].replicas) {
+      if (replica.memory.peak() <= replica.memory_limit) continue;
+      shortages.push_back({.device = replica.device,
+                           .stage = index_at<StageIndex>(s),
+                           .needed = replica.memory.peak(),
+                           .limit = replica.memory_limit});
+    }
+  }
+  std::stable_sort(shortages.begin(), shortages.end(),
+                   [](const auto& a, const auto& b) { return a.missing() > b.missing(); });
+  return shortages;
+}
+
+}  // namespace dapple

@@ -1,0 +1,58 @@
+#include <algorithm>
+#include <map>
+
+#include "dapple/core/error.h"
+#include "dapple/cost/costs.h"
+
+namespace dapple {
+namespace {
+
+std::vector<PairFlow> intersect(const std::vector<TransferEnd>& from,
+                                const std::vector<TransferEnd>& to,
+                                const std::function<Bytes(std::int64_t)>& size_of,
+                                const Topology& topology) {
+  std::vector<PairFlow> flows;
+  std::size_t receiver = 0;
+  for (const TransferEnd& sender : from) {
+    // Both ends rise, so a receiver that ends before this sender begins is done with.
+    while (receiver < to.size() && to[receiver].samples.end <= sender.samples.begin) ++receiver;
+    for (std::size_t i = receiver; i < to.size() && to[i].samples.begin < sender.samples.end; ++i) {
+      const std::int64_t overlap = std::min(sender.samples.end, to[i].samples.end) -
+                                   std::max(sender.samples.begin, to[i].samples.begin);
+      const Bytes size = size_of(overlap);
+      if (sender.device == to[i].device || size.count == 0) continue;
+      flows.push_back({.from = sender.device,
+                       .to = to[i].device,
+                       .size = size,
+                       .route = topology.route(sender.device, to[i].device)});
+    }
+  }
+  return flows;
+}
+
+}  // namespace
+
+TransferCost transfer_cost(const std::vector<TransferEnd>& from, const std::vector<TransferEnd>& to,
+                           const std::function<Bytes(std::int64_t)>& size_of,
+                           const Topology& topology) {
+  TransferCost cost;
+  cost.flows = intersect(from, to, size_of, topology);
+  std::map<PortIndex, PortLoad> loads;
+  for (const PairFlow& flow : cost.flows) {
+    cost.size += flow.size;
+    for (const PortIndex port : flow.route.ports) {
+      PortLoad& load = loads[port];
+      load.port = port;
+      load.size += flow.size;
+      load.latency = std::max(load.latency, flow.route.latency);
+    }
+  }
+  for (auto& [port, load] : loads) {
+    load.busy = occupation(load.size, topology.ports()[port.position()].bandwidth);
+    cost.time = std::max(cost.time, round_up(load.busy) + load.latency);
+    cost.ports.push_back(load);
+  }
+  return cost;
+}
+
+}  // namespace dapple

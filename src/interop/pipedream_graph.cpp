@@ -1,0 +1,307 @@
+#include "pipedream_graph.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "decimal.h"
+
+namespace dapple {
+namespace {
+
+constexpr std::string_view kSeparator = " -- ";
+constexpr std::string_view kBlanks = " \t\r\v\f";
+
+std::string_view trim(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(kBlanks);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
+}
+
+std::vector<std::string_view> split(std::string_view text, std::string_view separator) {
+  std::vector<std::string_view> parts;
+  std::size_t begin = 0;
+  for (;;) {
+    const std::size_t end = text.find(separator, begin);
+    if (end == std::string_view::npos) break;
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + separator.size();
+  }
+  parts.push_back(text.substr(begin));
+  return parts;
+}
+
+/// 12 of "node12". At most nine digits, so that the number is not cut off.
+std::optional<std::int64_t> node_number(std::string_view id) {
+  constexpr std::string_view kPrefix = "node";
+  if (id.substr(0, kPrefix.size()) != kPrefix) return std::nullopt;
+  id.remove_prefix(kPrefix.size());
+  if (id.empty() || id.size() > 9) return std::nullopt;
+  std::int64_t number = 0;
+  for (const char c : id) {
+    if (c < '0' || c > '9') return std::nullopt;
+    number = number * 10 + (c - '0');
+  }
+  return number;
+}
+
+struct Edge {
+  std::int64_t line = 0;
+  std::int64_t from = 0;
+  std::int64_t to = 0;
+};
+
+/// A figure of a node line: its key, and the power of ten that makes it ns or bytes.
+struct Field {
+  std::string_view key;
+  int shift;
+};
+constexpr std::array<Field, 4> kFields{{{"forward_compute_time", 6},
+                                        {"backward_compute_time", 6},
+                                        {"activation_size", 0},
+                                        {"parameter_size", 0}}};
+constexpr std::size_t kActivationField = 2;
+
+class GraphParser {
+ public:
+  explicit GraphParser(std::vector<LineFault>& faults) : faults_(faults) {}
+  PipedreamGraph run(std::string_view text);
+
+ private:
+  void fail(std::string message) { faults_.push_back({line_, std::move(message)}); }
+  void parse_line(std::string_view line);
+  void parse_edge(std::string_view line);
+  void parse_node(std::string_view line);
+  bool parse_figures(std::string_view text, GraphNode& node);
+  std::optional<std::int64_t> parse_figure(const Field& field, std::string_view value);
+  std::optional<std::int64_t> parse_sizes(const Field& field, std::string_view list);
+  void remove_duplicates();
+  void connect();
+
+  std::vector<LineFault>& faults_;
+  std::int64_t line_ = 0;
+  std::vector<Edge> edges_;
+  std::vector<std::int64_t> broken_nodes_;  // named by a line that has faults, sorted later
+  PipedreamGraph graph_;
+};
+
+std::optional<std::int64_t> GraphParser::parse_figure(const Field& field, std::string_view value) {
+  const std::string_view unit = field.shift == 0 ? "bytes" : "milliseconds";
+  const Decimal decimal = parse_decimal(value, field.shift);
+  switch (decimal.fault) {
+    case DecimalFault::None:
+      return decimal.count;
+    case DecimalFault::TooLarge:
+      fail(fmt::format("{}: expected at most 10^{} {}, got '{}'", field.key, 15 - field.shift, unit,
+                       shown(value)));
+      return std::nullopt;
+    case DecimalFault::Negative:
+    case DecimalFault::NotANumber:
+      break;
+  }
+  fail(fmt::format("{}: expected a number of {}, 0 or more, got '{}'", field.key, unit,
+                   shown(value)));
+  return std::nullopt;
+}
+
+std::optional<std::int64_t> GraphParser::parse_sizes(const Field& field, std::string_view list) {
+  if (list.back() != ']') {
+    fail(fmt::format("{}: expected a list that ends in ], got '{}'", field.key, shown(list)));
+    return std::nullopt;
+  }
+  std::int64_t sum = 0;
+  for (const std::string_view item : split(list.substr(1, list.size() - 2), ";")) {
+    const std::optional<std::int64_t> size = parse_figure(field, trim(item));
+    if (!size) return std::nullopt;
+    sum += *size;
+    if (sum > kMaxCount) {
+      fail(fmt::format("{}: expected at most 10^15 bytes, got more in '{}'", field.key,
+                       shown(list)));
+      return std::nullopt;
+    }
+  }
+  return sum;
+}
+
+bool GraphParser::parse_figures(std::string_view text, GraphNode& node) {
+  std::array<std::optional<std::int64_t>, kFields.size()> figures;
+  std::array<bool, kFields.size()> seen{};
+  const std::size_t faults_before = faults_.size();
+  for (const std::string_view part : split(text, ",")) {
+    const std::string_view assignment = trim(part);
+    const std::size_t equals = assignment.find('=');
+    const std::string_view key = trim(assignment.substr(0, equals));
+    const auto* field = std::find_if(kFields.begin(), kFields.end(),
+                                     [&](const Field& known) { return known.key == key; });
+    if (field == kFields.end() || equals == std::string_view::npos) {
+      fail(fmt::format("expected forward_compute_time=, backward_compute_time=, activation_size= "
+                       "or parameter_size=, got '{}'",
+                       shown(assignment)));
+      continue;
+    }
+    const auto position = static_cast<std::size_t>(field - kFields.begin());
+    if (seen[position]) fail(fmt::format("expected {} once, got it twice", key));
+    seen[position] = true;
+    const std::string_view value = trim(assignment.substr(equals + 1));
+    const bool is_list = position == kActivationField && !value.empty() && value.front() == '[';
+    figures[position] = is_list ? parse_sizes(*field, value) : parse_figure(*field, value);
+  }
+  for (std::size_t i = 0; i < kFields.size(); ++i) {
+    if (!seen[i]) fail(fmt::format("expected {}=, got none", kFields[i].key));
+  }
+  if (faults_.size() > faults_before) return false;
+  node.forward = {*figures[0]};
+  node.backward = {*figures[1]};
+  node.output = {*figures[2]};
+  node.parameters = {*figures[3]};
+  return true;
+}
+
+void GraphParser::parse_node(std::string_view line) {
+  std::vector<std::string_view> parts = split(line, kSeparator);
+  GraphNode node;
+  node.line = line_;
+  const std::optional<std::int64_t> number = node_number(trim(parts.front()));
+  if (!number) {
+    fail(fmt::format("expected a node line that begins with node<number>, or an edge that begins "
+                     "with white space, got '{}'",
+                     shown(line)));
+    return;
+  }
+  node.number = *number;
+  if (parts.size() > 3 && trim(parts.back()).substr(0, 9) == "stage_id=") parts.pop_back();
+  if (parts.size() < 3) {
+    fail(fmt::format("expected '<node> -- <description> -- <figures>', got '{}'", shown(line)));
+    broken_nodes_.push_back(node.number);
+    return;
+  }
+  const char* begin = parts[1].data();
+  const char* end = parts[parts.size() - 2].data() + parts[parts.size() - 2].size();
+  node.description =
+      trim(std::string_view(begin, static_cast<std::size_t>(end - begin)));
+  if (parse_figures(parts.back(), node)) {
+    graph_.nodes.push_back(std::move(node));
+  } else {
+    broken_nodes_.push_back(node.number);
+  }
+}
+
+void GraphParser::parse_edge(std::string_view line) {
+  const std::vector<std::string_view> ends = split(trim(line), kSeparator);
+  std::optional<std::int64_t> from;
+  std::optional<std::int64_t> to;
+  if (ends.size() == 2) {
+    from = node_number(trim(ends[0]));
+    to = node_number(trim(ends[1]));
+  }
+  if (!from || !to) {
+    fail(fmt::format("expected an edge 'node<number> -- node<number>', got '{}'",
+                     shown(trim(line))));
+    return;
+  }
+  edges_.push_back({line_, *from, *to});
+}
+
+void GraphParser::parse_line(std::string_view line) {
+  if (trim(line).empty()) return;
+  const bool is_edge = kBlanks.find(line.front()) != std::string_view::npos;
+  if (is_edge) {
+    parse_edge(line);
+  } else {
+    parse_node(trim(line));
+  }
+}
+
+void GraphParser::remove_duplicates() {
+  std::vector<GraphNode>& nodes = graph_.nodes;
+  std::sort(nodes.begin(), nodes.end(), [](const GraphNode& a, const GraphNode& b) {
+    return std::pair(a.number, a.line) < std::pair(b.number, b.line);
+  });
+  for (std::size_t i = 1; i < nodes.size(); ++i) {
+    if (nodes[i].number != nodes[i - 1].number) continue;
+    line_ = nodes[i].line;
+    fail(fmt::format("expected every node once, got node{} again", nodes[i].number));
+  }
+  const auto same = [](const GraphNode& a, const GraphNode& b) { return a.number == b.number; };
+  nodes.erase(std::unique(nodes.begin(), nodes.end(), same), nodes.end());
+}
+
+/// Turns edges into inputs. An edge that is there twice counts once.
+void GraphParser::connect() {
+  std::vector<GraphNode>& nodes = graph_.nodes;
+  std::sort(broken_nodes_.begin(), broken_nodes_.end());
+  const auto position_of = [&](std::int64_t number) -> std::optional<std::int32_t> {
+    const auto found = std::lower_bound(
+        nodes.begin(), nodes.end(), number,
+        [](const GraphNode& node, std::int64_t wanted) { return node.number < wanted; });
+    if (found == nodes.end() || found->number != number) {
+      // A node whose own line is at fault is not reported again for each of its edges.
+      if (!std::binary_search(broken_nodes_.begin(), broken_nodes_.end(), number)) {
+        fail(fmt::format("expected an edge between nodes of this file, got node{}, which has no "
+                         "line of its own",
+                         number));
+      }
+      return std::nullopt;
+    }
+    return static_cast<std::int32_t>(found - nodes.begin());
+  };
+  for (const Edge& edge : edges_) {
+    line_ = edge.line;
+    const std::optional<std::int32_t> from = position_of(edge.from);
+    const std::optional<std::int32_t> to = position_of(edge.to);
+    if (from && to) nodes[static_cast<std::size_t>(*to)].inputs.push_back(*from);
+  }
+  for (GraphNode& node : nodes) {
+    std::sort(node.inputs.begin(), node.inputs.end());
+    node.inputs.erase(std::unique(node.inputs.begin(), node.inputs.end()), node.inputs.end());
+  }
+}
+
+PipedreamGraph GraphParser::run(std::string_view text) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (text.substr(0, kByteOrderMark.size()) == kByteOrderMark) {
+    text.remove_prefix(kByteOrderMark.size());
+  }
+  for (const std::string_view line : split(text, "\n")) {
+    ++line_;
+    parse_line(line);
+  }
+  const std::size_t read = graph_.nodes.size() + broken_nodes_.size();
+  if (read > kMaxGraphNodes) {
+    faults_.push_back({0, fmt::format("expected at most {} nodes, got {}", kMaxGraphNodes, read)});
+    return {};
+  }
+  if (read == 0) {
+    faults_.push_back({0, "expected at least one node line '<node> -- <description> -- "
+                          "forward_compute_time=...', got none"});
+    return {};
+  }
+  remove_duplicates();
+  connect();
+  return std::move(graph_);
+}
+
+}  // namespace
+
+bool begins_as_node(std::string_view line) {
+  const std::size_t end = line.find("--");
+  return end != std::string_view::npos && node_number(trim(line.substr(0, end))).has_value();
+}
+
+PipedreamGraph parse_pipedream_graph(std::string_view text, std::vector<LineFault>& faults) {
+  return GraphParser(faults).run(text);
+}
+
+std::string shown(std::string_view text) {
+  constexpr std::size_t kLongest = 60;
+  std::string result;
+  for (const char c : text.substr(0, kLongest)) result += c >= ' ' && c <= '~' ? c : '?';
+  if (text.size() > kLongest) result += "...";
+  return result;
+}
+
+}  // namespace dapple

@@ -1,0 +1,63 @@
+// Writes JSON in one fixed form: two blanks per level, one line for what is opened as a line.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dapple::io {
+
+/// `text` in quotes, escaped. Bytes that are not UTF-8 become U+FFFD.
+std::string json_string(std::string_view text);
+
+/// `text` fit for a line of a message: control characters and what is not UTF-8 are escaped.
+std::string printable(std::string_view text);
+
+/// `text` for a message: printable, in quotes, cut after 60 characters.
+std::string quoted(std::string_view text);
+
+/// Callers open and close, and give each member of an object its key first.
+class JsonWriter {
+ public:
+  enum class Layout {
+    Lines,  // each element on a line of its own
+    Line,   // all of it, what it holds included, on one line
+  };
+
+  JsonWriter& key(std::string_view name);
+  JsonWriter& open_object(Layout layout) { return open('{', layout); }
+  JsonWriter& open_array(Layout layout) { return open('[', layout); }
+  JsonWriter& close();
+
+  JsonWriter& text(std::string_view value) { return raw(json_string(value)); }
+  JsonWriter& integer(std::int64_t value);
+  JsonWriter& number(double value);
+  JsonWriter& boolean(bool value) { return raw(value ? "true" : "false"); }
+  JsonWriter& null() { return raw("null"); }
+  /// `json` is a value already written.
+  JsonWriter& raw(std::string_view json);
+
+  /// A list of texts, a line each, or "[]".
+  JsonWriter& texts(const std::vector<std::string>& values);
+
+  /// The document, with a line break at its end. Requires: everything is closed.
+  std::string finish();
+
+ private:
+  struct Open {
+    char closer = '}';
+    bool on_one_line = false;
+    bool is_empty = true;
+  };
+
+  JsonWriter& open(char opener, Layout layout);
+  void separate();
+  void break_line();
+
+  std::string text_;
+  std::vector<Open> open_;
+  bool after_key_ = false;
+};
+
+}  // namespace dapple::io

@@ -1,0 +1,24 @@
+// The layers of a profile: entries that may stand for several layers, in any order that their
+// inputs allow.
+#pragma once
+
+#include <vector>
+
+#include "dapple/profile/model_profile.h"
+#include "json_reader.h"
+#include "json_writer.h"
+
+namespace dapple::io {
+
+/// Layers of a profile after expansion.
+inline constexpr std::int64_t kMaxLayers = 100'000;
+/// Measurements of all layers after expansion.
+inline constexpr std::int64_t kMaxMeasurements = 1'000'000;
+
+/// Reads, expands and orders layers. The result is to be used only if there was no fault.
+std::vector<Layer> read_layers(const Field& field);
+
+/// Layers that differ in nothing but their number, each fed by the one before, become one entry.
+void write_layers(JsonWriter& writer, const std::vector<Layer>& layers);
+
+}  // namespace dapple::io

@@ -1,0 +1,153 @@
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <iterator>
+#include <optional>
+#include <string_view>
+
+#include "dapple/core/error.h"
+#include "dapple/io/schedule_document.h"
+#include "json_writer.h"
+
+namespace dapple {
+namespace {
+
+using io::JsonWriter;
+
+std::string_view kind_name(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::Forward:
+      return "forward";
+    case ActionKind::Backward:
+      return "backward";
+    case ActionKind::SendActivation:
+      return "send_activation";
+    case ActionKind::ReceiveActivation:
+      return "receive_activation";
+    case ActionKind::SendGradient:
+      return "send_gradient";
+    case ActionKind::ReceiveGradient:
+      return "receive_gradient";
+    case ActionKind::AllReduce:
+      return "all_reduce";
+    case ActionKind::OptimizerStep:
+      return "optimizer_step";
+  }
+  throw Bug("an action without a name");
+}
+
+/// A receive waits on no stream of its own: it is when a dependency is met.
+std::string_view stream_name(ActionKind kind) {
+  switch (stream_of(kind)) {
+    case Stream::Compute:
+      return "compute";
+    case Stream::SendForward:
+      return "send_forward";
+    case Stream::SendBackward:
+      return "send_backward";
+    case Stream::Collective:
+      return "collective";
+    case Stream::None:
+      return "receive";
+  }
+  throw Bug("an action without a stream");
+}
+
+std::optional<std::int32_t> micro_batch_of(Action action) {
+  const bool has_none =
+      action.kind == ActionKind::AllReduce || action.kind == ActionKind::OptimizerStep;
+  return has_none ? std::nullopt : std::optional{action.index};
+}
+
+std::optional<std::int32_t> bucket_of(Action action) {
+  return action.kind == ActionKind::AllReduce ? std::optional{action.index} : std::nullopt;
+}
+
+void write_action(JsonWriter& writer, const DeviceSchedule& device, const DeviceAction& entry,
+                  const Topology& topology) {
+  writer.open_object(JsonWriter::Layout::Line);
+  writer.key("action").text(to_text(device.stage, entry.action));
+  writer.key("kind").text(kind_name(entry.action.kind));
+  writer.key("stream").text(stream_name(entry.action.kind));
+  writer.key("stage").integer(device.stage.value);
+  if (const auto micro_batch = micro_batch_of(entry.action)) {
+    writer.key("micro_batch").integer(*micro_batch);
+  }
+  if (const auto bucket = bucket_of(entry.action)) writer.key("bucket").integer(*bucket);
+  if (stream_of(entry.action.kind) != Stream::Compute) {
+    writer.key("bytes").integer(entry.size.count);
+    writer.key("peers").open_array(JsonWriter::Layout::Line);
+    for (const SchedulePeer& peer : entry.peers) {
+      writer.open_object(JsonWriter::Layout::Line);
+      writer.key("device").text(topology.device(peer.device).name);
+      writer.key("bytes").integer(peer.size.count);
+      writer.close();
+    }
+    writer.close();
+  }
+  writer.close();
+}
+
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (char c : text) {
+    if (c == '"') quoted += '"';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
+std::string number_or_empty(std::optional<std::int64_t> number) {
+  return number ? fmt::format("{}", *number) : std::string{};
+}
+
+}  // namespace
+
+std::string write_schedule(const ScheduleDocument& document, const Topology& topology) {
+  JsonWriter writer;
+  writer.open_object(JsonWriter::Layout::Lines);
+  writer.key("schema").text("dapple-schedule/1");
+  writer.key("tool").text(document.tool);
+  writer.key("plan_sha256").text(document.plan_sha256);
+  writer.key("digest").text(document.digest);
+  writer.key("num_micro_batches").integer(document.num_micro_batches);
+  writer.key("devices").open_array(JsonWriter::Layout::Lines);
+  for (const DeviceSchedule& device : document.devices) {
+    writer.open_object(JsonWriter::Layout::Lines);
+    writer.key("device").text(topology.device(device.device).name);
+    writer.key("stage").integer(device.stage.value);
+    writer.key("actions").open_array(JsonWriter::Layout::Lines);
+    for (const DeviceAction& entry : device.actions) write_action(writer, device, entry, topology);
+    writer.close();
+    writer.close();
+  }
+  writer.close();
+  writer.close();
+  return writer.finish();
+}
+
+std::string write_schedule_csv(const ScheduleDocument& document, const Topology& topology) {
+  std::string text = "device,position,stream,kind,stage,micro_batch,bucket,bytes,peers\n";
+  const auto end = std::back_inserter(text);
+  for (const DeviceSchedule& device : document.devices) {
+    const std::string name = csv_field(topology.device(device.device).name);
+    for (std::size_t position = 0; position < device.actions.size(); ++position) {
+      const DeviceAction& entry = device.actions[position];
+      std::string peers;
+      for (const SchedulePeer& peer : entry.peers) {
+        peers += fmt::format("{}{}={}", peers.empty() ? "" : ";", topology.device(peer.device).name,
+                             peer.size.count);
+      }
+      const bool computes = stream_of(entry.action.kind) == Stream::Compute;
+      fmt::format_to(
+          end, "{},{},{},{},{},{},{},{},{}\n", name, position, stream_name(entry.action.kind),
+          kind_name(entry.action.kind), device.stage.value,
+          number_or_empty(micro_batch_of(entry.action)), number_or_empty(bucket_of(entry.action)),
+          computes ? std::string{} : fmt::format("{}", entry.size.count), csv_field(peers));
+    }
+  }
+  return text;
+}
+
+}  // namespace dapple

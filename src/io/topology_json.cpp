@@ -1,0 +1,417 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "dapple/io/documents.h"
+#include "decimal.h"
+#include "embedded.h"
+#include "units.h"
+
+namespace dapple {
+namespace io {
+namespace {
+
+constexpr std::int64_t kMaxDevices = 65'536;
+constexpr FactorRange kTimeScale{Factor{1}, Factor{1'000 * kOne.billionths}};
+constexpr FactorRange kSlowdown{kOne, Factor{1'000 * kOne.billionths}};
+constexpr FactorRange kPrice{Factor{0}, Factor{1'000'000 * kOne.billionths}};
+
+Link read_link(ObjectReader& object) {
+  Link link;
+  link.bandwidth = read_bandwidth(object.field("bandwidth")).value_or(Bandwidth{1});
+  link.latency = read_duration(object.field("latency")).value_or(Duration{});
+  return link;
+}
+
+std::map<std::string, Factor> read_time_scale(const Field& field) {
+  std::map<std::string, Factor> scales;
+  if (!field.present()) return scales;
+  ObjectReader object(field);
+  const std::vector<Field> members = object.members();
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const std::string& device = field.value().keys[i];
+    const std::optional<Factor> scale = read_factor(members[i], kTimeScale);
+    if (is_name(members[i], device) && scale) scales.emplace(device, *scale);
+  }
+  object.finish();
+  return scales;
+}
+
+DeviceKind read_device_kind(const Field& field, const std::string& name) {
+  ObjectReader object(field);
+  DeviceKind kind;
+  kind.name = name;
+  kind.source = optional_text(object.field("source"));
+  const std::optional<Bytes> memory = read_size(object.field("memory"), Bytes{1});
+  kind.memory = memory.value_or(Bytes{});
+  if (const Field reserved = object.field("reserved"); reserved.present()) {
+    kind.reserved = read_size(reserved, Bytes{0}).value_or(Bytes{});
+    if (memory && kind.reserved >= *memory)
+      reserved.refuse(fmt::format("less than the memory of {}", size_text(*memory)));
+  }
+  kind.time_scale = read_time_scale(object.field("time_scale"));
+  if (const Field price = object.field("price_per_hour"); price.present())
+    kind.price_per_hour = read_factor(price, kPrice);
+  object.refuse_reserved({"profile"});
+  object.finish();
+  return kind;
+}
+
+/// By name, so that the order of the keys in the file changes nothing.
+std::vector<DeviceKind> read_device_kinds(const Field& field) {
+  ObjectReader object(field);
+  std::vector<DeviceKind> kinds;
+  const std::vector<Field> members = object.members();
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const std::string& name = field.value().keys[i];
+    if (is_name(members[i], name)) kinds.push_back(read_device_kind(members[i], name));
+  }
+  object.finish();
+  if (object.valid() && members.empty()) field.refuse("at least one kind of device");
+  std::sort(kinds.begin(), kinds.end(),
+            [](const DeviceKind& a, const DeviceKind& b) { return a.name < b.name; });
+  return kinds;
+}
+
+LinkKind read_link_kind(const Field& field, const std::string& name) {
+  ObjectReader object(field);
+  LinkKind kind;
+  kind.name = name;
+  kind.source = optional_text(object.field("source"));
+  kind.link = read_link(object);
+  kind.lanes = static_cast<std::int32_t>(optional_integer(object.field("lanes"), {1, 1'000}, 1));
+  object.finish();
+  return kind;
+}
+
+std::vector<LinkKind> read_link_kinds(const Field& field) {
+  ObjectReader object(field);
+  std::vector<LinkKind> kinds;
+  const std::vector<Field> members = object.members();
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const std::string& name = field.value().keys[i];
+    if (name == "-") members[i].add("expected a name for a link, got \"-\", which means no link");
+    if (is_name(members[i], name)) kinds.push_back(read_link_kind(members[i], name));
+  }
+  object.finish();
+  std::sort(kinds.begin(), kinds.end(),
+            [](const LinkKind& a, const LinkKind& b) { return a.name < b.name; });
+  return kinds;
+}
+
+/// One entry of a link matrix as a position in `kinds`.
+std::optional<int> read_matrix_entry(const Field& field, const std::vector<LinkKind>& kinds) {
+  if (const JsonValue* value = field.value_of_kind(JsonValue::Kind::Text)) {
+    if (value->text == "-") return kNoLink;
+    for (std::size_t i = 0; i < kinds.size(); ++i)
+      if (kinds[i].name == value->text) return static_cast<int>(i);
+  }
+  field.refuse("the name of a kind of link, or \"-\" for none");
+  return std::nullopt;
+}
+
+/// A column per device in every row, so that a matrix is no larger than what was read.
+bool has_shape(const ArrayReader& rows, const Field& field, std::size_t devices) {
+  if (!rows.valid()) return false;
+  if (rows.size() != devices) {
+    field.add(fmt::format("expected a row for each of the {} devices, got {}", devices, rows.size()));
+    return false;
+  }
+  bool is_square = true;
+  for (std::size_t i = 0; i < devices; ++i) {
+    const ArrayReader row(rows.at(i), "an array of link names");
+    if (row.valid() && row.size() != devices) {
+      rows.at(i).add(
+          fmt::format("expected a column for each of the {} devices, got {}", devices, row.size()));
+    }
+    is_square = is_square && row.valid() && row.size() == devices;
+  }
+  return is_square;
+}
+
+Eigen::MatrixXi read_matrix(const Field& field, const std::vector<LinkKind>& kinds,
+                            std::size_t devices) {
+  const ArrayReader rows(field, "an array of rows");
+  if (!has_shape(rows, field, devices)) return {};
+  const auto size = static_cast<Eigen::Index>(devices);
+  Eigen::MatrixXi matrix = Eigen::MatrixXi::Constant(size, size, kNoLink);
+  for (std::size_t from = 0; from < devices; ++from) {
+    const ArrayReader row(rows.at(from), "an array of link names");
+    for (std::size_t to = 0; to < devices; ++to) {
+      const std::optional<int> entry = read_matrix_entry(row.at(to), kinds);
+      if (from == to && entry && *entry != kNoLink)
+        row.at(to).refuse("\"-\" between a device and itself");
+      matrix(static_cast<Eigen::Index>(from), static_cast<Eigen::Index>(to)) =
+          entry.value_or(kNoLink);
+    }
+  }
+  return matrix;
+}
+
+void read_host_path(const Field& field, ServerLinks& links) {
+  if (!field.present()) return;
+  ObjectReader object(field);
+  links.host_path_source = optional_text(object.field("source"));
+  links.host_path = read_link(object);
+  object.finish();
+}
+
+ServerLinks read_server_links(const Field& field, std::size_t devices) {
+  ServerLinks links;
+  if (!field.present() && devices == 1) return links;
+  ObjectReader object(field);
+  const std::optional<std::size_t> kind = read_choice(object.field("kind"), {"switch", "matrix"});
+  links.source = optional_text(object.field("source"));
+  // Without a kind it is open which keys belong to it.
+  if (!kind) return links;
+  if (*kind == 0) {
+    links.port = read_link(object);
+  } else {
+    links.kind = ServerLinks::Kind::Matrix;
+    links.kinds = read_link_kinds(object.field("kinds"));
+    links.matrix = read_matrix(object.field("matrix"), links.kinds, devices);
+    read_host_path(object.field("host_path"), links);
+  }
+  object.refuse_reserved({"bus_bandwidth"});
+  object.finish();
+  return links;
+}
+
+Nic read_nic(const Field& field) {
+  ObjectReader object(field);
+  Nic nic;
+  nic.source = optional_text(object.field("source"));
+  nic.link = read_link(object);
+  if (const Field devices = object.field("devices"); devices.present()) {
+    const ArrayReader numbers(devices, "an array of device numbers");
+    if (numbers.valid() && numbers.size() == 0) devices.refuse("at least one device number");
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      nic.devices.push_back(
+          static_cast<std::int32_t>(required_integer(numbers.at(i), {0, kMaxDevices - 1})));
+  }
+  object.finish();
+  return nic;
+}
+
+std::vector<Nic> read_nics(const Field& field) {
+  std::vector<Nic> nics;
+  if (!field.present()) return nics;
+  const ArrayReader array(field, "an array of NICs");
+  for (std::size_t i = 0; i < array.size(); ++i) nics.push_back(read_nic(array.at(i)));
+  return nics;
+}
+
+/// Name of a kind that the topology has.
+std::string read_kind_name(const Field& field, const std::vector<DeviceKind>& kinds) {
+  const std::optional<std::string> name = read_name(field);
+  if (!name) return "";
+  const bool is_known = std::any_of(kinds.begin(), kinds.end(), [&name](const DeviceKind& kind) {
+    return kind.name == *name;
+  });
+  if (!is_known) field.refuse("the name of a kind of device in /devices");
+  return *name;
+}
+
+ServerGroup read_server_group(const Field& field, const std::vector<DeviceKind>& kinds) {
+  ObjectReader object(field);
+  ServerGroup group;
+  group.name = read_name(object.field("name")).value_or("");
+  group.count = static_cast<std::int32_t>(required_integer(object.field("count"), {1, kMaxDevices}));
+  group.device = read_kind_name(object.field("device"), kinds);
+  const std::optional<std::int64_t> devices =
+      read_integer(object.field("devices"), {1, kMaxDevices});
+  group.devices = static_cast<std::int32_t>(devices.value_or(1));
+  const Field links = object.field("links");
+  if (devices) group.links = read_server_links(links, static_cast<std::size_t>(*devices));
+  group.nics = read_nics(object.field("nics"));
+  object.refuse_reserved({"bus_bandwidth"});
+  object.finish();
+  return group;
+}
+
+std::vector<ServerGroup> read_server_groups(const Field& field,
+                                            const std::vector<DeviceKind>& kinds) {
+  const ArrayReader array(field, "an array of servers");
+  if (array.valid() && array.size() == 0) field.refuse("at least one kind of server");
+  std::vector<ServerGroup> groups;
+  std::set<std::string> names;
+  std::int64_t devices = 0;
+  for (std::size_t i = 0; i < array.size(); ++i) {
+    groups.push_back(read_server_group(array.at(i), kinds));
+    const std::string& name = groups.back().name;
+    if (!name.empty() && !names.insert(name).second) {
+      ObjectReader object(array.at(i));
+      object.field("name").refuse("a server name of its own");
+    }
+    devices += std::int64_t{groups.back().count} * groups.back().devices;
+  }
+  if (devices > kMaxDevices)
+    field.add(fmt::format("expected at most {} devices, got {}", kMaxDevices, devices));
+  return groups;
+}
+
+void read_network(const Field& field, TopologyDescription& topology) {
+  if (!field.present()) return;
+  ObjectReader object(field);
+  read_choice(object.field("kind"), {"switch"});
+  topology.network_source = optional_text(object.field("source"));
+  topology.network = read_link(object);
+  object.refuse_reserved({"racks", "pods", "bus_bandwidth"});
+  object.finish();
+}
+
+void write_source(JsonWriter& writer, const std::string& source) {
+  if (!source.empty()) writer.key("source").text(source);
+}
+
+void write_link(JsonWriter& writer, const Link& link) {
+  writer.key("bandwidth").text(bandwidth_text(link.bandwidth));
+  writer.key("latency").text(duration_text(link.latency));
+}
+
+void write_device_kind(JsonWriter& writer, const DeviceKind& kind) {
+  writer.open_object(JsonWriter::Layout::Lines);
+  write_source(writer, kind.source);
+  writer.key("memory").text(size_text(kind.memory));
+  if (kind.reserved.count != 0) writer.key("reserved").text(size_text(kind.reserved));
+  if (!kind.time_scale.empty()) {
+    writer.key("time_scale").open_object(JsonWriter::Layout::Line);
+    for (const auto& [device, scale] : kind.time_scale) writer.key(device).raw(factor_text(scale));
+    writer.close();
+  }
+  if (kind.price_per_hour) writer.key("price_per_hour").raw(factor_text(*kind.price_per_hour));
+  writer.close();
+}
+
+void write_matrix(JsonWriter& writer, const ServerLinks& links) {
+  writer.key("kinds").open_object(JsonWriter::Layout::Lines);
+  for (const LinkKind& kind : links.kinds) {
+    writer.key(kind.name).open_object(JsonWriter::Layout::Line);
+    write_link(writer, kind.link);
+    writer.key("lanes").integer(kind.lanes);
+    write_source(writer, kind.source);
+    writer.close();
+  }
+  writer.close();
+  writer.key("matrix").open_array(JsonWriter::Layout::Lines);
+  for (Eigen::Index from = 0; from < links.matrix.rows(); ++from) {
+    writer.open_array(JsonWriter::Layout::Line);
+    for (Eigen::Index to = 0; to < links.matrix.cols(); ++to) {
+      const int kind = links.matrix(from, to);
+      writer.text(kind == kNoLink ? "-" : links.kinds[static_cast<std::size_t>(kind)].name);
+    }
+    writer.close();
+  }
+  writer.close();
+  if (links.host_path) {
+    writer.key("host_path").open_object(JsonWriter::Layout::Line);
+    write_link(writer, *links.host_path);
+    write_source(writer, links.host_path_source);
+    writer.close();
+  }
+}
+
+void write_server_links(JsonWriter& writer, const ServerLinks& links) {
+  if (links.kind == ServerLinks::Kind::Switch) {
+    if (links.port == Link{} && links.source.empty()) return;
+    writer.key("links").open_object(JsonWriter::Layout::Line);
+    writer.key("kind").text("switch");
+    write_link(writer, links.port);
+    write_source(writer, links.source);
+  } else {
+    writer.key("links").open_object(JsonWriter::Layout::Lines);
+    writer.key("kind").text("matrix");
+    write_source(writer, links.source);
+    write_matrix(writer, links);
+  }
+  writer.close();
+}
+
+void write_server_group(JsonWriter& writer, const ServerGroup& group) {
+  writer.open_object(JsonWriter::Layout::Lines);
+  writer.key("name").text(group.name);
+  writer.key("count").integer(group.count);
+  writer.key("device").text(group.device);
+  writer.key("devices").integer(group.devices);
+  write_server_links(writer, group.links);
+  if (!group.nics.empty()) {
+    writer.key("nics").open_array(JsonWriter::Layout::Lines);
+    for (const Nic& nic : group.nics) {
+      writer.open_object(JsonWriter::Layout::Line);
+      write_link(writer, nic.link);
+      if (!nic.devices.empty()) {
+        writer.key("devices").open_array(JsonWriter::Layout::Line);
+        for (const std::int32_t device : nic.devices) writer.integer(device);
+        writer.close();
+      }
+      write_source(writer, nic.source);
+      writer.close();
+    }
+    writer.close();
+  }
+  writer.close();
+}
+
+}  // namespace
+
+TopologyDescription read_topology(const Field& field) {
+  ObjectReader object(field);
+  TopologyDescription topology;
+  if (!check_schema(object, "dapple-topology/1")) return topology;
+  topology.name = read_name(object.field("name")).value_or("");
+  topology.source = optional_text(object.field("source"));
+  if (const Field notes = object.field("notes"); notes.present())
+    topology.notes = read_texts(notes);
+  topology.devices = read_device_kinds(object.field("devices"));
+  topology.servers = read_server_groups(object.field("servers"), topology.devices);
+  read_network(object.field("network"), topology);
+  if (const Field slowdown = object.field("overlap_slowdown"); slowdown.present())
+    topology.overlap_slowdown = read_factor(slowdown, kSlowdown).value_or(kOne);
+  object.refuse_reserved({"racks", "pods", "bus_bandwidth"});
+  object.finish();
+  return topology;
+}
+
+void write_topology(JsonWriter& writer, const TopologyDescription& topology) {
+  writer.open_object(JsonWriter::Layout::Lines);
+  writer.key("schema").text("dapple-topology/1");
+  writer.key("name").text(topology.name);
+  write_source(writer, topology.source);
+  if (!topology.notes.empty()) writer.key("notes").texts(topology.notes);
+  writer.key("devices").open_object(JsonWriter::Layout::Lines);
+  for (const DeviceKind& kind : topology.devices) write_device_kind(writer.key(kind.name), kind);
+  writer.close();
+  writer.key("servers").open_array(JsonWriter::Layout::Lines);
+  for (const ServerGroup& group : topology.servers) write_server_group(writer, group);
+  writer.close();
+  if (topology.network) {
+    writer.key("network").open_object(JsonWriter::Layout::Line);
+    writer.key("kind").text("switch");
+    write_link(writer, *topology.network);
+    write_source(writer, topology.network_source);
+    writer.close();
+  }
+  if (topology.overlap_slowdown != kOne)
+    writer.key("overlap_slowdown").raw(factor_text(topology.overlap_slowdown));
+  writer.close();
+}
+
+}  // namespace io
+
+TopologyDescription read_topology(std::string_view text, const std::string& source_name) {
+  const io::JsonValue document = io::parse_json(text, source_name);
+  io::Violations violations(source_name);
+  TopologyDescription topology = io::read_topology(io::Field::root(document, violations));
+  violations.throw_if_any();
+  return topology;
+}
+
+std::string write_topology(const TopologyDescription& topology) {
+  io::JsonWriter writer;
+  io::write_topology(writer, topology);
+  return writer.finish();
+}
+
+}  // namespace dapple

@@ -1,0 +1,257 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "dapple/core/error.h"
+#include "dapple/plan/plan.h"
+
+namespace dapple {
+namespace {
+
+std::string stage_place(std::size_t stage, const char* key) {
+  return fmt::format("/stages/{}/{}", stage, key);
+}
+
+/// "layer 12 is" or "layers 12 to 14 are", of a half-open range that is not empty.
+std::string layers_text(std::int32_t begin, std::int32_t end) {
+  if (end - begin == 1) return fmt::format("layer {} is", begin);
+  return fmt::format("layers {} to {} are", begin, end - 1);
+}
+
+class PlanValidator {
+ public:
+  PlanValidator(const Plan& plan, std::int32_t layer_count, const Topology& topology)
+      : plan_(plan), layer_count_(layer_count), topology_(topology) {}
+
+  std::vector<Violation> run() &&;
+
+ private:
+  void check_batches();
+  void check_layers();
+  std::vector<std::size_t> stages_with_sound_layers();
+  void check_devices();
+  void check_replicas(std::size_t stage);
+  void check_buckets(std::size_t stage);
+  void check_depths();
+  void check_depth(std::size_t stage);
+  bool is_dealt(std::size_t stage) const;
+
+  void report(std::string place, std::string message) {
+    violations_.push_back({.place = std::move(place), .message = std::move(message)});
+  }
+
+  const Plan& plan_;
+  std::int32_t layer_count_;
+  const Topology& topology_;
+  bool batches_are_positive_ = true;  // else bounds that follow from them mean nothing
+  std::vector<Violation> violations_;
+};
+
+std::vector<Violation> PlanValidator::run() && {
+  check_batches();
+  if (plan_.stages.empty()) report("/stages", "expected at least one stage, got none");
+  check_layers();
+  check_devices();
+  for (std::size_t stage = 0; stage < plan_.stages.size(); ++stage) {
+    if (batches_are_positive_) check_replicas(stage);
+    check_buckets(stage);
+  }
+  check_depths();
+  return std::move(violations_);
+}
+
+void PlanValidator::check_batches() {
+  const std::pair<const char*, std::int64_t> counts[] = {
+      {"/global_batch_size", plan_.global_batch_size},
+      {"/micro_batch_size", plan_.micro_batch_size},
+      {"/num_micro_batches", plan_.num_micro_batches},
+  };
+  for (const auto& [place, count] : counts) {
+    if (count >= 1) continue;
+    report(place, fmt::format("expected at least 1, got {}", count));
+    batches_are_positive_ = false;
+  }
+  if (!batches_are_positive_) return;
+  if (Wide{plan_.micro_batch_size} * plan_.num_micro_batches != plan_.global_batch_size) {
+    report("/global_batch_size",
+           fmt::format("expected {} micro-batches of {} samples, got {} samples",
+                       plan_.num_micro_batches, plan_.micro_batch_size, plan_.global_batch_size));
+  }
+  const auto stages = static_cast<std::int64_t>(std::max<std::size_t>(1, plan_.stages.size()));
+  if (plan_.num_micro_batches > kMaxStagePasses / stages) {
+    report("/num_micro_batches",
+           fmt::format("expected at most {} micro-batches over {} stages, got {}: "
+                       "the schedule would be too long",
+                       kMaxStagePasses / stages, stages, plan_.num_micro_batches));
+  }
+}
+
+std::vector<std::size_t> PlanValidator::stages_with_sound_layers() {
+  std::vector<std::size_t> sound;
+  for (std::size_t stage = 0; stage < plan_.stages.size(); ++stage) {
+    const LayerRange layers = plan_.stages[stage].layers;
+    if (layers.begin < 0 || layers.begin > layer_count_ || layers.end < 0 ||
+        layers.end > layer_count_) {
+      report(stage_place(stage, "layers"), fmt::format("expected layers of the model, 0 to {}, got "
+                                                       "[{}, {}]",
+                                                       layer_count_, layers.begin, layers.end));
+    } else if (layers.begin >= layers.end) {
+      report(stage_place(stage, "layers"), fmt::format("expected at least one layer, got [{}, {}]: "
+                                                       "the stage is empty",
+                                                       layers.begin, layers.end));
+    } else {
+      sound.push_back(stage);
+    }
+  }
+  return sound;
+}
+
+void PlanValidator::check_layers() {
+  std::vector<std::size_t> order = stages_with_sound_layers();
+  const auto layers_of = [&](std::size_t stage) { return plan_.stages[stage].layers; };
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    if (layers_of(order[i]).end > layers_of(order[i - 1]).begin) continue;
+    report(stage_place(order[i], "layers"),
+           fmt::format("expected layers behind those of stage {}, got [{}, {}]: "
+                       "stages stand in the order of their layers",
+                       order[i - 1], layers_of(order[i]).begin, layers_of(order[i]).end));
+  }
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return layers_of(a).begin < layers_of(b).begin;
+  });
+  std::int32_t covered = 0;
+  std::size_t last_cover = 0;  // the stage that reaches up to `covered`
+  for (const std::size_t stage : order) {
+    const LayerRange layers = layers_of(stage);
+    if (layers.begin > covered) {
+      report(stage_place(stage, "layers"),
+             fmt::format("{} in no stage", layers_text(covered, layers.begin)));
+    } else if (layers.begin < covered) {
+      report(stage_place(stage, "layers"),
+             fmt::format("{} in stage {} too",
+                         layers_text(layers.begin, std::min(covered, layers.end)), last_cover));
+    }
+    if (layers.end > covered) {
+      covered = layers.end;
+      last_cover = stage;
+    }
+  }
+  if (covered < layer_count_ && !plan_.stages.empty()) {
+    report("/stages", fmt::format("{} in no stage", layers_text(covered, layer_count_)));
+  }
+}
+
+void PlanValidator::check_devices() {
+  struct Use {
+    std::size_t stage = 0;
+    std::size_t position = 0;
+    bool used = false;
+  };
+  std::vector<Use> uses(static_cast<std::size_t>(topology_.device_count()));
+  for (std::size_t stage = 0; stage < plan_.stages.size(); ++stage) {
+    const std::vector<DeviceIndex>& devices = plan_.stages[stage].devices;
+    if (devices.empty()) {
+      report(stage_place(stage, "devices"), "expected at least one device, got none");
+    }
+    for (std::size_t i = 0; i < devices.size(); ++i) {
+      const std::string place = fmt::format("/stages/{}/devices/{}", stage, i);
+      const DeviceIndex device = devices[i];
+      if (device.value < 0 || device.value >= topology_.device_count()) {
+        report(place, fmt::format("device {} is not in the topology, which has {}", device.value,
+                                  topology_.device_count()));
+        continue;
+      }
+      Use& use = uses[device.position()];
+      if (use.used) {
+        report(place, fmt::format("device {} is used twice, first at /stages/{}/devices/{}",
+                                  topology_.device(device).name, use.stage, use.position));
+      } else {
+        use = {.stage = stage, .position = i, .used = true};
+      }
+    }
+  }
+}
+
+bool PlanValidator::is_dealt(std::size_t stage) const {
+  return plan_.stages[stage].replication == Replication::Deal &&
+         plan_.stages[stage].devices.size() > 1;
+}
+
+void PlanValidator::check_replicas(std::size_t stage) {
+  const auto replicas = static_cast<std::int64_t>(plan_.stages[stage].devices.size());
+  if (plan_.stages[stage].replication == Replication::Split) {
+    if (replicas > plan_.micro_batch_size) {
+      report(stage_place(stage, "devices"),
+             fmt::format("expected at most {} replicas, a sample of each micro-batch for each, "
+                         "got {}",
+                         plan_.micro_batch_size, replicas));
+    }
+  } else if (replicas > plan_.num_micro_batches) {
+    report(stage_place(stage, "devices"),
+           fmt::format("expected at most {} replicas, a micro-batch for each, got {}",
+                       plan_.num_micro_batches, replicas));
+  }
+}
+
+void PlanValidator::check_buckets(std::size_t stage) {
+  const std::vector<Bytes>& buckets = plan_.stages[stage].gradient_buckets;
+  const std::string place = stage_place(stage, "costs/gradient_buckets_bytes");
+  if (!buckets.empty() && plan_.stages[stage].devices.size() == 1) {
+    report(place,
+           fmt::format("expected no buckets, as a single replica reduces no gradients, got {}",
+                       buckets.size()));
+  }
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    if (buckets[i].count >= 1) continue;
+    report(fmt::format("{}/{}", place, i),
+           fmt::format("expected at least 1 byte, got {}", buckets[i].count));
+  }
+}
+
+void PlanValidator::check_depths() {
+  if (plan_.warmup_depths.size() != plan_.stages.size()) {
+    report("/schedule/warmup_depths",
+           fmt::format("expected one depth for each of {} stages, got {}", plan_.stages.size(),
+                       plan_.warmup_depths.size()));
+    return;
+  }
+  if (!batches_are_positive_) return;
+  for (std::size_t stage = 0; stage < plan_.stages.size(); ++stage) check_depth(stage);
+}
+
+void PlanValidator::check_depth(std::size_t stage) {
+  const std::string place = fmt::format("/schedule/warmup_depths/{}", stage);
+  const std::int64_t depth = plan_.warmup_depths[stage];
+  if (plan_.family == ScheduleFamily::GPipe) {
+    if (depth != plan_.num_micro_batches) {
+      report(place, fmt::format("expected {}, as GPipe keeps all micro-batches in flight, got {}",
+                                plan_.num_micro_batches, depth));
+    }
+    return;
+  }
+  if (depth < 1 || depth > plan_.num_micro_batches) {
+    report(place, fmt::format("expected a warm-up depth of 1 to {}, the number of micro-batches, "
+                              "got {}",
+                              plan_.num_micro_batches, depth));
+    return;
+  }
+  // Between dealt stages a depth counts on one replica only; the dry run of the schedule decides.
+  if (stage == 0 || is_dealt(stage) || is_dealt(stage - 1)) return;
+  const std::int64_t before = plan_.warmup_depths[stage - 1];
+  if (depth > before) {
+    report(place, fmt::format("expected a warm-up depth of at most {}, the depth of the stage "
+                              "before, got {}: the pipeline would deadlock",
+                              before, depth));
+  }
+}
+
+}  // namespace
+
+std::vector<Violation> validate(const Plan& plan, std::int32_t layer_count,
+                                const Topology& topology) {
+  return PlanValidator(plan, layer_count, topology).run();
+}
+
+}  // namespace dapple

@@ -1,0 +1,189 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "dapple/core/error.h"
+#include "dapple/planner/planner.h"
+
+namespace dapple {
+namespace {
+
+/// The whole batch at once on the quickest device, memory not counted.
+Duration time_on_one_device(const Plan& plan, const CostModel& costs) {
+  const LayerRange all{0, costs.layer_count()};
+  std::set<std::int32_t> kinds;
+  for (std::int32_t i = 0; i < costs.topology().device_count(); ++i) {
+    kinds.insert(costs.topology().device(DeviceIndex{i}).kind);
+  }
+  Duration least{INT64_MAX};
+  for (const std::int32_t kind : kinds) {
+    const LayerTable& table = costs.table(plan.global_batch_size, kind);
+    least = std::min(least, table.forward(all) + table.backward(all));
+  }
+  return least + costs.optimizer_step(all);
+}
+
+StageFigures figures_of(const PlanCost& costs, std::size_t stage) {
+  const StageCost& cost = costs.stages[stage];
+  StageFigures figures{.forward = cost.forward,
+                       .backward = cost.backward,
+                       .send = {},
+                       .all_reduce = {},
+                       .optimizer_step = cost.optimizer_step};
+  if (stage < costs.boundaries.size()) figures.send = costs.boundaries[stage].forward.front().size;
+  for (const AllReduceCost& bucket : cost.buckets) figures.all_reduce += bucket.time;
+  return figures;
+}
+
+double seconds(Duration time) { return static_cast<double>(time.ns) * 1e-9; }
+
+std::vector<DeviceFigures> device_figures(const Evaluation& evaluation) {
+  std::vector<DeviceFigures> figures;
+  const Timeline& timeline = evaluation.timeline;
+  for (const DeviceMemory& memory : timeline.memory) {
+    figures.push_back(
+        {.device = memory.device,
+         .peak_memory = peak_memory(timeline, memory),
+         .memory_limit = memory.limit,
+         .busy_fraction = seconds(busy_time(timeline, memory.lane)) /
+                          std::max(1e-9, seconds(evaluation.prediction.iteration))});
+  }
+  std::sort(figures.begin(), figures.end(),
+            [](const auto& a, const auto& b) { return a.device < b.device; });
+  return figures;
+}
+
+}  // namespace
+
+Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& topology,
+                    Contention contention) {
+  for (StagePlan& stage : plan.stages) {
+    if (stage.devices.size() > 1 && stage.gradient_buckets.empty()) {
+      stage.gradient_buckets = gradient_buckets(profile, stage.layers).sizes;
+    }
+  }
+  const CostModel model(profile, topology);
+  Evaluation evaluation;
+  evaluation.costs = model.plan_cost(plan);
+  evaluation.schedule = generate(plan);
+  SimulationResult run =
+      simulate(evaluation.schedule, evaluation.costs, topology, {.contention = contention});
+  evaluation.timeline = std::move(run.timeline);
+  const auto time_without = [&](SimulationOptions options) {
+    options.contention = contention;
+    options.record = false;
+    return simulate(evaluation.schedule, evaluation.costs, topology, options).iteration;
+  };
+  Prediction& prediction = evaluation.prediction;
+  prediction.iteration = run.iteration;
+  prediction.samples_per_second =
+      static_cast<double>(plan.global_batch_size) / std::max(1e-9, seconds(run.iteration));
+  prediction.speedup_over_one_device =
+      seconds(time_on_one_device(plan, model)) / std::max(1e-9, seconds(run.iteration));
+  prediction.bubble_fraction = bubble_fraction(evaluation.timeline);
+  prediction.exposed_transfer =
+      std::max(Duration{}, run.iteration - time_without({.free_transfers = true}));
+  prediction.exposed_all_reduce =
+      std::max(Duration{}, run.iteration - time_without({.free_all_reduce = true}));
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    prediction.stages.push_back(figures_of(evaluation.costs, s));
+  }
+  prediction.devices = device_figures(evaluation);
+  evaluation.shortages = memory_shortages(evaluation.costs);
+  return evaluation;
+}
+
+std::vector<Violation> check_plan(const Plan& plan, const ModelProfile& profile,
+                                  const Topology& topology) {
+  std::vector<Violation> violations =
+      validate(plan, static_cast<std::int32_t>(profile.layers.size()), topology);
+  if (!violations.empty()) return violations;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    if (!match_buckets(profile, plan.stages[s])) {
+      violations.push_back(
+          {fmt::format("/stages/{}/costs/gradient_buckets_bytes", s),
+           "expected buckets of whole layers' gradients, last layer first, all of the stage's"});
+    }
+  }
+  if (!violations.empty()) return violations;
+  violations = validate(generate(plan), plan);
+  if (!violations.empty()) return violations;
+  const CostModel model(profile, topology);
+  for (const MemoryShortage& shortage : memory_shortages(model.plan_cost(plan))) {
+    violations.push_back(
+        {fmt::format("/stages/{}", shortage.stage.value),
+         fmt::format("memory exceeded: device {} needs {} bytes, has {}: {} are missing",
+                     topology.device(shortage.device).name, shortage.needed.count,
+                     shortage.limit.count, shortage.missing().count)});
+  }
+  return violations;
+}
+
+namespace {
+
+/// How far from a measured batch size a plan may work before it is worth a word.
+constexpr std::int64_t kTrustedBatchFactor = 4;
+
+void warn_about_batch(const Plan& plan, const ModelProfile& profile,
+                      std::vector<std::string>& warnings) {
+  std::int64_t smallest = INT64_MAX;
+  std::int64_t largest = 0;
+  for (const Layer& layer : profile.layers) {
+    smallest = std::min(smallest, layer.measurements.front().batch_size);
+    largest = std::max(largest, layer.measurements.back().batch_size);
+  }
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const std::int64_t samples = samples_of(plan, plan.stages[s], 0).size();
+    if (samples * kTrustedBatchFactor >= smallest && samples <= largest * kTrustedBatchFactor) {
+      continue;
+    }
+    warnings.push_back(fmt::format(
+        "stage {} works on {} sample{} at a time, but the profile was measured at {}: its times "
+        "are scaled, and real kernels do not scale that far",
+        s, samples, samples == 1 ? "" : "s",
+        smallest == largest ? fmt::format("{}", smallest)
+                            : fmt::format("{} to {}", smallest, largest)));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> warnings_about(const Plan& plan, const ModelProfile& profile,
+                                        const Topology& topology) {
+  std::vector<std::string> warnings;
+  warn_about_batch(plan, profile, warnings);
+  std::int32_t used = 0;
+  for (const StagePlan& stage : plan.stages) used += static_cast<std::int32_t>(stage.devices.size());
+  if (used < topology.device_count()) {
+    warnings.push_back(
+        fmt::format("{} of {} devices stay idle: no plan that was found gains from them",
+                    topology.device_count() - used, topology.device_count()));
+  }
+  if (!profile.optimizer.step_ns_per_parameter_byte) {
+    warnings.push_back("the profile has no step_ns_per_parameter_byte: the optimizer step counts as "
+                       "no time");
+  }
+  return warnings;
+}
+
+PlanComparison compare_plans(Plan first, Plan second, const ModelProfile& profile,
+                             const Topology& topology, Contention contention) {
+  PlanComparison comparison;
+  comparison.first = evaluate(first, profile, topology, contention).prediction;
+  comparison.second = evaluate(second, profile, topology, contention).prediction;
+  for (std::size_t s = 0; s < std::max(first.stages.size(), second.stages.size()); ++s) {
+    StageDifference& difference = comparison.stages.emplace_back();
+    if (s < first.stages.size()) {
+      difference.first = first.stages[s];
+      difference.first_figures = comparison.first.stages[s];
+    }
+    if (s < second.stages.size()) {
+      difference.second = second.stages[s];
+      difference.second_figures = comparison.second.stages[s];
+    }
+  }
+  return comparison;
+}
+
+}  // namespace dapple

@@ -1,0 +1,325 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "dapple/core/error.h"
+#include "dapple/core/parallel.h"
+#include "dapple/planner/planner.h"
+#include "dapple/search/bound.h"
+#include "dapple/search/dapple_search.h"
+#include "depths.h"
+#include "least_memory.h"
+
+namespace dapple {
+namespace {
+
+/// A first look that finds an incumbent, and the search proper below it.
+constexpr SearchEffort kScout{
+    .incumbent = {INT64_MAX}, .states_per_cut = 12, .labels_per_state = 1, .candidates = 3};
+constexpr SearchEffort kThorough{
+    .incumbent = {INT64_MAX}, .states_per_cut = 400, .labels_per_state = 3, .candidates = 48};
+
+/// Simulated actions that a search may spend; deterministic, unlike time.
+constexpr std::int64_t kActionBudget = 24'000'000;
+/// Plans whose depths are improved one step at a time in the end.
+constexpr std::size_t kRefined = 4;
+constexpr std::int64_t kMostMicroBatches = 65'536;
+/// Candidates simulated side by side; fixed, so that the outcome does not depend on the threads.
+constexpr std::size_t kBatch = 8;
+
+/// A candidate with the best depths found so far.
+struct Scored {
+  Plan plan;
+  Duration iteration{INT64_MAX};
+  std::size_t order = 0;  // of its candidate
+
+  bool feasible() const { return iteration.ns != INT64_MAX; }
+};
+
+std::int64_t devices_used(const Plan& plan) {
+  std::int64_t used = 0;
+  for (const StagePlan& stage : plan.stages) used += static_cast<std::int64_t>(stage.devices.size());
+  return used;
+}
+
+/// Faster first; of equals, fewer devices, fewer stages, the earlier candidate, shallower depths.
+bool better(const Scored& a, const Scored& b) {
+  if (a.iteration != b.iteration) return a.iteration < b.iteration;
+  if (!a.feasible()) return false;
+  return std::tuple(devices_used(a.plan), a.plan.stages.size(), a.order, a.plan.warmup_depths) <
+         std::tuple(devices_used(b.plan), b.plan.stages.size(), b.order, b.plan.warmup_depths);
+}
+
+class Planner {
+ public:
+  Planner(const ModelProfile& profile, const Topology& topology, const PlannerOptions& options,
+          Progress* progress)
+      : profile_(profile), topology_(topology), options_(options), progress_(progress) {}
+
+  std::variant<PlanDocument, Infeasible> run();
+
+ private:
+  struct Score {
+    Scored best;
+    std::int64_t actions = 0;
+    std::int64_t simulated = 0;
+  };
+
+  void choose_micro_batch_sizes();
+  std::vector<Candidate> search(const SearchEffort& effort);
+  void simulate_best_first(const std::vector<Candidate>& candidates);
+  Score score(const Candidate& candidate, std::size_t order, Duration to_beat) const;
+  Score refine(const Scored& start) const;
+  void try_depths(const Depths& depths, const CostModel& costs, Scored& current, Score& score) const;
+  Plan plan_of(const Candidate& candidate) const;
+  void account(const Score& score);
+  void tell_progress();
+  PlanDocument document() const;
+
+  const ModelProfile& profile_;
+  const Topology& topology_;
+  const PlannerOptions& options_;
+  Progress* progress_;
+  std::vector<std::int64_t> micro_batch_sizes_;
+  std::vector<Scored> kept_;  // the best few of different candidates, best first
+  SearchRecord record_;
+  std::int64_t narrowed_ = 0;
+  std::int64_t not_simulated_ = 0;
+  std::int64_t actions_ = 0;
+};
+
+void Planner::choose_micro_batch_sizes() {
+  const std::int64_t global = options_.global_batch_size;
+  if (options_.micro_batch_size) {
+    const std::int64_t size = *options_.micro_batch_size;
+    if (size < 1 || global % size != 0) {
+      throw Error(ErrorKind::BadInput, "--micro-batch",
+                  {{"", fmt::format("expected a divisor of the global batch of {}, got {}", global,
+                                    size)}});
+    }
+    micro_batch_sizes_ = {size};
+    record_.cut.push_back(fmt::format("micro-batch size: only {}, as asked", size));
+  } else {
+    for (std::int64_t size = 1; size * size <= global; ++size) {
+      if (global % size != 0) continue;
+      micro_batch_sizes_.push_back(size);
+      if (size * size != global) micro_batch_sizes_.push_back(global / size);
+    }
+    std::sort(micro_batch_sizes_.begin(), micro_batch_sizes_.end());
+  }
+  const auto small = std::find_if(
+      micro_batch_sizes_.begin(), micro_batch_sizes_.end(),
+      [&](std::int64_t size) { return global / size <= kMostMicroBatches; });
+  if (small == micro_batch_sizes_.end()) {
+    throw Error(ErrorKind::BadInput, "--micro-batch",
+                {{"", fmt::format("expected at most {} micro-batches, got {}", kMostMicroBatches,
+                                  global / micro_batch_sizes_.back())}});
+  }
+  if (small != micro_batch_sizes_.begin()) {
+    record_.cut.push_back(fmt::format("micro-batch sizes below {}: more than {} micro-batches",
+                                      *small, kMostMicroBatches));
+    micro_batch_sizes_.erase(micro_batch_sizes_.begin(), small);
+  }
+}
+
+std::vector<Candidate> Planner::search(const SearchEffort& effort) {
+  std::vector<SearchOutcome> outcomes(micro_batch_sizes_.size());
+  parallel_for(outcomes.size(), options_.threads, [&](std::size_t i) {
+    const CostModel costs(profile_, topology_);
+    outcomes[i] = search_dapple(costs,
+                                {.global_batch_size = options_.global_batch_size,
+                                 .micro_batch_size = micro_batch_sizes_[i],
+                                 .ignore_memory = options_.ignore_memory,
+                                 .gpipe = options_.family == ScheduleFamily::GPipe},
+                                effort);
+  });
+  std::vector<Candidate> candidates;
+  for (SearchOutcome& outcome : outcomes) {
+    record_.states += outcome.states;
+    narrowed_ += outcome.narrowed;
+    for (Candidate& candidate : outcome.candidates) candidates.push_back(std::move(candidate));
+  }
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.bound < b.bound; });
+  record_.candidates += static_cast<std::int64_t>(candidates.size());
+  tell_progress();
+  return candidates;
+}
+
+Plan Planner::plan_of(const Candidate& candidate) const {
+  Plan plan{.global_batch_size = options_.global_batch_size,
+            .micro_batch_size = candidate.micro_batch_size,
+            .num_micro_batches = options_.global_batch_size / candidate.micro_batch_size,
+            .family = options_.family.value_or(ScheduleFamily::OneFOneB),
+            .warmup_depths = {},
+            .stages = candidate.stages};
+  for (StagePlan& stage : plan.stages) {
+    if (stage.devices.size() > 1) {
+      stage.gradient_buckets = gradient_buckets(profile_, stage.layers).sizes;
+    }
+  }
+  return plan;
+}
+
+void Planner::try_depths(const Depths& depths, const CostModel& costs, Scored& current,
+                         Score& score) const {
+  Scored attempt = current;
+  attempt.plan.warmup_depths = depths;
+  const PlanCost cost = costs.plan_cost(attempt.plan);
+  if (lower_bound(attempt.plan, cost, topology_) >= current.iteration) return;
+  const Schedule schedule = generate(attempt.plan);
+  attempt.iteration =
+      simulate(schedule, cost, topology_, {.contention = options_.contention, .record = false})
+          .iteration;
+  for (const Lane& lane : schedule.lanes) {
+    score.actions += static_cast<std::int64_t>(lane.actions.size());
+  }
+  ++score.simulated;
+  if (better(attempt, current)) current = std::move(attempt);
+}
+
+/// The best of the depth families that memory allows, if it beats `to_beat`.
+Planner::Score Planner::score(const Candidate& candidate, std::size_t order,
+                              Duration to_beat) const {
+  const CostModel costs(profile_, topology_);
+  Score score;
+  Scored best{.plan = plan_of(candidate), .iteration = to_beat, .order = order};
+  const DepthLimits limits(best.plan, costs, options_.ignore_memory);
+  const std::size_t stages = candidate.stages.size();
+  std::vector<Depths> families =
+      options_.family == ScheduleFamily::GPipe
+          ? std::vector<Depths>{Depths(stages, best.plan.num_micro_batches)}
+          : depth_families(stages, best.plan.num_micro_batches);
+  std::vector<Depths> tried;
+  for (const Depths& wanted : families) {
+    const std::optional<Depths> depths = limits.fit(wanted);
+    if (!depths || (options_.family == ScheduleFamily::GPipe && *depths != wanted)) continue;
+    if (std::find(tried.begin(), tried.end(), *depths) != tried.end()) continue;
+    tried.push_back(*depths);
+    try_depths(*depths, costs, best, score);
+  }
+  if (!best.plan.warmup_depths.empty()) score.best = std::move(best);
+  return score;
+}
+
+/// Steps to a better neighbour until there is none.
+Planner::Score Planner::refine(const Scored& start) const {
+  const CostModel costs(profile_, topology_);
+  Score score;
+  score.best = start;
+  if (options_.family == ScheduleFamily::GPipe) return score;
+  const DepthLimits limits(start.plan, costs, options_.ignore_memory);
+  for (bool improved = true; improved && score.actions < kActionBudget / 8;) {
+    improved = false;
+    const Depths from = score.best.plan.warmup_depths;
+    for (const Depths& wanted : neighbours(from, start.plan.num_micro_batches)) {
+      const std::optional<Depths> depths = limits.fit(wanted);
+      if (!depths || *depths == from) continue;
+      const Duration before = score.best.iteration;
+      try_depths(*depths, costs, score.best, score);
+      improved = improved || score.best.iteration < before;
+    }
+  }
+  return score;
+}
+
+void Planner::account(const Score& score) {
+  actions_ += score.actions;
+  record_.simulated += score.simulated;
+  if (!score.best.feasible()) return;
+  kept_.push_back(score.best);
+}
+
+void Planner::simulate_best_first(const std::vector<Candidate>& candidates) {
+  for (std::size_t first = 0; first < candidates.size(); first += kBatch) {
+    const Duration to_beat = kept_.empty() ? Duration{INT64_MAX} : kept_.front().iteration;
+    if (candidates[first].bound >= to_beat) return;
+    if (actions_ > kActionBudget) {
+      for (std::size_t i = first; i < candidates.size(); ++i) {
+        if (candidates[i].bound < to_beat) ++not_simulated_;
+      }
+      return;
+    }
+    const std::size_t count = std::min(kBatch, candidates.size() - first);
+    std::vector<Score> scores(count);
+    parallel_for(count, options_.threads, [&](std::size_t i) {
+      scores[i] = score(candidates[first + i], first + i, Duration{INT64_MAX});
+    });
+    for (const Score& result : scores) account(result);
+    std::stable_sort(kept_.begin(), kept_.end(), better);
+    if (kept_.size() > 2 * kRefined) kept_.resize(2 * kRefined);
+    tell_progress();
+  }
+}
+
+void Planner::tell_progress() {
+  if (progress_ == nullptr) return;
+  progress_->update(record_.states, record_.candidates, record_.simulated,
+                    kept_.empty() ? std::nullopt : std::optional(kept_.front().iteration));
+}
+
+std::variant<PlanDocument, Infeasible> Planner::run() {
+  choose_micro_batch_sizes();
+  simulate_best_first(search(kScout));
+  SearchEffort effort = kThorough;
+  if (!kept_.empty()) effort.incumbent = kept_.front().iteration;
+  simulate_best_first(search(effort));
+  if (kept_.empty()) {
+    // The search narrows; the plan that needs the least memory settles whether anything fits.
+    const CostModel costs(profile_, topology_);
+    const LeastMemory least =
+        least_memory(costs,
+                     {.global_batch_size = options_.global_batch_size,
+                      .micro_batch_size = micro_batch_sizes_.front(),
+                      .ignore_memory = false,
+                      .gpipe = options_.family == ScheduleFamily::GPipe},
+                     topology_.device_count());
+    if (least.missing.count > 0) return explain_infeasible(costs, options_, micro_batch_sizes_);
+    account(score(least.plan, 0, Duration{INT64_MAX}));
+  }
+  kept_.resize(std::min(kept_.size(), kRefined));
+  std::vector<Score> refined(kept_.size());
+  parallel_for(kept_.size(), options_.threads,
+               [&](std::size_t i) { refined[i] = refine(kept_[i]); });
+  for (const Score& result : refined) account(result);
+  std::stable_sort(kept_.begin(), kept_.end(), better);
+  return document();
+}
+
+PlanDocument Planner::document() const {
+  PlanDocument document;
+  document.profile = profile_;
+  document.topology = topology_.description();
+  document.plan = kept_.front().plan;
+  document.prediction =
+      evaluate(document.plan, profile_, topology_, options_.contention).prediction;
+  document.warnings = warnings_about(document.plan, profile_, topology_);
+  document.search = record_;
+  document.search.planner = "dapple";
+  document.search.complete = false;
+  document.search.searched = {
+      "stage boundaries", "replicas per stage", "placement: fresh, append and scatter first",
+      "micro-batch sizes that divide the global batch",
+      "warm-up depths: policies A and B, deeper ones, what memory allows",
+      "recomputation per stage", "idle devices"};
+  document.search.cut.push_back(
+      fmt::format("partial plans: {} set aside as less promising; no bound was proven", narrowed_));
+  document.search.cut.push_back("placement: three policies, not all placements");
+  if (not_simulated_ > 0) {
+    document.search.cut.push_back(fmt::format(
+        "{} candidates whose bound is below the best were not simulated", not_simulated_));
+  }
+  return document;
+}
+
+}  // namespace
+
+std::variant<PlanDocument, Infeasible> make_plan(const ModelProfile& profile,
+                                                 const Topology& topology,
+                                                 const PlannerOptions& options,
+                                                 Progress* progress) {
+  return Planner(profile, topology, options, progress).run();
+}
+
+}  // namespace dapple

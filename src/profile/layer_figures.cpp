@@ -1,0 +1,108 @@
+#include <algorithm>
+#include <limits>
+
+#include "dapple/core/error.h"
+#include "dapple/profile/model_profile.h"
+
+namespace dapple {
+namespace {
+
+/// An exact length of time: numerator / denominator nanoseconds.
+struct ExactTime {
+  Wide numerator = 0;
+  Wide denominator = 1;
+};
+
+/// `time` times `scale`, rounded up once. The product of three figures may leave 127 bits, so the
+/// whole nanoseconds are split off before the scale is applied.
+Duration round_up_scaled(ExactTime time, Factor scale) {
+  const Wide whole = time.numerator / time.denominator;
+  const Wide rest = time.numerator % time.denominator;
+  check(whole <= std::numeric_limits<std::int64_t>::max(), "a layer's time leaves 63 bits");
+  const Wide scaled = whole * scale.billionths;
+  const Wide below_one = (scaled % kOne.billionths) * time.denominator + rest * scale.billionths;
+  const Wide total =
+      scaled / kOne.billionths + divide_up(below_one, time.denominator * kOne.billionths);
+  check(total <= std::numeric_limits<std::int64_t>::max(), "a layer's scaled time leaves 63 bits");
+  return {static_cast<std::int64_t>(total)};
+}
+
+/// h + (t0 - h) * max(b0 if floor, b) / b0. The overhead is at most the time that was measured: a
+/// layer without a backward has no overhead there either.
+ExactTime scale_one_point(const Layer& layer, Duration measured, std::int64_t samples,
+                          BatchScaling scaling) {
+  const std::int64_t measured_batch = layer.measurements.front().batch_size;
+  const std::int64_t batch =
+      scaling == BatchScaling::Floor ? std::max(samples, measured_batch) : samples;
+  const Duration overhead = std::min(layer.fixed_overhead, measured);
+  return {Wide{overhead.ns} * measured_batch + Wide{(measured - overhead).ns} * batch,
+          measured_batch};
+}
+
+/// On the line through (b1, t1) and (b2, t2), for b >= b1. A line that falls is not followed
+/// beyond b2.
+ExactTime on_line(const Measurement& first, const Measurement& second,
+                  Duration Measurement::*figure, std::int64_t samples) {
+  const Wide rise = Wide{(second.*figure).ns} - (first.*figure).ns;
+  if (samples > second.batch_size && rise < 0) return {(second.*figure).ns, 1};
+  const Wide run = second.batch_size - first.batch_size;
+  return {(first.*figure).ns * run + rise * (samples - first.batch_size), run};
+}
+
+ExactTime between_points(const std::vector<Measurement>& points, Duration Measurement::*figure,
+                         std::int64_t samples) {
+  if (samples <= points.front().batch_size) return {(points.front().*figure).ns, 1};
+  std::size_t second = 1;
+  while (second + 1 < points.size() && points[second].batch_size < samples) ++second;
+  return on_line(points[second - 1], points[second], figure, samples);
+}
+
+struct BatchPoint {
+  std::int64_t samples = 1;
+  std::optional<BatchScaling> scaling;
+};
+
+Duration layer_time(const Layer& layer, Duration Measurement::*figure, BatchPoint point,
+                    Factor time_scale) {
+  check(point.samples >= 1, "a layer's time was asked for no samples");
+  check(!layer.measurements.empty(), "a layer without measurements was costed");
+  if (layer.measurements.size() > 1) {
+    return round_up_scaled(between_points(layer.measurements, figure, point.samples), time_scale);
+  }
+  check(point.scaling.has_value(), "a single measurement needs a batch scaling");
+  const Duration measured = layer.measurements.front().*figure;
+  return round_up_scaled(scale_one_point(layer, measured, point.samples, *point.scaling),
+                         time_scale);
+}
+
+Bytes proportional(const Layer& layer, Bytes Measurement::*figure, std::int64_t samples) {
+  check(!layer.measurements.empty(), "a layer without measurements was costed");
+  const Measurement& largest = layer.measurements.back();
+  return {divide_up(Wide{(largest.*figure).count} * samples, largest.batch_size)};
+}
+
+}  // namespace
+
+Duration forward_time(const Layer& layer, std::int64_t samples, std::optional<BatchScaling> scaling,
+                      Factor time_scale) {
+  return layer_time(layer, &Measurement::forward, {samples, scaling}, time_scale);
+}
+
+Duration backward_time(const Layer& layer, std::int64_t samples,
+                       std::optional<BatchScaling> scaling, Factor time_scale) {
+  return layer_time(layer, &Measurement::backward, {samples, scaling}, time_scale);
+}
+
+Bytes output_size(const Layer& layer, std::int64_t samples) {
+  return proportional(layer, &Measurement::output, samples);
+}
+
+Bytes stash_size(const Layer& layer, std::int64_t samples) {
+  return proportional(layer, &Measurement::stash, samples);
+}
+
+Bytes workspace_size(const Layer& layer, std::int64_t samples) {
+  return proportional(layer, &Measurement::workspace, samples);
+}
+
+}  // namespace dapple

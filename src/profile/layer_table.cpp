@@ -1,0 +1,62 @@
+#include <algorithm>
+
+#include "dapple/core/error.h"
+#include "dapple/profile/model_profile.h"
+
+namespace dapple {
+namespace {
+
+/// Per layer the last layer that consumes its output, or the layer itself if none does.
+std::vector<std::size_t> last_consumers(const std::vector<Layer>& layers) {
+  std::vector<std::size_t> last(layers.size());
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    last[layer] = layer;
+    for (const LayerIndex input : layers[layer].inputs) {
+      check(input.value >= 0 && input.position() < layer, "a layer's input does not precede it");
+      last[input.position()] = layer;
+    }
+  }
+  return last;
+}
+
+/// A tensor of layer l lies on the cuts l + 1 ... last consumer: it comes in at the first of them
+/// and is gone behind the last.
+std::vector<Bytes> boundaries(const std::vector<Layer>& layers, std::int64_t samples) {
+  std::vector<Bytes> change(layers.size() + 2);
+  const std::vector<std::size_t> last = last_consumers(layers);
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    const Bytes output = output_size(layers[layer], samples);
+    change[layer + 1] += output;
+    change[last[layer] + 1] -= output;
+  }
+  std::vector<Bytes> sizes;
+  Bytes alive;
+  for (std::size_t cut = 0; cut <= layers.size(); ++cut) {
+    alive += change[cut];
+    sizes.push_back(alive);
+  }
+  return sizes;
+}
+
+}  // namespace
+
+LayerTable::LayerTable(const ModelProfile& profile, std::int64_t samples, Factor time_scale)
+    : forward_(1), backward_(1), stash_(1), boundary_(boundaries(profile.layers, samples)) {
+  for (const Layer& layer : profile.layers) {
+    const std::optional<BatchScaling> scaling = profile.batch_scaling;
+    forward_.push_back(forward_.back() + forward_time(layer, samples, scaling, time_scale));
+    backward_.push_back(backward_.back() + backward_time(layer, samples, scaling, time_scale));
+    stash_.push_back(stash_.back() + stash_size(layer, samples));
+    workspace_.push_back(workspace_size(layer, samples));
+  }
+}
+
+Bytes LayerTable::largest_workspace(LayerRange layers) const {
+  Bytes largest;
+  for (std::int32_t layer = layers.begin; layer < layers.end; ++layer) {
+    largest = std::max(largest, workspace_[static_cast<std::size_t>(layer)]);
+  }
+  return largest;
+}
+
+}  // namespace dapple

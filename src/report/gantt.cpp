@@ -1,0 +1,339 @@
+#include "dapple/report/gantt.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace dapple {
+namespace {
+
+enum class Fill : std::uint8_t { Idle, Forward, Backward, AllReduce, Step };
+constexpr std::size_t kFills = 5;
+
+/// What one column of a row shows: a fill, and on it perhaps a digit.
+struct Mark {
+  Fill fill = Fill::Idle;
+  char digit = 0;
+  bool odd = false;  // of micro-batches in turn, so that neighbours differ in shade
+};
+
+/// Columns of the whole iteration, of which a window at the start and one at the end are shown.
+struct Window {
+  double columns_per_ns = 0;
+  std::int64_t columns = 0;  // of the whole iteration, and one for the last optimizer step
+  std::int64_t head = 0;     // columns [0, head) are shown
+  std::int64_t tail = 0;     // and [columns - tail, columns); none if nothing is cut
+
+  std::int64_t column_of(Duration moment) const {
+    return std::llround(static_cast<double>(moment.ns) * columns_per_ns);
+  }
+  std::int64_t shown() const { return head + tail; }
+  /// Position on the screen of a column, -1 if it is not shown.
+  std::int64_t screen(std::int64_t column) const {
+    if (column < 0 || column >= columns) return -1;
+    if (column < head) return column;
+    return column >= columns - tail ? head + column - (columns - tail) : -1;
+  }
+};
+
+constexpr std::int64_t kCutWidth = 3;
+
+bool is_pass(const TimedAction& timed) {
+  return timed.action.kind == ActionKind::Forward || timed.action.kind == ActionKind::Backward;
+}
+
+/// What a drawing must not lose: a usual forward, the largest number, the first turn back.
+struct Landmarks {
+  std::int64_t shortest_pass = 0;  // of those that matter, ns
+  int digits = 1;
+  Duration first_backward_end;
+};
+
+Landmarks find_landmarks(const Timeline& timeline) {
+  Duration longest;
+  std::int32_t last = 0;
+  Landmarks marks;
+  marks.first_backward_end = iteration_time(timeline);
+  for (const TimedAction& timed : timeline.actions) {
+    if (!is_pass(timed)) continue;
+    longest = std::max(longest, timed.end - timed.start);
+    last = std::max(last, timed.action.index);
+    if (timed.action.kind == ActionKind::Backward) {
+      marks.first_backward_end = std::min(marks.first_backward_end, timed.end);
+    }
+  }
+  // Stages that do next to nothing must not stretch the drawing of those that matter.
+  marks.shortest_pass = longest.ns;
+  for (const TimedAction& timed : timeline.actions) {
+    const std::int64_t length = (timed.end - timed.start).ns;
+    if (is_pass(timed) && length * 8 >= longest.ns) {
+      marks.shortest_pass = std::min(marks.shortest_pass, length);
+    }
+  }
+  marks.digits = static_cast<int>(fmt::formatted_size("{}", last));
+  return marks;
+}
+
+/// Columns per nanosecond at which a usual forward shows its number and a column more; down to two
+/// columns where only that lets the first `head` columns show how the pipeline fills and turns.
+double readable_scale(const Timeline& timeline, std::int64_t head) {
+  const Landmarks marks = find_landmarks(timeline);
+  if (marks.shortest_pass <= 0) return 0;
+  const auto shortest = static_cast<double>(marks.shortest_pass);
+  const auto fill = static_cast<double>(std::max<std::int64_t>(marks.first_backward_end.ns, 1));
+  const double most = std::min(marks.digits + 1, 4) / shortest;
+  return std::clamp(0.9 * static_cast<double>(head) / fill, 2 / shortest, most);
+}
+
+Window choose_window(const Timeline& timeline, std::int64_t width) {
+  Window window;
+  // The start shows how the pipeline fills, its order and its first backwards; it needs more room.
+  window.tail = (width - kCutWidth) * 2 / 5;
+  window.head = width - kCutWidth - window.tail;
+  const auto total = static_cast<double>(std::max<std::int64_t>(iteration_time(timeline).ns, 1));
+  const double whole = static_cast<double>(width - 1) / total;
+  const double readable = readable_scale(timeline, window.head);
+  window.columns_per_ns = std::max(whole, readable);
+  window.columns = readable <= whole ? width : std::llround(total * readable) + 1;
+  if (window.columns <= width) window.head = window.columns, window.tail = 0;
+  return window;
+}
+
+using Row = std::vector<Mark>;
+
+void place_pass(Row& row, const Window& window, const TimedAction& timed) {
+  const std::int64_t begin = window.column_of(timed.start);
+  const std::int64_t end = window.column_of(timed.end);
+  const Mark mark{.fill = timed.action.kind == ActionKind::Forward ? Fill::Forward : Fill::Backward,
+                  .odd = timed.action.index % 2 == 1};
+  const std::string number = fmt::format("{}", timed.action.index);
+  const auto length = static_cast<std::size_t>(end - begin);
+  const std::size_t digits = std::min(number.size(), length);
+  for (std::int64_t column = begin; column < end; ++column) {
+    const std::int64_t place = window.screen(column);
+    if (place < 0) continue;
+    Mark& target = row[static_cast<std::size_t>(place)];
+    target = mark;
+    const auto offset = static_cast<std::size_t>(column - begin);
+    // A box too small for the whole number shows its last digits.
+    if (offset < digits) target.digit = number[number.size() - digits + offset];
+  }
+}
+
+/// Fills what is idle of [begin, end).
+void place_beside(Row& row, const Window& window, std::int64_t begin, std::int64_t end, Fill fill) {
+  for (std::int64_t column = begin; column < end; ++column) {
+    const std::int64_t place = window.screen(column);
+    if (place < 0) continue;
+    Mark& target = row[static_cast<std::size_t>(place)];
+    if (target.fill == Fill::Idle) target.fill = fill;
+  }
+}
+
+void place_step(Row& row, const Window& window, const TimedAction& timed) {
+  const std::int64_t begin = std::min(window.column_of(timed.start), window.columns - 1);
+  const std::int64_t end = std::max(window.column_of(timed.end), begin + 1);
+  for (std::int64_t column = begin; column < end; ++column) {
+    const std::int64_t place = window.screen(column);
+    if (place >= 0) row[static_cast<std::size_t>(place)] = {.fill = Fill::Step};
+  }
+}
+
+std::vector<Row> fill_rows(const Timeline& timeline, const Window& window, std::size_t count) {
+  std::vector<Row> rows(count, Row(static_cast<std::size_t>(window.shown())));
+  const auto for_each = [&](auto visit) {
+    for (const TimedAction& timed : timeline.actions) {
+      if (timed.lane.position() < count) visit(rows[timed.lane.position()], timed);
+    }
+  };
+  for_each([&](Row& row, const TimedAction& timed) {
+    if (is_pass(timed)) place_pass(row, window, timed);
+  });
+  for_each([&](Row& row, const TimedAction& timed) {
+    const std::int64_t begin = window.column_of(timed.start);
+    if (timed.action.kind == ActionKind::AllReduce) {
+      place_beside(row, window, begin, window.column_of(timed.end), Fill::AllReduce);
+    } else if (timed.action.kind == ActionKind::Forward) {
+      // One that rounds to nothing is still seen where there is room.
+      place_beside(row, window, begin, begin + 1, Fill::Forward);
+    } else if (timed.action.kind == ActionKind::Backward) {
+      place_beside(row, window, begin, begin + 1, Fill::Backward);
+    }
+  });
+  for_each([&](Row& row, const TimedAction& timed) {
+    if (timed.action.kind == ActionKind::OptimizerStep) place_step(row, window, timed);
+  });
+  return rows;
+}
+
+std::string_view filler(Fill fill, const TextStyle& style) {
+  // With colours the box is its background; without, its texture.
+  static constexpr std::array<const char*, kFills> kColored{" ", " ", " ", "~", "*"};
+  static constexpr std::array<const char*, kFills> kShaded{" ", "░", "▓", "≈", "*"};
+  static constexpr std::array<const char*, kFills> kPlain{" ", "-", "=", "~", "*"};
+  const auto& fills = style.color ? kColored : style.unicode ? kShaded : kPlain;
+  return fills[static_cast<std::size_t>(fill)];
+}
+
+const char* color_of(const Mark& mark) {
+  switch (mark.fill) {
+    case Fill::Forward:
+      return mark.odd ? "30;104" : "30;106";  // blue, cyan
+    case Fill::Backward:
+      return mark.odd ? "30;102" : "30;42";  // greens
+    case Fill::AllReduce:
+      return "30;45";
+    case Fill::Step:
+      return "30;103";
+    case Fill::Idle:
+      break;
+  }
+  return "";
+}
+
+std::string row_text(const Row& row, const Window& window, const TextStyle& style) {
+  std::string text;
+  std::string current;
+  for (std::size_t place = 0; place < row.size(); ++place) {
+    const Mark& mark = row[place];
+    const std::string color = style.color ? color_of(mark) : "";
+    const bool at_cut = window.tail > 0 && place == static_cast<std::size_t>(window.head);
+    if (color != current || (at_cut && !current.empty())) {
+      if (!current.empty()) text += "\x1b[0m";
+      current.clear();
+    }
+    if (at_cut) text += style.unicode ? " ⋯ " : " : ";
+    if (color != current) {
+      text += fmt::format("\x1b[{}m", color);
+      current = color;
+    }
+    if (mark.digit != 0) {
+      text += mark.digit;
+    } else {
+      text += filler(mark.fill, style);
+    }
+  }
+  if (!current.empty()) text += "\x1b[0m";
+  while (!text.empty() && text.back() == ' ') text.pop_back();
+  return text;
+}
+
+/// A round length of time, 1, 2 or 5 times a power of ten, at least `columns` wide.
+Duration tick_length(const Window& window, double columns) {
+  std::int64_t power = 1;
+  for (; power < kMaxCount; power *= 10) {
+    for (std::int64_t factor : {1, 2, 5}) {
+      if (static_cast<double>(factor * power) * window.columns_per_ns >= columns) {
+        return {factor * power};
+      }
+    }
+  }
+  return {power};
+}
+
+std::string tick_text(Duration moment) {
+  // Ticks are round: "20.00 ms" says no more than "20 ms".
+  std::string text = show(moment);
+  const std::size_t unit = text.find(' ');
+  std::string number = text.substr(0, unit);
+  if (number.find('.') != std::string::npos) {
+    number.erase(number.find_last_not_of('0') + 1);
+    if (number.back() == '.') number.pop_back();
+  }
+  return number + text.substr(unit);
+}
+
+std::string axis_text(const Window& window, Duration iteration) {
+  const auto width = static_cast<std::size_t>(window.shown());
+  std::string line(width, ' ');
+  const Duration step = tick_length(window, 12);
+  const auto head = static_cast<std::size_t>(window.head);
+  // Only ticks near the two windows: a long iteration has very many.
+  const auto tail_begin = static_cast<std::int64_t>(
+      static_cast<double>(window.columns - window.tail) / window.columns_per_ns);
+  for (std::int64_t moment = 0; moment <= iteration.ns;) {
+    const std::int64_t place = window.screen(window.column_of({moment}));
+    if (place >= 0) {
+      const std::string text = "|" + tick_text({moment});
+      const auto begin = static_cast<std::size_t>(place);
+      const std::size_t limit = begin < head ? head : width;
+      if (begin + text.size() <= limit) line.replace(begin, text.size(), text);
+    } else if (window.column_of({moment}) >= window.head && moment < tail_begin) {
+      moment = tail_begin / step.ns * step.ns;
+      if (window.screen(window.column_of({moment})) >= 0) continue;
+    }
+    moment += step.ns;
+  }
+  if (window.tail > 0) line.insert(head, static_cast<std::size_t>(kCutWidth), ' ');
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line;
+}
+
+std::vector<std::string> lane_labels(const Timeline& timeline, std::size_t count) {
+  std::vector<std::string> labels;
+  std::size_t widest = 0;
+  for (std::size_t lane = 0; lane < count; ++lane) {
+    const StageIndex stage = timeline.lanes[lane].stage;
+    std::int32_t replica = 0;
+    for (std::size_t other = 0; other < lane; ++other) {
+      if (timeline.lanes[other].stage == stage) ++replica;
+    }
+    const bool alone = replica == 0 && (lane + 1 == timeline.lanes.size() ||
+                                        timeline.lanes[lane + 1].stage != stage);
+    labels.push_back(alone ? fmt::format("{}", stage.value)
+                           : fmt::format("{}.{}", stage.value, replica));
+    widest = std::max(widest, labels.back().size());
+  }
+  for (std::string& label : labels) label = fmt::format("  stage {:>{}} ", label, widest);
+  return labels;
+}
+
+std::string legend(const std::vector<Row>& rows, const TextStyle& style) {
+  std::array<bool, kFills> seen{};
+  for (const Row& row : rows) {
+    for (const Mark& mark : row) seen[static_cast<std::size_t>(mark.fill)] = true;
+  }
+  const auto box = [&style](Fill fill, std::string_view text) {
+    if (!style.color) return std::string{text};
+    return fmt::format("\x1b[{}m{}\x1b[0m", color_of({.fill = fill}), text);
+  };
+  const auto numbered = [&](Fill fill) {
+    return box(fill, fmt::format("0{0}{0}", filler(fill, style)));
+  };
+  const auto single = [&](Fill fill) { return box(fill, filler(fill, style)); };
+  std::string text = fmt::format("{} forward  {} backward of micro-batch 0",
+                                 numbered(Fill::Forward), numbered(Fill::Backward));
+  if (seen[static_cast<std::size_t>(Fill::AllReduce)]) {
+    text += "  " + single(Fill::AllReduce) + " all-reduce";
+  }
+  if (seen[static_cast<std::size_t>(Fill::Step)]) text += "  " + single(Fill::Step) + " step";
+  return text;
+}
+
+}  // namespace
+
+std::string draw_timeline(const Timeline& timeline, const TextStyle& style) {
+  if (timeline.actions.empty()) return {};
+  const std::size_t count = std::min(timeline.lanes.size(), kMostGanttRows);
+  const std::vector<std::string> labels = lane_labels(timeline, count);
+  const auto margin = static_cast<std::int64_t>(labels.front().size());
+  const Window window = choose_window(timeline, std::max<std::int64_t>(style.width - margin, 20));
+  const std::vector<Row> rows = fill_rows(timeline, window, count);
+
+  std::string text = paint("Timeline", Ink::Strong, style) + "  " + legend(rows, style) + '\n';
+  for (std::size_t row = 0; row < count; ++row) {
+    text += labels[row] + row_text(rows[row], window, style) + '\n';
+  }
+  const std::string blanks(static_cast<std::size_t>(margin), ' ');
+  if (count < timeline.lanes.size()) {
+    text += fmt::format("{}and {} rows more\n", blanks, timeline.lanes.size() - count);
+  }
+  return text + blanks + axis_text(window, iteration_time(timeline)) + '\n';
+}
+
+}  // namespace dapple

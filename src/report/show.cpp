@@ -1,0 +1,241 @@
+#include "dapple/report/show.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+namespace dapple {
+namespace {
+
+struct Unit {
+  std::int64_t size;
+  const char* name;
+};
+
+/// `count` in the first unit in which it rounds to less than `limit`, with so many significant
+/// digits. Integers throughout: 999.96 must become 1.000 of the next unit, not 1000.0 of this one.
+std::string in_units(std::int64_t count, std::span<const Unit> units, std::int64_t limit,
+                     int significant_digits) {
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    const Unit& unit = units[i];
+    int decimals = 0;
+    if (unit.size > 1) {
+      const std::int64_t whole = count / unit.size;
+      const int whole_digits = whole >= 1000 ? 4 : whole >= 100 ? 3 : whole >= 10 ? 2 : 1;
+      decimals = std::max(0, significant_digits - whole_digits);
+    }
+    std::int64_t power = 1;
+    for (int digit = 0; digit < decimals; ++digit) power *= 10;
+    const std::int64_t scaled =
+        divide_down(Wide{count} * power * 2 + unit.size, Wide{unit.size} * 2);  // to nearest
+    if (scaled >= limit * power && i + 1 < units.size()) continue;
+    if (decimals == 0) return fmt::format("{} {}", scaled, unit.name);
+    return fmt::format("{}.{:0{}} {}", scaled / power, scaled % power, decimals, unit.name);
+  }
+  return {};
+}
+
+bool is_continuation(char c) {
+  return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U;
+}
+
+/// Calls `visit(begin, end)` for each character of `text` that takes a column.
+template <class Visit>
+void for_each_column(std::string_view text, Visit visit) {
+  for (std::size_t i = 0; i < text.size();) {
+    if (text[i] == '\x1b') {
+      const std::size_t end = text.find('m', i);
+      i = end == std::string_view::npos ? text.size() : end + 1;
+      continue;
+    }
+    std::size_t end = i + 1;
+    while (end < text.size() && is_continuation(text[end])) ++end;
+    visit(i, end);
+    i = end;
+  }
+}
+
+struct ServerShare {
+  ServerIndex server;
+  std::vector<std::int32_t> numbers;
+};
+
+/// Position of a server among those of its group, the number in its name.
+std::int32_t number_in_group(ServerIndex server, const Topology& topology) {
+  std::int32_t number = 0;
+  for (ServerIndex other{0}; other < server; other = other.next()) {
+    if (topology.server(other).group == topology.server(server).group) ++number;
+  }
+  return number;
+}
+
+}  // namespace
+
+std::string show(Duration time) {
+  static constexpr std::array<Unit, 4> kUnits{
+      {{1, "ns"}, {1'000, "us"}, {1'000'000, "ms"}, {kNanosecondsPerSecond, "s"}}};
+  if (time.ns < 0) return "-" + show(Duration{-time.ns});
+  return time.ns == 0 ? "0 s" : in_units(time.ns, kUnits, 1000, 4);
+}
+
+std::string show(Bytes size) {
+  static constexpr std::array<Unit, 6> kUnits{{{1, "B"},
+                                               {std::int64_t{1} << 10, "KiB"},
+                                               {std::int64_t{1} << 20, "MiB"},
+                                               {std::int64_t{1} << 30, "GiB"},
+                                               {std::int64_t{1} << 40, "TiB"},
+                                               {std::int64_t{1} << 50, "PiB"}}};
+  if (size.count < 0) return "-" + show(Bytes{-size.count});
+  return in_units(size.count, kUnits, 1024, 3);
+}
+
+std::string show_percent(double fraction) {
+  return fmt::format("{:.1f} %", 100 * fraction);
+}
+
+std::string show_count(std::int64_t count) {
+  std::string digits = fmt::format("{}", count);
+  for (auto place = static_cast<std::int64_t>(digits.size()) - 3; place > (count < 0 ? 1 : 0);
+       place -= 3) {
+    digits.insert(static_cast<std::size_t>(place), ",");
+  }
+  return digits;
+}
+
+std::string show_rate(double per_second) {
+  if (!(per_second < 1e15)) return fmt::format("{:.4g}", per_second);
+  if (per_second >= 999.95) return show_count(std::llround(per_second));
+  return fmt::format("{:.{}f}", per_second,
+                     per_second >= 99.995   ? 1
+                     : per_second >= 9.9995 ? 2
+                                            : 3);
+}
+
+std::string show_numbers(const std::vector<std::int32_t>& numbers) {
+  std::string text;
+  for (std::size_t i = 0; i < numbers.size();) {
+    std::size_t last = i;
+    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
+    if (!text.empty()) text += ',';
+    text +=
+        last == i ? fmt::format("{}", numbers[i]) : fmt::format("{}-{}", numbers[i], numbers[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+std::string show_devices(const std::vector<DeviceIndex>& devices, const Topology& topology) {
+  std::vector<DeviceIndex> sorted = devices;
+  std::sort(sorted.begin(), sorted.end());
+  std::vector<ServerShare> shares;
+  for (DeviceIndex index : sorted) {
+    const Device& device = topology.device(index);
+    if (shares.empty() || shares.back().server != device.server) {
+      shares.push_back({.server = device.server, .numbers = {}});
+    }
+    shares.back().numbers.push_back(device.number);
+  }
+  std::string text;
+  for (std::size_t i = 0; i < shares.size();) {
+    const Server& first = topology.server(shares[i].server);
+    std::size_t last = i;
+    while (last + 1 < shares.size() && shares[last + 1].numbers == shares[i].numbers &&
+           shares[last + 1].server == shares[last].server.next() &&
+           topology.server(shares[last + 1].server).group == first.group) {
+      ++last;
+    }
+    if (!text.empty()) text += ", ";
+    text += printable(first.name);
+    if (last > i) text += fmt::format("-{}", number_in_group(shares[last].server, topology));
+    text += ':' + show_numbers(shares[i].numbers);
+    i = last + 1;
+  }
+  return text;
+}
+
+std::string show_layers(LayerRange layers, const ModelProfile& profile) {
+  const auto name = [&profile](std::int32_t layer) {
+    return printable(profile.layers[static_cast<std::size_t>(layer)].name);
+  };
+  const std::string first = name(layers.begin);
+  if (layers.size() == 1) return first;
+  std::string last = name(layers.end - 1);
+  const std::size_t dot = first.rfind('.');
+  if (dot != std::string::npos && last.compare(0, dot + 1, first, 0, dot + 1) == 0) {
+    last.erase(0, dot + 1);
+  }
+  return first + ".." + last;
+}
+
+std::string printable(std::string_view text) {
+  std::string result{text};
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(result[i]);
+    if (byte < 0x20 || byte == 0x7F) result[i] = '?';
+    // U+0080 to U+009F are control characters too; some terminals obey them.
+    if (byte == 0xC2 && i + 1 < result.size() && static_cast<unsigned char>(result[i + 1]) < 0xA0) {
+      result.replace(i, 2, "?");
+    }
+  }
+  return result;
+}
+
+std::size_t display_width(std::string_view text) {
+  std::size_t width = 0;
+  for_each_column(text, [&width](std::size_t, std::size_t) { ++width; });
+  return width;
+}
+
+std::string shorten(std::string_view text, std::size_t width, const TextStyle& style) {
+  const std::size_t length = display_width(text);
+  if (length <= width) return std::string{text};
+  const std::string_view mark = style.unicode ? "…" : "~";
+  if (width <= 1) return std::string{width == 0 ? "" : mark};
+  const std::size_t head = width / 2;  // the end tells more apart: it gets what an odd width leaves
+  const std::size_t tail_begin = length - (width - 1 - head);
+  std::string result;
+  std::size_t column = 0;
+  for_each_column(text, [&](std::size_t begin, std::size_t end) {
+    if (column == head) result += mark;
+    if (column < head || column >= tail_begin) result += text.substr(begin, end - begin);
+    ++column;
+  });
+  return result;
+}
+
+std::string fill_lines(std::string_view text, std::size_t indent, const TextStyle& style) {
+  const auto width = static_cast<std::size_t>(std::max(style.width, 1));
+  std::string result;
+  std::size_t column = indent;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(' ', begin), text.size());
+    const std::string_view word = text.substr(begin, end - begin);
+    if (!word.empty()) {
+      const std::size_t length = display_width(word);
+      if (column > indent && column + 1 + length > width) {
+        result += '\n' + std::string(indent, ' ');
+        column = indent;
+      } else if (column > indent) {
+        result += ' ';
+        ++column;
+      }
+      result += word;
+      column += length;
+    }
+    begin = end + 1;
+  }
+  return result;
+}
+
+std::string paint(std::string_view text, Ink ink, const TextStyle& style) {
+  if (!style.color || ink == Ink::Plain || text.empty()) return std::string{text};
+  static constexpr std::array<const char*, 6> kCodes{"0", "1", "2", "32", "33", "31;1"};
+  return fmt::format("\x1b[{}m{}\x1b[0m", kCodes[static_cast<std::size_t>(ink)], text);
+}
+
+}  // namespace dapple

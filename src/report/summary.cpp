@@ -1,0 +1,270 @@
+#include "dapple/report/summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "dapple/report/gantt.h"
+#include "dapple/report/table.h"
+
+namespace dapple {
+namespace {
+
+// Columns from which a line has room for more.
+constexpr int kRoomForSamples = 92;
+constexpr int kRoomForBars = 112;
+constexpr int kRoomForCommunication = 146;
+constexpr std::size_t kBarWidth = 8;
+
+/// The device of a stage that its memory fills most.
+std::optional<DeviceFigures> fullest_device(const StagePlan& stage, const Prediction& prediction) {
+  std::optional<DeviceFigures> fullest;
+  for (const DeviceFigures& figures : prediction.devices) {
+    if (std::find(stage.devices.begin(), stage.devices.end(), figures.device) ==
+        stage.devices.end()) {
+      continue;
+    }
+    // Compared as products: a quotient would make the choice depend on rounding.
+    if (!fullest || Wide{figures.peak_memory.count} * fullest->memory_limit.count >
+                        Wide{fullest->peak_memory.count} * figures.memory_limit.count) {
+      fullest = figures;
+    }
+  }
+  return fullest;
+}
+
+std::string bar(double fraction, const TextStyle& style) {
+  const auto eighths = static_cast<std::size_t>(
+      std::lround(std::clamp(fraction, 0.0, 1.0) * static_cast<double>(kBarWidth) * 8));
+  if (!style.unicode) {
+    const std::size_t full = (eighths + 4) / 8;
+    return '[' + std::string(full, '#') + std::string(kBarWidth - full, '.') + ']';
+  }
+  static constexpr std::array<const char*, 8> kParts{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  std::string text;
+  for (std::size_t i = 0; i < eighths / 8; ++i) text += "█";
+  text += kParts[eighths % 8];
+  const std::size_t used = eighths / 8 + (eighths % 8 > 0 ? 1 : 0);
+  for (std::size_t i = used; i < kBarWidth; ++i) text += "·";
+  return text;
+}
+
+/// "9.83 of 15.0 GiB", or with two units where they differ.
+std::string show_part(Bytes part, Bytes whole, std::string_view between) {
+  std::string text = show(part);
+  const std::string whole_text = show(whole);
+  const std::size_t unit = text.find(' ');
+  if (text.substr(unit) == whole_text.substr(whole_text.find(' '))) text.erase(unit);
+  return text.append(between) + whole_text;
+}
+
+Cell memory_cell(const StagePlan& stage, const Prediction& prediction, const TextStyle& style) {
+  const std::optional<DeviceFigures> device = fullest_device(stage, prediction);
+  if (!device) return {"-"};
+  const Bytes used = device->peak_memory;
+  const Bytes limit = device->memory_limit;
+  const double fraction =
+      static_cast<double>(used.count) / static_cast<double>(std::max<std::int64_t>(limit.count, 1));
+  const bool narrow = style.width < kRoomForSamples;
+  std::string text = fmt::format("{} {:>3.0f}{}%", show_part(used, limit, narrow ? "/" : " of "),
+                                 100 * fraction, narrow ? "" : " ");
+  if (style.width >= kRoomForBars) text = bar(fraction, style) + ' ' + text;
+  return {text, used > limit ? Ink::Bad : fraction > 0.95 ? Ink::Warning : Ink::Plain};
+}
+
+std::string samples_text(const Plan& plan, const StagePlan& stage) {
+  if (stage.replication == Replication::Deal && stage.devices.size() > 1) return "in turn";
+  const auto replicas = static_cast<std::int64_t>(stage.devices.size());
+  const std::int64_t least = plan.micro_batch_size / replicas;
+  const bool uneven = plan.micro_batch_size % replicas != 0;
+  return uneven ? fmt::format("{}-{}", least, least + 1) : fmt::format("{}", least);
+}
+
+std::string devices_text(const StagePlan& stage, const Topology& topology, const TextStyle& style) {
+  std::string text = show_devices(stage.devices, topology);
+  if (style.width < kRoomForSamples) return text;
+  return fmt::format("{}: {}", stage.devices.size(), text);
+}
+
+Table empty_stage_table(const TextStyle& style) {
+  std::vector<Column> columns{
+      {"stage", Align::Right}, {"layers", Align::Left, 12}, {"devices", Align::Left, 12}};
+  if (style.width >= kRoomForSamples) columns.push_back({"samples", Align::Right});
+  columns.push_back({"forward", Align::Right});
+  columns.push_back({"backward", Align::Right});
+  columns.push_back({"depth", Align::Right});
+  if (style.width >= kRoomForCommunication) {
+    columns.push_back({"sends on", Align::Right});
+    columns.push_back({"all-reduce", Align::Right});
+    columns.push_back({"step", Align::Right});
+  }
+  columns.push_back({"memory of limit", Align::Right});
+  return Table{std::move(columns)};
+}
+
+std::string stage_table(const PlanDocument& document, const Topology& topology,
+                        const TextStyle& style) {
+  const Plan& plan = document.plan;
+  Table table = empty_stage_table(style);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const StagePlan& stage = plan.stages[s];
+    const StageFigures& figures = document.prediction.stages[s];
+    std::vector<Cell> cells{
+        {fmt::format("{}", s)},
+        {fmt::format("{}: {}", stage.layers.size(), show_layers(stage.layers, document.profile))},
+        {devices_text(stage, topology, style)}};
+    if (style.width >= kRoomForSamples) cells.push_back({samples_text(plan, stage)});
+    cells.push_back({show(figures.forward)});
+    cells.push_back({show(figures.backward)});
+    cells.push_back({fmt::format("{}", plan.warmup_depths[s])});
+    if (style.width >= kRoomForCommunication) {
+      cells.push_back({s + 1 < plan.stages.size() ? show(figures.send) : "-"});
+      cells.push_back({stage.devices.size() > 1 ? show(figures.all_reduce) : "-"});
+      cells.push_back({show(figures.optimizer_step)});
+    }
+    cells.push_back(memory_cell(stage, document.prediction, style));
+    table.add_row(std::move(cells));
+  }
+  return table.text(0, style);
+}
+
+/// "nowhere", "every stage", or the stages' numbers.
+std::string recomputing_stages(const Plan& plan) {
+  std::vector<std::int32_t> numbers;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    if (plan.stages[s].recompute) numbers.push_back(static_cast<std::int32_t>(s));
+  }
+  if (numbers.empty()) return "nowhere";
+  if (numbers.size() == plan.stages.size()) return "every stage";
+  return (numbers.size() == 1 ? "stage " : "stages ") + show_numbers(numbers);
+}
+
+struct Figure {
+  std::string name;
+  std::string value;
+};
+
+std::vector<Figure> headline(const PlanDocument& document) {
+  const Prediction& prediction = document.prediction;
+  std::vector<Figure> figures{
+      {"iteration", show(prediction.iteration) + ", simulated"},
+      {"throughput", show_rate(prediction.samples_per_second) + " samples/s"},
+      {"exposed transfers", show(prediction.exposed_transfer)},
+      {"bubble", show_percent(prediction.bubble_fraction) + " of device time"},
+      {"exposed all-reduce", show(prediction.exposed_all_reduce)},
+      {"recomputation", recomputing_stages(document.plan)}};
+  if (prediction.speedup_over_one_device) {
+    figures.push_back(
+        {"speedup", fmt::format("{:.2f} x one device, with {}", *prediction.speedup_over_one_device,
+                                prediction.devices.size())});
+  }
+  if (prediction.lower_bound) figures.push_back({"no plan below", show(*prediction.lower_bound)});
+  if (prediction.optimality_gap) {
+    figures.push_back({"gap", "at most " + show_percent(*prediction.optimality_gap)});
+  }
+  return figures;
+}
+
+/// Two figures to a line, read from left to right.
+std::string figure_lines(const std::vector<Figure>& figures, const TextStyle& style) {
+  std::size_t name_width = 0;
+  std::size_t value_width = 0;
+  for (const Figure& figure : figures) {
+    name_width = std::max(name_width, figure.name.size());
+    value_width = std::max(value_width, figure.value.size());
+  }
+  std::string text;
+  for (std::size_t i = 0; i < figures.size(); i += 2) {
+    std::string line =
+        "  " + paint(fmt::format("{:<{}}", figures[i].name, name_width), Ink::Faint, style);
+    line += "  " + figures[i].value;
+    if (i + 1 < figures.size()) {
+      line += std::string(value_width - figures[i].value.size() + 4, ' ');
+      line += paint(fmt::format("{:<{}}", figures[i + 1].name, name_width), Ink::Faint, style);
+      line += "  " + figures[i + 1].value;
+    }
+    text += line + '\n';
+  }
+  return text;
+}
+
+std::string baseline_table(const PlanDocument& document, const TextStyle& style) {
+  Table table{{{"compared with"}, {"iteration", Align::Right}, {"this plan", Align::Left}}};
+  for (const Baseline& baseline : document.baselines) {
+    const double ratio =
+        static_cast<double>(baseline.iteration.ns) /
+        static_cast<double>(std::max<std::int64_t>(document.prediction.iteration.ns, 1));
+    std::string verdict = fmt::format("{:.2f} x as fast", ratio);
+    if (!baseline.feasible) verdict += fmt::format(", and it lacks {}", show(baseline.missing));
+    table.add_row({{printable(baseline.name)}, {show(baseline.iteration)}, {verdict}});
+  }
+  return table.text(0, style) + '\n';
+}
+
+/// Each line after a heading of its own width, filled to the style's width.
+std::string paragraphs(const std::string& heading, Ink ink, const std::vector<std::string>& lines,
+                       const TextStyle& style) {
+  std::string text;
+  const std::size_t indent = display_width(heading) + 2;
+  for (const std::string& line : lines) {
+    text += text.empty() ? paint(heading, ink, style) + "  " : std::string(indent, ' ');
+    text += fill_lines(printable(line), indent, style) + '\n';
+  }
+  return text;
+}
+
+std::vector<std::string> search_lines(const SearchRecord& search) {
+  std::vector<std::string> lines;
+  std::string counts =
+      fmt::format("{} states, {} candidates, {} simulated", show_count(search.states),
+                  show_count(search.candidates), show_count(search.simulated));
+  if (!search.planner.empty()) counts = fmt::format("planner {}: {}", search.planner, counts);
+  lines.push_back(std::move(counts));
+  std::string searched;
+  for (const std::string& dimension : search.searched) {
+    searched += (searched.empty() ? "" : "; ") + dimension;
+  }
+  if (!searched.empty()) lines.push_back("over " + searched);
+  for (const std::string& cut : search.cut) lines.push_back("left out: " + cut);
+  return lines;
+}
+
+std::string title(const PlanDocument& document, const TextStyle& style) {
+  const Plan& plan = document.plan;
+  const std::string name =
+      fmt::format("{} on {}", printable(document.profile.name), printable(document.topology.name));
+  const std::string batches = fmt::format(
+      "global batch {} = {} micro-batch{} of {}, {}", show_count(plan.global_batch_size),
+      show_count(plan.num_micro_batches), plan.num_micro_batches == 1 ? "" : "es",
+      show_count(plan.micro_batch_size), to_string(plan.family));
+  const std::size_t used = display_width(name) + display_width(batches);
+  const auto width = static_cast<std::size_t>(std::max(style.width, 1));
+  const std::string between = used + 2 > width ? "\n" : std::string("   ");
+  return paint(name, Ink::Strong, style) + between + batches + '\n';
+}
+
+}  // namespace
+
+std::string write_summary(const PlanDocument& document, const Timeline& timeline,
+                          const Topology& topology, const TextStyle& style) {
+  std::string text = title(document, style) + '\n';
+  text += stage_table(document, topology, style) + '\n';
+  text += figure_lines(headline(document), style) + '\n';
+  const std::string drawing = draw_timeline(timeline, style);
+  if (!drawing.empty()) text += drawing + '\n';
+  if (!document.baselines.empty()) text += baseline_table(document, style);
+  if (document.search.simulated > 0 || !document.search.searched.empty()) {
+    text += paragraphs("Searched", Ink::Strong, search_lines(document.search), style);
+  }
+  text += paragraphs("Warning", Ink::Warning, document.warnings, style);
+  return text;
+}
+
+}  // namespace dapple

@@ -1,0 +1,123 @@
+#include "dapple/search/placement.h"
+
+#include <algorithm>
+
+namespace dapple {
+namespace {
+
+std::int32_t free_devices(const std::vector<std::int32_t>& used, std::size_t server,
+                          const Topology& topology) {
+  return topology.server(index_at<ServerIndex>(server)).device_count - used[server];
+}
+
+/// Servers in the order in which a policy empties them.
+std::vector<std::size_t> preferred_servers(PlacementPolicy policy,
+                                           const std::vector<std::int32_t>& used) {
+  std::vector<std::size_t> servers;
+  const bool fresh_first = policy == PlacementPolicy::FreshFirst;
+  for (const bool want_fresh : {fresh_first, !fresh_first}) {
+    for (std::size_t server = used.size(); server-- > 0;) {
+      if ((used[server] == 0) == want_fresh) servers.push_back(server);
+    }
+  }
+  return servers;
+}
+
+std::vector<std::int32_t> fill(const std::vector<std::size_t>& servers,
+                               const std::vector<std::int32_t>& used, std::int32_t replicas,
+                               const Topology& topology) {
+  std::vector<std::int32_t> taken(used.size(), 0);
+  for (const std::size_t server : servers) {
+    taken[server] = std::min(replicas, free_devices(used, server, topology));
+    replicas -= taken[server];
+  }
+  return taken;
+}
+
+std::vector<std::int32_t> scatter(const std::vector<std::int32_t>& used, std::int32_t replicas,
+                                  const Topology& topology) {
+  std::vector<std::int32_t> taken(used.size(), 0);
+  while (replicas > 0) {
+    for (std::size_t server = used.size(); server-- > 0 && replicas > 0;) {
+      if (taken[server] == free_devices(used, server, topology)) continue;
+      ++taken[server];
+      --replicas;
+    }
+  }
+  return taken;
+}
+
+/// The devices that a server gives next: those at the end of its fill order that are not used.
+void add_devices(const Server& server, const std::vector<DeviceIndex>& fill_order,
+                 std::int32_t used, std::int32_t taken, std::vector<DeviceIndex>& devices) {
+  for (std::int32_t i = 0; i < taken; ++i) {
+    devices.push_back(fill_order[static_cast<std::size_t>(server.device_count - used - 1 - i)]);
+  }
+}
+
+}  // namespace
+
+std::optional<std::vector<std::int32_t>> place(PlacementPolicy policy,
+                                               const std::vector<std::int32_t>& used,
+                                               std::int32_t replicas, const Topology& topology) {
+  std::int32_t free = 0;
+  for (std::size_t server = 0; server < used.size(); ++server) {
+    free += free_devices(used, server, topology);
+  }
+  if (free < replicas) return std::nullopt;
+  if (policy == PlacementPolicy::ScatterFirst) return scatter(used, replicas, topology);
+  return fill(preferred_servers(policy, used), used, replicas, topology);
+}
+
+const std::vector<std::int32_t>& PlacementTable::options(std::int32_t behind,
+                                                         std::int32_t replicas) {
+  const auto [entry, is_new] = options_.try_emplace({behind, replicas});
+  if (!is_new) return entry->second;
+  const std::vector<std::int32_t> used =
+      behind < 0 ? std::vector<std::int32_t>(static_cast<std::size_t>(topology_.server_count()), 0)
+                 : at(behind).used_after;
+  for (const PlacementPolicy policy : kPlacementPolicies) {
+    const auto taken = place(policy, used, replicas, topology_);
+    if (!taken) break;
+    const std::int32_t placement = number(used, *taken);
+    std::vector<std::int32_t>& options = entry->second;
+    if (std::find(options.begin(), options.end(), placement) == options.end()) {
+      options.push_back(placement);
+    }
+  }
+  return entry->second;
+}
+
+std::int32_t PlacementTable::number(const std::vector<std::int32_t>& used,
+                                    const std::vector<std::int32_t>& taken) {
+  const auto [entry, is_new] = numbers_.try_emplace({used, taken}, size());
+  if (!is_new) return entry->second;
+  std::vector<std::int32_t> used_after = used;
+  std::int32_t used_count = 0;
+  std::vector<DeviceIndex> devices;
+  for (std::size_t s = 0; s < used.size(); ++s) {
+    const auto server = index_at<ServerIndex>(s);
+    add_devices(topology_.server(server), topology_.fill_order(server), used[s], taken[s], devices);
+    used_after[s] += taken[s];
+    used_count += used_after[s];
+  }
+  std::sort(devices.begin(), devices.end());
+  std::vector<std::int32_t> kinds;
+  Bytes memory_limit{kMaxCount};
+  for (const DeviceIndex device : devices) {
+    kinds.push_back(topology_.device(device).kind);
+    memory_limit = std::min(memory_limit, topology_.memory_limit(device));
+  }
+  std::sort(kinds.begin(), kinds.end());
+  kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
+  AllReduceModel reduction(devices, topology_);
+  placements_.push_back({.used_after = std::move(used_after),
+                         .used_count = used_count,
+                         .devices = std::move(devices),
+                         .kinds = std::move(kinds),
+                         .memory_limit = memory_limit,
+                         .reduction = std::move(reduction)});
+  return entry->second;
+}
+
+}  // namespace dapple

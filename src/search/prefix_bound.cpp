@@ -1,0 +1,98 @@
+#include "prefix_bound.h"
+
+#include <algorithm>
+#include <set>
+
+namespace dapple {
+namespace {
+
+/// Keeps floating-point sums on the safe side of the whole numbers that they bound.
+constexpr double kSafety = 1.0 - 1e-9;
+
+Duration round_down(double ns) { return {static_cast<std::int64_t>(ns * kSafety)}; }
+
+/// Times are linear between measured batch sizes, so the least time per sample is at one of them, at
+/// one sample, or at the whole micro-batch.
+template <class TimeOf>
+double least_per_sample(const Layer& layer, std::int64_t micro_batch_size, TimeOf time_of) {
+  std::set<std::int64_t> batches{1, micro_batch_size};
+  for (const Measurement& point : layer.measurements) {
+    batches.insert(std::min(point.batch_size, micro_batch_size));
+  }
+  double least = 1e300;
+  for (const std::int64_t batch : batches) {
+    // A rounded-up nanosecond is not proportional; without it, the time might be that much less.
+    const double time = std::max(0.0, static_cast<double>(time_of(batch).ns) - 1.0);
+    least = std::min(least, time / static_cast<double>(batch));
+  }
+  return least;
+}
+
+/// With one proportional measurement the time per sample is the same at any batch size.
+double proportional_per_sample(Duration time, const Layer& layer, Factor scale) {
+  return static_cast<double>(time.ns - std::min(time, layer.fixed_overhead).ns) /
+         static_cast<double>(layer.measurements.front().batch_size) *
+         (static_cast<double>(scale.billionths) / 1e9);
+}
+
+Factor quickest_scale(const ModelProfile& profile, const Topology& topology) {
+  Factor quickest{INT64_MAX};
+  for (std::int32_t i = 0; i < topology.device_count(); ++i) {
+    const DeviceKind& kind = topology.kind_of(DeviceIndex{i});
+    const auto found = kind.time_scale.find(profile.device);
+    quickest = std::min(quickest,
+                        kind.name == profile.device || found == kind.time_scale.end()
+                            ? kOne
+                            : found->second);
+  }
+  return quickest;
+}
+
+}  // namespace
+
+PrefixBound::PrefixBound(const CostModel& costs, std::int64_t micro_batch_size,
+                         std::int64_t global_batch_size)
+    : micro_batch_(static_cast<double>(micro_batch_size)),
+      global_batch_(static_cast<double>(global_batch_size)),
+      forward_{0},
+      round_trip_{0} {
+  const ModelProfile& profile = costs.profile();
+  const Factor scale = quickest_scale(profile, costs.topology());
+  for (const Layer& layer : profile.layers) {
+    double forward = 0;
+    double backward = 0;
+    if (layer.measurements.size() == 1 && profile.batch_scaling == BatchScaling::Proportional) {
+      forward = proportional_per_sample(layer.measurements.front().forward, layer, scale);
+      backward = proportional_per_sample(layer.measurements.front().backward, layer, scale);
+    } else {
+      forward = least_per_sample(layer, micro_batch_size, [&](std::int64_t batch) {
+        return forward_time(layer, batch, profile.batch_scaling, scale);
+      });
+      backward = least_per_sample(layer, micro_batch_size, [&](std::int64_t batch) {
+        return backward_time(layer, batch, profile.batch_scaling, scale);
+      });
+    }
+    forward_.push_back(forward_.back() + forward);
+    round_trip_.push_back(round_trip_.back() + forward + backward);
+  }
+}
+
+PrefixBound::Rest PrefixBound::rest(std::int32_t begin, std::int32_t free) const {
+  if (begin == 0) return {};
+  const auto cut = static_cast<std::size_t>(begin);
+  const double share = 1.0 / static_cast<double>(free);
+  return {.forward = round_down(forward_[cut] * micro_batch_ * share),
+          .round_trip = round_down(round_trip_[cut] * micro_batch_ * share),
+          .busiest = round_down(round_trip_[cut] * global_batch_ * share)};
+}
+
+std::int32_t PrefixBound::first_layer_within(std::int32_t end, std::int32_t replicas,
+                                             Duration incumbent) const {
+  const double most = static_cast<double>(incumbent.ns) * static_cast<double>(replicas) /
+                      (global_batch_ * kSafety);
+  const double least_prefix = round_trip_[static_cast<std::size_t>(end)] - most;
+  const auto first = std::lower_bound(round_trip_.begin(), round_trip_.begin() + end, least_prefix);
+  return std::min(end - 1, static_cast<std::int32_t>(first - round_trip_.begin()));
+}
+
+}  // namespace dapple

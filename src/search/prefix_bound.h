@@ -1,0 +1,39 @@
+// What the layers before a cut take at least, however they are put on the devices that are left.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "dapple/core/quantity.h"
+#include "dapple/cost/costs.h"
+
+namespace dapple {
+
+class PrefixBound {
+ public:
+  /// At least, of everything before a cut on `free` devices.
+  struct Rest {
+    Duration forward;     // of one micro-batch through it
+    Duration round_trip;  // likewise, forward and backward
+    Duration busiest;     // of all micro-batches on the busiest device
+  };
+
+  PrefixBound(const CostModel& costs, std::int64_t micro_batch_size,
+              std::int64_t global_batch_size);
+
+  /// Requires: free >= 1, or begin == 0. O(1).
+  Rest rest(std::int32_t begin, std::int32_t free) const;
+
+  /// The first layer with which a stage that ends at `end` may begin, lest its `replicas` devices
+  /// alone take `incumbent` or longer. O(log layers).
+  std::int32_t first_layer_within(std::int32_t end, std::int32_t replicas,
+                                  Duration incumbent) const;
+
+ private:
+  double micro_batch_;
+  double global_batch_;
+  std::vector<double> forward_;     // ns per sample, prefix sums, on the quickest kind of device
+  std::vector<double> round_trip_;
+};
+
+}  // namespace dapple

@@ -1,0 +1,45 @@
+// How transfers and all-reduces get their time: `IsolatedTransport` without contention,
+// `SharedTransport` over ports that all flows share. Both announce arrivals to the event queue.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "dapple/cost/costs.h"
+#include "dapple/simulate/simulate.h"
+#include "event_queue.h"
+#include "shared_network.h"
+
+namespace dapple {
+
+/// A transfer to be made: what leaves `lane` at `ready` for `receiver`.
+struct TransferRequest {
+  std::int32_t lane = 0;
+  std::int32_t receiver = 0;  // lane
+  std::int32_t micro_batch = 0;
+  std::int32_t boundary = 0;
+  bool is_gradient = false;
+  Duration ready;
+  const TransferCost* cost = nullptr;
+  std::int32_t record = -1;  // position of its action in the timeline, or -1
+};
+
+class TransportLayer {
+ public:
+  virtual ~TransportLayer() = default;
+  virtual void send(const TransferRequest& request) = 0;
+  virtual void reduce(std::int32_t stage, std::int32_t bucket, Duration start) = 0;
+  /// A flow that was forecast to end by now.
+  virtual void flow_ended(const Event& event) = 0;
+  /// Called when everything that happens at `now` has happened.
+  virtual void settle(Ticks now) = 0;
+};
+
+/// `actions` of the timeline are filled in as starts and ends become known; null: not recorded.
+std::unique_ptr<TransportLayer> make_transport(const PlanCost& costs, const Topology& topology,
+                                               const SimulationOptions& options, EventQueue& queue,
+                                               std::vector<TimedAction>* actions);
+
+}  // namespace dapple

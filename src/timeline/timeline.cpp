@@ -1,0 +1,108 @@
+#include "dapple/timeline/timeline.h"
+
+#include <algorithm>
+
+namespace dapple {
+namespace {
+
+bool is_computation(const TimedAction& timed) {
+  return stream_of(timed.action.kind) == Stream::Compute;
+}
+
+/// What a lane takes (positive) or gives back (negative) from `time` on.
+struct Change {
+  Duration time;
+  std::int64_t micro_batches = 0;
+  std::int64_t recomputed_stashes = 0;
+};
+
+/// Of one lane, by time. Computation on a lane is one after another, so that at equal times the
+/// order in which it stands already has what ends before what starts, even where it takes no time.
+std::vector<Change> changes_of(const Timeline& timeline, LaneIndex lane) {
+  std::vector<Change> changes;
+  for (const TimedAction& timed : timeline.actions) {
+    if (timed.lane != lane) continue;
+    if (timed.action.kind == ActionKind::Forward) {
+      changes.push_back({.time = timed.start, .micro_batches = 1});
+    } else if (timed.action.kind == ActionKind::Backward) {
+      changes.push_back({.time = timed.start, .recomputed_stashes = 1});
+      changes.push_back({.time = timed.end, .micro_batches = -1, .recomputed_stashes = -1});
+    }
+  }
+  std::stable_sort(changes.begin(), changes.end(),
+                   [](const Change& a, const Change& b) { return a.time < b.time; });
+  return changes;
+}
+
+}  // namespace
+
+Duration iteration_time(const Timeline& timeline) {
+  Duration end;
+  for (const TimedAction& timed : timeline.actions) end = std::max(end, timed.end);
+  return end;
+}
+
+Duration busy_time(const Timeline& timeline, LaneIndex lane) {
+  Duration busy;
+  for (const TimedAction& timed : timeline.actions) {
+    if (timed.lane == lane && is_computation(timed)) busy += timed.end - timed.start;
+  }
+  return busy;
+}
+
+double bubble_fraction(const Timeline& timeline) {
+  const auto devices_of = [&](LaneIndex lane) {
+    return static_cast<std::int64_t>(timeline.lanes[lane.position()].devices.size());
+  };
+  std::int64_t devices = 0;
+  for (std::size_t i = 0; i < timeline.lanes.size(); ++i) {
+    devices += devices_of(index_at<LaneIndex>(i));
+  }
+  const Wide device_time = Wide{iteration_time(timeline).ns} * devices;
+  if (device_time == 0) return 0;
+  Wide busy = 0;
+  for (const TimedAction& timed : timeline.actions) {
+    if (!is_computation(timed)) continue;
+    busy += Wide{(timed.end - timed.start).ns} * devices_of(timed.lane);
+  }
+  return static_cast<double>(device_time - busy) / static_cast<double>(device_time);
+}
+
+std::vector<MemoryPoint> memory_over_time(const Timeline& timeline, const DeviceMemory& device) {
+  std::vector<MemoryPoint> points{{.time = Duration{}, .held = device.fixed}};
+  bool last_was_taken = false;
+  for (const Change& change : changes_of(timeline, device.lane)) {
+    const bool is_taken = change.micro_batches + change.recomputed_stashes > 0;
+    const Bytes held = points.back().held + change.micro_batches * device.per_micro_batch +
+                       change.recomputed_stashes * device.recompute_stash;
+    if (held == points.back().held) continue;
+    // What is taken and given back at one moment still was held: it keeps a point of its own.
+    if (change.time == points.back().time && (is_taken || !last_was_taken)) {
+      points.back().held = held;
+    } else {
+      points.push_back({.time = change.time, .held = held});
+    }
+    last_was_taken = is_taken;
+  }
+  return points;
+}
+
+Bytes peak_memory(const Timeline& timeline, const DeviceMemory& device) {
+  Bytes peak = device.fixed;
+  for (const MemoryPoint& point : memory_over_time(timeline, device)) {
+    peak = std::max(peak, point.held);
+  }
+  return peak;
+}
+
+std::int64_t most_in_flight(const Timeline& timeline, LaneIndex lane) {
+  std::int64_t in_flight = 0;
+  std::int64_t most = 0;
+  for (const Change& change : changes_of(timeline, lane)) {
+    in_flight += change.micro_batches;
+    most = std::max(most, in_flight);
+  }
+  return most;
+}
+
+}  // namespace dapple

@@ -1,0 +1,301 @@
+#include "check_description.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+
+namespace dapple {
+namespace {
+
+class Checker {
+ public:
+  explicit Checker(const TopologyDescription& description) : description_(description) {}
+
+  std::vector<Violation> run() {
+    check_kinds();
+    if (description_.servers.empty()) add("/servers", "expected at least one server, got none");
+    for (std::size_t i = 0; i < description_.servers.size(); ++i) {
+      check_group(description_.servers[i], fmt::format("/servers/{}", i));
+    }
+    check_network();
+    if (check_total()) check_names();
+    return std::move(violations_);
+  }
+
+ private:
+  void add(std::string place, std::string message) {
+    violations_.push_back({std::move(place), std::move(message)});
+  }
+
+  void check_bandwidth(Bandwidth bandwidth, const std::string& place) {
+    if (bandwidth.bytes_per_second > 0) return;
+    add(place + "/bandwidth",
+        fmt::format("expected more than 0 B/s, got {} B/s", bandwidth.bytes_per_second));
+  }
+
+  void check_kinds() {
+    std::set<std::string> names;
+    for (const DeviceKind& kind : description_.devices) {
+      const std::string place = "/devices/" + escaped(kind.name);
+      if (!names.insert(kind.name).second) {
+        add(place, fmt::format("expected each device kind once, got \"{}\" twice", kind.name));
+      }
+      if (kind.reserved >= kind.memory) {
+        add(place + "/reserved", fmt::format("expected less than the memory of {} B, got {} B",
+                                             kind.memory.count, kind.reserved.count));
+      }
+    }
+  }
+
+  void check_group(const ServerGroup& group, const std::string& place) {
+    if (group.count < 1) {
+      add(place + "/count", fmt::format("expected at least one server, got {}", group.count));
+    }
+    if (group.devices < 1) {
+      add(place + "/devices", fmt::format("expected at least one device, got {}", group.devices));
+    }
+    check_device_kind(group, place);
+    if (group.count < 1 || group.devices < 1 || group.devices > kMostDevices) return;
+    if (group.devices > 1) check_links(group, place + "/links");
+    check_nics(group, place + "/nics");
+  }
+
+  void check_device_kind(const ServerGroup& group, const std::string& place) {
+    std::string known;
+    for (const DeviceKind& kind : description_.devices) {
+      if (kind.name == group.device) return;
+      known += fmt::format("{}\"{}\"", known.empty() ? "" : ", ", kind.name);
+    }
+    add(place + "/device", fmt::format("expected a device kind of this file ({}), got \"{}\"",
+                                       known.empty() ? "it has none" : known, group.device));
+  }
+
+  void check_links(const ServerGroup& group, const std::string& place) {
+    if (group.links.kind == ServerLinks::Kind::Switch) {
+      check_bandwidth(group.links.port.bandwidth, place);
+      return;
+    }
+    const std::size_t before = violations_.size();
+    check_link_kinds(group.links, place);
+    check_matrix_entries(group, place);
+    if (violations_.size() == before) check_reach(group, place);
+  }
+
+  void check_link_kinds(const ServerLinks& links, const std::string& place) {
+    std::set<std::string> names;
+    for (const LinkKind& kind : links.kinds) {
+      const std::string kind_place = place + "/kinds/" + escaped(kind.name);
+      if (!names.insert(kind.name).second) {
+        add(kind_place, fmt::format("expected each link kind once, got \"{}\" twice", kind.name));
+      }
+      check_bandwidth(kind.link.bandwidth, kind_place);
+      if (kind.lanes < 1 ||
+          kind.lanes > std::max<std::int64_t>(1, kind.link.bandwidth.bytes_per_second)) {
+        add(kind_place + "/lanes",
+            fmt::format("expected at least one lane, of at least 1 B/s each, got {}", kind.lanes));
+      }
+    }
+    if (links.host_path) check_bandwidth(links.host_path->bandwidth, place + "/host_path");
+  }
+
+  void check_matrix_entries(const ServerGroup& group, const std::string& place) {
+    const Eigen::MatrixXi& matrix = group.links.matrix;
+    if (matrix.rows() != group.devices || matrix.cols() != group.devices) {
+      add(place + "/matrix", fmt::format("expected {0} rows of {0} entries, one per device, got "
+                                         "{1} of {2}",
+                                         group.devices, matrix.rows(), matrix.cols()));
+      return;
+    }
+    const auto kinds = static_cast<int>(group.links.kinds.size());
+    for (Eigen::Index from = 0; from < matrix.rows(); ++from) {
+      for (Eigen::Index to = 0; to < matrix.cols(); ++to) {
+        const int entry = matrix(from, to);
+        const std::string entry_place = fmt::format("{}/matrix/{}/{}", place, from, to);
+        if (entry < kNoLink || entry >= kinds) {
+          add(entry_place, fmt::format("expected a link kind below {}, got {}", kinds, entry));
+        } else if (from == to && entry != kNoLink) {
+          add(entry_place, "expected no link from a device to itself, got \"" +
+                               group.links.kinds[static_cast<std::size_t>(entry)].name + "\"");
+        }
+      }
+    }
+  }
+
+  /// Names the first pair without a path; the others are only counted, as there are often many.
+  void check_reach(const ServerGroup& group, const std::string& place) {
+    if (group.links.host_path) return;
+    std::string first;
+    std::int64_t more = 0;
+    const Eigen::MatrixXi& matrix = group.links.matrix;
+    for (Eigen::Index from = 0; from < matrix.rows(); ++from) {
+      for (Eigen::Index to = 0; to < matrix.cols(); ++to) {
+        if (from == to || matrix(from, to) != kNoLink) continue;
+        if (first.empty()) {
+          first = fmt::format("{0}0:{1} cannot reach {0}0:{2}", group.name, from, to);
+        } else {
+          ++more;
+        }
+      }
+    }
+    if (first.empty()) return;
+    const std::string others =
+        more == 0 ? "" : fmt::format(", like {} other pair{}", more, more == 1 ? "" : "s");
+    add(place,
+        fmt::format("{}: expected a direct link or a host_path, got neither{}", first, others));
+  }
+
+  void check_nics(const ServerGroup& group, const std::string& place) {
+    if (group.nics.empty()) {
+      if (several_servers()) {
+        add(place, "expected at least one NIC, as there are several servers, got none");
+      }
+      return;
+    }
+    for (std::size_t i = 0; i < group.nics.size(); ++i) {
+      check_bandwidth(group.nics[i].link.bandwidth, fmt::format("{}/{}", place, i));
+    }
+    const bool listed = std::any_of(group.nics.begin(), group.nics.end(),
+                                    [](const Nic& nic) { return !nic.devices.empty(); });
+    if (listed) check_nic_lists(group, place);
+  }
+
+  void check_nic_lists(const ServerGroup& group, const std::string& place) {
+    std::map<std::int32_t, std::size_t> owner;
+    for (std::size_t i = 0; i < group.nics.size(); ++i) {
+      const std::string list_place = fmt::format("{}/{}/devices", place, i);
+      if (group.nics[i].devices.empty()) {
+        add(list_place,
+            "expected the devices that use it, as other NICs here name theirs, got none");
+      }
+      for (const std::int32_t device : group.nics[i].devices) {
+        if (device < 0 || device >= group.devices) {
+          add(list_place, fmt::format("expected device numbers from 0 to {}, got {}",
+                                      group.devices - 1, device));
+          continue;
+        }
+        const auto [entry, is_new] = owner.emplace(device, i);
+        if (is_new) continue;
+        add(list_place,
+            fmt::format(
+                "expected each device at one NIC, got device {} {}", device,
+                entry->second == i ? "twice" : fmt::format("of NIC {} again", entry->second)));
+      }
+    }
+    for (std::int32_t device = 0; device < group.devices; ++device) {
+      if (owner.count(device) != 0) continue;
+      add(place, fmt::format("expected a NIC for each device, got none for device {}", device));
+      return;
+    }
+  }
+
+  bool several_servers() const {
+    std::int64_t servers = 0;
+    for (const ServerGroup& group : description_.servers) servers += group.count;
+    return servers > 1;
+  }
+
+  void check_network() {
+    if (description_.network) {
+      check_bandwidth(description_.network->bandwidth, "/network");
+    } else if (several_servers()) {
+      add("/network", "expected a network, as there are several servers, got none");
+    }
+  }
+
+  /// False if there are too many servers to name them.
+  bool check_total() {
+    Wide devices = 0;
+    Wide ports = 0;
+    for (const ServerGroup& group : description_.servers) {
+      if (group.count < 1 || group.devices < 1) continue;
+      devices += Wide{group.count} * group.devices;
+      ports += Wide{group.count} *
+               (2 * Wide{group.devices} + 2 * Wide{nic_count(group)} + Wide{direct_links(group)});
+    }
+    if (devices > kMostDevices) {
+      add("/servers", fmt::format("expected at most {} devices, got {}", kMostDevices,
+                                  static_cast<std::int64_t>(devices)));
+      return false;
+    }
+    if (ports > kMostPorts) {
+      add("/servers", fmt::format("expected at most {} ports of devices, NICs and direct links, "
+                                  "got {}",
+                                  kMostPorts, static_cast<std::int64_t>(ports)));
+    }
+    return true;
+  }
+
+  static std::int64_t nic_count(const ServerGroup& group) {
+    return static_cast<std::int64_t>(group.nics.size());
+  }
+
+  static std::int64_t direct_links(const ServerGroup& group) {
+    const bool matrix = group.links.kind == ServerLinks::Kind::Matrix && group.devices > 1;
+    return matrix ? (group.links.matrix.array() != kNoLink).count() : 0;
+  }
+
+  /// "a" with twelve servers has an "a10", and so has "a1" with one.
+  void check_names() {
+    std::map<std::string, std::size_t> owner;
+    for (std::size_t i = 0; i < description_.servers.size(); ++i) {
+      const ServerGroup& group = description_.servers[i];
+      for (std::int32_t number = 0; number < group.count; ++number) {
+        const std::string name = group.name + std::to_string(number);
+        const auto [entry, is_new] = owner.emplace(name, i);
+        if (is_new) continue;
+        add(fmt::format("/servers/{}/name", i),
+            fmt::format("expected server names that differ once numbered, got \"{}\", which "
+                        "/servers/{} has too",
+                        name, entry->second));
+        break;
+      }
+    }
+  }
+
+  static std::string escaped(const std::string& key) {
+    std::string pointer;
+    for (const char letter : key) {
+      if (letter == '~') {
+        pointer += "~0";
+      } else if (letter == '/') {
+        pointer += "~1";
+      } else {
+        pointer += letter;
+      }
+    }
+    return pointer;
+  }
+
+  const TopologyDescription& description_;
+  std::vector<Violation> violations_;
+};
+
+}  // namespace
+
+std::vector<Violation> check_description(const TopologyDescription& description) {
+  return Checker(description).run();
+}
+
+std::vector<std::int32_t> nics_by_device(const ServerGroup& group) {
+  if (group.nics.empty()) return {};
+  std::vector<std::int32_t> nics(static_cast<std::size_t>(group.devices));
+  bool listed = false;
+  for (std::size_t nic = 0; nic < group.nics.size(); ++nic) {
+    for (const std::int32_t device : group.nics[nic].devices) {
+      listed = true;
+      nics[static_cast<std::size_t>(device)] = static_cast<std::int32_t>(nic);
+    }
+  }
+  if (listed) return nics;
+  const auto count = static_cast<std::int64_t>(group.nics.size());
+  for (std::int64_t device = 0; device < group.devices; ++device) {
+    nics[static_cast<std::size_t>(device)] =
+        static_cast<std::int32_t>(device * count / group.devices);
+  }
+  return nics;
+}
+
+}  // namespace dapple

@@ -1,0 +1,320 @@
+#include "dapple/topology/topology.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "check_description.h"
+#include "fill_order.h"
+#include "ring_packing.h"
+
+namespace dapple {
+namespace {
+
+constexpr PortIndex kNoPort{-1};
+
+std::size_t to_position(std::int32_t number) {
+  return static_cast<std::size_t>(number);
+}
+
+const LinkKind* direct_link(const ServerGroup& group, std::int32_t from, std::int32_t to) {
+  const int kind = group.links.matrix(from, to);
+  return kind == kNoLink ? nullptr : &group.links.kinds[to_position(kind)];
+}
+
+bool has_matrix(const ServerGroup& group) {
+  return group.devices > 1 && group.links.kind == ServerLinks::Kind::Matrix;
+}
+
+Lanes lanes_of(const LinkKind& kind) {
+  return {kind.lanes, {kind.link.bandwidth.bytes_per_second / kind.lanes}};
+}
+
+HopWidths hop_widths(const ServerGroup& group) {
+  const std::size_t size = to_position(group.devices);
+  HopWidths hops{size, std::vector<std::int64_t>(size * size)};
+  const auto one_way = [&](std::int32_t from, std::int32_t to) {
+    const LinkKind* link = direct_link(group, from, to);
+    return (link != nullptr ? link->link : *group.links.host_path).bandwidth.bytes_per_second;
+  };
+  for (std::int32_t from = 0; from < group.devices; ++from) {
+    for (std::int32_t to = 0; to < group.devices; ++to) {
+      if (from == to) continue;
+      hops.widths[to_position(from) * size + to_position(to)] =
+          std::min(one_way(from, to), one_way(to, from));
+    }
+  }
+  return hops;
+}
+
+std::vector<std::size_t> fill_numbers(const ServerGroup& group) {
+  if (has_matrix(group)) return widest_path(hop_widths(group));
+  std::vector<std::size_t> numbers;
+  for (std::int32_t number = 0; number < group.devices; ++number) {
+    numbers.push_back(to_position(number));
+  }
+  return numbers;
+}
+
+}  // namespace
+
+/// Packings by group and by the devices' numbers in their server, with the ports of the group's
+/// first server: few sets are asked for, of many servers. The outcome depends on the key alone, so
+/// it does not matter which thread asks first.
+struct Topology::RingMemory {
+  std::mutex mutex;
+  std::map<std::pair<std::int32_t, std::vector<std::int32_t>>, RingPacking> packings;
+};
+
+Duration transfer_time(Bytes size, const Link& link) {
+  if (size.count == 0) return {};
+  return round_up(occupation(size, link.bandwidth)) + link.latency;
+}
+
+Topology::Topology(TopologyDescription description, const std::string& source_name)
+    : description_(std::move(description)), ring_memory_(std::make_shared<RingMemory>()) {
+  std::vector<Violation> violations = check_description(description_);
+  if (!violations.empty()) { throw Error(ErrorKind::BadInput, source_name, std::move(violations)); }
+  expand();
+  add_ports();
+  make_fill_orders();
+}
+
+void Topology::expand() {
+  std::map<std::string, std::int32_t> kinds;
+  for (const DeviceKind& kind : description_.devices) {
+    kinds.emplace(kind.name, static_cast<std::int32_t>(kinds.size()));
+  }
+  for (std::size_t group_number = 0; group_number < description_.servers.size(); ++group_number) {
+    const ServerGroup& group = description_.servers[group_number];
+    const std::vector<std::int32_t> nics = nics_by_device(group);
+    for (std::int32_t number = 0; number < group.count; ++number) {
+      const auto server = index_at<ServerIndex>(servers_.size());
+      servers_.push_back({group.name + std::to_string(number),
+                          static_cast<std::int32_t>(group_number),
+                          index_at<DeviceIndex>(devices_.size()), group.devices});
+      for (std::int32_t device = 0; device < group.devices; ++device) {
+        std::string name = fmt::format("{}:{}", servers_.back().name, device);
+        device_by_name_.emplace(name, index_at<DeviceIndex>(devices_.size()));
+        devices_.push_back({std::move(name), server, device, kinds.at(group.device)});
+        device_nic_.push_back(nics.empty() ? -1 : nics[to_position(device)]);
+      }
+    }
+  }
+}
+
+PortIndex Topology::add_port(std::string name, Bandwidth bandwidth) {
+  ports_.push_back({std::move(name), bandwidth});
+  return index_at<PortIndex>(ports_.size() - 1);
+}
+
+void Topology::add_ports() {
+  for (const Server& server : servers_) {
+    first_port_.push_back(static_cast<std::int32_t>(ports_.size()));
+    add_device_ports(server);
+    add_matrix_ports(server);
+    add_nic_ports(server);
+  }
+}
+
+void Topology::add_device_ports(const Server& server) {
+  const ServerGroup& group = description_.servers[to_position(server.group)];
+  std::optional<Bandwidth> bandwidth;
+  if (has_matrix(group)) {
+    if (group.links.host_path) bandwidth = group.links.host_path->bandwidth;
+  } else if (group.devices > 1) {
+    bandwidth = group.links.port.bandwidth;
+  }
+  for (std::int32_t number = 0; number < server.device_count; ++number) {
+    const std::string& name = devices_[to_position(server.first_device.value + number)].name;
+    device_ports_.push_back(bandwidth ? add_port(name + " out", *bandwidth) : kNoPort);
+    device_ports_.push_back(bandwidth ? add_port(name + " in", *bandwidth) : kNoPort);
+  }
+}
+
+void Topology::add_matrix_ports(const Server& server) {
+  const ServerGroup& group = description_.servers[to_position(server.group)];
+  if (!has_matrix(group)) {
+    first_matrix_port_.push_back(-1);
+    return;
+  }
+  first_matrix_port_.push_back(static_cast<std::int32_t>(matrix_ports_.size()));
+  for (std::int32_t from = 0; from < group.devices; ++from) {
+    for (std::int32_t to = 0; to < group.devices; ++to) {
+      const LinkKind* link = direct_link(group, from, to);
+      matrix_ports_.push_back(link == nullptr
+                                  ? kNoPort
+                                  : add_port(fmt::format("{0}:{1}>{0}:{2}", server.name, from, to),
+                                             link->link.bandwidth));
+    }
+  }
+}
+
+void Topology::add_nic_ports(const Server& server) {
+  const ServerGroup& group = description_.servers[to_position(server.group)];
+  first_nic_.push_back(static_cast<std::int32_t>(nic_ports_.size() / 2));
+  for (std::size_t nic = 0; nic < group.nics.size(); ++nic) {
+    Bandwidth bandwidth = group.nics[nic].link.bandwidth;
+    if (description_.network) bandwidth = std::min(bandwidth, description_.network->bandwidth);
+    nic_ports_.push_back(add_port(fmt::format("{} nic{} out", server.name, nic), bandwidth));
+    nic_ports_.push_back(add_port(fmt::format("{} nic{} in", server.name, nic), bandwidth));
+  }
+}
+
+void Topology::make_fill_orders() {
+  std::vector<std::vector<std::size_t>> by_group;
+  for (const ServerGroup& group : description_.servers) by_group.push_back(fill_numbers(group));
+  for (const Server& server : servers_) {
+    std::vector<DeviceIndex> order;
+    for (const std::size_t number : by_group[to_position(server.group)]) {
+      order.push_back({server.first_device.value + static_cast<std::int32_t>(number)});
+    }
+    fill_orders_.push_back(std::move(order));
+  }
+}
+
+const DeviceKind& Topology::kind_of(DeviceIndex index) const {
+  return description_.devices[to_position(device(index).kind)];
+}
+
+const ServerGroup& Topology::group_of(ServerIndex index) const {
+  return description_.servers[to_position(server(index).group)];
+}
+
+Bytes Topology::memory_limit(DeviceIndex index) const {
+  return kind_of(index).memory - kind_of(index).reserved;
+}
+
+std::optional<DeviceIndex> Topology::find_device(const std::string& name) const {
+  const auto found = device_by_name_.find(name);
+  if (found == device_by_name_.end()) return std::nullopt;
+  return found->second;
+}
+
+PortIndex Topology::matrix_port(DeviceIndex from_index, DeviceIndex to_index) const {
+  const Device& from = device(from_index);
+  const Device& to = device(to_index);
+  const std::int32_t first = first_matrix_port_[from.server.position()];
+  if (first < 0) return kNoPort;
+  const std::int32_t devices = servers_[from.server.position()].device_count;
+  return matrix_ports_[to_position(first + from.number * devices + to.number)];
+}
+
+Route Topology::route(DeviceIndex from, DeviceIndex to) const {
+  check(from != to, "a route from a device to itself was asked for");
+  const Device& sender = device(from);
+  const Device& receiver = device(to);
+  if (sender.server != receiver.server) {
+    const Link out = nic_link(sender.server, nic_of(from));
+    const Link in = nic_link(receiver.server, nic_of(to));
+    return {{nic_out(sender.server, nic_of(from)), nic_in(receiver.server, nic_of(to))},
+            out.latency + description_.network->latency + in.latency,
+            std::min(out.bandwidth, in.bandwidth)};
+  }
+  const ServerGroup& group = group_of(sender.server);
+  if (const PortIndex direct = matrix_port(from, to); direct != kNoPort) {
+    const Link& link = direct_link(group, sender.number, receiver.number)->link;
+    return {{direct}, link.latency, link.bandwidth};
+  }
+  const Link& link = has_matrix(group) ? *group.links.host_path : group.links.port;
+  return {{device_out(from), device_in(to)}, link.latency, link.bandwidth};
+}
+
+std::int32_t Topology::nic_of(DeviceIndex index) const {
+  const std::int32_t nic = device_nic_[index.position()];
+  check(nic >= 0, "the NIC of a server without one was asked for");
+  return nic;
+}
+
+Link Topology::nic_link(ServerIndex server, std::int32_t nic) const {
+  return {ports_[nic_out(server, nic).position()].bandwidth,
+          group_of(server).nics[to_position(nic)].link.latency};
+}
+
+PortIndex Topology::nic_out(ServerIndex server, std::int32_t nic) const {
+  return nic_ports_[2 * to_position(first_nic_[server.position()] + nic)];
+}
+
+PortIndex Topology::nic_in(ServerIndex server, std::int32_t nic) const {
+  return nic_ports_[2 * to_position(first_nic_[server.position()] + nic) + 1];
+}
+
+PortIndex Topology::device_out(DeviceIndex index) const {
+  const PortIndex port = device_ports_[2 * index.position()];
+  check(port != kNoPort, "the port of a device without one was asked for");
+  return port;
+}
+
+PortIndex Topology::device_in(DeviceIndex index) const {
+  const PortIndex port = device_ports_[2 * index.position() + 1];
+  check(port != kNoPort, "the port of a device without one was asked for");
+  return port;
+}
+
+RingPacking Topology::pack_rings(const std::vector<DeviceIndex>& devices) const {
+  check(devices.size() >= 2, "rings over fewer than two devices were asked for");
+  const ServerIndex server = device(devices.front()).server;
+  const std::int32_t group = servers_[server.position()].group;
+  std::vector<std::int32_t> numbers;
+  for (const DeviceIndex index : devices) {
+    check(device(index).server == server, "rings over several servers were asked for");
+    numbers.push_back(device(index).number);
+  }
+  RingPacking packing;
+  {
+    const std::lock_guard lock(ring_memory_->mutex);
+    auto found = ring_memory_->packings.find({group, numbers});
+    if (found == ring_memory_->packings.end()) {
+      RingPacking anew = pack_rings_anew(group, numbers);
+      found = ring_memory_->packings.emplace(std::pair{group, numbers}, std::move(anew)).first;
+    }
+    packing = found->second;
+  }
+  const std::int32_t shift =
+      first_port_[server.position()] - first_port_[first_server(group).position()];
+  for (auto& [port, taken] : packing.ports) port.value += shift;
+  return packing;
+}
+
+RingPacking Topology::pack_rings_anew(std::int32_t group,
+                                      const std::vector<std::int32_t>& numbers) const {
+  const ServerGroup& servers = description_.servers[to_position(group)];
+  check(has_matrix(servers), "rings over lanes of a server without a link matrix were asked for");
+  LaneMesh mesh{numbers.size(), {}};
+  for (const std::int32_t from : numbers) {
+    for (const std::int32_t to : numbers) {
+      const LinkKind* link = direct_link(servers, from, to);
+      mesh.lanes.push_back(link == nullptr ? Lanes{} : lanes_of(*link));
+    }
+  }
+  RingPacking packing;
+  std::map<PortIndex, Bandwidth> taken;
+  const DeviceIndex first = servers_[first_server(group).position()].first_device;
+  for (const Ring& ring : pack_lane_rings(mesh)) {
+    packing.bandwidth = packing.bandwidth + ring.bandwidth;
+    for (std::size_t i = 0; i < ring.nodes.size(); ++i) {
+      const std::int32_t from = numbers[ring.nodes[i]];
+      const std::int32_t to = numbers[ring.nodes[(i + 1) % ring.nodes.size()]];
+      Bandwidth& port = taken[matrix_port({first.value + from}, {first.value + to})];
+      port = port + ring.bandwidth;
+      packing.latency = std::max(packing.latency, direct_link(servers, from, to)->link.latency);
+    }
+  }
+  packing.ports.assign(taken.begin(), taken.end());
+  return packing;
+}
+
+ServerIndex Topology::first_server(std::int32_t group) const {
+  ServerIndex first{0};
+  for (std::int32_t before = 0; before < group; ++before) {
+    first.value += description_.servers[to_position(before)].count;
+  }
+  return first;
+}
+
+const std::vector<DeviceIndex>& Topology::fill_order(ServerIndex server) const {
+  return fill_orders_[server.position()];
+}
+
+}  // namespace dapple

@@ -1,0 +1,204 @@
+#include "entries.h"
+
+#include <algorithm>
+
+#include "dapple/interop/pipedream.h"
+#include "dapple/io/documents.h"
+
+namespace dapple::fuzz {
+
+namespace {
+
+const std::string kSource = "fuzz";
+
+void check_refusal(const Error& error) {
+  check(error.kind() == ErrorKind::BadInput, "bytes were refused as something else than bad input");
+  check(!error.violations().empty(), "an error without a violation");
+  for (const Violation& violation : error.violations()) {
+    check(!violation.message.empty(), "a violation without a message");
+  }
+}
+
+/// Runs `read`, which may only refuse by Error(BadInput); true if it did not.
+template <class Read>
+bool accepted(const Read& read) {
+  try {
+    read();
+  } catch (const Error& error) {
+    check_refusal(error);
+    return false;
+  }
+  return true;
+}
+
+void check_profile_survives(const ModelProfile& profile) {
+  const std::string written = write_profile(profile);
+  const ModelProfile again = read_profile(written, kSource);
+  check(write_profile(again) == written, "a written profile reads as another one");
+  check(hash_of(again) == hash_of(profile), "a written profile hashes differently");
+}
+
+/// Every route must lead somewhere: a Topology refuses devices that cannot reach each other.
+void check_routes(const Topology& topology) {
+  // All pairs of the first few devices: their number is only bounded by what the reader allows.
+  const std::int32_t count = std::min(topology.device_count(), 9);
+  for (DeviceIndex from{0}; from.value < count; from = from.next()) {
+    check(topology.memory_limit(from).count >= 0, "a device with less than no memory");
+    for (DeviceIndex to{0}; to.value < count; to = to.next()) {
+      if (from == to) continue;
+      const Route route = topology.route(from, to);
+      check(!route.ports.empty() && route.ports.size() <= 2, "a route of no port, or of many");
+      check(route.bandwidth.bytes_per_second > 0, "a route without bandwidth");
+    }
+  }
+}
+
+ModelProfile example_profile() {
+  Layer layer;
+  layer.name = "first";
+  layer.parameters = Bytes{1000};
+  Measurement measurement;
+  measurement.forward = Duration{100};
+  measurement.backward = Duration{200};
+  measurement.output = Bytes{10};
+  measurement.stash = Bytes{30};
+  layer.measurements = {measurement};
+
+  ModelProfile profile;
+  profile.name = "two-layers";
+  profile.source = "made up";
+  profile.device = "card";
+  profile.global_batch_size = 4;
+  profile.batch_scaling = BatchScaling::Proportional;
+  profile.optimizer.name = "momentum";
+  profile.optimizer.state_bytes_per_parameter_byte = kOne;
+  profile.layers = {layer, layer};
+  profile.layers[1].name = "second";
+  profile.layers[1].inputs = {LayerIndex{0}};
+  return profile;
+}
+
+TopologyDescription example_topology() {
+  TopologyDescription topology;
+  topology.name = "three-cards";
+  DeviceKind card;
+  card.name = "card";
+  card.memory = Bytes{1'000'000};
+  topology.devices = {card};
+  ServerGroup server;
+  server.name = "node";
+  server.device = "card";
+  server.devices = 3;
+  server.links.port = Link{Bandwidth{1'000'000'000}, Duration{5000}};
+  topology.servers = {server};
+  return topology;
+}
+
+/// The first layer on two of the cards, the second on the third.
+PlanDocument example_document() {
+  PlanDocument document;
+  document.tool = "dapple-plan 0.1.0";
+  document.profile = example_profile();
+  document.topology = example_topology();
+  document.plan.global_batch_size = 4;
+  document.plan.micro_batch_size = 2;
+  document.plan.num_micro_batches = 2;
+  document.plan.warmup_depths = {2, 1};
+  StagePlan first;
+  first.layers = LayerRange{0, 1};
+  first.devices = {DeviceIndex{0}, DeviceIndex{1}};
+  first.gradient_buckets = {Bytes{1000}};
+  StagePlan second;
+  second.layers = LayerRange{1, 2};
+  second.devices = {DeviceIndex{2}};
+  document.plan.stages = {first, second};
+  document.prediction.iteration = Duration{1500};
+  document.prediction.stages.resize(2);
+  for (const int device : {0, 1, 2}) {
+    document.prediction.devices.push_back(
+        {DeviceIndex{device}, Bytes{4000}, Bytes{1'000'000}, 0.5});
+  }
+  document.baselines = {{"data-parallel", Duration{2000}, false, Bytes{12}}};
+  document.search.planner = "dapple";
+  document.search.searched = {"stages"};
+  document.warnings = {"made up"};
+  return document;
+}
+
+std::string example_graph() {
+  return "node1 -- Input0 -- forward_compute_time=0.000, backward_compute_time=0.000, "
+         "activation_size=0.0, parameter_size=0.000\n"
+         "node2 -- Conv2d(3, 64) -- forward_compute_time=2.126, backward_compute_time=4.25, "
+         "activation_size=1644167168.0, parameter_size=7168.000\n"
+         "node3 -- Split() -- forward_compute_time=1,backward_compute_time=2, "
+         "activation_size=[100.0; 28.0], parameter_size=0.000 -- stage_id=0\n"
+         "node4 -- __getitem__(1) -- forward_compute_time=0.000, backward_compute_time=0.000, "
+         "activation_size=28.0, parameter_size=0.000\n"
+         "node9 -- Add -- forward_compute_time=0.500, backward_compute_time=0.250, "
+         "activation_size=64, parameter_size=12.000\n"
+         "\tnode1 -- node2\n\tnode2 -- node3\n \tnode3 -- node4\n\tnode2 -- node9\n"
+         "  node3 -- node9";
+}
+
+}  // namespace
+
+bool exercise_profile(std::string_view text) {
+  ModelProfile profile;
+  if (!accepted([&] { profile = read_profile(text, kSource); })) return false;
+  check(document_kind(text) == "profile", "a profile of another kind");
+  check_profile_survives(profile);
+  return true;
+}
+
+bool exercise_topology(std::string_view text) {
+  TopologyDescription description;
+  if (!accepted([&] { description = read_topology(text, kSource); })) return false;
+  check(document_kind(text) == "topology", "a topology of another kind");
+  const std::string written = write_topology(description);
+  const TopologyDescription again = read_topology(written, kSource);
+  check(write_topology(again) == written, "a written topology reads as another one");
+  check(hash_of(again) == hash_of(description), "a written topology hashes differently");
+  const bool expands = accepted([&] { check_routes(Topology(description)); });
+  check(accepted([&] { Topology{again}; }) == expands, "a written topology expands differently");
+  return true;
+}
+
+bool exercise_plan(std::string_view text) {
+  PlanDocument document;
+  if (!accepted([&] { document = read_plan(text, kSource); })) return false;
+  check(document_kind(text) == "plan", "a plan of another kind");
+  const std::string written = write_plan(document);
+  const PlanDocument again = read_plan(written, kSource);
+  check(write_plan(again) == written, "a written plan reads as another one");
+  check(hash_of(again) == hash_of(document), "a written plan hashes differently");
+  accepted([&] {
+    const Topology topology(document.topology);
+    const auto layers = static_cast<std::int32_t>(document.profile.layers.size());
+    const bool sound = validate(document.plan, layers, topology).empty();
+    check(sound == validate(again.plan, layers, topology).empty(),
+          "a written plan is sound where the plan was not, or the other way round");
+  });
+  return true;
+}
+
+bool exercise_pipedream(std::string_view text) {
+  ForeignProfileOptions options;
+  options.profile_batch = 32;
+  options.optimizer = "momentum";
+  options.global_batch = 64;
+  is_pipedream_graph(text);
+  ImportedProfile imported;
+  if (!accepted([&] { imported = import_pipedream_graph(text, kSource, options); })) return false;
+  check_profile_survives(imported.profile);
+  return true;
+}
+
+std::string example_for(std::string_view entry) {
+  if (entry == "profile") return write_profile(example_profile());
+  if (entry == "topology") return write_topology(example_topology());
+  if (entry == "plan") return write_plan(example_document());
+  check(entry == "pipedream", "an entry without an example");
+  return example_graph();
+}
+
+}  // namespace dapple::fuzz

@@ -1,0 +1,38 @@
+// What every reader promises for any bytes: it reads them, or throws Error(BadInput) with at least
+// one violation; and what reads fine survives being written and read again. Each entry throws a Bug
+// where a promise is broken; whatever else comes out of one breaks a promise, too. They return
+// whether the bytes were read, rather than refused.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dapple::fuzz {
+
+bool exercise_profile(std::string_view text);
+
+/// Also expands the description to a Topology, and asks it for its routes.
+bool exercise_topology(std::string_view text);
+
+/// Also validates the plan, which the reader need not have found sound.
+bool exercise_plan(std::string_view text);
+
+/// PipeDream's graph text; what is imported must be a profile that can be written.
+bool exercise_pipedream(std::string_view text);
+
+struct Entry {
+  const char* name;
+  bool (*exercise)(std::string_view text);
+};
+inline constexpr Entry kEntries[] = {
+    {"profile", exercise_profile},
+    {"topology", exercise_topology},
+    {"plan", exercise_plan},
+    {"pipedream", exercise_pipedream},
+};
+
+/// A small sound document for the entry of that name. Requires: there is one.
+std::string example_for(std::string_view entry);
+
+}  // namespace dapple::fuzz

@@ -1,0 +1,302 @@
+// Feeds seeded mutations of real files to the entries, with any compiler.
+//
+//   mutate READER COUNT [FILE...]        COUNT mutations of the files and the built-in example
+//   mutate --one READER FILE             one input as it is, to look at what was found
+//   mutate --seeds READER                the built-in example, on stdout
+//
+// Mutation number i depends on i and on the files alone. One that breaks a promise is written to
+// mutate-READER-i in the current folder, and the exit code is 1. DAPPLE_TEST_SCALE multiplies
+// COUNT.
+#include <algorithm>
+#include <cctype>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <random>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "entries.h"
+
+namespace {
+
+using dapple::fuzz::Entry;
+
+/// Same choices with every standard library, unlike its distributions.
+class Chooser {
+ public:
+  explicit Chooser(std::uint64_t seed) : engine_(seed) {}
+
+  /// 0 ... bound - 1. Requires: bound > 0.
+  std::size_t below(std::size_t bound) { return static_cast<std::size_t>(engine_() % bound); }
+
+  template <class Element>
+  const Element& one_of(const std::vector<Element>& elements) {
+    return elements[below(elements.size())];
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+/// Half open range of a text.
+struct Piece {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  std::size_t size() const { return end - begin; }
+};
+
+/// What breaks readers: edges of ranges, wrong types, half tokens, bytes that are no UTF-8.
+const std::vector<std::string>& hostile_tokens() {
+  static const std::vector<std::string> tokens = {"0",
+                                                  "-1",
+                                                  "1",
+                                                  "-0",
+                                                  "2",
+                                                  "1e15",
+                                                  "1000000000000000",
+                                                  "1000000000000001",
+                                                  "9223372036854775807",
+                                                  "9223372036854775808",
+                                                  "18446744073709551616",
+                                                  "2147483647",
+                                                  "2147483648",
+                                                  "-9223372036854775808",
+                                                  "1e308",
+                                                  "1e999",
+                                                  "-1e-999",
+                                                  "0.5",
+                                                  "0.0000000001",
+                                                  "1.",
+                                                  "01",
+                                                  "+1",
+                                                  "NaN",
+                                                  "Infinity",
+                                                  "null",
+                                                  "true",
+                                                  "[]",
+                                                  "{}",
+                                                  "[",
+                                                  "]",
+                                                  "{",
+                                                  "}",
+                                                  ",",
+                                                  ":",
+                                                  "\"",
+                                                  "\"\"",
+                                                  "\\",
+                                                  "\"\\ud800\"",
+                                                  "\"\\u0000\"",
+                                                  std::string(1, '\0'),
+                                                  "\xff",
+                                                  "\xc3",
+                                                  "\xed\xa0\x80",
+                                                  "\xef\xbb\xbf",
+                                                  "\"1 GB/s\"",
+                                                  "\"0 B/s\"",
+                                                  "\"1 us\"",
+                                                  "\"1e3 GB\"",
+                                                  "\"0.1 B\"",
+                                                  "\"9999999999 TB\"",
+                                                  "\"1  GiB\"",
+                                                  "\"layer.0\"",
+                                                  "\"repeat\"",
+                                                  "\"inputs\"",
+                                                  "100000000000000000000000000000000000000000",
+                                                  "\n",
+                                                  "\r\n",
+                                                  "\t",
+                                                  " -- ",
+                                                  "node1",
+                                                  "; ",
+                                                  "=",
+                                                  "#",
+                                                  "//"};
+  return tokens;
+}
+
+/// Words, numbers and quoted strings, and every other character that is not a blank by itself.
+std::vector<Piece> tokens_of(const std::string& text) {
+  const auto wordlike = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_' || c == '-';
+  };
+  std::vector<Piece> tokens;
+  for (std::size_t at = 0; at < text.size();) {
+    std::size_t end = at + 1;
+    if (text[at] == '"') {
+      while (end < text.size() && text[end] != '"') ++end;
+      end = std::min(end + 1, text.size());
+    } else if (wordlike(text[at])) {
+      while (end < text.size() && wordlike(text[end])) ++end;
+    }
+    if (text[at] != ' ' && text[at] != '\n') tokens.push_back({at, end});
+    at = end;
+  }
+  return tokens;
+}
+
+/// A stretch of whole lines, or of bytes, with lengths of all magnitudes equally likely.
+Piece stretch_of(const std::string& text, Chooser& choose) {
+  const std::size_t longest = std::size_t{1} << choose.below(10);
+  Piece piece;
+  piece.begin = choose.below(text.size() + 1);
+  piece.end = std::min(text.size(), piece.begin + 1 + choose.below(longest));
+  if (choose.below(2) == 0) {
+    const std::size_t line = text.rfind('\n', piece.begin);
+    piece.begin = line == std::string::npos ? 0 : std::min(line + 1, text.size());
+    const std::size_t line_end = text.find('\n', std::max(piece.begin, piece.end));
+    piece.end = line_end == std::string::npos ? text.size() : line_end + 1;
+  }
+  return piece;
+}
+
+void mutate_token(std::string& text, Chooser& choose) {
+  const std::vector<Piece> tokens = tokens_of(text);
+  if (tokens.empty()) return;
+  const Piece at = choose.one_of(tokens);
+  const Piece other = choose.one_of(tokens);
+  const std::string taken = text.substr(other.begin, other.size());
+  switch (choose.below(4)) {
+    case 0:
+      text.replace(at.begin, at.size(), choose.one_of(hostile_tokens()));
+      break;
+    case 1:
+      text.replace(at.begin, at.size(), taken);
+      break;
+    case 2:
+      text.insert(at.begin, taken);
+      break;
+    default:
+      text.erase(at.begin, at.size());
+      break;
+  }
+}
+
+void mutate_bytes(std::string& text, const std::string& donor, Chooser& choose) {
+  const Piece piece = stretch_of(text, choose);
+  switch (choose.below(6)) {
+    case 0:
+      text.erase(piece.begin, piece.size());
+      break;
+    case 1:
+      text.insert(piece.begin, text.substr(piece.begin, piece.size()));
+      break;
+    case 2:
+      text.resize(piece.begin);
+      break;
+    case 3: {
+      const Piece given = stretch_of(donor, choose);
+      text.replace(piece.begin, piece.size(), donor, given.begin, given.size());
+      break;
+    }
+    case 4:
+      text.insert(piece.begin, choose.one_of(hostile_tokens()));
+      break;
+    default:
+      if (piece.begin < text.size()) { text[piece.begin] = static_cast<char>(choose.below(256)); }
+      break;
+  }
+}
+
+/// One mutation most of the time, so that much of the text is still read; at most five.
+std::string mutation(const std::vector<std::string>& seeds, std::uint64_t number) {
+  Chooser choose(number);
+  std::string text = choose.one_of(seeds);
+  const std::string& donor = choose.one_of(seeds);
+  std::size_t left = 1;
+  while (left < 5 && choose.below(3) == 0) ++left;
+  for (; left > 0; --left) {
+    if (choose.below(3) != 0) {
+      mutate_token(text, choose);
+    } else {
+      mutate_bytes(text, donor, choose);
+    }
+  }
+  return text;
+}
+
+std::string contents_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) throw std::runtime_error("cannot read " + path);
+  return text.str();
+}
+
+struct Outcome {
+  bool accepted = false;
+  std::string complaint;  // which promise broke, or empty
+};
+
+Outcome outcome_of(const Entry& entry, const std::string& text) {
+  try {
+    return {entry.exercise(text), {}};
+  } catch (const std::exception& exception) { return {false, exception.what()}; }
+}
+
+int run_mutations(const Entry& entry, std::uint64_t count, const std::vector<std::string>& seeds) {
+  for (const std::string& seed : seeds) {
+    const Outcome outcome = outcome_of(entry, seed);
+    if (outcome.accepted) continue;
+    std::cerr << entry.name << ": an unchanged file is refused: " << outcome.complaint << '\n'
+              << seed << '\n';
+    return 1;
+  }
+  std::uint64_t accepted = 0;
+  for (std::uint64_t number = 0; number < count; ++number) {
+    const std::string text = mutation(seeds, number);
+    const Outcome outcome = outcome_of(entry, text);
+    if (outcome.accepted) ++accepted;
+    if (outcome.complaint.empty()) continue;
+    const std::string kept = std::string("mutate-") + entry.name + "-" + std::to_string(number);
+    std::ofstream(kept, std::ios::binary) << text;
+    std::cerr << entry.name << ": mutation " << number << ", in " << kept << ": "
+              << outcome.complaint << '\n';
+    return 1;
+  }
+  std::cout << entry.name << ": " << count << " mutations of " << seeds.size() << " files, "
+            << accepted << " of them read\n";
+  // Where next to nothing is read, only the first few checks of a reader are tried.
+  return accepted * 100 < count ? 1 : 0;
+}
+
+const Entry& entry_named(const std::string& name) {
+  for (const Entry& entry : dapple::fuzz::kEntries) {
+    if (entry.name == name) return entry;
+  }
+  throw std::invalid_argument("no reader is called " + name);
+}
+
+int run(const std::vector<std::string>& arguments) {
+  if (arguments.size() == 2 && arguments[0] == "--seeds") {
+    std::cout << dapple::fuzz::example_for(entry_named(arguments[1]).name);
+    return 0;
+  }
+  if (arguments.size() == 3 && arguments[0] == "--one") {
+    const bool accepted = entry_named(arguments[1]).exercise(contents_of(arguments[2]));
+    std::cout << (accepted ? "read\n" : "refused\n");
+    return 0;
+  }
+  if (arguments.size() < 2) throw std::invalid_argument("mutate READER COUNT [FILE...]");
+  const Entry& entry = entry_named(arguments[0]);
+  const char* scale = std::getenv("DAPPLE_TEST_SCALE");
+  const std::uint64_t count =
+      std::stoull(arguments[1]) * (scale == nullptr ? 1 : std::stoull(scale));
+  std::vector<std::string> seeds = {dapple::fuzz::example_for(entry.name)};
+  for (std::size_t at = 2; at < arguments.size(); ++at) seeds.push_back(contents_of(arguments[at]));
+  return run_mutations(entry, count, seeds);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(std::vector<std::string>(argv + 1, argv + argc));
+  } catch (const std::exception& exception) {
+    std::cerr << "mutate: " << exception.what() << '\n';
+    return 1;
+  }
+}

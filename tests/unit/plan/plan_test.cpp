@@ -1,0 +1,61 @@
+#include <catch2/catch.hpp>
+
+#include <string>
+
+#include "dapple/plan/plan.h"
+
+namespace dapple {
+namespace {
+
+TEST_CASE("shares of a micro-batch are consecutive and differ by one sample at most") {
+  // 7 samples over 3 replicas: 7 = 3 + 2 + 2.
+  CHECK(replica_share(7, 3, 0).begin == 0);
+  CHECK(replica_share(7, 3, 0).end == 3);
+  CHECK(replica_share(7, 3, 1).begin == 3);
+  CHECK(replica_share(7, 3, 1).end == 5);
+  CHECK(replica_share(7, 3, 2).begin == 5);
+  CHECK(replica_share(7, 3, 2).end == 7);
+}
+
+TEST_CASE("shares tile the micro-batch for every size and replica count") {
+  for (std::int64_t size = 1; size <= 20; ++size) {
+    for (std::int64_t replicas = 1; replicas <= size; ++replicas) {
+      std::int64_t covered = 0;
+      for (std::int64_t replica = 0; replica < replicas; ++replica) {
+        const SampleRange share = replica_share(size, replicas, replica);
+        CHECK(share.begin == covered);
+        CHECK((share.size() == size / replicas || share.size() == size / replicas + 1));
+        covered = share.end;
+      }
+      CHECK(covered == size);
+    }
+  }
+}
+
+TEST_CASE("a dealt replica works on whole micro-batches, each replica on every r-th") {
+  const Plan plan{.global_batch_size = 35, .micro_batch_size = 5, .num_micro_batches = 7};
+  StagePlan stage;
+  stage.devices = {DeviceIndex{0}, DeviceIndex{1}, DeviceIndex{2}};
+  // Split: 5 samples over 3 replicas are 2 + 2 + 1, of all 7 micro-batches.
+  CHECK(samples_of(plan, stage, 1).begin == 2);
+  CHECK(samples_of(plan, stage, 1).end == 4);
+  CHECK(samples_of(plan, stage, 2).size() == 1);
+  CHECK(micro_batches_of(plan, stage, 2) == 7);
+  // Dealt: replica 0 gets micro-batches 0, 3, 6; replica 1 gets 1, 4; replica 2 gets 2, 5.
+  stage.replication = Replication::Deal;
+  CHECK(samples_of(plan, stage, 2).begin == 0);
+  CHECK(samples_of(plan, stage, 2).end == 5);
+  CHECK(micro_batches_of(plan, stage, 0) == 3);
+  CHECK(micro_batches_of(plan, stage, 1) == 2);
+  CHECK(micro_batches_of(plan, stage, 2) == 2);
+}
+
+TEST_CASE("schedule families and replications have the names of the plan file") {
+  CHECK(to_string(ScheduleFamily::GPipe) == "gpipe");
+  CHECK(to_string(ScheduleFamily::OneFOneB) == "1f1b");
+  CHECK(to_string(Replication::Split) == "split");
+  CHECK(to_string(Replication::Deal) == "deal");
+}
+
+}  // namespace
+}  // namespace dapple

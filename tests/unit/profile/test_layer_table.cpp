@@ -1,0 +1,133 @@
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <random>
+
+#include "dapple/core/error.h"
+#include "dapple/profile/model_profile.h"
+
+namespace dapple {
+namespace {
+
+Layer layer_with(std::int64_t forward, std::int64_t output, std::vector<LayerIndex> inputs) {
+  Measurement point;
+  point.batch_size = 2;
+  point.forward = {forward};
+  point.backward = {2 * forward};
+  point.output = {output};
+  point.stash = {10 * forward};
+  point.workspace = {forward + 1};
+  Layer layer;
+  layer.name = "layer";
+  layer.inputs = std::move(inputs);
+  layer.measurements = {point};
+  return layer;
+}
+
+ModelProfile profile_of(std::vector<Layer> layers) {
+  ModelProfile profile;
+  profile.batch_scaling = BatchScaling::Proportional;
+  profile.layers = std::move(layers);
+  return profile;
+}
+
+TEST_CASE("A range's figures are the sums of its layers' rounded figures") {
+  const ModelProfile profile =
+      profile_of({layer_with(3, 0, {}), layer_with(5, 0, {{0}}), layer_with(8, 0, {{1}})});
+  const LayerTable table(profile, 1, kOne);
+  // Forward at one of two samples: 1.5 -> 2, 2.5 -> 3, 4. Backward: 3, 5, 8.
+  CHECK(table.forward({0, 3}) == Duration{9});
+  CHECK(table.forward({1, 2}) == Duration{3});
+  CHECK(table.forward({1, 1}) == Duration{0});
+  CHECK(table.backward({0, 3}) == Duration{16});
+  CHECK(table.backward({1, 3}) == Duration{13});
+  // Stash: 30 / 2, 50 / 2, 80 / 2.
+  CHECK(table.stash({0, 2}) == Bytes{40});
+  // Workspace: 4 / 2, 6 / 2, 9 / 2 = 4.5.
+  CHECK(table.largest_workspace({0, 2}) == Bytes{3});
+  CHECK(table.largest_workspace({0, 3}) == Bytes{5});
+  CHECK(table.largest_workspace({2, 2}) == Bytes{0});
+}
+
+TEST_CASE("A table is scaled to its device layer by layer") {
+  const ModelProfile profile = profile_of({layer_with(3, 0, {}), layer_with(5, 0, {{0}})});
+  const LayerTable table(profile, 2, Factor{500'000'000});
+  // 3 * 0.5 -> 2, 5 * 0.5 -> 3; 6 * 0.5 = 3, 10 * 0.5 = 5.
+  CHECK(table.forward({0, 2}) == Duration{5});
+  CHECK(table.backward({0, 2}) == Duration{8});
+}
+
+TEST_CASE("A chain's boundary is the output of the layer before it") {
+  const ModelProfile profile =
+      profile_of({layer_with(1, 10, {}), layer_with(1, 21, {{0}}), layer_with(1, 40, {{1}})});
+  const LayerTable table(profile, 1, kOne);
+  CHECK(table.boundary(0) == Bytes{0});
+  CHECK(table.boundary(1) == Bytes{5});
+  CHECK(table.boundary(2) == Bytes{11});  // 21 / 2 = 10.5
+  CHECK(table.boundary(3) == Bytes{0});
+}
+
+TEST_CASE("A skip connection is on every boundary that it crosses, once") {
+  // 0 feeds 1, 2 and 3; 1 feeds 2; 2 feeds 3. Outputs 100, 20, 6 at two samples.
+  const ModelProfile profile =
+      profile_of({layer_with(1, 100, {}), layer_with(1, 20, {{0}}), layer_with(1, 6, {{0}, {1}}),
+                  layer_with(1, 1, {{0}, {2}})});
+  const LayerTable table(profile, 2, kOne);
+  CHECK(table.boundary(1) == Bytes{100});
+  CHECK(table.boundary(2) == Bytes{120});  // 100 + 20
+  CHECK(table.boundary(3) == Bytes{106});  // 100 + 6
+  CHECK(table.boundary(4) == Bytes{0});
+}
+
+TEST_CASE("An output that nothing consumes crosses no boundary") {
+  const ModelProfile profile =
+      profile_of({layer_with(1, 8, {}), layer_with(1, 1000, {{0}}), layer_with(1, 4, {{0}})});
+  const LayerTable table(profile, 2, kOne);
+  CHECK(table.boundary(1) == Bytes{8});
+  CHECK(table.boundary(2) == Bytes{8});
+}
+
+TEST_CASE("A layer whose input does not precede it is a bug of the reader") {
+  const ModelProfile profile = profile_of({layer_with(1, 8, {{0}})});
+  CHECK_THROWS_AS(LayerTable(profile, 1, kOne), Bug);
+}
+
+TEST_CASE("Random graphs: boundaries and sums equal a recount from the definition") {
+  std::mt19937 random(7);
+  const auto draw = [&](std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+  };
+  for (int round = 0; round < 300; ++round) {
+    std::vector<Layer> layers;
+    const std::int64_t count = draw(1, 30);
+    for (std::int64_t layer = 0; layer < count; ++layer) {
+      std::vector<LayerIndex> inputs;
+      for (std::int32_t input = 0; input < layer; ++input) {
+        if (draw(0, 4) == 0) inputs.push_back({input});
+      }
+      layers.push_back(layer_with(draw(0, 999), draw(0, 999), inputs));
+    }
+    const ModelProfile profile = profile_of(layers);
+    const std::int64_t samples = draw(1, 9);
+    const LayerTable table(profile, samples, Factor{draw(1, 2'000'000'000)});
+    for (std::int32_t cut = 0; cut <= count; ++cut) {
+      Bytes expected;
+      for (std::int32_t maker = 0; maker < cut; ++maker) {
+        bool crosses = false;
+        for (std::int32_t user = cut; user < count; ++user) {
+          const auto& inputs = layers[static_cast<std::size_t>(user)].inputs;
+          crosses |= std::count(inputs.begin(), inputs.end(), LayerIndex{maker}) > 0;
+        }
+        if (crosses) expected += output_size(layers[static_cast<std::size_t>(maker)], samples);
+      }
+      REQUIRE(table.boundary(cut) == expected);
+      Bytes stash;
+      for (std::int32_t layer = 0; layer < cut; ++layer) {
+        stash += stash_size(layers[static_cast<std::size_t>(layer)], samples);
+      }
+      REQUIRE(table.stash({0, cut}) == stash);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dapple
