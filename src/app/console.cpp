@@ -62,9 +62,9 @@ TextStyle style_of(int descriptor) {
 
 }  // namespace
 
-Console open_console(std::ostream& out, std::ostream& err) {
+Console open_console(const std::ostream& out, std::ostream& err, std::ostream& results) {
   const bool own_err = &err == &std::cerr;
-  return {.out = out,
+  return {.out = results,
           .err = err,
           .out_style = style_of(&out == &std::cout ? STDOUT_FILENO : -1),
           .err_style = style_of(own_err ? STDERR_FILENO : -1),

@@ -12,7 +12,7 @@
 namespace dapple {
 
 struct Console {
-  std::ostream& out;
+  std::ostream& out;  // kept until the command ends, then delivered as a whole
   std::ostream& err;
   TextStyle out_style;
   TextStyle err_style;
@@ -21,7 +21,8 @@ struct Console {
 
 /// Looks at the environment (NO_COLOR, TERM, COLUMNS, LC_ALL, LC_CTYPE, LANG) and, where `out` and
 /// `err` are the process's own, at its terminal. Colours and progress only on a terminal.
-Console open_console(std::ostream& out, std::ostream& err);
+/// Results are collected in `results`.
+Console open_console(const std::ostream& out, std::ostream& err, std::ostream& results);
 
 /// Fills closed standard streams with ones on which reading and writing fails: a file opened later
 /// must not get the number of a closed stdout and receive what is printed there. Also has writes to

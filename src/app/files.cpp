@@ -40,8 +40,8 @@ void check_writable(const std::string& path) {
 bool same_file(const std::string& a, const std::string& b) {
   if (a == "-" || b == "-") return a == b;
   std::error_code fault;
-  const fs::path first = fs::weakly_canonical(a, fault);
-  const fs::path second = fs::weakly_canonical(b, fault);
+  const fs::path first = fs::weakly_canonical(fs::absolute(a, fault), fault);
+  const fs::path second = fs::weakly_canonical(fs::absolute(b, fault), fault);
   return !first.empty() && first == second;
 }
 

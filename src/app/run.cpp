@@ -1,10 +1,9 @@
 #include "dapple/app/run.h"
 
-#include <fmt/format.h>
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <exception>
@@ -13,6 +12,7 @@
 #include <new>
 #include <optional>
 #include <sstream>
+#include <string_view>
 
 #include "commands.h"
 #include "console.h"
@@ -119,16 +119,29 @@ int dispatch(std::vector<std::string> arguments, Console& console) {
   return command->run(options, console);
 }
 
-/// Makes sure that the results have arrived. A reader that has seen enough, such as `head`, is told
-/// nothing: it does not listen any more, and neither does its user want to know.
-int flush_results(Console& console, int code) {
-  errno = 0;
-  console.out.flush();
-  if (console.out.good()) return code;
-  if (errno != EPIPE) {
-    console.err << "error: <stdout>: cannot write: "
-                << (errno != 0 ? std::strerror(errno) : "the stream is closed or full") << '\n';
+/// All of `text` to the process's stdout; 0, or the errno of what kept it from arriving.
+int write_to_stdout(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t count = write(STDOUT_FILENO, text.data(), text.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return errno;
+    text.remove_prefix(static_cast<std::size_t>(count));
   }
+  return 0;
+}
+
+/// Hands over what a command has printed and makes sure that it has arrived. A reader that has seen
+/// enough, such as `head`, is told nothing: it does not listen any more.
+int deliver(const std::string& results, std::ostream& out, std::ostream& err, int code) {
+  int fault = 0;
+  if (&out == &std::cout) {
+    // A stream forgets why a write failed; the descriptor says it.
+    fault = write_to_stdout(results);
+  } else if (!(out << results << std::flush)) {
+    fault = EIO;
+  }
+  if (fault == 0) return code;
+  if (fault != EPIPE) err << "error: <stdout>: cannot be written: " << std::strerror(fault) << '\n';
   return kEnvironment;
 }
 
@@ -136,7 +149,6 @@ int run_guarded(const std::vector<std::string>& arguments, Console& console) {
   try {
     return dispatch(arguments, console);
   } catch (const Error& error) {
-    console.out.flush();
     print_error(console, error);
     if (error.kind() == ErrorKind::Usage) console.err << "dapple-plan --help says more\n";
     return exit_code_of(error.kind());
@@ -175,12 +187,14 @@ void print_error(Console& console, const Error& error) {
 
 int run(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& err) {
   if (&out == &std::cout) guard_standard_streams();
-  Console console = open_console(out, err);
+  std::ostringstream results;
+  Console console = open_console(out, err, results);
   start_logging(err, false);
-  const int code = flush_results(console, run_guarded(arguments, console));
+  const int code = run_guarded(arguments, console);
+  const int delivered = deliver(results.str(), out, err, code);
   // The logger writes to the caller's stream, which may end before the program does.
   spdlog::drop_all();
-  return code;
+  return delivered;
 }
 
 }  // namespace dapple

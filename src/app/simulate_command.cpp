@@ -23,7 +23,7 @@ Usage: dapple-plan simulate PLAN [options]
   --recost             cost the plan with --model and --topo instead of its own
   --contention on|off  transfers share links or not            (default: on)
   --trace FILE         timeline for chrome://tracing or ui.perfetto.dev
-  --timeline FILE      timeline as dapple-timeline/1; times in ns, sizes in bytes
+  --timeline FILE      timeline as dapple-timeline/1 (ns and bytes)
 A FILE of "-" is stdin or stdout; with results on stdout the summary is on
 stderr. A plan that does not fit memory is simulated too, with a warning.
 

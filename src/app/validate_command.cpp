@@ -32,14 +32,12 @@ Exit code 3 if there is a fault, 5 if a file cannot be read.
 void validate_file(const std::string& path, Console& console) {
   const PlanDocument document = load_plan(path);
   const Topology topology{document.topology, source_name(path)};
-  std::vector<Violation> faults =
-      check_compatible(document.profile, topology, document.plan.global_batch_size);
-  // Memory is judged with the costs, which need a profile that can be used.
-  std::vector<Violation> plan_faults = faults.empty()
-                                           ? check_plan(document.plan, document.profile, topology)
-                                           : structural_faults(document, topology);
-  if (!faults.empty()) faults.clear();
-  for (Violation& fault : plan_faults) faults.push_back(std::move(fault));
+  // Memory is judged with the costs, which need a profile that can be used there.
+  const bool can_be_costed =
+      check_compatible(document.profile, topology, document.plan.global_batch_size).empty();
+  std::vector<Violation> faults = can_be_costed
+                                      ? check_plan(document.plan, document.profile, topology)
+                                      : structural_faults(document, topology);
   if (!faults.empty()) throw Error{ErrorKind::BadInput, source_name(path), std::move(faults)};
   std::size_t devices = 0;
   for (const StagePlan& stage : document.plan.stages) devices += stage.devices.size();

@@ -110,8 +110,10 @@ AllReduceModel::Phase AllReduceModel::across_servers(
   for (std::size_t i = 0; i < servers.size(); ++i) {
     const std::vector<DeviceIndex>& here = servers[i];
     const std::vector<DeviceIndex>& there = servers[(i + 1) % servers.size()];
-    phase.hop_latency =
-        std::max(phase.hop_latency, topology.route(here.front(), there.front()).latency);
+    // Every device hands its part to the one at its place in the next server.
+    for (std::size_t d = 0; d < here.size(); ++d) {
+      phase.hop_latency = std::max(phase.hop_latency, topology.route(here[d], there[d]).latency);
+    }
     const ServerIndex server = topology.device(here.front()).server;
     const std::set<std::int32_t> nics = nics_of(here, topology);
     Bandwidth together;

@@ -8,7 +8,9 @@
 namespace dapple {
 namespace {
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
 
 /// Takes the digits at the front of `rest`.
 std::string_view take_digits(std::string_view& rest) {

@@ -22,6 +22,9 @@ struct KnownOptimizer {
 constexpr std::array<KnownOptimizer, 4> kOptimizers{
     {{"sgd", 0}, {"momentum", 1}, {"rmsprop", 1}, {"adam", 2}}};
 
+// As in our own profiles.
+constexpr std::int64_t kMostSamples = 2'147'483'647;
+
 constexpr Bytes kSuspiciousParameters{10'000'000'000};
 
 const KnownOptimizer* find_optimizer(const std::string& name) {
@@ -36,8 +39,9 @@ void check_count(const char* option, const std::optional<std::int64_t>& count, c
     violations.push_back({option, fmt::format("expected {}, which a PipeDream graph does not say, "
                                               "got nothing",
                                               what)});
-  } else if (*count < 1 || *count > kMaxCount) {
-    violations.push_back({option, fmt::format("expected {}, from 1 to 10^15, got {}", what, *count)});
+  } else if (*count < 1 || *count > kMostSamples) {
+    violations.push_back(
+        {option, fmt::format("expected {}, from 1 to {}, got {}", what, kMostSamples, *count)});
   }
 }
 
@@ -48,11 +52,11 @@ void check_options(const ForeignProfileOptions& options, const std::string& sour
   constexpr const char* kNames = "sgd, momentum, rmsprop or adam";
   if (!options.optimizer) {
     violations.push_back(
-        {"--optimizer", fmt::format("expected {}, which a PipeDream graph does not say, got nothing",
-                                    kNames)});
+        {"--optimizer",
+         fmt::format("expected {}, which a PipeDream graph does not say, got nothing", kNames)});
   } else if (find_optimizer(*options.optimizer) == nullptr) {
-    violations.push_back({"--optimizer", fmt::format("expected {}, got '{}'", kNames,
-                                                     shown(*options.optimizer))});
+    violations.push_back(
+        {"--optimizer", fmt::format("expected {}, got '{}'", kNames, shown(*options.optimizer))});
   }
   check_count("--global-batch", options.global_batch, "the global batch size", violations);
   if (options.stash && options.stash->billionths < 0) {
@@ -156,8 +160,8 @@ LineFault describe_cycle(const std::vector<GraphNode>& nodes,
   // Each node left has an input that is left too, so going back from one ends in a cycle.
   std::vector<std::int64_t> step(nodes.size(), -1);
   std::vector<std::size_t> path;
-  std::size_t node = static_cast<std::size_t>(
-      std::find(ordered.begin(), ordered.end(), false) - ordered.begin());
+  std::size_t node =
+      static_cast<std::size_t>(std::find(ordered.begin(), ordered.end(), false) - ordered.begin());
   while (step[node] < 0) {
     step[node] = static_cast<std::int64_t>(path.size());
     path.push_back(node);
@@ -177,8 +181,7 @@ LineFault describe_cycle(const std::vector<GraphNode>& nodes,
   }
   if (cycle.size() > kMostNamed) names += "... -> ";
   names += fmt::format("node{}", nodes[cycle.front()].number);
-  return {nodes[cycle.front()].line,
-          fmt::format("expected a graph without cycles, got {}", names)};
+  return {nodes[cycle.front()].line, fmt::format("expected a graph without cycles, got {}", names)};
 }
 
 std::vector<std::int32_t> order_layers(const std::vector<GraphNode>& nodes,
@@ -279,7 +282,7 @@ void Importer::add_header() {
   profile.name = model_name(source_name_);
   profile.source = "imported from a PipeDream graph";
   profile.global_batch_size = options_.global_batch;
-  profile.device = options_.device.value_or("unknown");
+  profile.device = options_.device.value_or("");
   profile.batch_scaling = options_.batch_scaling.value_or(BatchScaling::Proportional);
   const KnownOptimizer& optimizer = *find_optimizer(*options_.optimizer);
   profile.optimizer.name = optimizer.name;
@@ -302,7 +305,8 @@ void Importer::add_header() {
         "no stash sizes; --stash says otherwise");
   }
   if (!options_.device) {
-    result_.warnings.push_back("the graph does not say on which device it was measured");
+    result_.warnings.push_back(
+        "the graph does not say on which device it was measured; --profile-device does");
   }
 }
 
@@ -311,9 +315,9 @@ void Importer::warn_of_inputs(const std::vector<GraphNode>& inputs) {
   for (const GraphNode& node : inputs) {
     names += fmt::format("{}node{}", names.empty() ? "" : ", ", node.number);
     if (node.forward + node.backward == Duration{}) continue;
-    result_.warnings.push_back(fmt::format(
-        "node{} ({}) is left out with its {} ns: reading the input is no layer's work", node.number,
-        shown(node.description), (node.forward + node.backward).ns));
+    result_.warnings.push_back(
+        fmt::format("node{} ({}) is left out with its {} ns: reading the input is no layer's work",
+                    node.number, shown(node.description), (node.forward + node.backward).ns));
   }
   if (names.empty()) return;
   result_.profile.notes.push_back(
@@ -349,9 +353,9 @@ void Importer::add_layers(const std::vector<GraphNode>& nodes,
     measurement.stash = scale_up(node.output, stash);
     layer.measurements.push_back(measurement);
     if (layer.parameters > kSuspiciousParameters) {
-      result_.warnings.push_back(fmt::format(
-          "layer {} (node{}) states {} GB of parameters; is its unit right?", layer.name,
-          node.number, layer.parameters.count / 1'000'000'000));
+      result_.warnings.push_back(
+          fmt::format("layer {} (node{}) states {} GB of parameters; is its unit right?",
+                      layer.name, node.number, layer.parameters.count / 1'000'000'000));
     }
     result_.profile.layers.push_back(std::move(layer));
   }

@@ -138,9 +138,10 @@ bool GraphParser::parse_figures(std::string_view text, GraphNode& node) {
     const auto* field = std::find_if(kFields.begin(), kFields.end(),
                                      [&](const Field& known) { return known.key == key; });
     if (field == kFields.end() || equals == std::string_view::npos) {
-      fail(fmt::format("expected forward_compute_time=, backward_compute_time=, activation_size= "
-                       "or parameter_size=, got '{}'",
-                       shown(assignment)));
+      fail(
+          fmt::format("expected forward_compute_time=, backward_compute_time=, activation_size= "
+                      "or parameter_size=, got '{}'",
+                      shown(assignment)));
       continue;
     }
     const auto position = static_cast<std::size_t>(field - kFields.begin());
@@ -167,9 +168,10 @@ void GraphParser::parse_node(std::string_view line) {
   node.line = line_;
   const std::optional<std::int64_t> number = node_number(trim(parts.front()));
   if (!number) {
-    fail(fmt::format("expected a node line that begins with node<number>, or an edge that begins "
-                     "with white space, got '{}'",
-                     shown(line)));
+    fail(
+        fmt::format("expected a node line that begins with node<number>, or an edge that begins "
+                    "with white space, got '{}'",
+                    shown(line)));
     return;
   }
   node.number = *number;
@@ -181,8 +183,7 @@ void GraphParser::parse_node(std::string_view line) {
   }
   const char* begin = parts[1].data();
   const char* end = parts[parts.size() - 2].data() + parts[parts.size() - 2].size();
-  node.description =
-      trim(std::string_view(begin, static_cast<std::size_t>(end - begin)));
+  node.description = trim(std::string_view(begin, static_cast<std::size_t>(end - begin)));
   if (parse_figures(parts.back(), node)) {
     graph_.nodes.push_back(std::move(node));
   } else {
@@ -241,9 +242,10 @@ void GraphParser::connect() {
     if (found == nodes.end() || found->number != number) {
       // A node whose own line is at fault is not reported again for each of its edges.
       if (!std::binary_search(broken_nodes_.begin(), broken_nodes_.end(), number)) {
-        fail(fmt::format("expected an edge between nodes of this file, got node{}, which has no "
-                         "line of its own",
-                         number));
+        fail(
+            fmt::format("expected an edge between nodes of this file, got node{}, which has no "
+                        "line of its own",
+                        number));
       }
       return std::nullopt;
     }
@@ -276,8 +278,9 @@ PipedreamGraph GraphParser::run(std::string_view text) {
     return {};
   }
   if (read == 0) {
-    faults_.push_back({0, "expected at least one node line '<node> -- <description> -- "
-                          "forward_compute_time=...', got none"});
+    faults_.push_back({0,
+                       "expected at least one node line '<node> -- <description> -- "
+                       "forward_compute_time=...', got none"});
     return {};
   }
   remove_duplicates();

@@ -20,7 +20,9 @@ struct Decimal {
   std::int64_t exponent = 0;
 };
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
 
 std::optional<Decimal> parse_decimal(std::string_view text) {
   Decimal decimal;

@@ -48,13 +48,17 @@ std::string sha256(std::string_view text) {
 
 }  // namespace io
 
-std::string hash_of(const ModelProfile& profile) { return io::sha256(write_profile(profile)); }
+std::string hash_of(const ModelProfile& profile) {
+  return io::sha256(write_profile(profile));
+}
 
 std::string hash_of(const TopologyDescription& topology) {
   return io::sha256(write_topology(topology));
 }
 
-std::string hash_of(const PlanDocument& document) { return io::sha256(write_plan(document)); }
+std::string hash_of(const PlanDocument& document) {
+  return io::sha256(write_plan(document));
+}
 
 std::string schedule_digest(const Plan& plan, const Topology& topology) {
   Schedule schedule = generate(plan);

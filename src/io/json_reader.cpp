@@ -35,14 +35,20 @@ std::string pointer_step(std::string_view key) {
 /// A value in the words of a message.
 std::string describe(const JsonValue& value) {
   switch (value.kind) {
-    case JsonValue::Kind::Null: return "null";
-    case JsonValue::Kind::Boolean: return value.boolean ? "true" : "false";
-    case JsonValue::Kind::Integer: return fmt::format("{}", value.integer);
+    case JsonValue::Kind::Null:
+      return "null";
+    case JsonValue::Kind::Boolean:
+      return value.boolean ? "true" : "false";
+    case JsonValue::Kind::Integer:
+      return fmt::format("{}", value.integer);
     case JsonValue::Kind::Decimal:
       return value.text.size() <= 40 ? value.text : value.text.substr(0, 40) + "...";
-    case JsonValue::Kind::Text: return quoted(value.text);
-    case JsonValue::Kind::Array: return value.elements.empty() ? "an empty array" : "an array";
-    case JsonValue::Kind::Object: return value.elements.empty() ? "an empty object" : "an object";
+    case JsonValue::Kind::Text:
+      return quoted(value.text);
+    case JsonValue::Kind::Array:
+      return value.elements.empty() ? "an empty array" : "an array";
+    case JsonValue::Kind::Object:
+      return value.elements.empty() ? "an empty object" : "an object";
   }
   return "";
 }
@@ -156,7 +162,9 @@ Field ObjectReader::field(std::string_view key) {
     if (at != object_->keys.end())
       found = &object_->elements[static_cast<std::size_t>(at - object_->keys.begin())];
   }
-  return {found, {.parent = place_, .key = key}, found == nullptr ? ordinal_ : found->ordinal,
+  return {found,
+          {.parent = place_, .key = key},
+          found == nullptr ? ordinal_ : found->ordinal,
           violations_};
 }
 
@@ -192,9 +200,9 @@ void ObjectReader::finish() {
   for (std::size_t i = 0; i < object_->keys.size(); ++i) {
     const std::string& key = object_->keys[i];
     if (contains(known_, key) || contains(reserved_, key)) continue;
-    violations_->add(object_->elements[i].ordinal, Place{.parent = place_, .key = key}.text(),
-                     fmt::format("expected one of the keys {}, got an unknown key",
-                                 quoted_list(known_, "or")));
+    violations_->add(
+        object_->elements[i].ordinal, Place{.parent = place_, .key = key}.text(),
+        fmt::format("expected one of the keys {}, got an unknown key", quoted_list(known_, "or")));
   }
 }
 
@@ -247,8 +255,8 @@ std::optional<double> read_number(const Field& field, NumberRange range) {
   if (const JsonValue* value = field.value_of_kind(JsonValue::Kind::Decimal))
     number = parse_number(value->text);
   if (number && *number >= range.least && *number <= range.most) return number;
-  field.refuse(fmt::format("a number from {} to {}", write_number(range.least),
-                           write_number(range.most)));
+  field.refuse(
+      fmt::format("a number from {} to {}", write_number(range.least), write_number(range.most)));
   return std::nullopt;
 }
 

@@ -28,34 +28,33 @@ bool belongs_to_word(char c) {
 }
 
 /// The word that the parser stumbled over; it reads no further than the first wrong letter.
-SyntaxFault word_fault(std::string_view text, std::size_t position) {
+SyntaxFault word_fault(std::string_view text, std::size_t position, std::string_view expected) {
   std::size_t begin = std::min(position, text.size());
   while (begin > 0 && belongs_to_word(text[begin - 1])) --begin;
   std::size_t end = std::min(position, text.size());
   while (end < text.size() && belongs_to_word(text[end])) ++end;
   if (begin == end && end < text.size()) ++end;
-  return {begin, fmt::format("expected a JSON value, got {}", quoted(text.substr(begin, end - begin)))};
+  return {begin,
+          fmt::format("expected {}, got {}", expected, quoted(text.substr(begin, end - begin)))};
 }
 
 /// The library's sentence, from behind its own name and position, in the form of ours.
 SyntaxFault translate(std::string_view text, std::size_t position, std::string_view sentence) {
   const std::size_t dash = sentence.find(" - ");
-  if (dash == std::string_view::npos) {
-    const std::size_t bracket = sentence.find("] ");
-    const std::string_view rest =
-        bracket == std::string_view::npos ? sentence : sentence.substr(bracket + 2);
-    return {position, fmt::format("expected valid JSON, got {}", printable(rest))};
-  }
+  // The one fault that is not of syntax.
+  if (dash == std::string_view::npos)
+    return word_fault(text, position, "a number in the range of a double");
   std::string_view detail = sentence.substr(dash + 3);
   detail = detail.substr(0, detail.find("; last read"));
-  if (detail == "invalid literal") return word_fault(text, position);
+  if (detail == "invalid literal") return word_fault(text, position, "a JSON value");
   if (detail == "invalid string: ill-formed UTF-8 byte")
     return {position, "expected UTF-8 text, got an ill-formed byte"};
   constexpr std::string_view kUnexpected = "unexpected ";
   const std::size_t expected = detail.find("; expected ");
   if (detail.substr(0, kUnexpected.size()) == kUnexpected && expected != std::string_view::npos) {
-    return {position, fmt::format("expected {}, got {}", detail.substr(expected + 11),
-                                  detail.substr(kUnexpected.size(), expected - kUnexpected.size()))};
+    return {position,
+            fmt::format("expected {}, got {}", detail.substr(expected + 11),
+                        detail.substr(kUnexpected.size(), expected - kUnexpected.size()))};
   }
   return {position, fmt::format("expected valid JSON, got {}", printable(detail))};
 }
@@ -207,13 +206,19 @@ JsonValue parse_json(std::string_view text, const std::string& source_name) {
 
 std::string canonical_text(const JsonValue& value) {
   switch (value.kind) {
-    case JsonValue::Kind::Null: return "null";
-    case JsonValue::Kind::Boolean: return value.boolean ? "true" : "false";
-    case JsonValue::Kind::Integer: return fmt::format("{}", value.integer);
-    case JsonValue::Kind::Decimal: return write_number(parse_number(value.text));
-    case JsonValue::Kind::Text: return json_string(value.text);
+    case JsonValue::Kind::Null:
+      return "null";
+    case JsonValue::Kind::Boolean:
+      return value.boolean ? "true" : "false";
+    case JsonValue::Kind::Integer:
+      return fmt::format("{}", value.integer);
+    case JsonValue::Kind::Decimal:
+      return write_number(parse_number(value.text));
+    case JsonValue::Kind::Text:
+      return json_string(value.text);
     case JsonValue::Kind::Array:
-    case JsonValue::Kind::Object: break;
+    case JsonValue::Kind::Object:
+      break;
   }
   const bool is_object = value.kind == JsonValue::Kind::Object;
   std::vector<std::size_t> order(value.elements.size());

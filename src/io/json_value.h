@@ -17,8 +17,8 @@ struct JsonValue {
   std::int32_t ordinal = 0;         // position among all values of the document
   std::int64_t integer = 0;         // of an Integer
   std::string text{};               // of a Text; the digits of a Decimal or of too large an integer
-  std::vector<std::string> keys{};   // of an Object, one per element
-  std::vector<JsonValue> elements{}; // of an Array or Object
+  std::vector<std::string> keys{};  // of an Object, one per element
+  std::vector<JsonValue> elements{};  // of an Array or Object
 };
 
 /// Containers may be nested this deep.

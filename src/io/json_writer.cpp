@@ -19,7 +19,9 @@ bool is_plain(std::string_view text) {
   return true;
 }
 
-bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
+bool is_continuation(char c) {
+  return (static_cast<unsigned char>(c) & 0xc0) == 0x80;
+}
 
 }  // namespace
 
@@ -85,9 +87,13 @@ JsonWriter& JsonWriter::close() {
   return *this;
 }
 
-JsonWriter& JsonWriter::integer(std::int64_t value) { return raw(fmt::format("{}", value)); }
+JsonWriter& JsonWriter::integer(std::int64_t value) {
+  return raw(fmt::format("{}", value));
+}
 
-JsonWriter& JsonWriter::number(double value) { return raw(write_number(value)); }
+JsonWriter& JsonWriter::number(double value) {
+  return raw(write_number(value));
+}
 
 JsonWriter& JsonWriter::raw(std::string_view json) {
   separate();

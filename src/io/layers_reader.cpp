@@ -34,9 +34,10 @@ void read_gradient_split(ObjectReader& object, Measurement& measurement) {
   measurement.input_gradient = Duration{*input_ns};
   measurement.weight_gradient = Duration{*weight_ns};
   if (*input_ns + *weight_ns != measurement.backward.ns) {
-    input.add(fmt::format(
-        "expected input_gradient_ns and weight_gradient_ns to add up to backward_ns {}, got {} + {}",
-        measurement.backward.ns, *input_ns, *weight_ns));
+    input.add(
+        fmt::format("expected input_gradient_ns and weight_gradient_ns to add up to backward_ns "
+                    "{}, got {} + {}",
+                    measurement.backward.ns, *input_ns, *weight_ns));
   }
 }
 
@@ -63,9 +64,10 @@ std::vector<Measurement> read_measurements(const Field& field) {
     measurements.push_back(read_measurement(array.at(i)));
     const bool is_read = field.violations()->count() == faults_before;
     if (i > 0 && is_read && measurements[i].batch_size <= measurements[i - 1].batch_size) {
-      array.at(i).add(fmt::format("expected a batch_size above that of the measurement before, {}, "
-                                  "got {}",
-                                  measurements[i - 1].batch_size, measurements[i].batch_size));
+      array.at(i).add(
+          fmt::format("expected a batch_size above that of the measurement before, {}, "
+                      "got {}",
+                      measurements[i - 1].batch_size, measurements[i].batch_size));
     }
   }
   return measurements;
@@ -107,8 +109,8 @@ std::string read_operation(const Field& field) {
   }
   std::string text = canonical_text(field.value());
   if (text.size() > kMaxOperationLength) {
-    field.add(fmt::format("expected at most {} characters, got {}", kMaxOperationLength,
-                          text.size()));
+    field.add(
+        fmt::format("expected at most {} characters, got {}", kMaxOperationLength, text.size()));
   }
   return text;
 }
@@ -180,8 +182,8 @@ bool check_totals(const Field& field, const std::vector<Entry>& entries) {
   if (layers > kMaxLayers)
     field.add(fmt::format("expected at most {} layers, got {}", kMaxLayers, layers));
   if (measurements > kMaxMeasurements) {
-    field.add(fmt::format("expected at most {} measurements, got {}", kMaxMeasurements,
-                          measurements));
+    field.add(
+        fmt::format("expected at most {} measurements, got {}", kMaxMeasurements, measurements));
   }
   return layers <= kMaxLayers && measurements <= kMaxMeasurements;
 }
@@ -219,9 +221,9 @@ void Expansion::add_copies(const Entry& entry) {
         by_name_.emplace(layer.name, static_cast<std::int32_t>(layers_.size()));
     if (!is_new) {
       ObjectReader object(array_.at(entry.position));
-      object.field("name").add(fmt::format(
-          "expected a layer name of its own, got {}, which /layers/{} has",
-          quoted(layer.name), entry_of_[static_cast<std::size_t>(at->second)]));
+      object.field("name").add(
+          fmt::format("expected a layer name of its own, got {}, which /layers/{} has",
+                      quoted(layer.name), entry_of_[static_cast<std::size_t>(at->second)]));
     }
     layers_.push_back(std::move(layer));
     entry_of_.push_back(entry.position);
@@ -275,8 +277,8 @@ void Expansion::report_cycle(const std::vector<std::int32_t>& order) const {
   // Every layer that is left has an input that is left, so going back ends in a cycle.
   std::vector<std::size_t> visit(layers_.size(), 0);  // 1 for the first on the way, 0 for none
   std::vector<std::size_t> way;
-  auto next = static_cast<std::size_t>(
-      std::find(is_ordered.begin(), is_ordered.end(), false) - is_ordered.begin());
+  auto next = static_cast<std::size_t>(std::find(is_ordered.begin(), is_ordered.end(), false) -
+                                       is_ordered.begin());
   while (visit[next] == 0) {
     way.push_back(next);
     visit[next] = way.size();
@@ -288,11 +290,13 @@ void Expansion::report_cycle(const std::vector<std::int32_t>& order) const {
   }
   constexpr std::size_t kMaxShown = 8;
   const std::size_t first = visit[next] - 1;
-  std::string names;
-  for (std::size_t i = way.size(); i > first && way.size() - i < kMaxShown; --i)
-    names += quoted(layers_[way[i - 1]].name) + " -> ";
+  const std::string first_name = quoted(layers_[next].name);
+  std::string names = first_name + " -> ";
+  std::size_t shown = 1;
+  for (std::size_t i = way.size() - 1; i > first && shown < kMaxShown; --i, ++shown)
+    names += quoted(layers_[way[i]].name) + " -> ";
   if (way.size() - first > kMaxShown) names += "... -> ";
-  names += quoted(layers_[way.back()].name);
+  names += first_name;
   ObjectReader object(field_of(next));
   object.field("inputs").add(fmt::format("expected inputs without a cycle, got {}", names));
 }
@@ -311,8 +315,9 @@ std::vector<Layer> read_layers(const Field& field) {
     entries.back().position = i;
   }
   if (!needs_measurements) {
-    field.add("expected measurements, got a specification: no layer has any, so the model has to be "
-              "profiled before it can be planned");
+    field.add(
+        "expected measurements, got a specification: no layer has any, so the model has to be "
+        "profiled before it can be planned");
   }
   const bool is_small = check_totals(field, entries);
   // Faults of single layers would only repeat themselves in the graph.

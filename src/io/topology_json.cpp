@@ -116,7 +116,8 @@ std::optional<int> read_matrix_entry(const Field& field, const std::vector<LinkK
 bool has_shape(const ArrayReader& rows, const Field& field, std::size_t devices) {
   if (!rows.valid()) return false;
   if (rows.size() != devices) {
-    field.add(fmt::format("expected a row for each of the {} devices, got {}", devices, rows.size()));
+    field.add(
+        fmt::format("expected a row for each of the {} devices, got {}", devices, rows.size()));
     return false;
   }
   bool is_square = true;
@@ -207,9 +208,8 @@ std::vector<Nic> read_nics(const Field& field) {
 std::string read_kind_name(const Field& field, const std::vector<DeviceKind>& kinds) {
   const std::optional<std::string> name = read_name(field);
   if (!name) return "";
-  const bool is_known = std::any_of(kinds.begin(), kinds.end(), [&name](const DeviceKind& kind) {
-    return kind.name == *name;
-  });
+  const bool is_known = std::any_of(kinds.begin(), kinds.end(),
+                                    [&name](const DeviceKind& kind) { return kind.name == *name; });
   if (!is_known) field.refuse("the name of a kind of device in /devices");
   return *name;
 }
@@ -218,7 +218,8 @@ ServerGroup read_server_group(const Field& field, const std::vector<DeviceKind>&
   ObjectReader object(field);
   ServerGroup group;
   group.name = read_name(object.field("name")).value_or("");
-  group.count = static_cast<std::int32_t>(required_integer(object.field("count"), {1, kMaxDevices}));
+  group.count =
+      static_cast<std::int32_t>(required_integer(object.field("count"), {1, kMaxDevices}));
   group.device = read_kind_name(object.field("device"), kinds);
   const std::optional<std::int64_t> devices =
       read_integer(object.field("devices"), {1, kMaxDevices});
@@ -262,6 +263,11 @@ void read_network(const Field& field, TopologyDescription& topology) {
   object.finish();
 }
 
+/// A source is a sentence or two, which would make a line too long to read.
+JsonWriter::Layout layout_beside(const std::string& source) {
+  return source.empty() ? JsonWriter::Layout::Line : JsonWriter::Layout::Lines;
+}
+
 void write_source(JsonWriter& writer, const std::string& source) {
   if (!source.empty()) writer.key("source").text(source);
 }
@@ -273,7 +279,6 @@ void write_link(JsonWriter& writer, const Link& link) {
 
 void write_device_kind(JsonWriter& writer, const DeviceKind& kind) {
   writer.open_object(JsonWriter::Layout::Lines);
-  write_source(writer, kind.source);
   writer.key("memory").text(size_text(kind.memory));
   if (kind.reserved.count != 0) writer.key("reserved").text(size_text(kind.reserved));
   if (!kind.time_scale.empty()) {
@@ -282,13 +287,14 @@ void write_device_kind(JsonWriter& writer, const DeviceKind& kind) {
     writer.close();
   }
   if (kind.price_per_hour) writer.key("price_per_hour").raw(factor_text(*kind.price_per_hour));
+  write_source(writer, kind.source);
   writer.close();
 }
 
 void write_matrix(JsonWriter& writer, const ServerLinks& links) {
   writer.key("kinds").open_object(JsonWriter::Layout::Lines);
   for (const LinkKind& kind : links.kinds) {
-    writer.key(kind.name).open_object(JsonWriter::Layout::Line);
+    writer.key(kind.name).open_object(layout_beside(kind.source));
     write_link(writer, kind.link);
     writer.key("lanes").integer(kind.lanes);
     write_source(writer, kind.source);
@@ -306,7 +312,7 @@ void write_matrix(JsonWriter& writer, const ServerLinks& links) {
   }
   writer.close();
   if (links.host_path) {
-    writer.key("host_path").open_object(JsonWriter::Layout::Line);
+    writer.key("host_path").open_object(layout_beside(links.host_path_source));
     write_link(writer, *links.host_path);
     write_source(writer, links.host_path_source);
     writer.close();
@@ -316,15 +322,15 @@ void write_matrix(JsonWriter& writer, const ServerLinks& links) {
 void write_server_links(JsonWriter& writer, const ServerLinks& links) {
   if (links.kind == ServerLinks::Kind::Switch) {
     if (links.port == Link{} && links.source.empty()) return;
-    writer.key("links").open_object(JsonWriter::Layout::Line);
+    writer.key("links").open_object(layout_beside(links.source));
     writer.key("kind").text("switch");
     write_link(writer, links.port);
     write_source(writer, links.source);
   } else {
     writer.key("links").open_object(JsonWriter::Layout::Lines);
     writer.key("kind").text("matrix");
-    write_source(writer, links.source);
     write_matrix(writer, links);
+    write_source(writer, links.source);
   }
   writer.close();
 }
@@ -339,7 +345,7 @@ void write_server_group(JsonWriter& writer, const ServerGroup& group) {
   if (!group.nics.empty()) {
     writer.key("nics").open_array(JsonWriter::Layout::Lines);
     for (const Nic& nic : group.nics) {
-      writer.open_object(JsonWriter::Layout::Line);
+      writer.open_object(layout_beside(nic.source));
       write_link(writer, nic.link);
       if (!nic.devices.empty()) {
         writer.key("devices").open_array(JsonWriter::Layout::Line);
@@ -387,7 +393,7 @@ void write_topology(JsonWriter& writer, const TopologyDescription& topology) {
   for (const ServerGroup& group : topology.servers) write_server_group(writer, group);
   writer.close();
   if (topology.network) {
-    writer.key("network").open_object(JsonWriter::Layout::Line);
+    writer.key("network").open_object(layout_beside(topology.network_source));
     writer.key("kind").text("switch");
     write_link(writer, *topology.network);
     write_source(writer, topology.network_source);

@@ -93,7 +93,8 @@ std::optional<Quantity> find_quantity(const Field& field) {
 std::string in_largest(std::int64_t count, const std::vector<Unit>& units) {
   std::string text = fmt::format("{} {}", count, units.front().name);
   for (const Unit& unit : units) {
-    const bool has_three_decimals = count % (unit.multiple < 1'000 ? 1 : unit.multiple / 1'000) == 0;
+    const bool has_three_decimals =
+        count % (unit.multiple < 1'000 ? 1 : unit.multiple / 1'000) == 0;
     if (count >= unit.multiple && has_three_decimals)
       text = fmt::format("{} {}", decimal_text(count, unit.multiple), unit.name);
   }
@@ -104,7 +105,8 @@ std::string in_largest(std::int64_t count, const std::vector<Unit>& units) {
 
 std::optional<Bandwidth> read_bandwidth(const Field& field) {
   constexpr Expected kExpected{
-      "a bandwidth such as \"25 Gbit/s\" or \"130 GB/s\" (B/s or bit/s with k, M, G, T, Ki, Mi or Gi)",
+      "a bandwidth such as \"25 Gbit/s\" or \"130 GB/s\" (B/s or bit/s with k, M, G, T, Ki, Mi or "
+      "Gi)",
       "bytes per second", "B/s", 1};
   const std::optional<Quantity> quantity = find_quantity(field);
   const auto bytes = quantity ? find_prefix(quantity->unit, "B/s") : std::nullopt;
@@ -120,8 +122,8 @@ std::optional<Bandwidth> read_bandwidth(const Field& field) {
 }
 
 std::optional<Bytes> read_size(const Field& field, Bytes least) {
-  const Expected expected{"a size such as \"16 GiB\" (B with k, M, G, T, Ki, Mi or Gi)", "bytes", "B",
-                          least.count};
+  const Expected expected{"a size such as \"16 GiB\" (B with k, M, G, T, Ki, Mi or Gi)", "bytes",
+                          "B", least.count};
   const std::optional<Quantity> quantity = find_quantity(field);
   const auto multiple = quantity ? find_prefix(quantity->unit, "B") : std::nullopt;
   if (!multiple) {
@@ -156,13 +158,11 @@ std::string bandwidth_text(Bandwidth bandwidth) {
 }
 
 std::string size_text(Bytes size) {
-  static const std::vector<Unit> kUnits{{"B", 1},
-                                        {"kB", 1'000},
-                                        {"MB", 1'000'000},
-                                        {"GB", 1'000'000'000},
-                                        {"TB", 1'000'000'000'000}};
-  static const std::vector<Unit> kBinary{
-      {"KiB", std::int64_t{1} << 10}, {"MiB", std::int64_t{1} << 20}, {"GiB", std::int64_t{1} << 30}};
+  static const std::vector<Unit> kUnits{
+      {"B", 1}, {"kB", 1'000}, {"MB", 1'000'000}, {"GB", 1'000'000'000}, {"TB", 1'000'000'000'000}};
+  static const std::vector<Unit> kBinary{{"KiB", std::int64_t{1} << 10},
+                                         {"MiB", std::int64_t{1} << 20},
+                                         {"GiB", std::int64_t{1} << 30}};
   if (size.count == 0) return "0 B";
   std::string binary;
   for (const Unit& unit : kBinary)

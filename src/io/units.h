@@ -9,8 +9,8 @@
 
 namespace dapple::io {
 
-// Each records a fault and returns nothing where the text is no such quantity, is no whole number of
-// bytes, bytes per second or nanoseconds, or is out of range.
+// Each records a fault and returns nothing where the text is no such quantity, is no whole number
+// of bytes, bytes per second or nanoseconds, or is out of range.
 /// 1 B/s to kMaxCount B/s: B/s or bit/s with k, M, G, T, Ki, Mi or Gi before it.
 std::optional<Bandwidth> read_bandwidth(const Field& field);
 /// From `least` to kMaxCount bytes: B with the same prefixes.

@@ -14,14 +14,31 @@
 namespace dapple {
 namespace {
 
-/// A first look that finds an incumbent, and the search proper below it.
-constexpr SearchEffort kScout{
-    .incumbent = {INT64_MAX}, .states_per_cut = 12, .labels_per_state = 1, .candidates = 3};
-constexpr SearchEffort kThorough{
-    .incumbent = {INT64_MAX}, .states_per_cut = 400, .labels_per_state = 3, .candidates = 48};
+/// Up to this many devices every replica count is tried, and the search keeps its full width.
+constexpr std::int32_t kFewDevices = 32;
+
+/// A first look that finds a good incumbent.
+SearchEffort scout(std::int32_t devices, Duration incumbent) {
+  return {.incumbent = incumbent,
+          .states_per_cut = 12,
+          .labels_per_state = 1,
+          .candidates = 3,
+          .all_replica_counts = devices <= kFewDevices};
+}
+
+/// The search proper, for plans faster than the incumbent.
+SearchEffort thorough(std::int32_t devices, Duration incumbent) {
+  return {.incumbent = incumbent,
+          .states_per_cut = devices <= kFewDevices ? 1000 : 24,
+          .labels_per_state = devices <= kFewDevices ? 8 : 2,
+          .candidates = 200,
+          .all_replica_counts = devices <= kFewDevices};
+}
 
 /// Simulated actions that a search may spend; deterministic, unlike time.
-constexpr std::int64_t kActionBudget = 24'000'000;
+constexpr std::int64_t kActionBudget = 16'000'000;
+/// Of it, what improving the depths of one plan may take.
+constexpr std::int64_t kRefinementBudget = kActionBudget / 8;
 /// Plans whose depths are improved one step at a time in the end.
 constexpr std::size_t kRefined = 4;
 constexpr std::int64_t kMostMicroBatches = 65'536;
@@ -67,6 +84,10 @@ class Planner {
   };
 
   void choose_micro_batch_sizes();
+  std::vector<Candidate> opening() const;
+  Duration incumbent() const {
+    return kept_.empty() ? Duration{INT64_MAX} : kept_.front().iteration;
+  }
   std::vector<Candidate> search(const SearchEffort& effort);
   void simulate_best_first(const std::vector<Candidate>& candidates);
   Score score(const Candidate& candidate, std::size_t order, Duration to_beat) const;
@@ -121,6 +142,39 @@ void Planner::choose_micro_batch_sizes() {
                                       *small, kMostMicroBatches));
     micro_batch_sizes_.erase(micro_batch_sizes_.begin(), small);
   }
+}
+
+/// Stages of even load on equal numbers of devices in order, for every number of stages that divides
+/// the devices: what anyone would try first, and a bar for the search.
+std::vector<Candidate> Planner::opening() const {
+  std::vector<Candidate> candidates;
+  const std::int32_t devices = topology_.device_count();
+  const auto layers = static_cast<std::int32_t>(profile_.layers.size());
+  const CostModel costs(profile_, topology_);
+  for (const std::int64_t size : micro_batch_sizes_) {
+    const LayerTable& table = costs.table(size, topology_.device(DeviceIndex{0}).kind);
+    const auto load_until = [&](std::int32_t end) {
+      return (table.forward({0, end}) + table.backward({0, end})).ns;
+    };
+    for (std::int32_t stages = 1; stages <= std::min(devices, layers); ++stages) {
+      if (devices % stages != 0 || devices / stages > size) continue;
+      Candidate candidate{.micro_batch_size = size, .stages = {}, .bound = {}};
+      std::int32_t begin = 0;
+      for (std::int32_t s = 0; s < stages; ++s) {
+        std::int32_t end = s + 1 == stages ? layers : begin + 1;
+        const std::int32_t most = layers - (stages - 1 - s);
+        while (end < most && load_until(end) * stages < load_until(layers) * (s + 1)) ++end;
+        StagePlan& stage = candidate.stages.emplace_back();
+        stage.layers = {begin, end};
+        for (std::int32_t d = s * (devices / stages); d < (s + 1) * (devices / stages); ++d) {
+          stage.devices.push_back(DeviceIndex{d});
+        }
+        begin = end;
+      }
+      candidates.push_back(std::move(candidate));
+    }
+  }
+  return candidates;
 }
 
 std::vector<Candidate> Planner::search(const SearchEffort& effort) {
@@ -210,7 +264,7 @@ Planner::Score Planner::refine(const Scored& start) const {
   score.best = start;
   if (options_.family == ScheduleFamily::GPipe) return score;
   const DepthLimits limits(start.plan, costs, options_.ignore_memory);
-  for (bool improved = true; improved && score.actions < kActionBudget / 8;) {
+  for (bool improved = true; improved && score.actions < kRefinementBudget;) {
     improved = false;
     const Depths from = score.best.plan.warmup_depths;
     for (const Depths& wanted : neighbours(from, start.plan.num_micro_batches)) {
@@ -233,7 +287,7 @@ void Planner::account(const Score& score) {
 
 void Planner::simulate_best_first(const std::vector<Candidate>& candidates) {
   for (std::size_t first = 0; first < candidates.size(); first += kBatch) {
-    const Duration to_beat = kept_.empty() ? Duration{INT64_MAX} : kept_.front().iteration;
+    const Duration to_beat = incumbent();
     if (candidates[first].bound >= to_beat) return;
     if (actions_ > kActionBudget) {
       for (std::size_t i = first; i < candidates.size(); ++i) {
@@ -244,7 +298,7 @@ void Planner::simulate_best_first(const std::vector<Candidate>& candidates) {
     const std::size_t count = std::min(kBatch, candidates.size() - first);
     std::vector<Score> scores(count);
     parallel_for(count, options_.threads, [&](std::size_t i) {
-      scores[i] = score(candidates[first + i], first + i, Duration{INT64_MAX});
+      scores[i] = score(candidates[first + i], first + i, to_beat);
     });
     for (const Score& result : scores) account(result);
     std::stable_sort(kept_.begin(), kept_.end(), better);
@@ -261,10 +315,10 @@ void Planner::tell_progress() {
 
 std::variant<PlanDocument, Infeasible> Planner::run() {
   choose_micro_batch_sizes();
-  simulate_best_first(search(kScout));
-  SearchEffort effort = kThorough;
-  if (!kept_.empty()) effort.incumbent = kept_.front().iteration;
-  simulate_best_first(search(effort));
+  const std::int32_t devices = topology_.device_count();
+  simulate_best_first(opening());
+  simulate_best_first(search(scout(devices, incumbent())));
+  simulate_best_first(search(thorough(devices, incumbent())));
   if (kept_.empty()) {
     // The search narrows; the plan that needs the least memory settles whether anything fits.
     const CostModel costs(profile_, topology_);
@@ -306,6 +360,10 @@ PlanDocument Planner::document() const {
   document.search.cut.push_back(
       fmt::format("partial plans: {} set aside as less promising; no bound was proven", narrowed_));
   document.search.cut.push_back("placement: three policies, not all placements");
+  if (topology_.device_count() > kFewDevices) {
+    document.search.cut.push_back(
+        "replica counts: only those that make the largest share of a micro-batch smaller");
+  }
   if (not_simulated_ > 0) {
     document.search.cut.push_back(fmt::format(
         "{} candidates whose bound is below the best were not simulated", not_simulated_));

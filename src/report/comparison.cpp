@@ -42,7 +42,7 @@ Bytes largest_peak(const Prediction& prediction) {
 }
 
 std::string batches_of(const Plan& plan) {
-  return fmt::format("{} x {}", plan.num_micro_batches, plan.micro_batch_size);
+  return fmt::format("{} of {}", plan.num_micro_batches, plan.micro_batch_size);
 }
 
 std::string headline_table(const ComparedPlan& first, const ComparedPlan& second,

@@ -56,13 +56,19 @@ std::string bar(double fraction, const TextStyle& style) {
   return text;
 }
 
-/// "9.83 of 15.0 GiB", or with two units where they differ.
+/// "9.83 of 15.0 GiB": both in the unit that suits the whole.
 std::string show_part(Bytes part, Bytes whole, std::string_view between) {
-  std::string text = show(part);
   const std::string whole_text = show(whole);
-  const std::size_t unit = text.find(' ');
-  if (text.substr(unit) == whole_text.substr(whole_text.find(' '))) text.erase(unit);
-  return text.append(between) + whole_text;
+  const std::string unit = whole_text.substr(whole_text.find(' ') + 1);
+  double size = 1;
+  for (const char* name : {"KiB", "MiB", "GiB", "TiB", "PiB"}) {
+    if (unit == "B") break;
+    size *= 1024;
+    if (unit == name) break;
+  }
+  const double count = static_cast<double>(part.count) / size;
+  const int decimals = unit == "B" ? 0 : count < 9.995 ? 2 : count < 99.95 ? 1 : 0;
+  return fmt::format("{:.{}f}{}{}", count, decimals, between, whole_text);
 }
 
 Cell memory_cell(const StagePlan& stage, const Prediction& prediction, const TextStyle& style) {
@@ -151,20 +157,21 @@ struct Figure {
   std::string value;
 };
 
-std::vector<Figure> headline(const PlanDocument& document) {
+std::vector<Figure> headline(const PlanDocument& document, const Topology& topology) {
   const Prediction& prediction = document.prediction;
   std::vector<Figure> figures{
       {"iteration", show(prediction.iteration) + ", simulated"},
       {"throughput", show_rate(prediction.samples_per_second) + " samples/s"},
       {"exposed transfers", show(prediction.exposed_transfer)},
-      {"bubble", show_percent(prediction.bubble_fraction) + " of device time"},
+      {"bubble", show_percent(prediction.bubble_fraction)},
       {"exposed all-reduce", show(prediction.exposed_all_reduce)},
       {"recomputation", recomputing_stages(document.plan)}};
   if (prediction.speedup_over_one_device) {
     figures.push_back(
-        {"speedup", fmt::format("{:.2f} x one device, with {}", *prediction.speedup_over_one_device,
-                                prediction.devices.size())});
+        {"speedup", fmt::format("{:.2f} x one device", *prediction.speedup_over_one_device)});
   }
+  figures.push_back({"devices used",
+                     fmt::format("{} of {}", prediction.devices.size(), topology.device_count())});
   if (prediction.lower_bound) figures.push_back({"no plan below", show(*prediction.lower_bound)});
   if (prediction.optimality_gap) {
     figures.push_back({"gap", "at most " + show_percent(*prediction.optimality_gap)});
@@ -172,25 +179,28 @@ std::vector<Figure> headline(const PlanDocument& document) {
   return figures;
 }
 
-/// Two figures to a line, read from left to right.
+/// Two figures to a line, read from left to right; one, where two have no room.
 std::string figure_lines(const std::vector<Figure>& figures, const TextStyle& style) {
-  std::size_t name_width = 0;
-  std::size_t value_width = 0;
-  for (const Figure& figure : figures) {
-    name_width = std::max(name_width, figure.name.size());
-    value_width = std::max(value_width, figure.value.size());
+  constexpr std::size_t kBetween = 4;
+  std::array<std::size_t, 2> name_widths{};
+  std::array<std::size_t, 2> value_widths{};
+  for (std::size_t i = 0; i < figures.size(); ++i) {
+    name_widths[i % 2] = std::max(name_widths[i % 2], figures[i].name.size());
+    value_widths[i % 2] = std::max(value_widths[i % 2], figures[i].value.size());
   }
+  const std::size_t needed =
+      2 + name_widths[0] + 2 + value_widths[0] + kBetween + name_widths[1] + 2 + value_widths[1];
+  const bool in_pairs = needed <= static_cast<std::size_t>(std::max(style.width, 1));
   std::string text;
-  for (std::size_t i = 0; i < figures.size(); i += 2) {
-    std::string line =
-        "  " + paint(fmt::format("{:<{}}", figures[i].name, name_width), Ink::Faint, style);
-    line += "  " + figures[i].value;
-    if (i + 1 < figures.size()) {
-      line += std::string(value_width - figures[i].value.size() + 4, ' ');
-      line += paint(fmt::format("{:<{}}", figures[i + 1].name, name_width), Ink::Faint, style);
-      line += "  " + figures[i + 1].value;
-    }
-    text += line + '\n';
+  for (std::size_t i = 0; i < figures.size(); ++i) {
+    const bool is_right = in_pairs && i % 2 == 1;
+    const std::size_t name_width =
+        in_pairs ? name_widths[i % 2] : std::max(name_widths[0], name_widths[1]);
+    if (!is_right) text += "  ";
+    text += paint(fmt::format("{:<{}}", figures[i].name, name_width), Ink::Faint, style);
+    text += "  " + figures[i].value;
+    const bool is_last = is_right || !in_pairs || i + 1 == figures.size();
+    text += is_last ? "\n" : std::string(value_widths[0] - figures[i].value.size() + kBetween, ' ');
   }
   return text;
 }
@@ -256,7 +266,7 @@ std::string write_summary(const PlanDocument& document, const Timeline& timeline
                           const Topology& topology, const TextStyle& style) {
   std::string text = title(document, style) + '\n';
   text += stage_table(document, topology, style) + '\n';
-  text += figure_lines(headline(document), style) + '\n';
+  text += figure_lines(headline(document, topology), style) + '\n';
   const std::string drawing = draw_timeline(timeline, style);
   if (!drawing.empty()) text += drawing + '\n';
   if (!document.baselines.empty()) text += baseline_table(document, style);

@@ -50,6 +50,7 @@ class DappleSearch {
   void extend(std::int32_t cut, std::int32_t placement, const std::vector<std::int32_t>& behind,
               bool recompute);
   const StageColumn& column(std::int32_t cut, std::int32_t placement, bool recompute);
+  double free_capacity(const Placement& placement) const;
   void keep(const Node& node);
   std::vector<std::int32_t> promising(std::int32_t cut);
   Candidate candidate_of(std::int32_t node) const;
@@ -127,6 +128,13 @@ void DappleSearch::grow(std::int32_t cut, std::int32_t placement,
   const std::int64_t most = std::min<std::int64_t>(costs_.topology().device_count() - used,
                                                    problem_.micro_batch_size);
   for (std::int32_t replicas = 1; replicas <= most; ++replicas) {
+    const auto largest_share = [&](std::int64_t r) {
+      return replica_share(problem_.micro_batch_size, r, 0).size();
+    };
+    if (!effort_.all_replica_counts && replicas > 1 &&
+        largest_share(replicas) == largest_share(replicas - 1)) {
+      continue;
+    }
     for (const std::int32_t option : placements_.options(placement, replicas)) {
       put_in_front(cut, option, behind);
     }
@@ -144,8 +152,11 @@ const StageColumn& DappleSearch::column(std::int32_t cut, std::int32_t placement
   const auto found = columns_.find({placement, recompute});
   if (found != columns_.end()) return found->second;
   const Placement& place = placements_.at(placement);
+  // Replicas share alike, so the slowest sets the pace of all.
+  double slowest = 1;
+  for (const std::int32_t kind : place.kinds) slowest = std::min(slowest, prefix_.speed(kind));
   const std::int32_t first = prefix_.first_layer_within(
-      cut, static_cast<std::int32_t>(place.devices.size()), effort_.incumbent);
+      cut, slowest * static_cast<double>(place.devices.size()), effort_.incumbent);
   return columns_
       .emplace(std::pair{placement, recompute},
                make_stage_column(costs_, place,
@@ -159,11 +170,23 @@ const StageColumn& DappleSearch::column(std::int32_t cut, std::int32_t placement
       .first->second;
 }
 
+/// The speeds of the devices that a placement leaves, together.
+double DappleSearch::free_capacity(const Placement& placement) const {
+  double capacity = 0;
+  for (std::size_t s = 0; s < placement.used_after.size(); ++s) {
+    const Server& server = costs_.topology().server(index_at<ServerIndex>(s));
+    const std::int32_t kind = costs_.topology().device(server.first_device).kind;
+    capacity += static_cast<double>(server.device_count - placement.used_after[s]) *
+                prefix_.speed(kind);
+  }
+  return capacity;
+}
+
 void DappleSearch::extend(std::int32_t cut, std::int32_t placement,
                           const std::vector<std::int32_t>& behind, bool recompute) {
   const StageColumn& stages = column(cut, placement, recompute);
   const Placement& place = placements_.at(placement);
-  const std::int32_t free = costs_.topology().device_count() - place.used_count;
+  const double free = free_capacity(place);
   const bool is_last = behind.front() < 0;
   BoundaryBound boundary;
   if (!is_last) {
@@ -172,7 +195,7 @@ void DappleSearch::extend(std::int32_t cut, std::int32_t placement,
                                 {next, placements_.at(next).devices});
   }
   for (std::int32_t begin = cut - 1; begin >= stages.first; --begin) {
-    if (begin > 0 && free == 0) continue;
+    if (begin > 0 && free <= 0) continue;
     const StageBound& stage = stages.at(begin);
     if (stage.depth_limit == 0) continue;
     const PrefixBound::Rest rest = prefix_.rest(begin, free);

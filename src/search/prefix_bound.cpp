@@ -35,15 +35,15 @@ double proportional_per_sample(Duration time, const Layer& layer, Factor scale) 
          (static_cast<double>(scale.billionths) / 1e9);
 }
 
+Factor scale_of(const ModelProfile& profile, const DeviceKind& kind) {
+  const auto found = kind.time_scale.find(profile.device);
+  return kind.name == profile.device || found == kind.time_scale.end() ? kOne : found->second;
+}
+
 Factor quickest_scale(const ModelProfile& profile, const Topology& topology) {
   Factor quickest{INT64_MAX};
   for (std::int32_t i = 0; i < topology.device_count(); ++i) {
-    const DeviceKind& kind = topology.kind_of(DeviceIndex{i});
-    const auto found = kind.time_scale.find(profile.device);
-    quickest = std::min(quickest,
-                        kind.name == profile.device || found == kind.time_scale.end()
-                            ? kOne
-                            : found->second);
+    quickest = std::min(quickest, scale_of(profile, topology.kind_of(DeviceIndex{i})));
   }
   return quickest;
 }
@@ -58,6 +58,10 @@ PrefixBound::PrefixBound(const CostModel& costs, std::int64_t micro_batch_size,
       round_trip_{0} {
   const ModelProfile& profile = costs.profile();
   const Factor scale = quickest_scale(profile, costs.topology());
+  for (const DeviceKind& kind : costs.topology().description().devices) {
+    speeds_.push_back(static_cast<double>(scale.billionths) /
+                      static_cast<double>(scale_of(profile, kind).billionths));
+  }
   for (const Layer& layer : profile.layers) {
     double forward = 0;
     double backward = 0;
@@ -77,19 +81,18 @@ PrefixBound::PrefixBound(const CostModel& costs, std::int64_t micro_batch_size,
   }
 }
 
-PrefixBound::Rest PrefixBound::rest(std::int32_t begin, std::int32_t free) const {
+PrefixBound::Rest PrefixBound::rest(std::int32_t begin, double capacity) const {
   if (begin == 0) return {};
   const auto cut = static_cast<std::size_t>(begin);
-  const double share = 1.0 / static_cast<double>(free);
+  const double share = 1.0 / capacity;
   return {.forward = round_down(forward_[cut] * micro_batch_ * share),
           .round_trip = round_down(round_trip_[cut] * micro_batch_ * share),
           .busiest = round_down(round_trip_[cut] * global_batch_ * share)};
 }
 
-std::int32_t PrefixBound::first_layer_within(std::int32_t end, std::int32_t replicas,
+std::int32_t PrefixBound::first_layer_within(std::int32_t end, double capacity,
                                              Duration incumbent) const {
-  const double most = static_cast<double>(incumbent.ns) * static_cast<double>(replicas) /
-                      (global_batch_ * kSafety);
+  const double most = static_cast<double>(incumbent.ns) * capacity / (global_batch_ * kSafety);
   const double least_prefix = round_trip_[static_cast<std::size_t>(end)] - most;
   const auto first = std::lower_bound(round_trip_.begin(), round_trip_.begin() + end, least_prefix);
   return std::min(end - 1, static_cast<std::int32_t>(first - round_trip_.begin()));

@@ -11,7 +11,7 @@ namespace dapple {
 
 class PrefixBound {
  public:
-  /// At least, of everything before a cut on `free` devices.
+  /// At least, of everything before a cut on the devices that are left.
   struct Rest {
     Duration forward;     // of one micro-batch through it
     Duration round_trip;  // likewise, forward and backward
@@ -21,19 +21,25 @@ class PrefixBound {
   PrefixBound(const CostModel& costs, std::int64_t micro_batch_size,
               std::int64_t global_batch_size);
 
-  /// Requires: free >= 1, or begin == 0. O(1).
-  Rest rest(std::int32_t begin, std::int32_t free) const;
+  /// `capacity`: the sum of the speeds of those devices. Requires: capacity > 0, or begin == 0.
+  /// O(1).
+  Rest rest(std::int32_t begin, double capacity) const;
 
-  /// The first layer with which a stage that ends at `end` may begin, lest its `replicas` devices
+  /// The first layer with which a stage that ends at `end` may begin, lest devices of that capacity
   /// alone take `incumbent` or longer. O(log layers).
-  std::int32_t first_layer_within(std::int32_t end, std::int32_t replicas,
-                                  Duration incumbent) const;
+  std::int32_t first_layer_within(std::int32_t end, double capacity, Duration incumbent) const;
+
+  /// Of a kind of device, where the quickest kind has 1.
+  double speed(std::int32_t device_kind) const {
+    return speeds_[static_cast<std::size_t>(device_kind)];
+  }
 
  private:
   double micro_batch_;
   double global_batch_;
   std::vector<double> forward_;     // ns per sample, prefix sums, on the quickest kind of device
   std::vector<double> round_trip_;
+  std::vector<double> speeds_;
 };
 
 }  // namespace dapple

@@ -1,81 +1,91 @@
 #include "dapple/simulate/max_min.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "dapple/core/error.h"
 
 namespace dapple {
-namespace {
 
-/// What is left of one port while flows are frozen one after another.
-struct PortState {
-  PortIndex port;
-  Wide free = 0;          // in rate * weight
-  std::int64_t open = 0;  // weights of the flows that still grow
-  Rate level = 0;         // to which those flows can grow together
-};
-
-std::vector<PortState> ports_in_use(const std::vector<const FlowDemand*>& flows,
-                                    const std::vector<Rate>& capacities) {
-  std::vector<PortState> states;
+void MaxMinSolver::collect_uses(const std::vector<const FlowDemand*>& flows,
+                                const std::vector<Rate>& capacities) {
+  port_position_.resize(capacities.size(), -1);
+  ports_.clear();
+  uses_.clear();
+  first_use_.clear();
   for (const FlowDemand* flow : flows) {
-    for (const auto& [port, weight] : flow->ports) states.push_back({.port = port});
+    first_use_.push_back(uses_.size());
+    for (const auto& [port, weight] : flow->ports) {
+      std::int32_t& position = port_position_[port.position()];
+      if (position < 0) {
+        position = static_cast<std::int32_t>(ports_.size());
+        ports_.push_back({.free = Wide{capacities[port.position()]} * kFullWeight});
+      }
+      ports_[static_cast<std::size_t>(position)].open += weight;
+      uses_.push_back({position, weight});
+    }
   }
-  const auto by_port = [](const PortState& a, const PortState& b) { return a.port < b.port; };
-  std::sort(states.begin(), states.end(), by_port);
-  const auto same = [](const PortState& a, const PortState& b) { return a.port == b.port; };
-  states.erase(std::unique(states.begin(), states.end(), same), states.end());
-  for (PortState& state : states) {
-    state.free = Wide{capacities[state.port.position()]} * kFullWeight;
+  first_use_.push_back(uses_.size());
+  for (const FlowDemand* flow : flows) {
+    for (const auto& [port, weight] : flow->ports) port_position_[port.position()] = -1;
   }
-  return states;
 }
 
-PortState& state_of(std::vector<PortState>& states, PortIndex port) {
-  return *std::lower_bound(states.begin(), states.end(), port,
-                           [](const PortState& state, PortIndex p) { return state.port < p; });
+/// All growing flows rise together until a port is full or a flow has all that it wants.
+Rate MaxMinSolver::next_level(const std::vector<const FlowDemand*>& flows) {
+  Rate level = flows[growing_.front()]->cap;
+  for (const std::size_t f : growing_) level = std::min(level, flows[f]->cap);
+  for (PortState& port : ports_) {
+    if (port.open == 0) continue;
+    // A wide port of which the flows take little would let them have more than a Rate holds.
+    port.level = static_cast<Rate>(
+        std::min<Wide>(port.free / port.open, std::numeric_limits<Rate>::max()));
+    level = std::min(level, port.level);
+  }
+  return level;
 }
 
-}  // namespace
+bool MaxMinSolver::is_stopped(const FlowDemand& flow, std::size_t position, Rate level) const {
+  if (flow.cap == level) return true;
+  for (std::size_t u = first_use_[position]; u < first_use_[position + 1]; ++u) {
+    if (ports_[static_cast<std::size_t>(uses_[u].port)].level == level) return true;
+  }
+  return false;
+}
+
+const std::vector<Rate>& MaxMinSolver::solve(const std::vector<const FlowDemand*>& flows,
+                                             const std::vector<Rate>& capacities) {
+  collect_uses(flows, capacities);
+  rates_.assign(flows.size(), 0);
+  growing_.clear();
+  for (std::size_t f = 0; f < flows.size(); ++f) growing_.push_back(f);
+  while (!growing_.empty()) {
+    const Rate level = next_level(flows);
+    still_growing_.clear();
+    for (const std::size_t f : growing_) {
+      if (is_stopped(*flows[f], f, level)) {
+        rates_[f] = level;
+      } else {
+        still_growing_.push_back(f);
+      }
+    }
+    check(still_growing_.size() < growing_.size(), "progressive filling did not stop any flow");
+    for (const std::size_t f : growing_) {
+      if (!is_stopped(*flows[f], f, level)) continue;
+      for (std::size_t u = first_use_[f]; u < first_use_[f + 1]; ++u) {
+        PortState& port = ports_[static_cast<std::size_t>(uses_[u].port)];
+        port.free -= Wide{level} * uses_[u].weight;
+        port.open -= uses_[u].weight;
+      }
+    }
+    growing_.swap(still_growing_);
+  }
+  return rates_;
+}
 
 std::vector<Rate> max_min_rates(const std::vector<const FlowDemand*>& flows,
                                 const std::vector<Rate>& capacities) {
-  std::vector<PortState> states = ports_in_use(flows, capacities);
-  std::vector<Rate> rates(flows.size(), 0);
-  std::vector<std::size_t> growing;
-  for (std::size_t f = 0; f < flows.size(); ++f) {
-    growing.push_back(f);
-    for (const auto& [port, weight] : flows[f]->ports) state_of(states, port).open += weight;
-  }
-  while (!growing.empty()) {
-    // All growing flows rise together until a port is full or a flow has all that it wants.
-    Rate level = flows[growing.front()]->cap;
-    for (const std::size_t f : growing) level = std::min(level, flows[f]->cap);
-    for (PortState& state : states) {
-      if (state.open == 0) continue;
-      state.level = static_cast<Rate>(state.free / state.open);
-      level = std::min(level, state.level);
-    }
-    const auto is_stopped = [&](std::size_t f) {
-      if (flows[f]->cap == level) return true;
-      return std::any_of(
-          flows[f]->ports.begin(), flows[f]->ports.end(),
-          [&](const auto& use) { return state_of(states, use.first).level == level; });
-    };
-    const auto stopped = std::stable_partition(growing.begin(), growing.end(),
-                                               [&](std::size_t f) { return !is_stopped(f); });
-    check(stopped != growing.end(), "progressive filling did not stop any flow");
-    for (auto f = stopped; f != growing.end(); ++f) {
-      rates[*f] = level;
-      for (const auto& [port, weight] : flows[*f]->ports) {
-        PortState& state = state_of(states, port);
-        state.free -= Wide{level} * weight;
-        state.open -= weight;
-      }
-    }
-    growing.erase(stopped, growing.end());
-  }
-  return rates;
+  return MaxMinSolver().solve(flows, capacities);
 }
 
 }  // namespace dapple

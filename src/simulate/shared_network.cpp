@@ -54,47 +54,62 @@ void SharedNetwork::progress(Flow& flow, Ticks now) {
   flow.since = now;
 }
 
-std::vector<std::int32_t> SharedNetwork::collect_connected() {
+void SharedNetwork::collect_connected() {
   ++round_;
-  std::vector<std::int32_t> connected;
-  std::vector<PortIndex> frontier = std::move(dirty_);
+  connected_.clear();
+  frontier_.swap(dirty_);
   dirty_.clear();
-  while (!frontier.empty()) {
-    const PortIndex port = frontier.back();
-    frontier.pop_back();
+  while (!frontier_.empty()) {
+    const PortIndex port = frontier_.back();
+    frontier_.pop_back();
     if (std::exchange(port_mark_[port.position()], round_) == round_) continue;
     for (const std::int32_t index : on_port_[port.position()]) {
       Flow& flow = flows_[static_cast<std::size_t>(index)];
       if (std::exchange(flow.mark, round_) == round_) continue;
-      connected.push_back(index);
-      for (const auto& [next, weight] : flow.demand->ports) frontier.push_back(next);
+      connected_.push_back(index);
+      for (const auto& [next, weight] : flow.demand->ports) {
+        if (port_mark_[next.position()] != round_) frontier_.push_back(next);
+      }
     }
   }
-  std::sort(connected.begin(), connected.end());
-  return connected;
+  std::sort(connected_.begin(), connected_.end());
+}
+
+Rate SharedNetwork::rate_alone(const FlowDemand& demand) const {
+  Rate rate = demand.cap;
+  for (const auto& [port, weight] : demand.ports) {
+    const Wide level = Wide{capacities_[port.position()]} * kFullWeight / weight;
+    if (level < rate) rate = static_cast<Rate>(level);
+  }
+  return rate;
+}
+
+void SharedNetwork::set_rate(std::int32_t index, Rate rate, Ticks now) {
+  Flow& flow = flows_[static_cast<std::size_t>(index)];
+  rate = std::max<Rate>(rate, 1);  // there may be more flows than units on a slow port
+  if (flow.rate == rate) return;
+  progress(flow, now);
+  flow.rate = rate;
+  ++flow.version;
+  const Wide left = std::max<Wide>(flow.work, 0);
+  forecasts_.push_back({.flow = index,
+                        .version = flow.version,
+                        .end = now + Ticks{divide_up(left, flow.rate)}});
 }
 
 const std::vector<SharedNetwork::Forecast>& SharedNetwork::settle(Ticks now) {
   forecasts_.clear();
-  const std::vector<std::int32_t> connected = collect_connected();
-  std::vector<const FlowDemand*> demands;
-  demands.reserve(connected.size());
-  for (const std::int32_t index : connected) {
-    demands.push_back(flows_[static_cast<std::size_t>(index)].demand);
+  collect_connected();
+  demands_.clear();
+  for (const std::int32_t index : connected_) {
+    demands_.push_back(flows_[static_cast<std::size_t>(index)].demand);
   }
-  const std::vector<Rate> rates = max_min_rates(demands, capacities_);
-  for (std::size_t i = 0; i < connected.size(); ++i) {
-    Flow& flow = flows_[static_cast<std::size_t>(connected[i])];
-    const Rate rate = std::max<Rate>(rates[i], 1);  // more flows than units on a slow port
-    if (flow.rate == rate) continue;
-    progress(flow, now);
-    flow.rate = rate;
-    ++flow.version;
-    const Wide left = std::max<Wide>(flow.work, 0);
-    forecasts_.push_back({.flow = connected[i],
-                          .version = flow.version,
-                          .end = now + Ticks{divide_up(left, flow.rate)}});
+  if (connected_.size() == 1) {
+    set_rate(connected_.front(), rate_alone(*demands_.front()), now);
+    return forecasts_;
   }
+  const std::vector<Rate>& rates = solver_.solve(demands_, capacities_);
+  for (std::size_t i = 0; i < connected_.size(); ++i) set_rate(connected_[i], rates[i], now);
   return forecasts_;
 }
 

@@ -39,6 +39,8 @@ class SharedNetwork {
   /// O(flows connected with a changed one through ports, squared).
   const std::vector<Forecast>& settle(Ticks now);
 
+  Rate capacity(PortIndex port) const { return capacities_[port.position()]; }
+
   /// What a port carries at the moment, in rate, rounded down.
   Rate carried(PortIndex port) const;
 
@@ -53,7 +55,9 @@ class SharedNetwork {
     bool active = false;
   };
 
-  std::vector<std::int32_t> collect_connected();
+  void collect_connected();
+  Rate rate_alone(const FlowDemand& demand) const;
+  void set_rate(std::int32_t index, Rate rate, Ticks now);
   void progress(Flow& flow, Ticks now);
 
   std::vector<Rate> capacities_;
@@ -62,6 +66,10 @@ class SharedNetwork {
   std::vector<std::vector<std::int32_t>> on_port_;  // active flows per port
   std::vector<std::int32_t> port_mark_;
   std::vector<PortIndex> dirty_;
+  std::vector<PortIndex> frontier_;
+  std::vector<std::int32_t> connected_;             // flows to be shared anew
+  std::vector<const FlowDemand*> demands_;          // of those
+  MaxMinSolver solver_;
   std::vector<Forecast> forecasts_;
   std::int32_t round_ = 0;
 };

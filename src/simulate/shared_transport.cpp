@@ -67,14 +67,18 @@ SharedTransport::PreparedReduction SharedTransport::prepare(const AllReduceCost&
   Bytes busiest;
   for (const auto& [port, size] : cost.ports) busiest = std::max(busiest, size);
   if (cost.busy.count == 0 || busiest.count == 0) return prepared;
-  // Alone, the flow must take exactly `busy` ticks, so its work is its full rate times those.
-  prepared.demand.cap =
-      std::max<Rate>(1, divide_down(Wide{busiest.count} * kWorkPerByte, cost.busy.count));
-  prepared.work = Wide{prepared.demand.cap} * cost.busy.count;
+  prepared.demand.cap = divide_down(Wide{busiest.count} * kWorkPerByte, cost.busy.count);
   for (const auto& [port, size] : cost.ports) {
-    const std::int64_t weight = divide_down(Wide{size.count} * kFullWeight, busiest.count);
-    prepared.demand.ports.emplace_back(port, std::max<std::int64_t>(1, weight));
+    const std::int64_t weight =
+        std::max<std::int64_t>(1, divide_down(Wide{size.count} * kFullWeight, busiest.count));
+    prepared.demand.ports.emplace_back(port, weight);
+    // Sizes are rounded up, so that a few bytes could ask for more than the port has.
+    const Wide most = Wide{network_.capacity(port)} * kFullWeight / weight;
+    prepared.demand.cap = static_cast<Rate>(std::min<Wide>(prepared.demand.cap, most));
   }
+  prepared.demand.cap = std::max<Rate>(1, prepared.demand.cap);
+  // Alone, the flow must take exactly `busy` ticks, so its work is its full rate times those.
+  prepared.work = Wide{prepared.demand.cap} * cost.busy.count;
   return prepared;
 }
 

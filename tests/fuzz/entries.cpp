@@ -167,17 +167,18 @@ bool exercise_plan(std::string_view text) {
   PlanDocument document;
   if (!accepted([&] { document = read_plan(text, kSource); })) return false;
   check(document_kind(text) == "plan", "a plan of another kind");
+  bool sound = false;
+  accepted([&] {
+    const Topology topology(document.topology);
+    const auto layers = static_cast<std::int32_t>(document.profile.layers.size());
+    sound = validate(document.plan, layers, topology).empty();
+  });
+  // An unsound plan has no schedule, so no digest, and cannot be written.
+  if (!sound) return true;
   const std::string written = write_plan(document);
   const PlanDocument again = read_plan(written, kSource);
   check(write_plan(again) == written, "a written plan reads as another one");
   check(hash_of(again) == hash_of(document), "a written plan hashes differently");
-  accepted([&] {
-    const Topology topology(document.topology);
-    const auto layers = static_cast<std::int32_t>(document.profile.layers.size());
-    const bool sound = validate(document.plan, layers, topology).empty();
-    check(sound == validate(again.plan, layers, topology).empty(),
-          "a written plan is sound where the plan was not, or the other way round");
-  });
   return true;
 }
 

@@ -15,7 +15,8 @@ bool exercise_profile(std::string_view text);
 /// Also expands the description to a Topology, and asks it for its routes.
 bool exercise_topology(std::string_view text);
 
-/// Also validates the plan, which the reader need not have found sound.
+/// Also validates the plan, which the reader need not have found sound; only a sound one is
+/// written.
 bool exercise_plan(std::string_view text);
 
 /// PipeDream's graph text; what is imported must be a profile that can be written.

@@ -153,6 +153,22 @@ Piece stretch_of(const std::string& text, Chooser& choose) {
   return piece;
 }
 
+/// Another digit or letter in place of one: most often still of the right type.
+void mutate_character(std::string& text, Chooser& choose) {
+  const std::size_t start = choose.below(text.size() + 1);
+  for (std::size_t at = start; at < text.size(); ++at) {
+    const auto character = static_cast<unsigned char>(text[at]);
+    if (std::isdigit(character) != 0) {
+      text[at] = static_cast<char>('0' + choose.below(10));
+      return;
+    }
+    if (std::islower(character) != 0 && choose.below(8) == 0) {
+      text[at] = static_cast<char>('a' + choose.below(26));
+      return;
+    }
+  }
+}
+
 void mutate_token(std::string& text, Chooser& choose) {
   const std::vector<Piece> tokens = tokens_of(text);
   if (tokens.empty()) return;
@@ -209,10 +225,16 @@ std::string mutation(const std::vector<std::string>& seeds, std::uint64_t number
   std::size_t left = 1;
   while (left < 5 && choose.below(3) == 0) ++left;
   for (; left > 0; --left) {
-    if (choose.below(3) != 0) {
-      mutate_token(text, choose);
-    } else {
-      mutate_bytes(text, donor, choose);
+    switch (choose.below(4)) {
+      case 0:
+        mutate_character(text, choose);
+        break;
+      case 1:
+        mutate_bytes(text, donor, choose);
+        break;
+      default:
+        mutate_token(text, choose);
+        break;
     }
   }
   return text;

@@ -14,11 +14,11 @@ namespace dapple {
 /// What the graph text does not say. Never guessed: batch, optimizer and global batch are required.
 struct ForeignProfileOptions {
   std::optional<std::int64_t> profile_batch;
-  std::optional<std::string> optimizer;      // sgd, momentum, rmsprop, adam
+  std::optional<std::string> optimizer;  // sgd, momentum, rmsprop, adam
   std::optional<std::int64_t> global_batch;
-  std::optional<std::string> device;         // kind that was measured
-  std::optional<BatchScaling> batch_scaling; // proportional, with a warning, if not given
-  std::optional<Factor> stash;               // times a layer's output; 1, with a warning, if not given
+  std::optional<std::string> device;          // kind that was measured
+  std::optional<BatchScaling> batch_scaling;  // proportional, with a warning, if not given
+  std::optional<Factor> stash;  // times a layer's output; 1, with a warning, if not given
 };
 
 struct ImportedProfile {
@@ -30,10 +30,12 @@ struct ImportedProfile {
 bool is_pipedream_graph(std::string_view text);
 
 /// Layers in a deterministic order that does not depend on the order of the lines: among the nodes
-/// whose inputs are placed, the one that leaves the fewest bytes alive, then the lowest node number.
-/// `Input` nodes carry no work and are left out, with the edges that leave them; `__getitem__` sinks
-/// that nothing consumes likewise. Throws Error(BadInput) with line numbers.
-/// O((nodes + edges) * ready nodes).
+/// whose inputs are placed, the one that leaves the fewest bytes alive, then the lowest number; a
+/// node without inputs stands right before its first consumer. `Input` nodes without parameters or
+/// inputs of their own carry no work and are left out, with the edges that leave them;
+/// `__getitem__` sinks without work likewise. The device is empty if it is not given. Throws
+/// Error(BadInput) with line numbers, or Error(Usage) naming every option that is missing.
+/// O((nodes + edges) log nodes).
 ImportedProfile import_pipedream_graph(std::string_view text, const std::string& source_name,
                                        const ForeignProfileOptions& options);
 

@@ -28,11 +28,14 @@ std::string document_kind(std::string_view text);
 
 std::string write_profile(const ModelProfile& profile);
 std::string write_topology(const TopologyDescription& topology);
+/// Requires: validate(plan, ...) is empty, the prediction has the figures of every stage, and all
+/// of its figures are finite.
 std::string write_plan(const PlanDocument& document);
 
 /// `time_unit` of the trace is the microsecond, with nanoseconds as its decimals; one process per
 /// server, tracks per device and stream.
 std::string write_trace(const Timeline& timeline, const Topology& topology);
+/// An action of several devices stands once for each; its bytes are those of all of them together.
 std::string write_timeline(const Timeline& timeline, const Topology& topology,
                            const std::string& plan_sha256);
 
@@ -43,11 +46,12 @@ std::string hash_of(const PlanDocument& document);
 std::string schedule_digest(const Plan& plan, const Topology& topology);
 
 /// Whole file as text; "-" is stdin. Throws Error(Environment) if it cannot be read (a directory,
-/// missing, no permission).
+/// missing, no permission) or is larger than 256 MiB.
 std::string read_file(const std::string& path);
 
 /// Writes to a temporary name beside `path`, then renames; "-" is stdout. Throws Error(Environment)
-/// and leaves nothing behind if that fails.
+/// and leaves nothing behind if that fails: a file that was there stays as it was. A symbolic link
+/// stays one, a file keeps its mode; a device or a pipe is written to as it is.
 void write_file(const std::string& path, std::string_view text);
 
 }  // namespace dapple

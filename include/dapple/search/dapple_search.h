@@ -28,6 +28,7 @@ struct SearchEffort {
   std::int32_t states_per_cut = 1;   // of the most promising (first layer, front placement)
   std::int32_t labels_per_state = 1;
   std::int32_t candidates = 1;       // complete plans to return
+  bool all_replica_counts = true;    // or only those that make the largest share smaller
 };
 
 /// A complete plan but for its warm-up depths.

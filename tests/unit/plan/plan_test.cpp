@@ -33,7 +33,11 @@ TEST_CASE("shares tile the micro-batch for every size and replica count") {
 }
 
 TEST_CASE("a dealt replica works on whole micro-batches, each replica on every r-th") {
-  const Plan plan{.global_batch_size = 35, .micro_batch_size = 5, .num_micro_batches = 7};
+  const Plan plan{.global_batch_size = 35,
+                  .micro_batch_size = 5,
+                  .num_micro_batches = 7,
+                  .warmup_depths = {},
+                  .stages = {}};
   StagePlan stage;
   stage.devices = {DeviceIndex{0}, DeviceIndex{1}, DeviceIndex{2}};
   // Split: 5 samples over 3 replicas are 2 + 2 + 1, of all 7 micro-batches.

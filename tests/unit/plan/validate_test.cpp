@@ -42,8 +42,11 @@ StagePlan stage_of(LayerRange layers, std::vector<DeviceIndex> devices) {
 
 /// Layers 0 to 11 on devices 0 and 1, layers 12 to 19 on device 2; 8 samples as 4 times 2.
 Plan sound_plan() {
-  Plan plan{.global_batch_size = 8, .micro_batch_size = 2, .num_micro_batches = 4};
-  plan.warmup_depths = {2, 1};
+  Plan plan{.global_batch_size = 8,
+            .micro_batch_size = 2,
+            .num_micro_batches = 4,
+            .warmup_depths = {2, 1},
+            .stages = {}};
   plan.stages = {stage_of({0, 12}, {DeviceIndex{0}, DeviceIndex{1}}),
                  stage_of({12, 20}, {DeviceIndex{2}})};
   plan.stages[0].gradient_buckets = {Bytes{100}, Bytes{50}};

@@ -18,9 +18,12 @@ namespace dapple::examples {
 inline Topology cluster(std::int32_t servers, std::int32_t devices) {
   TopologyDescription description;
   description.name = "cluster";
-  description.devices.push_back({.name = "card", .source = "made up",
-                                 .memory = {std::int64_t{16} << 30}, .reserved = {0},
-                                 .time_scale = {}, .price_per_hour = {}});
+  description.devices.push_back({.name = "card",
+                                 .source = "made up",
+                                 .memory = {std::int64_t{16} << 30},
+                                 .reserved = {0},
+                                 .time_scale = {},
+                                 .price_per_hour = {}});
   ServerGroup group;
   group.name = "node";
   group.count = servers;

@@ -15,14 +15,16 @@ namespace dapple {
 inline Plan straight_plan(std::int64_t micro_batches, std::vector<std::int64_t> depths) {
   Plan plan{.global_batch_size = micro_batches,
             .micro_batch_size = 1,
-            .num_micro_batches = micro_batches};
-  for (std::int32_t s = 0; s < static_cast<std::int32_t>(depths.size()); ++s) {
+            .num_micro_batches = micro_batches,
+            .warmup_depths = std::move(depths),
+            .stages = {}};
+  const auto stages = static_cast<std::int32_t>(plan.warmup_depths.size());
+  for (std::int32_t s = 0; s < stages; ++s) {
     StagePlan stage;
     stage.layers = {s, s + 1};
     stage.devices = {DeviceIndex{s}};
     plan.stages.push_back(std::move(stage));
   }
-  plan.warmup_depths = std::move(depths);
   return plan;
 }
 

@@ -219,8 +219,6 @@ TEST_CASE("a schedule in an order that cannot be run is refused by the two actio
                      "order");
   }
   SECTION("reduction before the last backward") {
-    // ... 1RECV_B2 1B2 1SEND_B2 1REDUCE_GRAD0: the reduction changes places with the receive, and
-    // the receive still stands before nothing that it should follow but the backward.
     drop(middle, {K::AllReduce, 0});
     middle.actions.insert(middle.actions.begin(), Action{K::AllReduce, 0});
     check_only_fault(schedule, plan, "stage 1",

@@ -1,0 +1,319 @@
+"""What the commands do with plans: the same bytes for the same content, checks, comparisons."""
+
+import csv
+import io
+import json
+import re
+
+import tool
+from tool import BAD_INPUT, DONE, INFEASIBLE, USAGE, ToolTest
+
+
+def reversed_keys(value):
+    if isinstance(value, dict):
+        return {key: reversed_keys(value[key]) for key in reversed(list(value))}
+    if isinstance(value, list):
+        return [reversed_keys(entry) for entry in value]
+    return value
+
+
+class SameBytes(ToolTest):
+    CASES = ((tool.BERT, tool.DGX1), (tool.ROOT / "profiles" / "gnmt-16.json",
+                                      tool.ROOT / "topologies" / "2x8xV100.json"))
+
+    def plan_text(self, model, topology, *more, **options):
+        result = self.run_tool("--model", model, "--topo", topology, "-o", "-", *more, **options)
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        return result.stdout
+
+    def test_runs_threads_and_key_order_do_not_change_a_plan(self):
+        for model, topology in self.CASES:
+            with self.subTest(model=model.name, topology=topology.name):
+                expected = self.plan_text(model, topology)
+                self.assertEqual(self.plan_text(model, topology), expected)
+                for threads in ("1", "2", "5"):
+                    self.assertEqual(self.plan_text(model, topology, "--threads", threads), expected)
+                permuted = [self.write(f"permuted-{path.name}",
+                                       reversed_keys(json.loads(path.read_text())))
+                            for path in (model, topology)]
+                self.assertEqual(self.plan_text(*permuted), expected)
+
+    def test_a_program_of_another_compiler_writes_the_same_plan(self):
+        if tool.ARGUMENTS.other_binary is None:
+            self.skipTest("no --other-binary to compare with")
+        for model, topology in self.CASES:
+            self.assertEqual(
+                self.plan_text(model, topology, binary=tool.ARGUMENTS.other_binary),
+                self.plan_text(model, topology))
+
+    def test_no_name_of_a_file_or_folder_is_in_a_plan(self):
+        self.make_plan()
+        self.assertNotIn(str(self.folder), (self.folder / "plan.json").read_text())
+        self.assertNotIn("small.json", (self.folder / "plan.json").read_text())
+
+
+class Planning(ToolTest):
+    def test_the_plan_follows_what_was_asked(self):
+        plan = self.read(self.make_plan("plan.json", "--global-batch", "24", "--micro-batch", "3",
+                                        "--schedule", "gpipe"))
+        self.assertEqual(plan["global_batch_size"], 24)
+        self.assertEqual(plan["micro_batch_size"], 3)
+        self.assertEqual(plan["num_micro_batches"], 8)
+        self.assertEqual(plan["schedule"]["family"], "gpipe")
+        self.assertEqual(self.read(self.make_plan())["global_batch_size"], 16)
+
+    def test_a_micro_batch_that_does_not_divide_the_batch_is_refused(self):
+        result = self.run_tool(*self.small_inputs(), "--micro-batch", "5")
+        self.assertNotEqual(result.returncode, DONE)
+        self.assertRegex(result.stderr, r"error: .*5")
+
+    def test_no_plan_at_all_names_device_missing_bytes_and_remedy(self):
+        profile = self.write("small.json", tool.small_profile())
+        topology = self.write("tight.json", tool.small_topology(memory="4 MiB"))
+        result = self.run_tool("--model", profile, "--topo", topology)
+        self.assert_error(result, INFEASIBLE, "no plan fits: small on 2x2", "remedy")
+        self.assertRegex(result.stderr, r"tightest device  node[01]:[01] needs .*, has 4\.00 MiB: "
+                                        r".* \([1-9]\d* bytes\) are missing")
+        self.assertEqual(result.stdout, "")
+        self.assertFalse((self.folder / "small.plan.json").exists())
+
+    def test_without_a_memory_limit_a_plan_is_made_that_validate_refuses(self):
+        profile = self.write("small.json", tool.small_profile())
+        topology = self.write("tight.json", tool.small_topology(memory="4 MiB"))
+        result = self.run_tool("--model", profile, "--topo", topology, "--unlimited-memory")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertTrue(any("--unlimited-memory" in warning
+                            for warning in self.read("small.plan.json")["warnings"]))
+        self.assert_error(self.run_tool("validate", "small.plan.json"), BAD_INPUT,
+                          "memory exceeded")
+
+    def test_every_written_plan_fits_and_is_valid(self):
+        plan = self.make_plan()
+        for device in self.read(plan)["predicted"]["devices"]:
+            self.assertLessEqual(device["peak_memory_bytes"], device["memory_limit_bytes"])
+        result = self.run_tool("validate", plan)
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertTrue(result.stdout.startswith("valid: plan.json: small on 2x2"), result.stdout)
+
+    def test_a_pipedream_graph_is_read_directly_and_what_it_lacks_is_asked_for(self):
+        graph = self.write("graph.txt", "".join(
+            f"node{i} -- Layer(x) -- forward_compute_time=1.0, backward_compute_time=2.0, "
+            f"activation_size=1048576.0, parameter_size=1048576.0\n" for i in range(1, 5)) +
+            "".join(f"\tnode{i} -- node{i + 1}\n" for i in range(1, 4)))
+        topology = self.write("2x2.json", tool.small_topology())
+        inputs = ("--model", graph, "--topo", topology, "-o", "plan.json")
+        self.assert_error(self.run_tool(*inputs), USAGE, "--profile-batch", "--optimizer",
+                          "--global-batch")
+        result = self.run_tool(*inputs, "--profile-batch", "4", "--optimizer", "sgd",
+                               "--global-batch", "16", "--profile-device", "card")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        plan = self.read("plan.json")
+        self.assertEqual(len(plan["model"]["profile"]["layers"]), 4)
+        # Neither --stash nor --batch-scaling was given, so both assumptions are warned of.
+        self.assertGreaterEqual(len(plan["warnings"]), 2)
+        self.assertEqual(self.run_tool("validate", "plan.json").returncode, DONE)
+
+
+class Traces(ToolTest):
+    def test_a_trace_has_an_event_for_every_computation_on_every_device(self):
+        plan = self.read(self.make_plan("plan.json", "--trace", "trace.json"))
+        events = self.read("trace.json")["traceEvents"]
+        passes = [event for event in events if event["ph"] == "X" and
+                  event["cat"] == "compute" and re.match(r"[FB]\d", event["name"])]
+        devices = sum(len(stage["devices"]) for stage in plan["stages"])
+        self.assertEqual(len(passes), 2 * plan["num_micro_batches"] * devices)
+        ends = [event["ts"] + event["dur"] for event in events if event["ph"] == "X"]
+        self.assertAlmostEqual(max(ends) * 1000, plan["predicted"]["iteration_ns"], delta=1)
+
+    def test_simulate_writes_the_same_trace_as_plan(self):
+        self.make_plan("plan.json", "--trace", "trace.json")
+        result = self.run_tool("simulate", "plan.json", "--trace", "again.json", "--timeline",
+                               "timeline.json")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertEqual((self.folder / "again.json").read_text(),
+                         (self.folder / "trace.json").read_text())
+        timeline = self.read("timeline.json")
+        self.assertEqual(timeline["schema"], "dapple-timeline/1")
+        self.assertEqual(timeline["origin"], "predicted")
+
+
+class Simulating(ToolTest):
+    def test_a_plan_simulated_anew_has_the_figures_of_its_file(self):
+        plan = self.make_plan()
+        result = self.run_tool("simulate", plan)
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertEqual(result.stdout.splitlines()[-1], "same figures as in the file")
+        same = self.run_tool("simulate", plan, "--model", "small.json", "--topo", "2x2.json")
+        self.assertEqual(same.stdout, result.stdout)
+
+    def test_another_model_or_topology_is_refused_unless_recosted(self):
+        plan = self.make_plan()
+        slower = tool.small_profile()
+        slower["layers"][0]["measurements"][0]["forward_ns"] *= 2
+        self.write("slower.json", slower)
+        result = self.run_tool("simulate", plan, "--model", "slower.json")
+        self.assert_error(result, BAD_INPUT, "--model", "sha256", "--recost")
+        recosted = self.run_tool("simulate", plan, "--model", "slower.json", "--recost")
+        self.assertEqual(recosted.returncode, DONE, recosted.stderr)
+        self.assertIn("differs from the file", recosted.stdout.splitlines()[-1])
+        self.assertRegex(recosted.stdout.splitlines()[-1], r"\(\+\d")
+        topology = self.write("other.json", tool.small_topology(memory="2 GiB"))
+        self.assert_error(self.run_tool("simulate", plan, "--topo", topology), BAD_INPUT, "--topo",
+                          "--recost")
+
+    def test_a_topology_without_the_plans_devices_is_refused_by_name(self):
+        plan = self.make_plan()
+        other = tool.small_topology()
+        other["servers"][0]["name"] = "host"
+        result = self.run_tool("simulate", plan, "--recost", "--topo", self.write("o.json", other))
+        self.assert_error(result, BAD_INPUT, "/stages/0/devices/0", "node0:0")
+
+    def test_a_model_of_fewer_layers_is_refused(self):
+        plan = self.make_plan()
+        fewer = tool.small_profile()
+        fewer["layers"][0]["repeat"] = 5
+        result = self.run_tool("simulate", plan, "--recost", "--model", self.write("f.json", fewer))
+        self.assert_error(result, BAD_INPUT, "/layers")
+
+
+class Validating(ToolTest):
+    def assert_fault(self, change, *parts):
+        """A plan with one thing changed is refused for it."""
+        plan = self.read(self.make_deep_plan())
+        change(plan)
+        self.write("changed.json", plan)
+        self.assert_error(self.run_tool("validate", "changed.json"), BAD_INPUT,
+                          "error: changed.json: ", *parts)
+
+    def test_hashes_that_are_not_of_the_content_are_named(self):
+        def change(plan):
+            plan["model"]["profile"]["layers"][0]["parameter_bytes"] += 1
+        self.assert_fault(change, "/model/sha256")
+
+    def test_a_device_used_twice_is_named(self):
+        def change(plan):
+            plan["stages"][1]["devices"][0] = plan["stages"][0]["devices"][0]
+        device = self.read(self.make_deep_plan())["stages"][0]["devices"][0]
+        self.assert_fault(change, "/stages/1/devices/0", device)
+
+    def test_depths_that_deadlock_are_named(self):
+        def change(plan):
+            plan["schedule"]["warmup_depths"][0] = 1
+            plan["schedule"]["warmup_depths"][1] = 2
+        self.assert_fault(change, "/schedule/warmup_depths/1")
+
+    def test_memory_exceeded_is_named_with_the_missing_bytes(self):
+        def change(plan):
+            # As many layers as there are on the first stage, one on each of the others.
+            stages = plan["stages"]
+            last = 6 - (len(stages) - 1)
+            for number, stage in enumerate(stages):
+                stage["layers"] = [0, last] if number == 0 else [last + number - 1, last + number]
+        self.assert_fault(change, "memory exceeded", "missing")
+
+    def test_layers_left_out_are_named(self):
+        def change(plan):
+            plan["stages"][-1]["layers"][1] -= 1
+        self.assert_fault(change, "layer")
+
+    def test_batches_that_do_not_multiply_are_named(self):
+        def change(plan):
+            plan["global_batch_size"] += 1
+        self.assert_fault(change, "/global_batch_size", "micro-batches")
+
+    def test_every_file_gets_its_verdict(self):
+        good = self.make_plan()
+        self.write("bad.json", "{")
+        result = self.run_tool("validate", good, "bad.json", good)
+        self.assertEqual(result.returncode, BAD_INPUT)
+        self.assertEqual(result.stdout.count("valid: "), 2)
+        self.assertIn("error: bad.json: ", result.stderr)
+
+
+class Comparing(ToolTest):
+    def test_a_plan_is_the_same_as_itself(self):
+        plan = self.make_plan()
+        result = self.run_tool("diff", plan, plan)
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertEqual(result.stdout.splitlines()[-1], "The plans are the same.")
+
+    def test_two_plans_are_compared_and_the_faster_is_named(self):
+        a = self.make_plan("a.json")
+        b = self.make_plan("b.json", "--micro-batch", "16", "--schedule", "gpipe")
+        times = [self.read(name)["predicted"]["iteration_ns"] for name in (a, b)]
+        self.assertNotEqual(*times)
+        result = self.run_tool("diff", a, b)
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        faster = "A" if times[0] < times[1] else "B"
+        self.assertTrue(result.stdout.splitlines()[-1].startswith(f"{faster} is faster"))
+
+    def test_plans_of_different_models_need_one_to_cost_both_with(self):
+        a = self.make_plan("a.json")
+        slower = tool.small_profile()
+        slower["layers"][0]["measurements"][0]["backward_ns"] *= 2
+        self.write("slower.json", slower)
+        self.assertEqual(self.run_tool("--model", "slower.json", "--topo", "2x2.json", "-o",
+                                       "b.json").returncode, DONE)
+        self.assert_error(self.run_tool("diff", a, "b.json"), BAD_INPUT, "--model")
+        result = self.run_tool("diff", a, "b.json", "--model", "slower.json")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+
+
+class Scheduling(ToolTest):
+    def setUp(self):
+        super().setUp()
+        self.plan = self.read(self.make_deep_plan())
+
+    def schedule(self, form):
+        result = self.run_tool("schedule", "plan.json", "--format", form)
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        return result.stdout
+
+    def test_the_text_has_every_micro_batch_once_forward_and_once_backward_per_device(self):
+        lines = self.schedule("text").splitlines()
+        self.assertEqual(len(lines), sum(len(stage["devices"]) for stage in self.plan["stages"]))
+        for line in lines:
+            _, _, actions = line.partition(": ")
+            stage = re.match(r"\d+", actions.split()[0]).group()
+            for kind in "FB":
+                found = re.findall(rf"(?<!\S){stage}{kind}(\d+)", actions)
+                self.assertEqual(sorted(map(int, found)),
+                                 list(range(self.plan["num_micro_batches"])))
+
+    def test_json_and_csv_say_the_same(self):
+        document = json.loads(self.schedule("json"))
+        self.assertEqual(document["schema"], "dapple-schedule/1")
+        self.assertEqual(document["digest"], self.plan["schedule"]["digest"])
+        rows = list(csv.DictReader(io.StringIO(self.schedule("csv"))))
+        actions = [(device["device"], action) for device in document["devices"]
+                   for action in device["actions"]]
+        self.assertEqual(len(rows), len(actions))
+        for row, (device, action) in zip(rows, actions):
+            self.assertEqual(row["device"], device)
+            for key in ("kind", "stream", "stage"):
+                self.assertEqual(row[key], str(action[key]))
+            for key in ("micro_batch", "bucket", "bytes"):
+                self.assertEqual(row[key], str(action.get(key, "")))
+            self.assertEqual(row["peers"], ";".join(f"{peer['device']}={peer['bytes']}"
+                                                    for peer in action.get("peers", ())))
+
+    def test_bytes_sent_equal_bytes_received_pair_by_pair(self):
+        sent, received = {}, {}
+        for device in json.loads(self.schedule("json"))["devices"]:
+            for action in device["actions"]:
+                for peer in action.get("peers", ()):
+                    if action["kind"].startswith("send"):
+                        key = (action["kind"][5:], action["micro_batch"], device["device"],
+                               peer["device"])
+                        sent[key] = sent.get(key, 0) + peer["bytes"]
+                    elif action["kind"].startswith("receive"):
+                        key = (action["kind"][8:], action["micro_batch"], peer["device"],
+                               device["device"])
+                        received[key] = received.get(key, 0) + peer["bytes"]
+        self.assertEqual(sent, received)
+        boundaries = len(self.plan["stages"]) - 1
+        self.assertGreaterEqual(len(sent), 2 * boundaries * self.plan["num_micro_batches"])
+
+
+if __name__ == "__main__":
+    tool.main()

@@ -1,0 +1,157 @@
+"""Help, version, and what is said of a wrong command line."""
+
+import re
+
+import tool
+from tool import BAD_INPUT, DONE, ENVIRONMENT, USAGE, ToolTest
+
+COMMANDS = ("plan", "simulate", "validate", "diff", "schedule")
+
+
+class Help(ToolTest):
+    def test_help_of_everything_fits_a_screen_and_has_an_example(self):
+        for arguments in ((), *((command,) for command in COMMANDS)):
+            for option in ("--help", "-h"):
+                with self.subTest(arguments=arguments, option=option):
+                    result = self.run_tool(*arguments, option)
+                    self.assertEqual(result.returncode, DONE)
+                    self.assertEqual(result.stderr, "")
+                    lines = result.stdout.splitlines()
+                    self.assertLessEqual(len(lines), 40)
+                    self.assertLessEqual(max(map(len, lines)), 80)
+                    self.assertIn("Example", result.stdout)
+
+    def test_help_names_every_command(self):
+        text = self.run_tool("--help").stdout
+        for command in COMMANDS:
+            self.assertRegex(text, rf"(?m)^  {command} ")
+
+    def test_every_option_in_a_help_text_is_one_that_the_command_takes(self):
+        for command in COMMANDS:
+            text = self.run_tool(command, "--help").stdout
+            for option in sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text))):
+                with self.subTest(command=command, option=option):
+                    result = self.run_tool(command, option)
+                    self.assertNotIn("unknown option", result.stderr)
+
+    def test_no_arguments_at_all_is_a_usage_error_that_shows_the_help(self):
+        result = self.run_tool()
+        self.assertEqual(result.returncode, USAGE)
+        self.assertEqual(result.stdout, "")
+        self.assertIn("Usage", result.stderr)
+
+    def test_version_names_the_formats_that_are_read(self):
+        result = self.run_tool("--version")
+        self.assertEqual(result.returncode, DONE)
+        self.assertRegex(result.stdout, r"^dapple-plan \d+\.\d+\.\d+\n")
+        for schema in ("dapple-profile/1", "dapple-topology/1", "dapple-plan/1"):
+            self.assertIn(schema, result.stdout)
+
+
+class WrongCommandLines(ToolTest):
+    def test_an_unknown_command_or_option_names_the_nearest(self):
+        for arguments, suggestion in (
+                (("simulat",), "simulate"), (("dif",), "diff"), (("vlaidate",), "validate"),
+                (("--modle", "x"), "--model"), (("plan", "--theads=2"), "--threads"),
+                (("--treads", "2"), "--threads"), (("schedule", "--fromat"), "--format")):
+            with self.subTest(arguments=arguments):
+                self.assert_error(self.run_tool(*arguments), USAGE, "unknown",
+                                  "nearest is " + suggestion)
+
+    def test_what_resembles_nothing_gets_no_suggestion(self):
+        result = self.run_tool("--zzzzzzzzzz")
+        self.assert_error(result, USAGE, "unknown option")
+        self.assertNotIn("nearest", result.stderr)
+
+    def test_numbers_must_be_whole_and_positive(self):
+        for value in ("0", "-1", "1.5", "1e3", "", "x", "99999999999999999999", "2 "):
+            with self.subTest(value=value):
+                self.assert_error(
+                    self.run_tool(*self.small_inputs(), f"--global-batch={value}"), USAGE,
+                    "--global-batch")
+
+    def test_values_outside_the_choices_are_named_with_the_choices(self):
+        for option, value, expected in (
+                ("--schedule", "zb", "expected auto, 1f1b or gpipe, got \"zb\""),
+                ("--planner", "exact", "expected dapple, got \"exact\""),
+                ("--contention", "maybe", "expected on or off, got \"maybe\""),
+                ("--time-scale", "nan", "expected a number above 0"),
+                ("--time-scale", "0", "expected a number above 0"),
+                ("--time-scale", "1.0000000001", "at most nine decimals"),
+                ("--threads", "1000", "from 1 to 256")):
+            with self.subTest(option=option, value=value):
+                self.assert_error(self.run_tool(*self.small_inputs(), option, value), USAGE,
+                                  f"error: {option}: ", expected)
+
+    def test_an_option_given_twice_or_without_its_value_is_refused(self):
+        self.assert_error(self.run_tool("--model", "a", "--model", "b"), USAGE, "--model: given twice")
+        self.assert_error(self.run_tool("--model"), USAGE, "--model", "expected a value")
+        self.assert_error(self.run_tool("--unlimited-memory=yes"), USAGE, "--unlimited-memory")
+
+    def test_missing_inputs_are_named(self):
+        self.assert_error(self.run_tool("plan"), USAGE, "--model")
+        self.assert_error(self.run_tool("--model", "x"), USAGE, "--topo")
+        self.assert_error(self.run_tool("--model", "-", "--topo", "-"), USAGE, "both")
+        for command in ("simulate", "validate", "diff", "schedule"):
+            self.assert_error(self.run_tool(command), USAGE, command)
+        self.assert_error(self.run_tool("diff", "one"), USAGE, "expected two plan files, got 1")
+
+    def test_a_word_among_the_options_is_refused(self):
+        self.assert_error(self.run_tool("plan", "small.json"), USAGE, "small.json")
+
+    def test_options_for_foreign_profiles_are_refused_with_one_of_ours(self):
+        for option, value in (("--profile-batch", "4"), ("--optimizer", "sgd"),
+                              ("--batch-scaling", "floor"), ("--stash", "2"),
+                              ("--profile-device", "card")):
+            with self.subTest(option=option):
+                self.assert_error(self.run_tool(*self.small_inputs(), option, value), USAGE, option)
+
+    def test_a_time_scale_that_would_do_nothing_is_refused(self):
+        self.assert_error(self.run_tool(*self.small_inputs(), "--time-scale", "2"), USAGE,
+                          "--time-scale")
+
+    def test_recost_without_anything_to_cost_with_is_refused(self):
+        plan = self.make_plan()
+        self.assert_error(self.run_tool("simulate", plan, "--recost"), USAGE, "--recost")
+
+
+class BadInputs(ToolTest):
+    def test_a_missing_file_is_an_environment_error(self):
+        self.assert_error(self.run_tool("--model", "none.json", "--topo", "none.json"), ENVIRONMENT,
+                          "none.json")
+        self.assert_error(self.run_tool("validate", "none.json"), ENVIRONMENT, "none.json")
+
+    def test_a_fault_names_file_place_expectation_and_find(self):
+        self.write("bad.json", tool.small_profile(global_batch_size=-3))
+        self.write("2x2.json", tool.small_topology())
+        result = self.run_tool("--model", "bad.json", "--topo", "2x2.json")
+        self.assert_error(result, BAD_INPUT)
+        self.assertRegex(result.stderr, r"error: bad\.json: /global_batch_size: expected .*-3")
+
+    def test_inputs_given_the_wrong_way_round_are_bad_input(self):
+        model, topology = self.small_inputs()[1::2]
+        self.assert_error(self.run_tool("--model", topology, "--topo", model), BAD_INPUT, topology)
+
+    def test_a_device_that_was_not_profiled_needs_a_time_scale(self):
+        other = tool.small_topology()
+        other["devices"] = {"other": other["devices"]["card"]}
+        other["servers"][0]["device"] = "other"
+        inputs = ("--model", self.write("small.json", tool.small_profile()),
+                  "--topo", self.write("other.json", other), "-o", "plan.json")
+        self.assert_error(self.run_tool(*inputs), BAD_INPUT, "other")
+        result = self.run_tool(*inputs, "--time-scale", "0.5")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        kinds = self.read("plan.json")["topology"]["description"]["devices"]
+        self.assertEqual(kinds["other"]["time_scale"], {"card": 0.5})
+
+    def test_a_batch_that_neither_side_says_is_a_usage_error(self):
+        profile = tool.small_profile()
+        del profile["global_batch_size"]
+        self.write("small.json", profile)
+        self.write("2x2.json", tool.small_topology())
+        result = self.run_tool("--model", "small.json", "--topo", "2x2.json")
+        self.assert_error(result, USAGE, "--global-batch")
+
+
+if __name__ == "__main__":
+    tool.main()

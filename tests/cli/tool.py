@@ -1,0 +1,145 @@
+"""Runs the built program in a folder of its own, on small inputs made here."""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BERT = ROOT / "profiles" / "bert-large.json"
+DGX1 = ROOT / "topologies" / "8xV100.json"
+
+DONE, BUG, USAGE, BAD_INPUT, INFEASIBLE, ENVIRONMENT = range(6)
+SECONDS = 120  # for one run; far more than any takes, sanitizers included
+
+ARGUMENTS = argparse.Namespace(binary=None, other_binary=None)
+
+
+def small_profile(**changes):
+    """Six layers of 1 ms forward and 2 ms backward at batch 4, 1 MiB of everything."""
+    mebibyte = 1 << 20
+    profile = {
+        "schema": "dapple-profile/1",
+        "name": "small",
+        "source": "made up",
+        "global_batch_size": 16,
+        "device": "card",
+        "batch_scaling": "proportional",
+        "optimizer": {
+            "name": "adam",
+            "state_bytes_per_parameter_byte": 2,
+            "step_ns_per_parameter_byte": 0.01,
+        },
+        "layers": [{
+            "name": "layer",
+            "repeat": 6,
+            "parameter_bytes": mebibyte,
+            "measurements": [{
+                "batch_size": 4,
+                "forward_ns": 1000000,
+                "backward_ns": 2000000,
+                "output_bytes": mebibyte,
+                "stash_bytes": mebibyte,
+            }],
+        }],
+    }
+    profile.update(changes)
+    return profile
+
+
+def small_topology(memory="1 GiB", **changes):
+    """Two servers of two devices."""
+    topology = {
+        "schema": "dapple-topology/1",
+        "name": "2x2",
+        "source": "made up",
+        "devices": {"card": {"memory": memory, "reserved": "0 B", "source": "made up"}},
+        "servers": [{
+            "name": "node",
+            "count": 2,
+            "device": "card",
+            "devices": 2,
+            "links": {"kind": "switch", "bandwidth": "10 GB/s", "latency": "5 us",
+                      "source": "made up"},
+            "nics": [{"bandwidth": "10 Gbit/s", "latency": "15 us", "source": "made up"}],
+        }],
+        "network": {"kind": "switch", "bandwidth": "10 Gbit/s", "latency": "0 us",
+                    "source": "made up"},
+    }
+    topology.update(changes)
+    return topology
+
+
+class ToolTest(unittest.TestCase):
+    """A test with an empty folder in which the program runs."""
+
+    maxDiff = None
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def write(self, name, content):
+        """Writes a document, or text as it is, and returns its name."""
+        text = content if isinstance(content, str) else json.dumps(content, indent=1)
+        (self.folder / name).write_text(text)
+        return name
+
+    def run_tool(self, *arguments, binary=None, environment=None, **options):
+        """Runs the program; its output as text, unless stdout or stderr go elsewhere."""
+        options.setdefault("stdout", subprocess.PIPE)
+        options.setdefault("stderr", subprocess.PIPE)
+        if "input" not in options:
+            options.setdefault("stdin", subprocess.DEVNULL)
+        return subprocess.run(
+            [binary or ARGUMENTS.binary, *map(str, arguments)], cwd=self.folder, text=True,
+            timeout=SECONDS, check=False,
+            env={**os.environ, "LC_ALL": "C", "COLUMNS": "100", **(environment or {})}, **options)
+
+    def small_inputs(self):
+        """Arguments for a search that takes no time."""
+        return ("--model", self.write("small.json", small_profile()),
+                "--topo", self.write("2x2.json", small_topology()))
+
+    def make_plan(self, name="plan.json", *more):
+        result = self.run_tool(*self.small_inputs(), "-o", name, *more)
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        return name
+
+    def make_deep_plan(self):
+        """A plan of three stages or more: a layer's weights, gradients and Adam state take 4 x 100
+        MiB, so a device of 1 GiB has no room for three of the six layers."""
+        profile = small_profile(name="deep")
+        profile["layers"][0]["parameter_bytes"] = 100 << 20
+        result = self.run_tool("--model", self.write("deep.json", profile),
+                               "--topo", self.write("2x2.json", small_topology()), "-o", "plan.json")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertGreaterEqual(len(self.read("plan.json")["stages"]), 3)
+        return "plan.json"
+
+    def read(self, name):
+        return json.loads((self.folder / name).read_text())
+
+    def assert_error(self, result, code, *parts):
+        """The exit code, "error: " before each fault, the parts in stderr, no trace of a crash."""
+        self.assertEqual(result.returncode, code, result.stderr)
+        self.assertTrue(result.stderr.startswith("error: "), result.stderr)
+        for part in parts:
+            self.assertIn(part, result.stderr)
+        self.assertNotIn("bug in dapple-plan", result.stderr)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--binary", type=pathlib.Path, required=True)
+    parser.add_argument("--other-binary", type=pathlib.Path)
+    known, rest = parser.parse_known_args()
+    ARGUMENTS.binary = str(known.binary.resolve())
+    if known.other_binary:
+        ARGUMENTS.other_binary = str(known.other_binary.resolve())
+    unittest.main(module="__main__", argv=[sys.argv[0], *rest])

@@ -1,0 +1,203 @@
+// All-reduces worked by hand: a ring over r devices carries 2 (r - 1) / r of the bytes over each
+// hop, in 2 (r - 1) steps.
+
+#include <catch2/catch.hpp>
+
+#include "../../support/pipeline.h"
+#include "../topology/meshes.h"
+
+namespace dapple {
+namespace {
+
+using namespace small;
+
+std::vector<DeviceIndex> devices(std::initializer_list<std::int32_t> numbers) {
+  std::vector<DeviceIndex> result;
+  for (const std::int32_t number : numbers) result.push_back({number});
+  return result;
+}
+
+std::string ports_of(const AllReduceCost& cost, const Topology& topology) {
+  std::string text;
+  for (const auto& [port, size] : cost.ports) {
+    if (!text.empty()) text += ", ";
+    text += topology.ports()[port.position()].name + " " + std::to_string(size.count);
+  }
+  return text;
+}
+
+TEST_CASE("one device reduces nothing, and no bytes take no time") {
+  const Topology topology(cluster({.servers = 1, .devices = 2}));
+  const AllReduceCost alone = AllReduceModel(devices({1}), topology).cost({100});
+  CHECK(alone.algorithm == AllReduceAlgorithm::None);
+  CHECK(alone.time.ns == 0);
+  CHECK(alone.ports.empty());
+  const AllReduceModel pair(devices({0, 1}), topology);
+  CHECK(pair.cost({0}).algorithm == AllReduceAlgorithm::None);
+  CHECK(pair.time({0}).ns == 0);
+}
+
+TEST_CASE("a flat ring carries 2 (r - 1) / r of the bytes over each hop") {
+  // 100 bytes on four devices: 150 a hop, and 6 steps of 3 ns.
+  const Topology topology(
+      cluster({.servers = 1, .devices = 4, .inside = {bytes_per_ns(1), {3}}}));
+  const AllReduceModel model(devices({0, 1, 2, 3}), topology);
+  const AllReduceCost cost = model.cost({100});
+  CHECK(cost.algorithm == AllReduceAlgorithm::FlatRing);
+  CHECK(cost.busy.count == 150 * 1024);
+  CHECK(cost.latency.ns == 18);
+  CHECK(cost.time.ns == 168);
+  CHECK(model.time({100}).ns == 168);
+  CHECK(ports_of(cost, topology) ==
+        "node0:0 out 150, node0:0 in 150, node0:1 out 150, node0:1 in 150, "
+        "node0:2 out 150, node0:2 in 150, node0:3 out 150, node0:3 in 150");
+}
+
+TEST_CASE("the time of a ring is rounded up once") {
+  // 100 bytes on three devices: 133.33 ns.
+  const Topology topology(cluster({.servers = 1, .devices = 3}));
+  const AllReduceCost cost = AllReduceModel(devices({0, 1, 2}), topology).cost({100});
+  CHECK(cost.busy.count == 136534);  // 133.33 * 1024 = 136,533.3
+  CHECK(cost.time.ns == 134);
+}
+
+TEST_CASE("a flat ring goes at the pace of its narrowest hop") {
+  // Servers of two and of one device: 2 bytes per ns inside, 1 across at 2 * 5 ns. Unequal counts,
+  // so no hierarchy: 4/3 * 90 = 120 ns and 4 steps of 10.
+  ServerGroup two;
+  two.name = "two";
+  two.device = "gpu";
+  two.devices = 2;
+  two.links.port = {bytes_per_ns(2), {1}};
+  two.nics = {{.source = "", .link = {bytes_per_ns(1), {5}}, .devices = {}}};
+  ServerGroup one = two;
+  one.name = "one";
+  one.devices = 1;
+  const Topology topology(description_of({two, one}));
+  const AllReduceCost cost = AllReduceModel(devices({0, 1, 2}), topology).cost({90});
+  CHECK(cost.algorithm == AllReduceAlgorithm::FlatRing);
+  CHECK(cost.time.ns == 120 + 40);
+  CHECK(ports_of(cost, topology) ==
+        "two0:0 out 120, two0:1 in 120, two0 nic0 out 120, two0 nic0 in 120, "
+        "one0 nic0 out 120, one0 nic0 in 120");
+}
+
+TEST_CASE("the faster of flat ring and hierarchy is taken, by size, and the flat ring on a tie") {
+  // 2 servers of 4: inside 1 byte per ns and 4 ns, across 2 bytes per ns and 2 + 2 ns.
+  // Flat: 7/4 n + 14 * 4. Hierarchy: 3/2 n + 6 * 4 inside, n / 2 + 2 * 4 across: 2 n + 32.
+  // Equal where n / 4 = 24, at 96 bytes.
+  const Topology topology(cluster({.servers = 2,
+                                   .devices = 4,
+                                   .inside = {bytes_per_ns(1), {4}},
+                                   .nics = {Link{bytes_per_ns(2), {2}}}}));
+  const AllReduceModel model(devices({0, 1, 2, 3, 4, 5, 6, 7}), topology);
+  const AllReduceCost below = model.cost({92});
+  CHECK(below.algorithm == AllReduceAlgorithm::Hierarchical);
+  CHECK(below.time.ns == 2 * 92 + 32);
+  CHECK(below.latency.ns == 32);
+  const AllReduceCost tie = model.cost({96});
+  CHECK(tie.algorithm == AllReduceAlgorithm::FlatRing);
+  CHECK(tie.time.ns == 168 + 56);
+  const AllReduceCost above = model.cost({100});
+  CHECK(above.algorithm == AllReduceAlgorithm::FlatRing);
+  CHECK(above.time.ns == 175 + 56);
+}
+
+TEST_CASE("a hierarchy reduces across servers over all NICs that take part") {
+  // 100 bytes: inside 2 * 1/2 * 100 / 10 = 10 ns; across 2 * 1/2 * 100 over two NICs of 1 byte per
+  // ns: 50 ns, 50 bytes each.
+  const Link nic{bytes_per_ns(1), {}};
+  const Topology topology(cluster(
+      {.servers = 2, .devices = 2, .inside = {bytes_per_ns(10), {}}, .nics = {nic, nic}}));
+  const AllReduceCost cost = AllReduceModel(devices({0, 1, 2, 3}), topology).cost({100});
+  CHECK(cost.algorithm == AllReduceAlgorithm::Hierarchical);
+  CHECK(cost.time.ns == 60);
+  CHECK(ports_of(cost, topology) ==
+        "node0:0 out 100, node0:0 in 100, node0:1 out 100, node0:1 in 100, "
+        "node0 nic0 out 50, node0 nic0 in 50, node0 nic1 out 50, node0 nic1 in 50, "
+        "node1:0 out 100, node1:0 in 100, node1:1 out 100, node1:1 in 100, "
+        "node1 nic0 out 50, node1 nic0 in 50, node1 nic1 out 50, node1 nic1 in 50");
+}
+
+TEST_CASE("a hierarchy waits for the slowest of its NICs' latencies") {
+  // As above, but the second NIC has 7 ns: 2 (h - 1) = 2 steps of 7 + 7.
+  const Topology topology(cluster({.servers = 2,
+                                   .devices = 2,
+                                   .inside = {bytes_per_ns(10), {}},
+                                   .nics = {{bytes_per_ns(1), {}}, {bytes_per_ns(1), {7}}}}));
+  const AllReduceCost cost = AllReduceModel(devices({0, 1, 2, 3}), topology).cost({100});
+  CHECK(cost.algorithm == AllReduceAlgorithm::Hierarchical);
+  CHECK(cost.latency.ns == 28);
+  CHECK(cost.time.ns == 88);
+}
+
+TEST_CASE("three devices with a link for each pair reduce on two rings, one each way round") {
+  // 4/3 * 90 = 120 bytes over 2 bytes per ns; each directed link carries half of them.
+  const Topology topology(full_mesh(3, {bytes_per_ns(1), {5}}));
+  const AllReduceCost cost = AllReduceModel(devices({0, 1, 2}), topology).cost({90});
+  CHECK(cost.algorithm == AllReduceAlgorithm::MatrixRings);
+  CHECK(cost.busy.count == 60 * 1024);
+  CHECK(cost.time.ns == 60 + 4 * 5);
+  CHECK(ports_of(cost, topology) ==
+        "node0:0>node0:1 60, node0:0>node0:2 60, node0:1>node0:0 60, "
+        "node0:1>node0:2 60, node0:2>node0:0 60, node0:2>node0:1 60");
+}
+
+TEST_CASE("all eight GPUs of a DGX-1 reduce on six rings") {
+  // Six rings of 25 bytes per ns: 2 * 7/8 * 1200 / 150 = 14 ns, and 14 steps of 2 us, the latency
+  // of a double link here.
+  const Topology topology(meshes::one_group(meshes::mesh_group(meshes::kDgx1)));
+  const AllReduceCost cost =
+      AllReduceModel(devices({0, 1, 2, 3, 4, 5, 6, 7}), topology).cost({1200});
+  CHECK(cost.algorithm == AllReduceAlgorithm::MatrixRings);
+  CHECK(cost.busy.count == 14 * 1024);
+  CHECK(cost.time.ns == 14 + 14 * 2000);
+  // Six rings of eight hops, 350 bytes each: 48 lanes of the 48 that there are.
+  std::int64_t carried = 0;
+  for (const auto& [port, size] : cost.ports) carried += size.count;
+  CHECK(carried == 48 * 350);
+}
+
+TEST_CASE("two GPUs of a DGX-1 with a double link reduce over both lanes") {
+  // 0 and 3: 2 * 1/2 * 1000 / 50 = 20 ns, two steps of 2 us.
+  const Topology topology(meshes::one_group(meshes::mesh_group(meshes::kDgx1)));
+  const AllReduceCost cost = AllReduceModel(devices({0, 3}), topology).cost({1000});
+  CHECK(cost.algorithm == AllReduceAlgorithm::MatrixRings);
+  CHECK(cost.time.ns == 20 + 2 * 2000);
+}
+
+TEST_CASE("a set without a ring of direct links takes the flat formula over the host path") {
+  // 0 and 5 have no link: 10 bytes per ns and 9 us over the host path.
+  const Topology topology(meshes::one_group(meshes::mesh_group(meshes::kDgx1)));
+  const AllReduceCost cost = AllReduceModel(devices({0, 5}), topology).cost({1000});
+  CHECK(cost.algorithm == AllReduceAlgorithm::FlatRing);
+  CHECK(cost.time.ns == 100 + 2 * 9000);
+  CHECK(ports_of(cost, topology) ==
+        "node0:0 out 1000, node0:0 in 1000, node0:5 out 1000, node0:5 in 1000");
+}
+
+TEST_CASE("a ring with one missing link goes over the host path for that hop alone") {
+  // 0, 1, 4: 0-1 and 4-0 have links, 1-4 has none. 4/3 * 900 = 1200 bytes at 10 bytes per ns.
+  const Topology topology(meshes::one_group(meshes::mesh_group(meshes::kDgx1)));
+  const AllReduceCost cost = AllReduceModel(devices({0, 1, 4}), topology).cost({900});
+  CHECK(cost.algorithm == AllReduceAlgorithm::FlatRing);
+  CHECK(cost.time.ns == 120 + 4 * 9000);
+  CHECK(ports_of(cost, topology) ==
+        "node0:1 out 1200, node0:4 in 1200, node0:0>node0:1 1200, node0:4>node0:0 1200");
+}
+
+TEST_CASE("a hierarchy over link matrices reduces inside on their rings") {
+  // Two servers of three: 4/3 * 90 / 2 = 60 ns inside; across 2 * 1/2 * 90 / 10 = 9 ns. The flat
+  // ring takes 2 * 5/6 * 90 / 1 = 150.
+  TopologyDescription description = full_mesh(3, {bytes_per_ns(1), {}});
+  description.servers[0].count = 2;
+  description.servers[0].nics = {{.source = "", .link = {bytes_per_ns(10), {}}, .devices = {}}};
+  const Topology topology(description);
+  const AllReduceCost cost = AllReduceModel(devices({0, 1, 2, 3, 4, 5}), topology).cost({90});
+  CHECK(cost.algorithm == AllReduceAlgorithm::Hierarchical);
+  CHECK(cost.time.ns == 69);
+  CHECK(cost.ports.size() == 6 + 2 + 6 + 2);
+}
+
+}  // namespace
+}  // namespace dapple

@@ -1,0 +1,231 @@
+// Stages worked by hand: memory, times by share and kind of device, optimizer step, shortages.
+
+#include <catch2/catch.hpp>
+
+#include "../../support/pipeline.h"
+
+namespace dapple {
+namespace {
+
+using namespace small;
+
+/// Three layers, a stage each; gradients of half a byte and state of two bytes per parameter byte.
+ModelProfile three_layers() {
+  ModelProfile model = model_of(
+      {{.forward = 1, .backward = 2, .output = 20, .parameters = 100, .stash = 7, .workspace = 5},
+       {.forward = 1, .backward = 2, .output = 30, .parameters = 51, .stash = 11, .workspace = 3},
+       {.forward = 1, .backward = 2, .output = 40, .parameters = 10, .stash = 13, .workspace = 1}});
+  model.optimizer.gradient_bytes_per_parameter_byte = Factor{500'000'000};
+  model.optimizer.state_bytes_per_parameter_byte = Factor{2'000'000'000};
+  return model;
+}
+
+Pipeline three_stages(bool recompute) {
+  return {three_layers(), full_mesh(4, {bytes_per_ns(1), {}}),
+          PlanShape{.micro_batch_size = 3,
+                    .num_micro_batches = 6,
+                    .depths = {6, 3, 1},
+                    .stages = {{.layers = 1, .devices = {0}, .recompute = recompute},
+                               {.layers = 1, .devices = {1, 2}, .recompute = recompute},
+                               {.layers = 1, .devices = {3}, .recompute = recompute}}}};
+}
+
+TEST_CASE("memory is weights, gradients, state, stashes in flight, workspace and buffers") {
+  const Pipeline pipeline = three_stages(false);
+  // Stage 1, replica 0: 2 of the 3 samples.
+  const MemoryCost& memory = pipeline.costs.stages[1].replicas[0].memory;
+  CHECK(memory.weights.count == 51);
+  CHECK(memory.gradients.count == 26);  // 25.5
+  CHECK(memory.optimizer_state.count == 102);
+  CHECK(memory.workspace.count == 6);
+  // Before: 2 + 2 tensors of 2 * 20, and 6 - 3 that wait: 7 * 40 = 280. Behind: 4 tensors of 2 * 30
+  // and 3 - 1 gradients that wait: 6 * 60 = 360. The bucket: 26.
+  CHECK(memory.communication_buffers.count == 280 + 360 + 26);
+  CHECK(memory.per_micro_batch.count == 22);
+  CHECK(memory.recompute_stash.count == 0);
+  CHECK(memory.in_flight == 3);
+  CHECK(memory.fixed().count == 51 + 26 + 102 + 6 + 666);
+  CHECK(memory.peak().count == 851 + 3 * 22);
+  // Replica 1 has one sample: half of all that goes with samples.
+  const MemoryCost& other = pipeline.costs.stages[1].replicas[1].memory;
+  CHECK(other.communication_buffers.count == 140 + 180 + 26);
+  CHECK(other.peak().count == 51 + 26 + 102 + 3 + 346 + 3 * 11);
+}
+
+TEST_CASE("the first and the last stage have a boundary on one side only") {
+  const Pipeline pipeline = three_stages(false);
+  // Stage 0: 3 samples; behind it 4 tensors of 60 and 6 - 3 that wait.
+  const MemoryCost& first = pipeline.costs.stages[0].replicas[0].memory;
+  CHECK(first.communication_buffers.count == 7 * 60);
+  CHECK(first.peak().count == 100 + 50 + 200 + 15 + 420 + 6 * 21);
+  // Stage 2: before it 4 tensors of 90 and 3 - 1 that wait; the model's output goes nowhere.
+  const MemoryCost& last = pipeline.costs.stages[2].replicas[0].memory;
+  CHECK(last.communication_buffers.count == 6 * 90);
+  CHECK(last.peak().count == 10 + 5 + 20 + 3 + 540 + 39);
+}
+
+TEST_CASE("with recomputation the stage's input is kept per micro-batch and one stash beside it") {
+  const Pipeline pipeline = three_stages(true);
+  const MemoryCost& memory = pipeline.costs.stages[1].replicas[0].memory;
+  CHECK(memory.per_micro_batch.count == 40);  // 2 samples of layer 0's output
+  CHECK(memory.recompute_stash.count == 22);
+  CHECK(memory.peak().count == 851 + 22 + 3 * 40);
+  // The model's own input is part of its first layer's stash.
+  const MemoryCost& first = pipeline.costs.stages[0].replicas[0].memory;
+  CHECK(first.per_micro_batch.count == 21);
+  CHECK(first.recompute_stash.count == 21);
+}
+
+TEST_CASE("the workspace is that of the neediest layer, the stash that of all") {
+  const Pipeline pipeline(three_layers(), full_mesh(1, {bytes_per_ns(1), {}}),
+                          PlanShape{.depths = {1}, .stages = {{.layers = 3, .devices = {0}}}});
+  const MemoryCost& memory = pipeline.costs.stages[0].replicas[0].memory;
+  CHECK(memory.workspace.count == 5);
+  CHECK(memory.per_micro_batch.count == 7 + 11 + 13);
+  CHECK(memory.communication_buffers.count == 0);
+  CHECK(memory.weights.count == 161);
+  CHECK(memory.gradients.count == 81);  // 80.5
+}
+
+TEST_CASE("a dealt replica holds no more micro-batches than it gets") {
+  // 5 micro-batches on two replicas are 3 and 2, at a depth of 3.
+  const Pipeline pipeline(three_layers(), full_mesh(2, {bytes_per_ns(1), {}}),
+                          PlanShape{.num_micro_batches = 5,
+                                    .depths = {3},
+                                    .stages = {{.layers = 3, .devices = {0, 1}, .dealt = true}}});
+  CHECK(pipeline.costs.stages[0].replicas[0].memory.in_flight == 3);
+  CHECK(pipeline.costs.stages[0].replicas[1].memory.in_flight == 2);
+}
+
+TEST_CASE("recomputation adds the forward to the backward and to each bucket's moment") {
+  // Two samples per replica: forward 6, backward 12; the last layer's gradient after 6 + 4.
+  const Pipeline pipeline(
+      three_layers(), full_mesh(2, {bytes_per_ns(1), {}}),
+      PlanShape{.micro_batch_size = 4,
+                .depths = {1},
+                .stages = {{.layers = 3, .devices = {0, 1}, .recompute = true}},
+                .bucket_size = {1}});
+  const StageCost& stage = pipeline.costs.stages[0];
+  CHECK(stage.forward.ns == 6);
+  CHECK(stage.recomputation.ns == 6);
+  CHECK(stage.backward.ns == 18);
+  CHECK(stage.bucket_ready == std::vector<Duration>{{10}, {14}, {18}});
+}
+
+TEST_CASE("the optimizer step is rounded up once for the stage") {
+  // 100 + 51 bytes at 0.3 ns: 45.3.
+  ModelProfile model = three_layers();
+  model.optimizer.step_ns_per_parameter_byte = Factor{300'000'000};
+  const Topology topology(full_mesh(1, {bytes_per_ns(1), {}}));
+  const CostModel costs(model, topology);
+  CHECK(costs.optimizer_step({0, 2}).ns == 46);
+  model.optimizer.step_ns_per_parameter_byte.reset();
+  CHECK(costs.optimizer_step({0, 2}).ns == 0);
+}
+
+/// Two servers of one device: the profiled kind with 2000 bytes, and one of 0.4 times its time with
+/// 1500, of which 400 are reserved.
+TopologyDescription two_kinds() {
+  ServerGroup slow;
+  slow.name = "slow";
+  slow.device = "gpu";
+  slow.nics = {{.source = "", .link = {bytes_per_ns(1), {}}, .devices = {}}};
+  ServerGroup fast = slow;
+  fast.name = "fast";
+  fast.device = "fast gpu";
+  TopologyDescription description = description_of({slow, fast});
+  description.devices[0].memory = {2000};
+  DeviceKind kind;
+  kind.name = "fast gpu";
+  kind.memory = {1500};
+  kind.reserved = {400};
+  kind.time_scale = {{"gpu", Factor{400'000'000}}};
+  description.devices.push_back(kind);
+  return description;
+}
+
+TEST_CASE("a kind of device scales the times, rounded up per layer, and the slowest replica counts") {
+  const Pipeline pipeline(three_layers(), two_kinds(),
+                          PlanShape{.micro_batch_size = 2,
+                                    .depths = {1},
+                                    .stages = {{.layers = 3, .devices = {0, 1}}}});
+  const StageCost& stage = pipeline.costs.stages[0];
+  CHECK(stage.replicas[0].forward.ns == 3);
+  CHECK(stage.replicas[1].forward.ns == 3);   // 0.4 -> 1 for each of three layers
+  CHECK(stage.replicas[0].backward.ns == 6);
+  CHECK(stage.replicas[1].backward.ns == 3);  // 0.8 -> 1
+  CHECK(stage.forward.ns == 3);
+  CHECK(stage.backward.ns == 6);
+}
+
+TEST_CASE("shortages name the devices and what they miss, worst first") {
+  // Three layers on one device: 161 + 81 + 322 + 5 + K * 31. At depth 20: 569 + 620 = 1189, fits
+  // into 2000, but not into 1500 - 400 = 1100. At depth 50: 2119, 119 and 1019 too many.
+  const auto shortages_at = [](std::int64_t depth) {
+    const Pipeline pipeline(three_layers(), two_kinds(),
+                            PlanShape{.micro_batch_size = 2,
+                                      .num_micro_batches = 50,
+                                      .depths = {depth},
+                                      .stages = {{.layers = 3, .devices = {0, 1}}}});
+    return memory_shortages(pipeline.costs);
+  };
+  // The bucket is a buffer too: 100 / 2 -> 50, 51 / 2 -> 26, 10 / 2 -> 5, together 81.
+  const std::vector<MemoryShortage> one = shortages_at(20);
+  REQUIRE(one.size() == 1);
+  CHECK(one[0].device.value == 1);
+  CHECK(one[0].stage.value == 0);
+  CHECK(one[0].needed.count == 1189 + 81);
+  CHECK(one[0].limit.count == 1100);
+  CHECK(one[0].missing().count == 170);
+  const std::vector<MemoryShortage> two = shortages_at(50);
+  REQUIRE(two.size() == 2);
+  CHECK(two[0].device.value == 1);
+  CHECK(two[0].missing().count == 2119 + 81 - 1100);
+  CHECK(two[1].device.value == 0);
+  CHECK(two[1].missing().count == 2119 + 81 - 2000);
+  CHECK(shortages_at(1).empty());
+}
+
+TEST_CASE("the profiled device and scaled ones are accepted, an unknown one is named") {
+  const ModelProfile model = three_layers();
+  const Topology topology(two_kinds());
+  CHECK(check_compatible(model, topology, 64).empty());
+  ModelProfile other = model;
+  other.device = "tpu";
+  const std::vector<Violation> violations = check_compatible(other, topology, 64);
+  REQUIRE(violations.size() == 2);
+  CHECK(violations[0].place == "/devices/gpu");
+  CHECK(violations[0].message ==
+        "expected the profiled device \"tpu\" or a time_scale for it, got \"gpu\" without one "
+        "(--time-scale X gives it)");
+  CHECK(violations[1].place == "/devices/fast gpu");
+}
+
+TEST_CASE("a kind that no server has need not be known") {
+  TopologyDescription description = two_kinds();
+  DeviceKind unused;
+  unused.name = "unused";
+  unused.memory = {1};
+  description.devices.push_back(unused);
+  CHECK(check_compatible(three_layers(), Topology(description), 64).empty());
+}
+
+TEST_CASE("problems whose sums could leave 63 bits are refused") {
+  const Topology topology(full_mesh(1, {bytes_per_ns(1), {}}));
+  // 10^15 ns of forward count twice (recomputation), so one sample is too long.
+  CHECK_FALSE(
+      check_compatible(model_of({{.forward = kMaxCount}}), topology, 1).empty());
+  CHECK(check_compatible(model_of({{.forward = kMaxCount / 4}}), topology, 1).empty());
+  // 4 samples of a quarter are as long.
+  CHECK_FALSE(check_compatible(model_of({{.forward = kMaxCount / 4}}), topology, 4).empty());
+  // 10^15 bytes of stash for each of 2,000 samples.
+  CHECK_FALSE(check_compatible(model_of({{.stash = kMaxCount}}), topology, 2000).empty());
+  CHECK(check_compatible(model_of({{.stash = kMaxCount}}), topology, 500).empty());
+  // 10^12 bytes over 1 B/s.
+  const Topology slow(cluster({.servers = 2, .devices = 1, .nics = {Link{{1}, {}}}}));
+  CHECK_FALSE(
+      check_compatible(model_of({{.output = 1'000'000'000'000}, {}}), slow, 1).empty());
+}
+
+}  // namespace
+}  // namespace dapple

@@ -1,0 +1,136 @@
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "documents_under_test.h"
+
+namespace dapple::test {
+namespace {
+
+namespace fs = std::filesystem;
+using Faults = std::vector<std::string>;
+
+/// An empty folder, gone with all that is in it at the end of the test.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "dapple-files-XXXXXX").string();
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    path_ = name;
+  }
+  ~Folder() { fs::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  std::string file(const std::string& name) const { return (path_ / name).string(); }
+  std::size_t count() const {
+    return static_cast<std::size_t>(std::distance(fs::directory_iterator(path_), {}));
+  }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+std::string content(const std::string& path) {
+  std::ifstream stream(path);
+  std::ostringstream text;
+  text << stream.rdbuf();
+  return text.str();
+}
+
+ErrorKind kind_of_failure(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) { return error.kind(); }
+  FAIL("expected an error");
+  return ErrorKind::Usage;
+}
+
+TEST_CASE("what was written is read, every byte of it") {
+  const Folder folder;
+  std::string text;
+  for (int i = 0; i < 300'000; ++i) text += static_cast<char>(i * 7);
+  write_file(folder.file("a"), text);
+  CHECK(read_file(folder.file("a")) == text);
+  write_file(folder.file("a"), "");
+  CHECK(read_file(folder.file("a")).empty());
+  CHECK(folder.count() == 1);
+}
+
+TEST_CASE("a file that cannot be read is named, with the reason") {
+  const Folder folder;
+  const auto read = [](const std::string& path) { return faults([&path] { read_file(path); }); };
+  CHECK(read(folder.file("missing")) == Faults{"cannot be read: No such file or directory"});
+  CHECK(read(folder.path().string()) == Faults{"expected a file, got a directory"});
+  CHECK(read("") == Faults{"expected the name of a file, got an empty one"});
+  CHECK(read("/dev/zero") == Faults{"expected at most 256 MiB, got more"});
+  CHECK(kind_of_failure([&folder] { read_file(folder.file("missing")); }) ==
+        ErrorKind::Environment);
+}
+
+TEST_CASE("a file that cannot be written leaves nothing behind") {
+  const Folder folder;
+  const auto write = [](const std::string& path) {
+    return faults([&path] { write_file(path, "text"); });
+  };
+  CHECK(write(folder.file("no/such/folder")) ==
+        Faults{"cannot be written: No such file or directory"});
+  CHECK(write(folder.path().string()) == Faults{"expected a file, got a directory"});
+  CHECK(write(folder.file(std::string(300, 'x'))) ==
+        Faults{"cannot be written: File name too long"});
+  CHECK(write("/dev/full") == Faults{"cannot be written: No space left on device"});
+  CHECK(write("") == Faults{"expected the name of a file, got an empty one"});
+  CHECK(folder.count() == 0);
+  CHECK(kind_of_failure([] { write_file("/dev/full", "text"); }) == ErrorKind::Environment);
+}
+
+TEST_CASE("a file that may not be written is kept as it is") {
+  if (::geteuid() == 0) {
+    WARN("skipped: nothing is forbidden to the superuser");
+    return;
+  }
+  const Folder folder;
+  write_file(folder.file("a"), "old");
+  ::chmod(folder.file("a").c_str(), 0444);
+  CHECK(faults([&folder] { write_file(folder.file("a"), "new"); }) ==
+        Faults{"cannot be written: Permission denied"});
+  ::chmod(folder.path().c_str(), 0555);
+  CHECK(faults([&folder] { write_file(folder.file("b"), "new"); }) ==
+        Faults{"cannot be written: Permission denied"});
+  ::chmod(folder.path().c_str(), 0755);
+  CHECK(content(folder.file("a")) == "old");
+  CHECK(folder.count() == 1);
+}
+
+TEST_CASE("a file keeps its mode, and a link stays a link") {
+  const Folder folder;
+  write_file(folder.file("a"), "old");
+  ::chmod(folder.file("a").c_str(), 0640);
+  fs::create_symlink("a", folder.file("link"));
+  write_file(folder.file("link"), "new");
+  CHECK(fs::is_symlink(folder.file("link")));
+  CHECK(content(folder.file("a")) == "new");
+  struct stat status {};
+  REQUIRE(::stat(folder.file("a").c_str(), &status) == 0);
+  CHECK((status.st_mode & 07777) == 0640);
+  fs::create_symlink("made", folder.file("dangling"));
+  write_file(folder.file("dangling"), "made");
+  CHECK(content(folder.file("made")) == "made");
+  fs::create_symlink("loop", folder.file("loop"));
+  CHECK(faults([&folder] { write_file(folder.file("loop"), "x"); }) ==
+        Faults{"cannot be written: Too many levels of symbolic links"});
+}
+
+TEST_CASE("a device is written to and not replaced") {
+  write_file("/dev/null", "text");
+  CHECK(fs::is_character_file("/dev/null"));
+}
+
+}  // namespace
+}  // namespace dapple::test

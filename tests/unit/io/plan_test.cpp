@@ -1,0 +1,208 @@
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "documents_under_test.h"
+
+namespace dapple::test {
+namespace {
+
+using Faults = std::vector<std::string>;
+
+TEST_CASE("a plan that was written is read as it was, and written again as it was") {
+  const PlanDocument document = small_plan();
+  const std::string text = write_plan(document);
+  const PlanDocument again = read_plan(text, "f.json");
+  CHECK(same(document, again));
+  CHECK(write_plan(again) == text);
+  CHECK(hash_of(again) == hash_of(document));
+}
+
+TEST_CASE("a plan has the keys of its format, in their order") {
+  const std::string text = write_plan(small_plan());
+  const std::vector<std::string> lines{
+      "{\n  \"schema\": \"dapple-plan/1\",\n  \"tool\": \"dapple-plan 0.1.0\",\n  \"model\": {\n   "
+      " \"name\": \"m\",",
+      "  \"global_batch_size\": 8,\n  \"micro_batch_size\": 2,\n  \"num_micro_batches\": 4,\n  "
+      "\"schedule\": {\n"
+      "    \"family\": \"1f1b\",\n    \"warmup_depths\": [2, 1],\n    \"chunks_per_device\": 1,\n",
+      "    \"order\": null\n  },\n  \"stages\": [\n    {\n      \"layers\": [0, 1],\n      "
+      "\"devices\": [\"n0:0\"],\n"
+      "      \"replication\": \"split\",\n      \"recompute\": false,\n"
+      "      \"costs\": {\"forward_ns\": 20, \"backward_ns\": 40, \"send_bytes\": 16, "
+      "\"gradient_buckets_bytes\": [], \"all_reduce_ns\": 0, \"optimizer_step_ns\": 1}\n    },",
+      "      \"devices\": [\"n1:0\", \"n1:1\"],",
+      "\"gradient_buckets_bytes\": [400]",
+      "  \"predicted\": {\n    \"iteration_ns\": 1000,\n    \"samples_per_second\": "
+      "0.3333333333333333,\n"
+      "    \"speedup_over_one_device\": 1.7,\n    \"lower_bound_ns\": null,\n    "
+      "\"optimality_gap\": null,\n"
+      "    \"bubble_fraction\": 0.1,\n    \"exposed_transfer_ns\": 11,\n    "
+      "\"exposed_all_reduce_ns\": 12,\n"
+      "    \"devices\": [\n      {\"device\": \"n0:0\", \"peak_memory_bytes\": 1, "
+      "\"memory_limit_bytes\": 2, "
+      "\"busy_fraction\": 0.5},",
+      "  \"baselines\": [\n    {\"name\": \"data-parallel\", \"iteration_ns\": 2000, \"feasible\": "
+      "false, "
+      "\"missing_bytes\": 77}\n  ],",
+      "  \"search_space\": {\n    \"complete\": false,\n    \"planner\": \"dapple\",\n    "
+      "\"searched\": [\n"
+      "      \"stages\"\n    ],\n    \"cut\": [\n      \"placements: three policies\"\n    ],\n"
+      "    \"states\": 10,\n    \"candidates\": 5,\n    \"simulated\": 3\n  },\n"
+      "  \"warnings\": [\n    \"one \\\"quoted\\\" warning\"\n  ]\n}\n",
+  };
+  std::size_t from = 0;
+  for (const std::string& line : lines) {
+    INFO(line << "\nis not in\n" << text);
+    from = text.find(line, from);
+    REQUIRE(from != std::string::npos);
+  }
+}
+
+TEST_CASE("a computed figure keeps its last bit through the file") {
+  std::mt19937_64 random(5);
+  PlanDocument document = small_plan();
+  for (int i = 0; i < 300; ++i) {
+    const double figure =
+        std::ldexp(static_cast<double>(random() >> 11), -static_cast<int>(random() % 80));
+    document.prediction.samples_per_second = figure > 1e15 ? 1e15 : figure;
+    document.prediction.bubble_fraction = static_cast<double>(random() >> 11) * 0x1p-53;
+    document.prediction.optimality_gap = document.prediction.bubble_fraction / 3;
+    document.prediction.lower_bound = Duration{i};
+    REQUIRE(same(read_plan(write_plan(document), "f.json"), document));
+  }
+}
+
+TEST_CASE("a figure that is not finite is our mistake and is not written") {
+  PlanDocument document = small_plan();
+  document.prediction.samples_per_second = std::numeric_limits<double>::infinity();
+  CHECK_THROWS_AS(write_plan(document), Bug);
+}
+
+TEST_CASE("a plan whose documents do not match their hashes is refused") {
+  const PlanDocument document = small_plan();
+  const std::string text = write_plan(document);
+  CHECK(plan_faults(replaced(text, "\"forward_ns\": 10,", "\"forward_ns\": 11,")) ==
+        Faults{"/model/sha256: expected the SHA-256 of the profile in its canonical form, " +
+               hash_of(read_profile(
+                   replaced(kProfileText, "\"forward_ns\": 10,", "\"forward_ns\": 11,"), "p")) +
+               ", got \"" + hash_of(document.profile).substr(0, 60) + "...\""});
+  CHECK(plan_faults(replaced(text, "\"16 GiB\"", "\"17 GiB\"")).size() == 1);
+  CHECK(plan_faults(replaced(text, "\"sha256\": \"", "\"sha256\": \"X")) ==
+        Faults{"/model/sha256: expected 64 hexadecimal digits, got \"X" +
+               hash_of(document.profile).substr(0, 59) + "...\""});
+}
+
+TEST_CASE("a plan whose schedule is not the one of its digest is refused") {
+  const PlanDocument document = small_plan();
+  const Topology topology(document.topology);
+  PlanDocument other = document;
+  other.plan.warmup_depths = {3, 1};
+  const std::string text = replaced(write_plan(document), "[2, 1]", "[3, 1]");
+  CHECK(plan_faults(text) ==
+        Faults{"/schedule/digest: expected the SHA-256 of the schedule that the plan generates, " +
+               schedule_digest(other.plan, topology) + ", got \"" +
+               schedule_digest(document.plan, topology).substr(0, 60) + "...\""});
+}
+
+TEST_CASE("an unsound plan can be read, to be told what is wrong with it") {
+  const std::string text = replaced(write_plan(small_plan()), "[2, 1]", "[1, 2]");
+  const PlanDocument document = read_plan(text, "f.json");
+  CHECK(document.plan.warmup_depths == std::vector<std::int64_t>{1, 2});
+  CHECK_FALSE(validate(document.plan, 3, Topology(document.topology)).empty());
+}
+
+TEST_CASE("the digest is the hash of the schedule's whole text") {
+  const PlanDocument document = small_plan();
+  const Topology topology(document.topology);
+  const std::string text =
+      "n0:0: 0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0F2 0SEND_F2 0RECV_B1 0B1 0F3 0SEND_F3 "
+      "0RECV_B2 0B2 0RECV_B3 0B3 0STEP\n"
+      "n1:0: 1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1 1RECV_F2 1F2 1B2 1SEND_B2 "
+      "1RECV_F3 1F3 1B3 1SEND_B3 1REDUCE_GRAD0 1STEP\n"
+      "n1:1: 1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1 1RECV_F2 1F2 1B2 1SEND_B2 "
+      "1RECV_F3 1F3 1B3 1SEND_B3 1REDUCE_GRAD0 1STEP\n";
+  CHECK(to_text(generate(document.plan), topology) == text);
+  // sha256sum of that text.
+  CHECK(schedule_digest(document.plan, topology) ==
+        "4d6bee723f7b39c89b882609c10f32ca4ddd6c0a40f0d5af86eec60bc8405f18");
+}
+
+struct BadPlan {
+  const char* from;
+  const char* to;
+  const char* fault;
+};
+
+TEST_CASE("a plan that is wrong is refused with what was expected") {
+  const std::vector<BadPlan> cases{
+      {"dapple-plan/1", "dapple-plan/2",
+       "/schema: expected \"dapple-plan/1\", got \"dapple-plan/2\", a version that this program "
+       "does "
+       "not read"},
+      {"dapple-plan/1", "dapple-topology/1",
+       "/schema: expected \"dapple-plan/1\", got \"dapple-topology/1\", another kind of document"},
+      {"\"n0:0\"", "\"n7:0\"",
+       "/stages/0/devices/0: expected the name of a device of the topology, such as \"node0:3\", "
+       "got "
+       "\"n7:0\""},
+      {"\"chunks_per_device\": 1", "\"chunks_per_device\": 2",
+       "/schedule/chunks_per_device: expected 1, as more chunks per device are not supported by "
+       "this "
+       "version, got 2"},
+      {"\"order\": null", "\"order\": []",
+       "/schedule/order: expected null, as an order in the file is not supported by this version, "
+       "got "
+       "an empty array"},
+      {"\"1f1b\"", "\"zb\"", "/schedule/family: expected \"1f1b\" or \"gpipe\", got \"zb\""},
+      {"[2, 1]", "[2, -1]",
+       "/schedule/warmup_depths/1: expected an integer from 0 to 2147483647, got -1"},
+      {"\"layers\": [0, 1]", "\"layers\": [0]",
+       "/stages/0/layers: expected two layer numbers, got 1"},
+      {"\"layers\": [0, 1]", "\"layers\": [-1, 1]",
+       "/stages/0/layers/0: expected an integer from 0 to 100000, got -1"},
+      {"\"split\"", "\"deel\"",
+       "/stages/0/replication: expected \"split\" or \"deal\", got \"deel\""},
+      {"\"recompute\": false", "\"recompute\": 0",
+       "/stages/0/recompute: expected true or false, got 0"},
+      {"\"num_micro_batches\": 4", "\"num_micro_batches\": 2147483647",
+       "/num_micro_batches: expected at most 6666666 micro-batches on 3 devices, got 2147483647"},
+      {"\"bubble_fraction\": 0.1", "\"bubble_fraction\": 1.1",
+       "/predicted/bubble_fraction: expected a number from 0 to 1, got 1.1"},
+      {"\"feasible\": false,", "",
+       "/baselines/0/feasible: expected true or false, but the key is missing"},
+      {"\"name\": \"m\",", "\"name\": \"n\",",
+       "/model/name: expected the name in the document beside it, \"m\", got \"n\""},
+      {"\"parameter_bytes\": 100", "\"parameter_bytes\": -100",
+       "/model/profile/layers/0/parameter_bytes: expected an integer from 0 to 1000000000000000, "
+       "got "
+       "-100"},
+      {"\"latency\": \"1 us\"", "\"latency\": \"1 h\"",
+       "/topology/description/servers/0/links/latency: expected a time such as \"5 us\" (ns, us, "
+       "ms or "
+       "s), got \"1 h\""},
+  };
+  const std::string text = write_plan(small_plan());
+  for (const BadPlan& bad : cases) {
+    INFO(bad.to);
+    CHECK(plan_faults(replaced(text, bad.from, bad.to)) == Faults{bad.fault});
+  }
+}
+
+TEST_CASE("what keeps a plan's topology from being one is told with its place in the plan") {
+  const PlanDocument document = small_plan();
+  TopologyDescription apart = document.topology;
+  apart.network.reset();
+  const std::string network =
+      ",\n      \"network\": {\"kind\": \"switch\", \"bandwidth\": \"1 GB/s\", \"latency\": \"0 "
+      "us\"}";
+  const std::string text = replaced(replaced(write_plan(document), network, ""),
+                                    hash_of(document.topology), hash_of(apart));
+  const Faults found = plan_faults(text);
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].substr(0, 30) == "/topology/description/network:");
+}
+
+}  // namespace
+}  // namespace dapple::test

@@ -1,0 +1,125 @@
+#include "dapple/report/summary.h"
+
+#include <catch2/catch.hpp>
+
+#include <sstream>
+#include <string>
+
+#include "dapple/report/comparison.h"
+#include "examples.h"
+
+namespace dapple {
+namespace {
+
+std::string summary_of(const PlanDocument& document, const Topology& topology,
+                       const TextStyle& style) {
+  const Timeline timeline = examples::pipeline_timeline(
+      {.stages = static_cast<std::int32_t>(document.plan.stages.size()), .micro_batches = 8});
+  return write_summary(document, timeline, topology, style);
+}
+
+TEST_CASE("the summary says what runs where, how long it takes and how full memory is") {
+  const Topology topology = examples::cluster(2, 8);
+  const PlanDocument document = examples::document(topology, 2, 8);
+  const std::string text = summary_of(document, topology, {.width = 120});
+  CHECK(text.find("toy on cluster   global batch 64 = 8 micro-batches of 8, 1f1b") == 0);
+  CHECK(text.find("    0  4: embeddings..encoder.2  8: node0:0-7        1  15.25 ms  25.38 ms") !=
+        std::string::npos);
+  // 4 of 15 GiB are 27 %, 2.1 of 8 marks; 5 of 15 are 33 %, 2.7 marks.
+  CHECK(text.find("2  [##......] 4.00 of 15.0 GiB  27 %") != std::string::npos);
+  CHECK(text.find("1  [###.....] 5.00 of 15.0 GiB  33 %") != std::string::npos);
+  for (const char* figure :
+       {"512.3 ms, simulated", "124.9 samples/s", "13.40 x one device  ", "bubble         12.3 %",
+        "devices used   16 of 16", "exposed all-reduce  38.00 ms", "exposed transfers   1.200 ms",
+        "recomputation  nowhere"}) {
+    INFO(figure);
+    CHECK(text.find(figure) != std::string::npos);
+  }
+  CHECK(text.find("planner dapple: 12,345 states, 678 candidates, 90 simulated") !=
+        std::string::npos);
+}
+
+TEST_CASE("the summary stays within any usual terminal") {
+  for (std::int32_t stages : {2, 8, 16}) {
+    const Topology topology = examples::cluster(2, 8);
+    PlanDocument document = examples::document(topology, stages, 16 / stages);
+    document.warnings = {std::string("a long warning ") + std::string(40, 'x') +
+                         " and more words " + std::string(40, 'y') + " until it must be broken"};
+    for (int width : {80, 100, 112, 146, 160, 200}) {
+      for (bool is_rich : {false, true}) {
+        std::istringstream lines{
+            summary_of(document, topology, {.width = width, .color = is_rich, .unicode = is_rich})};
+        for (std::string line; std::getline(lines, line);) {
+          INFO(width << ": " << line);
+          CHECK(display_width(line) <= static_cast<std::size_t>(width));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("without a UTF-8 locale every byte is ASCII") {
+  const Topology topology = examples::cluster(2, 8);
+  for (char c : summary_of(examples::document(topology, 8, 2), topology, {.width = 160})) {
+    CHECK(static_cast<unsigned char>(c) < 0x80);
+  }
+}
+
+TEST_CASE("memory is that of the stage's fullest device, and more than all is more than 100 %") {
+  const Topology topology = examples::cluster(1, 4);
+  PlanDocument document = examples::document(topology, 2, 2);
+  // Stage 0: 4 of 15 GiB, and 3 of 2 GiB, which is fuller though fewer bytes: 150 %.
+  document.prediction.devices[1].peak_memory = {std::int64_t{3} << 30};
+  document.prediction.devices[1].memory_limit = {std::int64_t{2} << 30};
+  CHECK(summary_of(document, topology, {.width = 100}).find("3.00 of 2.00 GiB 150 %") !=
+        std::string::npos);
+}
+
+TEST_CASE("the stages that recompute are named") {
+  const Topology topology = examples::cluster(1, 8);
+  PlanDocument document = examples::document(topology, 4, 2);
+  document.plan.stages[1].recompute = true;
+  document.plan.stages[2].recompute = true;
+  CHECK(summary_of(document, topology, {}).find("recomputation  stages 1-2") != std::string::npos);
+  for (StagePlan& stage : document.plan.stages) stage.recompute = true;
+  CHECK(summary_of(document, topology, {}).find("recomputation  every stage") != std::string::npos);
+}
+
+TEST_CASE("uneven shares of a micro-batch are shown as such") {
+  const Topology topology = examples::cluster(1, 6);
+  PlanDocument document = examples::document(topology, 2, 3);  // 8 = 3 + 3 + 2
+  CHECK(summary_of(document, topology, {.width = 100}).find("2-3  15.25 ms") != std::string::npos);
+}
+
+TEST_CASE("warnings stand in the summary, made safe for a terminal") {
+  const Topology topology = examples::cluster(1, 2);
+  PlanDocument document = examples::document(topology, 2, 1);
+  document.warnings = {"first \x1b[2J", "second"};
+  const std::string text = summary_of(document, topology, {});
+  CHECK(text.find("Warning  first ?[2J\n         second\n") != std::string::npos);
+  CHECK(text.find('\x1b') == std::string::npos);
+}
+
+TEST_CASE("a comparison marks what is the same, what differs, and which is faster") {
+  const Topology topology = examples::cluster(2, 8);
+  const PlanDocument a = examples::document(topology, 2, 8);
+  PlanDocument b = a;
+  b.plan.stages[0].layers = {0, 5};
+  b.plan.stages[1].layers = {5, 8};
+  b.prediction.iteration = {614'814'814};  // 512,345,678 * 1.2 = 614,814,813.6
+  const auto compare = [&](const PlanDocument& x, const PlanDocument& y) {
+    return write_comparison({"a.json", x.plan, x.prediction}, {"b.json", y.plan, y.prediction},
+                            a.profile, topology, {.width = 100});
+  };
+  const std::string differing = compare(a, b);
+  CHECK(differing.find("iteration           512.3 ms  614.8 ms      +20.0 %\n") != std::string::npos);
+  CHECK(differing.find(" 0  A  4: embeddings..encoder.2") != std::string::npos);
+  CHECK(differing.find(" 0  B  5: embeddings..encoder.3") != std::string::npos);
+  CHECK(differing.find("A is faster: 102.5 ms less per iteration, 1.200 x.") != std::string::npos);
+  const std::string same = compare(a, a);
+  CHECK(same.find("0 AB  4: embeddings..encoder.2") != std::string::npos);
+  CHECK(same.find("The plans are the same.") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace dapple
