@@ -1,7 +1,10 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <ostream>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "commands.h"
 #include "dapple/cost/costs.h"
@@ -64,65 +67,74 @@ std::string verdict(const Prediction& filed, const Prediction& fresh) {
                      show(filed.iteration), show(fresh.iteration), 100 * change);
 }
 
-int run_simulate(const Options& options, Console& console) {
-  if (options.positional().size() != 1) {
-    throw usage_error("simulate",
-                      fmt::format("expected one plan file, got {}", options.positional().size()));
+std::vector<NamedPath> given_paths(const Options& options, const std::vector<std::string>& names) {
+  std::vector<NamedPath> paths;
+  for (const std::string& name : names) {
+    if (const auto path = options.text(name)) paths.push_back({"--" + name, *path});
   }
-  const std::string& path = options.positional().front();
-  const bool recost = options.has("recost");
-  if (recost && !options.has("model") && !options.has("topo")) {
-    throw usage_error("--recost", "expected --model or --topo beside it, got neither");
-  }
-  const Contention contention = contention_of(options);
-  std::vector<NamedPath> outputs;
-  std::vector<NamedPath> inputs{{"the plan", path}};
-  for (const char* name : {"trace", "timeline"}) {
-    if (const auto output = options.text(name)) {
-      outputs.push_back({std::string("--") + name, *output});
-    }
-  }
-  for (const char* name : {"model", "topo"}) {
-    if (const auto input = options.text(name)) inputs.push_back({std::string("--") + name, *input});
-  }
-  check_outputs(outputs, inputs);
+  return paths;
+}
 
-  PlanDocument filed = load_plan(path);
+/// What the plan is to be costed with instead of its own documents: what was given, or nothing if
+/// that had to be the same.
+Replacement checked_replacement(const PlanDocument& filed, const Options& options) {
   Replacement replacement = load_replacement(options);
-  if (!recost) {
-    if (replacement.profile) {
-      require_same("--model", hash_of(*replacement.profile), hash_of(filed.profile));
-    }
-    if (replacement.topology) {
-      require_same("--topo", hash_of(*replacement.topology), hash_of(filed.topology));
-    }
-    replacement = {};
+  if (options.has("recost")) return replacement;
+  if (replacement.profile) {
+    require_same("--model", hash_of(*replacement.profile), hash_of(filed.profile));
   }
-  const std::string plan_hash = hash_of(filed);
-  const Prediction prediction = filed.prediction;
-  Subject subject = make_subject(std::move(filed), replacement, source_name(path));
+  if (replacement.topology) {
+    require_same("--topo", hash_of(*replacement.topology), hash_of(filed.topology));
+  }
+  return {};
+}
+
+/// Puts the fresh figures in the place of those of the file.
+void renew(Subject& subject, const Evaluation& evaluation, bool recost) {
   PlanDocument& document = subject.document;
-  const Evaluation evaluation =
-      evaluate(document.plan, document.profile, subject.topology, contention);
   document.prediction = evaluation.prediction;
   // What was searched, and what it was compared with, was so with the file's own costs.
   document.search = {};
   document.baselines.clear();
   if (recost) document.warnings = warnings_about(document.plan, document.profile, subject.topology);
   add_shortages(document, evaluation, subject.topology);
+}
+
+int run_simulate(const Options& options, Console& console) {
+  if (options.positional().size() != 1) {
+    throw usage_error("simulate",
+                      fmt::format("expected one plan file, got {}", options.positional().size()));
+  }
+  const std::string& path = options.positional().front();
+  if (options.has("recost") && !options.has("model") && !options.has("topo")) {
+    throw usage_error("--recost", "expected --model or --topo beside it, got neither");
+  }
+  const Contention contention = contention_of(options);
+  std::vector<NamedPath> inputs = given_paths(options, {"model", "topo"});
+  inputs.push_back({"the plan", path});
+  check_outputs(given_paths(options, {"trace", "timeline"}), inputs);
+
+  PlanDocument filed = load_plan(path);
+  const Replacement replacement = checked_replacement(filed, options);
+  const std::string plan_hash = hash_of(filed);
+  const Prediction prediction = filed.prediction;
+  Subject subject = make_subject(std::move(filed), replacement, source_name(path));
+  const Evaluation evaluation =
+      evaluate(subject.document.plan, subject.document.profile, subject.topology, contention);
+  renew(subject, evaluation, options.has("recost"));
 
   const auto trace = options.text("trace");
   const auto timeline = options.text("timeline");
-  const bool out_is_taken = trace == "-" || timeline == "-";
   if (trace) write_result(console, *trace, write_trace(evaluation.timeline, subject.topology));
   if (timeline) {
     write_result(console, *timeline,
                  write_timeline(evaluation.timeline, subject.topology, plan_hash));
   }
-  std::ostream& stream = out_is_taken ? console.err : console.out;
-  stream << write_summary(document, evaluation.timeline, subject.topology,
-                          out_is_taken ? console.err_style : console.out_style)
-         << verdict(prediction, evaluation.prediction);
+  const bool out_is_taken = trace == "-" || timeline == "-";
+  (out_is_taken ? console.err : console.out)
+      << write_summary(subject.document, evaluation.timeline, subject.topology,
+                       out_is_taken ? console.err_style : console.out_style)
+      << verdict(prediction, evaluation.prediction);
   return kDone;
 }
 

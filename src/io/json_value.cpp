@@ -46,17 +46,21 @@ SyntaxFault translate(std::string_view text, std::size_t position, std::string_v
     return word_fault(text, position, "a number in the range of a double");
   std::string_view detail = sentence.substr(dash + 3);
   detail = detail.substr(0, detail.find("; last read"));
-  if (detail == "invalid literal") return word_fault(text, position, "a JSON value");
+  const auto begins_with = [&detail](std::string_view start) {
+    return detail.substr(0, start.size()) == start;
+  };
+  if (detail == "invalid literal" || begins_with("invalid number"))
+    return word_fault(text, position, "a JSON value");
   if (detail == "invalid string: ill-formed UTF-8 byte")
     return {position, "expected UTF-8 text, got an ill-formed byte"};
   constexpr std::string_view kUnexpected = "unexpected ";
   const std::size_t expected = detail.find("; expected ");
-  if (detail.substr(0, kUnexpected.size()) == kUnexpected && expected != std::string_view::npos) {
+  if (begins_with(kUnexpected) && expected != std::string_view::npos) {
     return {position,
             fmt::format("expected {}, got {}", detail.substr(expected + 11),
                         detail.substr(kUnexpected.size(), expected - kUnexpected.size()))};
   }
-  return {position, fmt::format("expected valid JSON, got {}", printable(detail))};
+  return {position, fmt::format("expected valid JSON, got an {}", printable(detail))};
 }
 
 /// Builds a JsonValue from the library's events. The containers that are open are each the last

@@ -51,7 +51,7 @@ std::string printable(std::string_view text) {
 }
 
 std::string quoted(std::string_view text) {
-  constexpr std::size_t kMaxShown = 60;
+  constexpr std::size_t kMaxShown = 80;
   std::size_t end = 0;
   for (std::size_t characters = 0; end < text.size() && characters < kMaxShown; ++characters) {
     ++end;

@@ -14,7 +14,7 @@ std::string json_string(std::string_view text);
 /// `text` fit for a line of a message: control characters and what is not UTF-8 are escaped.
 std::string printable(std::string_view text);
 
-/// `text` for a message: printable, in quotes, cut after 60 characters.
+/// `text` for a message: printable, in quotes, cut after 80 characters.
 std::string quoted(std::string_view text);
 
 /// Callers open and close, and give each member of an object its key first.

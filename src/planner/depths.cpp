@@ -54,12 +54,15 @@ std::optional<Depths> DepthLimits::fit(Depths wanted) const {
     changed = false;
     for (std::size_t s = 0; s < depths.size(); ++s) {
       while (!fits(s, depths)) {
-        if (depths[s] == 1) return std::nullopt;
-        --depths[s];
-        changed = true;
-        for (std::size_t t = s + 1; t < depths.size(); ++t) {
-          depths[t] = std::min(depths[t], depths[s]);
+        // At a depth of 1, only less waiting from the stage before can make room.
+        const bool by_itself = depths[s] > 1;
+        if (!by_itself && (s == 0 || depths[s - 1] == 1)) return std::nullopt;
+        const std::size_t cut = by_itself ? s : s - 1;
+        --depths[cut];
+        for (std::size_t t = cut + 1; t < depths.size(); ++t) {
+          depths[t] = std::min(depths[t], depths[cut]);
         }
+        changed = true;
       }
     }
   }

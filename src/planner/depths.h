@@ -17,8 +17,9 @@ class DepthLimits {
   /// `plan` needs no depths yet, but its gradient buckets.
   DepthLimits(const Plan& plan, const CostModel& costs, bool ignore_memory);
 
-  /// The deepest legal depths that are nowhere above `wanted` and fit every device, each stage cut
-  /// down no more than it must be, from the first stage on. Nothing if not even depth 1 fits.
+  /// Legal depths that are nowhere above `wanted` and fit every device: stages that do not fit are
+  /// cut down one by one from the first on, a stage of depth 1 at the expense of the one before.
+  /// Nothing if not even a depth of 1 all along fits.
   /// O(stages * cuts made).
   std::optional<Depths> fit(Depths wanted) const;
 

@@ -331,6 +331,7 @@ std::variant<PlanDocument, Infeasible> Planner::run() {
                      topology_.device_count());
     if (least.missing.count > 0) return explain_infeasible(costs, options_, micro_batch_sizes_);
     account(score(least.plan, 0, Duration{INT64_MAX}));
+    check(!kept_.empty(), "the plan of least memory fits, but not at any depths");
   }
   kept_.resize(std::min(kept_.size(), kRefined));
   std::vector<Score> refined(kept_.size());

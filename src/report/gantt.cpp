@@ -86,7 +86,7 @@ double readable_scale(const Timeline& timeline, std::int64_t head) {
   if (marks.shortest_pass <= 0) return 0;
   const auto shortest = static_cast<double>(marks.shortest_pass);
   const auto fill = static_cast<double>(std::max<std::int64_t>(marks.first_backward_end.ns, 1));
-  const double most = std::min(marks.digits + 1, 4) / shortest;
+  const double most = std::min(marks.digits + 1, 6) / shortest;
   return std::clamp(0.9 * static_cast<double>(head) / fill, 2 / shortest, most);
 }
 

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import unittest
 
@@ -68,6 +69,34 @@ class Streams(ToolTest):
         result = self.run_tool(*self.small_inputs(), "-v")
         self.assertEqual(result.returncode, DONE)
         self.assertIn("6 layers", result.stderr)
+
+
+class Terminal(ToolTest):
+    def test_colours_are_for_terminals_that_want_them(self):
+        plan = self.make_plan()
+        code, shown = self.run_on_terminal("simulate", plan)
+        self.assertEqual(code, DONE, shown)
+        self.assertIn("\x1b[", shown)
+        for variables in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+            code, shown = self.run_on_terminal("simulate", plan, environment=variables)
+            self.assertEqual(code, DONE, shown)
+            self.assertNotIn("\x1b", shown)
+
+    def test_the_summary_fits_the_terminal(self):
+        plan = self.make_plan()
+        for columns in (80, 120, 180):
+            shown = re.sub(r"\x1b\[[0-9;]*m", "",
+                           self.run_on_terminal("simulate", plan, columns=columns)[1])
+            self.assertLessEqual(max(map(len, shown.splitlines())), columns)
+
+    def test_progress_is_one_line_that_is_gone_at_the_end(self):
+        code, shown = self.run_on_terminal("--model", tool.BERT, "--topo", tool.DGX1)
+        self.assertEqual(code, DONE, shown)
+        progress, cleared, summary = shown.rpartition("\r\x1b[K")
+        self.assertTrue(cleared)
+        self.assertIn("simulated", progress)
+        self.assertNotIn("\n", progress)
+        self.assertIn("plan written to", summary)
 
 
 class Failures(ToolTest):

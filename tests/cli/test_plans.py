@@ -297,6 +297,16 @@ class Scheduling(ToolTest):
             self.assertEqual(row["peers"], ";".join(f"{peer['device']}={peer['bytes']}"
                                                     for peer in action.get("peers", ())))
 
+    def test_json_follows_its_schema(self):
+        try:
+            import jsonschema
+        except ImportError:
+            self.skipTest("python3-jsonschema is not installed")
+        schemas = tool.ROOT / "src" / "io" / "schemas"
+        schema = json.loads((schemas / "schedule.schema.json").read_text())
+        jsonschema.Draft202012Validator.check_schema(schema)
+        jsonschema.Draft202012Validator(schema).validate(json.loads(self.schedule("json")))
+
     def test_bytes_sent_equal_bytes_received_pair_by_pair(self):
         sent, received = {}, {}
         for device in json.loads(self.schedule("json"))["devices"]:

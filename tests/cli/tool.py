@@ -1,12 +1,16 @@
 """Runs the built program in a folder of its own, on small inputs made here."""
 
 import argparse
+import fcntl
 import json
 import os
 import pathlib
+import pty
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -100,6 +104,30 @@ class ToolTest(unittest.TestCase):
             [binary or ARGUMENTS.binary, *map(str, arguments)], cwd=self.folder, text=True,
             timeout=SECONDS, check=False,
             env={**os.environ, "LC_ALL": "C", "COLUMNS": "100", **(environment or {})}, **options)
+
+    def run_on_terminal(self, *arguments, columns=100, environment=None):
+        """Runs the program with stdout and stderr on a terminal; exit code and all that it shows."""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        variables = {**os.environ, "LC_ALL": "C", "TERM": "xterm", **(environment or {})}
+        for name in ("NO_COLOR", "COLUMNS"):
+            if name not in (environment or {}):
+                variables.pop(name, None)
+        process = subprocess.Popen([ARGUMENTS.binary, *map(str, arguments)], cwd=self.folder,
+                                   stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
+                                   env=variables)
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # what Linux says when the last writer has closed it
+                break
+            if not part:
+                break
+            shown += part
+        os.close(ours)
+        return process.wait(SECONDS), shown.decode().replace("\r\n", "\n")
 
     def small_inputs(self):
         """Arguments for a search that takes no time."""

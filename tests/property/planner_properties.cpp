@@ -1,0 +1,163 @@
+#include <catch2/catch.hpp>
+
+#include "dapple/io/documents.h"
+#include "dapple/planner/planner.h"
+#include "dapple/search/bound.h"
+#include "dapple/search/dapple_search.h"
+#include "planner_oracle.h"
+
+using namespace dapple;
+
+namespace {
+
+PlannerOptions options_for(const small::Problem& problem, int threads) {
+  PlannerOptions options;
+  options.global_batch_size = problem.global_batch;
+  options.threads = threads;
+  return options;
+}
+
+/// The fastest of all plans, or nothing if none fits.
+Duration fastest_of_all(const small::Problem& problem, const Topology& topology) {
+  Duration best{INT64_MAX};
+  small::for_each_plan(problem, topology, false, [&](const Plan& plan, const PlanCost& cost) {
+    if (lower_bound(plan, cost, topology) >= best) return;  // tested on its own below
+    best = std::min(best, simulate(generate(plan), cost, topology, {.record = false}).iteration);
+  });
+  return best;
+}
+
+}  // namespace
+
+TEST_CASE("the bound is below every simulated plan of small problems, at its own depths") {
+  small::Dice dice(1001);
+  std::int64_t plans = 0;
+  for (int round = 0; round < 100 * small::test_scale(); ++round) {
+    const small::Problem problem = small::random_problem(dice, 3, 3);
+    const Topology topology(problem.topology);
+    small::for_each_plan(problem, topology, true, [&](const Plan& plan, const PlanCost& cost) {
+      if (++plans % 7 != 0) return;
+      const Duration bound = lower_bound(plan, cost, topology);
+      const Schedule schedule = generate(plan);
+      for (const Contention contention : {Contention::Shared, Contention::Off}) {
+        const Duration simulated =
+            simulate(schedule, cost, topology, {.contention = contention, .record = false})
+                .iteration;
+        if (bound > simulated) FAIL(bound.ns << " is above " << simulated.ns);
+      }
+    });
+  }
+  CHECK(plans > 20000);
+}
+
+TEST_CASE("a candidate's bound holds at any depths that fit") {
+  small::Dice dice(1002);
+  int candidates = 0;
+  for (int round = 0; round < 150 * small::test_scale(); ++round) {
+    const small::Problem problem = small::random_problem(dice, 5, 4);
+    const Topology topology(problem.topology);
+    const CostModel costs(problem.profile, topology);
+    const SearchProblem search{.global_batch_size = problem.global_batch,
+                               .micro_batch_size = problem.global_batch};
+    for (std::int64_t size = 1; size <= problem.global_batch; ++size) {
+      if (problem.global_batch % size != 0) continue;
+      SearchProblem sized = search;
+      sized.micro_batch_size = size;
+      const SearchOutcome outcome =
+          search_dapple(costs, sized,
+                        {.states_per_cut = 50, .labels_per_state = 4, .candidates = 6});
+      for (const Candidate& candidate : outcome.candidates) {
+        Plan plan{.global_batch_size = problem.global_batch,
+                  .micro_batch_size = size,
+                  .num_micro_batches = problem.global_batch / size,
+                  .family = ScheduleFamily::OneFOneB,
+                  .warmup_depths = {},
+                  .stages = candidate.stages};
+        for (StagePlan& stage : plan.stages) {
+          if (stage.devices.size() < 2) continue;
+          stage.gradient_buckets = gradient_buckets(problem.profile, stage.layers).sizes;
+        }
+        std::int64_t depth = plan.num_micro_batches;
+        for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+          depth = dice.roll(1, depth);
+          plan.warmup_depths.push_back(depth);
+        }
+        const PlanCost cost = costs.plan_cost(plan);
+        if (!memory_shortages(cost).empty()) continue;
+        ++candidates;
+        const Duration simulated =
+            simulate(generate(plan), cost, topology,
+                     {.contention = Contention::Off, .record = false})
+                .iteration;
+        REQUIRE(candidate.bound <= simulated);
+      }
+    }
+  }
+  CHECK(candidates > 500);
+}
+
+TEST_CASE("the planner never beats the best of all plans, fits, and rarely misses it") {
+  small::Dice dice(1003);
+  int solved = 0;
+  int optimal = 0;
+  double lost = 0;
+  for (int round = 0; round < 300 * small::test_scale(); ++round) {
+    CAPTURE(round);
+    const small::Problem problem = small::random_problem(dice, 4, 3);
+    const Topology topology(problem.topology);
+    const Duration best = fastest_of_all(problem, topology);
+    const auto made = make_plan(problem.profile, topology, options_for(problem, 1));
+    if (best.ns == INT64_MAX) {
+      REQUIRE(std::holds_alternative<Infeasible>(made));
+      continue;
+    }
+    REQUIRE(std::holds_alternative<PlanDocument>(made));
+    const PlanDocument& document = std::get<PlanDocument>(made);
+    REQUIRE(check_plan(document.plan, problem.profile, topology).empty());
+    REQUIRE(document.prediction.iteration >= best);
+    ++solved;
+    if (document.prediction.iteration == best) ++optimal;
+    lost += static_cast<double>(document.prediction.iteration.ns) / static_cast<double>(best.ns) - 1;
+  }
+  CAPTURE(solved, optimal, lost);
+  REQUIRE(solved > 200 * small::test_scale());
+  CHECK(optimal * 10 >= solved * 9);
+  CHECK(lost / solved < 0.01);
+}
+
+TEST_CASE("a refusal's remedy of more memory is enough, and a byte less is not") {
+  small::Dice dice(1004);
+  int refused = 0;
+  for (int round = 0; round < 120 * small::test_scale(); ++round) {
+    small::Problem problem = small::random_problem(dice, 5, 4);
+    problem.topology.devices.front().memory = {dice.roll(1, 600)};
+    const auto made =
+        make_plan(problem.profile, Topology(problem.topology), options_for(problem, 1));
+    const auto* nothing = std::get_if<Infeasible>(&made);
+    if (nothing == nullptr) continue;
+    ++refused;
+    problem.topology.devices.front().memory += nothing->missing();
+    CHECK(std::holds_alternative<PlanDocument>(
+        make_plan(problem.profile, Topology(problem.topology), options_for(problem, 1))));
+    problem.topology.devices.front().memory -= Bytes{1};
+    CHECK(std::holds_alternative<Infeasible>(
+        make_plan(problem.profile, Topology(problem.topology), options_for(problem, 1))));
+  }
+  CHECK(refused > 10);
+}
+
+TEST_CASE("plans are the same with one thread, with two, and again") {
+  small::Dice dice(1005);
+  for (int round = 0; round < 40 * small::test_scale(); ++round) {
+    const small::Problem problem = small::random_problem(dice, 8, 6);
+    const Topology topology(problem.topology);
+    const auto text = [&](int threads) {
+      const auto made = make_plan(problem.profile, topology, options_for(problem, threads));
+      const auto* document = std::get_if<PlanDocument>(&made);
+      return document == nullptr ? std::get<Infeasible>(made).remedy : write_plan(*document);
+    };
+    const std::string one = text(1);
+    REQUIRE(text(2) == one);
+    REQUIRE(text(1) == one);
+  }
+}

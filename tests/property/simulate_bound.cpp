@@ -1,0 +1,57 @@
+// The bound of a plan against its simulation.
+
+#include <catch2/catch.hpp>
+
+#include "../support/random_pipeline.h"
+#include "dapple/search/bound.h"
+
+namespace dapple {
+namespace {
+
+using namespace small;
+
+TEST_CASE("no plan is simulated faster than its bound") {
+  Random random(21);
+  for (int i = 0; i < scaled(10'000); ++i) {
+    const Pipeline pipeline = random_pipeline(random, {.slowdown = true});
+    const Duration bound = lower_bound(pipeline.plan, pipeline.costs, pipeline.topology);
+    for (const Contention contention : {Contention::Off, Contention::Shared}) {
+      const Duration simulated = pipeline.run({.contention = contention, .record = false}).iteration;
+      if (bound > simulated) FAIL("instance " << i << ": " << text_of(pipeline));
+    }
+  }
+}
+
+TEST_CASE("the bound grows no longer with a deeper stage, and holds at the plan's own depths") {
+  // A bound at a depth holds for every lower one, so it must not fall below that of a deeper limit.
+  Random random(22);
+  for (int i = 0; i < scaled(1000); ++i) {
+    const Pipeline pipeline = random_pipeline(random);
+    Plan deepest = pipeline.plan;
+    for (std::int64_t& depth : deepest.warmup_depths) depth = deepest.num_micro_batches;
+    const Duration own = lower_bound(pipeline.plan, pipeline.costs, pipeline.topology);
+    const Duration any = lower_bound(deepest, pipeline.costs, pipeline.topology);
+    if (any > own) FAIL("instance " << i << ": " << text_of(pipeline));
+  }
+}
+
+TEST_CASE("what sticks out of a stage alone is the bound's exposed all-reduce") {
+  // One stage: M (F + B), then what sticks out and the step, without slowdown exactly.
+  Random random(23);
+  int stages = 0;
+  for (int i = 0; i < scaled(1500); ++i) {
+    const Pipeline pipeline = random_pipeline(random);
+    if (pipeline.plan.stages.size() > 1) continue;
+    ++stages;
+    INFO("instance " << i << ": " << text_of(pipeline));
+    const StageCost& stage = pipeline.costs.stages.front();
+    const Duration computing = pipeline.plan.num_micro_batches * (stage.forward + stage.backward);
+    const Duration expected = computing + exposed_all_reduce(stage) + stage.optimizer_step;
+    REQUIRE(pipeline.run().iteration == expected);
+    REQUIRE(lower_bound(pipeline.plan, pipeline.costs, pipeline.topology) == expected);
+  }
+  CHECK(stages > 0);
+}
+
+}  // namespace
+}  // namespace dapple

@@ -1,0 +1,66 @@
+// Seeded random models and clusters, small enough to enumerate every plan.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <random>
+#include <vector>
+
+#include "pipeline.h"
+
+namespace dapple::small {
+
+/// How much longer property tests run than by default: the environment's DAPPLE_TEST_SCALE.
+inline int test_scale() {
+  const char* text = std::getenv("DAPPLE_TEST_SCALE");
+  const int scale = text == nullptr ? 1 : std::atoi(text);
+  return scale < 1 ? 1 : scale;
+}
+
+/// Whole numbers from a seed, the same with every standard library.
+class Dice {
+ public:
+  explicit Dice(std::uint64_t seed) : engine_(seed) {}
+  std::int64_t roll(std::int64_t least, std::int64_t most) {
+    return least + static_cast<std::int64_t>(engine_() % static_cast<std::uint64_t>(most - least + 1));
+  }
+  bool chance(std::int64_t percent) { return roll(1, 100) <= percent; }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+struct Problem {
+  ModelProfile profile;
+  TopologyDescription topology;
+  std::int64_t global_batch = 1;
+};
+
+/// Up to `layers` layers and `devices` devices; memory tight in a third of them.
+inline Problem random_problem(Dice& dice, std::int64_t layers, std::int64_t devices) {
+  std::vector<LayerFigures> figures;
+  for (std::int64_t l = dice.roll(1, layers); l > 0; --l) {
+    figures.push_back({.forward = dice.roll(1, 40),
+                       .backward = dice.roll(1, 80),
+                       .output = dice.chance(80) ? dice.roll(0, 60) : 0,
+                       .parameters = dice.chance(80) ? dice.roll(0, 400) : 0,
+                       .stash = dice.roll(0, 100),
+                       .workspace = dice.chance(20) ? dice.roll(0, 50) : 0});
+  }
+  Problem problem;
+  problem.profile = model_of(figures);
+  problem.profile.optimizer.state_bytes_per_parameter_byte = {dice.roll(0, 2) * kOne.billionths};
+  ClusterFigures cluster_figures;
+  cluster_figures.servers = static_cast<std::int32_t>(dice.roll(1, devices));
+  cluster_figures.devices = static_cast<std::int32_t>(devices / cluster_figures.servers);
+  cluster_figures.inside = {bytes_per_ns(dice.roll(1, 20)), {dice.roll(0, 5)}};
+  cluster_figures.nics = {Link{bytes_per_ns(dice.roll(1, 4)), {dice.roll(0, 10)}}};
+  problem.topology = cluster(cluster_figures);
+  if (dice.chance(33)) problem.topology.devices.front().memory = {dice.roll(300, 3000)};
+  constexpr std::int64_t kBatches[] = {1, 2, 4, 6};
+  problem.global_batch = kBatches[dice.roll(0, 3)];
+  problem.profile.global_batch_size = problem.global_batch;
+  return problem;
+}
+
+}  // namespace dapple::small
