@@ -131,7 +131,7 @@ std::optional<Factor> Options::positive_factor(const std::string& name) const {
   const auto factor = parse_factor(*value);
   if (!factor) {
     throw usage_error("--" + name, fmt::format("expected a number above 0 with at most nine "
-                                               "decimals, at most 1000000, got \"{}\"",
+                                               "decimals, at most 1000, got \"{}\"",
                                                printable(*value)));
   }
   return factor;
@@ -155,7 +155,7 @@ Contention contention_of(const Options& options) {
 
 std::optional<Factor> parse_factor(std::string_view text) {
   constexpr std::size_t kPlaces = 9;
-  constexpr std::int64_t kMost = 1'000'000;
+  constexpr std::int64_t kMost = 1'000;
   const std::size_t point = std::min(text.find('.'), text.size());
   const std::string_view whole = text.substr(0, point);
   const std::string_view places = point < text.size() ? text.substr(point + 1) : std::string_view{};

@@ -48,7 +48,7 @@ class Options {
 /// Value of --contention.
 Contention contention_of(const Options& options);
 
-/// A decimal number above zero with at most nine places, at most 10^6; nothing if it is none.
+/// A decimal number above zero with at most nine places, at most 1000; nothing if it is none.
 std::optional<Factor> parse_factor(std::string_view text);
 
 /// The candidate with the fewest edits to `word`, the first of equals; nothing if none is near.

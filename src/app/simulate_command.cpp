@@ -115,6 +115,8 @@ int run_simulate(const Options& options, Console& console) {
   check_outputs(given_paths(options, {"trace", "timeline"}), inputs);
 
   PlanDocument filed = load_plan(path);
+  // Only a sound plan has a schedule, and with it a hash.
+  make_subject(filed, {}, source_name(path));
   const Replacement replacement = checked_replacement(filed, options);
   const std::string plan_hash = hash_of(filed);
   const Prediction prediction = filed.prediction;

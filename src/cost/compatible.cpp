@@ -54,7 +54,10 @@ Magnitudes bound_magnitudes(const ModelProfile& profile, const Topology& topolog
     }
     parameter_bytes += static_cast<double>(layer.parameters.count);
   }
-  result.compute_ns *= slowest_scale(profile, topology);
+  // A backward that is slowed down is announced as if it were so to its end.
+  const Factor slowdown = topology.description().overlap_slowdown;
+  result.compute_ns *= slowest_scale(profile, topology) *
+                       std::max(1.0, static_cast<double>(slowdown.billionths) / 1e9);
   const Optimizer& optimizer = profile.optimizer;
   const double gradient = static_cast<double>(optimizer.gradient_bytes_per_parameter_byte.billionths) / 1e9;
   const double state = static_cast<double>(optimizer.state_bytes_per_parameter_byte.billionths) / 1e9;

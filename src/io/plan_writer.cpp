@@ -136,6 +136,8 @@ std::string write_plan(const PlanDocument& document) {
   check(document.prediction.stages.size() == plan.stages.size(),
         "a plan is written without the figures of its stages");
   const Topology topology(document.topology);
+  const auto layers = static_cast<std::int32_t>(document.profile.layers.size());
+  check(validate(plan, layers, topology).empty(), "a plan is written that is not sound");
   io::JsonWriter writer;
   writer.open_object(io::JsonWriter::Layout::Lines);
   writer.key("schema").text("dapple-plan/1");

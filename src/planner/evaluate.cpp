@@ -147,6 +147,17 @@ void warn_about_batch(const Plan& plan, const ModelProfile& profile,
   }
 }
 
+/// Whether some device holds the whole model and works on one sample at a time.
+bool fits_one_device(const CostModel& costs) {
+  const Topology& topology = costs.topology();
+  for (std::int32_t i = 0; i < topology.device_count(); ++i) {
+    const MemoryCost memory = costs.memory_cost({.layers = {0, costs.layer_count()}}, 1,
+                                                topology.device(DeviceIndex{i}).kind);
+    if (memory.peak() <= topology.memory_limit(DeviceIndex{i})) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::vector<std::string> warnings_about(const Plan& plan, const ModelProfile& profile,
@@ -159,6 +170,9 @@ std::vector<std::string> warnings_about(const Plan& plan, const ModelProfile& pr
     warnings.push_back(
         fmt::format("{} of {} devices stay idle: no plan that was found gains from them",
                     topology.device_count() - used, topology.device_count()));
+  }
+  if (!fits_one_device(CostModel(profile, topology))) {
+    warnings.push_back("the speedup is over one device that had room for the model: none here has");
   }
   if (!profile.optimizer.step_ns_per_parameter_byte) {
     warnings.push_back("the profile has no step_ns_per_parameter_byte: the optimizer step counts as "

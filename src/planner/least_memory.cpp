@@ -150,6 +150,12 @@ std::string remedy_for(const CostModel& costs, const PlannerOptions& options,
   if (options.micro_batch_size && least_memory(costs, freed, devices).missing.count <= 0) {
     return "a smaller micro-batch: leave out --micro-batch, or ask for 1";
   }
+  if (!options.micro_batch_size && closest.micro_batch_size > 1 &&
+      least_memory(costs, freed, devices).missing.count <= 0) {
+    return fmt::format("a global batch with more divisors: {} is the smallest micro-batch of this "
+                       "one that leaves a number of micro-batches that can be searched",
+                       closest.micro_batch_size);
+  }
   freed = closest;
   freed.gpipe = false;
   if (closest.gpipe && least_memory(costs, freed, devices).missing.count <= 0) {

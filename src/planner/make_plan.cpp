@@ -14,8 +14,10 @@
 namespace dapple {
 namespace {
 
-/// Up to this many devices every replica count is tried, and the search keeps its full width.
-constexpr std::int32_t kFewDevices = 32;
+/// Up to this many devices every replica count is tried.
+constexpr std::int32_t kFewDevices = 16;
+/// Up to this many the search is still wide.
+constexpr std::int32_t kSomeDevices = 32;
 
 /// A first look that finds a good incumbent.
 SearchEffort scout(std::int32_t devices, Duration incumbent) {
@@ -28,11 +30,14 @@ SearchEffort scout(std::int32_t devices, Duration incumbent) {
 
 /// The search proper, for plans faster than the incumbent.
 SearchEffort thorough(std::int32_t devices, Duration incumbent) {
-  return {.incumbent = incumbent,
-          .states_per_cut = devices <= kFewDevices ? 1000 : 24,
-          .labels_per_state = devices <= kFewDevices ? 8 : 2,
-          .candidates = 200,
-          .all_replica_counts = devices <= kFewDevices};
+  SearchEffort effort{.incumbent = incumbent,
+                      .states_per_cut = 1000,
+                      .labels_per_state = 8,
+                      .candidates = 200,
+                      .all_replica_counts = devices <= kFewDevices};
+  if (devices > kFewDevices) effort.states_per_cut = devices <= kSomeDevices ? 120 : 24;
+  if (devices > kFewDevices) effort.labels_per_state = devices <= kSomeDevices ? 4 : 2;
+  return effort;
 }
 
 /// Simulated actions that a search may spend; deterministic, unlike time.
@@ -41,7 +46,7 @@ constexpr std::int64_t kActionBudget = 16'000'000;
 constexpr std::int64_t kRefinementBudget = kActionBudget / 8;
 /// Plans whose depths are improved one step at a time in the end.
 constexpr std::size_t kRefined = 4;
-constexpr std::int64_t kMostMicroBatches = 65'536;
+constexpr std::int64_t kMostMicroBatches = 131'072;
 /// Candidates simulated side by side; fixed, so that the outcome does not depend on the threads.
 constexpr std::size_t kBatch = 8;
 
@@ -238,6 +243,9 @@ Planner::Score Planner::score(const Candidate& candidate, std::size_t order,
                               Duration to_beat) const {
   const CostModel costs(profile_, topology_);
   Score score;
+  const auto passes = static_cast<std::int64_t>(candidate.stages.size()) *
+                      (options_.global_batch_size / candidate.micro_batch_size);
+  if (passes > kMaxStagePasses) return score;
   Scored best{.plan = plan_of(candidate), .iteration = to_beat, .order = order};
   const DepthLimits limits(best.plan, costs, options_.ignore_memory);
   const std::size_t stages = candidate.stages.size();
@@ -354,13 +362,13 @@ PlanDocument Planner::document() const {
   document.search.planner = "dapple";
   document.search.complete = false;
   document.search.searched = {
-      "stage boundaries", "replicas per stage", "placement: fresh, append and scatter first",
+      "stage boundaries", "replicas per stage", "placement by three policies",
       "micro-batch sizes that divide the global batch",
       "warm-up depths: policies A and B, deeper ones, what memory allows",
       "recomputation per stage", "idle devices"};
   document.search.cut.push_back(
       fmt::format("partial plans: {} set aside as less promising; no bound was proven", narrowed_));
-  document.search.cut.push_back("placement: three policies, not all placements");
+  document.search.cut.push_back("placements that are not fresh, append or scatter first");
   if (topology_.device_count() > kFewDevices) {
     document.search.cut.push_back(
         "replica counts: only those that make the largest share of a micro-batch smaller");

@@ -49,7 +49,7 @@ class Engine {
     Duration started;
     Duration forward;
     Duration backward;
-    std::vector<char> activation_here;  // by micro-batch
+    std::vector<char> activation_here;  // by micro-batch, of those that the lane works on
     std::vector<char> gradient_here;
     std::int32_t backwards_left = 0;
     // The last backward goes from one ready bucket to the next, perhaps slowed down by the
@@ -68,13 +68,16 @@ class Engine {
     std::int32_t buckets_done = 0;
     bool reducing = false;
     Duration reduction_started;
-    std::vector<std::int32_t> records;  // per bucket, of its first lane
   };
 
   void set_up(const Schedule& schedule);
   void serve(const Event& event);
   void try_start(std::int32_t lane, Duration now);
   bool can_start(const LaneState& lane, const Action& action) const;
+  /// How many micro-batches of a lane come before that one: all of them, or every n-th if dealt.
+  std::size_t own_number(std::int32_t lane, std::int32_t micro_batch) const {
+    return at(micro_batch / stages_[at(lanes_[at(lane)].stage)].lane_count);
+  }
   void computation_done(std::int32_t lane, std::int32_t version, Duration now);
   void finish_action(std::int32_t lane, Duration now);
   void send(std::int32_t lane, const Action& action, Duration now);
@@ -131,12 +134,13 @@ void Engine::set_up(const Schedule& schedule) {
     const ReplicaCost& replica = cost.replicas[at(source.replica)];
     lane.forward = whole_stage ? cost.forward : replica.forward;
     lane.backward = whole_stage ? cost.backward : replica.backward;
-    lane.activation_here.assign(micro_batches, source.stage.value == 0 ? 1 : 0);
-    lane.gradient_here.assign(micro_batches, source.stage.position() + 1 == stages_.size() ? 1 : 0);
+    const std::size_t dealt = whole_stage ? 1 : cost.replicas.size();
+    const std::size_t own = (micro_batches + dealt - 1) / dealt;
+    lane.activation_here.assign(own, source.stage.value == 0 ? 1 : 0);
+    lane.gradient_here.assign(own, source.stage.position() + 1 == stages_.size() ? 1 : 0);
     StageState& stage = stages_[source.stage.position()];
     if (stage.lane_count++ == 0) stage.first_lane = static_cast<std::int32_t>(i);
     stage.lanes_ready.assign(cost.buckets.size(), 0);
-    stage.records.assign(cost.buckets.size(), -1);
   }
 }
 
@@ -169,11 +173,11 @@ void Engine::serve(const Event& event) {
       computation_done(event.subject, event.detail, now);
       break;
     case Event::Kind::ActivationArrived:
-      lanes_[at(event.subject)].activation_here[at(event.detail)] = 1;
+      lanes_[at(event.subject)].activation_here[own_number(event.subject, event.detail)] = 1;
       try_start(event.subject, now);
       break;
     case Event::Kind::GradientArrived:
-      lanes_[at(event.subject)].gradient_here[at(event.detail)] = 1;
+      lanes_[at(event.subject)].gradient_here[own_number(event.subject, event.detail)] = 1;
       try_start(event.subject, now);
       break;
     case Event::Kind::FlowEnded:
@@ -188,9 +192,9 @@ void Engine::serve(const Event& event) {
 bool Engine::can_start(const LaneState& lane, const Action& action) const {
   switch (action.kind) {
     case ActionKind::Forward:
-      return lane.activation_here[at(action.index)] != 0;
+      return lane.activation_here[at(action.index / stages_[at(lane.stage)].lane_count)] != 0;
     case ActionKind::Backward:
-      return lane.gradient_here[at(action.index)] != 0;
+      return lane.gradient_here[at(action.index / stages_[at(lane.stage)].lane_count)] != 0;
     default: {  // the optimizer step
       const StageState& stage = stages_[at(lane.stage)];
       return at(stage.buckets_done) == stage.lanes_ready.size();
@@ -260,13 +264,11 @@ void Engine::send(std::int32_t index, const Action& action, Duration now) {
   const TransferCost& pattern = patterns[at(action.index) % patterns.size()];
   record(index, {is_gradient ? ActionKind::SendGradient : ActionKind::SendActivation, action.index},
          now, now, pattern.size);
-  transport_->send({.lane = index,
-                    .receiver = to.first_lane + action.index % to.lane_count,
+  transport_->send({.receiver = to.first_lane + action.index % to.lane_count,
                     .micro_batch = action.index,
                     .boundary = boundary,
                     .is_gradient = is_gradient,
                     .ready = now,
-                    .cost = &pattern,
                     .record = static_cast<std::int32_t>(actions_.size()) - 1});
 }
 

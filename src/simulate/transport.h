@@ -14,15 +14,13 @@
 
 namespace dapple {
 
-/// A transfer to be made: what leaves `lane` at `ready` for `receiver`.
+/// A transfer to be made: what leaves over `boundary` at `ready` for the lane `receiver`.
 struct TransferRequest {
-  std::int32_t lane = 0;
-  std::int32_t receiver = 0;  // lane
+  std::int32_t receiver = 0;
   std::int32_t micro_batch = 0;
   std::int32_t boundary = 0;
   bool is_gradient = false;
   Duration ready;
-  const TransferCost* cost = nullptr;
   std::int32_t record = -1;  // position of its action in the timeline, or -1
 };
 

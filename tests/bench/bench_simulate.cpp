@@ -38,9 +38,7 @@ std::int64_t count_actions(const Schedule& schedule) {
 
 void simulate_sixteen_stages(benchmark::State& state, const SimulationOptions& options) {
   const small::Pipeline pipeline = sixteen_stages();
-  for (auto _ : state) {
-    benchmark::DoNotOptimize(pipeline.run(options));
-  }
+  for (auto _ : state) { benchmark::DoNotOptimize(pipeline.run(options)); }
   state.counters["actions"] =
       benchmark::Counter(static_cast<double>(count_actions(pipeline.schedule)),
                          benchmark::Counter::kIsIterationInvariantRate);

@@ -176,6 +176,19 @@ class Simulating(ToolTest):
         self.assert_error(result, BAD_INPUT, "/layers")
 
 
+    def test_an_unsound_plan_is_refused_by_every_command_that_would_run_it(self):
+        plan = self.read(self.make_deep_plan())
+        plan["stages"][1]["devices"][0] = plan["stages"][0]["devices"][0]
+        bad = self.write("bad.json", plan)
+        for arguments in (("simulate", bad), ("simulate", bad, "--timeline", "t.json"),
+                          ("schedule", bad), ("schedule", bad, "--format", "json"),
+                          ("diff", "plan.json", bad), ("diff", bad, "plan.json")):
+            with self.subTest(arguments=arguments):
+                self.assert_error(self.run_tool(*arguments), BAD_INPUT,
+                                  "error: bad.json: /stages/1/devices/0: ", "used twice")
+        self.assertFalse((self.folder / "t.json").exists())
+
+
 class Validating(ToolTest):
     def assert_fault(self, change, *parts):
         """A plan with one thing changed is refused for it."""

@@ -16,7 +16,10 @@ import subprocess
 import sys
 import tempfile
 
-import jsonschema
+try:
+    import jsonschema
+except ImportError:
+    sys.exit(f"{sys.executable} lacks the package jsonschema (Debian: python3-jsonschema)")
 
 
 class Checker:

@@ -12,11 +12,11 @@ namespace {
 using namespace small;
 
 /// Switched servers alike, random figures.
-ClusterFigures random_figures(Random& random, const Ranges& ranges) {
-  return {.servers = static_cast<std::int32_t>(random.between(1, 4)),
-          .devices = static_cast<std::int32_t>(random.between(1, 4)),
-          .inside = random_link(random, ranges),
-          .nics = {random_link(random, ranges)}};
+ClusterFigures random_figures(Dice& dice, const Ranges& ranges) {
+  return {.servers = static_cast<std::int32_t>(dice.roll(1, 4)),
+          .devices = static_cast<std::int32_t>(dice.roll(1, 4)),
+          .inside = random_link(dice, ranges),
+          .nics = {random_link(dice, ranges)}};
 }
 
 /// ceil(2 (members - 1) / members * bytes / bandwidth) in ticks.
@@ -26,19 +26,21 @@ std::int64_t ring_ticks(std::int64_t members, std::int64_t bytes, std::int64_t b
   return static_cast<std::int64_t>((numerator + denominator - 1) / denominator);
 }
 
-std::int64_t to_ns(std::int64_t ticks) { return (ticks + 1023) / 1024; }
+std::int64_t to_ns(std::int64_t ticks) {
+  return (ticks + 1023) / 1024;
+}
 
 TEST_CASE("all devices of switched servers reduce in the faster of the two formulas") {
-  Random random(41);
+  Dice dice(41);
   for (int i = 0; i < scaled(2000); ++i) {
-    const Ranges ranges = random_ranges(random);
-    const ClusterFigures figures = random_figures(random, ranges);
+    const Ranges ranges = random_ranges(dice);
+    const ClusterFigures figures = random_figures(dice, ranges);
     const std::int64_t devices = std::int64_t{figures.servers} * figures.devices;
     if (devices < 2) continue;
     const Topology topology(cluster(figures));
     std::vector<DeviceIndex> all;
     for (std::int32_t d = 0; d < devices; ++d) all.push_back({d});
-    const std::int64_t bytes = random.between(1, ranges.bytes);
+    const std::int64_t bytes = dice.roll(1, ranges.bytes);
     const Link nic = figures.nics.front();
     const std::int64_t across_latency = 2 * nic.latency.ns;
     std::int64_t bandwidth = kMaxCount;
@@ -56,26 +58,26 @@ TEST_CASE("all devices of switched servers reduce in the faster of the two formu
       const std::int64_t ticks =
           ring_ticks(figures.devices, bytes, figures.inside.bandwidth.bytes_per_second) +
           ring_ticks(figures.servers, bytes, nic.bandwidth.bytes_per_second);
-      expected = std::min(expected, to_ns(ticks) +
-                                        2 * (figures.devices - 1) * figures.inside.latency.ns +
-                                        2 * (figures.servers - 1) * across_latency);
+      expected =
+          std::min(expected, to_ns(ticks) + 2 * (figures.devices - 1) * figures.inside.latency.ns +
+                                 2 * (figures.servers - 1) * across_latency);
     }
     REQUIRE(AllReduceModel(all, topology).time({bytes}).ns == expected);
   }
 }
 
 TEST_CASE("more bytes never take less time, and no port carries more than its bandwidth") {
-  Random random(42);
+  Dice dice(42);
   for (int i = 0; i < scaled(1000); ++i) {
-    const Ranges ranges = random_ranges(random);
-    const Topology topology(random_cluster(random, ranges));
+    const Ranges ranges = random_ranges(dice);
+    const Topology topology(random_cluster(dice, ranges));
     std::vector<DeviceIndex> members;
     for (std::int32_t d = 0; d < topology.device_count(); ++d) {
-      if (random.chance(60)) members.push_back({d});
+      if (dice.chance(60)) members.push_back({d});
     }
     const AllReduceModel model(members, topology);
-    const std::int64_t bytes = random.between(0, ranges.bytes);
-    REQUIRE(model.time({bytes}) <= model.time({bytes + random.between(1, ranges.bytes)}));
+    const std::int64_t bytes = dice.roll(0, ranges.bytes);
+    REQUIRE(model.time({bytes}) <= model.time({bytes + dice.roll(1, ranges.bytes)}));
     const AllReduceCost cost = model.cost({bytes});
     REQUIRE(cost.time == model.time({bytes}));
     REQUIRE(cost.time == round_up(cost.busy) + cost.latency);

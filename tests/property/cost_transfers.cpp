@@ -43,8 +43,7 @@ std::int64_t crossing_bytes(const ModelProfile& profile, std::int32_t cut, std::
       }
     }
     if (!is_used) continue;
-    const Measurement& largest =
-        profile.layers[static_cast<std::size_t>(made)].measurements.back();
+    const Measurement& largest = profile.layers[static_cast<std::size_t>(made)].measurements.back();
     const std::int64_t product = largest.output.count * samples;
     bytes += (product + largest.batch_size - 1) / largest.batch_size;
   }
@@ -58,8 +57,8 @@ Traffic expected_traffic(const Pipeline& pipeline, std::size_t boundary, std::in
   for (std::size_t i = 0; i < from.size(); ++i) ++samples[{from[i], to[i]}];
   Traffic bytes;
   for (const auto& [pair, count] : samples) {
-    const std::int64_t size = crossing_bytes(
-        pipeline.profile, pipeline.plan.stages[boundary].layers.end, count);
+    const std::int64_t size =
+        crossing_bytes(pipeline.profile, pipeline.plan.stages[boundary].layers.end, count);
     if (size > 0) bytes[pair] = size;
   }
   return bytes;
@@ -76,9 +75,9 @@ Traffic traffic_of(const TransferCost& cost, bool reversed) {
 }
 
 TEST_CASE("each pair of devices sends the samples that it has in common, there and back") {
-  Random random(31);
+  Dice dice(31);
   for (int i = 0; i < scaled(1000); ++i) {
-    const Pipeline pipeline = random_pipeline(random, {.deal = random.chance(50)});
+    const Pipeline pipeline = random_pipeline(dice, {.deal = dice.chance(50)});
     INFO("instance " << i << ": " << text_of(pipeline));
     for (std::size_t b = 0; b < pipeline.costs.boundaries.size(); ++b) {
       const BoundaryCost& boundary = pipeline.costs.boundaries[b];
@@ -99,9 +98,9 @@ TEST_CASE("each pair of devices sends the samples that it has in common, there a
 }
 
 TEST_CASE("over an iteration a boundary carries each micro-batch once, and as much back") {
-  Random random(32);
+  Dice dice(32);
   for (int i = 0; i < scaled(300); ++i) {
-    const Pipeline pipeline = random_pipeline(random, {.slowdown = true});
+    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true});
     INFO("instance " << i << ": " << text_of(pipeline));
     for (const Contention contention : {Contention::Shared, Contention::Off}) {
       const std::size_t boundaries = pipeline.costs.boundaries.size();
@@ -123,9 +122,9 @@ TEST_CASE("over an iteration a boundary carries each micro-batch once, and as mu
 }
 
 TEST_CASE("a port's load is what the flows through it carry") {
-  Random random(33);
+  Dice dice(33);
   for (int i = 0; i < scaled(500); ++i) {
-    const Pipeline pipeline = random_pipeline(random);
+    const Pipeline pipeline = random_pipeline(dice);
     INFO("instance " << i << ": " << text_of(pipeline));
     for (const BoundaryCost& boundary : pipeline.costs.boundaries) {
       const TransferCost& cost = boundary.forward.front();

@@ -11,12 +11,13 @@ namespace {
 using namespace small;
 
 TEST_CASE("no plan is simulated faster than its bound") {
-  Random random(21);
+  Dice dice(21);
   for (int i = 0; i < scaled(10'000); ++i) {
-    const Pipeline pipeline = random_pipeline(random, {.slowdown = true});
+    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true});
     const Duration bound = lower_bound(pipeline.plan, pipeline.costs, pipeline.topology);
     for (const Contention contention : {Contention::Off, Contention::Shared}) {
-      const Duration simulated = pipeline.run({.contention = contention, .record = false}).iteration;
+      const Duration simulated =
+          pipeline.run({.contention = contention, .record = false}).iteration;
       if (bound > simulated) FAIL("instance " << i << ": " << text_of(pipeline));
     }
   }
@@ -24,9 +25,9 @@ TEST_CASE("no plan is simulated faster than its bound") {
 
 TEST_CASE("the bound grows no longer with a deeper stage, and holds at the plan's own depths") {
   // A bound at a depth holds for every lower one, so it must not fall below that of a deeper limit.
-  Random random(22);
+  Dice dice(22);
   for (int i = 0; i < scaled(1000); ++i) {
-    const Pipeline pipeline = random_pipeline(random);
+    const Pipeline pipeline = random_pipeline(dice);
     Plan deepest = pipeline.plan;
     for (std::int64_t& depth : deepest.warmup_depths) depth = deepest.num_micro_batches;
     const Duration own = lower_bound(pipeline.plan, pipeline.costs, pipeline.topology);
@@ -37,10 +38,10 @@ TEST_CASE("the bound grows no longer with a deeper stage, and holds at the plan'
 
 TEST_CASE("what sticks out of a stage alone is the bound's exposed all-reduce") {
   // One stage: M (F + B), then what sticks out and the step, without slowdown exactly.
-  Random random(23);
+  Dice dice(23);
   int stages = 0;
   for (int i = 0; i < scaled(1500); ++i) {
-    const Pipeline pipeline = random_pipeline(random);
+    const Pipeline pipeline = random_pipeline(dice);
     if (pipeline.plan.stages.size() > 1) continue;
     ++stages;
     INFO("instance " << i << ": " << text_of(pipeline));

@@ -83,9 +83,9 @@ void check_capacity(const std::vector<Passage>& passages, Bandwidth bandwidth) {
 }
 
 TEST_CASE("no port carries more than its bandwidth in any window of a timeline") {
-  Random random(11);
+  Dice dice(11);
   for (int i = 0; i < scaled(500); ++i) {
-    const Pipeline pipeline = random_pipeline(random, {.slowdown = true, .deal = random.chance(30)});
+    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .deal = dice.chance(30)});
     INFO("instance " << i << ": " << text_of(pipeline));
     const Timeline timeline = pipeline.run(Contention::Shared).timeline;
     for (const auto& [port, passages] : passages_of(pipeline, timeline)) {
@@ -96,11 +96,12 @@ TEST_CASE("no port carries more than its bandwidth in any window of a timeline")
 }
 
 TEST_CASE("contention never makes a plan faster") {
-  Random random(12);
+  Dice dice(12);
   for (int i = 0; i < scaled(2000); ++i) {
-    const Pipeline pipeline = random_pipeline(random);
+    const Pipeline pipeline = random_pipeline(dice);
     INFO("instance " << i << ": " << text_of(pipeline));
-    const Duration shared = pipeline.run({.contention = Contention::Shared, .record = false}).iteration;
+    const Duration shared =
+        pipeline.run({.contention = Contention::Shared, .record = false}).iteration;
     const Duration off = pipeline.run({.contention = Contention::Off, .record = false}).iteration;
     REQUIRE(off <= shared);
   }
@@ -108,31 +109,31 @@ TEST_CASE("contention never makes a plan faster") {
 
 /// Stages of `replicas` devices each, every ordered pair of devices with a link of its own: a
 /// replica sends to one other, and reduces over links that no transfer takes.
-Pipeline apart(Random& random) {
-  const Ranges ranges = random_ranges(random);
-  const ModelProfile model = random_model(random, ranges);
-  const std::int64_t replicas = random.between(1, 3);
-  PlanShape shape{.micro_batch_size = replicas * random.between(1, 3),
-                  .num_micro_batches = random.between(1, 7),
-                  .gpipe = random.chance(15),
-                  .bucket_size = {random.between(1, 2 * ranges.bytes)}};
+Pipeline apart(Dice& dice) {
+  const Ranges ranges = random_ranges(dice);
+  const ModelProfile model = random_model(dice, ranges);
+  const std::int64_t replicas = dice.roll(1, 3);
+  PlanShape shape{.micro_batch_size = replicas * dice.roll(1, 3),
+                  .num_micro_batches = dice.roll(1, 7),
+                  .gpipe = dice.chance(15),
+                  .bucket_size = {dice.roll(1, 2 * ranges.bytes)}};
   std::int32_t device = 0;
   for (std::size_t s = 0; s < model.layers.size(); ++s) {
     StageShape stage;
     for (std::int64_t r = 0; r < replicas; ++r) stage.devices.push_back(device++);
     shape.stages.push_back(std::move(stage));
   }
-  shape.depths = random_depths(random, shape.stages.size(), shape.num_micro_batches);
+  shape.depths = random_depths(dice, shape.stages.size(), shape.num_micro_batches);
   TopologyDescription description =
-      full_mesh(static_cast<std::size_t>(device), random_link(random, ranges));
-  description.overlap_slowdown = Factor{random.between(1'000'000'000, 2'000'000'000)};
+      full_mesh(static_cast<std::size_t>(device), random_link(dice, ranges));
+  description.overlap_slowdown = Factor{dice.roll(1'000'000'000, 2'000'000'000)};
   return {model, description, shape};
 }
 
 TEST_CASE("where no port is shared, contention changes nothing") {
-  Random random(13);
+  Dice dice(13);
   for (int i = 0; i < scaled(400); ++i) {
-    const Pipeline pipeline = apart(random);
+    const Pipeline pipeline = apart(dice);
     INFO("instance " << i << ": " << text_of(pipeline));
     const SimulationResult shared = pipeline.run(Contention::Shared);
     const SimulationResult off = pipeline.run(Contention::Off);
@@ -149,38 +150,38 @@ TEST_CASE("where no port is shared, contention changes nothing") {
   }
 }
 
-void widen(Random& random, Link& link) {
-  link.bandwidth.bytes_per_second += random.between(0, 2 * link.bandwidth.bytes_per_second);
-  link.latency.ns = random.between(0, link.latency.ns);
+void widen(Dice& dice, Link& link) {
+  link.bandwidth.bytes_per_second += dice.roll(0, 2 * link.bandwidth.bytes_per_second);
+  link.latency.ns = dice.roll(0, link.latency.ns);
 }
 
 /// Every link at least as wide and as quick. Direct links of a matrix all grow by one factor, as a
 /// wider one among them may draw a ring over a slower one.
-TopologyDescription improved(Random& random, TopologyDescription description) {
+TopologyDescription improved(Dice& dice, TopologyDescription description) {
   for (ServerGroup& group : description.servers) {
-    widen(random, group.links.port);
-    if (group.links.host_path) widen(random, *group.links.host_path);
-    const std::int64_t factor = random.between(1, 3);
+    widen(dice, group.links.port);
+    if (group.links.host_path) widen(dice, *group.links.host_path);
+    const std::int64_t factor = dice.roll(1, 3);
     for (LinkKind& kind : group.links.kinds) {
       kind.link.bandwidth.bytes_per_second *= factor;
-      kind.link.latency.ns = random.between(0, kind.link.latency.ns);
+      kind.link.latency.ns = dice.roll(0, kind.link.latency.ns);
     }
-    for (Nic& nic : group.nics) widen(random, nic.link);
+    for (Nic& nic : group.nics) widen(dice, nic.link);
   }
-  widen(random, *description.network);
+  widen(dice, *description.network);
   return description;
 }
 
 TEST_CASE("without contention and slowdown, better links never make a plan slower") {
-  Random random(14);
+  Dice dice(14);
   for (int i = 0; i < scaled(1500); ++i) {
-    const Pipeline before = random_pipeline(random);
+    const Pipeline before = random_pipeline(dice);
     TopologyDescription description = before.topology.description();
     if (description.network->bandwidth.bytes_per_second > kMaxCount / 4) {
       description.network->bandwidth.bytes_per_second /= 4;
     }
     const Pipeline narrow(before.profile, description, before.plan);
-    const Pipeline wide(before.profile, improved(random, description), before.plan);
+    const Pipeline wide(before.profile, improved(dice, description), before.plan);
     INFO("instance " << i << ": " << text_of(narrow));
     INFO("improved: " << text_of(wide));
     const SimulationOptions options{.contention = Contention::Off, .record = false};
@@ -188,14 +189,14 @@ TEST_CASE("without contention and slowdown, better links never make a plan slowe
   }
 }
 
-std::vector<FlowDemand> random_flows(Random& random, std::int64_t ports) {
+std::vector<FlowDemand> random_flows(Dice& dice, std::int64_t ports) {
   std::vector<FlowDemand> flows;
-  const std::int64_t count = random.between(1, 12);
+  const std::int64_t count = dice.roll(1, 12);
   for (std::int64_t f = 0; f < count; ++f) {
-    FlowDemand flow{random.between(1, random.chance(30) ? 20 : 1'000'000), {}};
+    FlowDemand flow{dice.roll(1, dice.chance(30) ? 20 : 1'000'000), {}};
     for (std::int64_t p = 0; p < ports; ++p) {
-      if (!random.chance(35)) continue;
-      const std::int64_t weight = random.chance(50) ? kFullWeight : random.between(1, kFullWeight);
+      if (!dice.chance(35)) continue;
+      const std::int64_t weight = dice.chance(50) ? kFullWeight : dice.roll(1, kFullWeight);
       flow.ports.emplace_back(PortIndex{static_cast<std::int32_t>(p)}, weight);
     }
     flows.push_back(std::move(flow));
@@ -206,14 +207,14 @@ std::vector<FlowDemand> random_flows(Random& random, std::int64_t ports) {
 /// Rates are max-min fair just if no port is over its capacity and each flow below its cap has a
 /// bottleneck: a full port on which nobody has more. Full: not a unit more for each flow on it.
 TEST_CASE("each flow has its cap or a full port on which no flow has more") {
-  Random random(15);
+  Dice dice(15);
   for (int i = 0; i < scaled(4000); ++i) {
-    const std::int64_t ports = random.between(1, 6);
+    const std::int64_t ports = dice.roll(1, 6);
     std::vector<Rate> capacities;
     for (std::int64_t p = 0; p < ports; ++p) {
-      capacities.push_back(random.between(1, random.chance(30) ? 50 : 2'000'000));
+      capacities.push_back(dice.roll(1, dice.chance(30) ? 50 : 2'000'000));
     }
-    const std::vector<FlowDemand> flows = random_flows(random, ports);
+    const std::vector<FlowDemand> flows = random_flows(dice, ports);
     std::vector<const FlowDemand*> pointers;
     for (const FlowDemand& flow : flows) pointers.push_back(&flow);
     const std::vector<Rate> rates = max_min_rates(pointers, capacities);
@@ -235,8 +236,8 @@ TEST_CASE("each flow has its cap or a full port on which no flow has more") {
       REQUIRE(rates[f] >= 0);
       REQUIRE(rates[f] <= flows[f].cap);
       if (rates[f] == flows[f].cap) continue;
-      const bool has_bottleneck = std::any_of(
-          flows[f].ports.begin(), flows[f].ports.end(), [&](const auto& use) {
+      const bool has_bottleneck =
+          std::any_of(flows[f].ports.begin(), flows[f].ports.end(), [&](const auto& use) {
             const std::size_t p = use.first.position();
             return Wide{capacities[p]} * kFullWeight - carried[p] < weights[p] &&
                    most[p] == rates[f];

@@ -1,5 +1,6 @@
-// A second simulator, for runs without contention and stages that split: no events, only the
-// equations that start and end times must meet, iterated from zero until nothing changes.
+// A second simulator, for stages that split: no queue of events, only the equations that start and
+// end times must meet, iterated from zero until nothing changes. Under contention the links are
+// walked through from change to change, all flows shared anew each time.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "../support/random_pipeline.h"
+#include "dapple/simulate/max_min.h"
 
 namespace dapple::small {
 
@@ -31,9 +33,147 @@ struct ReferenceTimes {
   friend bool operator==(const ReferenceTimes&, const ReferenceTimes&) = default;
 };
 
+/// Links on which each sender of a boundary and direction sends one transfer after another, each to
+/// all its receivers at once, and on which a reduction is one flow.
+class SharedLinks {
+ public:
+  explicit SharedLinks(const Pipeline& pipeline) : topology_(pipeline.topology) {
+    for (const Port& port : topology_.ports()) {
+      capacities_.push_back(port.bandwidth.bytes_per_second * kRatePerBytePerSecond);
+    }
+  }
+
+  /// `sent` is filled in by run(). Micro-batch m may leave when made[m] ends.
+  void add_transfers(const TransferCost& cost, const std::vector<Interval>& made,
+                     std::vector<Interval>& sent) {
+    std::map<DeviceIndex, std::vector<Flow>> by_sender;
+    for (const PairFlow& pair : cost.flows) {
+      Flow flow{.demand = {pair.route.bandwidth.bytes_per_second * kRatePerBytePerSecond, {}},
+                .work = Wide{pair.size.count} * 1024 * 1'024'000'000'000};
+      for (const PairFlow& other : cost.flows) {
+        for (const PortIndex port : other.route.ports) {
+          const auto& own = pair.route.ports;
+          if (std::find(own.begin(), own.end(), port) == own.end()) continue;
+          flow.latency = std::max(flow.latency, other.route.latency.ns);
+        }
+      }
+      for (const PortIndex port : pair.route.ports)
+        flow.demand.ports.emplace_back(port, kFullWeight);
+      by_sender[pair.from].push_back(std::move(flow));
+    }
+    for (std::size_t m = 0; m < made.size(); ++m) {
+      const std::int64_t never = cost.flows.empty() ? made[m].end : INT64_MAX;
+      sent[m] = {never, made[m].end};
+    }
+    for (const auto& [sender, flows] : by_sender) {
+      Stream stream;
+      for (std::size_t m = 0; m < made.size(); ++m) {
+        stream.jobs.push_back({made[m].end * 1024, flows, &sent[m]});
+      }
+      streams_.push_back(std::move(stream));
+    }
+  }
+
+  /// Its end is filled in by run().
+  void add_reduction(const AllReduceCost& cost, Interval& reduction) {
+    Flow flow{.demand = {}, .work = 0, .latency = cost.latency.ns};
+    std::int64_t busiest = 0;
+    for (const auto& [port, size] : cost.ports) busiest = std::max(busiest, size.count);
+    flow.demand.cap = static_cast<Rate>(Wide{busiest} * 1024 * 1'024'000'000'000 / cost.busy.count);
+    for (const auto& [port, size] : cost.ports) {
+      const auto weight = static_cast<std::int64_t>(Wide{size.count} * kFullWeight / busiest);
+      flow.demand.ports.emplace_back(port, weight);
+      const Wide most = Wide{capacities_[port.position()]} * kFullWeight / weight;
+      flow.demand.cap = static_cast<Rate>(std::min<Wide>(flow.demand.cap, most));
+    }
+    flow.work = Wide{flow.demand.cap} * cost.busy.count;
+    Stream stream;
+    stream.jobs.push_back({reduction.start * 1024, {flow}, &reduction});
+    reduction = {reduction.start, 0};
+    streams_.push_back(std::move(stream));
+  }
+
+  void run() {
+    std::int64_t now = 0;
+    while (true) {
+      std::int64_t next = start_jobs(now);
+      std::vector<const FlowDemand*> demands;
+      for (const Stream& stream : streams_) {
+        for (const Flow& flow : stream.active) demands.push_back(&flow.demand);
+      }
+      const std::vector<Rate> rates = max_min_rates(demands, capacities_);
+      std::size_t position = 0;
+      for (Stream& stream : streams_) {
+        for (Flow& flow : stream.active) {
+          flow.rate = std::max<Rate>(1, rates[position++]);
+          const Wide left = (flow.work + flow.rate - 1) / flow.rate;
+          next = std::min(next, now + static_cast<std::int64_t>(left));
+        }
+      }
+      if (next == INT64_MAX) return;
+      for (Stream& stream : streams_) end_flows(stream, now, next);
+      now = next;
+    }
+  }
+
+ private:
+  struct Flow {
+    FlowDemand demand;
+    Wide work = 0;
+    std::int64_t latency = 0;
+    Rate rate = 0;
+  };
+  struct Job {
+    std::int64_t ready = 0;  // ticks
+    std::vector<Flow> flows;
+    Interval* interval = nullptr;
+  };
+  struct Stream {
+    std::vector<Job> jobs;
+    std::size_t next = 0;
+    std::vector<Flow> active;  // of job next - 1
+  };
+
+  /// Returns when the next job can start, of streams that wait for one.
+  std::int64_t start_jobs(std::int64_t now) {
+    std::int64_t next = INT64_MAX;
+    for (Stream& stream : streams_) {
+      if (!stream.active.empty() || stream.next == stream.jobs.size()) continue;
+      const Job& job = stream.jobs[stream.next];
+      if (job.ready > now) {
+        next = std::min(next, job.ready);
+        continue;
+      }
+      job.interval->start = std::min(job.interval->start, (now + 1023) / 1024);
+      stream.active = job.flows;
+      ++stream.next;
+    }
+    return next;
+  }
+
+  static void end_flows(Stream& stream, std::int64_t now, std::int64_t next) {
+    std::vector<Flow> left;
+    for (Flow& flow : stream.active) {
+      flow.work -= Wide{flow.rate} * (next - now);
+      if (flow.work > 0) {
+        left.push_back(flow);
+        continue;
+      }
+      Interval& interval = *stream.jobs[stream.next - 1].interval;
+      interval.end = std::max(interval.end, (next + 1023) / 1024 + flow.latency);
+    }
+    stream.active = std::move(left);
+  }
+
+  const Topology& topology_;
+  std::vector<Rate> capacities_;
+  std::vector<Stream> streams_;
+};
+
 class Reference {
  public:
-  explicit Reference(const Pipeline& pipeline) : pipeline_(pipeline) {
+  Reference(const Pipeline& pipeline, Contention contention)
+      : pipeline_(pipeline), contention_(contention) {
     const auto count = static_cast<std::size_t>(pipeline.plan.num_micro_batches);
     const std::size_t stages = pipeline.plan.stages.size();
     const std::vector<Interval> none(count);
@@ -50,16 +190,45 @@ class Reference {
     do {
       before = times_;
       for (std::size_t s = 0; s < times_.forward.size(); ++s) compute(s);
-      for (std::size_t b = 0; b < times_.activation.size(); ++b) {
-        const BoundaryCost& cost = pipeline_.costs.boundaries[b];
-        transfer(cost.forward.front(), times_.forward[b], times_.activation[b]);
-        transfer(cost.backward.front(), times_.backward[b + 1], times_.gradient[b]);
+      if (contention_ == Contention::Shared) {
+        share_links();
+      } else {
+        pass_freely();
       }
     } while (times_ != before);
     return std::move(times_);
   }
 
  private:
+  void pass_freely() {
+    for (std::size_t b = 0; b < times_.activation.size(); ++b) {
+      const BoundaryCost& cost = pipeline_.costs.boundaries[b];
+      transfer(cost.forward.front(), times_.forward[b], times_.activation[b]);
+      transfer(cost.backward.front(), times_.backward[b + 1], times_.gradient[b]);
+    }
+    for (std::size_t s = 0; s < times_.reduction.size(); ++s) {
+      for (std::size_t k = 0; k < times_.reduction[s].size(); ++k) {
+        Interval& reduction = times_.reduction[s][k];
+        reduction.end = reduction.start + pipeline_.costs.stages[s].buckets[k].time.ns;
+      }
+    }
+  }
+
+  void share_links() {
+    SharedLinks links(pipeline_);
+    for (std::size_t b = 0; b < times_.activation.size(); ++b) {
+      const BoundaryCost& cost = pipeline_.costs.boundaries[b];
+      links.add_transfers(cost.forward.front(), times_.forward[b], times_.activation[b]);
+      links.add_transfers(cost.backward.front(), times_.backward[b + 1], times_.gradient[b]);
+    }
+    for (std::size_t s = 0; s < times_.reduction.size(); ++s) {
+      for (std::size_t k = 0; k < times_.reduction[s].size(); ++k) {
+        links.add_reduction(pipeline_.costs.stages[s].buckets[k], times_.reduction[s][k]);
+      }
+    }
+    links.run();
+  }
+
   /// Forwards as long as the depth allows, else backwards.
   void compute(std::size_t s) {
     const std::size_t count = times_.forward[s].size();
@@ -91,7 +260,7 @@ class Reference {
     const StageCost& cost = pipeline_.costs.stages[s];
     const std::int64_t fast = pipeline_.costs.overlap_slowdown.billionths;
     const std::int64_t slow = 1'000'000'000;
-    times_.reduction[s].clear();
+    times_.reduction[s].resize(cost.buckets.size());
     std::int64_t now = start;
     std::int64_t done = 0;
     std::int64_t reducing_until = 0;
@@ -108,9 +277,12 @@ class Reference {
         now += (work + slow - 1) / slow;
       }
       if (is_end) break;
-      const std::int64_t begin = std::max(now, reducing_until);
-      reducing_until = begin + cost.buckets[k].time.ns;
-      times_.reduction[s].push_back({begin, reducing_until});
+      // When it ends is for the links to say; here it lasts as long as they said last.
+      Interval& reduction = times_.reduction[s][k];
+      const std::int64_t lasting = reduction.end - reduction.start;
+      reduction.start = std::max(now, reducing_until);
+      reduction.end = reduction.start + lasting;
+      reducing_until = reduction.end;
     }
     return now;
   }
@@ -154,6 +326,7 @@ class Reference {
   }
 
   const Pipeline& pipeline_;
+  Contention contention_;
   ReferenceTimes times_;
 };
 
@@ -176,12 +349,24 @@ inline ReferenceTimes times_of(const Pipeline& pipeline, const SimulationResult&
     const auto index = static_cast<std::size_t>(timed.action.index);
     const Interval interval{timed.start.ns, timed.end.ns};
     switch (timed.action.kind) {
-      case ActionKind::Forward: times.forward[stage][index] = interval; break;
-      case ActionKind::Backward: times.backward[stage][index] = interval; break;
-      case ActionKind::SendActivation: times.activation[stage][index] = interval; break;
-      case ActionKind::SendGradient: times.gradient[stage - 1][index] = interval; break;
-      case ActionKind::AllReduce: times.reduction[stage][index] = interval; break;
-      default: times.step[stage] = interval; break;
+      case ActionKind::Forward:
+        times.forward[stage][index] = interval;
+        break;
+      case ActionKind::Backward:
+        times.backward[stage][index] = interval;
+        break;
+      case ActionKind::SendActivation:
+        times.activation[stage][index] = interval;
+        break;
+      case ActionKind::SendGradient:
+        times.gradient[stage - 1][index] = interval;
+        break;
+      case ActionKind::AllReduce:
+        times.reduction[stage][index] = interval;
+        break;
+      default:
+        times.step[stage] = interval;
+        break;
     }
   }
   return times;

@@ -19,8 +19,7 @@ constexpr Contention kModes[] = {Contention::Shared, Contention::Off};
 Pipeline uniform(std::size_t stages, std::int64_t micro_batches, LayerFigures layer, bool gpipe) {
   PlanShape shape{.num_micro_batches = micro_batches, .gpipe = gpipe};
   for (std::size_t s = 0; s < stages; ++s) {
-    shape.depths.push_back(
-        std::min(static_cast<std::int64_t>(stages - s), micro_batches));
+    shape.depths.push_back(std::min(static_cast<std::int64_t>(stages - s), micro_batches));
     shape.stages.push_back({.layers = 1, .devices = {static_cast<std::int32_t>(s)}});
   }
   return {model_of(std::vector<LayerFigures>(stages, layer)),
@@ -28,13 +27,13 @@ Pipeline uniform(std::size_t stages, std::int64_t micro_batches, LayerFigures la
 }
 
 TEST_CASE("uniform stages without transfers take (M + S - 1)(F + B), policy A and GPipe alike") {
-  Random random(1);
+  Dice dice(1);
   for (std::size_t stages = 2; stages <= 16; ++stages) {
     for (auto count = static_cast<std::int64_t>(stages); count <= 64; ++count) {
-      const LayerFigures layer{.forward = random.between(1, 1'000'000),
-                               .backward = random.between(1, 1'000'000)};
-      const std::int64_t expected = (count + static_cast<std::int64_t>(stages) - 1) *
-                                    (layer.forward + layer.backward);
+      const LayerFigures layer{.forward = dice.roll(1, 1'000'000),
+                               .backward = dice.roll(1, 1'000'000)};
+      const std::int64_t expected =
+          (count + static_cast<std::int64_t>(stages) - 1) * (layer.forward + layer.backward);
       const Pipeline by_policy = uniform(stages, count, layer, false);
       const Pipeline by_gpipe = uniform(stages, count, layer, true);
       for (const Contention contention : kModes) {
@@ -47,36 +46,48 @@ TEST_CASE("uniform stages without transfers take (M + S - 1)(F + B), policy A an
   }
 }
 
+void check_against_reference(const Pipeline& pipeline, Contention contention) {
+  const SimulationResult result = pipeline.run(contention);
+  const ReferenceTimes expected = Reference(pipeline, contention).run();
+  const ReferenceTimes times = times_of(pipeline, result);
+  REQUIRE((times.forward == expected.forward));
+  REQUIRE((times.backward == expected.backward));
+  REQUIRE((times.activation == expected.activation));
+  REQUIRE((times.gradient == expected.gradient));
+  REQUIRE((times.reduction == expected.reduction));
+  REQUIRE((times.step == expected.step));
+  std::int64_t end = 0;
+  for (const Interval& step : expected.step) end = std::max(end, step.end);
+  REQUIRE(result.iteration.ns == end);
+}
+
 TEST_CASE("without contention the simulator meets the equations of start and end times exactly") {
-  Random random(2);
+  Dice dice(2);
   for (int i = 0; i < scaled(2500); ++i) {
-    const Pipeline pipeline = random_pipeline(random, {.slowdown = true});
+    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true});
     INFO("instance " << i << ": " << text_of(pipeline));
-    const SimulationResult result = pipeline.run(Contention::Off);
-    const ReferenceTimes expected = Reference(pipeline).run();
-    const ReferenceTimes times = times_of(pipeline, result);
-    REQUIRE((times.forward == expected.forward));
-    REQUIRE((times.backward == expected.backward));
-    REQUIRE((times.activation == expected.activation));
-    REQUIRE((times.gradient == expected.gradient));
-    REQUIRE((times.reduction == expected.reduction));
-    REQUIRE((times.step == expected.step));
-    std::int64_t end = 0;
-    for (const Interval& step : expected.step) end = std::max(end, step.end);
-    REQUIRE(result.iteration.ns == end);
+    check_against_reference(pipeline, Contention::Off);
+  }
+}
+
+TEST_CASE("under contention it meets them with links shared anew at every change") {
+  Dice dice(8);
+  for (int i = 0; i < scaled(150); ++i) {
+    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .most_micro_batches = 4});
+    INFO("instance " << i << ": " << text_of(pipeline));
+    check_against_reference(pipeline, Contention::Shared);
   }
 }
 
 TEST_CASE("in flight are as many as the warm-up depth, and the peak is the memory model's") {
-  Random random(3);
+  Dice dice(3);
   for (int i = 0; i < scaled(600); ++i) {
-    const Pipeline pipeline = random_pipeline(random, {.slowdown = true});
+    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true});
     INFO("instance " << i << ": " << text_of(pipeline));
     for (const Contention contention : kModes) {
       const Timeline timeline = pipeline.run(contention).timeline;
       for (std::size_t s = 0; s < pipeline.plan.stages.size(); ++s) {
-        REQUIRE(most_in_flight(timeline, index_at<LaneIndex>(s)) ==
-                pipeline.plan.warmup_depths[s]);
+        REQUIRE(most_in_flight(timeline, index_at<LaneIndex>(s)) == pipeline.plan.warmup_depths[s]);
       }
       std::size_t devices = 0;
       for (const StageCost& stage : pipeline.costs.stages) {
@@ -93,9 +104,9 @@ TEST_CASE("in flight are as many as the warm-up depth, and the peak is the memor
 }
 
 TEST_CASE("a dealt replica never holds more than its memory allows for") {
-  Random random(4);
+  Dice dice(4);
   for (int i = 0; i < scaled(300); ++i) {
-    const Pipeline pipeline = random_pipeline(random, {.slowdown = true, .deal = true});
+    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .deal = true});
     INFO("instance " << i << ": " << text_of(pipeline));
     const Timeline timeline = pipeline.run().timeline;
     std::size_t devices = 0;
@@ -110,9 +121,9 @@ TEST_CASE("a dealt replica never holds more than its memory allows for") {
 }
 
 TEST_CASE("a schedule that the validator accepts runs to its end, each micro-batch once a stage") {
-  Random random(5);
+  Dice dice(5);
   for (int i = 0; i < scaled(600); ++i) {
-    const Pipeline pipeline = random_pipeline(random, {.slowdown = true, .deal = true});
+    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .deal = true});
     INFO("instance " << i << ": " << text_of(pipeline));
     for (const Contention contention : kModes) {
       const SimulationResult result = pipeline.run(contention);
@@ -135,13 +146,13 @@ TEST_CASE("a schedule that the validator accepts runs to its end, each micro-bat
 }
 
 TEST_CASE("the same run twice is the same to the last action") {
-  Random random(6);
+  Dice dice(6);
   const auto key = [](const TimedAction& timed) {
     return std::tuple(timed.lane.value, timed.action.kind, timed.action.index, timed.start.ns,
                       timed.end.ns, timed.size.count);
   };
   for (int i = 0; i < scaled(150); ++i) {
-    const Pipeline pipeline = random_pipeline(random, {.slowdown = true, .deal = true});
+    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .deal = true});
     for (const Contention contention : kModes) {
       const SimulationResult first = pipeline.run(contention);
       const SimulationResult second = pipeline.run(contention);
@@ -158,9 +169,9 @@ TEST_CASE("the same run twice is the same to the last action") {
 }
 
 TEST_CASE("a run without a record ends when a recorded one does") {
-  Random random(7);
+  Dice dice(7);
   for (int i = 0; i < scaled(150); ++i) {
-    const Pipeline pipeline = random_pipeline(random, {.slowdown = true, .deal = true});
+    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .deal = true});
     for (const Contention contention : kModes) {
       const SimulationResult bare = pipeline.run({.contention = contention, .record = false});
       const SimulationResult recorded = pipeline.run(contention);

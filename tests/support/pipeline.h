@@ -18,7 +18,9 @@
 
 namespace dapple::small {
 
-constexpr Bandwidth bytes_per_ns(std::int64_t count) { return {count * kNanosecondsPerSecond}; }
+constexpr Bandwidth bytes_per_ns(std::int64_t count) {
+  return {count * kNanosecondsPerSecond};
+}
 
 /// One layer, per sample: nanoseconds and bytes.
 struct LayerFigures {
@@ -205,12 +207,24 @@ inline std::string line(const SimulationResult& result, std::int32_t lane, Strea
     if (timed.lane.value != lane || stream_of(timed.action.kind) != stream) continue;
     if (!text.empty()) text += ' ';
     switch (timed.action.kind) {
-      case ActionKind::Forward: text += 'F'; break;
-      case ActionKind::Backward: text += 'B'; break;
-      case ActionKind::SendActivation: text += 'A'; break;
-      case ActionKind::SendGradient: text += 'G'; break;
-      case ActionKind::AllReduce: text += 'R'; break;
-      default: text += 'S'; break;
+      case ActionKind::Forward:
+        text += 'F';
+        break;
+      case ActionKind::Backward:
+        text += 'B';
+        break;
+      case ActionKind::SendActivation:
+        text += 'A';
+        break;
+      case ActionKind::SendGradient:
+        text += 'G';
+        break;
+      case ActionKind::AllReduce:
+        text += 'R';
+        break;
+      default:
+        text += 'S';
+        break;
     }
     if (timed.action.kind != ActionKind::OptimizerStep) text += std::to_string(timed.action.index);
     text += '[' + std::to_string(timed.start.ns) + ',' + std::to_string(timed.end.ns) + ']';

@@ -198,7 +198,7 @@ struct StageContext {
   std::int64_t depth = 1;         // of this stage
   std::int64_t depth_before = 0;  // of the stage before it; 0 for the first
   std::int64_t depth_behind = 0;  // of the stage behind it; 0 for the last
-  Bytes largest_bucket;           // of its gradients; 0 for one replica
+  Bytes largest_bucket = {};      // of its gradients; 0 for one replica
 };
 
 /// Looks up layer tables by samples and device kind, and costs plans with them. Keeps references to

@@ -4,7 +4,8 @@
 // replicas start a micro-batch together, when the last share of its input has arrived; what a
 // micro-batch leaves is sent when the slowest replica has it. All computation takes whole
 // nanoseconds; links keep remainders in ticks (core/quantity.h) and an arrival is rounded up to a
-// whole nanosecond. Equal times are served in the order of the lanes, so a run is reproducible.
+// whole nanosecond. What ends at equal times is served in the order in which it was set going, the
+// lower lane first at the start, so a run is reproducible.
 #pragma once
 
 #include <cstdint>

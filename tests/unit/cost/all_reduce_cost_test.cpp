@@ -39,8 +39,7 @@ TEST_CASE("one device reduces nothing, and no bytes take no time") {
 
 TEST_CASE("a flat ring carries 2 (r - 1) / r of the bytes over each hop") {
   // 100 bytes on four devices: 150 a hop, and 6 steps of 3 ns.
-  const Topology topology(
-      cluster({.servers = 1, .devices = 4, .inside = {bytes_per_ns(1), {3}}}));
+  const Topology topology(cluster({.servers = 1, .devices = 4, .inside = {bytes_per_ns(1), {3}}}));
   const AllReduceModel model(devices({0, 1, 2, 3}), topology);
   const AllReduceCost cost = model.cost({100});
   CHECK(cost.algorithm == AllReduceAlgorithm::FlatRing);
@@ -107,8 +106,8 @@ TEST_CASE("a hierarchy reduces across servers over all NICs that take part") {
   // 100 bytes: inside 2 * 1/2 * 100 / 10 = 10 ns; across 2 * 1/2 * 100 over two NICs of 1 byte per
   // ns: 50 ns, 50 bytes each.
   const Link nic{bytes_per_ns(1), {}};
-  const Topology topology(cluster(
-      {.servers = 2, .devices = 2, .inside = {bytes_per_ns(10), {}}, .nics = {nic, nic}}));
+  const Topology topology(
+      cluster({.servers = 2, .devices = 2, .inside = {bytes_per_ns(10), {}}, .nics = {nic, nic}}));
   const AllReduceCost cost = AllReduceModel(devices({0, 1, 2, 3}), topology).cost({100});
   CHECK(cost.algorithm == AllReduceAlgorithm::Hierarchical);
   CHECK(cost.time.ns == 60);

@@ -28,8 +28,7 @@ TEST_CASE("buckets fill from the last layer and close when they hold the bucket 
 }
 
 TEST_CASE("a bucket of exactly the bucket size is closed") {
-  const GradientBuckets buckets =
-      gradient_buckets(model_with_parameters({6, 6, 4}), {0, 3}, {10});
+  const GradientBuckets buckets = gradient_buckets(model_with_parameters({6, 6, 4}), {0, 3}, {10});
   CHECK(buckets.sizes == bytes({10, 6}));
   CHECK(buckets.first_layer == std::vector<std::int32_t>{1, 0});
 }

@@ -99,12 +99,11 @@ TEST_CASE("a dealt replica holds no more micro-batches than it gets") {
 
 TEST_CASE("recomputation adds the forward to the backward and to each bucket's moment") {
   // Two samples per replica: forward 6, backward 12; the last layer's gradient after 6 + 4.
-  const Pipeline pipeline(
-      three_layers(), full_mesh(2, {bytes_per_ns(1), {}}),
-      PlanShape{.micro_batch_size = 4,
-                .depths = {1},
-                .stages = {{.layers = 3, .devices = {0, 1}, .recompute = true}},
-                .bucket_size = {1}});
+  const Pipeline pipeline(three_layers(), full_mesh(2, {bytes_per_ns(1), {}}),
+                          PlanShape{.micro_batch_size = 4,
+                                    .depths = {1},
+                                    .stages = {{.layers = 3, .devices = {0, 1}, .recompute = true}},
+                                    .bucket_size = {1}});
   const StageCost& stage = pipeline.costs.stages[0];
   CHECK(stage.forward.ns == 6);
   CHECK(stage.recomputation.ns == 6);
@@ -144,14 +143,15 @@ TopologyDescription two_kinds() {
   return description;
 }
 
-TEST_CASE("a kind of device scales the times, rounded up per layer, and the slowest replica counts") {
-  const Pipeline pipeline(three_layers(), two_kinds(),
-                          PlanShape{.micro_batch_size = 2,
-                                    .depths = {1},
-                                    .stages = {{.layers = 3, .devices = {0, 1}}}});
+TEST_CASE(
+    "a kind of device scales the times, rounded up per layer, and the slowest replica counts") {
+  const Pipeline pipeline(
+      three_layers(), two_kinds(),
+      PlanShape{
+          .micro_batch_size = 2, .depths = {1}, .stages = {{.layers = 3, .devices = {0, 1}}}});
   const StageCost& stage = pipeline.costs.stages[0];
   CHECK(stage.replicas[0].forward.ns == 3);
-  CHECK(stage.replicas[1].forward.ns == 3);   // 0.4 -> 1 for each of three layers
+  CHECK(stage.replicas[1].forward.ns == 3);  // 0.4 -> 1 for each of three layers
   CHECK(stage.replicas[0].backward.ns == 6);
   CHECK(stage.replicas[1].backward.ns == 3);  // 0.8 -> 1
   CHECK(stage.forward.ns == 3);
@@ -213,18 +213,22 @@ TEST_CASE("a kind that no server has need not be known") {
 TEST_CASE("problems whose sums could leave 63 bits are refused") {
   const Topology topology(full_mesh(1, {bytes_per_ns(1), {}}));
   // 10^15 ns of forward count twice (recomputation), so one sample is too long.
-  CHECK_FALSE(
-      check_compatible(model_of({{.forward = kMaxCount}}), topology, 1).empty());
+  CHECK_FALSE(check_compatible(model_of({{.forward = kMaxCount}}), topology, 1).empty());
   CHECK(check_compatible(model_of({{.forward = kMaxCount / 4}}), topology, 1).empty());
   // 4 samples of a quarter are as long.
   CHECK_FALSE(check_compatible(model_of({{.forward = kMaxCount / 4}}), topology, 4).empty());
+  // 10^13 ns slowed down a thousand times.
+  TopologyDescription slowed = full_mesh(2, {bytes_per_ns(1), {}});
+  slowed.overlap_slowdown = Factor{1'000'000'000'000};
+  const ModelProfile long_backward = model_of({{.backward = 10'000'000'000'000}});
+  CHECK(check_compatible(long_backward, topology, 1).empty());
+  CHECK_FALSE(check_compatible(long_backward, Topology(slowed), 1).empty());
   // 10^15 bytes of stash for each of 2,000 samples.
   CHECK_FALSE(check_compatible(model_of({{.stash = kMaxCount}}), topology, 2000).empty());
   CHECK(check_compatible(model_of({{.stash = kMaxCount}}), topology, 500).empty());
   // 10^12 bytes over 1 B/s.
   const Topology slow(cluster({.servers = 2, .devices = 1, .nics = {Link{{1}, {}}}}));
-  CHECK_FALSE(
-      check_compatible(model_of({{.output = 1'000'000'000'000}, {}}), slow, 1).empty());
+  CHECK_FALSE(check_compatible(model_of({{.output = 1'000'000'000'000}, {}}), slow, 1).empty());
 }
 
 }  // namespace

@@ -18,7 +18,9 @@ std::vector<TransferEnd> shares(std::int64_t samples, const std::vector<std::int
   return ends;
 }
 
-Bytes ten_a_sample(std::int64_t samples) { return {10 * samples}; }
+Bytes ten_a_sample(std::int64_t samples) {
+  return {10 * samples};
+}
 
 std::string flows_of(const TransferCost& cost) {
   std::string text;
@@ -73,9 +75,8 @@ TEST_CASE("what stays on a device costs nothing") {
   CHECK(all.ports.empty());
   CHECK(all.time.ns == 0);
   // 2 + 1 to 1 + 2 on the same devices: sample 1 alone moves, from device 0 to 1.
-  const TransferCost some =
-      transfer_cost({{{0}, {0, 2}}, {{1}, {2, 3}}}, {{{0}, {0, 1}}, {{1}, {1, 3}}}, ten_a_sample,
-                    topology);
+  const TransferCost some = transfer_cost({{{0}, {0, 2}}, {{1}, {2, 3}}},
+                                          {{{0}, {0, 1}}, {{1}, {1, 3}}}, ten_a_sample, topology);
   CHECK(flows_of(some) == "0>1:10");
   CHECK(some.size.count == 10);
 }
@@ -107,7 +108,8 @@ TEST_CASE("a port has the largest latency of the paths through it") {
   far.count = 1;
   far.nics[0].link.latency = {9};
   const Topology topology(description_of({near, far}));
-  const TransferCost cost = transfer_cost(shares(2, {0}), shares(2, {1, 2}), ten_a_sample, topology);
+  const TransferCost cost =
+      transfer_cost(shares(2, {0}), shares(2, {1, 2}), ten_a_sample, topology);
   REQUIRE(cost.ports.size() == 3);
   CHECK(cost.ports[0].latency.ns == 10);  // out of near0: 20 bytes in 10 ns
   CHECK(cost.ports[1].latency.ns == 2);   // into near1: 10 bytes in 5 ns

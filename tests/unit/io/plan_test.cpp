@@ -80,6 +80,13 @@ TEST_CASE("a figure that is not finite is our mistake and is not written") {
   CHECK_THROWS_AS(write_plan(document), Bug);
 }
 
+TEST_CASE("a plan that is not sound is our mistake and is not written") {
+  PlanDocument document = small_plan();
+  document.plan.warmup_depths = {1, 2};
+  CHECK_THROWS_AS(write_plan(document), Bug);
+  CHECK_THROWS_AS(hash_of(document), Bug);
+}
+
 TEST_CASE("a plan whose documents do not match their hashes is refused") {
   const PlanDocument document = small_plan();
   const std::string text = write_plan(document);

@@ -112,7 +112,8 @@ TEST_CASE("a comparison marks what is the same, what differs, and which is faste
                             a.profile, topology, {.width = 100});
   };
   const std::string differing = compare(a, b);
-  CHECK(differing.find("iteration           512.3 ms  614.8 ms      +20.0 %\n") != std::string::npos);
+  CHECK(differing.find("iteration           512.3 ms  614.8 ms      +20.0 %\n") !=
+        std::string::npos);
   CHECK(differing.find(" 0  A  4: embeddings..encoder.2") != std::string::npos);
   CHECK(differing.find(" 0  B  5: embeddings..encoder.3") != std::string::npos);
   CHECK(differing.find("A is faster: 102.5 ms less per iteration, 1.200 x.") != std::string::npos);

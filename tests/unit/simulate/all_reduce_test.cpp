@@ -98,14 +98,13 @@ TEST_CASE("slowed twice and freed once, the work adds up") {
 TEST_CASE("a recomputed last backward has its buckets later by the forward") {
   // Forward 3, recomputed: 3 + 3 + 4 = 10 the first bucket, then + 3 = 13. R0: 10 + 5 = 15.
   // R1: 15 + 5 = 20.
-  const Pipeline pipeline(
-      model_of({{.forward = 1, .backward = 3, .parameters = 5},
-                {.forward = 2, .backward = 4, .parameters = 5}}),
-      cluster({.servers = 1, .devices = 2}),
-      PlanShape{.micro_batch_size = 2,
-                .depths = {1},
-                .stages = {{.layers = 2, .devices = {0, 1}, .recompute = true}},
-                .bucket_size = {1}});
+  const Pipeline pipeline(model_of({{.forward = 1, .backward = 3, .parameters = 5},
+                                    {.forward = 2, .backward = 4, .parameters = 5}}),
+                          cluster({.servers = 1, .devices = 2}),
+                          PlanShape{.micro_batch_size = 2,
+                                    .depths = {1},
+                                    .stages = {{.layers = 2, .devices = {0, 1}, .recompute = true}},
+                                    .bucket_size = {1}});
   for (const SimulationOptions& options : kBothModes) {
     const SimulationResult result = pipeline.run(options);
     CHECK(compute(result, 0) == "F0[0,3] B0[3,13] S[20,20]");
@@ -116,14 +115,13 @@ TEST_CASE("a recomputed last backward has its buckets later by the forward") {
 TEST_CASE("a bucket is ready when the largest share's backward is") {
   // 3 samples on two replicas are 2 + 1: layer 1 takes 2 * 4, layer 0 2 * 3; buckets at 4 + 8 = 12
   // and 18.
-  const Pipeline pipeline(
-      model_of({{.forward = 1, .backward = 3, .parameters = 2},
-                {.forward = 1, .backward = 4, .parameters = 2}}),
-      cluster({.servers = 1, .devices = 2}),
-      PlanShape{.micro_batch_size = 3,
-                .depths = {1},
-                .stages = {{.layers = 2, .devices = {0, 1}}},
-                .bucket_size = {1}});
+  const Pipeline pipeline(model_of({{.forward = 1, .backward = 3, .parameters = 2},
+                                    {.forward = 1, .backward = 4, .parameters = 2}}),
+                          cluster({.servers = 1, .devices = 2}),
+                          PlanShape{.micro_batch_size = 3,
+                                    .depths = {1},
+                                    .stages = {{.layers = 2, .devices = {0, 1}}},
+                                    .bucket_size = {1}});
   const SimulationResult result = pipeline.run();
   CHECK(compute(result, 0) == "F0[0,4] B0[4,18] S[20,20]");
   CHECK(reductions(result, 0) == "R0[12,14] R1[18,20]");
@@ -152,9 +150,8 @@ TEST_CASE("an all-reduce that shares nothing takes what its cost says, to the fr
   const Pipeline pipeline(
       model_of({{.forward = 1, .backward = 2, .parameters = 10}}),
       cluster({.servers = 1, .devices = 3, .inside = {{1'000'000}, {}}}),
-      PlanShape{.micro_batch_size = 3,
-                .depths = {1},
-                .stages = {{.layers = 1, .devices = {0, 1, 2}}}});
+      PlanShape{
+          .micro_batch_size = 3, .depths = {1}, .stages = {{.layers = 1, .devices = {0, 1, 2}}}});
   for (const SimulationOptions& options : kBothModes) {
     CHECK(reductions(pipeline.run(options), 0) == "R0[3,13337]");
   }

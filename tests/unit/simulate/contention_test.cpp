@@ -15,8 +15,7 @@ using namespace small;
 Pipeline zigzag() {
   const LayerFigures sends{.forward = 4, .backward = 4, .output = 10};
   const LayerFigures silent{.forward = 4, .backward = 4};
-  return {model_of({sends, silent, sends, silent}),
-          cluster({.servers = 2, .devices = 2}),
+  return {model_of({sends, silent, sends, silent}), cluster({.servers = 2, .devices = 2}),
           PlanShape{.num_micro_batches = 2,
                     .stages = {{.layers = 1, .devices = {0}},
                                {.layers = 1, .devices = {2}},
@@ -27,8 +26,8 @@ Pipeline zigzag() {
 
 TEST_CASE("two boundaries over one NIC each get half of it while both send") {
   // Stage 0 sends A1 over [14, ...); stage 2 joins at 22, when 2 bytes are left: they take 4 ns. By
-  // 26 stage 2 has sent 2 of its 10, and goes on alone for 8. Backwards alike: stage 3 sends G1 from
-  // 62, stage 1 joins at 70.
+  // 26 stage 2 has sent 2 of its 10, and goes on alone for 8. Backwards alike: stage 3 sends G1
+  // from 62, stage 1 joins at 70.
   const SimulationResult result = zigzag().run();
   CHECK(activations(result, 0) == "A0[4,14] A1[14,26]");
   CHECK(compute(result, 1) == "F0[14,18] F1[26,30] B0[66,70] B1[78,82] S[82,82]");
@@ -51,27 +50,28 @@ TEST_CASE("without contention the two boundaries pass each other") {
 }
 
 TEST_CASE("transfers of neighbouring boundaries share a device's host path") {
-  // All pairs over the host path. From 24 on A2 (7 bytes left) and stage 2's G0 (10) enter device 1:
-  // A2 is there at 24 + 14 = 38, G0 at 38 + 3 = 41. From 43 on stage 1's G0 (9 left) and A2 (10)
-  // leave device 1: G0 is over at 43 + 18 = 61; A2, with 1 left, meets G1 there: over at 63, and G1,
-  // with 9 left, at 72.
+  // All pairs over the host path. From 24 on A2 (7 bytes left) and stage 2's G0 (10) enter device
+  // 1: A2 is there at 24 + 14 = 38, G0 at 38 + 3 = 41. From 43 on stage 1's G0 (9 left) and A2 (10)
+  // leave device 1: G0 is over at 43 + 18 = 61; A2, with 1 left, meets G1 there: over at 63, and
+  // G1, with 9 left, at 72.
   const LayerFigures sends{.forward = 1, .backward = 1, .output = 10};
   const Link host{bytes_per_ns(1), {}};
-  const Pipeline pipeline(
-      model_of({sends, sends, {.forward = 1, .backward = 1}}),
-      mesh({{0, 0, 0}, {0, 0, 0}, {0, 0, 0}}, host, host),
-      PlanShape{.num_micro_batches = 3,
-                .depths = {3, 2, 1},
-                .stages = {{.layers = 1, .devices = {0}},
-                           {.layers = 1, .devices = {1}},
-                           {.layers = 1, .devices = {2}}}});
+  const Pipeline pipeline(model_of({sends, sends, {.forward = 1, .backward = 1}}),
+                          mesh({{0, 0, 0}, {0, 0, 0}, {0, 0, 0}}, host, host),
+                          PlanShape{.num_micro_batches = 3,
+                                    .depths = {3, 2, 1},
+                                    .stages = {{.layers = 1, .devices = {0}},
+                                               {.layers = 1, .devices = {1}},
+                                               {.layers = 1, .devices = {2}}}});
   const SimulationResult result = pipeline.run();
   CHECK(compute(result, 0) == "F0[0,1] F1[1,2] F2[2,3] B0[61,62] B1[72,73] B2[86,87] S[87,87]");
   CHECK(activations(result, 0) == "A0[1,11] A1[11,21] A2[21,38]");
-  CHECK(compute(result, 1) == "F0[11,12] F1[21,22] B0[41,42] F2[42,43] B1[51,52] B2[75,76] S[76,76]");
+  CHECK(compute(result, 1) ==
+        "F0[11,12] F1[21,22] B0[41,42] F2[42,43] B1[51,52] B2[75,76] S[76,76]");
   CHECK(activations(result, 1) == "A0[12,22] A1[22,32] A2[43,63]");
   CHECK(gradients(result, 1) == "G0[42,61] G1[61,72] G2[76,86]");
-  CHECK(compute(result, 2) == "F0[22,23] B0[23,24] F1[32,33] B1[33,34] F2[63,64] B2[64,65] S[65,65]");
+  CHECK(compute(result, 2) ==
+        "F0[22,23] B0[23,24] F1[32,33] B1[33,34] F2[63,64] B2[64,65] S[65,65]");
   CHECK(gradients(result, 2) == "G0[24,41] G1[41,51] G2[65,75]");
 }
 

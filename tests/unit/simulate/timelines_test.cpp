@@ -32,8 +32,9 @@ TEST_CASE("one stage under GPipe does all forwards first") {
 
 TEST_CASE("two uniform stages without transfers take (M + S - 1)(F + B) under policy A") {
   // (2 + 2 - 1) * (10 + 20) = 90.
-  const Pipeline pipeline = straight({{.forward = 10, .backward = 20}, {.forward = 10, .backward = 20}},
-                                     {.num_micro_batches = 2, .depths = {2, 1}});
+  const Pipeline pipeline =
+      straight({{.forward = 10, .backward = 20}, {.forward = 10, .backward = 20}},
+               {.num_micro_batches = 2, .depths = {2, 1}});
   for (const SimulationOptions& options : kBothModes) {
     const SimulationResult result = pipeline.run(options);
     CHECK(compute(result, 0) == "F0[0,10] F1[10,20] B0[40,60] B1[70,90] S[90,90]");
@@ -86,7 +87,8 @@ TEST_CASE("bytes queue on a port, latency does not") {
   for (const SimulationOptions& options : kBothModes) {
     const SimulationResult result = pipeline.run(options);
     CHECK(activations(result, 0) == "A0[2,17] A1[7,22] A2[12,27]");
-    CHECK(compute(result, 1) == "F0[17,19] B0[19,21] F1[22,24] B1[24,26] F2[27,29] B2[29,31] S[31,31]");
+    CHECK(compute(result, 1) ==
+          "F0[17,19] B0[19,21] F1[22,24] B1[24,26] F2[27,29] B2[29,31] S[31,31]");
     CHECK(gradients(result, 1) == "G0[21,36] G1[26,41] G2[31,46]");
     CHECK(compute(result, 0) == "F0[0,2] F1[2,4] F2[4,6] B0[36,38] B1[41,43] B2[46,48] S[48,48]");
   }
@@ -166,13 +168,12 @@ TEST_CASE("a slow first stage starves the others") {
 
 TEST_CASE("a recomputing stage runs its forward again in each backward") {
   // Stage 0: backward 5 + 3 = 8.
-  const Pipeline pipeline(
-      model_of({{.forward = 3, .backward = 5}, {.forward = 3, .backward = 5}}),
-      full_mesh(2, {bytes_per_ns(1), {}}),
-      PlanShape{.num_micro_batches = 2,
-                .depths = {2, 1},
-                .stages = {{.layers = 1, .devices = {0}, .recompute = true},
-                           {.layers = 1, .devices = {1}}}});
+  const Pipeline pipeline(model_of({{.forward = 3, .backward = 5}, {.forward = 3, .backward = 5}}),
+                          full_mesh(2, {bytes_per_ns(1), {}}),
+                          PlanShape{.num_micro_batches = 2,
+                                    .depths = {2, 1},
+                                    .stages = {{.layers = 1, .devices = {0}, .recompute = true},
+                                               {.layers = 1, .devices = {1}}}});
   const SimulationResult result = pipeline.run();
   CHECK(compute(result, 0) == "F0[0,3] F1[3,6] B0[11,19] B1[19,27] S[27,27]");
   CHECK(compute(result, 1) == "F0[3,6] B0[6,11] F1[11,14] B1[14,19] S[19,19]");
@@ -194,10 +195,10 @@ TEST_CASE("the iteration ends with the last optimizer step of any stage") {
   ModelProfile model = model_of({{.forward = 2, .backward = 2, .parameters = 1},
                                  {.forward = 2, .backward = 2, .parameters = 20}});
   model.optimizer.step_ns_per_parameter_byte = kOne;
-  const Pipeline pipeline(model, full_mesh(2, {bytes_per_ns(1), {}}),
-                          PlanShape{.depths = {1, 1},
-                                    .stages = {{.layers = 1, .devices = {0}},
-                                               {.layers = 1, .devices = {1}}}});
+  const Pipeline pipeline(
+      model, full_mesh(2, {bytes_per_ns(1), {}}),
+      PlanShape{.depths = {1, 1},
+                .stages = {{.layers = 1, .devices = {0}}, {.layers = 1, .devices = {1}}}});
   const SimulationResult result = pipeline.run();
   CHECK(compute(result, 0) == "F0[0,2] B0[6,8] S[8,9]");
   CHECK(compute(result, 1) == "F0[2,4] B0[4,6] S[6,26]");
@@ -288,8 +289,8 @@ TEST_CASE("two NICs carry two pairs side by side, one carries them together") {
 }
 
 TEST_CASE("pairs without a direct link share the host path, beside a pair that has one") {
-  // 2:1:1 samples of 10 bytes leave device 0: one direct at 2 bytes per ns (10 for two samples), two
-  // over its host path, 20 ns at 1 byte per ns.
+  // 2:1:1 samples of 10 bytes leave device 0: one direct at 2 bytes per ns (10 for two samples),
+  // two over its host path, 20 ns at 1 byte per ns.
   const Pipeline pipeline(
       model_of({{.forward = 1, .backward = 1, .output = 10}, {.forward = 1, .backward = 1}}),
       mesh({{0, 1, 0, 0}, {1, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}}, {bytes_per_ns(2), {}},
@@ -307,13 +308,12 @@ TEST_CASE("pairs without a direct link share the host path, beside a pair that h
 }
 
 TEST_CASE("dealt micro-batches go to the replicas in turn") {
-  const Pipeline pipeline(
-      model_of({{.forward = 1, .backward = 1}, {.forward = 4, .backward = 4}}),
-      full_mesh(3, {bytes_per_ns(1), {}}),
-      PlanShape{.num_micro_batches = 4,
-                .depths = {4, 1},
-                .stages = {{.layers = 1, .devices = {0}},
-                           {.layers = 1, .devices = {1, 2}, .dealt = true}}});
+  const Pipeline pipeline(model_of({{.forward = 1, .backward = 1}, {.forward = 4, .backward = 4}}),
+                          full_mesh(3, {bytes_per_ns(1), {}}),
+                          PlanShape{.num_micro_batches = 4,
+                                    .depths = {4, 1},
+                                    .stages = {{.layers = 1, .devices = {0}},
+                                               {.layers = 1, .devices = {1, 2}, .dealt = true}}});
   for (const SimulationOptions& options : kBothModes) {
     const SimulationResult result = pipeline.run(options);
     CHECK(compute(result, 0) ==
@@ -342,6 +342,24 @@ TEST_CASE("the last micro-batch dealt to a replica may be an early one") {
   const SimulationResult apart = pipeline.run(Contention::Off);
   CHECK(activations(apart, 0) == "A0[2,5] A1[4,7] A2[6,9]");
   CHECK(compute(apart, 2) == "F1[7,8] B1[8,9] S[9,9]");
+}
+
+TEST_CASE("of two dealt replicas that are ready at once the first is served first") {
+  // Both forwards end at 2, and both sends want the receiver's port. Contended, each gets half.
+  const Pipeline pipeline(
+      model_of({{.forward = 2, .backward = 2, .output = 5}, {.forward = 1, .backward = 1}}),
+      cluster({.servers = 1, .devices = 3}),
+      PlanShape{.num_micro_batches = 2,
+                .depths = {1, 1},
+                .stages = {{.layers = 1, .devices = {0, 1}, .dealt = true},
+                           {.layers = 1, .devices = {2}}}});
+  const SimulationResult off = pipeline.run(Contention::Off);
+  CHECK(activations(off, 0) == "A0[2,7]");
+  CHECK(activations(off, 1) == "A1[7,12]");
+  CHECK(compute(off, 2) == "F0[7,8] B0[8,9] F1[12,13] B1[13,14] S[14,14]");
+  const SimulationResult shared = pipeline.run(Contention::Shared);
+  CHECK(activations(shared, 0) == "A0[2,12]");
+  CHECK(activations(shared, 1) == "A1[2,12]");
 }
 
 TEST_CASE("free transfers take no time, and leave the rest as it is") {
@@ -381,8 +399,7 @@ TEST_CASE("the timeline stands by start, then lane, then stream") {
   for (const TimedAction& timed : pipeline.run().timeline.actions) {
     text += to_text(StageIndex{timed.lane.value}, timed.action) + ' ';
   }
-  CHECK(text ==
-        "0F0 0F1 0SEND_F0 1F0 0SEND_F1 1B0 0B0 1F1 1SEND_B0 1B1 0B1 1STEP 1SEND_B1 0STEP ");
+  CHECK(text == "0F0 0F1 0SEND_F0 1F0 0SEND_F1 1B0 0B0 1F1 1SEND_B0 1B1 0B1 1STEP 1SEND_B1 0STEP ");
 }
 
 TEST_CASE("a schedule that deadlocks is our own mistake") {
