@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <ostream>
+#include <set>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -133,6 +134,25 @@ struct Inputs {
   std::vector<std::string> warnings;
 };
 
+/// A graph need not say what it was measured on; with one kind of device there is only one guess.
+void settle_device(ModelProfile& profile, const TopologyDescription& topology,
+                   std::vector<std::string>& warnings) {
+  if (!profile.device.empty()) return;
+  std::set<std::string> kinds;
+  for (const ServerGroup& group : topology.servers) kinds.insert(group.device);
+  if (kinds.size() != 1) {
+    throw usage_error("--profile-device",
+                      fmt::format("expected the kind of device that the profile was measured on, "
+                                  "since the topology has {} kinds",
+                                  kinds.size()));
+  }
+  profile.device = *kinds.begin();
+  warnings.push_back(fmt::format(
+      "the profile does not name its device: its times are taken as those of a {} "
+      "(--profile-device names another)",
+      profile.device));
+}
+
 Inputs load_inputs(const Options& options, const std::string& model, const std::string& topo) {
   if (model == "-" && topo == "-") {
     throw usage_error("--topo", "expected a file, got \"-\" for --model and --topo both");
@@ -142,6 +162,7 @@ Inputs load_inputs(const Options& options, const std::string& model, const std::
   Inputs inputs{.profile = std::move(imported.profile),
                 .topology = load_topology(topo),
                 .warnings = std::move(imported.warnings)};
+  settle_device(inputs.profile, inputs.topology, inputs.warnings);
   if (time_scale) apply_time_scale(inputs.topology, inputs.profile, *time_scale);
   spdlog::info("model {}: {} layers, measured on {}", printable(inputs.profile.name),
                inputs.profile.layers.size(), printable(inputs.profile.device));

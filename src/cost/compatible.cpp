@@ -19,81 +19,88 @@ struct Magnitudes {
   double bytes = 0;
 };
 
+double in_units(Factor factor) {
+  return static_cast<double>(factor.billionths) / static_cast<double>(kOne.billionths);
+}
+
 double slowest_scale(const ModelProfile& profile, const Topology& topology) {
   double slowest = 1;
   for (const DeviceKind& kind : topology.description().devices) {
     const auto found = kind.time_scale.find(profile.device);
-    if (found != kind.time_scale.end()) {
-      slowest = std::max(slowest, static_cast<double>(found->second.billionths) / 1e9);
+    if (found != kind.time_scale.end()) slowest = std::max(slowest, in_units(found->second));
+  }
+  return slowest;
+}
+
+Bandwidth slowest_bandwidth(const Topology& topology) {
+  Bandwidth slowest{INT64_MAX};
+  for (const Port& port : topology.ports()) slowest = std::min(slowest, port.bandwidth);
+  return slowest;
+}
+
+Duration slowest_latency(const TopologyDescription& topology) {
+  Duration slowest;
+  const Duration network = topology.network ? topology.network->latency : Duration{};
+  for (const ServerGroup& group : topology.servers) {
+    slowest = std::max(slowest, group.links.port.latency);
+    if (group.links.host_path) slowest = std::max(slowest, group.links.host_path->latency);
+    for (const LinkKind& kind : group.links.kinds) slowest = std::max(slowest, kind.link.latency);
+    for (const Nic& nic : group.nics) {
+      slowest = std::max(slowest, nic.link.latency + network + nic.link.latency);
     }
   }
   return slowest;
 }
 
-Magnitudes bound_magnitudes(const ModelProfile& profile, const Topology& topology,
-                            double global_batch) {
-  const double layers = static_cast<double>(profile.layers.size());
-  const double devices = topology.device_count();
+/// Sums over layers for the whole batch; times as measured, recomputation included.
+struct LayerSums {
+  double time_ns = 0;
   double output_bytes = 0;
+  double kept_bytes = 0;
   double parameter_bytes = 0;
-  Magnitudes result;
+};
+
+LayerSums sum_layers(const ModelProfile& profile, double global_batch) {
+  LayerSums sums;
   for (const Layer& layer : profile.layers) {
     const bool proportional = layer.measurements.size() == 1 &&
                               profile.batch_scaling == BatchScaling::Proportional;
     for (const Measurement& point : layer.measurements) {
-      const double batches =
-          proportional ? global_batch / static_cast<double>(point.batch_size) : global_batch;
+      const double batches = global_batch / static_cast<double>(point.batch_size);
       const double time = 2.0 * static_cast<double>(point.forward.ns) +
                           static_cast<double>(point.backward.ns);
-      const double overhead = static_cast<double>(layer.fixed_overhead.ns);
-      result.compute_ns += time * batches + (3 * overhead + 3) * global_batch;
-      const double per_sample = 1.0 / static_cast<double>(point.batch_size);
-      output_bytes += static_cast<double>(point.output.count) * per_sample * global_batch;
-      result.bytes += static_cast<double>(point.stash.count + point.workspace.count) * per_sample *
-                      global_batch;
+      const double overhead = 3.0 * static_cast<double>(layer.fixed_overhead.ns);
+      sums.time_ns += time * (proportional ? batches : global_batch) + (overhead + 3) * global_batch;
+      sums.output_bytes += static_cast<double>(point.output.count) * batches;
+      sums.kept_bytes += static_cast<double>(point.stash.count + point.workspace.count) * batches;
     }
-    parameter_bytes += static_cast<double>(layer.parameters.count);
+    sums.parameter_bytes += static_cast<double>(layer.parameters.count);
   }
-  // A backward that is slowed down is announced as if it were so to its end.
-  const Factor slowdown = topology.description().overlap_slowdown;
-  result.compute_ns *= slowest_scale(profile, topology) *
-                       std::max(1.0, static_cast<double>(slowdown.billionths) / 1e9);
+  return sums;
+}
+
+Magnitudes bound_magnitudes(const ModelProfile& profile, const Topology& topology,
+                            double global_batch) {
+  const LayerSums sums = sum_layers(profile, global_batch);
   const Optimizer& optimizer = profile.optimizer;
-  const double gradient = static_cast<double>(optimizer.gradient_bytes_per_parameter_byte.billionths) / 1e9;
-  const double state = static_cast<double>(optimizer.state_bytes_per_parameter_byte.billionths) / 1e9;
-  if (optimizer.step_ns_per_parameter_byte) {
-    result.compute_ns +=
-        parameter_bytes * static_cast<double>(optimizer.step_ns_per_parameter_byte->billionths) / 1e9;
-  }
-  // A tensor may cross every boundary.
-  const double crossings = std::min(layers, devices);
-  result.bytes += parameter_bytes * (1 + gradient + state) + 9 * output_bytes;
-  double slowest_bandwidth = 1e18;
-  for (const Port& port : topology.ports()) {
-    slowest_bandwidth =
-        std::min(slowest_bandwidth, static_cast<double>(port.bandwidth.bytes_per_second));
-  }
-  double slowest_latency = 0;
-  for (const ServerGroup& group : topology.description().servers) {
-    slowest_latency = std::max(slowest_latency, static_cast<double>(group.links.port.latency.ns));
-    if (group.links.host_path) {
-      slowest_latency =
-          std::max(slowest_latency, static_cast<double>(group.links.host_path->latency.ns));
-    }
-    for (const LinkKind& kind : group.links.kinds) {
-      slowest_latency = std::max(slowest_latency, static_cast<double>(kind.link.latency.ns));
-    }
-    for (const Nic& nic : group.nics) {
-      double path = 2 * static_cast<double>(nic.link.latency.ns);
-      if (topology.description().network) {
-        path += static_cast<double>(topology.description().network->latency.ns);
-      }
-      slowest_latency = std::max(slowest_latency, path);
-    }
-  }
+  const double gradient = in_units(optimizer.gradient_bytes_per_parameter_byte);
+  const double state = in_units(optimizer.state_bytes_per_parameter_byte);
+  const double step = in_units(optimizer.step_ns_per_parameter_byte.value_or(Factor{}));
+  const double layers = static_cast<double>(profile.layers.size());
+  const double devices = topology.device_count();
+  const double crossings = std::min(layers, devices);  // a tensor may cross every boundary
+  // A backward that is slowed down is announced as if it were so to its end.
+  const double slowdown = std::max(1.0, in_units(topology.description().overlap_slowdown));
+  Magnitudes result;
+  result.compute_ns = sums.time_ns * slowest_scale(profile, topology) * slowdown +
+                      sums.parameter_bytes * step;
+  result.bytes =
+      sums.kept_bytes + sums.parameter_bytes * (1 + gradient + state) + 9 * sums.output_bytes;
   result.communication_ns =
-      (2 * crossings * output_bytes + 4 * parameter_bytes * gradient) / slowest_bandwidth * 1e9 +
-      slowest_latency * (2 * crossings * global_batch + 4 * devices * layers);
+      (2 * crossings * sums.output_bytes + 4 * sums.parameter_bytes * gradient) * 1e9 /
+          static_cast<double>(slowest_bandwidth(topology).bytes_per_second) +
+      static_cast<double>(slowest_latency(topology.description()).ns) *
+          (2 * crossings * global_batch + 4 * devices * layers);
   return result;
 }
 

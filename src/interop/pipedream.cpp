@@ -304,10 +304,6 @@ void Importer::add_header() {
         "each layer is taken to keep as much for its backward as it puts out, since the graph has "
         "no stash sizes; --stash says otherwise");
   }
-  if (!options_.device) {
-    result_.warnings.push_back(
-        "the graph does not say on which device it was measured; --profile-device does");
-  }
 }
 
 void Importer::warn_of_inputs(const std::vector<GraphNode>& inputs) {

@@ -324,7 +324,9 @@ void Planner::tell_progress() {
 std::variant<PlanDocument, Infeasible> Planner::run() {
   choose_micro_batch_sizes();
   const std::int32_t devices = topology_.device_count();
-  simulate_best_first(opening());
+  const std::vector<Candidate> first = opening();
+  record_.candidates += static_cast<std::int64_t>(first.size());
+  simulate_best_first(first);
   simulate_best_first(search(scout(devices, incumbent())));
   simulate_best_first(search(thorough(devices, incumbent())));
   if (kept_.empty()) {
@@ -355,8 +357,10 @@ PlanDocument Planner::document() const {
   document.profile = profile_;
   document.topology = topology_.description();
   document.plan = kept_.front().plan;
-  document.prediction =
-      evaluate(document.plan, profile_, topology_, options_.contention).prediction;
+  Evaluation evaluation = evaluate(document.plan, profile_, topology_, options_.contention);
+  check(options_.ignore_memory || evaluation.shortages.empty(),
+        "the chosen plan does not fit memory");
+  document.prediction = std::move(evaluation.prediction);
   document.warnings = warnings_about(document.plan, profile_, topology_);
   document.search = record_;
   document.search.planner = "dapple";
@@ -367,7 +371,7 @@ PlanDocument Planner::document() const {
       "warm-up depths: policies A and B, deeper ones, what memory allows",
       "recomputation per stage", "idle devices"};
   document.search.cut.push_back(
-      fmt::format("partial plans: {} set aside as less promising; no bound was proven", narrowed_));
+      fmt::format("{} partial plans that looked less promising: no bound was proven", narrowed_));
   document.search.cut.push_back("placements that are not fresh, append or scatter first");
   if (topology_.device_count() > kFewDevices) {
     document.search.cut.push_back(

@@ -72,7 +72,7 @@ TEST_CASE("without contention the simulator meets the equations of start and end
 
 TEST_CASE("under contention it meets them with links shared anew at every change") {
   Dice dice(8);
-  for (int i = 0; i < scaled(150); ++i) {
+  for (int i = 0; i < scaled(1500); ++i) {
     const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .most_micro_batches = 4});
     INFO("instance " << i << ": " << text_of(pipeline));
     check_against_reference(pipeline, Contention::Shared);

@@ -345,7 +345,8 @@ TEST_CASE("the last micro-batch dealt to a replica may be an early one") {
 }
 
 TEST_CASE("of two dealt replicas that are ready at once the first is served first") {
-  // Both forwards end at 2, and both sends want the receiver's port. Contended, each gets half.
+  // Both forwards end at 2. Each sender's own port is free, so both sends start; the receiver's port
+  // takes A0 in by 7 and A1 by 12. Contended, each gets half of it.
   const Pipeline pipeline(
       model_of({{.forward = 2, .backward = 2, .output = 5}, {.forward = 1, .backward = 1}}),
       cluster({.servers = 1, .devices = 3}),
@@ -355,7 +356,7 @@ TEST_CASE("of two dealt replicas that are ready at once the first is served firs
                            {.layers = 1, .devices = {2}}}});
   const SimulationResult off = pipeline.run(Contention::Off);
   CHECK(activations(off, 0) == "A0[2,7]");
-  CHECK(activations(off, 1) == "A1[7,12]");
+  CHECK(activations(off, 1) == "A1[2,12]");
   CHECK(compute(off, 2) == "F0[7,8] B0[8,9] F1[12,13] B1[13,14] S[14,14]");
   const SimulationResult shared = pipeline.run(Contention::Shared);
   CHECK(activations(shared, 0) == "A0[2,12]");
