@@ -30,16 +30,23 @@ Examples
 Exit code 0 when compared, whether they differ or not.
 )";
 
-/// Throws unless both plans agree or the option settles it.
-void require_common(const char* option, const char* what, bool is_given, const std::string& first,
-                    const std::string& second, const std::vector<std::string>& paths) {
-  if (is_given || first == second) return;
+/// What both plans are costed with: the same in both, unless an option gives it.
+struct CommonPart {
+  const char* what;
+  const char* option;
+  bool is_given = false;
+  std::string first_hash;
+  std::string second_hash;
+};
+
+void require_common(const CommonPart& part, const std::vector<std::string>& paths) {
+  if (part.is_given || part.first_hash == part.second_hash) return;
   throw Error{ErrorKind::BadInput,
               source_name(paths[1]),
               {{"", fmt::format("expected the {} of {} (sha256 {}...), got another (sha256 {}...); "
                                 "pass {} to cost both plans with one",
-                                what, source_name(paths[0]), first.substr(0, 12),
-                                second.substr(0, 12), option)}}};
+                                part.what, source_name(paths[0]), part.first_hash.substr(0, 12),
+                                part.second_hash.substr(0, 12), part.option)}}};
 }
 
 int run_diff(const Options& options, Console& console) {
@@ -54,10 +61,18 @@ int run_diff(const Options& options, Console& console) {
   PlanDocument first = load_plan(paths[0]);
   PlanDocument second = load_plan(paths[1]);
   const Replacement replacement = load_replacement(options);
-  require_common("--model", "model", replacement.profile.has_value(), hash_of(first.profile),
-                 hash_of(second.profile), paths);
-  require_common("--topo", "topology", replacement.topology.has_value(), hash_of(first.topology),
-                 hash_of(second.topology), paths);
+  require_common({.what = "model",
+                  .option = "--model",
+                  .is_given = replacement.profile.has_value(),
+                  .first_hash = hash_of(first.profile),
+                  .second_hash = hash_of(second.profile)},
+                 paths);
+  require_common({.what = "topology",
+                  .option = "--topo",
+                  .is_given = replacement.topology.has_value(),
+                  .first_hash = hash_of(first.topology),
+                  .second_hash = hash_of(second.topology)},
+                 paths);
   Subject a = make_subject(std::move(first), replacement, source_name(paths[0]));
   Subject b = make_subject(std::move(second), replacement, source_name(paths[1]));
   PlanComparison comparison =
@@ -67,9 +82,11 @@ int run_diff(const Options& options, Console& console) {
                         .plan = std::move(subject.document.plan),
                         .prediction = std::move(prediction)};
   };
-  console.out << write_comparison(compared(paths[0], a, comparison.first),
-                                  compared(paths[1], b, comparison.second), a.document.profile,
-                                  a.topology, console.out_style);
+  console.out << write_comparison({.first = compared(paths[0], a, comparison.first),
+                                   .second = compared(paths[1], b, comparison.second),
+                                   .profile = a.document.profile,
+                                   .topology = a.topology},
+                                  console.out_style);
   return kDone;
 }
 

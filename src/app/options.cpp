@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "dapple/core/decimal.h"
 #include "dapple/report/show.h"
 
 namespace dapple {
@@ -154,23 +155,11 @@ Contention contention_of(const Options& options) {
 }
 
 std::optional<Factor> parse_factor(std::string_view text) {
-  constexpr std::size_t kPlaces = 9;
-  constexpr std::int64_t kMost = 1'000;
-  const std::size_t point = std::min(text.find('.'), text.size());
-  const std::string_view whole = text.substr(0, point);
-  const std::string_view places = point < text.size() ? text.substr(point + 1) : std::string_view{};
-  const auto all_digits = [](std::string_view part) {
-    return !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
-  };
-  if (!all_digits(whole) || whole.size() > 7 || places.size() > kPlaces) return std::nullopt;
-  if (point < text.size() && !all_digits(places)) return std::nullopt;
-  std::string digits{whole};
-  digits += places;
-  digits.append(kPlaces - places.size(), '0');
-  Factor factor;
-  std::from_chars(digits.data(), digits.data() + digits.size(), factor.billionths);
-  if (factor.billionths <= 0 || factor.billionths > kMost * kOne.billionths) return std::nullopt;
-  return factor;
+  constexpr Factor kMost{1'000 * kOne.billionths};
+  if (!is_plain_decimal(text)) return std::nullopt;
+  const std::optional<Wide> billionths = scaled_exactly(text, kOne.billionths);
+  if (!billionths || *billionths <= 0 || *billionths > kMost.billionths) return std::nullopt;
+  return Factor{static_cast<std::int64_t>(*billionths)};
 }
 
 std::optional<std::string> nearest(std::string_view word,

@@ -4,6 +4,20 @@
 
 namespace dapple {
 
+std::string pointer_step(std::string_view key) {
+  std::string step;
+  for (const char letter : key) {
+    if (letter == '~') {
+      step += "~0";
+    } else if (letter == '/') {
+      step += "~1";
+    } else {
+      step += letter;
+    }
+  }
+  return step;
+}
+
 Error::Error(ErrorKind kind, std::string source, std::vector<Violation> violations)
     : kind_(kind), source_(std::move(source)), violations_(std::move(violations)) {
   for (const Violation& violation : violations_) {

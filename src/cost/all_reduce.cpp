@@ -133,8 +133,8 @@ AllReduceModel::Phase AllReduceModel::across_servers(
 Ticks AllReduceModel::busy(const Alternative& alternative, Bytes size) {
   Ticks sum;
   for (const Phase& phase : alternative.phases) {
-    sum = sum + Ticks{divide_up(carried_times_members(size, phase.members) *
-                                    kNanosecondsPerSecond * kTicksPerNanosecond,
+    sum = sum + Ticks{divide_up(carried_times_members(size, phase.members) * kNanosecondsPerSecond *
+                                    kTicksPerNanosecond,
                                 Wide{phase.members} * phase.bandwidth.bytes_per_second)};
   }
   return sum;
@@ -179,9 +179,9 @@ AllReduceCost AllReduceModel::cost(Bytes size) const {
   for (const Phase& phase : alternative->phases) {
     for (const PortShare& share : phase.ports) {
       cost.ports.emplace_back(
-          share.port, Bytes{divide_up(carried_times_members(size, phase.members) *
-                                          share.taken.bytes_per_second,
-                                      Wide{phase.members} * share.all.bytes_per_second)});
+          share.port,
+          Bytes{divide_up(carried_times_members(size, phase.members) * share.taken.bytes_per_second,
+                          Wide{phase.members} * share.all.bytes_per_second)});
     }
   }
   std::sort(cost.ports.begin(), cost.ports.end());

@@ -41,10 +41,9 @@ std::optional<GradientBuckets> match_buckets(const ModelProfile& profile, const 
     if (stage.devices.size() > 1 && !all.sizes.empty()) return std::nullopt;
     return GradientBuckets{};
   }
-  GradientBuckets buckets =
-      fill_buckets(profile, stage.layers, [&](std::size_t k, Bytes size) {
-        return k < stage.gradient_buckets.size() && size >= stage.gradient_buckets[k];
-      });
+  GradientBuckets buckets = fill_buckets(profile, stage.layers, [&](std::size_t k, Bytes size) {
+    return k < stage.gradient_buckets.size() && size >= stage.gradient_buckets[k];
+  });
   if (buckets.sizes != stage.gradient_buckets) return std::nullopt;
   return buckets;
 }

@@ -63,14 +63,15 @@ struct LayerSums {
 LayerSums sum_layers(const ModelProfile& profile, double global_batch) {
   LayerSums sums;
   for (const Layer& layer : profile.layers) {
-    const bool proportional = layer.measurements.size() == 1 &&
-                              profile.batch_scaling == BatchScaling::Proportional;
+    const bool proportional =
+        layer.measurements.size() == 1 && profile.batch_scaling == BatchScaling::Proportional;
     for (const Measurement& point : layer.measurements) {
       const double batches = global_batch / static_cast<double>(point.batch_size);
-      const double time = 2.0 * static_cast<double>(point.forward.ns) +
-                          static_cast<double>(point.backward.ns);
+      const double time =
+          2.0 * static_cast<double>(point.forward.ns) + static_cast<double>(point.backward.ns);
       const double overhead = 3.0 * static_cast<double>(layer.fixed_overhead.ns);
-      sums.time_ns += time * (proportional ? batches : global_batch) + (overhead + 3) * global_batch;
+      sums.time_ns +=
+          time * (proportional ? batches : global_batch) + (overhead + 3) * global_batch;
       sums.output_bytes += static_cast<double>(point.output.count) * batches;
       sums.kept_bytes += static_cast<double>(point.stash.count + point.workspace.count) * batches;
     }
@@ -92,8 +93,8 @@ Magnitudes bound_magnitudes(const ModelProfile& profile, const Topology& topolog
   // A backward that is slowed down is announced as if it were so to its end.
   const double slowdown = std::max(1.0, in_units(topology.description().overlap_slowdown));
   Magnitudes result;
-  result.compute_ns = sums.time_ns * slowest_scale(profile, topology) * slowdown +
-                      sums.parameter_bytes * step;
+  result.compute_ns =
+      sums.time_ns * slowest_scale(profile, topology) * slowdown + sums.parameter_bytes * step;
   result.bytes =
       sums.kept_bytes + sums.parameter_bytes * (1 + gradient + state) + 9 * sums.output_bytes;
   result.communication_ns =

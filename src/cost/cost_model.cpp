@@ -10,7 +10,7 @@ namespace dapple {
 
 struct CostModel::Tables {
   std::map<std::pair<std::int64_t, std::int32_t>, LayerTable> layers;  // by samples and device kind
-  std::vector<Bytes> parameters;  // prefix sums
+  std::vector<Bytes> parameters;                                       // prefix sums
 };
 
 namespace {
@@ -59,8 +59,7 @@ const LayerTable& CostModel::table(std::int64_t samples, std::int32_t device_kin
   const std::pair key{samples, device_kind};
   const auto found = tables_->layers.find(key);
   if (found != tables_->layers.end()) return found->second;
-  const DeviceKind& kind =
-      topology_.description().devices[static_cast<std::size_t>(device_kind)];
+  const DeviceKind& kind = topology_.description().devices[static_cast<std::size_t>(device_kind)];
   return tables_->layers.try_emplace(key, profile_, samples, time_scale(profile_, kind))
       .first->second;
 }
@@ -93,16 +92,15 @@ MemoryCost CostModel::memory_cost(const StageContext& stage, std::int64_t sample
   cost.gradients = scale_up(cost.weights, profile_.optimizer.gradient_bytes_per_parameter_byte);
   cost.optimizer_state = scale_up(cost.weights, profile_.optimizer.state_bytes_per_parameter_byte);
   // Two per boundary and direction, and one more for each micro-batch that may wait.
-  cost.communication_buffers = (4 + waiting_before) * before + (4 + waiting_behind) * behind +
-                               stage.largest_bucket;
+  cost.communication_buffers =
+      (4 + waiting_before) * before + (4 + waiting_behind) * behind + stage.largest_bucket;
   cost.workspace = layers.largest_workspace(stage.layers);
   cost.in_flight = stage.depth;
   cost.per_micro_batch = layers.stash(stage.layers);
   if (stage.recompute) {
     cost.recompute_stash = cost.per_micro_batch;
     // The model's own input is only known as part of its first layer's stash.
-    cost.per_micro_batch =
-        stage.layers.begin == 0 ? layers.stash({0, 1}) : before;
+    cost.per_micro_batch = stage.layers.begin == 0 ? layers.stash({0, 1}) : before;
   }
   return cost;
 }

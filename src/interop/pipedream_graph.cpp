@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "decimal.h"
+#include "dapple/core/decimal.h"
 
 namespace dapple {
 namespace {
@@ -55,15 +55,24 @@ struct Edge {
   std::int64_t to = 0;
 };
 
-/// A figure of a node line: its key, and the power of ten that makes it ns or bytes.
+/// Unit of a figure: how many nanoseconds or bytes it is, and the most that may be given of it.
+struct Unit {
+  std::string_view name;
+  std::int64_t multiple;
+  std::string_view most;  // kMaxCount in this unit
+};
+constexpr Unit kMilliseconds{"milliseconds", 1'000'000, "10^9 milliseconds"};
+constexpr Unit kBytes{"bytes", 1, "10^15 bytes"};
+
+/// A figure of a node line.
 struct Field {
   std::string_view key;
-  int shift;
+  Unit unit;
 };
-constexpr std::array<Field, 4> kFields{{{"forward_compute_time", 6},
-                                        {"backward_compute_time", 6},
-                                        {"activation_size", 0},
-                                        {"parameter_size", 0}}};
+constexpr std::array<Field, 4> kFields{{{"forward_compute_time", kMilliseconds},
+                                        {"backward_compute_time", kMilliseconds},
+                                        {"activation_size", kBytes},
+                                        {"parameter_size", kBytes}}};
 constexpr std::size_t kActivationField = 2;
 
 class GraphParser {
@@ -90,20 +99,19 @@ class GraphParser {
 };
 
 std::optional<std::int64_t> GraphParser::parse_figure(const Field& field, std::string_view value) {
-  const std::string_view unit = field.shift == 0 ? "bytes" : "milliseconds";
-  const Decimal decimal = parse_decimal(value, field.shift);
-  switch (decimal.fault) {
+  const RoundedCount rounded = scaled_up(value, field.unit.multiple);
+  switch (rounded.fault) {
     case DecimalFault::None:
-      return decimal.count;
+      return rounded.count;
     case DecimalFault::TooLarge:
-      fail(fmt::format("{}: expected at most 10^{} {}, got '{}'", field.key, 15 - field.shift, unit,
+      fail(fmt::format("{}: expected at most {}, got '{}'", field.key, field.unit.most,
                        shown(value)));
       return std::nullopt;
     case DecimalFault::Negative:
     case DecimalFault::NotANumber:
       break;
   }
-  fail(fmt::format("{}: expected a number of {}, 0 or more, got '{}'", field.key, unit,
+  fail(fmt::format("{}: expected a number of {}, 0 or more, got '{}'", field.key, field.unit.name,
                    shown(value)));
   return std::nullopt;
 }
@@ -119,7 +127,7 @@ std::optional<std::int64_t> GraphParser::parse_sizes(const Field& field, std::st
     if (!size) return std::nullopt;
     sum += *size;
     if (sum > kMaxCount) {
-      fail(fmt::format("{}: expected at most 10^15 bytes, got more in '{}'", field.key,
+      fail(fmt::format("{}: expected at most {}, got more in '{}'", field.key, field.unit.most,
                        shown(list)));
       return std::nullopt;
     }

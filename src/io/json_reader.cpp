@@ -6,9 +6,10 @@
 #include <set>
 #include <utility>
 
+#include "dapple/core/decimal.h"
 #include "dapple/core/error.h"
-#include "decimal.h"
 #include "json_writer.h"
+#include "number_text.h"
 
 namespace dapple::io {
 namespace {
@@ -17,20 +18,6 @@ constexpr std::size_t kMaxShownViolations = 100;
 constexpr std::size_t kMaxKeptViolations = 10'000;
 constexpr std::size_t kMaxNameLength = 200;
 constexpr std::size_t kMaxTextLength = 10'000;
-
-std::string pointer_step(std::string_view key) {
-  std::string step;
-  for (const char c : printable(key)) {
-    if (c == '~') {
-      step += "~0";
-    } else if (c == '/') {
-      step += "~1";
-    } else {
-      step += c;
-    }
-  }
-  return step;
-}
 
 /// A value in the words of a message.
 std::string describe(const JsonValue& value) {
@@ -119,7 +106,7 @@ void Violations::throw_if_any() {
 std::string Place::text() const {
   if (is_root) return "";
   if (index != kNoIndex) return fmt::format("{}/{}", parent, index);
-  return fmt::format("{}/{}", parent, pointer_step(key));
+  return fmt::format("{}/{}", parent, pointer_step(printable(key)));
 }
 
 Field Field::root(const JsonValue& document, Violations& violations) {
@@ -241,7 +228,7 @@ std::optional<Factor> read_factor(const Field& field, FactorRange range) {
   if (const JsonValue* value = field.value_of_kind(JsonValue::Kind::Integer))
     billionths = Wide{value->integer} * kOne.billionths;
   if (const JsonValue* value = field.value_of_kind(JsonValue::Kind::Decimal))
-    billionths = scaled_decimal(value->text, kOne.billionths);
+    billionths = scaled_exactly(value->text, kOne.billionths);
   if (billionths && *billionths >= range.least.billionths && *billionths <= range.most.billionths)
     return Factor{static_cast<std::int64_t>(*billionths)};
   field.refuse(fmt::format("a number {} with at most nine decimal places", range_text(range)));

@@ -173,4 +173,16 @@ std::string optional_text(const Field& field);
 /// Checks the key "schema" of a document. False if it is not `expected`, which is recorded.
 bool check_schema(ObjectReader& document, std::string_view expected);
 
+/// What `read` makes of a whole document. Throws Error(BadInput) with all faults: those of the
+/// syntax, or those that `read` records.
+template <class Document>
+Document read_document(std::string_view text, const std::string& source_name,
+                       Document (*read)(const Field& root)) {
+  const JsonValue json = parse_json(text, source_name);
+  Violations violations(source_name);
+  Document document = read(Field::root(json, violations));
+  violations.throw_if_any();
+  return document;
+}
+
 }  // namespace dapple::io

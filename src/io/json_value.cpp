@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "dapple/core/error.h"
-#include "decimal.h"
+#include "number_text.h"
 #include "json_writer.h"
 
 namespace dapple::io {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "dapple/core/error.h"
-#include "decimal.h"
+#include "number_text.h"
 
 namespace dapple::io {
 namespace {

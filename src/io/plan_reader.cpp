@@ -288,11 +288,7 @@ PlanDocument read_plan_document(const Field& field) {
 }  // namespace io
 
 PlanDocument read_plan(std::string_view text, const std::string& source_name) {
-  const io::JsonValue json = io::parse_json(text, source_name);
-  io::Violations violations(source_name);
-  PlanDocument document = io::read_plan_document(io::Field::root(json, violations));
-  violations.throw_if_any();
-  return document;
+  return io::read_document<PlanDocument>(text, source_name, io::read_plan_document);
 }
 
 std::string document_kind(std::string_view text) {

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "dapple/io/documents.h"
-#include "decimal.h"
 #include "embedded.h"
 #include "layers_json.h"
+#include "number_text.h"
 
 namespace dapple {
 namespace io {
@@ -111,11 +111,7 @@ void write_profile(JsonWriter& writer, const ModelProfile& profile) {
 }  // namespace io
 
 ModelProfile read_profile(std::string_view text, const std::string& source_name) {
-  const io::JsonValue document = io::parse_json(text, source_name);
-  io::Violations violations(source_name);
-  ModelProfile profile = io::read_profile(io::Field::root(document, violations));
-  violations.throw_if_any();
-  return profile;
+  return io::read_document<ModelProfile>(text, source_name, io::read_profile);
 }
 
 std::string write_profile(const ModelProfile& profile) {

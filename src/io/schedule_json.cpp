@@ -38,19 +38,8 @@ std::string_view kind_name(ActionKind kind) {
 
 /// A receive waits on no stream of its own: it is when a dependency is met.
 std::string_view stream_name(ActionKind kind) {
-  switch (stream_of(kind)) {
-    case Stream::Compute:
-      return "compute";
-    case Stream::SendForward:
-      return "send_forward";
-    case Stream::SendBackward:
-      return "send_backward";
-    case Stream::Collective:
-      return "collective";
-    case Stream::None:
-      return "receive";
-  }
-  throw Bug("an action without a stream");
+  const Stream stream = stream_of(kind);
+  return stream == Stream::None ? "receive" : to_string(stream);
 }
 
 std::optional<std::int32_t> micro_batch_of(Action action) {

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "dapple/io/documents.h"
-#include "decimal.h"
 #include "embedded.h"
+#include "number_text.h"
 #include "units.h"
 
 namespace dapple {
@@ -25,17 +25,24 @@ Link read_link(ObjectReader& object) {
   return link;
 }
 
-std::map<std::string, Factor> read_time_scale(const Field& field) {
-  std::map<std::string, Factor> scales;
-  if (!field.present()) return scales;
+/// Calls read_member(member, name) for every member of the object whose key is a name.
+template <class ReadMember>
+void read_named_members(const Field& field, const ReadMember& read_member) {
   ObjectReader object(field);
   const std::vector<Field> members = object.members();
   for (std::size_t i = 0; i < members.size(); ++i) {
-    const std::string& device = field.value().keys[i];
-    const std::optional<Factor> scale = read_factor(members[i], kTimeScale);
-    if (is_name(members[i], device) && scale) scales.emplace(device, *scale);
+    const std::string& name = field.value().keys[i];
+    if (is_name(members[i], name)) read_member(members[i], name);
   }
   object.finish();
+}
+
+std::map<std::string, Factor> read_time_scale(const Field& field) {
+  std::map<std::string, Factor> scales;
+  if (!field.present()) return scales;
+  read_named_members(field, [&](const Field& member, const std::string& device) {
+    if (const auto scale = read_factor(member, kTimeScale)) scales.emplace(device, *scale);
+  });
   return scales;
 }
 
@@ -60,22 +67,26 @@ DeviceKind read_device_kind(const Field& field, const std::string& name) {
 }
 
 /// By name, so that the order of the keys in the file changes nothing.
-std::vector<DeviceKind> read_device_kinds(const Field& field) {
-  ObjectReader object(field);
-  std::vector<DeviceKind> kinds;
-  const std::vector<Field> members = object.members();
-  for (std::size_t i = 0; i < members.size(); ++i) {
-    const std::string& name = field.value().keys[i];
-    if (is_name(members[i], name)) kinds.push_back(read_device_kind(members[i], name));
-  }
-  object.finish();
-  if (object.valid() && members.empty()) field.refuse("at least one kind of device");
+template <class Kind>
+std::vector<Kind> read_kinds(const Field& field,
+                             Kind (*read_kind)(const Field&, const std::string&)) {
+  std::vector<Kind> kinds;
+  read_named_members(field, [&](const Field& member, const std::string& name) {
+    kinds.push_back(read_kind(member, name));
+  });
   std::sort(kinds.begin(), kinds.end(),
-            [](const DeviceKind& a, const DeviceKind& b) { return a.name < b.name; });
+            [](const Kind& a, const Kind& b) { return a.name < b.name; });
   return kinds;
 }
 
+std::vector<DeviceKind> read_device_kinds(const Field& field) {
+  const JsonValue* object = field.value_of_kind(JsonValue::Kind::Object);
+  if (object != nullptr && object->keys.empty()) field.refuse("at least one kind of device");
+  return read_kinds(field, read_device_kind);
+}
+
 LinkKind read_link_kind(const Field& field, const std::string& name) {
+  if (name == "-") field.add("expected a name for a link, got \"-\", which means no link");
   ObjectReader object(field);
   LinkKind kind;
   kind.name = name;
@@ -84,21 +95,6 @@ LinkKind read_link_kind(const Field& field, const std::string& name) {
   kind.lanes = static_cast<std::int32_t>(optional_integer(object.field("lanes"), {1, 1'000}, 1));
   object.finish();
   return kind;
-}
-
-std::vector<LinkKind> read_link_kinds(const Field& field) {
-  ObjectReader object(field);
-  std::vector<LinkKind> kinds;
-  const std::vector<Field> members = object.members();
-  for (std::size_t i = 0; i < members.size(); ++i) {
-    const std::string& name = field.value().keys[i];
-    if (name == "-") members[i].add("expected a name for a link, got \"-\", which means no link");
-    if (is_name(members[i], name)) kinds.push_back(read_link_kind(members[i], name));
-  }
-  object.finish();
-  std::sort(kinds.begin(), kinds.end(),
-            [](const LinkKind& a, const LinkKind& b) { return a.name < b.name; });
-  return kinds;
 }
 
 /// One entry of a link matrix as a position in `kinds`.
@@ -171,7 +167,7 @@ ServerLinks read_server_links(const Field& field, std::size_t devices) {
     links.port = read_link(object);
   } else {
     links.kind = ServerLinks::Kind::Matrix;
-    links.kinds = read_link_kinds(object.field("kinds"));
+    links.kinds = read_kinds(object.field("kinds"), read_link_kind);
     links.matrix = read_matrix(object.field("matrix"), links.kinds, devices);
     read_host_path(object.field("host_path"), links);
   }
@@ -407,11 +403,7 @@ void write_topology(JsonWriter& writer, const TopologyDescription& topology) {
 }  // namespace io
 
 TopologyDescription read_topology(std::string_view text, const std::string& source_name) {
-  const io::JsonValue document = io::parse_json(text, source_name);
-  io::Violations violations(source_name);
-  TopologyDescription topology = io::read_topology(io::Field::root(document, violations));
-  violations.throw_if_any();
-  return topology;
+  return io::read_document<TopologyDescription>(text, source_name, io::read_topology);
 }
 
 std::string write_topology(const TopologyDescription& topology) {

@@ -64,30 +64,10 @@ std::string_view stream_name(Stream stream) {
   throw Bug("an action on no stream has no name");
 }
 
-struct ActionName {
-  std::string_view letter;
-  std::string_view index;  // what the number counts; empty for none
-};
-
-ActionName name_of(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::Forward:
-      return {"F", "mb"};
-    case ActionKind::Backward:
-      return {"B", "mb"};
-    case ActionKind::SendActivation:
-      return {"SEND_F", "mb"};
-    case ActionKind::SendGradient:
-      return {"SEND_B", "mb"};
-    case ActionKind::AllReduce:
-      return {"REDUCE_GRAD", "bucket"};
-    case ActionKind::OptimizerStep:
-      return {"STEP", ""};
-    case ActionKind::ReceiveActivation:
-    case ActionKind::ReceiveGradient:
-      break;
-  }
-  throw Bug("a receive is no event of a trace");
+/// What an action's number counts; empty for none.
+std::string_view counted_by(ActionKind kind) {
+  if (kind == ActionKind::OptimizerStep) return "";
+  return kind == ActionKind::AllReduce ? "bucket" : "mb";
 }
 
 class TraceWriter {
@@ -157,13 +137,14 @@ void TraceWriter::write_name(std::string_view kind, DeviceIndex device,
 void TraceWriter::write_action(const TimedAction& timed) {
   const Timeline::LaneName& lane = timeline_.lanes[timed.lane.position()];
   const Stream stream = stream_of(timed.action.kind);
-  const ActionName name = name_of(timed.action.kind);
+  const std::string_view kind = to_string(timed.action.kind);
+  const std::string_view counted = counted_by(timed.action.kind);
+  const std::string name =
+      counted.empty() ? std::string(kind) : fmt::format("{}{}", kind, timed.action.index);
   for (const DeviceIndex device : lane.devices) {
     writer_.open_object(Layout::Line);
     writer_.key("ph").text("X");
-    writer_.key("name").text(name.index.empty()
-                                 ? std::string(name.letter)
-                                 : fmt::format("{}{}", name.letter, timed.action.index));
+    writer_.key("name").text(name);
     writer_.key("cat").text(category_of(stream));
     writer_.key("ts").raw(microseconds(timed.start));
     writer_.key("dur").raw(microseconds(timed.end - timed.start));
@@ -171,7 +152,7 @@ void TraceWriter::write_action(const TimedAction& timed) {
     writer_.key("tid").integer(thread_of(device, stream));
     writer_.key("args").open_object(Layout::Line);
     writer_.key("stage").integer(lane.stage.value);
-    if (!name.index.empty()) writer_.key(name.index).integer(timed.action.index);
+    if (!counted.empty()) writer_.key(counted).integer(timed.action.index);
     if (timed.size.count != 0) writer_.key("bytes").integer(timed.size.count);
     writer_.close();
     writer_.close();

@@ -6,7 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "decimal.h"
+#include "dapple/core/decimal.h"
+#include "number_text.h"
 
 namespace dapple::io {
 namespace {
@@ -43,11 +44,7 @@ std::optional<Quantity> split(std::string_view text) {
   const std::size_t blank = text.find(' ');
   if (blank == std::string_view::npos) return std::nullopt;
   const Quantity quantity{text.substr(0, blank), text.substr(blank + 1)};
-  const bool is_number =
-      quantity.number.find_first_not_of("0123456789.") == std::string_view::npos &&
-      !quantity.number.empty() && quantity.number.front() != '.' && quantity.number.back() != '.' &&
-      quantity.number.find('.') == quantity.number.rfind('.');
-  return is_number ? std::optional(quantity) : std::nullopt;
+  return is_plain_decimal(quantity.number) ? std::optional(quantity) : std::nullopt;
 }
 
 std::optional<std::int64_t> find_prefix(std::string_view unit, std::string_view base) {
@@ -115,7 +112,7 @@ std::optional<Bandwidth> read_bandwidth(const Field& field) {
     field.refuse(kExpected.quantity);
     return std::nullopt;
   }
-  std::optional<Wide> count = scaled_decimal(quantity->number, bytes ? *bytes : *bits);
+  std::optional<Wide> count = scaled_exactly(quantity->number, bytes ? *bytes : *bits);
   if (count && bits) count = *count % 8 == 0 ? std::optional(*count / 8) : std::nullopt;
   const std::optional<std::int64_t> checked = check_count(field, count, kExpected);
   return checked ? std::optional(Bandwidth{*checked}) : std::nullopt;
@@ -131,7 +128,7 @@ std::optional<Bytes> read_size(const Field& field, Bytes least) {
     return std::nullopt;
   }
   const std::optional<std::int64_t> checked =
-      check_count(field, scaled_decimal(quantity->number, *multiple), expected);
+      check_count(field, scaled_exactly(quantity->number, *multiple), expected);
   return checked ? std::optional(Bytes{*checked}) : std::nullopt;
 }
 
@@ -144,7 +141,7 @@ std::optional<Duration> read_duration(const Field& field) {
     return std::nullopt;
   }
   const std::optional<std::int64_t> checked =
-      check_count(field, scaled_decimal(quantity->number, *multiple), kExpected);
+      check_count(field, scaled_exactly(quantity->number, *multiple), kExpected);
   return checked ? std::optional(Duration{*checked}) : std::nullopt;
 }
 

@@ -40,8 +40,8 @@ class DepthLimits {
 };
 
 /// Distinct depths to try for a plan of so many stages, before memory: policy A (S-s), policy B
-/// (2(S-s)-1), multiples of A, and everything in flight. DAPPLE (PPoPP'21) section 3.2; the rest for
-/// transfers that are longer than policy B hides.
+/// (2(S-s)-1), multiples of A, and everything in flight. DAPPLE (PPoPP'21) section 3.2; the rest
+/// for transfers that are longer than policy B hides.
 std::vector<Depths> depth_families(std::size_t stages, std::int64_t num_micro_batches);
 
 /// Depths next to these: one more up to some stage, one less from some stage on.

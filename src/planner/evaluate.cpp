@@ -36,18 +36,19 @@ StageFigures figures_of(const PlanCost& costs, std::size_t stage) {
   return figures;
 }
 
-double seconds(Duration time) { return static_cast<double>(time.ns) * 1e-9; }
+double seconds(Duration time) {
+  return static_cast<double>(time.ns) * 1e-9;
+}
 
 std::vector<DeviceFigures> device_figures(const Evaluation& evaluation) {
   std::vector<DeviceFigures> figures;
   const Timeline& timeline = evaluation.timeline;
   for (const DeviceMemory& memory : timeline.memory) {
-    figures.push_back(
-        {.device = memory.device,
-         .peak_memory = peak_memory(timeline, memory),
-         .memory_limit = memory.limit,
-         .busy_fraction = seconds(busy_time(timeline, memory.lane)) /
-                          std::max(1e-9, seconds(evaluation.prediction.iteration))});
+    figures.push_back({.device = memory.device,
+                       .peak_memory = peak_memory(timeline, memory),
+                       .memory_limit = memory.limit,
+                       .busy_fraction = seconds(busy_time(timeline, memory.lane)) /
+                                        std::max(1e-9, seconds(evaluation.prediction.iteration))});
   }
   std::sort(figures.begin(), figures.end(),
             [](const auto& a, const auto& b) { return a.device < b.device; });
@@ -165,7 +166,8 @@ std::vector<std::string> warnings_about(const Plan& plan, const ModelProfile& pr
   std::vector<std::string> warnings;
   warn_about_batch(plan, profile, warnings);
   std::int32_t used = 0;
-  for (const StagePlan& stage : plan.stages) used += static_cast<std::int32_t>(stage.devices.size());
+  for (const StagePlan& stage : plan.stages)
+    used += static_cast<std::int32_t>(stage.devices.size());
   if (used < topology.device_count()) {
     warnings.push_back(
         fmt::format("{} of {} devices stay idle: no plan that was found gains from them",
@@ -175,8 +177,9 @@ std::vector<std::string> warnings_about(const Plan& plan, const ModelProfile& pr
     warnings.push_back("the speedup is over one device that had room for the model: none here has");
   }
   if (!profile.optimizer.step_ns_per_parameter_byte) {
-    warnings.push_back("the profile has no step_ns_per_parameter_byte: the optimizer step counts as "
-                       "no time");
+    warnings.push_back(
+        "the profile has no step_ns_per_parameter_byte: the optimizer step counts as "
+        "no time");
   }
   return warnings;
 }

@@ -51,15 +51,15 @@ Choice LeastMemorySearch::stage(std::int32_t begin, std::int32_t end, std::int32
     Bytes missing{INT64_MIN};
     for (std::int32_t i = 0; i < replicas; ++i) {
       const DeviceIndex here = device(first_device + i);
-      const MemoryCost memory = costs_.memory_cost(
-          {.layers = layers,
-           .recompute = recompute,
-           .depth = depth_,
-           .depth_before = begin == 0 ? 0 : depth_,
-           .depth_behind = end == costs_.layer_count() ? 0 : depth_,
-           .largest_bucket = bucket},
-          replica_share(problem_.micro_batch_size, replicas, i).size(),
-          costs_.topology().device(here).kind);
+      const MemoryCost memory =
+          costs_.memory_cost({.layers = layers,
+                              .recompute = recompute,
+                              .depth = depth_,
+                              .depth_before = begin == 0 ? 0 : depth_,
+                              .depth_behind = end == costs_.layer_count() ? 0 : depth_,
+                              .largest_bucket = bucket},
+                             replica_share(problem_.micro_batch_size, replicas, i).size(),
+                             costs_.topology().device(here).kind);
       missing = std::max(missing, memory.peak() - costs_.topology().memory_limit(here));
     }
     if (missing < choice.missing) {
@@ -78,8 +78,8 @@ LeastMemory LeastMemorySearch::run() {
   best[0][0].missing = {INT64_MIN};
   for (std::size_t end = 1; end <= layers; ++end) {
     for (std::size_t used = 1; used <= devices; ++used) {
-      const auto most = std::min<std::int64_t>(static_cast<std::int64_t>(used),
-                                               problem_.micro_batch_size);
+      const auto most =
+          std::min<std::int64_t>(static_cast<std::int64_t>(used), problem_.micro_batch_size);
       for (std::int32_t replicas = 1; replicas <= most; ++replicas) {
         const std::size_t before = used - static_cast<std::size_t>(replicas);
         for (std::size_t begin = end; begin-- > 0;) {
@@ -152,9 +152,10 @@ std::string remedy_for(const CostModel& costs, const PlannerOptions& options,
   }
   if (!options.micro_batch_size && closest.micro_batch_size > 1 &&
       least_memory(costs, freed, devices).missing.count <= 0) {
-    return fmt::format("a global batch with more divisors: {} is the smallest micro-batch of this "
-                       "one that leaves a number of micro-batches that can be searched",
-                       closest.micro_batch_size);
+    return fmt::format(
+        "a global batch with more divisors: {} is the smallest micro-batch of this "
+        "one that leaves a number of micro-batches that can be searched",
+        closest.micro_batch_size);
   }
   freed = closest;
   freed.gpipe = false;

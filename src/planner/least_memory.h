@@ -1,5 +1,5 @@
-// The plan that needs the least memory, for requests that nothing fits: how far off the closest plan
-// is, and what would help.
+// The plan that needs the least memory, for requests that nothing fits: how far off the closest
+// plan is, and what would help.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ struct LeastMemory {
   Bytes missing;  // on its tightest device; not above zero if it fits
 };
 
-/// Over all partitions and replica counts along the devices in order, recomputation as it helps, one
-/// micro-batch in flight (all of them under GPipe): the plan whose tightest device lacks the least.
-/// `devices`: as if there were so many; those beyond the topology's are like its last.
+/// Over all partitions and replica counts along the devices in order, recomputation as it helps,
+/// one micro-batch in flight (all of them under GPipe): the plan whose tightest device lacks the
+/// least. `devices`: as if there were so many; those beyond the topology's are like its last.
 /// O(layers^2 * devices * replica counts).
 LeastMemory least_memory(const CostModel& costs, const SearchProblem& problem,
                          std::int32_t devices);

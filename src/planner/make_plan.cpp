@@ -1,15 +1,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <tuple>
 
 #include "dapple/core/error.h"
 #include "dapple/core/parallel.h"
 #include "dapple/planner/planner.h"
-#include "dapple/search/bound.h"
 #include "dapple/search/dapple_search.h"
-#include "depths.h"
 #include "least_memory.h"
+#include "scoring.h"
 
 namespace dapple {
 namespace {
@@ -50,44 +48,19 @@ constexpr std::int64_t kMostMicroBatches = 131'072;
 /// Candidates simulated side by side; fixed, so that the outcome does not depend on the threads.
 constexpr std::size_t kBatch = 8;
 
-/// A candidate with the best depths found so far.
-struct Scored {
-  Plan plan;
-  Duration iteration{INT64_MAX};
-  std::size_t order = 0;  // of its candidate
-
-  bool feasible() const { return iteration.ns != INT64_MAX; }
-};
-
-std::int64_t devices_used(const Plan& plan) {
-  std::int64_t used = 0;
-  for (const StagePlan& stage : plan.stages) used += static_cast<std::int64_t>(stage.devices.size());
-  return used;
-}
-
-/// Faster first; of equals, fewer devices, fewer stages, the earlier candidate, shallower depths.
-bool better(const Scored& a, const Scored& b) {
-  if (a.iteration != b.iteration) return a.iteration < b.iteration;
-  if (!a.feasible()) return false;
-  return std::tuple(devices_used(a.plan), a.plan.stages.size(), a.order, a.plan.warmup_depths) <
-         std::tuple(devices_used(b.plan), b.plan.stages.size(), b.order, b.plan.warmup_depths);
-}
-
 class Planner {
  public:
   Planner(const ModelProfile& profile, const Topology& topology, const PlannerOptions& options,
           Progress* progress)
-      : profile_(profile), topology_(topology), options_(options), progress_(progress) {}
+      : profile_(profile),
+        topology_(topology),
+        options_(options),
+        scorer_(profile, topology, options_),
+        progress_(progress) {}
 
   std::variant<PlanDocument, Infeasible> run();
 
  private:
-  struct Score {
-    Scored best;
-    std::int64_t actions = 0;
-    std::int64_t simulated = 0;
-  };
-
   void choose_micro_batch_sizes();
   std::vector<Candidate> opening() const;
   Duration incumbent() const {
@@ -95,10 +68,6 @@ class Planner {
   }
   std::vector<Candidate> search(const SearchEffort& effort);
   void simulate_best_first(const std::vector<Candidate>& candidates);
-  Score score(const Candidate& candidate, std::size_t order, Duration to_beat) const;
-  Score refine(const Scored& start) const;
-  void try_depths(const Depths& depths, const CostModel& costs, Scored& current, Score& score) const;
-  Plan plan_of(const Candidate& candidate) const;
   void account(const Score& score);
   void tell_progress();
   PlanDocument document() const;
@@ -106,6 +75,7 @@ class Planner {
   const ModelProfile& profile_;
   const Topology& topology_;
   const PlannerOptions& options_;
+  Scorer scorer_;
   Progress* progress_;
   std::vector<std::int64_t> micro_batch_sizes_;
   std::vector<Scored> kept_;  // the best few of different candidates, best first
@@ -134,9 +104,9 @@ void Planner::choose_micro_batch_sizes() {
     }
     std::sort(micro_batch_sizes_.begin(), micro_batch_sizes_.end());
   }
-  const auto small = std::find_if(
-      micro_batch_sizes_.begin(), micro_batch_sizes_.end(),
-      [&](std::int64_t size) { return global / size <= kMostMicroBatches; });
+  const auto small =
+      std::find_if(micro_batch_sizes_.begin(), micro_batch_sizes_.end(),
+                   [&](std::int64_t size) { return global / size <= kMostMicroBatches; });
   if (small == micro_batch_sizes_.end()) {
     throw Error(ErrorKind::BadInput, "--micro-batch",
                 {{"", fmt::format("expected at most {} micro-batches, got {}", kMostMicroBatches,
@@ -149,8 +119,8 @@ void Planner::choose_micro_batch_sizes() {
   }
 }
 
-/// Stages of even load on equal numbers of devices in order, for every number of stages that divides
-/// the devices: what anyone would try first, and a bar for the search.
+/// Stages of even load on equal numbers of devices in order, for every number of stages that
+/// divides the devices: what anyone would try first, and a bar for the search.
 std::vector<Candidate> Planner::opening() const {
   std::vector<Candidate> candidates;
   const std::int32_t devices = topology_.device_count();
@@ -206,86 +176,6 @@ std::vector<Candidate> Planner::search(const SearchEffort& effort) {
   return candidates;
 }
 
-Plan Planner::plan_of(const Candidate& candidate) const {
-  Plan plan{.global_batch_size = options_.global_batch_size,
-            .micro_batch_size = candidate.micro_batch_size,
-            .num_micro_batches = options_.global_batch_size / candidate.micro_batch_size,
-            .family = options_.family.value_or(ScheduleFamily::OneFOneB),
-            .warmup_depths = {},
-            .stages = candidate.stages};
-  for (StagePlan& stage : plan.stages) {
-    if (stage.devices.size() > 1) {
-      stage.gradient_buckets = gradient_buckets(profile_, stage.layers).sizes;
-    }
-  }
-  return plan;
-}
-
-void Planner::try_depths(const Depths& depths, const CostModel& costs, Scored& current,
-                         Score& score) const {
-  Scored attempt = current;
-  attempt.plan.warmup_depths = depths;
-  const PlanCost cost = costs.plan_cost(attempt.plan);
-  if (lower_bound(attempt.plan, cost, topology_) >= current.iteration) return;
-  const Schedule schedule = generate(attempt.plan);
-  attempt.iteration =
-      simulate(schedule, cost, topology_, {.contention = options_.contention, .record = false})
-          .iteration;
-  for (const Lane& lane : schedule.lanes) {
-    score.actions += static_cast<std::int64_t>(lane.actions.size());
-  }
-  ++score.simulated;
-  if (better(attempt, current)) current = std::move(attempt);
-}
-
-/// The best of the depth families that memory allows, if it beats `to_beat`.
-Planner::Score Planner::score(const Candidate& candidate, std::size_t order,
-                              Duration to_beat) const {
-  const CostModel costs(profile_, topology_);
-  Score score;
-  const auto passes = static_cast<std::int64_t>(candidate.stages.size()) *
-                      (options_.global_batch_size / candidate.micro_batch_size);
-  if (passes > kMaxStagePasses) return score;
-  Scored best{.plan = plan_of(candidate), .iteration = to_beat, .order = order};
-  const DepthLimits limits(best.plan, costs, options_.ignore_memory);
-  const std::size_t stages = candidate.stages.size();
-  std::vector<Depths> families =
-      options_.family == ScheduleFamily::GPipe
-          ? std::vector<Depths>{Depths(stages, best.plan.num_micro_batches)}
-          : depth_families(stages, best.plan.num_micro_batches);
-  std::vector<Depths> tried;
-  for (const Depths& wanted : families) {
-    const std::optional<Depths> depths = limits.fit(wanted);
-    if (!depths || (options_.family == ScheduleFamily::GPipe && *depths != wanted)) continue;
-    if (std::find(tried.begin(), tried.end(), *depths) != tried.end()) continue;
-    tried.push_back(*depths);
-    try_depths(*depths, costs, best, score);
-  }
-  if (!best.plan.warmup_depths.empty()) score.best = std::move(best);
-  return score;
-}
-
-/// Steps to a better neighbour until there is none.
-Planner::Score Planner::refine(const Scored& start) const {
-  const CostModel costs(profile_, topology_);
-  Score score;
-  score.best = start;
-  if (options_.family == ScheduleFamily::GPipe) return score;
-  const DepthLimits limits(start.plan, costs, options_.ignore_memory);
-  for (bool improved = true; improved && score.actions < kRefinementBudget;) {
-    improved = false;
-    const Depths from = score.best.plan.warmup_depths;
-    for (const Depths& wanted : neighbours(from, start.plan.num_micro_batches)) {
-      const std::optional<Depths> depths = limits.fit(wanted);
-      if (!depths || *depths == from) continue;
-      const Duration before = score.best.iteration;
-      try_depths(*depths, costs, score.best, score);
-      improved = improved || score.best.iteration < before;
-    }
-  }
-  return score;
-}
-
 void Planner::account(const Score& score) {
   actions_ += score.actions;
   record_.simulated += score.simulated;
@@ -306,7 +196,7 @@ void Planner::simulate_best_first(const std::vector<Candidate>& candidates) {
     const std::size_t count = std::min(kBatch, candidates.size() - first);
     std::vector<Score> scores(count);
     parallel_for(count, options_.threads, [&](std::size_t i) {
-      scores[i] = score(candidates[first + i], first + i, to_beat);
+      scores[i] = scorer_.score(candidates[first + i], first + i, to_beat);
     });
     for (const Score& result : scores) account(result);
     std::stable_sort(kept_.begin(), kept_.end(), better);
@@ -332,21 +222,20 @@ std::variant<PlanDocument, Infeasible> Planner::run() {
   if (kept_.empty()) {
     // The search narrows; the plan that needs the least memory settles whether anything fits.
     const CostModel costs(profile_, topology_);
-    const LeastMemory least =
-        least_memory(costs,
-                     {.global_batch_size = options_.global_batch_size,
-                      .micro_batch_size = micro_batch_sizes_.front(),
-                      .ignore_memory = false,
-                      .gpipe = options_.family == ScheduleFamily::GPipe},
-                     topology_.device_count());
+    const LeastMemory least = least_memory(costs,
+                                           {.global_batch_size = options_.global_batch_size,
+                                            .micro_batch_size = micro_batch_sizes_.front(),
+                                            .ignore_memory = false,
+                                            .gpipe = options_.family == ScheduleFamily::GPipe},
+                                           topology_.device_count());
     if (least.missing.count > 0) return explain_infeasible(costs, options_, micro_batch_sizes_);
-    account(score(least.plan, 0, Duration{INT64_MAX}));
+    account(scorer_.score(least.plan, 0, Duration{INT64_MAX}));
     check(!kept_.empty(), "the plan of least memory fits, but not at any depths");
   }
   kept_.resize(std::min(kept_.size(), kRefined));
   std::vector<Score> refined(kept_.size());
   parallel_for(kept_.size(), options_.threads,
-               [&](std::size_t i) { refined[i] = refine(kept_[i]); });
+               [&](std::size_t i) { refined[i] = scorer_.refine(kept_[i], kRefinementBudget); });
   for (const Score& result : refined) account(result);
   std::stable_sort(kept_.begin(), kept_.end(), better);
   return document();
@@ -365,11 +254,13 @@ PlanDocument Planner::document() const {
   document.search = record_;
   document.search.planner = "dapple";
   document.search.complete = false;
-  document.search.searched = {
-      "stage boundaries", "replicas per stage", "placement by three policies",
-      "micro-batch sizes that divide the global batch",
-      "warm-up depths: policies A and B, deeper ones, what memory allows",
-      "recomputation per stage", "idle devices"};
+  document.search.searched = {"stage boundaries",
+                              "replicas per stage",
+                              "placement by three policies",
+                              "micro-batch sizes that divide the global batch",
+                              "warm-up depths: policies A and B, deeper ones, what memory allows",
+                              "recomputation per stage",
+                              "idle devices"};
   document.search.cut.push_back(
       fmt::format("{} partial plans that looked less promising: no bound was proven", narrowed_));
   document.search.cut.push_back("placements that are not fresh, append or scatter first");

@@ -83,16 +83,16 @@ std::string headline_table(const ComparedPlan& first, const ComparedPlan& second
 }
 
 std::vector<Cell> stage_cells(const std::string& label, const ComparedPlan& compared, std::size_t s,
-                              const ModelProfile& profile, const Topology& topology) {
+                              const ComparedPair& pair) {
   const StagePlan& stage = compared.plan.stages[s];
   const StageFigures figures =
       s < compared.prediction.stages.size() ? compared.prediction.stages[s] : StageFigures{};
   std::string layers =
-      fmt::format("{}: {}", stage.layers.size(), show_layers(stage.layers, profile));
+      fmt::format("{}: {}", stage.layers.size(), show_layers(stage.layers, pair.profile));
   return {
       {label},
       {std::move(layers)},
-      {fmt::format("{}: {}{}", stage.devices.size(), show_devices(stage.devices, topology),
+      {fmt::format("{}: {}{}", stage.devices.size(), show_devices(stage.devices, pair.topology),
                    stage.replication == Replication::Deal ? ", in turn" : "")},
       {show(figures.forward)},
       {show(figures.backward)},
@@ -101,9 +101,9 @@ std::vector<Cell> stage_cells(const std::string& label, const ComparedPlan& comp
       {stage.recompute ? "yes" : "no"}};
 }
 
-std::string stage_table(const ComparedPlan& first, const ComparedPlan& second,
-                        const ModelProfile& profile, const Topology& topology,
-                        const TextStyle& style) {
+std::string stage_table(const ComparedPair& pair, const TextStyle& style) {
+  const ComparedPlan& first = pair.first;
+  const ComparedPlan& second = pair.second;
   Table table{{{"stage", Align::Right},
                {"layers", Align::Left, 8},
                {"devices", Align::Left, 8},
@@ -120,29 +120,25 @@ std::string stage_table(const ComparedPlan& first, const ComparedPlan& second,
                       first.plan.warmup_depths[s] == second.plan.warmup_depths[s] &&
                       first.plan.micro_batch_size == second.plan.micro_batch_size;
     if (same) {
-      table.add_row(stage_cells(fmt::format("{} AB", s), first, s, profile, topology));
+      table.add_row(stage_cells(fmt::format("{} AB", s), first, s, pair));
       continue;
     }
-    if (in_first) {
-      table.add_row(stage_cells(fmt::format("{}  A", s), first, s, profile, topology));
-    }
-    if (in_second) {
-      table.add_row(stage_cells(fmt::format("{}  B", s), second, s, profile, topology));
-    }
+    if (in_first) { table.add_row(stage_cells(fmt::format("{}  A", s), first, s, pair)); }
+    if (in_second) { table.add_row(stage_cells(fmt::format("{}  B", s), second, s, pair)); }
   }
   return table.text(0, style);
 }
 
 }  // namespace
 
-std::string write_comparison(const ComparedPlan& first, const ComparedPlan& second,
-                             const ModelProfile& profile, const Topology& topology,
-                             const TextStyle& style) {
-  std::string text = fmt::format("{} on {}\n  A  {}\n  B  {}\n\n", printable(profile.name),
-                                 printable(topology.description().name), printable(first.name),
+std::string write_comparison(const ComparedPair& pair, const TextStyle& style) {
+  const ComparedPlan& first = pair.first;
+  const ComparedPlan& second = pair.second;
+  std::string text = fmt::format("{} on {}\n  A  {}\n  B  {}\n\n", printable(pair.profile.name),
+                                 printable(pair.topology.description().name), printable(first.name),
                                  printable(second.name));
   text += headline_table(first, second, style) + '\n';
-  text += stage_table(first, second, profile, topology, style) + '\n';
+  text += stage_table(pair, style) + '\n';
   const Duration a = first.prediction.iteration;
   const Duration b = second.prediction.iteration;
   if (same_plan(first.plan, second.plan)) {

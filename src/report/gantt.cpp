@@ -125,9 +125,15 @@ void place_pass(Row& row, const Window& window, const TimedAction& timed) {
   }
 }
 
-/// Fills what is idle of [begin, end).
-void place_beside(Row& row, const Window& window, std::int64_t begin, std::int64_t end, Fill fill) {
-  for (std::int64_t column = begin; column < end; ++column) {
+/// Columns [begin, end) of the whole drawing.
+struct Columns {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+/// Fills what is idle of the columns.
+void place_beside(Row& row, const Window& window, Columns columns, Fill fill) {
+  for (std::int64_t column = columns.begin; column < columns.end; ++column) {
     const std::int64_t place = window.screen(column);
     if (place < 0) continue;
     Mark& target = row[static_cast<std::size_t>(place)];
@@ -157,12 +163,12 @@ std::vector<Row> fill_rows(const Timeline& timeline, const Window& window, std::
   for_each([&](Row& row, const TimedAction& timed) {
     const std::int64_t begin = window.column_of(timed.start);
     if (timed.action.kind == ActionKind::AllReduce) {
-      place_beside(row, window, begin, window.column_of(timed.end), Fill::AllReduce);
+      place_beside(row, window, {begin, window.column_of(timed.end)}, Fill::AllReduce);
     } else if (timed.action.kind == ActionKind::Forward) {
       // One that rounds to nothing is still seen where there is room.
-      place_beside(row, window, begin, begin + 1, Fill::Forward);
+      place_beside(row, window, {begin, begin + 1}, Fill::Forward);
     } else if (timed.action.kind == ActionKind::Backward) {
-      place_beside(row, window, begin, begin + 1, Fill::Backward);
+      place_beside(row, window, {begin, begin + 1}, Fill::Backward);
     }
   });
   for_each([&](Row& row, const TimedAction& timed) {

@@ -7,7 +7,17 @@
 namespace dapple {
 namespace {
 
-std::string_view name_of(ActionKind kind) {
+void append_text(std::string& text, StageIndex stage, Action action) {
+  const auto end = std::back_inserter(text);
+  fmt::format_to(end, "{}{}", stage.value, to_string(action.kind));
+  // There is one step, so it has no number; one that claims another must not read the same.
+  if (action.kind == ActionKind::OptimizerStep && action.index == 0) return;
+  fmt::format_to(end, "{}", action.index);
+}
+
+}  // namespace
+
+std::string_view to_string(ActionKind kind) {
   switch (kind) {
     case ActionKind::Forward:
       return "F";
@@ -28,16 +38,6 @@ std::string_view name_of(ActionKind kind) {
   }
   throw Bug("an action without a name");
 }
-
-void append_text(std::string& text, StageIndex stage, Action action) {
-  const auto end = std::back_inserter(text);
-  fmt::format_to(end, "{}{}", stage.value, name_of(action.kind));
-  // There is one step, so it has no number; one that claims another must not read the same.
-  if (action.kind == ActionKind::OptimizerStep && action.index == 0) return;
-  fmt::format_to(end, "{}", action.index);
-}
-
-}  // namespace
 
 Stream stream_of(ActionKind kind) {
   switch (kind) {

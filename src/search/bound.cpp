@@ -11,8 +11,8 @@ Duration bound_by_slots(const StageBound& stage, Duration round_trip,
                         std::int64_t num_micro_batches) {
   const std::int64_t depth = std::min(stage.depth_limit, num_micro_batches);
   const std::int64_t rest = num_micro_batches - 1;
-  const Duration waves = (rest / depth + 1) * round_trip +
-                         (rest % depth) * std::max(stage.forward, stage.backward);
+  const Duration waves =
+      (rest / depth + 1) * round_trip + (rest % depth) * std::max(stage.forward, stage.backward);
   const Duration drained =
       round_trip + rest * stage.backward + (num_micro_batches - depth) * stage.forward;
   const Duration filled =
@@ -50,22 +50,21 @@ BoundLabel bound_with_front(const StageBound& stage, const BoundaryBound& bounda
       stage.forward + boundary.forward + boundary.backward + stage.backward;
   BoundLabel label;
   label.round_trip = there_and_back + behind.round_trip;
-  label.span = std::max(num_micro_batches * (stage.forward + stage.backward),
-                        there_and_back + behind.span);
   label.span =
-      std::max(label.span, bound_by_slots(stage, label.round_trip, num_micro_batches));
+      std::max(num_micro_batches * (stage.forward + stage.backward), there_and_back + behind.span);
+  label.span = std::max(label.span, bound_by_slots(stage, label.round_trip, num_micro_batches));
   for (const PortBound& port : boundary.forward_ports) {
-    label.span = std::max(label.span, stage.forward + queue_at(port, num_micro_batches) +
-                                          port.time + behind.round_trip + boundary.backward +
-                                          stage.backward);
+    label.span =
+        std::max(label.span, stage.forward + queue_at(port, num_micro_batches) + port.time +
+                                 behind.round_trip + boundary.backward + stage.backward);
   }
   for (const PortBound& port : boundary.backward_ports) {
-    label.span = std::max(label.span, stage.forward + boundary.forward + behind.round_trip +
-                                          queue_at(port, num_micro_batches) + port.time +
-                                          stage.backward);
+    label.span =
+        std::max(label.span, stage.forward + boundary.forward + behind.round_trip +
+                                 queue_at(port, num_micro_batches) + port.time + stage.backward);
   }
-  label.end = std::max(stage.forward + boundary.forward + behind.end,
-                       label.span + stage.after_backward);
+  label.end =
+      std::max(stage.forward + boundary.forward + behind.end, label.span + stage.after_backward);
   return label;
 }
 

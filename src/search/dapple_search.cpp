@@ -17,10 +17,10 @@ namespace {
 /// A partial plan: a stage in front of another partial plan.
 struct Node {
   BoundLabel label;
-  Duration bound;           // of every plan that it can be completed to
-  std::int32_t behind = -1; // node
+  Duration bound;            // of every plan that it can be completed to
+  std::int32_t behind = -1;  // node
   std::int32_t placement = 0;
-  std::int32_t begin = 0;   // first layer
+  std::int32_t begin = 0;  // first layer
   std::int32_t end = 0;
   bool recompute = false;
 };
@@ -125,8 +125,8 @@ std::vector<std::int32_t> DappleSearch::promising(std::int32_t cut) {
 void DappleSearch::grow(std::int32_t cut, std::int32_t placement,
                         const std::vector<std::int32_t>& behind) {
   const std::int32_t used = placement < 0 ? 0 : placements_.at(placement).used_count;
-  const std::int64_t most = std::min<std::int64_t>(costs_.topology().device_count() - used,
-                                                   problem_.micro_batch_size);
+  const std::int64_t most =
+      std::min<std::int64_t>(costs_.topology().device_count() - used, problem_.micro_batch_size);
   for (std::int32_t replicas = 1; replicas <= most; ++replicas) {
     const auto largest_share = [&](std::int64_t r) {
       return replica_share(problem_.micro_batch_size, r, 0).size();
@@ -176,8 +176,8 @@ double DappleSearch::free_capacity(const Placement& placement) const {
   for (std::size_t s = 0; s < placement.used_after.size(); ++s) {
     const Server& server = costs_.topology().server(index_at<ServerIndex>(s));
     const std::int32_t kind = costs_.topology().device(server.first_device).kind;
-    capacity += static_cast<double>(server.device_count - placement.used_after[s]) *
-                prefix_.speed(kind);
+    capacity +=
+        static_cast<double>(server.device_count - placement.used_after[s]) * prefix_.speed(kind);
   }
   return capacity;
 }
@@ -191,8 +191,8 @@ void DappleSearch::extend(std::int32_t cut, std::int32_t placement,
   BoundaryBound boundary;
   if (!is_last) {
     const std::int32_t next = nodes_[static_cast<std::size_t>(behind.front())].placement;
-    boundary = shapes_.boundary(cut, {placement, place.devices},
-                                {next, placements_.at(next).devices});
+    boundary =
+        shapes_.boundary(cut, {placement, place.devices}, {next, placements_.at(next).devices});
   }
   for (std::int32_t begin = cut - 1; begin >= stages.first; --begin) {
     if (begin > 0 && free <= 0) continue;
@@ -204,10 +204,10 @@ void DappleSearch::extend(std::int32_t cut, std::int32_t placement,
       ++outcome_.states;
       const BoundLabel label =
           is_last ? bound_of_last(stage, micro_batches_)
-                  : bound_with_front(stage, boundary,
-                                     nodes_[static_cast<std::size_t>(node)].label, micro_batches_);
-      const Duration bound = std::max(
-          {rest.busiest, label.end + rest.forward, label.span + rest.round_trip});
+                  : bound_with_front(stage, boundary, nodes_[static_cast<std::size_t>(node)].label,
+                                     micro_batches_);
+      const Duration bound =
+          std::max({rest.busiest, label.end + rest.forward, label.span + rest.round_trip});
       if (bound >= effort_.incumbent) continue;
       keep({.label = label,
             .bound = bound,

@@ -9,10 +9,12 @@ namespace {
 /// Keeps floating-point sums on the safe side of the whole numbers that they bound.
 constexpr double kSafety = 1.0 - 1e-9;
 
-Duration round_down(double ns) { return {static_cast<std::int64_t>(ns * kSafety)}; }
+Duration round_down(double ns) {
+  return {static_cast<std::int64_t>(ns * kSafety)};
+}
 
-/// Times are linear between measured batch sizes, so the least time per sample is at one of them, at
-/// one sample, or at the whole micro-batch.
+/// Times are linear between measured batch sizes, so the least time per sample is at one of them,
+/// at one sample, or at the whole micro-batch.
 template <class TimeOf>
 double least_per_sample(const Layer& layer, std::int64_t micro_batch_size, TimeOf time_of) {
   std::set<std::int64_t> batches{1, micro_batch_size};

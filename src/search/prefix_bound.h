@@ -37,7 +37,7 @@ class PrefixBound {
  private:
   double micro_batch_;
   double global_batch_;
-  std::vector<double> forward_;     // ns per sample, prefix sums, on the quickest kind of device
+  std::vector<double> forward_;  // ns per sample, prefix sums, on the quickest kind of device
   std::vector<double> round_trip_;
   std::vector<double> speeds_;
 };

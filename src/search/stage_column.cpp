@@ -14,9 +14,8 @@ class BucketChain {
 
   /// `ready`: when the backward of `layer` is done, counted from the start of the stage's.
   void add_layer(std::int32_t layer, Duration ready) {
-    const Bytes gradient =
-        scale_up(profile_.layers[static_cast<std::size_t>(layer)].parameters,
-                 profile_.optimizer.gradient_bytes_per_parameter_byte);
+    const Bytes gradient = scale_up(profile_.layers[static_cast<std::size_t>(layer)].parameters,
+                                    profile_.optimizer.gradient_bytes_per_parameter_byte);
     if (gradient.count == 0) return;
     open_ += gradient;
     open_ready_ = ready;
@@ -93,8 +92,7 @@ StageColumn make_stage_column(const CostModel& costs, const Placement& placement
                                      .depth_behind = 0,
                                      .largest_bucket = buckets.largest()},
                                     request);
-    column.memory_limits =
-        column.memory_limits || stage.depth_limit < request.num_micro_batches;
+    column.memory_limits = column.memory_limits || stage.depth_limit < request.num_micro_batches;
   }
   return column;
 }

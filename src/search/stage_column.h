@@ -11,9 +11,9 @@
 namespace dapple {
 
 struct StageColumn {
-  std::int32_t first = 0;           // the lowest first layer that is in it
-  std::vector<StageBound> stages;   // from `first` on; depth_limit 0: does not fit
-  bool memory_limits = false;       // some stage cannot hold all micro-batches
+  std::int32_t first = 0;          // the lowest first layer that is in it
+  std::vector<StageBound> stages;  // from `first` on; depth_limit 0: does not fit
+  bool memory_limits = false;      // some stage cannot hold all micro-batches
 
   const StageBound& at(std::int32_t begin) const {
     return stages[static_cast<std::size_t>(begin - first)];

@@ -20,9 +20,9 @@ std::vector<TransferShapes::PortShape> TransferShapes::make_shape(
     const std::vector<DeviceIndex>& from, const std::vector<DeviceIndex>& to) const {
   // A byte per sample: the sizes of the ports' loads are then their samples.
   const Topology& topology = costs_.topology();
-  const TransferCost cost =
-      transfer_cost(shares(from, micro_batch_size_), shares(to, micro_batch_size_),
-                    [](std::int64_t samples) { return Bytes{samples}; }, topology);
+  const TransferCost cost = transfer_cost(
+      shares(from, micro_batch_size_), shares(to, micro_batch_size_),
+      [](std::int64_t samples) { return Bytes{samples}; }, topology);
   std::vector<PortShape> shapes;
   for (const PortLoad& load : cost.ports) {
     const PortShape shape{.samples = load.size.count,

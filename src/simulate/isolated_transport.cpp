@@ -52,10 +52,10 @@ void IsolatedTransport::send(const TransferRequest& request) {
     action.start = round_up(first_start);
     action.end = arrival;
   }
-  queue_.announce(to_ticks(arrival),
-                  request.is_gradient ? Event::Kind::GradientArrived
-                                      : Event::Kind::ActivationArrived,
-                  request.receiver, request.micro_batch);
+  queue_.announce(
+      to_ticks(arrival),
+      request.is_gradient ? Event::Kind::GradientArrived : Event::Kind::ActivationArrived,
+      request.receiver, request.micro_batch);
 }
 
 void IsolatedTransport::reduce(std::int32_t stage, std::int32_t bucket, Duration start) {

@@ -38,8 +38,8 @@ Rate MaxMinSolver::next_level(const std::vector<const FlowDemand*>& flows) {
   for (PortState& port : ports_) {
     if (port.open == 0) continue;
     // A wide port of which the flows take little would let them have more than a Rate holds.
-    port.level = static_cast<Rate>(
-        std::min<Wide>(port.free / port.open, std::numeric_limits<Rate>::max()));
+    port.level =
+        static_cast<Rate>(std::min<Wide>(port.free / port.open, std::numeric_limits<Rate>::max()));
     level = std::min(level, port.level);
   }
   return level;

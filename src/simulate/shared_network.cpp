@@ -92,9 +92,8 @@ void SharedNetwork::set_rate(std::int32_t index, Rate rate, Ticks now) {
   flow.rate = rate;
   ++flow.version;
   const Wide left = std::max<Wide>(flow.work, 0);
-  forecasts_.push_back({.flow = index,
-                        .version = flow.version,
-                        .end = now + Ticks{divide_up(left, flow.rate)}});
+  forecasts_.push_back(
+      {.flow = index, .version = flow.version, .end = now + Ticks{divide_up(left, flow.rate)}});
 }
 
 const std::vector<SharedNetwork::Forecast>& SharedNetwork::settle(Ticks now) {

@@ -11,7 +11,8 @@
 
 namespace dapple {
 
-/// rate * ticks that move one byte: 1024 for the rate's unit, 1024 * 10^9 for the ticks of a second.
+/// rate * ticks that move one byte: 1024 for the rate's unit, 1024 * 10^9 for the ticks of a
+/// second.
 inline constexpr Wide kWorkPerByte =
     Wide{kRatePerBytePerSecond} * kTicksPerNanosecond * kNanosecondsPerSecond;
 
@@ -67,8 +68,8 @@ class SharedNetwork {
   std::vector<std::int32_t> port_mark_;
   std::vector<PortIndex> dirty_;
   std::vector<PortIndex> frontier_;
-  std::vector<std::int32_t> connected_;             // flows to be shared anew
-  std::vector<const FlowDemand*> demands_;          // of those
+  std::vector<std::int32_t> connected_;     // flows to be shared anew
+  std::vector<const FlowDemand*> demands_;  // of those
   MaxMinSolver solver_;
   std::vector<Forecast> forecasts_;
   std::int32_t round_ = 0;

@@ -182,10 +182,10 @@ void SharedTransport::finish(Transfer& transfer) {
     action.start = round_up(transfer.first_start);
     action.end = transfer.arrival;
   }
-  queue_.announce(to_ticks(transfer.arrival),
-                  request.is_gradient ? Event::Kind::GradientArrived
-                                      : Event::Kind::ActivationArrived,
-                  request.receiver, request.micro_batch);
+  queue_.announce(
+      to_ticks(transfer.arrival),
+      request.is_gradient ? Event::Kind::GradientArrived : Event::Kind::ActivationArrived,
+      request.receiver, request.micro_batch);
 }
 
 void SharedTransport::settle(Ticks now) {
@@ -196,12 +196,11 @@ void SharedTransport::settle(Ticks now) {
 }
 
 std::unique_ptr<TransportLayer> make_transport(const PlanCost& costs, const Topology& topology,
-                                               const SimulationOptions& options, EventQueue& queue,
-                                               std::vector<TimedAction>* actions) {
-  if (options.contention == Contention::Off) {
-    return std::make_unique<IsolatedTransport>(costs, queue, actions);
+                                               Contention contention, TransportOutput output) {
+  if (contention == Contention::Off) {
+    return std::make_unique<IsolatedTransport>(costs, output.queue, output.actions);
   }
-  return std::make_unique<SharedTransport>(costs, topology, queue, actions);
+  return std::make_unique<SharedTransport>(costs, topology, output.queue, output.actions);
 }
 
 }  // namespace dapple

@@ -11,7 +11,9 @@
 namespace dapple {
 namespace {
 
-std::size_t at(std::int32_t position) { return static_cast<std::size_t>(position); }
+std::size_t at(std::int32_t position) {
+  return static_cast<std::size_t>(position);
+}
 
 /// Costs without what the options say is free.
 PlanCost without_free(const PlanCost& costs, const SimulationOptions& options) {
@@ -58,7 +60,7 @@ class Engine {
     std::size_t milestone = 0;  // buckets ready so far
     Wide work_left = 0;         // to the next milestone
     Duration work_since;
-    std::int32_t version = 0;   // of the announced end
+    std::int32_t version = 0;  // of the announced end
   };
   struct StageState {
     std::int32_t first_lane = 0;
@@ -94,7 +96,9 @@ class Engine {
   void announce(Duration time, Event::Kind kind, std::int32_t subject, std::int32_t detail) {
     queue_.announce(to_ticks(time), kind, subject, detail);
   }
-  void record(std::int32_t lane, Action action, Duration start, Duration end, Bytes size);
+  void record(const TimedAction& timed) {
+    if (options_.record) actions_.push_back(timed);
+  }
 
   const PlanCost& costs_;
   const SimulationOptions& options_;
@@ -111,11 +115,16 @@ Engine::Engine(const Schedule& schedule, const PlanCost& costs, const Topology& 
                const SimulationOptions& options)
     : costs_(costs), options_(options) {
   set_up(schedule);
-  transport_ = make_transport(costs, topology, options, queue_,
-                              options.record ? &actions_ : nullptr);
+  transport_ = make_transport(costs, topology, options.contention,
+                              {.queue = queue_, .actions = options.record ? &actions_ : nullptr});
 }
 
 void Engine::set_up(const Schedule& schedule) {
+  if (options_.record) {
+    std::size_t most = 0;
+    for (const Lane& lane : schedule.lanes) most += lane.actions.size();
+    actions_.reserve(most);
+  }
   const auto micro_batches = static_cast<std::size_t>(schedule.num_micro_batches);
   stages_.resize(costs_.stages.size());
   lanes_.resize(schedule.lanes.size());
@@ -247,7 +256,8 @@ void Engine::finish_action(std::int32_t index, Duration now) {
   lane.busy = false;
   lane.in_last_backward = false;
   end_ = std::max(end_, now);
-  record(index, action, lane.started, now, Bytes{});
+  record(
+      {.lane = LaneIndex{index}, .action = action, .start = lane.started, .end = now, .size = {}});
   if (action.kind != ActionKind::OptimizerStep) send(index, action, now);
   try_start(index, now);
 }
@@ -262,8 +272,12 @@ void Engine::send(std::int32_t index, const Action& action, Duration now) {
   const std::vector<TransferCost>& patterns = is_gradient ? cost.backward : cost.forward;
   const StageState& to = stages_[at(to_stage)];
   const TransferCost& pattern = patterns[at(action.index) % patterns.size()];
-  record(index, {is_gradient ? ActionKind::SendGradient : ActionKind::SendActivation, action.index},
-         now, now, pattern.size);
+  const ActionKind kind = is_gradient ? ActionKind::SendGradient : ActionKind::SendActivation;
+  record({.lane = LaneIndex{index},
+          .action = {kind, action.index},
+          .start = now,
+          .end = now,
+          .size = pattern.size});
   transport_->send({.receiver = to.first_lane + action.index % to.lane_count,
                     .micro_batch = action.index,
                     .boundary = boundary,
@@ -308,8 +322,8 @@ void Engine::change_speed(StageState& stage, bool slow, Duration now) {
   for (std::int32_t i = stage.first_lane; i < stage.first_lane + stage.lane_count; ++i) {
     LaneState& lane = lanes_[at(i)];
     if (!lane.in_last_backward) continue;
-    lane.work_left = std::max<Wide>(
-        0, lane.work_left - Wide{(now - lane.work_since).ns} * speed_of(lane));
+    lane.work_left =
+        std::max<Wide>(0, lane.work_left - Wide{(now - lane.work_since).ns} * speed_of(lane));
     lane.work_since = now;
   }
   stage.reducing = slow;
@@ -337,7 +351,11 @@ void Engine::reduction_done(std::int32_t index, Duration now) {
   const std::int32_t bucket = stage.buckets_done++;
   const Bytes size = costs_.stages[at(index)].buckets[at(bucket)].size;
   for (std::int32_t i = stage.first_lane; i < stage.first_lane + stage.lane_count; ++i) {
-    record(i, {ActionKind::AllReduce, bucket}, stage.reduction_started, now, size);
+    record({.lane = LaneIndex{i},
+            .action = {ActionKind::AllReduce, bucket},
+            .start = stage.reduction_started,
+            .end = now,
+            .size = size});
   }
   end_ = std::max(end_, now);
   const bool more = at(stage.buckets_started) < stage.lanes_ready.size() &&
@@ -350,12 +368,6 @@ void Engine::reduction_done(std::int32_t index, Duration now) {
   for (std::int32_t i = stage.first_lane; i < stage.first_lane + stage.lane_count; ++i) {
     try_start(i, now);
   }
-}
-
-void Engine::record(std::int32_t lane, Action action, Duration start, Duration end, Bytes size) {
-  if (!options_.record) return;
-  actions_.push_back(
-      {.lane = LaneIndex{lane}, .action = action, .start = start, .end = end, .size = size});
 }
 
 std::vector<DeviceMemory> device_memory(const Schedule& schedule, const PlanCost& costs) {
@@ -382,8 +394,7 @@ SimulationResult simulate(const Schedule& schedule, const PlanCost& costs, const
                           const SimulationOptions& options) {
   const bool some_free = options.free_transfers || options.free_all_reduce;
   const PlanCost reduced = some_free ? without_free(costs, options) : PlanCost{};
-  SimulationResult result =
-      Engine(schedule, some_free ? reduced : costs, topology, options).run();
+  SimulationResult result = Engine(schedule, some_free ? reduced : costs, topology, options).run();
   if (!options.record) return result;
   Timeline& timeline = result.timeline;
   std::stable_sort(timeline.actions.begin(), timeline.actions.end(),

@@ -35,9 +35,14 @@ class TransportLayer {
   virtual void settle(Ticks now) = 0;
 };
 
-/// `actions` of the timeline are filled in as starts and ends become known; null: not recorded.
+/// Where a transport says what happens. `actions` of the timeline are filled in as starts and ends
+/// become known; null: not recorded.
+struct TransportOutput {
+  EventQueue& queue;
+  std::vector<TimedAction>* actions = nullptr;
+};
+
 std::unique_ptr<TransportLayer> make_transport(const PlanCost& costs, const Topology& topology,
-                                               const SimulationOptions& options, EventQueue& queue,
-                                               std::vector<TimedAction>* actions);
+                                               Contention contention, TransportOutput output);
 
 }  // namespace dapple

@@ -1,3 +1,4 @@
+// The two transport layers of the simulator; what a transport layer is stands in transport.h.
 #pragma once
 
 #include <cstdint>

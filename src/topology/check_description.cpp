@@ -39,7 +39,7 @@ class Checker {
   void check_kinds() {
     std::set<std::string> names;
     for (const DeviceKind& kind : description_.devices) {
-      const std::string place = "/devices/" + escaped(kind.name);
+      const std::string place = "/devices/" + pointer_step(kind.name);
       if (!names.insert(kind.name).second) {
         add(place, fmt::format("expected each device kind once, got \"{}\" twice", kind.name));
       }
@@ -87,7 +87,7 @@ class Checker {
   void check_link_kinds(const ServerLinks& links, const std::string& place) {
     std::set<std::string> names;
     for (const LinkKind& kind : links.kinds) {
-      const std::string kind_place = place + "/kinds/" + escaped(kind.name);
+      const std::string kind_place = place + "/kinds/" + pointer_step(kind.name);
       if (!names.insert(kind.name).second) {
         add(kind_place, fmt::format("expected each link kind once, got \"{}\" twice", kind.name));
       }
@@ -253,20 +253,6 @@ class Checker {
         break;
       }
     }
-  }
-
-  static std::string escaped(const std::string& key) {
-    std::string pointer;
-    for (const char letter : key) {
-      if (letter == '~') {
-        pointer += "~0";
-      } else if (letter == '/') {
-        pointer += "~1";
-      } else {
-        pointer += letter;
-      }
-    }
-    return pointer;
   }
 
   const TopologyDescription& description_;

@@ -40,7 +40,8 @@ double peak_memory_mib() {
 
 void plan_problem(benchmark::State& state, const std::string& model, const std::string& cluster) {
   const std::string profile_path = std::string(DAPPLE_SOURCE_DIR "/profiles/") + model + ".json";
-  const std::string topology_path = std::string(DAPPLE_SOURCE_DIR "/topologies/") + cluster + ".json";
+  const std::string topology_path =
+      std::string(DAPPLE_SOURCE_DIR "/topologies/") + cluster + ".json";
   const ModelProfile profile = read_profile(read_file(profile_path), profile_path);
   const Topology topology(read_topology(read_file(topology_path), topology_path), topology_path);
   PlannerOptions options;
@@ -53,8 +54,7 @@ void plan_problem(benchmark::State& state, const std::string& model, const std::
       return;
     }
     state.SetLabel(shape_of(document->plan));
-    state.counters["simulated_ms"] =
-        static_cast<double>(document->prediction.iteration.ns) * 1e-6;
+    state.counters["simulated_ms"] = static_cast<double>(document->prediction.iteration.ns) * 1e-6;
     state.counters["speedup"] = *document->prediction.speedup_over_one_device;
     state.counters["states"] = static_cast<double>(document->search.states);
     state.counters["simulations"] = static_cast<double>(document->search.simulated);
@@ -79,8 +79,8 @@ int main(int argc, char** argv) {
   }
   add("bert-large", "8xV100");
   for (const std::string& model : paper_models) {
-    for (const std::string cluster : {"8xV100", "8xA100", "4x8xA100", "8xH100", "16x8xH100",
-                                      "4xRTX-pcie", "mixed-A100-V100"}) {
+    for (const std::string cluster :
+         {"8xV100", "8xA100", "4x8xA100", "8xH100", "16x8xH100", "4xRTX-pcie", "mixed-A100-V100"}) {
       add(model, cluster);
     }
   }

@@ -28,8 +28,8 @@ struct PublishedPlan {
   std::string model;
   std::string topology;
   std::vector<std::int32_t> replicas;
-  std::string cut_behind;            // layer that ends the first stage; empty: any
-  double speedup = 0;                // its own estimate
+  std::string cut_behind;  // layer that ends the first stage; empty: any
+  double speedup = 0;      // its own estimate
 };
 
 const std::vector<std::int32_t> kStraight(16, 1);
@@ -221,19 +221,29 @@ std::string shape_text(const Plan& plan) {
   return fmt::format("{}, B={}", text, plan.micro_batch_size);
 }
 
-/// What the slower plan loses most by, of what the faster one does not.
-std::string reason(const Prediction& ours, const Prediction& theirs) {
-  const auto idle = [](const Prediction& p) {
-    return p.bubble_fraction * static_cast<double>(p.iteration.ns) * 1e-6;
-  };
-  const double transfers =
-      static_cast<double>((theirs.exposed_transfer - ours.exposed_transfer).ns) * 1e-6;
-  const double reduction =
-      static_cast<double>((theirs.exposed_all_reduce - ours.exposed_all_reduce).ns) * 1e-6;
-  const double bubble = idle(theirs) - idle(ours);
+/// What a stage's computation alone takes, on the busiest stage.
+Duration busiest_stage(const Plan& plan, const Prediction& prediction) {
+  Duration busiest;
+  for (const StageFigures& stage : prediction.stages) {
+    busiest = std::max(busiest, plan.num_micro_batches * (stage.forward + stage.backward));
+  }
+  return busiest;
+}
+
+std::string change(Duration theirs, Duration ours) {
+  return fmt::format("{} -> {}", show(theirs), show(ours));
+}
+
+/// Where the difference comes from: theirs -> ours.
+std::string reason(const Plan& plan, const Prediction& ours, const Plan& shape,
+                   const Prediction& theirs) {
+  if (ours.iteration == theirs.iteration) return "the same";
   return fmt::format(
-      "bubble {:+.1f} ms a device, exposed transfers {:+.1f} ms, exposed all-reduce {:+.1f} ms",
-      -bubble, -transfers, -reduction);
+      "why: busiest stage {}; bubble {:.1f} % -> {:.1f} %; exposed transfers {}; exposed "
+      "all-reduce {}",
+      change(busiest_stage(shape, theirs), busiest_stage(plan, ours)), 100 * theirs.bubble_fraction,
+      100 * ours.bubble_fraction, change(theirs.exposed_transfer, ours.exposed_transfer),
+      change(theirs.exposed_all_reduce, ours.exposed_all_reduce));
 }
 
 ModelProfile load_profile(const std::string& source, const std::string& name) {
@@ -267,12 +277,11 @@ bool compare(const PublishedPlan& published, const std::string& source, bool ign
   }
   const Prediction prediction =
       evaluate(*theirs.plan, profile, topology, Contention::Shared).prediction;
-  fmt::print("   {:22} {:>10} {:5.2f}x (their estimate {:5.2f}x)   {:.3f}\n",
-             shape_text(*theirs.plan), show(theirs.iteration),
-             *prediction.speedup_over_one_device, published.speedup,
-             static_cast<double>(theirs.iteration.ns) /
-                 static_cast<double>(ours.prediction.iteration.ns));
-  fmt::print("{:29}ours has {}\n", "", reason(ours.prediction, prediction));
+  fmt::print(
+      "   {:22} {:>10} {:5.2f}x (their estimate {:5.2f}x)   {:.3f}\n", shape_text(*theirs.plan),
+      show(theirs.iteration), *prediction.speedup_over_one_device, published.speedup,
+      static_cast<double>(theirs.iteration.ns) / static_cast<double>(ours.prediction.iteration.ns));
+  fmt::print("{:29}{}\n", "", reason(ours.plan, ours.prediction, *theirs.plan, prediction));
   return ours.prediction.iteration <= theirs.iteration;
 }
 
@@ -287,9 +296,10 @@ int main(int argc, char** argv) {
   try {
     bool never_slower = true;
     for (const bool ignore_memory : {false, true}) {
-      fmt::print("\n{}\nmodel         topology       ours                    simulated        "
-                 "   best of the published shape\n",
-                 ignore_memory ? "Memory unlimited" : "Within memory");
+      fmt::print(
+          "\n{}\nmodel         topology       ours                    simulated        "
+          "   best of the published shape\n",
+          ignore_memory ? "Memory unlimited" : "Within memory");
       for (const PublishedPlan& published : kPublished) {
         if (arguments.size() > 1 && published.model != arguments[1]) continue;
         never_slower = compare(published, arguments[0], ignore_memory) && never_slower;

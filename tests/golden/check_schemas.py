@@ -28,8 +28,11 @@ class Checker:
         for path in sorted(folder.glob("*.schema.json")):
             schema = json.loads(path.read_text())
             jsonschema.Draft202012Validator.check_schema(schema)
+            # An absolute name: some releases of jsonschema lose a relative one behind a reference
+            # to another file.
+            schema["$id"] = path.resolve().as_uri()
             self.schemas[schema["title"]] = schema
-        self.by_id = {s["$id"]: s for s in self.schemas.values() if "$id" in s}
+        self.by_id = {schema["$id"]: schema for schema in self.schemas.values()}
 
     def errors(self, document):
         schema = self.schemas[document["schema"]]

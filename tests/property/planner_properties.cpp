@@ -63,9 +63,8 @@ TEST_CASE("a candidate's bound holds at any depths that fit") {
       if (problem.global_batch % size != 0) continue;
       SearchProblem sized = search;
       sized.micro_batch_size = size;
-      const SearchOutcome outcome =
-          search_dapple(costs, sized,
-                        {.states_per_cut = 50, .labels_per_state = 4, .candidates = 6});
+      const SearchOutcome outcome = search_dapple(
+          costs, sized, {.states_per_cut = 50, .labels_per_state = 4, .candidates = 6});
       for (const Candidate& candidate : outcome.candidates) {
         Plan plan{.global_batch_size = problem.global_batch,
                   .micro_batch_size = size,
@@ -85,10 +84,9 @@ TEST_CASE("a candidate's bound holds at any depths that fit") {
         const PlanCost cost = costs.plan_cost(plan);
         if (!memory_shortages(cost).empty()) continue;
         ++candidates;
-        const Duration simulated =
-            simulate(generate(plan), cost, topology,
-                     {.contention = Contention::Off, .record = false})
-                .iteration;
+        const Duration simulated = simulate(generate(plan), cost, topology,
+                                            {.contention = Contention::Off, .record = false})
+                                       .iteration;
         REQUIRE(candidate.bound <= simulated);
       }
     }
@@ -117,7 +115,8 @@ TEST_CASE("the planner never beats the best of all plans, fits, and rarely misse
     REQUIRE(document.prediction.iteration >= best);
     ++solved;
     if (document.prediction.iteration == best) ++optimal;
-    lost += static_cast<double>(document.prediction.iteration.ns) / static_cast<double>(best.ns) - 1;
+    lost +=
+        static_cast<double>(document.prediction.iteration.ns) / static_cast<double>(best.ns) - 1;
   }
   CAPTURE(solved, optimal, lost);
   REQUIRE(solved > 200 * small::test_scale());

@@ -20,6 +20,9 @@ struct Violation {
   friend bool operator==(const Violation&, const Violation&) = default;
 };
 
+/// A key as a step of a JSON pointer: "~" becomes "~0" and "/" becomes "~1" (RFC 6901).
+std::string pointer_step(std::string_view key);
+
 enum class ErrorKind {
   Usage,        // exit code 2: the command line
   BadInput,     // exit code 3: what a file says

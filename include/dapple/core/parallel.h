@@ -19,9 +19,7 @@ void parallel_for(std::size_t count, int threads, const Work& work) {
     for (std::size_t i = next++; i < count; i = next++) {
       try {
         work(i);
-      } catch (...) {
-        failures[i] = std::current_exception();
-      }
+      } catch (...) { failures[i] = std::current_exception(); }
     }
   };
   {

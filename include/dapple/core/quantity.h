@@ -18,8 +18,14 @@ struct Bytes {
   std::int64_t count = 0;
 
   friend constexpr auto operator<=>(Bytes, Bytes) = default;
-  constexpr Bytes& operator+=(Bytes other) { count += other.count; return *this; }
-  constexpr Bytes& operator-=(Bytes other) { count -= other.count; return *this; }
+  constexpr Bytes& operator+=(Bytes other) {
+    count += other.count;
+    return *this;
+  }
+  constexpr Bytes& operator-=(Bytes other) {
+    count -= other.count;
+    return *this;
+  }
   friend constexpr Bytes operator+(Bytes a, Bytes b) { return {a.count + b.count}; }
   friend constexpr Bytes operator-(Bytes a, Bytes b) { return {a.count - b.count}; }
   friend constexpr Bytes operator*(std::int64_t factor, Bytes b) { return {factor * b.count}; }
@@ -30,8 +36,14 @@ struct Duration {
   std::int64_t ns = 0;
 
   friend constexpr auto operator<=>(Duration, Duration) = default;
-  constexpr Duration& operator+=(Duration other) { ns += other.ns; return *this; }
-  constexpr Duration& operator-=(Duration other) { ns -= other.ns; return *this; }
+  constexpr Duration& operator+=(Duration other) {
+    ns += other.ns;
+    return *this;
+  }
+  constexpr Duration& operator-=(Duration other) {
+    ns -= other.ns;
+    return *this;
+  }
   friend constexpr Duration operator+(Duration a, Duration b) { return {a.ns + b.ns}; }
   friend constexpr Duration operator-(Duration a, Duration b) { return {a.ns - b.ns}; }
   friend constexpr Duration operator*(std::int64_t factor, Duration d) { return {factor * d.ns}; }
@@ -91,7 +103,9 @@ struct Ticks {
   friend constexpr Ticks operator-(Ticks a, Ticks b) { return {a.count - b.count}; }
 };
 
-constexpr Ticks to_ticks(Duration time) { return {time.ns * kTicksPerNanosecond}; }
+constexpr Ticks to_ticks(Duration time) {
+  return {time.ns * kTicksPerNanosecond};
+}
 
 /// The first whole nanosecond that is not before `time`.
 constexpr Duration round_up(Ticks time) {

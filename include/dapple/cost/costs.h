@@ -47,10 +47,10 @@ struct PortLoad {
 /// One micro-batch's tensor moved from the replicas of a stage to those of a neighbour. Samples of
 /// sender and receiver are intersected; what stays on a device is not sent.
 struct TransferCost {
-  std::vector<PairFlow> flows;   // by sender, then receiver
-  std::vector<PortLoad> ports;   // by port
-  Bytes size;                    // sum over flows
-  Duration time;                 // on idle ports: max over ports of busy (rounded up) + latency
+  std::vector<PairFlow> flows;  // by sender, then receiver
+  std::vector<PortLoad> ports;  // by port
+  Bytes size;                   // sum over flows
+  Duration time;                // on idle ports: max over ports of busy (rounded up) + latency
 };
 
 /// One side of a transfer: who holds (or wants) which samples of the micro-batch.
@@ -75,9 +75,9 @@ enum class AllReduceAlgorithm { None, FlatRing, Hierarchical, MatrixRings };
 struct AllReduceCost {
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::None;
   Bytes size;
-  Ticks busy;        // without the latency
+  Ticks busy;  // without the latency
   Duration latency;
-  Duration time;     // round_up(busy) + latency; zero for one device or no bytes
+  Duration time;  // round_up(busy) + latency; zero for one device or no bytes
   /// Bytes through each port, by port; the busiest one's share of `busy` sets the flow's rate.
   std::vector<std::pair<PortIndex, Bytes>> ports;
 };
@@ -129,7 +129,8 @@ class AllReduceModel {
 
 /// Buckets of a stage's gradients, in the order in which a backward fills them: layers from the
 /// last to the first, a bucket closed as soon as it holds `bucket_size` or more (PyTorch DDP). A
-/// layer's gradient is never cut. `first_layer[k]`: bucket k is ready when this layer's backward is.
+/// layer's gradient is never cut. `first_layer[k]`: bucket k is ready when this layer's backward
+/// is.
 struct GradientBuckets {
   std::vector<Bytes> sizes;
   std::vector<std::int32_t> first_layer;
@@ -147,9 +148,9 @@ struct MemoryCost {
   Bytes gradients;
   Bytes optimizer_state;
   Bytes communication_buffers;
-  Bytes workspace;           // of the neediest layer
-  Bytes per_micro_batch;     // stash of one micro-batch in flight (stage input, if recomputed)
-  Bytes recompute_stash;     // of the one micro-batch whose forward is run again
+  Bytes workspace;        // of the neediest layer
+  Bytes per_micro_batch;  // stash of one micro-batch in flight (stage input, if recomputed)
+  Bytes recompute_stash;  // of the one micro-batch whose forward is run again
   std::int64_t in_flight = 0;
 
   Bytes fixed() const {
@@ -172,8 +173,8 @@ struct StageCost {
   std::vector<ReplicaCost> replicas;  // in the order of StagePlan::devices
   Duration forward;                   // slowest replica
   Duration backward;
-  Duration recomputation;             // part of `backward`, of the slowest replica
-  std::vector<Duration> bucket_ready; // from the start of the last backward, slowest replica
+  Duration recomputation;              // part of `backward`, of the slowest replica
+  std::vector<Duration> bucket_ready;  // from the start of the last backward, slowest replica
   std::vector<AllReduceCost> buckets;
   Duration optimizer_step;
 };
@@ -202,8 +203,8 @@ struct StageContext {
 };
 
 /// Looks up layer tables by samples and device kind, and costs plans with them. Keeps references to
-/// profile and topology, which must outlive it. Tables are made when first asked for, so a CostModel
-/// is not to be shared between threads; one per thread is cheap.
+/// profile and topology, which must outlive it. Tables are made when first asked for, so a
+/// CostModel is not to be shared between threads; one per thread is cheap.
 class CostModel {
  public:
   CostModel(const ModelProfile& profile, const Topology& topology);

@@ -27,8 +27,8 @@ enum class Replication {
 };
 
 enum class ScheduleFamily {
-  GPipe,         // all forwards, then all backwards
-  OneFOneB,      // K forwards, then one backward and one forward in turn, then the backwards left
+  GPipe,     // all forwards, then all backwards
+  OneFOneB,  // K forwards, then one backward and one forward in turn, then the backwards left
 };
 
 /// "gpipe", "1f1b".
@@ -39,7 +39,7 @@ struct StagePlan {
   LayerRange layers;
   std::vector<DeviceIndex> devices;  // replica by replica
   Replication replication = Replication::Split;
-  bool recompute = false;            // keep only the stage's input, run the forward again
+  bool recompute = false;               // keep only the stage's input, run the forward again
   std::vector<Bytes> gradient_buckets;  // reduced in this order; empty for one replica
 };
 
@@ -61,7 +61,8 @@ struct SampleRange {
 SampleRange replica_share(std::int64_t micro_batch_size, std::int64_t replicas,
                           std::int64_t replica);
 
-/// Samples that a replica of `stage` works on at a time: its share, or a whole micro-batch if dealt.
+/// Samples that a replica of `stage` works on at a time: its share, or a whole micro-batch if
+/// dealt.
 SampleRange samples_of(const Plan& plan, const StagePlan& stage, std::size_t replica);
 
 /// Micro-batches that replica `replica` of `stage` works on.
@@ -80,10 +81,10 @@ std::vector<Violation> validate(const Plan& plan, std::int32_t layer_count,
 
 /// Costs of a stage as the plan was made with them, for readers of the file.
 struct StageFigures {
-  Duration forward;        // one micro-batch, slowest replica
-  Duration backward;       // recomputation included
-  Bytes send;              // activations of one micro-batch to the next stage, all replicas
-  Duration all_reduce;     // of all buckets one after another, without overlap
+  Duration forward;     // one micro-batch, slowest replica
+  Duration backward;    // recomputation included
+  Bytes send;           // activations of one micro-batch to the next stage, all replicas
+  Duration all_reduce;  // of all buckets one after another, without overlap
   Duration optimizer_step;
 };
 

@@ -29,19 +29,19 @@ class Progress {
 struct PlannerOptions {
   std::int64_t global_batch_size = 1;
   std::optional<std::int64_t> micro_batch_size;  // all divisors of the global batch if not given
-  std::optional<ScheduleFamily> family;          // 1F1B at any depth (GPipe's included) if not given
+  std::optional<ScheduleFamily> family;  // 1F1B at any depth (GPipe's included) if not given
   Contention contention = Contention::Shared;
-  bool ignore_memory = false;                    // as if every device had room for everything
-  int threads = 2;                               // >= 1; the plan does not depend on it
+  bool ignore_memory = false;  // as if every device had room for everything
+  int threads = 2;             // >= 1; the plan does not depend on it
 };
 
 /// No plan fits: what comes closest, what it lacks, and what would help.
 struct Infeasible {
-  std::string device;       // name of the tightest device of the plan that comes closest
+  std::string device;  // name of the tightest device of the plan that comes closest
   Bytes needed;
   Bytes limit;
-  std::string closest_plan; // its shape in words
-  std::string remedy;       // the cheapest that was found to work
+  std::string closest_plan;  // its shape in words
+  std::string remedy;        // the cheapest that was found to work
   Bytes missing() const { return needed - limit; }
 };
 

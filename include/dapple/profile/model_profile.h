@@ -22,7 +22,7 @@ struct Measurement {
   std::int64_t batch_size = 1;
   Duration forward;
   Duration backward;
-  std::optional<Duration> input_gradient;   // with weight_gradient, a split of `backward`
+  std::optional<Duration> input_gradient;  // with weight_gradient, a split of `backward`
   std::optional<Duration> weight_gradient;
   Bytes output;     // what goes to the layers that consume it
   Bytes stash;      // kept from the end of the forward to the end of the backward: the layer's
@@ -31,12 +31,12 @@ struct Measurement {
 };
 
 struct Layer {
-  std::string name;                        // unique in the profile
+  std::string name;  // unique in the profile
   Bytes parameters;
-  Duration fixed_overhead;                 // part of a single measurement that does not scale
-  std::vector<LayerIndex> inputs;          // ascending, each before this layer
-  std::vector<Measurement> measurements;   // by rising batch size, at least one
-  std::string operation;                   // `op` as canonical JSON text, empty if not given
+  Duration fixed_overhead;                // part of a single measurement that does not scale
+  std::vector<LayerIndex> inputs;         // ascending, each before this layer
+  std::vector<Measurement> measurements;  // by rising batch size, at least one
+  std::string operation;                  // `op` as canonical JSON text, empty if not given
 };
 
 struct Optimizer {

@@ -16,11 +16,17 @@ struct ComparedPlan {
   Prediction prediction;
 };
 
+/// Two plans, and what both were costed with.
+struct ComparedPair {
+  ComparedPlan first;
+  ComparedPlan second;
+  const ModelProfile& profile;
+  const Topology& topology;
+};
+
 /// Headline figures of both with the second's difference, then stage by stage: layers, devices,
 /// times and depth of each; stages are matched by number. Says so when the plans are the same.
-/// `topology` and `profile` are those that both were costed with.
-std::string write_comparison(const ComparedPlan& first, const ComparedPlan& second,
-                             const ModelProfile& profile, const Topology& topology,
-                             const TextStyle& style);
+/// O(stages). Requires: both plans valid on that profile and topology.
+std::string write_comparison(const ComparedPair& pair, const TextStyle& style);
 
 }  // namespace dapple

@@ -26,10 +26,15 @@ enum class ActionKind : std::uint8_t {
   OptimizerStep,      // 2STEP
 };
 
+/// What an action is called in the text form: "F", "SEND_F", "REDUCE_GRAD", "STEP".
+std::string_view to_string(ActionKind kind);
+
 /// Streams of a device; first in, first out on each. A receive is on none: it is the moment at
 /// which a dependency is met.
 enum class Stream : std::uint8_t { Compute, SendForward, SendBackward, Collective, None };
 Stream stream_of(ActionKind kind);
+
+/// "compute", "send_forward", "send_backward", "collective", "none".
 std::string_view to_string(Stream stream);
 
 struct Action {
@@ -42,7 +47,7 @@ struct Action {
 /// Devices that run the same list: all replicas of a split stage, or one replica of a dealt stage.
 struct Lane {
   StageIndex stage;
-  std::int32_t replica = 0;          // of a dealt stage; 0 for a split one
+  std::int32_t replica = 0;  // of a dealt stage; 0 for a split one
   std::vector<DeviceIndex> devices;
   std::vector<Action> actions;
 };

@@ -21,8 +21,8 @@ namespace dapple {
 struct StageBound {
   Duration forward;
   Duration backward;
-  Duration after_backward;      // exposed all-reduce and optimizer step, at least
-  std::int64_t depth_limit = 1; // most micro-batches in flight, at most
+  Duration after_backward;       // exposed all-reduce and optimizer step, at least
+  std::int64_t depth_limit = 1;  // most micro-batches in flight, at most
 };
 
 /// One port of a boundary in one direction: what M transfers keep it busy for, rounded down once,
@@ -34,7 +34,7 @@ struct PortBound {
 };
 
 struct BoundaryBound {
-  Duration forward;   // one transfer on idle ports, at least
+  Duration forward;  // one transfer on idle ports, at least
   Duration backward;
   std::vector<PortBound> forward_ports;
   std::vector<PortBound> backward_ports;

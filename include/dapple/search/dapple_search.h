@@ -1,9 +1,10 @@
 // The DAPPLE planner's dynamic programming over stage partition, replication and placement.
 //
 // Source: DAPPLE (PPoPP'21) section 4. Departures: 1. it grows plans from the last stage to the
-// first and compares partial plans by a lower bound of their pipeline's latency (bound.h), where the
-// paper compares whole plans by an estimate around a pivot; 2. it keeps several partial plans per
-// state; 3. recomputation is chosen per stage and memory limits the depth; 4. devices may stay idle.
+// first and compares partial plans by a lower bound of their pipeline's latency (bound.h), where
+// the paper compares whole plans by an estimate around a pivot; 2. it keeps several partial plans
+// per state; 3. recomputation is chosen per stage and memory limits the depth; 4. devices may stay
+// idle.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +20,16 @@ struct SearchProblem {
   std::int64_t global_batch_size = 1;
   std::int64_t micro_batch_size = 1;  // divides the global batch
   bool ignore_memory = false;
-  bool gpipe = false;                 // every stage holds all micro-batches
+  bool gpipe = false;  // every stage holds all micro-batches
 };
 
 /// How much of the space is looked at.
 struct SearchEffort {
-  Duration incumbent{INT64_MAX};     // plans that cannot be faster are dropped
-  std::int32_t states_per_cut = 1;   // of the most promising (first layer, front placement)
+  Duration incumbent{INT64_MAX};    // plans that cannot be faster are dropped
+  std::int32_t states_per_cut = 1;  // of the most promising (first layer, front placement)
   std::int32_t labels_per_state = 1;
-  std::int32_t candidates = 1;       // complete plans to return
-  bool all_replica_counts = true;    // or only those that make the largest share smaller
+  std::int32_t candidates = 1;     // complete plans to return
+  bool all_replica_counts = true;  // or only those that make the largest share smaller
 };
 
 /// A complete plan but for its warm-up depths.

@@ -30,7 +30,8 @@ class MaxMinSolver {
  public:
   /// Rates such that no port carries more than `capacities` (by port index) and no flow could get
   /// more without a flow that has no more than it getting less, up to rounding down by one unit.
-  /// A flow without ports gets its cap. Valid until the next call. O(flows * (flows + ports in use)).
+  /// A flow without ports gets its cap. Valid until the next call. O(flows * (flows + ports in
+  /// use)).
   const std::vector<Rate>& solve(const std::vector<const FlowDemand*>& flows,
                                  const std::vector<Rate>& capacities);
 

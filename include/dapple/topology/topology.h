@@ -61,10 +61,10 @@ struct ServerLinks {
   };
   Kind kind = Kind::Switch;
   std::string source;
-  Link port;                     // Switch
-  std::vector<LinkKind> kinds;   // Matrix
-  Eigen::MatrixXi matrix;        // Matrix: entry (from, to) is a position in `kinds`, or kNoLink
-  std::optional<Link> host_path; // Matrix: per device and direction, for pairs without a link
+  Link port;                      // Switch
+  std::vector<LinkKind> kinds;    // Matrix
+  Eigen::MatrixXi matrix;         // Matrix: entry (from, to) is a position in `kinds`, or kNoLink
+  std::optional<Link> host_path;  // Matrix: per device and direction, for pairs without a link
   std::string host_path_source;
 };
 
@@ -171,9 +171,10 @@ class Topology {
   RingPacking pack_rings(const std::vector<DeviceIndex>& devices) const;
 
   /// Devices of a server in the order in which plans fill them: for a link matrix a path whose
-  /// narrowest hop is widest, then of the largest sum, then lexicographically first; else by number.
-  /// A hop is as wide as the narrower of its two directions. Exact for up to ten devices; above,
-  /// the best of the paths that go on by the widest hop from each of the first sixteen devices.
+  /// narrowest hop is widest, then of the largest sum, then lexicographically first; else by
+  /// number. A hop is as wide as the narrower of its two directions. Exact for up to ten devices;
+  /// above, the best of the paths that go on by the widest hop from each of the first sixteen
+  /// devices.
   const std::vector<DeviceIndex>& fill_order(ServerIndex server) const;
 
  private:
@@ -186,20 +187,19 @@ class Topology {
   PortIndex add_port(std::string name, Bandwidth bandwidth);
   PortIndex matrix_port(DeviceIndex from, DeviceIndex to) const;  // -1 without a direct link
   ServerIndex first_server(std::int32_t group) const;
-  RingPacking pack_rings_anew(std::int32_t group,
-                              const std::vector<std::int32_t>& numbers) const;
+  RingPacking pack_rings_anew(std::int32_t group, const std::vector<std::int32_t>& numbers) const;
 
   TopologyDescription description_;
   std::vector<Device> devices_;
   std::vector<Server> servers_;
   std::vector<Port> ports_;
-  std::vector<PortIndex> device_ports_;            // out, in per device
-  std::vector<PortIndex> nic_ports_;               // out, in per NIC, server by server
-  std::vector<std::int32_t> first_nic_;            // per server, position of its first NIC
-  std::vector<PortIndex> matrix_ports_;            // per directed pair of a link-matrix server
-  std::vector<std::int32_t> first_matrix_port_;    // per server, -1 without a matrix
-  std::vector<std::int32_t> first_port_;           // per server; alike servers have alike ports
-  std::vector<std::int32_t> device_nic_;           // per device, -1 without
+  std::vector<PortIndex> device_ports_;          // out, in per device
+  std::vector<PortIndex> nic_ports_;             // out, in per NIC, server by server
+  std::vector<std::int32_t> first_nic_;          // per server, position of its first NIC
+  std::vector<PortIndex> matrix_ports_;          // per directed pair of a link-matrix server
+  std::vector<std::int32_t> first_matrix_port_;  // per server, -1 without a matrix
+  std::vector<std::int32_t> first_port_;         // per server; alike servers have alike ports
+  std::vector<std::int32_t> device_nic_;         // per device, -1 without
   std::vector<std::vector<DeviceIndex>> fill_orders_;
   std::map<std::string, DeviceIndex> device_by_name_;
   struct RingMemory;

@@ -8,8 +8,10 @@
 
 #include "dapple/core/error.h"
 #include "dapple/interop/pipedream.h"
+#include "graph_text.h"
 
 using namespace dapple;
+using namespace dapple::test;
 
 namespace {
 
@@ -32,16 +34,6 @@ std::string node(int number, const std::string& description, const std::string& 
   return "node" + std::to_string(number) + " -- " + description +
          " -- forward_compute_time=1.000, backward_compute_time=2.000, activation_size=" + output +
          ", parameter_size=8.000\n";
-}
-
-std::string edge(int from, int to) {
-  return "\tnode" + std::to_string(from) + " -- node" + std::to_string(to) + "\n";
-}
-
-std::vector<std::string> names_of(const ModelProfile& profile) {
-  std::vector<std::string> names;
-  for (const Layer& layer : profile.layers) names.push_back(layer.name);
-  return names;
 }
 
 Error error_of(const std::string& text, const ForeignProfileOptions& options = all_options()) {

@@ -2,17 +2,18 @@
 // cut.
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <fstream>
-#include <iterator>
 #include <numeric>
 #include <random>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "../../support/files.h"
 #include "dapple/interop/pipedream.h"
+#include "graph_text.h"
 
 using namespace dapple;
+using namespace dapple::test;
 
 namespace {
 
@@ -28,16 +29,6 @@ std::string node(int number, std::int64_t output) {
   return "node" + std::to_string(number) +
          " -- Op() -- forward_compute_time=1, backward_compute_time=1, activation_size=" +
          std::to_string(output) + ", parameter_size=0\n";
-}
-
-std::string edge(int from, int to) {
-  return "\tnode" + std::to_string(from) + " -- node" + std::to_string(to) + "\n";
-}
-
-std::vector<std::string> names_of(const ModelProfile& profile) {
-  std::vector<std::string> names;
-  for (const Layer& layer : profile.layers) names.push_back(layer.name);
-  return names;
 }
 
 /// Bytes that cross each cut if the layers stand in `order`, counted tensor by tensor.
@@ -94,16 +85,6 @@ void check_same(const ModelProfile& a, const ModelProfile& b) {
     CHECK(a.layers[i].measurements[0].forward == b.layers[i].measurements[0].forward);
     CHECK(a.layers[i].measurements[0].output == b.layers[i].measurements[0].output);
   }
-}
-
-/// A real file, or nothing and a warning that the test is skipped.
-std::string shared_file(const std::string& path) {
-  std::ifstream stream(std::string(DAPPLE_SHARED_DATA) + "/" + path, std::ios::binary);
-  if (!stream) {
-    WARN("skipped: " << DAPPLE_SHARED_DATA << "/" << path << " is not there");
-    return {};
-  }
-  return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
 }
 
 struct RealGraph {
@@ -233,8 +214,9 @@ TEST_CASE("published graphs are read whole, in whatever order their lines stand"
   };
   std::mt19937 random(3);
   for (const RealGraph& graph : graphs) {
-    const std::string text = shared_file(graph.path);
-    if (text.empty()) continue;
+    const std::optional<std::string> file = shared_file(graph.path);
+    if (!file) continue;
+    const std::string& text = *file;
     INFO(graph.path);
     CHECK(is_pipedream_graph(text));
     const ModelProfile profile = import_pipedream_graph(text, graph.path, options()).profile;
@@ -272,8 +254,9 @@ TEST_CASE("cuts of the residual graphs are narrower than in the order of their n
       {"pipedream/resnet50/graph.txt", 822'083'584, 822'083'584},
   };
   for (const Expected& graph : graphs) {
-    const std::string text = shared_file(graph.path);
-    if (text.empty()) continue;
+    const std::optional<std::string> file = shared_file(graph.path);
+    if (!file) continue;
+    const std::string& text = *file;
     INFO(graph.path);
     const ModelProfile profile = import_pipedream_graph(text, graph.path, options()).profile;
     std::vector<std::pair<int, std::size_t>> numbered;

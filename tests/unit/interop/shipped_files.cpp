@@ -2,30 +2,23 @@
 // that their sources state.
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "../../support/files.h"
 #include "dapple/core/error.h"
 #include "dapple/interop/pipedream.h"
 #include "dapple/io/documents.h"
 #include "dapple/topology/topology.h"
 
 using namespace dapple;
+using namespace dapple::test;
 
 namespace {
 
-std::string shipped_file(const std::string& path) {
-  std::ifstream stream(std::string(DAPPLE_SOURCE_DIR) + "/" + path, std::ios::binary);
-  INFO(path);
-  REQUIRE(stream);
-  return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-}
-
 ModelProfile shipped_profile(const std::string& name) {
-  return read_profile(shipped_file("profiles/" + name + ".json"), name);
+  return read_profile(source_file("profiles/" + name + ".json"), name);
 }
 
 struct Totals {
@@ -63,7 +56,7 @@ const std::vector<std::string> kTopologies{
 TEST_CASE("shipped profiles are canonical and state what they come from") {
   for (const std::string& name : kProfiles) {
     INFO(name);
-    const std::string text = shipped_file("profiles/" + name + ".json");
+    const std::string text = source_file("profiles/" + name + ".json");
     const ModelProfile profile = read_profile(text, name);
     CHECK(write_profile(profile) == text);
     CHECK(profile.name == name);
@@ -149,17 +142,13 @@ TEST_CASE("an encoder of BERT keeps what the formula says, and BERT-Large is hal
 
 TEST_CASE("the shipped ResNet-50 is the published graph in the importer's order") {
   const std::string path = "pipedream/resnet50/graph.txt";
-  std::ifstream stream(std::string(DAPPLE_SHARED_DATA) + "/" + path, std::ios::binary);
-  if (!stream) {
-    WARN("skipped: " << DAPPLE_SHARED_DATA << "/" << path << " is not there");
-    return;
-  }
-  const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  const std::optional<std::string> text = shared_file(path);
+  if (!text) return;
   ForeignProfileOptions options;
   options.profile_batch = 128;
   options.optimizer = "momentum";
   options.global_batch = 2048;
-  const ModelProfile imported = import_pipedream_graph(text, path, options).profile;
+  const ModelProfile imported = import_pipedream_graph(*text, path, options).profile;
   const ModelProfile shipped = shipped_profile("resnet-50");
   REQUIRE(shipped.layers.size() == imported.layers.size());
   for (std::size_t i = 0; i < shipped.layers.size(); ++i) {
@@ -202,7 +191,7 @@ TEST_CASE("every shipped topology is sound and can be planned with every shipped
   for (const std::string& name : kTopologies) {
     INFO(name);
     const TopologyDescription description =
-        read_topology(shipped_file("topologies/" + name + ".json"), name);
+        read_topology(source_file("topologies/" + name + ".json"), name);
     CHECK(description.name == name);
     CHECK_FALSE(description.source.empty());
     for (const DeviceKind& kind : description.devices) {
@@ -223,7 +212,7 @@ TEST_CASE("every shipped topology is sound and can be planned with every shipped
 }
 
 TEST_CASE("the shipped DGX-1 is a symmetric mesh of six lanes per device with six rings") {
-  const Topology topology(read_topology(shipped_file("topologies/8xV100.json"), "8xV100.json"),
+  const Topology topology(read_topology(source_file("topologies/8xV100.json"), "8xV100.json"),
                           "8xV100.json");
   const ServerLinks& links = topology.description().servers[0].links;
   REQUIRE(links.kind == ServerLinks::Kind::Matrix);
@@ -243,7 +232,7 @@ TEST_CASE("the shipped DGX-1 is a symmetric mesh of six lanes per device with si
 }
 
 TEST_CASE("the paper's cluster A has the links that its configuration names") {
-  const Topology topology(read_topology(shipped_file("topologies/2x8xV100.json"), "2x8xV100.json"),
+  const Topology topology(read_topology(source_file("topologies/2x8xV100.json"), "2x8xV100.json"),
                           "2x8xV100.json");
   REQUIRE(topology.device_count() == 16);
   const Route inside = topology.route(DeviceIndex{0}, DeviceIndex{7});

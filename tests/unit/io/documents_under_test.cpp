@@ -7,95 +7,85 @@
 namespace dapple::test {
 namespace {
 
-std::int64_t pick(std::mt19937_64& random, std::int64_t least, std::int64_t most) {
-  return least + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(most - least + 1));
-}
-
-bool chance(std::mt19937_64& random, int percent) {
-  return pick(random, 0, 99) < percent;
-}
-
-std::string pick_text(std::mt19937_64& random) {
+std::string pick_text(Dice& dice) {
   static const std::vector<std::string> kTexts{
       "",      "plain",        "with \"quotes\"",  "back\\slash",
       "a/b~c", "größe µ 模型", "line\nbreak\ttab", "\xf0\x9f\x9a\x80"};
   return kTexts[static_cast<std::size_t>(
-      pick(random, 0, static_cast<std::int64_t>(kTexts.size()) - 1))];
+      dice.roll(0, static_cast<std::int64_t>(kTexts.size()) - 1))];
 }
 
-std::int64_t pick_count(std::mt19937_64& random) {
-  if (chance(random, 10)) return 0;
-  if (chance(random, 10)) return kMaxCount;
-  return pick(random, 0, chance(random, 50) ? 1'000 : kMaxCount);
+std::int64_t pick_count(Dice& dice) {
+  if (dice.chance(10)) return 0;
+  if (dice.chance(10)) return kMaxCount;
+  return dice.roll(0, dice.chance(50) ? 1'000 : kMaxCount);
 }
 
-Factor pick_factor(std::mt19937_64& random, std::int64_t least, std::int64_t most) {
-  if (chance(random, 50)) return {pick(random, least, most)};
+Factor pick_factor(Dice& dice, std::int64_t least, std::int64_t most) {
+  if (dice.chance(50)) return {dice.roll(least, most)};
   const std::int64_t whole = kOne.billionths / 1'000;
-  return {std::max(least, pick(random, least, most) / whole * whole)};
+  return {std::max(least, dice.roll(least, most) / whole * whole)};
 }
 
-std::vector<Measurement> random_measurements(std::mt19937_64& random) {
+std::vector<Measurement> random_measurements(Dice& dice) {
   std::vector<Measurement> measurements;
   std::int64_t batch = 0;
-  for (std::int64_t left = pick(random, 1, 3); left > 0; --left) {
+  for (std::int64_t left = dice.roll(1, 3); left > 0; --left) {
     Measurement measurement;
-    batch += pick(random, 1, 100);
+    batch += dice.roll(1, 100);
     measurement.batch_size = batch;
-    measurement.forward.ns = pick_count(random);
-    measurement.backward.ns = pick_count(random);
-    if (chance(random, 30)) {
-      measurement.input_gradient = Duration{pick(random, 0, measurement.backward.ns)};
+    measurement.forward.ns = pick_count(dice);
+    measurement.backward.ns = pick_count(dice);
+    if (dice.chance(30)) {
+      measurement.input_gradient = Duration{dice.roll(0, measurement.backward.ns)};
       measurement.weight_gradient = measurement.backward - *measurement.input_gradient;
     }
-    measurement.output.count = pick_count(random);
-    measurement.stash.count = pick_count(random);
-    if (chance(random, 30)) measurement.workspace.count = pick_count(random);
+    measurement.output.count = pick_count(dice);
+    measurement.stash.count = pick_count(dice);
+    if (dice.chance(30)) measurement.workspace.count = pick_count(dice);
     measurements.push_back(measurement);
   }
   return measurements;
 }
 
-Layer random_layer(std::mt19937_64& random, std::int32_t position) {
+Layer random_layer(Dice& dice, std::int32_t position) {
   Layer layer;
-  layer.parameters.count = pick_count(random);
-  layer.measurements = random_measurements(random);
-  if (chance(random, 30) && layer.measurements.size() == 1) {
+  layer.parameters.count = pick_count(dice);
+  layer.measurements = random_measurements(dice);
+  if (dice.chance(30) && layer.measurements.size() == 1) {
     const Measurement& measurement = layer.measurements.front();
     const std::int64_t most = measurement.backward.ns == 0
                                   ? measurement.forward.ns
                                   : std::min(measurement.forward.ns, measurement.backward.ns);
-    layer.fixed_overhead.ns = pick(random, 0, most);
+    layer.fixed_overhead.ns = dice.roll(0, most);
   }
-  if (chance(random, 20))
-    layer.operation = R"({"hidden": 1024, "kind": "x\n", "rates": [0.5, true]})";
+  if (dice.chance(20)) layer.operation = R"({"hidden": 1024, "kind": "x\n", "rates": [0.5, true]})";
   std::set<std::int32_t> inputs;
-  if (position > 0 && chance(random, 70)) inputs.insert(position - 1);
-  while (position > 0 && chance(random, 20))
-    inputs.insert(static_cast<std::int32_t>(pick(random, 0, position - 1)));
+  if (position > 0 && dice.chance(70)) inputs.insert(position - 1);
+  while (position > 0 && dice.chance(20))
+    inputs.insert(static_cast<std::int32_t>(dice.roll(0, position - 1)));
   for (const std::int32_t input : inputs) layer.inputs.push_back(LayerIndex{input});
   return layer;
 }
 
-Link random_link(std::mt19937_64& random) {
+Link random_link(Dice& dice) {
   const std::int64_t unit[] = {1, 1'000, 1'000'000, 125'000'000, 1'000'000'000};
-  return {
-      {std::clamp(pick(random, 1, 1'000) * unit[pick(random, 0, 4)], std::int64_t{1}, kMaxCount)},
-      {pick(random, 0, 1'000) * unit[pick(random, 0, 2)]}};
+  return {{std::clamp(dice.roll(1, 1'000) * unit[dice.roll(0, 4)], std::int64_t{1}, kMaxCount)},
+          {dice.roll(0, 1'000) * unit[dice.roll(0, 2)]}};
 }
 
-ServerLinks random_matrix(std::mt19937_64& random, std::int32_t devices) {
+ServerLinks random_matrix(Dice& dice, std::int32_t devices) {
   ServerLinks links;
   links.kind = ServerLinks::Kind::Matrix;
-  links.source = pick_text(random);
-  links.kinds = {{"NV1", pick_text(random), random_link(random), 1},
-                 {"NV2", pick_text(random), random_link(random), 2}};
+  links.source = pick_text(dice);
+  links.kinds = {{"NV1", pick_text(dice), random_link(dice), 1},
+                 {"NV2", pick_text(dice), random_link(dice), 2}};
   links.matrix = Eigen::MatrixXi::Constant(devices, devices, kNoLink);
   for (Eigen::Index from = 0; from < devices; ++from)
     for (Eigen::Index to = 0; to < devices; ++to)
-      if (from != to) links.matrix(from, to) = static_cast<int>(pick(random, kNoLink, 1));
-  links.host_path = random_link(random);
-  links.host_path_source = pick_text(random);
+      if (from != to) links.matrix(from, to) = static_cast<int>(dice.roll(kNoLink, 1));
+  links.host_path = random_link(dice);
+  links.host_path_source = pick_text(dice);
   return links;
 }
 
@@ -224,77 +214,76 @@ bool same(const PlanDocument& a, const PlanDocument& b) {
          a.search.simulated == b.search.simulated && a.warnings == b.warnings;
 }
 
-ModelProfile random_profile(std::mt19937_64& random) {
+ModelProfile random_profile(Dice& dice) {
   ModelProfile profile;
-  profile.name = "model \"" + std::to_string(random() % 10) + "\"";
-  profile.source = pick_text(random);
-  while (chance(random, 40)) profile.notes.push_back(pick_text(random));
-  if (chance(random, 50)) profile.global_batch_size = pick(random, 1, 2'147'483'647);
-  profile.device = chance(random, 10) ? "" : "V100";
-  profile.batch_scaling = chance(random, 50) ? BatchScaling::Proportional : BatchScaling::Floor;
+  profile.name = "model \"" + std::to_string(dice.roll(0, 9)) + "\"";
+  profile.source = pick_text(dice);
+  while (dice.chance(40)) profile.notes.push_back(pick_text(dice));
+  if (dice.chance(50)) profile.global_batch_size = dice.roll(1, 2'147'483'647);
+  profile.device = dice.chance(10) ? "" : "V100";
+  profile.batch_scaling = dice.chance(50) ? BatchScaling::Proportional : BatchScaling::Floor;
   profile.optimizer.name = "adam";
-  profile.optimizer.state_bytes_per_parameter_byte =
-      pick_factor(random, 0, 1'000 * kOne.billionths);
-  if (chance(random, 50))
-    profile.optimizer.gradient_bytes_per_parameter_byte = pick_factor(random, 0, kOne.billionths);
-  if (chance(random, 50))
-    profile.optimizer.step_ns_per_parameter_byte = pick_factor(random, 0, kOne.billionths);
+  profile.optimizer.state_bytes_per_parameter_byte = pick_factor(dice, 0, 1'000 * kOne.billionths);
+  if (dice.chance(50))
+    profile.optimizer.gradient_bytes_per_parameter_byte = pick_factor(dice, 0, kOne.billionths);
+  if (dice.chance(50))
+    profile.optimizer.step_ns_per_parameter_byte = pick_factor(dice, 0, kOne.billionths);
   std::int32_t stem = 0;
-  for (std::int64_t left = pick(random, 1, 8); left > 0; --left) {
+  for (std::int64_t left = dice.roll(1, 8); left > 0; --left) {
     const auto first = static_cast<std::int32_t>(profile.layers.size());
-    const std::string name = "layer/" + std::to_string(stem++) + (chance(random, 20) ? ".0" : "");
-    const std::int64_t copies = chance(random, 50) ? 1 : pick(random, 1, 5);
-    const Layer layer = random_layer(random, first);
+    const std::string name = "layer/" + std::to_string(stem++) + (dice.chance(20) ? ".0" : "");
+    const std::int64_t copies = dice.chance(50) ? 1 : dice.roll(1, 5);
+    const Layer layer = random_layer(dice, first);
     for (std::int32_t copy = 0; copy < copies; ++copy) {
       Layer& added = profile.layers.emplace_back(layer);
       added.name = copies == 1 ? name : name + "." + std::to_string(copy);
       if (copy > 0) added.inputs = {LayerIndex{first + copy - 1}};
       // Now and then a copy that differs cuts the run.
-      if (copy > 0 && chance(random, 10)) added.parameters.count = pick_count(random);
+      if (copy > 0 && dice.chance(10)) added.parameters.count = pick_count(dice);
     }
   }
   return profile;
 }
 
-TopologyDescription random_topology(std::mt19937_64& random) {
+TopologyDescription random_topology(Dice& dice) {
   TopologyDescription topology;
   topology.name = "cluster";
-  topology.source = pick_text(random);
-  while (chance(random, 40)) topology.notes.push_back(pick_text(random));
+  topology.source = pick_text(dice);
+  while (dice.chance(40)) topology.notes.push_back(pick_text(dice));
   for (const char* name : {"A/100", "V100"}) {
     DeviceKind kind;
     kind.name = name;
-    kind.source = pick_text(random);
-    kind.memory.count = pick(random, 1, 1'000) << pick(random, 0, 30);
-    if (chance(random, 30)) kind.memory.count = pick(random, 1, kMaxCount);
-    kind.reserved.count = pick(random, 0, kind.memory.count - 1);
-    if (chance(random, 30)) kind.time_scale = {{"P100", pick_factor(random, 1, kOne.billionths)}};
-    if (chance(random, 30)) kind.price_per_hour = pick_factor(random, 0, kOne.billionths);
+    kind.source = pick_text(dice);
+    kind.memory.count = dice.roll(1, 1'000) << dice.roll(0, 30);
+    if (dice.chance(30)) kind.memory.count = dice.roll(1, kMaxCount);
+    kind.reserved.count = dice.roll(0, kind.memory.count - 1);
+    if (dice.chance(30)) kind.time_scale = {{"P100", pick_factor(dice, 1, kOne.billionths)}};
+    if (dice.chance(30)) kind.price_per_hour = pick_factor(dice, 0, kOne.billionths);
     topology.devices.push_back(kind);
   }
-  for (std::int64_t left = pick(random, 1, 3); left > 0; --left) {
+  for (std::int64_t left = dice.roll(1, 3); left > 0; --left) {
     ServerGroup group;
     group.name = "server" + std::to_string(left);
-    group.count = static_cast<std::int32_t>(pick(random, 1, 9));
-    group.device = chance(random, 50) ? "A/100" : "V100";
-    group.devices = static_cast<std::int32_t>(pick(random, 1, 5));
-    if (group.devices > 1 && chance(random, 50)) {
-      group.links = random_matrix(random, group.devices);
+    group.count = static_cast<std::int32_t>(dice.roll(1, 9));
+    group.device = dice.chance(50) ? "A/100" : "V100";
+    group.devices = static_cast<std::int32_t>(dice.roll(1, 5));
+    if (group.devices > 1 && dice.chance(50)) {
+      group.links = random_matrix(dice, group.devices);
     } else if (group.devices > 1) {
-      group.links.port = random_link(random);
-      group.links.source = pick_text(random);
+      group.links.port = random_link(dice);
+      group.links.source = pick_text(dice);
     }
-    while (chance(random, 50)) {
-      group.nics.push_back({pick_text(random), random_link(random), {}});
-      if (chance(random, 50)) group.nics.back().devices = {0};
+    while (dice.chance(50)) {
+      group.nics.push_back({pick_text(dice), random_link(dice), {}});
+      if (dice.chance(50)) group.nics.back().devices = {0};
     }
     topology.servers.push_back(group);
   }
-  if (chance(random, 70)) {
-    topology.network = random_link(random);
-    topology.network_source = pick_text(random);
+  if (dice.chance(70)) {
+    topology.network = random_link(dice);
+    topology.network_source = pick_text(dice);
   }
-  if (chance(random, 50)) topology.overlap_slowdown = Factor{1'126'000'000};
+  if (dice.chance(50)) topology.overlap_slowdown = Factor{1'126'000'000};
   return topology;
 }
 

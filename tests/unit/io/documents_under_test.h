@@ -2,14 +2,16 @@
 #pragma once
 
 #include <optional>
-#include <random>
 #include <string>
 #include <vector>
 
+#include "../../support/dice.h"
 #include "dapple/core/error.h"
 #include "dapple/io/documents.h"
 
 namespace dapple::test {
+
+using small::Dice;
 
 /// A profile of three layers, of which `b` stands for two.
 inline const std::string kProfileText = R"({
@@ -85,8 +87,8 @@ bool same(const ModelProfile& a, const ModelProfile& b);
 bool same(const TopologyDescription& a, const TopologyDescription& b);
 bool same(const PlanDocument& a, const PlanDocument& b);
 
-ModelProfile random_profile(std::mt19937_64& random);
-TopologyDescription random_topology(std::mt19937_64& random);
+ModelProfile random_profile(Dice& dice);
+TopologyDescription random_topology(Dice& dice);
 
 /// A sound plan of kProfileText on kTopologyText: two stages, the second on two devices.
 PlanDocument small_plan();

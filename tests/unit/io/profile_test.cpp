@@ -1,5 +1,4 @@
 #include <catch2/catch.hpp>
-#include <random>
 
 #include "documents_under_test.h"
 
@@ -65,9 +64,9 @@ TEST_CASE("layers that stand before their inputs are put behind them") {
 }
 
 TEST_CASE("writing a profile and reading it gives the same profile and the same bytes") {
-  std::mt19937_64 random(20240517);
+  Dice dice(20240517);
   for (int i = 0; i < 500; ++i) {
-    const ModelProfile profile = random_profile(random);
+    const ModelProfile profile = random_profile(dice);
     const std::string text = write_profile(profile);
     INFO("profile " << i << "\n" << text);
     const ModelProfile again = read_profile(text, "f.json");

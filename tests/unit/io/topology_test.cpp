@@ -1,5 +1,4 @@
 #include <catch2/catch.hpp>
-#include <random>
 
 #include "documents_under_test.h"
 
@@ -138,9 +137,9 @@ TEST_CASE("a topology in canonical form is written byte by byte as it was") {
 }
 
 TEST_CASE("writing a topology and reading it gives the same topology and the same bytes") {
-  std::mt19937_64 random(99);
+  Dice dice(99);
   for (int i = 0; i < 500; ++i) {
-    const TopologyDescription topology = random_topology(random);
+    const TopologyDescription topology = random_topology(dice);
     const std::string text = write_topology(topology);
     INFO("topology " << i << "\n" << text);
     const TopologyDescription again = read_topology(text, "f.json");

@@ -73,7 +73,8 @@ TEST_CASE("heavy parameters on a slow network make a pipeline") {
 
 TEST_CASE("a device that would slow the pipeline down stays idle, and a warning says so") {
   // One layer and one sample: nothing to split, nothing to share.
-  const ModelProfile profile = small::model_of({{.forward = 10, .backward = 10, .parameters = 100}});
+  const ModelProfile profile =
+      small::model_of({{.forward = 10, .backward = 10, .parameters = 100}});
   const Topology topology(small::cluster({.servers = 2, .devices = 1}));
   const PlanDocument document = plan_for(profile, topology, batch(1));
   CHECK(document.plan.stages.front().devices.size() == 1);
@@ -85,9 +86,9 @@ TEST_CASE("a device that would slow the pipeline down stays idle, and a warning 
 }
 
 TEST_CASE("too little memory for any stash makes a stage recompute") {
-  // A stage of all layers stashes 4 * 100 per sample; with recomputation 100 (its first layer's) and
-  // once 400. Depth 1 either way, so 450 bytes fit neither, 520 fit only the recomputing plan... of
-  // depth 1: 100 + 400 = 500.
+  // A stage of all layers stashes 4 * 100 per sample; with recomputation 100 (its first layer's)
+  // and once 400. Depth 1 either way, so 450 bytes fit neither, 520 fit only the recomputing
+  // plan... of depth 1: 100 + 400 = 500.
   const Topology tight(with_memory(small::cluster({.servers = 1, .devices = 1}), 399));
   const Infeasible nothing = refusal(even_model(0, 1, 100), tight, batch(4));
   CHECK(nothing.missing() == Bytes{1});
@@ -98,7 +99,8 @@ TEST_CASE("too little memory for any stash makes a stage recompute") {
 }
 
 TEST_CASE("recomputation buys depth where memory holds back a long pipeline") {
-  // Two servers far apart: a transfer of 1 byte takes 1000 ns, a stage's work 60 ns per micro-batch.
+  // Two servers far apart: a transfer of 1 byte takes 1000 ns, a stage's work 60 ns per
+  // micro-batch.
   small::ClusterFigures figures{.servers = 2, .devices = 1};
   figures.nics = {Link{bytes_per_ns(1), {500}}};
   TopologyDescription description = small::cluster(figures);
@@ -108,10 +110,9 @@ TEST_CASE("recomputation buys depth where memory holds back a long pipeline") {
   const ModelProfile profile = even_model(100'000, 1, 500);
   const PlanDocument document = plan_for(profile, Topology(description), batch(32));
   REQUIRE(document.plan.stages.size() == 2);
-  CHECK(std::all_of(document.prediction.devices.begin(), document.prediction.devices.end(),
-                    [](const DeviceFigures& device) {
-                      return device.peak_memory <= device.memory_limit;
-                    }));
+  CHECK(std::all_of(
+      document.prediction.devices.begin(), document.prediction.devices.end(),
+      [](const DeviceFigures& device) { return device.peak_memory <= device.memory_limit; }));
   // Without recomputation at most two of stage 0's micro-batches fit (1000 each).
   CHECK((document.plan.stages[0].recompute || document.plan.warmup_depths[0] <= 2));
 }
@@ -119,13 +120,11 @@ TEST_CASE("recomputation buys depth where memory holds back a long pipeline") {
 TEST_CASE("an impossible request names a remedy that works") {
   const ModelProfile profile = even_model(1000, 1, 1);
   // Each layer weighs 2,000 bytes; four layers on one device 8,000 and the stash.
-  const Infeasible one_device =
-      refusal(profile, Topology(with_memory(small::cluster({.servers = 1, .devices = 1}), 2500)),
-              batch(4));
+  const Infeasible one_device = refusal(
+      profile, Topology(with_memory(small::cluster({.servers = 1, .devices = 1}), 2500)), batch(4));
   CHECK(one_device.remedy.find("4 devices") != std::string::npos);
-  const Infeasible hopeless =
-      refusal(profile, Topology(with_memory(small::cluster({.servers = 4, .devices = 1}), 1500)),
-              batch(4));
+  const Infeasible hopeless = refusal(
+      profile, Topology(with_memory(small::cluster({.servers = 4, .devices = 1}), 1500)), batch(4));
   CHECK(hopeless.remedy.find("a deeper split would not help") != std::string::npos);
   PlannerOptions large = batch(64);
   large.micro_batch_size = 64;
@@ -164,11 +163,11 @@ TEST_CASE("the GPipe family holds every micro-batch on every stage") {
 TEST_CASE("check_plan names each fault of a plan") {
   const ModelProfile profile = even_model(1000, 1, 1);
   const Topology topology(with_memory(small::cluster({.servers = 2, .devices = 1}), 5000));
-  Plan plan = small::plan_of(profile, {.micro_batch_size = 1,
-                                       .num_micro_batches = 4,
-                                       .depths = {2, 1},
-                                       .stages = {{.layers = 2, .devices = {0}},
-                                                  {.layers = 2, .devices = {1}}}});
+  Plan plan = small::plan_of(
+      profile, {.micro_batch_size = 1,
+                .num_micro_batches = 4,
+                .depths = {2, 1},
+                .stages = {{.layers = 2, .devices = {0}}, {.layers = 2, .devices = {1}}}});
   CHECK(check_plan(plan, profile, topology).empty());
   plan.stages[0].layers.end = 3;
   plan.stages[1].layers.begin = 3;
@@ -184,11 +183,12 @@ TEST_CASE("check_plan names each fault of a plan") {
 
 TEST_CASE("exposed time is what the iteration would lose without that work") {
   const ModelProfile profile = even_model(0, 100, 1);
-  small::Pipeline pipeline(profile, small::cluster({.servers = 2, .devices = 1}),
-                           {.micro_batch_size = 1,
-                            .num_micro_batches = 1,
-                            .depths = {1, 1},
-                            .stages = {{.layers = 2, .devices = {0}}, {.layers = 2, .devices = {1}}}});
+  small::Pipeline pipeline(
+      profile, small::cluster({.servers = 2, .devices = 1}),
+      {.micro_batch_size = 1,
+       .num_micro_batches = 1,
+       .depths = {1, 1},
+       .stages = {{.layers = 2, .devices = {0}}, {.layers = 2, .devices = {1}}}});
   Plan plan = pipeline.plan;
   const Evaluation evaluation = evaluate(plan, profile, pipeline.topology, Contention::Shared);
   // 20 + 100 + 20 + 40 + 100 + 40: both transfers are exposed, nothing is reduced.

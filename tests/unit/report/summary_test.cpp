@@ -108,8 +108,11 @@ TEST_CASE("a comparison marks what is the same, what differs, and which is faste
   b.plan.stages[1].layers = {5, 8};
   b.prediction.iteration = {614'814'814};  // 512,345,678 * 1.2 = 614,814,813.6
   const auto compare = [&](const PlanDocument& x, const PlanDocument& y) {
-    return write_comparison({"a.json", x.plan, x.prediction}, {"b.json", y.plan, y.prediction},
-                            a.profile, topology, {.width = 100});
+    return write_comparison({.first = {"a.json", x.plan, x.prediction},
+                             .second = {"b.json", y.plan, y.prediction},
+                             .profile = a.profile,
+                             .topology = topology},
+                            {.width = 100});
   };
   const std::string differing = compare(a, b);
   CHECK(differing.find("iteration           512.3 ms  614.8 ms      +20.0 %\n") !=

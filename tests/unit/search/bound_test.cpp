@@ -75,9 +75,10 @@ TEST_CASE("the bound of a plan is exact for uniform stages under policy A") {
   for (std::int64_t stages = 2; stages <= 5; ++stages) {
     small::PlanShape shape{.micro_batch_size = 1, .num_micro_batches = 7};
     for (std::int64_t s = 0; s < stages; ++s) shape.depths.push_back(stages - s);
-    const small::Pipeline pipeline = small::straight(
-        std::vector<small::LayerFigures>(static_cast<std::size_t>(stages), {.forward = 3, .backward = 5}),
-        shape);
+    const small::Pipeline pipeline =
+        small::straight(std::vector<small::LayerFigures>(static_cast<std::size_t>(stages),
+                                                         {.forward = 3, .backward = 5}),
+                        shape);
     const Duration closed_form = (7 + stages - 1) * Duration{8};
     CHECK(lower_bound(pipeline.plan, pipeline.costs, pipeline.topology) == closed_form);
     CHECK(pipeline.run().iteration == closed_form);

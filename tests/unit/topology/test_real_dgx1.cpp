@@ -1,16 +1,17 @@
 #include <catch2/catch.hpp>
-#include <fstream>
 #include <sstream>
 
+#include "../../support/files.h"
 #include "meshes.h"
 
 namespace dapple {
 namespace {
 
 /// The NV<n> cells between the GPUs of what `nvidia-smi topo -m` printed.
-meshes::LaneCounts read_lanes(std::istream& text) {
+meshes::LaneCounts read_lanes(const std::string& text) {
+  std::istringstream stream(text);
   meshes::LaneCounts lanes;
-  for (std::string line; std::getline(text, line);) {
+  for (std::string line; std::getline(stream, line);) {
     std::istringstream words(line);
     std::string word;
     words >> word;
@@ -25,13 +26,9 @@ meshes::LaneCounts read_lanes(std::istream& text) {
 }
 
 TEST_CASE("The mesh of these tests is that of a real DGX-1") {
-  const std::string path = std::string(DAPPLE_SHARED_DATA) + "/topologies/nvidia-smi/dgx1-v100.txt";
-  std::ifstream text(path);
-  if (!text) {
-    WARN("skipped: there is no " << path);
-    return;
-  }
-  CHECK(read_lanes(text) == meshes::kDgx1);
+  const std::optional<std::string> text = test::shared_file("topologies/nvidia-smi/dgx1-v100.txt");
+  if (!text) return;
+  CHECK(read_lanes(*text) == meshes::kDgx1);
 }
 
 }  // namespace

@@ -1,18 +1,14 @@
-// Decimal numbers: exact ones for figures with a unit and factors, and doubles for figures that
-// were computed.
+// Numbers as our formats write them: exact decimals for figures with a unit and factors, the
+// shortest text for doubles that were computed. Exact decimals are read by core/decimal.h.
 #pragma once
 
-#include <optional>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "dapple/core/quantity.h"
 
 namespace dapple::io {
-
-/// The number in `text` (as JSON writes it: sign, digits, fraction, exponent) times `scale`, if
-/// that is a whole number below 10^36; nothing otherwise. Exact. Requires: 1 <= scale <= 10^12.
-std::optional<Wide> scaled_decimal(std::string_view text, Wide scale);
 
 /// `count` / `scale` with as many decimals as it needs. Requires: scale is a power of ten.
 std::string decimal_text(std::int64_t count, std::int64_t scale);

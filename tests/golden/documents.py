@@ -1,0 +1,57 @@
+"""The golden documents and the commands that make them.
+
+pair.profile.json and pair.topology.json are both inputs and goldens: what is golden about them is
+that they are canonical, so they are what the plan made from them embeds.
+"""
+
+import pathlib
+import subprocess
+import tempfile
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+SOURCE = FOLDER.parent.parent
+
+# Name of the plan: profile, topology.
+PLANS = {
+    "pair": ("tests/golden/pair.profile.json", "tests/golden/pair.topology.json"),
+    "bert-large-8xV100": ("profiles/bert-large.json", "topologies/8xV100.json"),
+    "bert-48-2x8xV100": ("profiles/bert-48.json", "topologies/2x8xV100.json"),
+}
+
+
+def run(binary, *arguments):
+    """What the program prints on stdout; an error if it fails."""
+    process = subprocess.run([str(binary), *map(str, arguments)], capture_output=True, check=False)
+    if process.returncode != 0:
+        raise RuntimeError(f"{binary} {' '.join(map(str, arguments))}: exit code "
+                           f"{process.returncode}\n{process.stderr.decode()}")
+    return process.stdout
+
+
+def embedded(plan, key):
+    """The document under a key of the plan's second level, as it stands in a file of its own."""
+    opening = f'    "{key}": {{\n'.encode()
+    begin = plan.index(opening)
+    end = plan.index(b"\n    }", begin)
+    lines = plan[begin + len(opening):end].split(b"\n")
+    return b"{\n" + b"".join(line[4:] + b"\n" for line in lines) + b"}\n"
+
+
+def documents(binary):
+    """Every golden document as the program writes it now: name of its file -> bytes."""
+    written = {f"{name}.plan.json": run(binary, "--model", SOURCE / profile, "--topo",
+                                        SOURCE / topology, "-o", "-")
+               for name, (profile, topology) in PLANS.items()}
+    plan = written["pair.plan.json"]
+    written["pair.profile.json"] = embedded(plan, "profile")
+    written["pair.topology.json"] = embedded(plan, "description")
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "pair.plan.json"
+        path.write_bytes(plan)
+        written["pair.schedule.txt"] = run(binary, "schedule", path)
+        written["pair.schedule.csv"] = run(binary, "schedule", path, "--format", "csv")
+        written["pair.schedule.json"] = run(binary, "schedule", path, "--format", "json")
+        written["pair.timeline.json"] = run(binary, "simulate", path, "--timeline", "-")
+        # A trace has no schema of ours, and is not to be taken for a document that has one.
+        written["pair.trace"] = run(binary, "simulate", path, "--trace", "-")
+    return written
