@@ -147,10 +147,10 @@ void settle_device(ModelProfile& profile, const TopologyDescription& topology,
                                   kinds.size()));
   }
   profile.device = *kinds.begin();
-  warnings.push_back(fmt::format(
-      "the profile does not name its device: its times are taken as those of a {} "
-      "(--profile-device names another)",
-      profile.device));
+  warnings.push_back(
+      fmt::format("the profile does not name its device: its times are taken as those of a {} "
+                  "(--profile-device names another)",
+                  profile.device));
 }
 
 Inputs load_inputs(const Options& options, const std::string& model, const std::string& topo) {

@@ -23,11 +23,9 @@ constexpr std::size_t kMaxTextLength = 10'000;
 std::string describe(const JsonValue& value) {
   switch (value.kind) {
     case JsonValue::Kind::Null:
-      return "null";
     case JsonValue::Kind::Boolean:
-      return value.boolean ? "true" : "false";
     case JsonValue::Kind::Integer:
-      return fmt::format("{}", value.integer);
+      return canonical_text(value);
     case JsonValue::Kind::Decimal:
       return value.text.size() <= 40 ? value.text : value.text.substr(0, 40) + "...";
     case JsonValue::Kind::Text:

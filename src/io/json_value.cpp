@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "dapple/core/error.h"
-#include "number_text.h"
 #include "json_writer.h"
+#include "number_text.h"
 
 namespace dapple::io {
 namespace {

@@ -14,7 +14,9 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kNanosecondsInSecond = 1e9;
 
-std::size_t position(std::int32_t index) { return static_cast<std::size_t>(index); }
+std::size_t position(std::int32_t index) {
+  return static_cast<std::size_t>(index);
+}
 
 /// Which states contain which, and the published formulas over ranges of them. A range is given by
 /// its first and its last state.
@@ -115,8 +117,8 @@ class LevelSearch {
   double devices_in_unit_;
   std::size_t states_;
   RangeTimes inside_;
-  RangeTimes inside_by_last_;      // the same, by last and first state
-  std::vector<RangeTimes> best_;   // by number of units, less one
+  RangeTimes inside_by_last_;     // the same, by last and first state
+  std::vector<RangeTimes> best_;  // by number of units, less one
 };
 
 /// Seconds to add to the computation of a stage: each replica sends and receives its share of the
@@ -141,11 +143,15 @@ Choice LevelSearch::best_cut(std::int32_t first, std::int32_t last, std::int32_t
     const double handed_over = std::max(2.0 * figures_.sent_bytes(cut), sent_on);
     for (std::int32_t replicas = 1; replicas < units; ++replicas) {
       const double before = best_[position(units - replicas - 1)][at(first, cut)];
+      // Most cuts are far too slow, and a product sees it sooner than the quotients below; the
+      // margin is wider than their rounding.
+      const double limit = best.seconds * (1 + 1e-12) * replicas;
+      if (before >= best.seconds || behind[cut + 1] > limit || handed_over > limit * bandwidth_) {
+        continue;
+      }
+      const double stage = (behind[cut + 1] + synchronisation(cut + 1, last, replicas)) / replicas;
       const double transfer = handed_over / (bandwidth_ * replicas);
-      if (std::max(before, transfer) >= best.seconds) continue;
-      const double stage =
-          (behind[cut + 1] + synchronisation(cut + 1, last, replicas)) / replicas;
-      const double seconds = std::max(std::max(before, transfer), stage);
+      const double seconds = std::max({before, transfer, stage});
       if (seconds < best.seconds) best = {seconds, cut, replicas};
     }
   }
@@ -201,8 +207,7 @@ std::vector<PipedreamStage> cut_stage(const LevelSearch& search, std::int32_t le
     const Choice choice = search.choice(stage.begin, end - 1, units);
     const std::int32_t begin = choice.cut < 0 ? stage.begin : choice.cut + 1;
     units -= choice.replicas;
-    parts.push_back(
-        {begin, end, units_of(stage.devices, level_units, units, choice.replicas)});
+    parts.push_back({begin, end, units_of(stage.devices, level_units, units, choice.replicas)});
     if (choice.cut < 0) break;
     end = begin;
   }
@@ -257,8 +262,7 @@ std::vector<std::int32_t> cheapest_cuts(const std::vector<std::vector<Displaceme
       const Displacement cost =
           row == 0 ? costs[row][cut] : costs[row][cut] + best[row - 1][cut - 1].cost;
       const bool better = cut == row + 1 || cost < best[row][cut - 1].cost;
-      best[row][cut] =
-          better ? Entry{cost, static_cast<std::int32_t>(cut)} : best[row][cut - 1];
+      best[row][cut] = better ? Entry{cost, static_cast<std::int32_t>(cut)} : best[row][cut - 1];
     }
   }
   std::vector<std::int32_t> cuts(costs.size());
@@ -292,10 +296,9 @@ std::vector<PipedreamLevel> pipedream_levels(const Topology& topology) {
           std::min(devices.bandwidth, narrowest(topology, order[next - 1], order[next]));
     }
     if (server.value == 0) continue;
-    servers.bandwidth =
-        std::min(servers.bandwidth,
-                 narrowest(topology, topology.server(server.previous()).first_device,
-                           topology.server(server).first_device));
+    servers.bandwidth = std::min(
+        servers.bandwidth, narrowest(topology, topology.server(server.previous()).first_device,
+                                     topology.server(server).first_device));
   }
   if (!alike) {
     return {{topology.device_count(), std::min(devices.bandwidth, servers.bandwidth)}};

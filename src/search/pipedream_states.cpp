@@ -79,9 +79,8 @@ std::size_t AntichainStates::main_source() const {
   std::int64_t most = 0;
   for (std::size_t source = 0; source < layers_.size(); ++source) {
     if (!layers_[source].inputs.empty()) continue;
-    const std::int64_t dependants =
-        std::count_if(up_to_.begin(), up_to_.end(),
-                      [&](const LayerSet& set) { return set.contains(source); });
+    const std::int64_t dependants = std::count_if(
+        up_to_.begin(), up_to_.end(), [&](const LayerSet& set) { return set.contains(source); });
     if (dependants > most) {
       best = source;
       most = dependants;
@@ -95,9 +94,8 @@ std::vector<LayerSet> AntichainStates::next_sets(const LayerSet& set) const {
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     if (set.contains(layer)) continue;
     const std::vector<LayerIndex>& inputs = layers_[layer].inputs;
-    if (std::none_of(inputs.begin(), inputs.end(), [&](LayerIndex input) {
-          return set.contains(input.position());
-        })) {
+    if (std::none_of(inputs.begin(), inputs.end(),
+                     [&](LayerIndex input) { return set.contains(input.position()); })) {
       continue;
     }
     result.push_back(set);
@@ -174,8 +172,8 @@ PipedreamStates prefix_states(const ModelProfile& profile, const PipedreamOption
   const std::int32_t count = std::min(layer_count, options.max_states);
   const LayerTable table(profile, options.samples, options.time_scale);
   PipedreamStates result;
-  result.kind = count < layer_count ? PipedreamStateKind::MergedPrefixes
-                                    : PipedreamStateKind::Prefixes;
+  result.kind =
+      count < layer_count ? PipedreamStateKind::MergedPrefixes : PipedreamStateKind::Prefixes;
   PipedreamState state;
   for (std::int32_t number = 1; number <= count; ++number) {
     const auto end = static_cast<std::int32_t>(std::int64_t{number} * layer_count / count);

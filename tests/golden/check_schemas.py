@@ -22,23 +22,37 @@ except ImportError:
     sys.exit(f"{sys.executable} lacks the package jsonschema (Debian: python3-jsonschema)")
 
 
+def with_references(node, rewrite):
+    """A copy of a schema in which every reference is rewritten."""
+    if isinstance(node, dict):
+        return {key: rewrite(value) if key == "$ref" else with_references(value, rewrite)
+                for key, value in node.items()}
+    return [with_references(value, rewrite) for value in node] if isinstance(node, list) else node
+
+
+def bundle(schema, by_file):
+    """The schema with the files that it refers to among its own definitions: releases of jsonschema
+    differ in how they resolve references between files, not in those inside one."""
+    whole = with_references(schema, lambda ref: ref if ref.startswith("#") else f"#/$defs/{ref}")
+    whole.pop("$id")
+    for name, other in by_file.items():
+        whole["$defs"][name] = with_references(other, lambda ref, at=name: ref.replace(
+            "#/", f"#/$defs/{at}/"))
+        whole["$defs"][name].pop("$id")
+    return whole
+
+
 class Checker:
     def __init__(self, folder):
+        by_file = {path.name: json.loads(path.read_text()) for path in folder.glob("*.schema.json")}
         self.schemas = {}
-        for path in sorted(folder.glob("*.schema.json")):
-            schema = json.loads(path.read_text())
+        for schema in by_file.values():
             jsonschema.Draft202012Validator.check_schema(schema)
-            # An absolute name: some releases of jsonschema lose a relative one behind a reference
-            # to another file.
-            schema["$id"] = path.resolve().as_uri()
-            self.schemas[schema["title"]] = schema
-        self.by_id = {schema["$id"]: schema for schema in self.schemas.values()}
+            self.schemas[schema["title"]] = bundle(schema, by_file)
 
     def errors(self, document):
         schema = self.schemas[document["schema"]]
-        resolver = jsonschema.RefResolver.from_schema(schema, store=self.by_id)
-        validator = jsonschema.Draft202012Validator(schema, resolver=resolver)
-        return list(validator.iter_errors(document))
+        return list(jsonschema.Draft202012Validator(schema).iter_errors(document))
 
 
 def objects(value, place=""):

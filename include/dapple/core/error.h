@@ -20,7 +20,7 @@ struct Violation {
   friend bool operator==(const Violation&, const Violation&) = default;
 };
 
-/// A key as a step of a JSON pointer: "~" becomes "~0" and "/" becomes "~1" (RFC 6901).
+/// A key as a step of a JSON pointer: "~" becomes "~0" and "/" becomes "~1" (RFC 6901). O(length).
 std::string pointer_step(std::string_view key);
 
 enum class ErrorKind {
@@ -32,6 +32,8 @@ enum class ErrorKind {
 /// What is wrong with one input; what() is one line per violation, "source: place: message".
 class Error : public std::exception {
  public:
+  /// `source` is what the user calls the input, empty if it has no name. Requires: at least one
+  /// violation.
   Error(ErrorKind kind, std::string source, std::vector<Violation> violations);
 
   const char* what() const noexcept override { return text_.c_str(); }

@@ -26,7 +26,7 @@ using ServerIndex = Index<struct ServerTag>;  // in a Topology, after `count`
 using PortIndex = Index<struct PortTag>;      // one direction of a link, in a Topology
 using LaneIndex = Index<struct LaneTag>;      // devices that run the same list of actions
 
-/// Index of a vector's entry; the vectors of this project stay below 2^31 entries.
+/// Index of a vector's entry. Requires: position < 2^31; the vectors of this project stay below.
 template <class IndexType>
 constexpr IndexType index_at(std::size_t position) {
   return IndexType{static_cast<std::int32_t>(position)};

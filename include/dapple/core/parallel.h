@@ -10,7 +10,9 @@
 namespace dapple {
 
 /// Calls work(i) once for every i in [0, count), on up to `threads` threads; returns when all are
-/// done. What it computes must not depend on the order. The first exception by index is rethrown.
+/// done. The first exception by index is rethrown once all are done.
+/// Requires: work(i) may run beside work(j), and what it computes does not depend on the order.
+/// `threads` below 1 counts as 1.
 template <class Work>
 void parallel_for(std::size_t count, int threads, const Work& work) {
   std::vector<std::exception_ptr> failures(count);

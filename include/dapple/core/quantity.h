@@ -69,22 +69,24 @@ inline constexpr Factor kOne{1'000'000'000};
 
 using Wide = __int128;  // holds any product of two figures
 
-/// Smallest integer not below numerator / denominator. Requires: numerator >= 0, denominator > 0.
+/// Smallest integer not below numerator / denominator. Requires: numerator >= 0, denominator > 0,
+/// and a result within 63 bits.
 constexpr std::int64_t divide_up(Wide numerator, Wide denominator) {
   return static_cast<std::int64_t>((numerator + denominator - 1) / denominator);
 }
 
-/// Largest integer not above numerator / denominator. Requires: numerator >= 0, denominator > 0.
+/// Largest integer not above numerator / denominator. Requires: numerator >= 0, denominator > 0,
+/// and a result within 63 bits.
 constexpr std::int64_t divide_down(Wide numerator, Wide denominator) {
   return static_cast<std::int64_t>(numerator / denominator);
 }
 
-/// `size` times `factor`, rounded up to a whole byte.
+/// `size` times `factor`, rounded up to a whole byte. Requires: neither is negative.
 constexpr Bytes scale_up(Bytes size, Factor factor) {
   return {divide_up(Wide{size.count} * factor.billionths, kOne.billionths)};
 }
 
-/// `time` times `factor`, rounded up to a whole nanosecond.
+/// `time` times `factor`, rounded up to a whole nanosecond. Requires: neither is negative.
 constexpr Duration scale_up(Duration time, Factor factor) {
   return {divide_up(Wide{time.ns} * factor.billionths, kOne.billionths)};
 }
@@ -103,11 +105,12 @@ struct Ticks {
   friend constexpr Ticks operator-(Ticks a, Ticks b) { return {a.count - b.count}; }
 };
 
+/// Exact. Requires: |time| below 2^53 ns, which are 104 days.
 constexpr Ticks to_ticks(Duration time) {
   return {time.ns * kTicksPerNanosecond};
 }
 
-/// The first whole nanosecond that is not before `time`.
+/// The first whole nanosecond that is not before `time`. Requires: time.count >= 0.
 constexpr Duration round_up(Ticks time) {
   return {divide_up(time.count, kTicksPerNanosecond)};
 }

@@ -135,11 +135,13 @@ struct GradientBuckets {
   std::vector<Bytes> sizes;
   std::vector<std::int32_t> first_layer;
 };
+/// O(layers in the range). Layers without gradients are passed over. Requires: bucket_size > 0.
 GradientBuckets gradient_buckets(const ModelProfile& profile, LayerRange layers,
                                  Bytes bucket_size = kDefaultBucketSize);
 
 /// The buckets that a plan names for a stage, with the layers that they come from. Nothing if their
-/// sizes are not those of whole layers' gradients, last to first, all of them.
+/// sizes are not those of whole layers' gradients, last to first, all of them; no buckets are right
+/// only where there is nothing to reduce. O(layers in the range).
 std::optional<GradientBuckets> match_buckets(const ModelProfile& profile, const StagePlan& stage);
 
 /// Memory of one device, by what it is for.
@@ -216,19 +218,26 @@ class CostModel {
   const Topology& topology() const { return topology_; }
   std::int32_t layer_count() const { return static_cast<std::int32_t>(profile_.layers.size()); }
 
-  /// Figures of all layers for so many samples on that kind of device.
+  /// Figures of all layers for so many samples on that kind of device (a position in the topology's
+  /// device kinds). O(layers) when first asked for, then O(log tables). Requires: samples >= 1.
   const LayerTable& table(std::int64_t samples, std::int32_t device_kind) const;
 
-  /// What n samples send over the boundary before layer `cut`.
+  /// What `samples` samples send over the boundary before layer `cut`, in bytes; zero for none.
   Bytes boundary_size(std::int32_t cut, std::int64_t samples) const;
 
+  /// Sum over the layers. O(1).
   Bytes parameters(LayerRange layers) const;
-  Duration optimizer_step(LayerRange layers) const;  // rounded up
 
-  /// Memory of one device that works on `samples` samples of each micro-batch.
+  /// Time of the optimizer's step on those layers, rounded up to a whole nanosecond; zero if the
+  /// profile gives none. O(1).
+  Duration optimizer_step(LayerRange layers) const;
+
+  /// Memory of one device that works on `samples` samples of each micro-batch. O(layers in the
+  /// stage). Requires: samples >= 1.
   MemoryCost memory_cost(const StageContext& stage, std::int64_t samples,
                          std::int32_t device_kind) const;
 
+  /// All stages and boundaries. Throws Bug where the plan's gradient buckets are not its layers'.
   /// Requires: validate(plan, ...) is empty.
   PlanCost plan_cost(const Plan& plan) const;
 
@@ -244,10 +253,11 @@ class CostModel {
 
 /// What keeps the profile from being used on the topology: a kind of device that is neither the
 /// profiled one nor has a time_scale for it, a missing global batch, sums that would overflow.
+/// Empty if they fit. O(layers + devices).
 std::vector<Violation> check_compatible(const ModelProfile& profile, const Topology& topology,
                                         std::int64_t global_batch_size);
 
-/// Devices on which a plan needs more memory than there is: the missing bytes, worst first.
+/// A device on which a plan needs more memory than there is.
 struct MemoryShortage {
   DeviceIndex device;
   StageIndex stage;
@@ -255,6 +265,7 @@ struct MemoryShortage {
   Bytes limit;
   Bytes missing() const { return needed - limit; }
 };
+/// Worst first; ties in the order of stages and replicas. Empty if the plan fits. O(devices).
 std::vector<MemoryShortage> memory_shortages(const PlanCost& costs);
 
 }  // namespace dapple

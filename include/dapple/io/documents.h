@@ -26,6 +26,8 @@ PlanDocument read_plan(std::string_view text, const std::string& source_name);
 /// The kind named by the document's "schema" ("profile", "topology", "plan", ...), or empty.
 std::string document_kind(std::string_view text);
 
+/// O(size of the document), like all writers and hashes here. Requires of these two: names are
+/// unique and figures from 0 to kMaxCount, as the readers check.
 std::string write_profile(const ModelProfile& profile);
 std::string write_topology(const TopologyDescription& topology);
 /// Requires: validate(plan, ...) is empty, the prediction has the figures of every stage, and all
@@ -43,6 +45,9 @@ std::string write_timeline(const Timeline& timeline, const Topology& topology,
 std::string hash_of(const ModelProfile& profile);
 std::string hash_of(const TopologyDescription& topology);
 std::string hash_of(const PlanDocument& document);
+
+/// SHA-256 of the text form of generate(plan), in hex. O(actions). Requires: validate(plan, ...) is
+/// empty.
 std::string schedule_digest(const Plan& plan, const Topology& topology);
 
 /// Whole file as text; "-" is stdin. Throws Error(Environment) if it cannot be read (a directory,

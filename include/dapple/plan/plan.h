@@ -52,12 +52,14 @@ struct Plan {
   std::vector<StagePlan> stages;
 };
 
-/// Samples of one micro-batch that replica `replica` of `replicas` gets, [begin, end).
+/// Samples of one micro-batch, [begin, end).
 struct SampleRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
   constexpr std::int64_t size() const { return end - begin; }
 };
+/// The share of replica `replica` of `replicas`: as even as whole samples allow, the larger shares
+/// first. O(1). Requires: 0 <= replica < replicas.
 SampleRange replica_share(std::int64_t micro_batch_size, std::int64_t replicas,
                           std::int64_t replica);
 

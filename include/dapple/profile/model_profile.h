@@ -76,13 +76,15 @@ struct LayerRange {
 /// nanosecond. Two or more measurements: linear between them; above the largest the last slope, or
 /// flat where that slope falls; below the smallest its time. One measurement: `scaling`, with the
 /// layer's fixed overhead kept: h + (t0 - h) * b / b0.
-/// Requires: samples >= 1, scaling if there is a single measurement.
+/// O(measurements). Requires: samples >= 1; scaling if there is a single measurement, which an
+/// imported or read profile then has.
 Duration forward_time(const Layer& layer, std::int64_t samples, std::optional<BatchScaling> scaling,
                       Factor time_scale);
 Duration backward_time(const Layer& layer, std::int64_t samples,
                        std::optional<BatchScaling> scaling, Factor time_scale);
 
 /// Sizes are proportional to samples, from the largest measured batch, rounded up to a whole byte.
+/// O(1). Requires: samples >= 0.
 Bytes output_size(const Layer& layer, std::int64_t samples);
 Bytes stash_size(const Layer& layer, std::int64_t samples);
 Bytes workspace_size(const Layer& layer, std::int64_t samples);
@@ -94,12 +96,14 @@ std::vector<std::int32_t> topological_order(const std::vector<std::vector<std::i
 
 /// Figures of all layers for one number of samples on one kind of device, as prefix sums: the
 /// figure of layers [begin, end) is prefix[end] - prefix[begin]. Building it is O(layers + inputs);
-/// every question is O(1) unless said otherwise.
+/// every question is O(1) unless said otherwise. Ranges and cuts asked for lie within the model.
 class LayerTable {
  public:
-  /// Requires: samples >= 1.
+  /// Times as forward_time() and backward_time() give them. Requires: samples >= 1, layers in an
+  /// order in which inputs come first.
   LayerTable(const ModelProfile& profile, std::int64_t samples, Factor time_scale);
 
+  /// Sums over the layers: each layer's time or size is rounded up on its own.
   Duration forward(LayerRange layers) const { return difference(forward_, layers); }
   Duration backward(LayerRange layers) const { return difference(backward_, layers); }
   Bytes stash(LayerRange layers) const { return difference(stash_, layers); }

@@ -62,6 +62,7 @@ std::string shorten(std::string_view text, std::size_t width, const TextStyle& s
 std::string fill_lines(std::string_view text, std::size_t indent, const TextStyle& style);
 
 enum class Ink { Plain, Strong, Faint, Good, Warning, Bad };
+/// Text in that ink, or as it is where the style has no colour.
 std::string paint(std::string_view text, Ink ink, const TextStyle& style);
 
 }  // namespace dapple

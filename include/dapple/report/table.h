@@ -24,6 +24,7 @@ struct Cell {
 
 class Table {
  public:
+  /// Requires: at least one column.
   explicit Table(std::vector<Column> columns);
 
   /// Requires: one cell for each column.

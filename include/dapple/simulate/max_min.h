@@ -61,7 +61,7 @@ class MaxMinSolver {
   std::vector<std::size_t> still_growing_;
 };
 
-/// The same in one go.
+/// MaxMinSolver::solve() with working memory of its own.
 std::vector<Rate> max_min_rates(const std::vector<const FlowDemand*>& flows,
                                 const std::vector<Rate>& capacities);
 

@@ -43,13 +43,14 @@ struct Timeline {
   std::vector<DeviceMemory> memory;  // one per used device
 };
 
-/// From the first start (moment zero) to the last end.
+/// From moment zero, at which the iteration starts, to the last end. O(actions).
 Duration iteration_time(const Timeline& timeline);
 
-/// Idle compute time of the used devices / (iteration * used devices).
+/// Idle compute time of the used devices / (iteration * used devices); zero for an empty timeline.
+/// O(actions).
 double bubble_fraction(const Timeline& timeline);
 
-/// Time that a lane spends computing: forwards, backwards, optimizer step.
+/// Time that a lane spends computing: forwards, backwards, optimizer step. O(actions).
 Duration busy_time(const Timeline& timeline, LaneIndex lane);
 
 /// A change of what a device holds, from `time` on.
@@ -60,9 +61,11 @@ struct MemoryPoint {
 /// What one device holds over time, by a sweep over its lane's actions; the first point is at 0.
 /// What ends at a moment is given back before what starts at it is taken. O(actions log actions).
 std::vector<MemoryPoint> memory_over_time(const Timeline& timeline, const DeviceMemory& device);
+
+/// The most of it. O(actions log actions).
 Bytes peak_memory(const Timeline& timeline, const DeviceMemory& device);
 
-/// Most micro-batches in flight on a lane at any moment.
+/// Most micro-batches in flight on a lane at any moment. O(actions log actions).
 std::int64_t most_in_flight(const Timeline& timeline, LaneIndex lane);
 
 }  // namespace dapple

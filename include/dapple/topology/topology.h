@@ -31,6 +31,7 @@ struct Link {
 
 /// Time to move `size` bytes across an idle link: latency + size / bandwidth, rounded up to a whole
 /// nanosecond. Nothing is sent for a size of zero, so it costs nothing, not even the latency.
+/// Requires: size.count >= 0 and link.bandwidth.bytes_per_second > 0.
 Duration transfer_time(Bytes size, const Link& link);
 
 struct DeviceKind {
@@ -145,7 +146,7 @@ class Topology {
   /// Memory that a plan may use on a device: its memory less what is reserved.
   Bytes memory_limit(DeviceIndex index) const;
 
-  /// Device of that name ("node0:3"), or nothing.
+  /// Device of that name ("node0:3"), or nothing. O(log devices).
   std::optional<DeviceIndex> find_device(const std::string& name) const;
 
   /// The way from one device to another. Never through a third device. O(1).
@@ -154,6 +155,7 @@ class Topology {
 
   /// The NIC that a device uses: its number in the server. Requires: the server has one.
   std::int32_t nic_of(DeviceIndex index) const;
+  /// Link and directions of one NIC. Requires: the server has a NIC of that number.
   Link nic_link(ServerIndex server, std::int32_t nic) const;  // narrowed by the network's port
   PortIndex nic_out(ServerIndex server, std::int32_t nic) const;
   PortIndex nic_in(ServerIndex server, std::int32_t nic) const;

@@ -345,8 +345,8 @@ TEST_CASE("the last micro-batch dealt to a replica may be an early one") {
 }
 
 TEST_CASE("of two dealt replicas that are ready at once the first is served first") {
-  // Both forwards end at 2. Each sender's own port is free, so both sends start; the receiver's port
-  // takes A0 in by 7 and A1 by 12. Contended, each gets half of it.
+  // Both forwards end at 2. Each sender's own port is free, so both sends start; the receiver's
+  // port takes A0 in by 7 and A1 by 12. Contended, each gets half of it.
   const Pipeline pipeline(
       model_of({{.forward = 2, .backward = 2, .output = 5}, {.forward = 1, .backward = 1}}),
       cluster({.servers = 1, .devices = 3}),
