@@ -75,8 +75,9 @@ int run_diff(const Options& options, Console& console) {
                  paths);
   Subject a = make_subject(std::move(first), replacement, source_name(paths[0]));
   Subject b = make_subject(std::move(second), replacement, source_name(paths[1]));
-  PlanComparison comparison =
-      compare_plans(a.document.plan, b.document.plan, a.document.profile, a.topology, contention);
+  PlanComparison comparison = compare_plans(
+      a.document.plan, b.document.plan,
+      {.profile = a.document.profile, .topology = a.topology, .contention = contention});
   const auto compared = [](const std::string& path, Subject& subject, Prediction& prediction) {
     return ComparedPlan{.name = source_name(path),
                         .plan = std::move(subject.document.plan),

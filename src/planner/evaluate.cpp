@@ -184,11 +184,13 @@ std::vector<std::string> warnings_about(const Plan& plan, const ModelProfile& pr
   return warnings;
 }
 
-PlanComparison compare_plans(Plan first, Plan second, const ModelProfile& profile,
-                             const Topology& topology, Contention contention) {
+PlanComparison compare_plans(Plan first, Plan second, const ComparisonGround& ground) {
+  const auto predict = [&](Plan& plan) {
+    return evaluate(plan, ground.profile, ground.topology, ground.contention).prediction;
+  };
   PlanComparison comparison;
-  comparison.first = evaluate(first, profile, topology, contention).prediction;
-  comparison.second = evaluate(second, profile, topology, contention).prediction;
+  comparison.first = predict(first);
+  comparison.second = predict(second);
   for (std::size_t s = 0; s < std::max(first.stages.size(), second.stages.size()); ++s) {
     StageDifference& difference = comparison.stages.emplace_back();
     if (s < first.stages.size()) {

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <bit>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>

@@ -48,11 +48,10 @@ std::vector<std::int32_t> scatter(const std::vector<std::int32_t>& used, std::in
 }
 
 /// The devices that a server gives next: those at the end of its fill order that are not used.
-void add_devices(const Server& server, const std::vector<DeviceIndex>& fill_order,
-                 std::int32_t used, std::int32_t taken, std::vector<DeviceIndex>& devices) {
-  for (std::int32_t i = 0; i < taken; ++i) {
-    devices.push_back(fill_order[static_cast<std::size_t>(server.device_count - used - 1 - i)]);
-  }
+std::vector<DeviceIndex> next_devices(const std::vector<DeviceIndex>& fill_order, std::int32_t used,
+                                      std::int32_t taken) {
+  const auto end = fill_order.end() - used;
+  return {end - taken, end};
 }
 
 }  // namespace
@@ -97,7 +96,8 @@ std::int32_t PlacementTable::number(const std::vector<std::int32_t>& used,
   std::vector<DeviceIndex> devices;
   for (std::size_t s = 0; s < used.size(); ++s) {
     const auto server = index_at<ServerIndex>(s);
-    add_devices(topology_.server(server), topology_.fill_order(server), used[s], taken[s], devices);
+    const auto next = next_devices(topology_.fill_order(server), used[s], taken[s]);
+    devices.insert(devices.end(), next.begin(), next.end());
     used_after[s] += taken[s];
     used_count += used_after[s];
   }

@@ -86,8 +86,14 @@ struct PlanComparison {
   Prediction second;
   std::vector<StageDifference> stages;
 };
-/// Both on the same profile and topology. Requires: both plans valid there.
-PlanComparison compare_plans(Plan first, Plan second, const ModelProfile& profile,
-                             const Topology& topology, Contention contention);
+/// What two plans are costed and simulated with; outlives the call.
+struct ComparisonGround {
+  const ModelProfile& profile;
+  const Topology& topology;
+  Contention contention = Contention::Shared;
+};
+
+/// Requires: both plans valid on that ground.
+PlanComparison compare_plans(Plan first, Plan second, const ComparisonGround& ground);
 
 }  // namespace dapple
