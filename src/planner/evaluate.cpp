@@ -134,18 +134,27 @@ void warn_about_batch(const Plan& plan, const ModelProfile& profile,
     smallest = std::min(smallest, layer.measurements.front().batch_size);
     largest = std::max(largest, layer.measurements.back().batch_size);
   }
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    const std::int64_t samples = samples_of(plan, plan.stages[s], 0).size();
+  std::int64_t least = INT64_MAX;
+  std::int64_t most = 0;
+  std::size_t stages = 0;
+  for (const StagePlan& stage : plan.stages) {
+    const std::int64_t samples = samples_of(plan, stage, 0).size();
     if (samples * kTrustedBatchFactor >= smallest && samples <= largest * kTrustedBatchFactor) {
       continue;
     }
-    warnings.push_back(fmt::format(
-        "stage {} works on {} sample{} at a time, but the profile was measured at {}: its times "
-        "are scaled, and real kernels do not scale that far",
-        s, samples, samples == 1 ? "" : "s",
-        smallest == largest ? fmt::format("{}", smallest)
-                            : fmt::format("{} to {}", smallest, largest)));
+    least = std::min(least, samples);
+    most = std::max(most, samples);
+    ++stages;
   }
+  if (stages == 0) return;
+  const auto range = [](std::int64_t from, std::int64_t to) {
+    return from == to ? fmt::format("{}", from) : fmt::format("{} to {}", from, to);
+  };
+  warnings.push_back(
+      fmt::format("{} of {} stages work on {} samples at a time, but the profile was measured at "
+                  "{}: their times "
+                  "are scaled, and real kernels do not scale that far",
+                  stages, plan.stages.size(), range(least, most), range(smallest, largest)));
 }
 
 /// Whether some device holds the whole model and works on one sample at a time.
