@@ -66,7 +66,8 @@ std::string schedule_digest(const Plan& plan, const Topology& topology) {
   // Lane by lane, since the text of a whole schedule repeats every lane's list for each device.
   Schedule part{.num_micro_batches = schedule.num_micro_batches, .lanes = {}};
   for (Lane& lane : schedule.lanes) {
-    part.lanes.assign(1, std::move(lane));
+    part.lanes.clear();
+    part.lanes.push_back(std::move(lane));
     hash.add(to_text(part, topology));
   }
   return hash.finish();
