@@ -48,4 +48,11 @@ std::optional<GradientBuckets> match_buckets(const ModelProfile& profile, const 
   return buckets;
 }
 
+void fill_gradient_buckets(Plan& plan, const ModelProfile& profile) {
+  for (StagePlan& stage : plan.stages) {
+    if (stage.devices.size() < 2 || !stage.gradient_buckets.empty()) continue;
+    stage.gradient_buckets = gradient_buckets(profile, stage.layers).sizes;
+  }
+}
+
 }  // namespace dapple

@@ -26,8 +26,7 @@ double in_units(Factor factor) {
 double slowest_scale(const ModelProfile& profile, const Topology& topology) {
   double slowest = 1;
   for (const DeviceKind& kind : topology.description().devices) {
-    const auto found = kind.time_scale.find(profile.device);
-    if (found != kind.time_scale.end()) slowest = std::max(slowest, in_units(found->second));
+    slowest = std::max(slowest, in_units(time_scale(profile, kind).value_or(kOne)));
   }
   return slowest;
 }
@@ -107,16 +106,19 @@ Magnitudes bound_magnitudes(const ModelProfile& profile, const Topology& topolog
 
 }  // namespace
 
+std::optional<Factor> time_scale(const ModelProfile& profile, const DeviceKind& kind) {
+  if (kind.name == profile.device) return kOne;
+  const auto found = kind.time_scale.find(profile.device);
+  return found == kind.time_scale.end() ? std::nullopt : std::optional(found->second);
+}
+
 std::vector<Violation> check_compatible(const ModelProfile& profile, const Topology& topology,
                                         std::int64_t global_batch_size) {
   std::vector<Violation> violations;
   std::set<std::string> used;
   for (const ServerGroup& group : topology.description().servers) used.insert(group.device);
   for (const DeviceKind& kind : topology.description().devices) {
-    if (used.count(kind.name) == 0 || kind.name == profile.device ||
-        kind.time_scale.count(profile.device) != 0) {
-      continue;
-    }
+    if (used.count(kind.name) == 0 || time_scale(profile, kind)) continue;
     violations.push_back(
         {"/devices/" + kind.name,
          fmt::format("expected the profiled device \"{}\" or a time_scale for it, got \"{}\" "

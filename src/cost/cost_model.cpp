@@ -15,15 +15,6 @@ struct CostModel::Tables {
 
 namespace {
 
-/// Factor from the profiled device to a kind of the topology; check_compatible() has seen that
-/// there is one.
-Factor time_scale(const ModelProfile& profile, const DeviceKind& kind) {
-  if (kind.name == profile.device) return kOne;
-  const auto found = kind.time_scale.find(profile.device);
-  check(found != kind.time_scale.end(), "a device kind without a time scale was costed");
-  return found->second;
-}
-
 std::vector<TransferEnd> transfer_ends(const Plan& plan, const StagePlan& stage,
                                        std::int64_t micro_batch) {
   if (stage.replication == Replication::Deal) {
@@ -60,8 +51,9 @@ const LayerTable& CostModel::table(std::int64_t samples, std::int32_t device_kin
   const auto found = tables_->layers.find(key);
   if (found != tables_->layers.end()) return found->second;
   const DeviceKind& kind = topology_.description().devices[static_cast<std::size_t>(device_kind)];
-  return tables_->layers.try_emplace(key, profile_, samples, time_scale(profile_, kind))
-      .first->second;
+  const std::optional<Factor> scale = time_scale(profile_, kind);
+  check(scale.has_value(), "a device kind without a time scale was costed");
+  return tables_->layers.try_emplace(key, profile_, samples, *scale).first->second;
 }
 
 Bytes CostModel::boundary_size(std::int32_t cut, std::int64_t samples) const {

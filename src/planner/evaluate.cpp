@@ -59,11 +59,7 @@ std::vector<DeviceFigures> device_figures(const Evaluation& evaluation) {
 
 Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& topology,
                     Contention contention) {
-  for (StagePlan& stage : plan.stages) {
-    if (stage.devices.size() > 1 && stage.gradient_buckets.empty()) {
-      stage.gradient_buckets = gradient_buckets(profile, stage.layers).sizes;
-    }
-  }
+  fill_gradient_buckets(plan, profile);
   const CostModel model(profile, topology);
   Evaluation evaluation;
   evaluation.costs = model.plan_cost(plan);

@@ -193,11 +193,7 @@ Infeasible explain_infeasible(const CostModel& costs, const PlannerOptions& opti
             .warmup_depths = {},
             .stages = closest.plan.stages};
   plan.warmup_depths.assign(plan.stages.size(), problem.gpipe ? plan.num_micro_batches : 1);
-  for (StagePlan& stage : plan.stages) {
-    if (stage.devices.size() > 1) {
-      stage.gradient_buckets = gradient_buckets(costs.profile(), stage.layers).sizes;
-    }
-  }
+  fill_gradient_buckets(plan, costs.profile());
   const std::vector<MemoryShortage> shortages = memory_shortages(costs.plan_cost(plan));
   check(!shortages.empty(), "nothing was found to fit, but the least of plans does");
   const MemoryShortage& tightest = shortages.front();

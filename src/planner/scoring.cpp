@@ -31,11 +31,7 @@ Plan Scorer::plan_of(const Candidate& candidate) const {
             .family = options_.family.value_or(ScheduleFamily::OneFOneB),
             .warmup_depths = {},
             .stages = candidate.stages};
-  for (StagePlan& stage : plan.stages) {
-    if (stage.devices.size() > 1) {
-      stage.gradient_buckets = gradient_buckets(profile_, stage.layers).sizes;
-    }
-  }
+  fill_gradient_buckets(plan, profile_);
   return plan;
 }
 

@@ -37,15 +37,11 @@ double proportional_per_sample(Duration time, const Layer& layer, Factor scale) 
          (static_cast<double>(scale.billionths) / 1e9);
 }
 
-Factor scale_of(const ModelProfile& profile, const DeviceKind& kind) {
-  const auto found = kind.time_scale.find(profile.device);
-  return kind.name == profile.device || found == kind.time_scale.end() ? kOne : found->second;
-}
-
 Factor quickest_scale(const ModelProfile& profile, const Topology& topology) {
   Factor quickest{INT64_MAX};
   for (std::int32_t i = 0; i < topology.device_count(); ++i) {
-    quickest = std::min(quickest, scale_of(profile, topology.kind_of(DeviceIndex{i})));
+    quickest =
+        std::min(quickest, time_scale(profile, topology.kind_of(DeviceIndex{i})).value_or(kOne));
   }
   return quickest;
 }
@@ -62,7 +58,7 @@ PrefixBound::PrefixBound(const CostModel& costs, std::int64_t micro_batch_size,
   const Factor scale = quickest_scale(profile, costs.topology());
   for (const DeviceKind& kind : costs.topology().description().devices) {
     speeds_.push_back(static_cast<double>(scale.billionths) /
-                      static_cast<double>(scale_of(profile, kind).billionths));
+                      static_cast<double>(time_scale(profile, kind).value_or(kOne).billionths));
   }
   for (const Layer& layer : profile.layers) {
     double forward = 0;

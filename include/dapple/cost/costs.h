@@ -144,6 +144,9 @@ GradientBuckets gradient_buckets(const ModelProfile& profile, LayerRange layers,
 /// only where there is nothing to reduce. O(layers in the range).
 std::optional<GradientBuckets> match_buckets(const ModelProfile& profile, const StagePlan& stage);
 
+/// Gives every stage of several replicas that names no buckets those of gradient_buckets().
+void fill_gradient_buckets(Plan& plan, const ModelProfile& profile);
+
 /// Memory of one device, by what it is for.
 struct MemoryCost {
   Bytes weights;
@@ -250,6 +253,10 @@ class CostModel {
   const Topology& topology_;
   std::unique_ptr<Tables> tables_;
 };
+
+/// Factor on the profile's times for a kind of device: one for the profiled kind, else what the
+/// kind states for it; nothing if it states none. O(log factors).
+std::optional<Factor> time_scale(const ModelProfile& profile, const DeviceKind& kind);
 
 /// What keeps the profile from being used on the topology: a kind of device that is neither the
 /// profiled one nor has a time_scale for it, a missing global batch, sums that would overflow.
