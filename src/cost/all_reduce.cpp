@@ -167,6 +167,17 @@ Duration AllReduceModel::time(Bytes size) const {
   return round_up(busy(*alternative, size)) + latency(*alternative);
 }
 
+bool AllReduceModel::is_as_fast_as(const AllReduceModel& other) const {
+  const auto same_phase = [](const Phase& a, const Phase& b) {
+    return a.members == b.members && a.bandwidth == b.bandwidth && a.hop_latency == b.hop_latency;
+  };
+  return std::equal(alternatives_.begin(), alternatives_.end(), other.alternatives_.begin(),
+                    other.alternatives_.end(), [&](const Alternative& a, const Alternative& b) {
+                      return std::equal(a.phases.begin(), a.phases.end(), b.phases.begin(),
+                                        b.phases.end(), same_phase);
+                    });
+}
+
 AllReduceCost AllReduceModel::cost(Bytes size) const {
   AllReduceCost cost;
   cost.size = size;

@@ -20,12 +20,6 @@ Duration bound_by_slots(const StageBound& stage, Duration round_trip,
   return std::max({waves, drained, filled});
 }
 
-/// All transfers but one, one after another through a port, rounded down once.
-Duration queue_at(const PortBound& port, std::int64_t num_micro_batches) {
-  return {divide_down(Wide{num_micro_batches - 1} * port.size.count * kNanosecondsPerSecond,
-                      port.bandwidth.bytes_per_second)};
-}
-
 void add_ports(std::vector<PortBound>& ports, const TransferCost& cost, const Topology& topology) {
   for (const PortLoad& load : cost.ports) {
     ports.push_back({.size = load.size,
@@ -36,11 +30,24 @@ void add_ports(std::vector<PortBound>& ports, const TransferCost& cost, const To
 
 }  // namespace
 
+Duration queue_at(const PortBound& port, std::int64_t num_micro_batches) {
+  return {divide_down(Wide{num_micro_batches - 1} * port.size.count * kNanosecondsPerSecond,
+                      port.bandwidth.bytes_per_second)};
+}
+
+/// Before the last forward starts, all others are done, and all backwards but those of the
+/// micro-batches that may be in flight beside it.
+Duration before_last_forward(const StageBound& stage, std::int64_t num_micro_batches) {
+  const std::int64_t depth = std::min(stage.depth_limit, num_micro_batches);
+  return (num_micro_batches - 1) * stage.forward + (num_micro_batches - depth) * stage.backward;
+}
+
 BoundLabel bound_of_last(const StageBound& stage, std::int64_t num_micro_batches) {
   BoundLabel label;
   label.round_trip = stage.forward + stage.backward;
   label.span = num_micro_batches * label.round_trip;
   label.end = label.span + stage.after_backward;
+  label.tail = label.round_trip + stage.after_backward;
   return label;
 }
 
@@ -63,8 +70,19 @@ BoundLabel bound_with_front(const StageBound& stage, const BoundaryBound& bounda
         std::max(label.span, stage.forward + boundary.forward + behind.round_trip +
                                  queue_at(port, num_micro_batches) + port.time + stage.backward);
   }
+  // The last that the next stage sends, and the last that it receives, is a gradient.
+  label.span = std::max(
+      {label.span, stage.forward + boundary.forward + boundary.sent_by_next + stage.backward,
+       stage.forward + boundary.received_by_next + boundary.backward + stage.backward});
+  label.tail = std::max(stage.forward + boundary.forward + behind.tail,
+                        label.round_trip + stage.after_backward);
   label.end =
-      std::max(stage.forward + boundary.forward + behind.end, label.span + stage.after_backward);
+      std::max({stage.forward + boundary.forward + behind.end, label.span + stage.after_backward,
+                before_last_forward(stage, num_micro_batches) + label.tail});
+  for (const PortBound& port : boundary.forward_ports) {
+    label.end = std::max(
+        label.end, stage.forward + queue_at(port, num_micro_batches) + port.time + behind.tail);
+  }
   return label;
 }
 
@@ -76,7 +94,26 @@ Duration exposed_all_reduce(const StageCost& stage) {
   return std::max(Duration{}, done - stage.backward);
 }
 
-Duration lower_bound(const Plan& plan, const PlanCost& costs, const Topology& topology) {
+namespace {
+
+/// How long some port is busy with all transfers of two kinds, rounded down.
+Duration busiest_of_both(const TransferCost& one, const TransferCost& other,
+                         std::int64_t num_micro_batches, const Topology& topology) {
+  Duration longest;
+  for (const PortLoad& load : one.ports) {
+    const auto same = std::find_if(other.ports.begin(), other.ports.end(),
+                                   [&](const PortLoad& o) { return o.port == load.port; });
+    if (same == other.ports.end()) continue;
+    const PortBound both{.size = load.size + same->size,
+                         .bandwidth = topology.ports()[load.port.position()].bandwidth,
+                         .time = std::min(load.latency, same->latency)};
+    longest = std::max(longest, queue_at(both, num_micro_batches + 1) + both.time);
+  }
+  return longest;
+}
+
+Duration bound_of(const Plan& plan, const PlanCost& costs, const Topology& topology,
+                  bool links_are_shared) {
   BoundLabel label;
   for (std::size_t i = costs.stages.size(); i-- > 0;) {
     const StageCost& cost = costs.stages[i];
@@ -93,12 +130,83 @@ Duration lower_bound(const Plan& plan, const PlanCost& costs, const Topology& to
     BoundaryBound boundary{.forward = forward.time,
                            .backward = backward.time,
                            .forward_ports = {},
-                           .backward_ports = {}};
+                           .backward_ports = {},
+                           .sent_by_next = {},
+                           .received_by_next = {}};
     add_ports(boundary.forward_ports, forward, topology);
     add_ports(boundary.backward_ports, backward, topology);
+    if (links_are_shared && i + 1 < costs.boundaries.size()) {
+      const BoundaryCost& next = costs.boundaries[i + 1];
+      boundary.sent_by_next =
+          costs.stages[i + 1].forward +
+          busiest_of_both(next.forward.front(), backward, plan.num_micro_batches, topology);
+      boundary.received_by_next =
+          costs.stages[i + 1].backward +
+          busiest_of_both(forward, next.backward.front(), plan.num_micro_batches, topology);
+    }
     label = bound_with_front(stage, boundary, label, plan.num_micro_batches);
   }
   return label.end;
+}
+
+}  // namespace
+
+Duration lower_bound(const Plan& plan, const PlanCost& costs, const Topology& topology) {
+  return bound_of(plan, costs, topology, false);
+}
+
+Duration lower_bound_with_contention(const Plan& plan, const PlanCost& costs,
+                                     const Topology& topology) {
+  return bound_of(plan, costs, topology, true);
+}
+
+Duration lower_bound_of_order(const Plan& plan, const PlanCost& costs) {
+  const std::size_t stages = costs.stages.size();
+  const std::int64_t all = plan.num_micro_batches;
+  std::vector<Duration> round_trip(stages);
+  std::vector<Duration> there_and_back(stages);  // over the boundary behind
+  for (std::size_t s = stages; s-- > 0;) {
+    round_trip[s] = costs.stages[s].forward + costs.stages[s].backward;
+    if (s + 1 == stages) continue;
+    there_and_back[s] =
+        costs.boundaries[s].forward.front().time + costs.boundaries[s].backward.front().time;
+    round_trip[s] += there_and_back[s] + round_trip[s + 1];
+  }
+  Duration bound;
+  Duration start;    // of the stage's first forward
+  Duration finish;   // from its last backward's end to the end of all
+  Duration slowest;  // forward before it
+  for (std::size_t s = 0; s < stages; ++s) {
+    const StageCost& stage = costs.stages[s];
+    const std::int64_t depth = plan.warmup_depths[s];
+    finish = std::max(finish, exposed_all_reduce(stage) + stage.optimizer_step);
+    // K forwards arrive before the first backward; then all the rest follows.
+    const Duration pace = std::max(Duration{}, slowest - stage.forward);
+    Duration span = (depth - 1) * pace + all * (stage.forward + stage.backward);
+    Duration trip;
+    for (std::size_t t = s; t < stages; ++t) {
+      if (t > s) trip += there_and_back[t - 1];
+      trip += costs.stages[t].forward + costs.stages[t].backward;
+      const std::int64_t other = plan.warmup_depths[t];
+      const std::int64_t wave = depth - other + 1;
+      span = std::max(span, (other - 1) * stage.forward + ((all - other) / wave) * trip +
+                                round_trip[s] +
+                                ((all - other) % wave) * std::max(stage.forward, stage.backward));
+    }
+    bound = std::max(bound, start + span + finish);
+    if (s + 1 == stages) break;
+    start += stage.forward + costs.boundaries[s].forward.front().time;
+    finish += costs.boundaries[s].backward.front().time + stage.backward;
+    slowest = std::max(slowest, stage.forward);
+    // Of the port that decides a transfer's time, lest one port's time meets another's work.
+    const TransferCost& transfer = costs.boundaries[s].forward.front();
+    for (const PortLoad& load : transfer.ports) {
+      if (round_up(load.busy) + load.latency < transfer.time) continue;
+      const std::int64_t busy = std::max<std::int64_t>(0, load.busy.count - 1);
+      slowest = std::max(slowest, Duration{busy / kTicksPerNanosecond});
+    }
+  }
+  return bound;
 }
 
 }  // namespace dapple

@@ -73,6 +73,7 @@ SearchOutcome DappleSearch::run() {
   for (std::int32_t cut = costs_.layer_count() - 1; cut > 0; --cut) {
     columns_.clear();
     for (const std::int32_t placement : promising(cut)) {
+      if (effort_.should_stop && effort_.should_stop()) break;
       grow(cut, placement,
            cuts_[static_cast<std::size_t>(cut)][static_cast<std::size_t>(placement)]);
     }
@@ -145,7 +146,9 @@ void DappleSearch::put_in_front(std::int32_t cut, std::int32_t placement,
                                 const std::vector<std::int32_t>& behind) {
   extend(cut, placement, behind, false);
   // Recomputation buys depth, so it is for stages that memory keeps from holding everything.
-  if (column(cut, placement, false).memory_limits) extend(cut, placement, behind, true);
+  if (column(cut, placement, false).memory_limits || problem_.pins.recompute == true) {
+    extend(cut, placement, behind, true);
+  }
 }
 
 const StageColumn& DappleSearch::column(std::int32_t cut, std::int32_t placement, bool recompute) {
@@ -159,7 +162,7 @@ const StageColumn& DappleSearch::column(std::int32_t cut, std::int32_t placement
       cut, slowest * static_cast<double>(place.devices.size()), effort_.incumbent);
   return columns_
       .emplace(std::pair{placement, recompute},
-               make_stage_column(costs_, place,
+               make_stage_column(costs_, {.devices = place.devices, .reduction = place.reduction},
                                  {.first = first,
                                   .end = cut,
                                   .micro_batch_size = problem_.micro_batch_size,
@@ -191,13 +194,17 @@ void DappleSearch::extend(std::int32_t cut, std::int32_t placement,
   BoundaryBound boundary;
   if (!is_last) {
     const std::int32_t next = nodes_[static_cast<std::size_t>(behind.front())].placement;
-    boundary =
-        shapes_.boundary(cut, {placement, place.devices}, {next, placements_.at(next).devices});
+    const TransferShape& shape = shapes_.shape(placement, next, [&] {
+      return BoundarySides{.front = place.devices, .back = placements_.at(next).devices};
+    });
+    boundary = boundary_bound(shape, boundary_volume(costs_, cut, problem_.micro_batch_size));
   }
   for (std::int32_t begin = cut - 1; begin >= stages.first; --begin) {
     if (begin > 0 && free <= 0) continue;
     const StageBound& stage = stages.at(begin);
     if (stage.depth_limit == 0) continue;
+    const auto replicas = static_cast<std::int64_t>(place.devices.size());
+    if (!problem_.pins.allow({begin, cut}, replicas, recompute)) continue;
     const PrefixBound::Rest rest = prefix_.rest(begin, free);
     if (std::max(rest.busiest, stage.forward + stage.backward) >= effort_.incumbent) continue;
     for (const std::int32_t node : behind) {

@@ -1,6 +1,7 @@
 #include "dapple/search/placement.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace dapple {
 namespace {
@@ -68,6 +69,20 @@ std::optional<std::vector<std::int32_t>> place(PlacementPolicy policy,
   return fill(preferred_servers(policy, used), used, replicas, topology);
 }
 
+std::vector<DeviceIndex> take_devices(std::vector<std::int32_t>& used,
+                                      const std::vector<std::int32_t>& taken,
+                                      const Topology& topology) {
+  std::vector<DeviceIndex> devices;
+  for (std::size_t s = 0; s < used.size(); ++s) {
+    const auto server = index_at<ServerIndex>(s);
+    const auto next = next_devices(topology.fill_order(server), used[s], taken[s]);
+    devices.insert(devices.end(), next.begin(), next.end());
+    used[s] += taken[s];
+  }
+  std::sort(devices.begin(), devices.end());
+  return devices;
+}
+
 const std::vector<std::int32_t>& PlacementTable::options(std::int32_t behind,
                                                          std::int32_t replicas) {
   const auto [entry, is_new] = options_.try_emplace({behind, replicas});
@@ -92,22 +107,10 @@ std::int32_t PlacementTable::number(const std::vector<std::int32_t>& used,
   const auto [entry, is_new] = numbers_.try_emplace({used, taken}, size());
   if (!is_new) return entry->second;
   std::vector<std::int32_t> used_after = used;
-  std::int32_t used_count = 0;
-  std::vector<DeviceIndex> devices;
-  for (std::size_t s = 0; s < used.size(); ++s) {
-    const auto server = index_at<ServerIndex>(s);
-    const auto next = next_devices(topology_.fill_order(server), used[s], taken[s]);
-    devices.insert(devices.end(), next.begin(), next.end());
-    used_after[s] += taken[s];
-    used_count += used_after[s];
-  }
-  std::sort(devices.begin(), devices.end());
+  std::vector<DeviceIndex> devices = take_devices(used_after, taken, topology_);
+  const std::int32_t used_count = std::accumulate(used_after.begin(), used_after.end(), 0);
   std::vector<std::int32_t> kinds;
-  Bytes memory_limit{kMaxCount};
-  for (const DeviceIndex device : devices) {
-    kinds.push_back(topology_.device(device).kind);
-    memory_limit = std::min(memory_limit, topology_.memory_limit(device));
-  }
+  for (const DeviceIndex device : devices) { kinds.push_back(topology_.device(device).kind); }
   std::sort(kinds.begin(), kinds.end());
   kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
   AllReduceModel reduction(devices, topology_);
@@ -115,7 +118,6 @@ std::int32_t PlacementTable::number(const std::vector<std::int32_t>& used,
                          .used_count = used_count,
                          .devices = std::move(devices),
                          .kinds = std::move(kinds),
-                         .memory_limit = memory_limit,
                          .reduction = std::move(reduction)});
   return entry->second;
 }

@@ -88,6 +88,12 @@ PrefixBound::Rest PrefixBound::rest(std::int32_t begin, double capacity) const {
           .busiest = round_down(round_trip_[cut] * global_batch_ * share)};
 }
 
+Duration PrefixBound::busiest(LayerRange layers, double capacity) const {
+  const double work = round_trip_[static_cast<std::size_t>(layers.end)] -
+                      round_trip_[static_cast<std::size_t>(layers.begin)];
+  return round_down(work * global_batch_ / capacity);
+}
+
 std::int32_t PrefixBound::first_layer_within(std::int32_t end, double capacity,
                                              Duration incumbent) const {
   const double most = static_cast<double>(incumbent.ns) * capacity / (global_batch_ * kSafety);

@@ -25,6 +25,10 @@ class PrefixBound {
   /// O(1).
   Rest rest(std::int32_t begin, double capacity) const;
 
+  /// At least, of all micro-batches of these layers on the busiest of devices of that capacity
+  /// together. O(1). Requires: capacity > 0.
+  Duration busiest(LayerRange layers, double capacity) const;
+
   /// The first layer with which a stage that ends at `end` may begin, lest devices of that capacity
   /// alone take `incumbent` or longer. O(log layers).
   std::int32_t first_layer_within(std::int32_t end, double capacity, Duration incumbent) const;

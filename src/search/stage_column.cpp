@@ -5,6 +5,30 @@
 namespace dapple {
 namespace {
 
+/// Replicas that differ in nothing that a stage's costs depend on.
+struct ReplicaKind {
+  std::int64_t samples = 0;
+  std::int32_t device_kind = 0;
+  Bytes memory_limit;
+
+  friend bool operator==(const ReplicaKind&, const ReplicaKind&) = default;
+};
+
+std::vector<ReplicaKind> replica_kinds(const CostModel& costs, const StageDevices& stage,
+                                       std::int64_t micro_batch_size) {
+  const Topology& topology = costs.topology();
+  const auto replicas = static_cast<std::int64_t>(stage.devices.size());
+  std::vector<ReplicaKind> kinds;
+  for (std::int64_t i = 0; i < replicas; ++i) {
+    const DeviceIndex device = stage.devices[static_cast<std::size_t>(i)];
+    const ReplicaKind kind{.samples = replica_share(micro_batch_size, replicas, i).size(),
+                           .device_kind = topology.device(device).kind,
+                           .memory_limit = topology.memory_limit(device)};
+    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
+  }
+  return kinds;
+}
+
 /// The gradient buckets of a stage as it grows to the front, and how long their all-reduces stick
 /// out: the closed buckets' chain is kept, the open one is added when asked.
 class BucketChain {
@@ -42,57 +66,82 @@ class BucketChain {
   Duration done_;  // of the closed buckets
 };
 
-/// Most micro-batches whose stash fits beside the rest; what waits at the boundaries is left out.
-std::int64_t depth_limit(const CostModel& costs, const Placement& placement,
-                         const StageContext& stage, const ColumnRequest& request) {
-  if (request.ignore_memory) return request.num_micro_batches;
-  const auto replicas = static_cast<std::int64_t>(placement.devices.size());
-  const std::int64_t samples = replica_share(request.micro_batch_size, replicas, 0).size();
-  const MemoryCost memory = costs.memory_cost(stage, samples, placement.kinds.front());
-  const Bytes room = placement.memory_limit - memory.fixed() - memory.recompute_stash;
-  std::int64_t depth = request.num_micro_batches;
-  if (room < memory.per_micro_batch || room.count < 0) {
-    depth = 0;
-  } else if (memory.per_micro_batch.count > 0) {
-    depth = std::min(depth, room.count / memory.per_micro_batch.count);
+/// Stages of one column as they grow to the front.
+class ColumnBuilder {
+ public:
+  ColumnBuilder(const CostModel& costs, const StageDevices& stage, const ColumnRequest& request)
+      : costs_(costs),
+        request_(request),
+        kinds_(replica_kinds(costs, stage, request.micro_batch_size)),
+        is_replicated_(stage.devices.size() > 1) {
+    for (const ReplicaKind& kind : kinds_) {
+      tables_.push_back(&costs.table(kind.samples, kind.device_kind));
+      chains_.emplace_back(costs.profile(), stage.reduction);
+    }
   }
-  return request.hold_all && depth < request.num_micro_batches ? 0 : depth;
-}
+
+  /// Requires: calls by falling `begin`, from the last layer of the column on.
+  StageBound grow_to(std::int32_t begin) {
+    const LayerRange layers{begin, request_.end};
+    StageBound stage;
+    for (std::size_t k = 0; k < kinds_.size(); ++k) {
+      const Duration forward = tables_[k]->forward(layers);
+      const Duration backward_alone = tables_[k]->backward(layers);
+      const Duration backward = backward_alone + (request_.recompute ? forward : Duration{});
+      if (is_replicated_) chains_[k].add_layer(begin, backward_alone);
+      stage.forward = std::max(stage.forward, forward);
+      // The slowest replica's own chain of buckets, counted from the start of its backward alone:
+      // those of the others can only hold it up.
+      if (k > 0 && backward <= stage.backward) continue;
+      stage.backward = backward;
+      stage.after_backward = chains_[k].exposed_after(backward_alone);
+    }
+    stage.after_backward += costs_.optimizer_step(layers);
+    stage.depth_limit = depth_limit(layers);
+    return stage;
+  }
+
+ private:
+  /// Most micro-batches whose stash fits beside the rest; what waits at the boundaries is left out.
+  std::int64_t depth_limit(LayerRange layers) const {
+    std::int64_t depth = request_.num_micro_batches;
+    if (request_.ignore_memory) return depth;
+    for (const ReplicaKind& kind : kinds_) {
+      const MemoryCost memory = costs_.memory_cost({.layers = layers,
+                                                    .recompute = request_.recompute,
+                                                    .depth = 1,
+                                                    .depth_before = 0,
+                                                    .depth_behind = 0,
+                                                    .largest_bucket = chains_.front().largest()},
+                                                   kind.samples, kind.device_kind);
+      const Bytes room = kind.memory_limit - memory.fixed() - memory.recompute_stash;
+      if (room < memory.per_micro_batch || room.count < 0) return 0;
+      if (memory.per_micro_batch.count == 0) continue;
+      depth = std::min(depth, room.count / memory.per_micro_batch.count);
+    }
+    return request_.hold_all && depth < request_.num_micro_batches ? 0 : depth;
+  }
+
+  const CostModel& costs_;
+  const ColumnRequest& request_;
+  std::vector<ReplicaKind> kinds_;
+  std::vector<const LayerTable*> tables_;
+  std::vector<BucketChain> chains_;  // one per kind
+  bool is_replicated_;
+};
 
 }  // namespace
 
-StageColumn make_stage_column(const CostModel& costs, const Placement& placement,
+StageColumn make_stage_column(const CostModel& costs, const StageDevices& stage,
                               const ColumnRequest& request) {
   StageColumn column;
   column.first = request.first;
   column.stages.resize(static_cast<std::size_t>(request.end - request.first));
-  const auto replicas = static_cast<std::int64_t>(placement.devices.size());
-  const std::int64_t samples = replica_share(request.micro_batch_size, replicas, 0).size();
-  BucketChain buckets(costs.profile(), placement.reduction);
+  ColumnBuilder builder(costs, stage, request);
   for (std::int32_t begin = request.end - 1; begin >= request.first; --begin) {
-    const LayerRange layers{begin, request.end};
-    StageBound& stage = column.stages[static_cast<std::size_t>(begin - request.first)];
-    Duration backward_alone;
-    for (const std::int32_t kind : placement.kinds) {
-      const LayerTable& table = costs.table(samples, kind);
-      const Duration forward = table.forward(layers);
-      const Duration backward = table.backward(layers);
-      backward_alone = std::max(backward_alone, backward);
-      stage.forward = std::max(stage.forward, forward);
-      stage.backward =
-          std::max(stage.backward, backward + (request.recompute ? forward : Duration{}));
-    }
-    if (replicas > 1) buckets.add_layer(begin, backward_alone);
-    stage.after_backward = buckets.exposed_after(backward_alone) + costs.optimizer_step(layers);
-    stage.depth_limit = depth_limit(costs, placement,
-                                    {.layers = layers,
-                                     .recompute = request.recompute,
-                                     .depth = 1,
-                                     .depth_before = 0,
-                                     .depth_behind = 0,
-                                     .largest_bucket = buckets.largest()},
-                                    request);
-    column.memory_limits = column.memory_limits || stage.depth_limit < request.num_micro_batches;
+    const StageBound bound = builder.grow_to(begin);
+    column.memory_limits = column.memory_limits || bound.depth_limit < request.num_micro_batches;
+    column.stages[static_cast<std::size_t>(begin - request.first)] = bound;
   }
   return column;
 }

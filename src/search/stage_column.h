@@ -6,7 +6,6 @@
 
 #include "dapple/cost/costs.h"
 #include "dapple/search/bound.h"
-#include "dapple/search/placement.h"
 
 namespace dapple {
 
@@ -20,6 +19,12 @@ struct StageColumn {
   }
 };
 
+/// The devices of a stage, in the order of its replicas.
+struct StageDevices {
+  const std::vector<DeviceIndex>& devices;
+  const AllReduceModel& reduction;
+};
+
 struct ColumnRequest {
   std::int32_t first = 0;
   std::int32_t end = 0;
@@ -30,8 +35,10 @@ struct ColumnRequest {
   bool hold_all = false;  // a stage fits only if it holds all micro-batches
 };
 
-/// O(layers in the column * kinds of devices): buckets and workspaces are carried along.
-StageColumn make_stage_column(const CostModel& costs, const Placement& placement,
+/// Exact, but for what waits at the boundaries, which limits the depth further, and, where shares
+/// or kinds of device differ under recomputation, for the exposed all-reduce, which may be longer.
+/// O(layers in the column * different replicas): buckets are carried along.
+StageColumn make_stage_column(const CostModel& costs, const StageDevices& stage,
                               const ColumnRequest& request);
 
 }  // namespace dapple

@@ -14,60 +14,93 @@ std::vector<TransferEnd> shares(const std::vector<DeviceIndex>& devices, std::in
   return ends;
 }
 
-}  // namespace
-
-std::vector<TransferShapes::PortShape> TransferShapes::make_shape(
-    const std::vector<DeviceIndex>& from, const std::vector<DeviceIndex>& to) const {
+std::vector<PortShape> port_shapes(const std::vector<TransferEnd>& from,
+                                   const std::vector<TransferEnd>& to, const Topology& topology) {
   // A byte per sample: the sizes of the ports' loads are then their samples.
-  const Topology& topology = costs_.topology();
   const TransferCost cost = transfer_cost(
-      shares(from, micro_batch_size_), shares(to, micro_batch_size_),
-      [](std::int64_t samples) { return Bytes{samples}; }, topology);
+      from, to, [](std::int64_t samples) { return Bytes{samples}; }, topology);
   std::vector<PortShape> shapes;
   for (const PortLoad& load : cost.ports) {
     const PortShape shape{.samples = load.size.count,
                           .bandwidth = topology.ports()[load.port.position()].bandwidth,
                           .latency = load.latency};
-    const auto same_kind = std::find_if(shapes.begin(), shapes.end(), [&](const PortShape& other) {
+    const auto alike = std::find_if(shapes.begin(), shapes.end(), [&](const PortShape& other) {
       return other.bandwidth == shape.bandwidth && other.latency == shape.latency;
     });
-    // Of equal ports only the busiest can bound.
-    if (same_kind == shapes.end()) {
+    if (alike == shapes.end()) {
       shapes.push_back(shape);
     } else {
-      same_kind->samples = std::max(same_kind->samples, shape.samples);
+      alike->samples = std::max(alike->samples, shape.samples);
     }
   }
+  std::sort(shapes.begin(), shapes.end());
   return shapes;
 }
 
-/// Every layer's size is rounded up on its own, so the samples of a port may be up to a byte per
-/// layer less than their share of the whole.
-Duration TransferShapes::bound_ports(std::int32_t cut, const std::vector<PortShape>& shapes,
-                                     std::vector<PortBound>& ports) const {
-  const Bytes whole = costs_.boundary_size(cut, micro_batch_size_);
-  const std::int64_t sure = std::max<std::int64_t>(0, whole.count - costs_.layer_count());
+Duration bound_ports(const std::vector<PortShape>& shapes, const BoundaryVolume& volume,
+                     std::vector<PortBound>& ports) {
+  if (volume.whole.count == 0) return {};
   Duration longest;
   for (const PortShape& shape : shapes) {
-    const Bytes size{divide_down(Wide{sure} * shape.samples, micro_batch_size_)};
-    const Duration time =
-        whole.count == 0 ? Duration{} : round_up(occupation(size, shape.bandwidth)) + shape.latency;
+    const Bytes size = sure_size(shape.samples, volume);
+    const Duration time = round_up(occupation(size, shape.bandwidth)) + shape.latency;
     ports.push_back({.size = size, .bandwidth = shape.bandwidth, .time = time});
     longest = std::max(longest, time);
   }
   return longest;
 }
 
-BoundaryBound TransferShapes::boundary(std::int32_t cut, const Side& front, const Side& back) {
-  const auto [entry, is_new] = shapes_.try_emplace({front.number, back.number});
-  if (is_new) {
-    entry->second = {make_shape(front.devices, back.devices),
-                     make_shape(back.devices, front.devices)};
-  }
+}  // namespace
+
+TransferShape transfer_shape(const BoundarySides& sides, std::int64_t micro_batch_size,
+                             const Topology& topology) {
+  const std::vector<TransferEnd> front = shares(sides.front, micro_batch_size);
+  const std::vector<TransferEnd> back = shares(sides.back, micro_batch_size);
+  return {.forward = port_shapes(front, back, topology),
+          .backward = port_shapes(back, front, topology)};
+}
+
+/// Every tensor's size is rounded up on its own, so some samples may take up to a byte per tensor
+/// less than their share of the whole.
+Bytes sure_size(std::int64_t samples, const BoundaryVolume& volume) {
+  const std::int64_t sure = std::max<std::int64_t>(0, volume.whole.count - volume.tensors);
+  return {divide_down(Wide{sure} * samples, volume.micro_batch_size)};
+}
+
+BoundaryBound boundary_bound(const TransferShape& shape, const BoundaryVolume& volume) {
   BoundaryBound boundary;
-  boundary.forward = bound_ports(cut, entry->second.forward, boundary.forward_ports);
-  boundary.backward = bound_ports(cut, entry->second.backward, boundary.backward_ports);
+  boundary.forward = bound_ports(shape.forward, volume, boundary.forward_ports);
+  boundary.backward = bound_ports(shape.backward, volume, boundary.backward_ports);
   return boundary;
+}
+
+BoundaryVolume boundary_volume(const CostModel& costs, std::int32_t cut,
+                               std::int64_t micro_batch_size) {
+  return {.whole = costs.boundary_size(cut, micro_batch_size),
+          .tensors = costs.layer_count(),
+          .micro_batch_size = micro_batch_size};
+}
+
+Duration pace_of(const std::vector<PortBound>& ports) {
+  Duration longest;
+  Duration pace;
+  for (const PortBound& port : ports) {
+    const Duration busy = queue_at(port, 2);
+    if (port.time > longest) pace = busy;
+    if (port.time == longest) pace = std::max(pace, busy);
+    longest = std::max(longest, port.time);
+  }
+  return pace;
+}
+
+const TransferShape& TransferShapes::shape(std::int32_t front, std::int32_t back,
+                                           const std::function<BoundarySides()>& sides) {
+  const auto found = shapes_.find({front, back});
+  if (found != shapes_.end()) return found->second;
+  return shapes_
+      .emplace(std::pair{front, back},
+               transfer_shape(sides(), micro_batch_size_, costs_.topology()))
+      .first->second;
 }
 
 }  // namespace dapple

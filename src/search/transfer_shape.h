@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <utility>
 #include <vector>
@@ -12,39 +13,66 @@
 
 namespace dapple {
 
+/// Samples of each micro-batch that go through a port.
+struct PortShape {
+  std::int64_t samples = 0;
+  Bandwidth bandwidth;
+  Duration latency;
+
+  friend auto operator<=>(const PortShape&, const PortShape&) = default;
+};
+
+/// The ports of a boundary in both directions; of those alike, the busiest. Ascending.
+struct TransferShape {
+  std::vector<PortShape> forward;
+  std::vector<PortShape> backward;
+
+  friend auto operator<=>(const TransferShape&, const TransferShape&) = default;
+};
+
+/// Devices of the stages before and behind a boundary, in the order of their replicas.
+struct BoundarySides {
+  std::vector<DeviceIndex> front;
+  std::vector<DeviceIndex> back;
+};
+
+TransferShape transfer_shape(const BoundarySides& sides, std::int64_t micro_batch_size,
+                             const Topology& topology);
+
+/// Bounds for a boundary of that shape over which `whole` goes for each micro-batch, the sum of
+/// `tensors` at most, each rounded up on its own.
+struct BoundaryVolume {
+  Bytes whole;
+  std::int64_t tensors = 0;
+  std::int64_t micro_batch_size = 1;
+};
+BoundaryBound boundary_bound(const TransferShape& shape, const BoundaryVolume& volume);
+
+/// What so many of a micro-batch's samples take of it at least.
+Bytes sure_size(std::int64_t samples, const BoundaryVolume& volume);
+
+/// How long the slowest of them is busy with one micro-batch, rounded down: the one that decides a
+/// transfer's time, for the time of one port and the work of another make no bound together.
+Duration pace_of(const std::vector<PortBound>& ports);
+
+/// What goes over the boundary before layer `cut`.
+BoundaryVolume boundary_volume(const CostModel& costs, std::int32_t cut,
+                               std::int64_t micro_batch_size);
+
+/// Shapes by two numbers that stand for the devices before and behind a boundary.
 class TransferShapes {
  public:
-  /// Devices with a number that stands for them.
-  struct Side {
-    std::int32_t number = 0;
-    const std::vector<DeviceIndex>& devices;
-  };
-
   TransferShapes(const CostModel& costs, std::int64_t micro_batch_size)
       : costs_(costs), micro_batch_size_(micro_batch_size) {}
 
-  /// Bounds for the boundary before layer `cut` with `front` before it and `back` behind it.
-  /// O(1) after the first time for the same two sides.
-  BoundaryBound boundary(std::int32_t cut, const Side& front, const Side& back);
+  /// `sides` is called the first time that two numbers are asked for. O(1) afterwards.
+  const TransferShape& shape(std::int32_t front, std::int32_t back,
+                             const std::function<BoundarySides()>& sides);
 
  private:
-  struct PortShape {
-    std::int64_t samples = 0;
-    Bandwidth bandwidth;
-    Duration latency;
-  };
-  struct Shape {
-    std::vector<PortShape> forward;
-    std::vector<PortShape> backward;
-  };
-  std::vector<PortShape> make_shape(const std::vector<DeviceIndex>& from,
-                                    const std::vector<DeviceIndex>& to) const;
-  Duration bound_ports(std::int32_t cut, const std::vector<PortShape>& shapes,
-                       std::vector<PortBound>& ports) const;
-
   const CostModel& costs_;
   std::int64_t micro_batch_size_;
-  std::map<std::pair<std::int32_t, std::int32_t>, Shape> shapes_;
+  std::map<std::pair<std::int32_t, std::int32_t>, TransferShape> shapes_;
 };
 
 }  // namespace dapple

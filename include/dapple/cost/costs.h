@@ -94,6 +94,9 @@ class AllReduceModel {
   /// The same with its breakdown; the flat ring wins a tie. O(ports).
   AllReduceCost cost(Bytes size) const;
 
+  /// Whether both take the same time for every size, as far as their rings tell. O(1).
+  bool is_as_fast_as(const AllReduceModel& other) const;
+
  private:
   /// Part of what a ring's hops carry that goes through one port: taken / all.
   struct PortShare {

@@ -4,8 +4,10 @@
 // Source: DAPPLE (PPoPP'21) section 4.1 writes the latency of a pipeline around a pivot stage, with
 // transfers as stages of their own. Departures: 1. a recursion over stages instead of one pivot; 2.
 // a lower bound at any warm-up depth up to the stage's limit, not an estimate; 3. ports are bounds
-// of their own. It holds for unsplit backwards, micro-batches split over replicas and replicas that
-// start together, with or without contention.
+// of their own; 4. the last micro-batch has a label of its own, for the all-reduces that wait for
+// it; 5. where boundaries share links, what a device sends to both its neighbours takes turns. It
+// holds for unsplit backwards, micro-batches split over replicas and replicas that start together,
+// with or without contention.
 #pragma once
 
 #include <cstdint>
@@ -33,11 +35,19 @@ struct PortBound {
   Duration time;
 };
 
+/// All transfers but one, one after another through the port, rounded down.
+Duration queue_at(const PortBound& port, std::int64_t num_micro_batches);
+
 struct BoundaryBound {
   Duration forward;  // one transfer on idle ports, at least
   Duration backward;
   std::vector<PortBound> forward_ports;
   std::vector<PortBound> backward_ports;
+  // Where boundaries share links, and the stage behind has another one behind it: all that a device
+  // of this stage sends to both sides, from the start of its first forward on, and all that it
+  // receives from both, to the end of its last backward. Zero elsewhere.
+  Duration sent_by_next;
+  Duration received_by_next;
 };
 
 /// Of the stages from some stage on, from the first start of a forward on that stage.
@@ -45,6 +55,7 @@ struct BoundLabel {
   Duration round_trip;  // of one micro-batch, there and back
   Duration span;        // to the last end of a backward on that stage
   Duration end;         // to the end of the last of their optimizer steps
+  Duration tail;        // the same, from the start of the last forward on that stage
 
   friend bool operator==(const BoundLabel&, const BoundLabel&) = default;
 };
@@ -57,9 +68,18 @@ BoundLabel bound_of_last(const StageBound& stage, std::int64_t num_micro_batches
 BoundLabel bound_with_front(const StageBound& stage, const BoundaryBound& boundary,
                             const BoundLabel& behind, std::int64_t num_micro_batches);
 
-/// At the plan's own depths: no simulation of the plan with these costs ends before. Requires: no
-/// dealt stage.
+/// At the plan's own depths: no simulation of the plan with these costs ends before, with
+/// contention or without; the second is for simulations with contention only. Requires: no dealt
+/// stage.
 Duration lower_bound(const Plan& plan, const PlanCost& costs, const Topology& topology);
+Duration lower_bound_with_contention(const Plan& plan, const PlanCost& costs,
+                                     const Topology& topology);
+
+/// What the fixed order of 1F1B (GPipe's included) adds at just these depths, and not at any lower
+/// ones: line 5 of the bound, between any two stages, for depths that differ by little, and the
+/// forwards that a stage waits for before its first backward. O(stages^2). Requires: no dealt
+/// stage.
+Duration lower_bound_of_order(const Plan& plan, const PlanCost& costs);
 
 /// How long a stage's all-reduces stick out after its last backward, if links are idle: bucket k
 /// starts when it is ready and the one before it is done.

@@ -8,11 +8,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "dapple/core/quantity.h"
 #include "dapple/cost/costs.h"
 #include "dapple/plan/plan.h"
+#include "dapple/search/pins.h"
 
 namespace dapple {
 
@@ -20,7 +22,9 @@ struct SearchProblem {
   std::int64_t global_batch_size = 1;
   std::int64_t micro_batch_size = 1;  // divides the global batch
   bool ignore_memory = false;
-  bool gpipe = false;  // every stage holds all micro-batches
+  bool gpipe = false;             // every stage holds all micro-batches
+  bool links_are_shared = false;  // boundaries slow each other: bounds may count on it
+  Pins pins = {};                 // the number of stages is left to whoever takes the candidates
 };
 
 /// How much of the space is looked at.
@@ -30,6 +34,8 @@ struct SearchEffort {
   std::int32_t labels_per_state = 1;
   std::int32_t candidates = 1;     // complete plans to return
   bool all_replica_counts = true;  // or only those that make the largest share smaller
+  std::function<bool()> should_stop =
+      {};  // asked often; once true, the search ends with what it has
 };
 
 /// A complete plan but for its warm-up depths.

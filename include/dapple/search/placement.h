@@ -30,13 +30,18 @@ std::optional<std::vector<std::int32_t>> place(PlacementPolicy policy,
                                                const std::vector<std::int32_t>& used,
                                                std::int32_t replicas, const Topology& topology);
 
+/// The devices that servers give next, ascending, so many of each; they count as used then.
+/// O(servers + devices). Requires: as many are left.
+std::vector<DeviceIndex> take_devices(std::vector<std::int32_t>& used,
+                                      const std::vector<std::int32_t>& taken,
+                                      const Topology& topology);
+
 /// A stage's devices, and what is used once they are taken.
 struct Placement {
   std::vector<std::int32_t> used_after;  // per server
   std::int32_t used_count = 0;           // sum of used_after
   std::vector<DeviceIndex> devices;      // ascending
   std::vector<std::int32_t> kinds;       // of the devices, distinct, ascending
-  Bytes memory_limit;                    // the smallest
   AllReduceModel reduction;
 };
 

@@ -1,0 +1,61 @@
+// Every plan of one micro-batch size whose bound is below a threshold, by rising bound.
+//
+// Source: the bound of bound.h. Plans grow from the last stage to the first; a partial plan's bound
+// is that of the best front that may stand before it (the relaxation looks at fronts wherever they
+// are put). Nothing is dropped but what cannot be below the threshold: no plan is taken for as good
+// as another because their bounds say so, for their simulated times may differ.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "dapple/core/quantity.h"
+#include "dapple/cost/costs.h"
+#include "dapple/search/dapple_search.h"
+
+namespace dapple {
+
+class ExactSearch {
+ public:
+  /// Profile and topology must outlive it.
+  ExactSearch(const ModelProfile& profile, const Topology& topology, const SearchProblem& problem);
+  ~ExactSearch();
+
+  /// Bounds all fronts. Plans whose bound is `threshold` or more are dropped from here on.
+  /// To be called once, before all else. Once `should_stop` says so it ends with what the work
+  /// alone takes as the bound, and nothing can be searched.
+  void prepare(Duration threshold, const std::function<bool()>& should_stop);
+
+  /// How far to go.
+  struct Stretch {
+    Duration threshold;          // plans from it on are dropped; never above the one before
+    std::size_t candidates = 1;  // until so many wait
+    std::int64_t states = 1;     // or so many stages have been tried
+  };
+  void advance(const Stretch& stretch);
+
+  /// The waiting candidate with the least bound. Requires: there is one.
+  Candidate take();
+  std::size_t waiting() const;
+  /// Of the next one to take; nothing if none waits.
+  std::optional<Duration> next_bound() const;
+
+  /// At least, of every plan that was not taken: the threshold where nothing is left.
+  Duration bound() const;
+  bool is_exhausted() const;  // nothing is left but what waits
+  /// Plans that wait and partial plans whose bound is below that. O(partial plans).
+  std::int64_t open(Duration below) const;
+  bool covers_all_placements() const;
+
+  std::int64_t states() const;  // stages tried in front of partial plans, and fronts kept
+  std::int64_t kept() const;    // partial plans and fronts in memory, some 200 bytes each
+
+ private:
+  class Search;
+  std::unique_ptr<Search> search_;
+};
+
+}  // namespace dapple

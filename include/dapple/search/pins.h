@@ -1,0 +1,32 @@
+// Parts of a plan that are given beforehand; everything else stays free.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dapple/profile/model_profile.h"
+
+namespace dapple {
+
+struct Pins {
+  std::optional<std::int32_t> stages;
+  std::optional<std::int32_t> replicas;  // of every stage
+  std::optional<bool> recompute;         // of every stage
+  std::vector<std::int32_t> cuts;        // layers that begin a stage
+  std::vector<std::int32_t> joints;      // layers that begin none: in the stage of the one before
+
+  bool empty() const {
+    return !stages && !replicas && !recompute && cuts.empty() && joints.empty();
+  }
+
+  /// Whether a stage may be like this. O(cuts + joints).
+  bool allow(LayerRange layers, std::int64_t stage_replicas, bool stage_recompute) const;
+};
+
+/// Each pin as the command line takes it, "stages=4" or "cut=encoder.3"; stages, replicas,
+/// recomputation, cuts, joints. Requires: the layers are there.
+std::vector<std::string> to_texts(const Pins& pins, const ModelProfile& profile);
+
+}  // namespace dapple

@@ -1,0 +1,103 @@
+// Every way to put a stage on devices that makes a difference, for a pipeline that is built from
+// its last stage to its first.
+//
+// Devices fall into pools: neighbours in number that nothing tells apart (of one switch server,
+// with one NIC together or one each, or servers of a single device that are alike). A stage's
+// replicas stand in the order of their devices' numbers, so which devices of a pool a stage has
+// makes no difference, only how many: a taking. Devices of a link matrix are pools of their own.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "dapple/core/index.h"
+#include "dapple/cost/costs.h"
+#include "dapple/topology/topology.h"
+
+namespace dapple {
+
+/// Devices that are interchangeable, consecutive in number.
+struct DevicePool {
+  DeviceIndex first;
+  std::int32_t size = 1;
+  std::int32_t family = 0;  // position in PlacementSpace::families()
+};
+
+/// The pools of a topology, in the order of their devices. O(devices).
+std::vector<DevicePool> device_pools(const Topology& topology);
+
+/// Devices alike in kind and memory, wherever they are.
+struct DeviceFamily {
+  std::int32_t kind = 0;
+  Bytes memory_limit;
+  std::int32_t size = 0;
+
+  friend bool operator==(const DeviceFamily&, const DeviceFamily&) = default;
+};
+
+/// How many devices of each pool a stage has.
+struct Taking {
+  std::vector<std::int32_t> counts;    // per pool
+  std::vector<std::int32_t> families;  // per family
+  std::int32_t replicas = 0;
+  std::vector<DeviceIndex> devices;  // the first of each pool, ascending: they stand for any others
+  AllReduceModel reduction;
+};
+
+class PlacementSpace {
+ public:
+  /// All takings where there are few ways to use the pools, else those of the three policies of
+  /// placement.h.
+  explicit PlacementSpace(const Topology& topology);
+
+  const Topology& topology() const { return topology_; }
+  bool is_complete() const { return is_complete_; }
+  const std::vector<DevicePool>& pools() const { return pools_; }
+  const std::vector<DeviceFamily>& families() const { return families_; }
+
+  /// A taking, and what is used once it is taken.
+  struct Option {
+    std::int32_t taking = 0;
+    std::int32_t used = 0;
+  };
+  /// Nothing used yet.
+  static constexpr std::int32_t kNothing = 0;
+  /// Takings of `replicas` devices beside what is used; in a fixed order. O(1) once known.
+  const std::vector<Option>& options(std::int32_t used, std::int32_t replicas);
+
+  const Taking& taking(std::int32_t number) const {
+    return takings_[static_cast<std::size_t>(number)];
+  }
+  std::int32_t taking_count() const { return static_cast<std::int32_t>(takings_.size()); }
+  std::int32_t free_devices(std::int32_t used) const;
+  /// Free devices per family.
+  std::vector<std::int32_t> free_families(std::int32_t used) const;
+
+  /// Devices for stages with these takings, first stage first, that share none; taken from the end
+  /// of each pool for the last stage on. Requires: they fit together.
+  std::vector<std::vector<DeviceIndex>> devices_of(const std::vector<std::int32_t>& takings) const;
+
+ private:
+  void enumerate(std::size_t pool, std::int32_t replicas, std::vector<std::int32_t>& taken,
+                 std::int32_t used);
+  void add_policies(std::int32_t used, std::int32_t replicas);
+  void add_option(std::int32_t used, const std::vector<std::int32_t>& taken,
+                  std::vector<Option>& options);
+  std::int32_t number_of_use(const std::vector<std::int32_t>& used);
+  std::int32_t number_of_taking(const std::vector<std::int32_t>& counts);
+
+  const Topology& topology_;
+  std::vector<DevicePool> pools_;
+  std::vector<DeviceFamily> families_;
+  bool is_complete_ = true;
+  std::vector<std::vector<std::int32_t>> uses_;  // per pool
+  std::map<std::vector<std::int32_t>, std::int32_t> use_numbers_;
+  std::vector<Taking> takings_;
+  std::map<std::vector<std::int32_t>, std::int32_t> taking_numbers_;
+  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<Option>> options_;
+};
+
+}  // namespace dapple

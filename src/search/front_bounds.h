@@ -1,0 +1,112 @@
+// What the stages before a cut add at least to the pipeline behind it, wherever they are put: the
+// bounds that close partial plans of the exact search.
+//
+// Source: the recursion of bound.h, read from the first stage to the last. Its result is the
+// largest of terms that are each linear in one part of the label behind the cut; a front keeps
+// their coefficients. Departure: of the terms that multiply the round trip, one is kept.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "dapple/search/dapple_search.h"
+#include "dapple/search/placement_space.h"
+#include "prefix_bound.h"
+#include "stage_columns.h"
+#include "stage_families.h"
+#include "transfer_shape.h"
+
+namespace dapple {
+
+/// Stages before a cut. The plan's end is at least every one of: end + E, last + tail, span + V,
+/// trip + RT, waves * RT + steep, own, with the label (RT, V, E, tail) of what is behind.
+struct Front {
+  Duration end;
+  Duration last;
+  Duration span;
+  Duration trip;
+  Duration steep;
+  std::int64_t waves = 0;
+  Duration own;
+  Duration slowest;  // forward of its stages, or micro-batch over one of its boundaries
+  Duration sent;  // where links are shared: own >= sent + what the last stage sends to both sides,
+  Duration received;           // and the same for what it receives
+  std::int32_t families = 0;   // of its last stage, as StageFamilies numbers them
+  std::int32_t begin = kNone;  // its first layer, where it matters for the above
+  static constexpr std::int32_t kNone = -1;
+};
+
+class FrontBounds {
+ public:
+  /// Plans whose bound is `threshold` or more may count as any bound from it on.
+  /// O(layers^2 * devices^2) at most, times the fronts of a cut that no other is as good as; far
+  /// less with a good threshold.
+  /// Once `should_stop` says so, least() falls back to what the work alone takes, and there are no
+  /// choices.
+  FrontBounds(const CostModel& costs, PlacementSpace& placements, const SearchProblem& problem,
+              Duration threshold, const std::function<bool()>& should_stop);
+
+  bool is_stopped() const { return is_stopped_; }
+
+  /// At least, of all plans.
+  Duration least() const { return least_; }
+
+  /// What is behind a cut: the devices that are used there, and the taking of its first stage.
+  struct Behind {
+    std::int32_t cut = 0;
+    std::int32_t used = 0;
+    std::int32_t taking = 0;
+  };
+  /// Fronts that may stand before it, their boundary to it included. O(1) once known.
+  const std::vector<Front>& choices(const Behind& behind);
+
+  /// Fronts that are kept, over all cuts and choices.
+  std::int64_t front_count() const { return front_count_; }
+
+ private:
+  /// Stages that begin at a cut: their devices, and all that are used with them.
+  struct Extension {
+    std::int32_t cut = 0;
+    std::int32_t families = 0;
+    std::int32_t after = 0;
+    bool recompute = false;
+  };
+  void grow_from(std::int32_t cut, std::int32_t used);
+  void put_behind(const std::vector<Front>& fronts, const Extension& extension);
+  Front over_boundary(const Front& front, const BoundaryFloor& boundary, std::int32_t cut) const;
+  bool is_heavy(std::int32_t cut, std::int32_t families) const;
+  void leave_idle(std::int32_t cut);
+  std::int32_t free_families(std::int32_t used);
+  std::vector<Front>& kept(std::int32_t cut, std::int32_t used);
+  double capacity(std::int32_t families) const;
+  const StageColumn& column(std::int32_t end, std::int32_t families, bool recompute);
+
+  const CostModel& costs_;
+  PlacementSpace& placements_;
+  const SearchProblem& problem_;
+  std::int64_t micro_batches_;
+  Duration threshold_;
+  Duration least_;
+  std::size_t most_alike_;
+  bool is_stopped_ = false;
+  StageFamilies families_;
+  StageColumns columns_;
+  PrefixBound work_;
+  std::vector<std::vector<Front>> kept_;  // by cut, then used devices: none is as good as another
+  std::map<std::tuple<std::int32_t, std::int32_t, bool>, StageColumn> least_columns_;
+  std::vector<std::int32_t> free_families_;  // by use, once known
+  // By cut, free devices, and the taking behind, or only its replicas where that is all that
+  // counts.
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::vector<Front>> choices_;
+  std::int64_t front_count_ = 0;
+};
+
+/// At least, of all plans that begin with that front and end in a part with that label. Requires:
+/// the front includes the boundary between them.
+Duration completed(const Front& front, const BoundLabel& label);
+
+}  // namespace dapple

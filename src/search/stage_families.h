@@ -1,0 +1,90 @@
+// Stages by how many devices of each family they have, wherever these are: what any of their
+// takings take at least.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "dapple/cost/costs.h"
+#include "dapple/search/placement_space.h"
+#include "device_links.h"
+#include "transfer_shape.h"
+
+namespace dapple {
+
+/// What a boundary takes at least, over several ways to put its sides.
+struct BoundaryFloor {
+  bool is_possible = false;  // some way puts both sides beside each other
+  Duration forward;
+  Duration backward;
+  Duration forward_queue;  // all micro-batches through its busiest port
+  Duration backward_queue;
+  Duration pace;  // how long its busiest port is busy with one micro-batch's activations
+};
+
+/// Counts per family are numbered: 0 is none, the last is all devices.
+class StageFamilies {
+ public:
+  StageFamilies(const CostModel& costs, PlacementSpace& placements, std::int64_t micro_batch_size,
+                std::int64_t num_micro_batches);
+
+  std::int32_t size() const { return static_cast<std::int32_t>(counts_.size()); }
+  std::int32_t number(const std::vector<std::int32_t>& counts) const;
+  const std::vector<std::int32_t>& counts(std::int32_t number) const {
+    return counts_[static_cast<std::size_t>(number)];
+  }
+  std::int32_t replicas(std::int32_t number) const;
+  /// Devices beside others; -1 if there are not so many.
+  std::int32_t sum(std::int32_t a, std::int32_t b) const;
+  /// All devices but those. Requires: they are within what there is.
+  std::int32_t rest(std::int32_t number) const;
+
+  /// Whether stages with these counts need a look of their own. In large spaces with one family
+  /// only those do that make the largest share of a micro-batch smaller; they stand for the counts
+  /// up to the next such one, with the fastest all-reduce of them all.
+  bool counts_for_itself(std::int32_t number) const;
+
+  /// One taking for each way in which stages with these counts differ, at least in bounds: every
+  /// stage with these counts takes as long as one of them or longer.
+  const std::vector<const Taking*>& takings(std::int32_t number) const {
+    return takings_[static_cast<std::size_t>(number)];
+  }
+
+  /// Over all placements of both sides. O(1) once known.
+  const BoundaryFloor& between(std::int32_t cut, std::int32_t front, std::int32_t back);
+  /// How long all micro-batches keep some device busy that sends to both its neighbours, or
+  /// receives from them, wherever it is.
+  struct Joint {
+    Duration out;
+    Duration in;
+  };
+  Joint with_both(std::int32_t families, std::int32_t begin, std::int32_t end) const;
+  /// Over all placements of the front beside that taking behind.
+  BoundaryFloor before(std::int32_t cut, std::int32_t front, std::int32_t back_taking);
+
+ private:
+  void number_counts();
+  void collect_takings();
+  void represent_takings();
+  BoundaryFloor floor_of(const std::vector<TransferShape>& shapes, std::int32_t cut) const;
+  TransferShape widest(std::int64_t front, std::int64_t back) const;
+  const std::vector<TransferShape>& shapes_between(std::int32_t front, std::int32_t back);
+  const std::vector<TransferShape>& shapes_before(std::int32_t front, std::int32_t back_taking);
+
+  const CostModel& costs_;
+  PlacementSpace& placements_;
+  std::int64_t micro_batch_size_;
+  std::int64_t micro_batches_;
+  std::vector<std::vector<std::int32_t>> counts_;
+  std::vector<std::vector<std::int32_t>> takings_of_;  // numbers; only of complete spaces
+  std::vector<std::vector<const Taking*>> takings_;
+  std::vector<Taking> representatives_;
+  DeviceLinks links_;
+  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<TransferShape>> shapes_between_;
+  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<TransferShape>> shapes_before_;
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, BoundaryFloor> floors_;
+};
+
+}  // namespace dapple
