@@ -1,5 +1,7 @@
 #include "dapple/plan/plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace dapple {
@@ -24,6 +26,16 @@ std::string_view to_string(Replication replication) {
   throw Bug("a replication without a name");
 }
 
+std::string_view to_string(Contention contention) {
+  switch (contention) {
+    case Contention::Shared:
+      return "on";
+    case Contention::Off:
+      return "off";
+  }
+  throw Bug("a treatment of contention without a name");
+}
+
 SampleRange replica_share(std::int64_t micro_batch_size, std::int64_t replicas,
                           std::int64_t replica) {
   const std::int64_t share = micro_batch_size / replicas;
@@ -44,6 +56,38 @@ std::int64_t micro_batches_of(const Plan& plan, const StagePlan& stage, std::siz
   return replica_share(plan.num_micro_batches, static_cast<std::int64_t>(stage.devices.size()),
                        static_cast<std::int64_t>(replica))
       .size();
+}
+
+std::string shape_of(const Plan& plan) {
+  constexpr std::size_t kMostListed = 4;
+  std::string shape;
+  bool straight = plan.stages.size() > 1;
+  bool recompute = false;
+  for (std::size_t s = 0; s < plan.stages.size();) {
+    const std::size_t replicas = plan.stages[s].devices.size();
+    straight = straight && replicas == 1;
+    std::size_t end = s;
+    for (; end < plan.stages.size() && plan.stages[end].devices.size() == replicas; ++end) {
+      recompute = recompute || plan.stages[end].recompute;
+    }
+    if (end - s > kMostListed) {
+      shape += fmt::format("{}{}x{}", shape.empty() ? "" : ":", end - s, replicas);
+    } else {
+      for (std::size_t i = s; i < end; ++i) {
+        shape += fmt::format("{}{}", shape.empty() ? "" : ":", replicas);
+      }
+    }
+    s = end;
+  }
+  if (straight) shape = fmt::format("{} straight", plan.stages.size());
+  return fmt::format("{}, {} of {}{}", shape, plan.num_micro_batches, plan.micro_batch_size,
+                     recompute ? ", recomputing" : "");
+}
+
+Duration TimeParts::total() const {
+  Duration sum;
+  for (const TimePart& part : kTimeParts) sum += this->*part.part;
+  return sum;
 }
 
 }  // namespace dapple

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "dapple/search/bound.h"
+
 namespace dapple {
 
 DepthLimits::DepthLimits(const Plan& plan, const CostModel& costs, bool ignore_memory)
@@ -65,6 +67,103 @@ std::optional<Depths> DepthLimits::fit(Depths wanted) const {
         changed = true;
       }
     }
+  }
+  return depths;
+}
+
+bool DepthLimits::fit_as_they_are(const Depths& depths) const {
+  if (ignore_memory_) return true;
+  for (std::size_t s = 0; s < depths.size(); ++s) {
+    if (!fits(s, depths)) return false;
+  }
+  return true;
+}
+
+Depths DepthLimits::caps() const {
+  Depths caps;
+  std::int64_t cap = num_micro_batches_;
+  for (const std::vector<Replica>& stage : stages_) {
+    for (const Replica& replica : stage) {
+      if (ignore_memory_ || replica.per_micro_batch.count == 0) continue;
+      const std::int64_t room = (replica.limit - replica.fixed).count;
+      cap = std::min(cap, std::max<std::int64_t>(1, room / replica.per_micro_batch.count));
+    }
+    caps.push_back(cap);
+  }
+  return caps;
+}
+
+std::int64_t count_legal_depths(std::size_t stages, std::int64_t num_micro_batches,
+                                std::int64_t most) {
+  // Ways to choose that many from the depths with repetition: (M + S - 1) over S.
+  Wide count = 1;
+  for (std::size_t s = 1; s <= stages && count <= most; ++s) {
+    const auto stage = static_cast<std::int64_t>(s);
+    count = count * (num_micro_batches + stage - 1) / stage;
+  }
+  return static_cast<std::int64_t>(std::min<Wide>(count, most));
+}
+
+std::vector<Depths> legal_depths(std::size_t stages, std::int64_t num_micro_batches) {
+  std::vector<Depths> all;
+  Depths depths(stages, 1);
+  while (true) {
+    all.push_back(depths);
+    // The last stage that may be one deeper without exceeding the one before it.
+    std::size_t stage = stages;
+    while (stage-- > 0) {
+      const std::int64_t limit = stage == 0 ? num_micro_batches : depths[stage - 1];
+      if (depths[stage] < limit) break;
+      depths[stage] = 1;
+      if (stage == 0) return all;
+    }
+    ++depths[stage];
+  }
+}
+
+Depths depths_for_target(const PlanCost& costs, std::int64_t num_micro_batches, Duration target,
+                         std::int64_t slack) {
+  const std::size_t stages = costs.stages.size();
+  Duration pace{1};
+  std::vector<Duration> fill(stages);        // to the first forward's start
+  std::vector<Duration> round_trip(stages);  // of one micro-batch
+  std::vector<Duration> tail(stages);        // from the last forward's start to the end of all
+  for (std::size_t s = 0; s < stages; ++s) {
+    const StageCost& stage = costs.stages[s];
+    pace = std::max(pace, stage.forward + stage.backward);
+    if (s + 1 < stages) {
+      fill[s + 1] = fill[s] + stage.forward + costs.boundaries[s].forward.front().time;
+    }
+  }
+  for (std::size_t s = stages; s-- > 0;) {
+    const StageCost& stage = costs.stages[s];
+    round_trip[s] = stage.forward + stage.backward;
+    if (s + 1 < stages) {
+      const Duration there = costs.boundaries[s].forward.front().time;
+      round_trip[s] += there + round_trip[s + 1] + costs.boundaries[s].backward.front().time;
+      tail[s] = stage.forward + there + tail[s + 1];
+    }
+    const Duration after = exposed_all_reduce(stage) + stage.optimizer_step;
+    tail[s] = std::max(tail[s], round_trip[s] + after);
+  }
+  Depths depths(stages, 1);
+  for (std::size_t s = stages; s-- > 0;) {
+    const StageCost& stage = costs.stages[s];
+    std::int64_t depth = 1;
+    if (s + 1 < stages) {
+      // A micro-batch is away from this stage for a trip to the next and back; with fewer between
+      // the two depths than set off in that time, the fixed order makes both wait.
+      const Duration trip = round_trip[s] - (s + 2 < stages ? round_trip[s + 2] : Duration{}) -
+                            (s + 2 < stages ? costs.boundaries[s + 1].forward.front().time +
+                                                  costs.boundaries[s + 1].backward.front().time
+                                            : Duration{});
+      depth = depths[s + 1] + std::max<std::int64_t>(0, divide_up(slack * trip.ns, pace.ns) - 1);
+    }
+    const Duration room = target - fill[s] - tail[s] - (num_micro_batches - 1) * stage.forward;
+    const std::int64_t backwards =
+        std::max<std::int64_t>(0, room.ns) / std::max<std::int64_t>(1, stage.backward.ns);
+    depth = std::max(depth, num_micro_batches - backwards);
+    depths[s] = std::clamp<std::int64_t>(depth, 1, num_micro_batches);
   }
   return depths;
 }

@@ -23,6 +23,13 @@ class DepthLimits {
   /// O(stages * cuts made).
   std::optional<Depths> fit(Depths wanted) const;
 
+  /// Whether these legal depths fit every device. O(stages).
+  bool fit_as_they_are(const Depths& depths) const;
+
+  /// Depths that no legal ones that fit exceed anywhere: every stage's own limit, what waits at the
+  /// boundaries left out, and that of the stages before it. O(stages).
+  Depths caps() const;
+
  private:
   /// Memory of one kind of replica, linear in its depth and its neighbours'.
   struct Replica {
@@ -43,6 +50,21 @@ class DepthLimits {
 /// (2(S-s)-1), multiples of A, and everything in flight. DAPPLE (PPoPP'21) section 3.2; the rest
 /// for transfers that are longer than policy B hides.
 std::vector<Depths> depth_families(std::size_t stages, std::int64_t num_micro_batches);
+
+/// Depths for an end at `target`: as many micro-batches in flight as hide the round trip from each
+/// stage at the pace of the slowest, times `slack`, and as many as let the last forward of each
+/// stage start in time for what then follows behind it, all-reduces included. The second is what
+/// matters where an early stage sets the pace and a late one has much to reduce. Requires: no dealt
+/// stage; positive times somewhere. O(stages).
+Depths depths_for_target(const PlanCost& costs, std::int64_t num_micro_batches, Duration target,
+                         std::int64_t slack);
+
+/// How many legal depths there are for so many stages, counted up to `most`: M >= K_0 >= ... >= 1.
+std::int64_t count_legal_depths(std::size_t stages, std::int64_t num_micro_batches,
+                                std::int64_t most);
+
+/// All of them, in rising order. O(their number * stages).
+std::vector<Depths> legal_depths(std::size_t stages, std::int64_t num_micro_batches);
 
 /// Depths next to these: one more up to some stage, one less from some stage on.
 std::vector<Depths> neighbours(const Depths& depths, std::int64_t num_micro_batches);

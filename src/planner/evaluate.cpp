@@ -4,6 +4,7 @@
 #include <set>
 
 #include "dapple/core/error.h"
+#include "dapple/planner/explain.h"
 #include "dapple/planner/planner.h"
 
 namespace dapple {
@@ -73,22 +74,33 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
     return simulate(evaluation.schedule, evaluation.costs, topology, options).iteration;
   };
   Prediction& prediction = evaluation.prediction;
+  prediction.contention = contention;
   prediction.iteration = run.iteration;
   prediction.samples_per_second =
       static_cast<double>(plan.global_batch_size) / std::max(1e-9, seconds(run.iteration));
   prediction.speedup_over_one_device =
       seconds(time_on_one_device(plan, model)) / std::max(1e-9, seconds(run.iteration));
   prediction.bubble_fraction = bubble_fraction(evaluation.timeline);
-  prediction.exposed_transfer =
-      std::max(Duration{}, run.iteration - time_without({.free_transfers = true}));
+  const Duration without_transfers = time_without({.free_transfers = true});
+  prediction.exposed_transfer = std::max(Duration{}, run.iteration - without_transfers);
   prediction.exposed_all_reduce =
       std::max(Duration{}, run.iteration - time_without({.free_all_reduce = true}));
+  prediction.parts = time_parts({.costs = evaluation.costs,
+                                 .schedule = evaluation.schedule,
+                                 .iteration = run.iteration,
+                                 .without_transfers = without_transfers},
+                                topology);
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     prediction.stages.push_back(figures_of(evaluation.costs, s));
   }
   prediction.devices = device_figures(evaluation);
   evaluation.shortages = memory_shortages(evaluation.costs);
   return evaluation;
+}
+
+double optimality_gap(Duration iteration, Duration lower_bound) {
+  const auto whole = static_cast<double>(std::max<std::int64_t>(1, iteration.ns));
+  return static_cast<double>(iteration.ns - lower_bound.ns) / whole;
 }
 
 std::vector<Violation> check_plan(const Plan& plan, const ModelProfile& profile,

@@ -14,6 +14,9 @@ struct Choice {
   bool recompute = false;
 };
 
+/// Best ways to split the first layers over the first devices: [end][used].
+using Table = std::vector<std::vector<Choice>>;
+
 class LeastMemorySearch {
  public:
   LeastMemorySearch(const CostModel& costs, const SearchProblem& problem, std::int32_t devices)
@@ -27,6 +30,7 @@ class LeastMemorySearch {
  private:
   Choice stage(std::int32_t begin, std::int32_t end, std::int32_t first_device,
                std::int32_t replicas) const;
+  void add_stage(const Table& before, Table& behind) const;
   DeviceIndex device(std::int32_t position) const {
     return DeviceIndex{std::min(position, costs_.topology().device_count() - 1)};
   }
@@ -48,6 +52,7 @@ Choice LeastMemorySearch::stage(std::int32_t begin, std::int32_t end, std::int32
     }
   }
   for (const bool recompute : {false, true}) {
+    if (!problem_.pins.allow(layers, replicas, recompute)) continue;
     Bytes missing{INT64_MIN};
     for (std::int32_t i = 0; i < replicas; ++i) {
       const DeviceIndex here = device(first_device + i);
@@ -70,38 +75,55 @@ Choice LeastMemorySearch::stage(std::int32_t begin, std::int32_t end, std::int32
   return choice;
 }
 
-LeastMemory LeastMemorySearch::run() {
+void LeastMemorySearch::add_stage(const Table& before, Table& behind) const {
   const auto layers = static_cast<std::size_t>(costs_.layer_count());
   const auto devices = static_cast<std::size_t>(devices_);
-  // best[end][used]: the first `end` layers on the first `used` devices, all of them.
-  std::vector<std::vector<Choice>> best(layers + 1, std::vector<Choice>(devices + 1));
-  best[0][0].missing = {INT64_MIN};
   for (std::size_t end = 1; end <= layers; ++end) {
     for (std::size_t used = 1; used <= devices; ++used) {
       const auto most =
           std::min<std::int64_t>(static_cast<std::int64_t>(used), problem_.micro_batch_size);
+      Choice& best = behind[end][used];
       for (std::int32_t replicas = 1; replicas <= most; ++replicas) {
-        const std::size_t before = used - static_cast<std::size_t>(replicas);
+        const std::size_t first = used - static_cast<std::size_t>(replicas);
         for (std::size_t begin = end; begin-- > 0;) {
-          const Bytes so_far = best[begin][before].missing;
-          if (so_far >= best[end][used].missing) continue;
+          const Bytes so_far = before[begin][first].missing;
+          if (so_far >= best.missing) continue;
           Choice choice = stage(static_cast<std::int32_t>(begin), static_cast<std::int32_t>(end),
-                                static_cast<std::int32_t>(before), replicas);
+                                static_cast<std::int32_t>(first), replicas);
           choice.missing = std::max(choice.missing, so_far);
-          if (choice.missing < best[end][used].missing) best[end][used] = choice;
+          if (choice.missing < best.missing) best = choice;
         }
       }
     }
   }
+}
+
+LeastMemory LeastMemorySearch::run() {
+  const auto layers = static_cast<std::size_t>(costs_.layer_count());
+  const auto devices = static_cast<std::size_t>(devices_);
+  const Table nothing(layers + 1, std::vector<Choice>(devices + 1));
+  // tables[s][end][used]: the first `end` layers on the first `used` devices, all of them, as s
+  // stages; where their number is free there is one table for all numbers.
+  std::vector<Table> tables{nothing};
+  tables.front()[0][0].missing = {INT64_MIN};
+  const std::int32_t stages = problem_.pins.stages.value_or(0);
+  for (std::int32_t s = 0; s < stages; ++s) {
+    tables.push_back(nothing);
+    add_stage(tables[tables.size() - 2], tables.back());
+  }
+  // Stages are added in front of longer ones only, so a table may be read while it is filled.
+  if (stages == 0) add_stage(tables.back(), tables.back());
+
   std::size_t used = 1;
   for (std::size_t n = 2; n <= devices; ++n) {
-    if (best[layers][n].missing < best[layers][used].missing) used = n;
+    if (tables.back()[layers][n].missing < tables.back()[layers][used].missing) used = n;
   }
   LeastMemory result;
-  result.missing = best[layers][used].missing;
+  result.missing = tables.back()[layers][used].missing;
   result.plan.micro_batch_size = problem_.micro_batch_size;
+  if (result.missing.count == INT64_MAX) return result;
   for (std::size_t end = layers; end > 0;) {
-    const Choice& choice = best[end][used];
+    const Choice& choice = tables.back()[end][used];
     used -= static_cast<std::size_t>(choice.replicas);
     StagePlan stage;
     stage.layers = {choice.begin, static_cast<std::int32_t>(end)};
@@ -111,6 +133,7 @@ LeastMemory LeastMemorySearch::run() {
     }
     result.plan.stages.insert(result.plan.stages.begin(), std::move(stage));
     end = static_cast<std::size_t>(choice.begin);
+    if (stages > 0) tables.pop_back();
   }
   return result;
 }
@@ -172,6 +195,71 @@ std::string remedy_for(const CostModel& costs, const PlannerOptions& options,
   return memory + "; a deeper split would not help";
 }
 
+/// The request with other pins, at the micro-batch size that needs the least memory.
+SearchProblem least_problem(const PlannerOptions& options, const Pins& pins,
+                            const std::vector<std::int64_t>& micro_batch_sizes) {
+  const auto enough = std::lower_bound(micro_batch_sizes.begin(), micro_batch_sizes.end(),
+                                       pins.replicas.value_or(1));
+  return {
+      .global_batch_size = options.global_batch_size,
+      .micro_batch_size = enough == micro_batch_sizes.end() ? micro_batch_sizes.back() : *enough,
+      .ignore_memory = options.ignore_memory,
+      .gpipe = options.family == ScheduleFamily::GPipe,
+      .pins = pins};
+}
+
+/// The pins without one of them each, in the order of to_texts().
+std::vector<Pins> each_left_out(const Pins& pins) {
+  std::vector<Pins> fewer;
+  const auto leave_out = [&](auto change) { change(fewer.emplace_back(pins)); };
+  if (pins.stages) leave_out([](Pins& rest) { rest.stages.reset(); });
+  if (pins.replicas) leave_out([](Pins& rest) { rest.replicas.reset(); });
+  if (pins.recompute) leave_out([](Pins& rest) { rest.recompute.reset(); });
+  for (std::size_t i = 0; i < pins.cuts.size(); ++i) {
+    leave_out([i](Pins& rest) { rest.cuts.erase(rest.cuts.begin() + static_cast<int>(i)); });
+  }
+  for (std::size_t i = 0; i < pins.joints.size(); ++i) {
+    leave_out([i](Pins& rest) { rest.joints.erase(rest.joints.begin() + static_cast<int>(i)); });
+  }
+  return fewer;
+}
+
+/// Leaving out one pin, or all of them, if something fits then.
+std::optional<std::string> remedy_among_pins(const CostModel& costs, const PlannerOptions& options,
+                                             const std::vector<std::int64_t>& micro_batch_sizes) {
+  const auto fits = [&](const Pins& pins) {
+    const Bytes missing = least_memory(costs, least_problem(options, pins, micro_batch_sizes),
+                                       costs.topology().device_count())
+                              .missing;
+    return missing.count <= 0 || (options.ignore_memory && missing.count != INT64_MAX);
+  };
+  if (options.pins.empty()) return std::nullopt;
+  const std::vector<std::string> texts = to_texts(options.pins, costs.profile());
+  const std::vector<Pins> fewer = each_left_out(options.pins);
+  for (std::size_t i = 0; i < fewer.size(); ++i) {
+    if (fits(fewer[i])) return "leave out --pin " + texts[i];
+  }
+  if (texts.size() > 1 && fits({})) return "leave out all that is pinned";
+  return std::nullopt;
+}
+
+/// Why no plan is as pinned.
+std::string conflict_of(const CostModel& costs, const Pins& pins, std::int64_t micro_batch_size) {
+  const std::int64_t replicas = pins.replicas.value_or(1);
+  if (replicas > micro_batch_size) {
+    return fmt::format("{} replicas need micro-batches of {} samples or more, the largest has {}",
+                       replicas, replicas, micro_batch_size);
+  }
+  const std::int64_t stages = pins.stages.value_or(static_cast<std::int32_t>(pins.cuts.size()) + 1);
+  const std::int64_t devices = costs.topology().device_count();
+  if (stages * replicas > devices) {
+    return fmt::format("{} stage{} of {} replica{} need {} devices, there are {}", stages,
+                       stages == 1 ? "" : "s", replicas, replicas == 1 ? "" : "s",
+                       stages * replicas, devices);
+  }
+  return fmt::format("no split of {} layers is as pinned", costs.layer_count());
+}
+
 }  // namespace
 
 LeastMemory least_memory(const CostModel& costs, const SearchProblem& problem,
@@ -179,13 +267,24 @@ LeastMemory least_memory(const CostModel& costs, const SearchProblem& problem,
   return LeastMemorySearch(costs, problem, devices).run();
 }
 
+LeastMemory least_memory(const CostModel& costs, const PlannerOptions& options,
+                         const std::vector<std::int64_t>& micro_batch_sizes) {
+  return least_memory(costs, least_problem(options, options.pins, micro_batch_sizes),
+                      costs.topology().device_count());
+}
+
 Infeasible explain_infeasible(const CostModel& costs, const PlannerOptions& options,
                               const std::vector<std::int64_t>& micro_batch_sizes) {
-  const SearchProblem problem{.global_batch_size = options.global_batch_size,
-                              .micro_batch_size = micro_batch_sizes.front(),
-                              .ignore_memory = true,
-                              .gpipe = options.family == ScheduleFamily::GPipe};
+  const SearchProblem problem = least_problem(options, options.pins, micro_batch_sizes);
   const LeastMemory closest = least_memory(costs, problem, costs.topology().device_count());
+  Infeasible infeasible;
+  infeasible.pins = to_texts(options.pins, costs.profile());
+  const auto fewer_pins = remedy_among_pins(costs, options, micro_batch_sizes);
+  if (closest.plan.stages.empty()) {
+    infeasible.conflict = conflict_of(costs, options.pins, problem.micro_batch_size);
+    infeasible.remedy = fewer_pins.value_or("none was found: nothing fits without pins either");
+    return infeasible;
+  }
   Plan plan{.global_batch_size = options.global_batch_size,
             .micro_batch_size = problem.micro_batch_size,
             .num_micro_batches = options.global_batch_size / problem.micro_batch_size,
@@ -197,11 +296,13 @@ Infeasible explain_infeasible(const CostModel& costs, const PlannerOptions& opti
   const std::vector<MemoryShortage> shortages = memory_shortages(costs.plan_cost(plan));
   check(!shortages.empty(), "nothing was found to fit, but the least of plans does");
   const MemoryShortage& tightest = shortages.front();
-  return {.device = costs.topology().device(tightest.device).name,
-          .needed = tightest.needed,
-          .limit = tightest.limit,
-          .closest_plan = shape_of(closest.plan),
-          .remedy = remedy_for(costs, options, problem, tightest.missing())};
+  infeasible.device = costs.topology().device(tightest.device).name;
+  infeasible.needed = tightest.needed;
+  infeasible.limit = tightest.limit;
+  infeasible.closest_plan = shape_of(closest.plan);
+  infeasible.remedy =
+      fewer_pins ? *fewer_pins : remedy_for(costs, options, problem, tightest.missing());
+  return infeasible;
 }
 
 }  // namespace dapple

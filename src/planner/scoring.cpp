@@ -8,6 +8,9 @@
 namespace dapple {
 namespace {
 
+/// Up to so many legal depths of a plan are all tried.
+constexpr std::int64_t kFewDepths = 1000;
+
 std::int64_t devices_used(const Plan& plan) {
   std::int64_t used = 0;
   for (const StagePlan& stage : plan.stages)
@@ -35,12 +38,21 @@ Plan Scorer::plan_of(const Candidate& candidate) const {
   return plan;
 }
 
+Duration Scorer::bound_of(const Plan& plan, const PlanCost& cost) const {
+  return options_.contention == Contention::Shared
+             ? lower_bound_with_contention(plan, cost, topology_)
+             : lower_bound(plan, cost, topology_);
+}
+
 void Scorer::try_depths(const Depths& depths, const CostModel& costs, Scored& current,
                         Score& score) const {
   Scored attempt = current;
   attempt.plan.warmup_depths = depths;
   const PlanCost cost = costs.plan_cost(attempt.plan);
-  if (lower_bound(attempt.plan, cost, topology_) >= current.iteration) return;
+  if (std::max(bound_of(attempt.plan, cost), lower_bound_of_order(attempt.plan, cost)) >=
+      current.iteration) {
+    return;
+  }
   const Schedule schedule = generate(attempt.plan);
   attempt.iteration =
       simulate(schedule, cost, topology_, {.contention = options_.contention, .record = false})
@@ -52,29 +64,105 @@ void Scorer::try_depths(const Depths& depths, const CostModel& costs, Scored& cu
   if (better(attempt, current)) current = std::move(attempt);
 }
 
-Score Scorer::score(const Candidate& candidate, std::size_t order, Duration to_beat) const {
+std::vector<Depths> Scorer::depths_to_try(const Plan& plan, const PlanCost& costs, Duration bound,
+                                          bool& are_all) const {
+  const std::size_t stages = plan.stages.size();
+  const std::int64_t micro_batches = plan.num_micro_batches;
+  are_all = true;
+  if (options_.family == ScheduleFamily::GPipe) return {Depths(stages, micro_batches)};
+  // One stage works without a break whatever is in flight.
+  if (stages == 1) return {Depths{1}};
+  std::vector<Depths> depths = depth_families(stages, micro_batches);
+  for (const std::int64_t slack : {1, 2, 3}) {
+    for (const std::int64_t percent : {0, 2, 5, 12}) {
+      const Duration target{bound.ns / 100 * (100 + percent)};
+      depths.push_back(depths_for_target(costs, micro_batches, target, slack));
+    }
+  }
+  if (count_legal_depths(stages, micro_batches, kFewDepths + 1) > kFewDepths) {
+    are_all = false;
+    return depths;
+  }
+  for (Depths& legal : legal_depths(stages, micro_batches)) {
+    if (std::find(depths.begin(), depths.end(), legal) == depths.end()) {
+      depths.push_back(std::move(legal));
+    }
+  }
+  return depths;
+}
+
+Score Scorer::score(const Candidate& candidate, std::size_t order, Duration to_beat,
+                    std::int64_t budget) const {
   const CostModel costs(profile_, topology_);
   Score score;
+  score.bound = candidate.bound;
   const auto passes = static_cast<std::int64_t>(candidate.stages.size()) *
                       (options_.global_batch_size / candidate.micro_batch_size);
   if (passes > kMaxStagePasses) return score;
   Scored best{.plan = plan_of(candidate), .iteration = to_beat, .order = order};
   const DepthLimits limits(best.plan, costs, options_.ignore_memory);
-  const std::size_t stages = candidate.stages.size();
-  std::vector<Depths> families =
-      options_.family == ScheduleFamily::GPipe
-          ? std::vector<Depths>{Depths(stages, best.plan.num_micro_batches)}
-          : depth_families(stages, best.plan.num_micro_batches);
+  const Depths ones(candidate.stages.size(), 1);
+  if (options_.family != ScheduleFamily::GPipe && !limits.fit_as_they_are(ones)) {
+    score.is_settled = true;
+    return score;
+  }
+  Plan deepest = best.plan;
+  deepest.warmup_depths = limits.caps();
+  const PlanCost deepest_cost = costs.plan_cost(deepest);
+  score.bound = std::max(score.bound, bound_of(deepest, deepest_cost));
+  bool are_all = false;
   std::vector<Depths> tried;
-  for (const Depths& wanted : families) {
-    const std::optional<Depths> depths = limits.fit(wanted);
-    if (!depths || (options_.family == ScheduleFamily::GPipe && *depths != wanted)) continue;
-    if (std::find(tried.begin(), tried.end(), *depths) != tried.end()) continue;
-    tried.push_back(*depths);
+  for (const Depths& wanted : depths_to_try(best.plan, deepest_cost, score.bound, are_all)) {
+    if (score.bound >= best.iteration) break;
+    if (score.actions >= budget) {
+      are_all = false;
+      break;
+    }
+    std::optional<Depths> depths;
+    if (limits.fit_as_they_are(wanted)) {
+      depths = wanted;
+    } else if (!are_all) {
+      depths = limits.fit(wanted);
+    }
+    if (!depths || std::find(tried.begin(), tried.end(), *depths) != tried.end()) continue;
+    if (!are_all) tried.push_back(*depths);
     try_depths(*depths, costs, best, score);
   }
+  score.is_settled = are_all || score.bound >= best.iteration;
   if (!best.plan.warmup_depths.empty()) score.best = std::move(best);
   return score;
+}
+
+Score Scorer::settle(const Candidate& candidate, std::size_t order, Duration to_beat,
+                     std::int64_t budget) const {
+  const CostModel costs(profile_, topology_);
+  Score score;
+  score.bound = candidate.bound;
+  Scored best{.plan = plan_of(candidate), .iteration = to_beat, .order = order};
+  const DepthLimits limits(best.plan, costs, options_.ignore_memory);
+  const std::size_t stages = candidate.stages.size();
+  const std::int64_t deepest = limits.caps().front();
+  // A forward, a backward and two transfers each way.
+  const std::int64_t actions = 6 * static_cast<std::int64_t>(stages) * best.plan.num_micro_batches;
+  const std::int64_t most = budget / actions;
+  if (count_legal_depths(stages, deepest, most + 1) > most) return score;
+  for (const Depths& depths : legal_depths(stages, deepest)) {
+    if (limits.fit_as_they_are(depths)) try_depths(depths, costs, best, score);
+  }
+  score.is_settled = true;
+  if (!best.plan.warmup_depths.empty()) score.best = std::move(best);
+  return score;
+}
+
+Score Scorer::improve(const Candidate& candidate, std::size_t order, std::int64_t budget) const {
+  Score first = score(candidate, order, Duration{INT64_MAX}, budget / 2);
+  if (!first.best.feasible()) return first;
+  Score refined = refine(first.best, budget - first.actions);
+  refined.actions += first.actions;
+  refined.simulated += first.simulated;
+  refined.bound = first.bound;
+  refined.is_settled = first.is_settled;
+  return refined;
 }
 
 Score Scorer::refine(const Scored& start, std::int64_t budget) const {

@@ -31,6 +31,8 @@ struct Score {
   Scored best;
   std::int64_t actions = 0;
   std::int64_t simulated = 0;
+  Duration bound;           // no depths that fit make the candidate faster
+  bool is_settled = false;  // none makes it faster than `best`, or than what was to be beaten
 };
 
 /// Scores candidates of one problem. Const and without state, so threads may share one.
@@ -39,15 +41,27 @@ class Scorer {
   Scorer(const ModelProfile& profile, const Topology& topology, const PlannerOptions& options)
       : profile_(profile), topology_(topology), options_(options) {}
 
-  /// The best of the depth families that memory allows. Infeasible if none fits or is faster than
-  /// `to_beat`.
-  Score score(const Candidate& candidate, std::size_t order, Duration to_beat) const;
+  /// The best of all legal depths that memory allows where these are few, else of the depth
+  /// families. Infeasible if none fits or is faster than `to_beat`. No further depths are tried
+  /// once `budget` actions are spent; the candidate is not settled then.
+  Score score(const Candidate& candidate, std::size_t order, Duration to_beat,
+              std::int64_t budget = INT64_MAX) const;
+
+  /// All legal depths that fit, where `budget` actions may be enough for them. Settled then.
+  Score settle(const Candidate& candidate, std::size_t order, Duration to_beat,
+               std::int64_t budget) const;
+
+  /// The best of the depth families, whatever is to be beaten, then steps from there.
+  Score improve(const Candidate& candidate, std::size_t order, std::int64_t budget) const;
 
   /// Steps to a faster neighbour's depths until there is none or `budget` actions are spent.
   Score refine(const Scored& start, std::int64_t budget) const;
 
  private:
   Plan plan_of(const Candidate& candidate) const;
+  Duration bound_of(const Plan& plan, const PlanCost& cost) const;
+  std::vector<Depths> depths_to_try(const Plan& plan, const PlanCost& costs, Duration bound,
+                                    bool& are_all) const;
   void try_depths(const Depths& depths, const CostModel& costs, Scored& current,
                   Score& score) const;
 

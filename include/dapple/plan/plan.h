@@ -35,6 +35,20 @@ enum class ScheduleFamily {
 std::string_view to_string(ScheduleFamily family);
 std::string_view to_string(Replication replication);
 
+/// How a simulation treats transfers and all-reduces that use the same ports at the same time.
+enum class Contention {
+  /// Flows share ports max-min fair, whatever they belong to: every pair of a transfer is a flow,
+  /// every all-reduce one.
+  Shared,
+  /// Different boundaries and collectives do not slow each other. The pairs of one transfer share
+  /// ports, and a boundary's port serves its transfers in order, busy for the bytes, not for the
+  /// latency.
+  Off,
+};
+
+/// "on", "off".
+std::string_view to_string(Contention contention);
+
 struct StagePlan {
   LayerRange layers;
   std::vector<DeviceIndex> devices;  // replica by replica
@@ -74,6 +88,11 @@ std::int64_t micro_batches_of(const Plan& plan, const StagePlan& stage, std::siz
 /// fit into memory.
 inline constexpr std::int64_t kMaxStagePasses = 10'000'000;
 
+/// Devices per stage and micro-batches in few words: "8:8, 32 of 64" is two stages of eight devices
+/// and 32 micro-batches of 64 samples; "16 straight, ..." 16 stages of one device each; more than
+/// four equal stages in a row are counted, "6x2:4". ", recomputing" if any stage does. O(stages).
+std::string shape_of(const Plan& plan);
+
 /// Structural faults, each named, with a JSON pointer into the plan: layers not covered or covered
 /// twice, devices used twice or not there, fewer samples than replicas, batch sizes that do not
 /// multiply, warm-up depths that are out of range or rise from a stage to the next. Memory and
@@ -97,8 +116,40 @@ struct DeviceFigures {
   double busy_fraction = 0;  // of the iteration, computing
 };
 
-/// Predicted by simulation; definitions in the formats' section of the README.
+/// Where the time of an iteration goes: parts that add up to it exactly, none negative. Formulas in
+/// planner/explain.h.
+struct TimeParts {
+  Duration compute;         // all forwards and backwards, spread evenly over all devices there are
+  Duration recomputation;   // the same of the forwards that are run again
+  Duration imbalance;       // what the busiest stage computes beyond these two
+  Duration bubble;          // its waiting with free communication: filling and draining
+  Duration transfers;       // its waiting for activations and gradients
+  Duration all_reduce;      // what reducing gradients adds
+  Duration optimizer_step;  // of the busiest stage
+
+  Duration total() const;
+  friend bool operator==(const TimeParts&, const TimeParts&) = default;
+};
+
+/// The parts with their names, in the order in which they are shown.
+struct TimePart {
+  const char* name;  // in words
+  const char* key;   // in files, in nanoseconds
+  Duration TimeParts::*part;
+};
+inline constexpr TimePart kTimeParts[] = {
+    {"compute", "compute_ns", &TimeParts::compute},
+    {"recomputation", "recomputation_ns", &TimeParts::recomputation},
+    {"imbalance", "imbalance_ns", &TimeParts::imbalance},
+    {"bubble", "bubble_ns", &TimeParts::bubble},
+    {"transfers", "transfers_ns", &TimeParts::transfers},
+    {"all-reduce", "all_reduce_ns", &TimeParts::all_reduce},
+    {"optimizer step", "optimizer_step_ns", &TimeParts::optimizer_step},
+};
+
+/// Predicted by simulation with that contention; definitions in the formats' section of the README.
 struct Prediction {
+  Contention contention = Contention::Shared;
   Duration iteration;
   double samples_per_second = 0;
   std::optional<double> speedup_over_one_device;
@@ -107,6 +158,7 @@ struct Prediction {
   double bubble_fraction = 0;
   Duration exposed_transfer;
   Duration exposed_all_reduce;
+  TimeParts parts;  // of the iteration
   std::vector<StageFigures> stages;
   std::vector<DeviceFigures> devices;  // the used ones, by index
 };
@@ -114,9 +166,14 @@ struct Prediction {
 /// Another way to train the same model, simulated with the same costs.
 struct Baseline {
   std::string name;
+  std::string shape;  // shape_of() its plan
   Duration iteration;
+  TimeParts parts;  // of the iteration
   bool feasible = true;
   Bytes missing;  // on its tightest device
+  /// Memory keeps some stage from holding as many micro-batches as there are stages from it on, the
+  /// least that can keep it busy.
+  bool depth_limited = false;
 };
 
 /// What was searched. `complete` only if nothing of the declared space was left out.
@@ -128,6 +185,8 @@ struct SearchRecord {
   std::int64_t states = 0;
   std::int64_t candidates = 0;
   std::int64_t simulated = 0;
+  std::int64_t open = 0;  // plans and parts of plans that may be faster: the gap lies in them
+  std::int64_t kept = 0;  // partial plans and bounds in memory in the end, some 200 bytes each
 };
 
 struct PlanDocument {

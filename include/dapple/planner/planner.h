@@ -10,20 +10,38 @@
 #include "dapple/core/quantity.h"
 #include "dapple/cost/costs.h"
 #include "dapple/plan/plan.h"
+#include "dapple/planner/baselines.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/schedule/schedule.h"
+#include "dapple/search/pins.h"
 #include "dapple/simulate/simulate.h"
 #include "dapple/timeline/timeline.h"
 #include "dapple/topology/topology.h"
 
 namespace dapple {
 
-/// Told how far the planner is; called from one thread at a time.
+/// How far a search is.
+struct SearchProgress {
+  std::int64_t states = 0;
+  std::int64_t candidates = 0;
+  std::int64_t simulated = 0;
+  std::optional<Duration> best;   // simulated iteration of the best plan so far
+  std::optional<Duration> bound;  // no plan is faster; nothing is proven yet where it is missing
+};
+
+/// Told how far the planner is, and asked whether it shall go on; called from one thread at a time.
 class Progress {
  public:
   virtual ~Progress() = default;
-  virtual void update(std::int64_t states, std::int64_t candidates, std::int64_t simulated,
-                      std::optional<Duration> best) = 0;
+  virtual void update(const SearchProgress& progress) = 0;
+  /// Asked at short intervals. Once true, the planner ends with the best plan so far and the bound
+  /// proven by then.
+  virtual bool should_stop() { return false; }
+};
+
+enum class PlannerKind {
+  Exact,   // proves how far the plan is from the best
+  Dapple,  // the DAPPLE planner alone: proves nothing
 };
 
 struct PlannerOptions {
@@ -33,25 +51,24 @@ struct PlannerOptions {
   Contention contention = Contention::Shared;
   bool ignore_memory = false;  // as if every device had room for everything
   int threads = 2;             // >= 1; the plan does not depend on it
+  PlannerKind planner = PlannerKind::Exact;
+  Factor target_gap = {};  // the exact search ends once the proven gap is no larger
+  Pins pins = {};
+  bool baselines = true;  // compare with them, and never end up with a slower plan
 };
 
 /// No plan fits: what comes closest, what it lacks, and what would help.
 struct Infeasible {
-  std::string device;  // name of the tightest device of the plan that comes closest
+  bool stopped = false;           // told to stop before it was known: nothing below is filled
+  std::vector<std::string> pins;  // what was pinned, as texts
+  std::string conflict;  // why no plan is as pinned, whatever memory there is; then no closest plan
+  std::string device;    // name of the tightest device of the plan that comes closest
   Bytes needed;
   Bytes limit;
   std::string closest_plan;  // its shape in words
   std::string remedy;        // the cheapest that was found to work
   Bytes missing() const { return needed - limit; }
 };
-
-/// The fastest feasible plan that the DAPPLE planner finds. Requires: check_compatible() is empty.
-/// Deterministic. Throws Error(BadInput) if options contradict each other (a micro-batch size that
-/// does not divide the global batch).
-std::variant<PlanDocument, Infeasible> make_plan(const ModelProfile& profile,
-                                                 const Topology& topology,
-                                                 const PlannerOptions& options,
-                                                 Progress* progress = nullptr);
 
 /// A plan costed and simulated.
 struct Evaluation {
@@ -64,6 +81,23 @@ struct Evaluation {
 /// Fills the plan's gradient buckets if it has none. Requires: validate(plan, ...) is empty.
 Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& topology,
                     Contention contention);
+
+/// (iteration - lower_bound) / iteration. Requires: 0 <= lower_bound <= iteration.
+double optimality_gap(Duration iteration, Duration lower_bound);
+
+/// What planning ends with.
+struct MadePlan {
+  PlanDocument document;
+  Evaluation evaluation;                // of the document's plan
+  std::vector<BaselinePlan> baselines;  // of the document's baselines, in their order
+};
+
+/// The fastest feasible plan that the planner finds, no slower than any feasible baseline.
+/// Requires: check_compatible() is empty. Deterministic, unless stopped. Throws Error(BadInput) if
+/// options contradict each other (a micro-batch size that does not divide the global batch).
+std::variant<MadePlan, Infeasible> make_plan(const ModelProfile& profile, const Topology& topology,
+                                             const PlannerOptions& options,
+                                             Progress* progress = nullptr);
 
 /// Faults of a plan for its model and topology, each by name: structure, schedule, memory.
 std::vector<Violation> check_plan(const Plan& plan, const ModelProfile& profile,

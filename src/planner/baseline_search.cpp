@@ -1,0 +1,189 @@
+#include "baseline_search.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "dapple/planner/explain.h"
+#include "dapple/search/bound.h"
+#include "scoring.h"
+
+namespace dapple {
+namespace {
+
+/// Simulated actions that one baseline may take; and improving its depths in the end.
+constexpr std::int64_t kActionBudget = 250'000;
+constexpr std::int64_t kRefinementBudget = kActionBudget / 5;
+/// What one simulation may take once the budget is spent; then each candidate gets one.
+constexpr std::int64_t kSmallSimulation = kActionBudget / 50;
+/// Of candidates whose bounds are that near, as a part of the least, those with the fewest
+/// micro-batches are simulated first: they cost the least.
+constexpr std::int64_t kBoundSteps = 200;
+
+class BaselineSearch {
+ public:
+  BaselineSearch(const BaselineFamily& family, const PlanningProblem& problem)
+      : name_(family.name),
+        problem_(problem),
+        options_(problem.options),
+        costs_(problem.profile, problem.topology),
+        scorer_(problem.profile, problem.topology, options_) {
+    options_.family = family.schedule;
+    options_.pins = {};
+    for (const Candidate& candidate : family.candidates) add(candidate);
+  }
+
+  std::optional<BaselinePlan> run();
+
+ private:
+  void add(const Candidate& candidate);
+  Plan plan_at(const Candidate& candidate, std::int64_t depth) const;
+  void sort_by_promise();
+  std::int64_t least_actions(const Candidate& candidate) const;
+  Scored fastest() const;
+  BaselinePlan least_memory() const;
+
+  const std::string name_;
+  const PlanningProblem& problem_;
+  PlannerOptions options_;
+  CostModel costs_;
+  Scorer scorer_;
+  std::vector<Candidate> candidates_;
+};
+
+Plan BaselineSearch::plan_at(const Candidate& candidate, std::int64_t depth) const {
+  Plan plan{.global_batch_size = options_.global_batch_size,
+            .micro_batch_size = candidate.micro_batch_size,
+            .num_micro_batches = options_.global_batch_size / candidate.micro_batch_size,
+            .family = *options_.family,
+            .warmup_depths = {},
+            .stages = candidate.stages};
+  if (plan.family == ScheduleFamily::GPipe) depth = plan.num_micro_batches;
+  plan.warmup_depths.assign(plan.stages.size(), std::min(depth, plan.num_micro_batches));
+  fill_gradient_buckets(plan, problem_.profile);
+  return plan;
+}
+
+/// Both variants of a candidate, with their bounds at any depths.
+void BaselineSearch::add(const Candidate& candidate) {
+  const std::int64_t micro_batches = options_.global_batch_size / candidate.micro_batch_size;
+  const auto stages = static_cast<std::int64_t>(candidate.stages.size());
+  if (micro_batches * stages > kMaxStagePasses) return;
+  for (const bool recompute : {false, true}) {
+    Candidate& variant = candidates_.emplace_back(candidate);
+    for (StagePlan& stage : variant.stages) stage.recompute = recompute;
+    const Plan plan = plan_at(variant, micro_batches);
+    variant.bound = lower_bound(plan, costs_.plan_cost(plan), problem_.topology);
+  }
+}
+
+void BaselineSearch::sort_by_promise() {
+  Duration least{INT64_MAX};
+  for (const Candidate& candidate : candidates_) least = std::min(least, candidate.bound);
+  const auto promise = [&](const Candidate& candidate) {
+    const Wide above = Wide{(candidate.bound - least).ns} * kBoundSteps;
+    return std::tuple(static_cast<std::int64_t>(above / std::max<std::int64_t>(1, least.ns)),
+                      -candidate.micro_batch_size, candidate.stages.size(), candidate.bound);
+  };
+  std::stable_sort(candidates_.begin(), candidates_.end(),
+                   [&](const Candidate& a, const Candidate& b) { return promise(a) < promise(b); });
+}
+
+/// A forward and a backward for each stage and micro-batch; what they send comes on top.
+std::int64_t BaselineSearch::least_actions(const Candidate& candidate) const {
+  return 2 * static_cast<std::int64_t>(candidate.stages.size()) *
+         (options_.global_batch_size / candidate.micro_batch_size);
+}
+
+Scored BaselineSearch::fastest() const {
+  Scored best;
+  std::int64_t actions = 0;
+  for (std::size_t i = 0; i < candidates_.size(); ++i) {
+    if (candidates_[i].bound >= best.iteration) continue;
+    const std::int64_t left = kActionBudget - actions;
+    if (left <= 0 && best.feasible() && least_actions(candidates_[i]) > kSmallSimulation) continue;
+    const Score score =
+        scorer_.score(candidates_[i], i, best.iteration, std::max<std::int64_t>(1, left));
+    actions += score.actions;
+    if (score.best.feasible()) best = score.best;
+  }
+  if (!best.feasible()) return best;
+  // A step looks at two neighbours for each stage.
+  const Candidate& chosen = candidates_[best.order];
+  const std::int64_t step =
+      2 * static_cast<std::int64_t>(chosen.stages.size()) * least_actions(chosen);
+  return step <= kRefinementBudget ? scorer_.refine(best, kRefinementBudget).best : best;
+}
+
+BaselinePlan BaselineSearch::least_memory() const {
+  Plan closest;
+  Bytes least{INT64_MAX};
+  for (const Candidate& candidate : candidates_) {
+    Plan plan = plan_at(candidate, 1);
+    const std::vector<MemoryShortage> shortages = memory_shortages(costs_.plan_cost(plan));
+    check(!shortages.empty(), "no baseline was found to fit, but one does");
+    if (shortages.front().missing() >= least) continue;
+    least = shortages.front().missing();
+    closest = std::move(plan);
+  }
+  const Duration iteration =
+      simulate(generate(closest), costs_.plan_cost(closest), problem_.topology,
+               {.contention = options_.contention, .record = false})
+          .iteration;
+  return as_baseline(name_, std::move(closest), iteration, problem_);
+}
+
+std::optional<BaselinePlan> BaselineSearch::run() {
+  if (candidates_.empty()) return std::nullopt;
+  sort_by_promise();
+  Scored best = fastest();
+  if (!best.feasible()) return least_memory();
+  return as_baseline(name_, std::move(best.plan), best.iteration, problem_);
+}
+
+/// Whether memory keeps some stage from holding as many micro-batches as stages from it on, the
+/// least that can keep it busy.
+bool is_depth_limited(const Plan& plan, const PlanCost& costs) {
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const auto to_end = static_cast<std::int64_t>(plan.stages.size() - s);
+    if (plan.warmup_depths[s] >= std::min(to_end, plan.num_micro_batches)) continue;
+    for (const ReplicaCost& replica : costs.stages[s].replicas) {
+      if (replica.memory.peak() + replica.memory.per_micro_batch > replica.memory_limit)
+        return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+BaselinePlan as_baseline(std::string name, Plan plan, Duration iteration,
+                         const PlanningProblem& problem) {
+  const PlanCost costs = CostModel(problem.profile, problem.topology).plan_cost(plan);
+  const Schedule schedule = generate(plan);
+  const SimulationResult without_transfers =
+      simulate(schedule, costs, problem.topology,
+               {.contention = problem.options.contention, .record = false, .free_transfers = true});
+  BaselinePlan baseline;
+  Baseline& figures = baseline.figures;
+  figures.name = std::move(name);
+  figures.shape = shape_of(plan);
+  figures.iteration = iteration;
+  figures.parts = time_parts({.costs = costs,
+                              .schedule = schedule,
+                              .iteration = iteration,
+                              .without_transfers = without_transfers.iteration},
+                             problem.topology);
+  const std::vector<MemoryShortage> shortages = memory_shortages(costs);
+  figures.feasible = problem.options.ignore_memory || shortages.empty();
+  if (!figures.feasible) figures.missing = shortages.front().missing();
+  figures.depth_limited = !problem.options.ignore_memory && is_depth_limited(plan, costs);
+  baseline.plan = std::move(plan);
+  return baseline;
+}
+
+std::optional<BaselinePlan> best_of(const BaselineFamily& family, const PlanningProblem& problem) {
+  return BaselineSearch(family, problem).run();
+}
+
+}  // namespace dapple

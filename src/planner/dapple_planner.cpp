@@ -1,0 +1,272 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "dapple/core/error.h"
+#include "dapple/core/parallel.h"
+#include "dapple/search/dapple_search.h"
+#include "dapple/search/even_split.h"
+#include "dapple_planner.h"
+#include "micro_batches.h"
+
+namespace dapple {
+namespace {
+
+/// Up to this many devices every replica count is tried.
+constexpr std::int32_t kFewDevices = 16;
+/// Up to this many the search is still wide.
+constexpr std::int32_t kSomeDevices = 32;
+
+/// What a search's work grows with.
+struct SearchSize {
+  std::int64_t layers = 1;
+  std::int32_t devices = 1;
+};
+
+/// With many devices the work is about layers^2 * devices for each state of a cut.
+std::int32_t states_that_fit(const SearchSize& size, std::int32_t most) {
+  constexpr std::int64_t kWork = 14'000'000;
+  const std::int64_t states = kWork / (size.layers * size.layers * size.devices);
+  return static_cast<std::int32_t>(std::clamp<std::int64_t>(states, 2, most));
+}
+
+/// A first look that finds a good incumbent.
+SearchEffort scout(const SearchSize& size, Duration incumbent) {
+  const bool few = size.devices <= kFewDevices;
+  return {.incumbent = incumbent,
+          .states_per_cut = few ? 12 : states_that_fit(size, 12),
+          .labels_per_state = 1,
+          .candidates = 3,
+          .all_replica_counts = few};
+}
+
+/// The search proper, for plans faster than the incumbent.
+SearchEffort thorough(const SearchSize& size, Duration incumbent) {
+  SearchEffort effort{.incumbent = incumbent,
+                      .states_per_cut = 1000,
+                      .labels_per_state = 8,
+                      .candidates = 200,
+                      .all_replica_counts = size.devices <= kFewDevices};
+  if (size.devices <= kFewDevices) return effort;
+  const bool some = size.devices <= kSomeDevices;
+  effort.states_per_cut = states_that_fit(size, some ? 120 : 24);
+  effort.labels_per_state = some ? 4 : 2;
+  return effort;
+}
+
+/// Simulated actions that a search may spend; deterministic, unlike time.
+constexpr std::int64_t kActionBudget = 6'000'000;
+/// Of it, what improving the depths of one plan may take.
+constexpr std::int64_t kRefinementBudget = kActionBudget / 8;
+/// Plans whose depths are improved one step at a time in the end.
+constexpr std::size_t kRefined = 4;
+/// Candidates simulated side by side; fixed, so that the outcome does not depend on the threads.
+constexpr std::size_t kBatch = 8;
+
+class DapplePlanner {
+ public:
+  DapplePlanner(const ModelProfile& profile, const Topology& topology,
+                const PlannerOptions& options, Progress* progress)
+      : profile_(profile),
+        topology_(topology),
+        options_(options),
+        scorer_(profile, topology, options_),
+        progress_(progress) {}
+
+  DapplePlans run();
+
+ private:
+  std::vector<Candidate> opening() const;
+  bool is_allowed(const Candidate& candidate) const;
+  Duration incumbent() const {
+    return kept_.empty() ? Duration{INT64_MAX} : kept_.front().iteration;
+  }
+  std::vector<Candidate> search(SearchEffort effort);
+  void simulate_best_first(const std::vector<Candidate>& candidates);
+  void account(const Score& score);
+  void tell_progress();
+  bool is_stopped();
+  SearchRecord record() const;
+
+  const ModelProfile& profile_;
+  const Topology& topology_;
+  const PlannerOptions& options_;
+  Scorer scorer_;
+  Progress* progress_;
+  std::mutex asking_;
+  std::vector<std::int64_t> micro_batch_sizes_;
+  std::vector<Scored> kept_;  // the best few of different candidates, best first
+  SearchRecord record_;
+  std::int64_t narrowed_ = 0;
+  std::int64_t not_simulated_ = 0;
+  std::int64_t actions_ = 0;
+};
+
+/// Stages of even load on equal numbers of devices in order, for every number of stages that
+/// divides the devices: what anyone would try first, and a bar for the search.
+std::vector<Candidate> DapplePlanner::opening() const {
+  std::vector<Candidate> candidates;
+  const std::int32_t devices = topology_.device_count();
+  const auto layers = static_cast<std::int32_t>(profile_.layers.size());
+  const CostModel costs(profile_, topology_);
+  for (const std::int64_t size : micro_batch_sizes_) {
+    const LayerTable& table = costs.table(size, topology_.device(DeviceIndex{0}).kind);
+    for (std::int32_t stages = 1; stages <= std::min(devices, layers); ++stages) {
+      if (devices % stages != 0 || devices / stages > size) continue;
+      Candidate candidate{.micro_batch_size = size, .stages = {}, .bound = {}};
+      std::int32_t device = 0;
+      for (const LayerRange range : even_split(table, layers, stages)) {
+        StagePlan& stage = candidate.stages.emplace_back();
+        stage.layers = range;
+        for (std::int32_t r = 0; r < devices / stages; ++r) {
+          stage.devices.push_back(DeviceIndex{device++});
+        }
+      }
+      if (is_allowed(candidate)) candidates.push_back(std::move(candidate));
+    }
+  }
+  return candidates;
+}
+
+bool DapplePlanner::is_allowed(const Candidate& candidate) const {
+  const Pins& pins = options_.pins;
+  if (pins.stages && *pins.stages != static_cast<std::int32_t>(candidate.stages.size())) {
+    return false;
+  }
+  return std::all_of(candidate.stages.begin(), candidate.stages.end(), [&](const StagePlan& stage) {
+    return pins.allow(stage.layers, static_cast<std::int64_t>(stage.devices.size()),
+                      stage.recompute);
+  });
+}
+
+/// The searches' threads ask too, but `progress_` is used by one at a time.
+bool DapplePlanner::is_stopped() {
+  const std::lock_guard lock(asking_);
+  return progress_ != nullptr && progress_->should_stop();
+}
+
+std::vector<Candidate> DapplePlanner::search(SearchEffort effort) {
+  effort.should_stop = [this] { return is_stopped(); };
+  std::vector<SearchOutcome> outcomes(micro_batch_sizes_.size());
+  parallel_for(outcomes.size(), options_.threads, [&](std::size_t i) {
+    const CostModel costs(profile_, topology_);
+    outcomes[i] = search_dapple(costs,
+                                {.global_batch_size = options_.global_batch_size,
+                                 .micro_batch_size = micro_batch_sizes_[i],
+                                 .ignore_memory = options_.ignore_memory,
+                                 .gpipe = options_.family == ScheduleFamily::GPipe,
+                                 .pins = options_.pins},
+                                effort);
+  });
+  std::vector<Candidate> candidates;
+  for (SearchOutcome& outcome : outcomes) {
+    record_.states += outcome.states;
+    narrowed_ += outcome.narrowed;
+    for (Candidate& candidate : outcome.candidates) {
+      if (is_allowed(candidate)) candidates.push_back(std::move(candidate));
+    }
+  }
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.bound < b.bound; });
+  record_.candidates += static_cast<std::int64_t>(candidates.size());
+  tell_progress();
+  return candidates;
+}
+
+void DapplePlanner::account(const Score& score) {
+  actions_ += score.actions;
+  record_.simulated += score.simulated;
+  if (!score.best.feasible()) return;
+  kept_.push_back(score.best);
+}
+
+void DapplePlanner::simulate_best_first(const std::vector<Candidate>& candidates) {
+  for (std::size_t first = 0; first < candidates.size(); first += kBatch) {
+    const Duration to_beat = incumbent();
+    if (candidates[first].bound >= to_beat || is_stopped()) return;
+    if (actions_ > kActionBudget) {
+      for (std::size_t i = first; i < candidates.size(); ++i) {
+        if (candidates[i].bound < to_beat) ++not_simulated_;
+      }
+      return;
+    }
+    const std::size_t count = std::min(kBatch, candidates.size() - first);
+    std::vector<Score> scores(count);
+    parallel_for(count, options_.threads, [&](std::size_t i) {
+      scores[i] = scorer_.score(candidates[first + i], first + i, to_beat);
+    });
+    for (const Score& result : scores) account(result);
+    std::stable_sort(kept_.begin(), kept_.end(), better);
+    if (kept_.size() > 2 * kRefined) kept_.resize(2 * kRefined);
+    tell_progress();
+  }
+}
+
+void DapplePlanner::tell_progress() {
+  if (progress_ == nullptr) return;
+  progress_->update({.states = record_.states,
+                     .candidates = record_.candidates,
+                     .simulated = record_.simulated,
+                     .best = kept_.empty() ? std::nullopt : std::optional(kept_.front().iteration),
+                     .bound = std::nullopt});
+}
+
+DapplePlans DapplePlanner::run() {
+  MicroBatchSizes sizes = micro_batch_sizes(options_);
+  micro_batch_sizes_ = std::move(sizes.sizes);
+  record_.cut = std::move(sizes.cut);
+  const SearchSize size{.layers = static_cast<std::int64_t>(profile_.layers.size()),
+                        .devices = topology_.device_count()};
+  const std::vector<Candidate> first = opening();
+  record_.candidates += static_cast<std::int64_t>(first.size());
+  simulate_best_first(first);
+  for (const auto& effort : {scout, thorough}) {
+    if (is_stopped()) break;
+    simulate_best_first(search(effort(size, incumbent())));
+  }
+  kept_.resize(std::min(kept_.size(), kRefined));
+  std::vector<Score> refined(is_stopped() ? 0 : kept_.size());
+  parallel_for(refined.size(), options_.threads,
+               [&](std::size_t i) { refined[i] = scorer_.refine(kept_[i], kRefinementBudget); });
+  for (const Score& result : refined) account(result);
+  std::stable_sort(kept_.begin(), kept_.end(), better);
+  return {.best = std::move(kept_), .record = record()};
+}
+
+SearchRecord DapplePlanner::record() const {
+  SearchRecord record = record_;
+  record.planner = "dapple";
+  record.complete = false;
+  record.searched = {"stage boundaries",
+                     "replicas per stage",
+                     "placement by three policies",
+                     "micro-batch sizes that divide the global batch",
+                     "warm-up depths: policies A and B, deeper ones, what memory allows",
+                     "recomputation per stage",
+                     "idle devices"};
+  for (const std::string& pinned : to_texts(options_.pins, profile_)) {
+    record.cut.push_back("pinned: " + pinned);
+  }
+  record.cut.push_back(
+      fmt::format("{} partial plans that looked less promising: no bound was proven", narrowed_));
+  record.cut.push_back("placements that are not fresh, append or scatter first");
+  if (topology_.device_count() > kFewDevices) {
+    record.cut.push_back(
+        "replica counts: only those that make the largest share of a micro-batch smaller");
+  }
+  if (not_simulated_ > 0) {
+    record.cut.push_back(fmt::format(
+        "{} candidates whose bound is below the best were not simulated", not_simulated_));
+  }
+  return record;
+}
+
+}  // namespace
+
+DapplePlans plan_by_dapple(const ModelProfile& profile, const Topology& topology,
+                           const PlannerOptions& options, Progress* progress) {
+  return DapplePlanner(profile, topology, options, progress).run();
+}
+
+}  // namespace dapple

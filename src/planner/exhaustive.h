@@ -1,0 +1,36 @@
+// Every plan of a small problem that might be faster than a given time, one after another.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "dapple/core/quantity.h"
+#include "dapple/plan/plan.h"
+#include "dapple/profile/model_profile.h"
+#include "dapple/topology/topology.h"
+
+namespace dapple {
+
+/// The space: all splits, device sets, micro-batch sizes, recomputation and depths of one family.
+struct ExhaustiveProblem {
+  std::int64_t global_batch_size = 1;
+  ScheduleFamily family = ScheduleFamily::OneFOneB;
+  Contention contention = Contention::Shared;
+  bool ignore_memory = false;
+  Duration below;           // only plans faster than this are looked for
+  std::int64_t budget = 0;  // partial plans costed, or what simulations make of them
+};
+
+struct ExhaustiveOutcome {
+  std::optional<Plan> faster;  // the first one found
+  Duration iteration;          // its own
+  bool is_through = false;     // false if the budget was spent before
+  std::int64_t partial_plans = 0;
+  std::int64_t simulated = 0;
+};
+
+/// Deterministic; ends with the first plan that is faster than `below`.
+ExhaustiveOutcome search_exhaustively(const ModelProfile& profile, const Topology& topology,
+                                      const ExhaustiveProblem& problem);
+
+}  // namespace dapple

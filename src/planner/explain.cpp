@@ -1,0 +1,71 @@
+#include "dapple/planner/explain.h"
+
+#include <algorithm>
+
+#include "dapple/simulate/simulate.h"
+
+namespace dapple {
+namespace {
+
+/// What a plan computes, in nanoseconds.
+struct Work {
+  Wide all = 0;            // of all devices together
+  Wide recomputation = 0;  // part of it
+  Duration busiest;        // on one lane
+  Duration step;           // of that lane's stage
+};
+
+std::int64_t micro_batches_of(const Lane& lane) {
+  return std::count_if(lane.actions.begin(), lane.actions.end(),
+                       [](const Action& action) { return action.kind == ActionKind::Forward; });
+}
+
+Work work_of(const PlanCost& costs, const Schedule& schedule) {
+  Work work;
+  for (const Lane& lane : schedule.lanes) {
+    const StageCost& stage = costs.stages[lane.stage.position()];
+    const std::int64_t micro_batches = micro_batches_of(lane);
+    const bool recomputes = stage.recomputation.ns > 0;
+    const auto first = static_cast<std::size_t>(lane.replica);
+    for (std::size_t i = first; i < first + lane.devices.size(); ++i) {
+      const ReplicaCost& replica = stage.replicas[i];
+      work.all += Wide{micro_batches} * (replica.forward + replica.backward).ns;
+      if (recomputes) work.recomputation += Wide{micro_batches} * replica.forward.ns;
+    }
+    // The replicas of a split stage start together: the slowest forward, then the slowest backward.
+    const bool whole_stage = lane.devices.size() == stage.replicas.size();
+    const Duration slowest = whole_stage
+                                 ? stage.forward + stage.backward
+                                 : stage.replicas[first].forward + stage.replicas[first].backward;
+    const Duration busy = micro_batches * slowest;
+    if (busy > work.busiest) {
+      work.busiest = busy;
+      work.step = stage.optimizer_step;
+    } else if (busy == work.busiest) {
+      work.step = std::max(work.step, stage.optimizer_step);
+    }
+  }
+  return work;
+}
+
+}  // namespace
+
+TimeParts time_parts(const TimedSchedule& timed, const Topology& topology) {
+  const Duration alone =
+      simulate(timed.schedule, timed.costs, topology,
+               {.record = false, .free_transfers = true, .free_all_reduce = true})
+          .iteration;
+  const Work work = work_of(timed.costs, timed.schedule);
+  const Wide devices = topology.device_count();
+  TimeParts parts;
+  parts.compute = {static_cast<std::int64_t>((work.all - work.recomputation) / devices)};
+  parts.recomputation = Duration{static_cast<std::int64_t>(work.all / devices)} - parts.compute;
+  parts.imbalance = work.busiest - parts.compute - parts.recomputation;
+  parts.optimizer_step = work.step;
+  parts.bubble = alone - work.busiest - work.step;
+  parts.transfers = std::max(Duration{}, timed.iteration - timed.without_transfers);
+  parts.all_reduce = timed.iteration - alone - parts.transfers;
+  return parts;
+}
+
+}  // namespace dapple
