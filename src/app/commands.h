@@ -32,6 +32,7 @@ struct Command {
 Command plan_command();
 Command simulate_command();
 Command validate_command();
+Command verify_command();
 Command diff_command();
 Command schedule_command();
 

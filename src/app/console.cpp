@@ -2,12 +2,14 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
-#include <csignal>
+#include <cmath>
 #include <cstdlib>
 #include <iostream>
 #include <string_view>
@@ -78,19 +80,88 @@ void guard_standard_streams() {
     const int flags = descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY;
     if (open("/dev/null", flags) < 0) return;
   }
-  std::signal(SIGPIPE, SIG_IGN);
+  signal(SIGPIPE, SIG_IGN);
 }
 
-void ProgressLine::update(std::int64_t states, std::int64_t candidates, std::int64_t simulated,
-                          std::optional<Duration> best) {
+namespace {
+
+std::atomic<bool> signal_received{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may not wait");
+
+void remember_signal(int number) {
+  if (!signal_received.exchange(true)) return;
+  // Whoever asks twice does not want to wait for the search. It is blocked until this returns.
+  signal(number, SIG_DFL);
+  raise(number);
+}
+
+void install(int number, struct sigaction& before) {
+  sigaction(number, nullptr, &before);
+  if (before.sa_handler == SIG_IGN) return;
+  struct sigaction action = {};
+  action.sa_handler = remember_signal;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  sigaddset(&action.sa_mask, SIGINT);
+  sigaddset(&action.sa_mask, SIGTERM);
+  sigaction(number, &action, nullptr);
+}
+
+}  // namespace
+
+struct SignalGuard::Before {
+  struct sigaction interrupt = {};
+  struct sigaction terminate = {};
+};
+
+SignalGuard::SignalGuard() : before_(std::make_unique<Before>()) {
+  signal_received = false;
+  install(SIGINT, before_->interrupt);
+  install(SIGTERM, before_->terminate);
+}
+
+SignalGuard::~SignalGuard() {
+  sigaction(SIGINT, &before_->interrupt, nullptr);
+  sigaction(SIGTERM, &before_->terminate, nullptr);
+}
+
+bool SignalGuard::has_received() const {
+  return signal_received;
+}
+
+ProgressLine::ProgressLine(Console& console, std::optional<Duration> time_limit)
+    : console_(console) {
+  if (!time_limit) return;
+  deadline_ = std::chrono::steady_clock::now() + std::chrono::nanoseconds(time_limit->ns);
+}
+
+bool ProgressLine::should_stop() {
+  if (stop_reason_ != StopReason::None) return true;
+  if (signals_.has_received()) {
+    stop_reason_ = StopReason::Signal;
+  } else if (deadline_ && std::chrono::steady_clock::now() >= *deadline_) {
+    stop_reason_ = StopReason::TimeLimit;
+  }
+  return stop_reason_ != StopReason::None;
+}
+
+void ProgressLine::update(const SearchProgress& progress) {
   if (!console_.shows_progress) return;
   const auto now = std::chrono::steady_clock::now();
   if (is_shown_ && now - last_ < kProgressInterval) return;
   last_ = now;
   is_shown_ = true;
-  std::string line = fmt::format("{} states, {} candidates, {} simulated", show_count(states),
-                                 show_count(candidates), show_count(simulated));
-  if (best) line += ", best " + show(*best);
+  std::string line;
+  if (progress.best) line += fmt::format("best {}, ", show(*progress.best));
+  if (progress.bound) line += fmt::format("bound {}, ", show(*progress.bound));
+  if (progress.best && progress.bound) {
+    const Duration bound = std::min(*progress.best, *progress.bound);
+    const double gap = optimality_gap(*progress.best, bound);
+    // Rounded up to what is shown.
+    line += fmt::format("gap at most {}, ", show_percent(std::ceil(1000 * gap) / 1000));
+  }
+  line += fmt::format("{} candidates, {} simulated, {} states", show_count(progress.candidates),
+                      show_count(progress.simulated), show_count(progress.states));
   line = shorten(line, static_cast<std::size_t>(console_.err_style.width - 1), console_.err_style);
   console_.err << "\r\x1b[K" << line << std::flush;
 }

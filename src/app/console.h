@@ -4,6 +4,8 @@
 
 #include <chrono>
 #include <iosfwd>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "dapple/planner/planner.h"
@@ -29,20 +31,45 @@ Console open_console(const std::ostream& out, std::ostream& err, std::ostream& r
 /// a closed pipe fail instead of ending the process.
 void guard_standard_streams();
 
-/// One line on a terminal, rewritten at most ten times a second and cleared at the end.
+/// While it lives, the first SIGINT or SIGTERM is only remembered; a second one ends the process as
+/// it would have without this. One at a time. Signals that were ignored before stay so.
+class SignalGuard {
+ public:
+  SignalGuard();
+  ~SignalGuard();
+  SignalGuard(const SignalGuard&) = delete;
+  SignalGuard& operator=(const SignalGuard&) = delete;
+
+  bool has_received() const;
+
+ private:
+  struct Before;
+  std::unique_ptr<Before> before_;
+};
+
+enum class StopReason { None, TimeLimit, Signal };
+
+/// One line on a terminal, rewritten at most ten times a second and cleared at the end. Says stop
+/// once the time limit, counted from here on, is over or a signal came.
 class ProgressLine : public Progress {
  public:
-  explicit ProgressLine(Console& console) : console_(console) {}
+  ProgressLine(Console& console, std::optional<Duration> time_limit);
   ~ProgressLine() override { clear(); }
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  void update(std::int64_t states, std::int64_t candidates, std::int64_t simulated,
-              std::optional<Duration> best) override;
+  void update(const SearchProgress& progress) override;
+  bool should_stop() override;
   void clear();
+
+  /// Why the search was told to stop; None as long as it was not.
+  StopReason stop_reason() const { return stop_reason_; }
 
  private:
   Console& console_;
+  SignalGuard signals_;
+  std::optional<std::chrono::steady_clock::time_point> deadline_;
+  StopReason stop_reason_ = StopReason::None;
   std::chrono::steady_clock::time_point last_;
   bool is_shown_ = false;
 };

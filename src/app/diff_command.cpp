@@ -19,7 +19,8 @@ Usage: dapple-plan diff A B [options]
 
   --model FILE         layer profile to cost both with  (default: the plans')
   --topo FILE          topology to cost both with       (default: the plans')
-  --contention on|off  transfers share links or not     (default: on)
+  --contention on|off  transfers share links or not
+                       (default: the plans', on where they differ)
 Without --model or --topo both plans must have been made from the same one.
 Devices are matched by name. The figures are simulated anew, not the files'.
 
@@ -57,9 +58,12 @@ int run_diff(const Options& options, Console& console) {
   if (paths[0] == "-" && paths[1] == "-") {
     throw usage_error("diff", "expected two plan files, got \"-\" for both");
   }
-  const Contention contention = contention_of(options);
   PlanDocument first = load_plan(paths[0]);
   PlanDocument second = load_plan(paths[1]);
+  const bool both_off = first.prediction.contention == Contention::Off &&
+                        second.prediction.contention == Contention::Off;
+  const Contention contention =
+      contention_of(options, both_off ? Contention::Off : Contention::Shared);
   const Replacement replacement = load_replacement(options);
   require_common({.what = "model",
                   .option = "--model",

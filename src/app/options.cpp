@@ -97,13 +97,23 @@ Options::Options(const std::vector<std::string>& arguments, std::vector<OptionSp
     }
     const std::string name = description.find(option.string_key, false).long_name();
     const std::string value = option.value.empty() ? std::string{} : option.value.front();
-    if (!values_.emplace(name, value).second) throw usage_error("--" + name, "given twice");
+    std::vector<std::string>& values = values_[name];
+    const bool repeats = std::any_of(specs.begin(), specs.end(), [&](const OptionSpec& spec) {
+      return spec.name == name && spec.repeats;
+    });
+    if (!values.empty() && !repeats) throw usage_error("--" + name, "given twice");
+    values.push_back(value);
   }
 }
 
 std::optional<std::string> Options::text(const std::string& name) const {
   const auto found = values_.find(name);
-  return found == values_.end() ? std::nullopt : std::optional{found->second};
+  return found == values_.end() ? std::nullopt : std::optional{found->second.front()};
+}
+
+std::vector<std::string> Options::texts(const std::string& name) const {
+  const auto found = values_.find(name);
+  return found == values_.end() ? std::vector<std::string>{} : found->second;
 }
 
 std::string Options::required(const std::string& name, const std::string& what) const {
@@ -138,6 +148,38 @@ std::optional<Factor> Options::positive_factor(const std::string& name) const {
   return factor;
 }
 
+std::optional<Duration> Options::positive_seconds(const std::string& name) const {
+  constexpr std::int64_t kMostSeconds = 1'000'000;
+  const auto value = text(name);
+  if (!value) return std::nullopt;
+  const std::optional<Wide> time =
+      is_plain_decimal(*value) ? scaled_exactly(*value, kNanosecondsPerSecond) : std::nullopt;
+  if (!time || *time <= 0 || *time > Wide{kMostSeconds} * kNanosecondsPerSecond) {
+    throw usage_error("--" + name,
+                      fmt::format("expected seconds, a number above 0 with at most nine decimals, "
+                                  "at most {}, got \"{}\"",
+                                  kMostSeconds, printable(*value)));
+  }
+  return Duration{static_cast<std::int64_t>(*time)};
+}
+
+std::optional<Factor> Options::fraction(const std::string& name) const {
+  const auto value = text(name);
+  if (!value) return std::nullopt;
+  const bool is_percent = !value->empty() && value->back() == '%';
+  const std::string number = is_percent ? value->substr(0, value->size() - 1) : *value;
+  const std::optional<Wide> billionths =
+      is_plain_decimal(number)
+          ? scaled_exactly(number, is_percent ? kOne.billionths / 100 : kOne.billionths)
+          : std::nullopt;
+  if (!billionths || *billionths >= kOne.billionths) {
+    throw usage_error("--" + name, fmt::format("expected a fraction such as \"1%\" or \"0.01\", at "
+                                               "least 0 and below 1, got \"{}\"",
+                                               printable(*value)));
+  }
+  return Factor{static_cast<std::int64_t>(*billionths)};
+}
+
 std::string Options::choice(const std::string& name,
                             const std::vector<std::string>& choices) const {
   const std::string value = text(name).value_or(choices.front());
@@ -150,7 +192,8 @@ std::string Options::choice(const std::string& name,
                     fmt::format("expected {}, got \"{}\"", expected, printable(value)));
 }
 
-Contention contention_of(const Options& options) {
+Contention contention_of(const Options& options, Contention otherwise) {
+  if (!options.has("contention")) return otherwise;
   return options.choice("contention", {"on", "off"}) == "on" ? Contention::Shared : Contention::Off;
 }
 

@@ -10,7 +10,7 @@
 
 #include "dapple/core/error.h"
 #include "dapple/core/quantity.h"
-#include "dapple/simulate/simulate.h"
+#include "dapple/plan/plan.h"
 
 namespace dapple {
 
@@ -18,6 +18,7 @@ struct OptionSpec {
   std::string name;  // "model" for --model
   char letter = 0;   // 'o' for -o
   bool takes_value = true;
+  bool repeats = false;  // may be given several times
 };
 
 /// The usage error of one option; exit code 2.
@@ -25,28 +26,34 @@ Error usage_error(const std::string& option, const std::string& message);
 
 class Options {
  public:
-  /// Throws Error(Usage): an unknown option (with the nearest valid one), one given twice, a
-  /// missing value. --help, --verbose and -v belong to every command.
+  /// Throws Error(Usage): an unknown option (with the nearest valid one), one given twice that does
+  /// not repeat, a missing value. --help, --verbose and -v belong to every command.
   Options(const std::vector<std::string>& arguments, std::vector<OptionSpec> specs);
 
   bool has(const std::string& name) const { return values_.count(name) > 0; }
   std::optional<std::string> text(const std::string& name) const;
+  /// All values of an option that repeats, in the order given.
+  std::vector<std::string> texts(const std::string& name) const;
   const std::vector<std::string>& positional() const { return positional_; }
 
   /// All throw Error(Usage) where the value is not of that kind.
   std::string required(const std::string& name, const std::string& what) const;
   std::optional<std::int64_t> positive_integer(const std::string& name, std::int64_t most) const;
   std::optional<Factor> positive_factor(const std::string& name) const;
+  /// Of a decimal number of seconds. Up to nine decimals, at most a million.
+  std::optional<Duration> positive_seconds(const std::string& name) const;
+  /// At least 0 and below 1, as "0.01" or "1%".
+  std::optional<Factor> fraction(const std::string& name) const;
   /// One of `choices`, the first if not given.
   std::string choice(const std::string& name, const std::vector<std::string>& choices) const;
 
  private:
-  std::map<std::string, std::string> values_;
+  std::map<std::string, std::vector<std::string>> values_;
   std::vector<std::string> positional_;
 };
 
-/// Value of --contention.
-Contention contention_of(const Options& options);
+/// Value of --contention, or `otherwise` where it is not given.
+Contention contention_of(const Options& options, Contention otherwise = Contention::Shared);
 
 /// A decimal number above zero with at most nine places, at most 1000; nothing if it is none.
 std::optional<Factor> parse_factor(std::string_view text);

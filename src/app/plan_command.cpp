@@ -8,12 +8,14 @@
 #include <utility>
 #include <variant>
 
+#include "baseline_files.h"
 #include "commands.h"
 #include "dapple/cost/costs.h"
 #include "dapple/io/documents.h"
 #include "dapple/planner/planner.h"
 #include "dapple/report/summary.h"
 #include "files.h"
+#include "pins.h"
 
 namespace dapple {
 namespace {
@@ -28,7 +30,13 @@ Usage: dapple-plan [plan] --model PROFILE --topo TOPOLOGY [options]
   --global-batch N      samples per iteration   (default: the profile's)
   --micro-batch N|auto  samples                 (default: auto, every divisor)
   --schedule auto|1f1b|gpipe  auto is 1f1b at any depth, gpipe's included
-  --planner dapple      the algorithm that searches         (default: dapple)
+  --planner exact|dapple  exact proves how far the plan is from the best one,
+                        dapple alone is quicker              (default: exact)
+  --time-limit SECONDS  then the best plan so far is written, with what is
+                        proven by then; so does Ctrl-C     (default: no limit)
+  --gap X               a proven gap that is small enough, "1%" (default: 0)
+  --pin WHAT            stages=N, replicas=N, recompute=on|off, cut=LAYER (a
+                        stage begins there), join=LAYER (none does); repeats
   --contention on|off   transfers share links or not            (default: on)
   --unlimited-memory    plan as if every device had room for everything
   --time-scale X        factor on the profile's times for kinds of device that
@@ -36,6 +44,9 @@ Usage: dapple-plan [plan] --model PROFILE --topo TOPOLOGY [options]
   --threads N           (default: all cores; the plan does not depend on it)
   -o, --output FILE     the plan; "-" is stdout, and then the summary is on
                         stderr                  (default: ./MODEL.plan.json)
+  --no-baselines        leave out the comparison with what others would choose
+  --write-baselines DIR  their plans, as DIR/NAME.plan.json, also those that do
+                        not fit
   --trace FILE          timeline for chrome://tracing or ui.perfetto.dev
 Only for a PipeDream graph as --model, which does not say these:
   --profile-batch N     samples at which it was measured
@@ -57,12 +68,17 @@ std::vector<OptionSpec> specs() {
                               {.name = "micro-batch"},
                               {.name = "schedule"},
                               {.name = "planner"},
+                              {.name = "time-limit"},
+                              {.name = "gap"},
+                              {.name = "pin", .repeats = true},
                               {.name = "contention"},
                               {.name = "unlimited-memory", .takes_value = false},
                               {.name = "time-scale"},
                               {.name = "threads"},
                               {.name = "output", .letter = 'o'},
-                              {.name = "trace"}};
+                              {.name = "trace"},
+                              {.name = "no-baselines", .takes_value = false},
+                              {.name = "write-baselines"}};
   for (const OptionSpec& spec : foreign_profile_options()) all.push_back(spec);
   return all;
 }
@@ -77,9 +93,19 @@ PlannerOptions planner_options(const Options& options) {
   const std::string family = options.choice("schedule", {"auto", "1f1b", "gpipe"});
   if (family == "1f1b") planner.family = ScheduleFamily::OneFOneB;
   if (family == "gpipe") planner.family = ScheduleFamily::GPipe;
-  options.choice("planner", {"dapple"});
+  if (options.choice("planner", {"exact", "dapple"}) == "dapple") {
+    planner.planner = PlannerKind::Dapple;
+    if (options.has("gap")) {
+      throw usage_error("--gap", "expected only with --planner exact, as dapple proves no gap");
+    }
+  }
+  planner.target_gap = options.fraction("gap").value_or(Factor{});
   planner.contention = contention_of(options);
   planner.ignore_memory = options.has("unlimited-memory");
+  planner.baselines = !options.has("no-baselines");
+  if (!planner.baselines && options.has("write-baselines")) {
+    throw usage_error("--write-baselines", "expected no --no-baselines beside it");
+  }
   const std::int64_t cores = std::max<std::int64_t>(1, std::thread::hardware_concurrency());
   planner.threads = static_cast<int>(
       options.positive_integer("threads", kMostThreads).value_or(std::min(cores, kMostThreads)));
@@ -118,14 +144,30 @@ std::string default_output(const ModelProfile& profile) {
 void print_infeasible(Console& console, const Infeasible& infeasible, const ModelProfile& profile,
                       const TopologyDescription& topology) {
   const std::string error = paint("error:", Ink::Bad, console.err_style);
-  console.err << fmt::format(
-      "{} no plan fits: {} on {}\n"
-      "  tightest device  {} needs {}, has {}: {} ({} bytes) are missing\n"
-      "  closest plan     {}\n"
-      "  cheapest remedy  {}\n",
-      error, printable(profile.name), printable(topology.name), printable(infeasible.device),
-      show(infeasible.needed), show(infeasible.limit), show(infeasible.missing()),
-      infeasible.missing().count, printable(infeasible.closest_plan), printable(infeasible.remedy));
+  const std::string subject =
+      fmt::format("{} on {}", printable(profile.name), printable(topology.name));
+  if (infeasible.stopped) {
+    console.err << fmt::format("{} no plan was found before the search was stopped: {}\n", error,
+                               subject);
+    return;
+  }
+  const bool is_pinned = !infeasible.pins.empty();
+  console.err << fmt::format("{} no plan fits{}: {}\n", error,
+                             is_pinned ? " with what is pinned" : "", subject);
+  if (is_pinned) {
+    console.err << fmt::format("  pinned           {}\n",
+                               printable(fmt::format("{}", fmt::join(infeasible.pins, ", "))));
+  }
+  if (infeasible.conflict.empty()) {
+    console.err << fmt::format(
+        "  tightest device  {} needs {}, has {}: {} ({} bytes) are missing\n"
+        "  closest plan     {}\n",
+        printable(infeasible.device), show(infeasible.needed), show(infeasible.limit),
+        show(infeasible.missing()), infeasible.missing().count, printable(infeasible.closest_plan));
+  } else {
+    console.err << fmt::format("  contradiction    {}\n", printable(infeasible.conflict));
+  }
+  console.err << fmt::format("  cheapest remedy  {}\n", printable(infeasible.remedy));
 }
 
 struct Inputs {
@@ -169,6 +211,32 @@ Inputs load_inputs(const Options& options, const std::string& model, const std::
   return inputs;
 }
 
+struct SearchEnd {
+  std::variant<MadePlan, Infeasible> result;
+  StopReason stop_reason = StopReason::None;
+};
+
+/// Takes the progress line over, as signals are caught while that lives.
+SearchEnd search(const Inputs& inputs, const Topology& topology, const PlannerOptions& planner,
+                 ProgressLine progress) {
+  auto result = make_plan(inputs.profile, topology, planner, &progress);
+  return {.result = std::move(result), .stop_reason = progress.stop_reason()};
+}
+
+/// Nothing to say where the stop came when all was proven anyway.
+void warn_of_stop(PlanDocument& document, StopReason reason, const PlannerOptions& planner,
+                  const Options& options) {
+  if (reason == StopReason::None) return;
+  const bool is_exact = planner.planner == PlannerKind::Exact;
+  const double target = static_cast<double>(planner.target_gap.billionths) * 1e-9;
+  if (is_exact && document.prediction.optimality_gap.value_or(1) <= target) return;
+  document.warnings.push_back(fmt::format(
+      "the search was {} before {}",
+      reason == StopReason::Signal ? "interrupted"
+                                   : "stopped by --time-limit " + *options.text("time-limit"),
+      is_exact ? "the gap was closed" : "it was through"));
+}
+
 void add_warnings(PlanDocument& document, const Inputs& inputs, const PlannerOptions& planner) {
   document.warnings.insert(document.warnings.begin(), inputs.warnings.begin(),
                            inputs.warnings.end());
@@ -182,18 +250,17 @@ void add_warnings(PlanDocument& document, const Inputs& inputs, const PlannerOpt
   }
 }
 
-int write_outputs(PlanDocument& document, const Topology& topology, const Options& options,
-                  const PlannerOptions& planner, Console& console) {
+int write_outputs(const MadePlan& made, const Topology& topology, const Options& options,
+                  Console& console) {
+  const PlanDocument& document = made.document;
   const std::string output = options.text("output").value_or(default_output(document.profile));
   const auto trace = options.text("trace");
-  const Evaluation evaluation =
-      evaluate(document.plan, document.profile, topology, planner.contention);
   const bool out_is_taken = output == "-" || trace == "-";
   std::ostream& stream = out_is_taken ? console.err : console.out;
   const TextStyle& style = out_is_taken ? console.err_style : console.out_style;
   write_result(console, output, write_plan(document));
-  if (trace) write_result(console, *trace, write_trace(evaluation.timeline, topology));
-  stream << write_summary(document, evaluation.timeline, topology, style);
+  if (trace) write_result(console, *trace, write_trace(made.evaluation.timeline, topology));
+  stream << write_summary(document, made.evaluation.timeline, topology, style);
   if (trace && *trace != "-") stream << "trace written to " << *trace << '\n';
   if (output != "-") stream << "plan written to " << output << '\n';
   return kDone;
@@ -207,6 +274,7 @@ int run_plan(const Options& options, Console& console) {
   const std::string model = options.required("model", "a layer profile");
   const std::string topo = options.required("topo", "a topology");
   PlannerOptions planner = planner_options(options);
+  const auto time_limit = options.positive_seconds("time-limit");
   const Inputs inputs = load_inputs(options, model, topo);
   const auto global_batch = options.positive_integer("global-batch", kMaxCount);
   if (!global_batch && !inputs.profile.global_batch_size) {
@@ -219,23 +287,26 @@ int run_plan(const Options& options, Console& console) {
   std::vector<NamedPath> outputs{
       {"--output", options.text("output").value_or(default_output(inputs.profile))}};
   if (const auto trace = options.text("trace")) outputs.push_back({"--trace", *trace});
+  const auto baselines = options.text("write-baselines");
+  if (baselines) add_baseline_outputs(*baselines, outputs);
   check_outputs(outputs, {{"--model", model}, {"--topo", topo}});
 
   const Topology topology{inputs.topology, source_name(topo)};
   std::vector<Violation> faults =
       check_compatible(inputs.profile, topology, planner.global_batch_size);
   if (!faults.empty()) throw Error{ErrorKind::BadInput, source_name(model), std::move(faults)};
-  ProgressLine progress{console};
-  auto result = make_plan(inputs.profile, topology, planner, &progress);
-  progress.clear();
-  if (const auto* infeasible = std::get_if<Infeasible>(&result)) {
+  planner.pins = parse_pins(options.texts("pin"), inputs.profile, topology);
+  SearchEnd end = search(inputs, topology, planner, ProgressLine{console, time_limit});
+  if (const auto* infeasible = std::get_if<Infeasible>(&end.result)) {
     print_infeasible(console, *infeasible, inputs.profile, inputs.topology);
     return kInfeasible;
   }
-  PlanDocument document = std::get<PlanDocument>(std::move(result));
-  document.tool = kTool;
-  add_warnings(document, inputs, planner);
-  return write_outputs(document, topology, options, planner, console);
+  MadePlan made = std::get<MadePlan>(std::move(end.result));
+  made.document.tool = kTool;
+  add_warnings(made.document, inputs, planner);
+  warn_of_stop(made.document, end.stop_reason, planner, options);
+  if (baselines) write_baselines(*baselines, made, {topology, planner.contention}, console);
+  return write_outputs(made, topology, options, console);
 }
 
 }  // namespace

@@ -33,6 +33,7 @@ Commands
   plan       search the fastest plan that fits memory (the default)
   simulate   run a plan file on its own model and topology, or on others
   validate   name every fault of plan files
+  verify     check a plan file's figures, and its bound where it is small
   diff       two plans side by side, costed alike
   schedule   a plan's action lists, for another runtime
 
@@ -63,8 +64,8 @@ constexpr const char* kVersion =
     "writes dapple-plan/1, dapple-timeline/1, dapple-schedule/1, Chrome trace JSON\n";
 
 std::vector<Command> commands() {
-  return {plan_command(), simulate_command(), validate_command(), diff_command(),
-          schedule_command()};
+  return {plan_command(),   simulate_command(), validate_command(),
+          verify_command(), diff_command(),     schedule_command()};
 }
 
 /// The command that an argument names; nothing where it is an option, so that `plan` is meant.

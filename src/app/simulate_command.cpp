@@ -24,7 +24,7 @@ Usage: dapple-plan simulate PLAN [options]
   --model FILE         layer profile  } must be the plan's own (by hash),
   --topo FILE          topology       } unless --recost is given
   --recost             cost the plan with --model and --topo instead of its own
-  --contention on|off  transfers share links or not            (default: on)
+  --contention on|off  transfers share links or not    (default: the plan's)
   --trace FILE         timeline for chrome://tracing or ui.perfetto.dev
   --timeline FILE      timeline as dapple-timeline/1 (ns and bytes)
 A FILE of "-" is stdin or stdout; with results on stdout the summary is on
@@ -109,12 +109,12 @@ int run_simulate(const Options& options, Console& console) {
   if (options.has("recost") && !options.has("model") && !options.has("topo")) {
     throw usage_error("--recost", "expected --model or --topo beside it, got neither");
   }
-  const Contention contention = contention_of(options);
   std::vector<NamedPath> inputs = given_paths(options, {"model", "topo"});
   inputs.push_back({"the plan", path});
   check_outputs(given_paths(options, {"trace", "timeline"}), inputs);
 
   PlanDocument filed = load_plan(path);
+  const Contention contention = contention_of(options, filed.prediction.contention);
   // Only a sound plan has a schedule, and with it a hash.
   make_subject(filed, {}, source_name(path));
   const Replacement replacement = checked_replacement(filed, options);

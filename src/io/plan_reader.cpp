@@ -182,6 +182,16 @@ std::vector<DeviceFigures> read_device_figures(const Field& field, const DeviceN
   return devices;
 }
 
+TimeParts read_parts(const Field& field) {
+  ObjectReader object(field);
+  TimeParts parts;
+  for (const TimePart& part : kTimeParts) {
+    (parts.*part.part).ns = required_integer(object.field(part.key), {});
+  }
+  object.finish();
+  return parts;
+}
+
 void read_prediction(const Field& field, const DeviceNames& names, Prediction& prediction) {
   const auto read_figure = [](const Field& figure) { return read_number(figure, {}); };
   const auto read_fraction = [](const Field& fraction) { return read_number(fraction, {0, 1}); };
@@ -190,6 +200,11 @@ void read_prediction(const Field& field, const DeviceNames& names, Prediction& p
     return ns ? std::optional(Duration{*ns}) : std::nullopt;
   };
   ObjectReader object(field);
+  // Files of 0.1.0 do not say it; they were made with shared links unless a warning says otherwise.
+  const Field contention = object.field("contention");
+  if (contention.present() && read_choice(contention, {"on", "off"}) == 1U) {
+    prediction.contention = Contention::Off;
+  }
   prediction.iteration.ns = required_integer(object.field("iteration_ns"), {});
   prediction.samples_per_second = read_figure(object.field("samples_per_second")).value_or(0);
   prediction.speedup_over_one_device =
@@ -199,6 +214,7 @@ void read_prediction(const Field& field, const DeviceNames& names, Prediction& p
   prediction.bubble_fraction = read_fraction(object.field("bubble_fraction")).value_or(0);
   prediction.exposed_transfer.ns = required_integer(object.field("exposed_transfer_ns"), {});
   prediction.exposed_all_reduce.ns = required_integer(object.field("exposed_all_reduce_ns"), {});
+  prediction.parts = read_parts(object.field("time_parts"));
   prediction.devices = read_device_figures(object.field("devices"), names);
   object.finish();
 }
@@ -210,9 +226,12 @@ std::vector<Baseline> read_baselines(const Field& field) {
     ObjectReader object(array.at(i));
     Baseline& baseline = baselines.emplace_back();
     baseline.name = read_name(object.field("name")).value_or("");
+    baseline.shape = read_text(object.field("shape")).value_or("");
     baseline.iteration.ns = required_integer(object.field("iteration_ns"), {});
+    baseline.parts = read_parts(object.field("time_parts"));
     baseline.feasible = read_boolean(object.field("feasible")).value_or(true);
     baseline.missing.count = required_integer(object.field("missing_bytes"), {});
+    baseline.depth_limited = read_boolean(object.field("depth_limited")).value_or(false);
     object.finish();
   }
   return baselines;
@@ -228,6 +247,8 @@ SearchRecord read_search(const Field& field) {
   search.states = required_integer(object.field("states"), {});
   search.candidates = required_integer(object.field("candidates"), {});
   search.simulated = required_integer(object.field("simulated"), {});
+  search.open = required_integer(object.field("open"), {});
+  search.kept = required_integer(object.field("kept"), {});
   object.finish();
   return search;
 }

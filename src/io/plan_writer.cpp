@@ -75,8 +75,15 @@ void write_nullable(JsonWriter& writer, const std::optional<double>& value) {
   }
 }
 
+void write_parts(JsonWriter& writer, const TimeParts& parts) {
+  writer.open_object(Layout::Line);
+  for (const TimePart& part : kTimeParts) writer.key(part.key).integer((parts.*part.part).ns);
+  writer.close();
+}
+
 void write_prediction(JsonWriter& writer, const Prediction& prediction, const Topology& topology) {
   writer.open_object(Layout::Lines);
+  writer.key("contention").text(to_string(prediction.contention));
   writer.key("iteration_ns").integer(prediction.iteration.ns);
   writer.key("samples_per_second").number(prediction.samples_per_second);
   write_nullable(writer.key("speedup_over_one_device"), prediction.speedup_over_one_device);
@@ -90,6 +97,7 @@ void write_prediction(JsonWriter& writer, const Prediction& prediction, const To
   writer.key("bubble_fraction").number(prediction.bubble_fraction);
   writer.key("exposed_transfer_ns").integer(prediction.exposed_transfer.ns);
   writer.key("exposed_all_reduce_ns").integer(prediction.exposed_all_reduce.ns);
+  write_parts(writer.key("time_parts"), prediction.parts);
   writer.key("devices").open_array(Layout::Lines);
   for (const DeviceFigures& figures : prediction.devices) {
     writer.open_object(Layout::Line);
@@ -108,9 +116,12 @@ void write_baselines(JsonWriter& writer, const std::vector<Baseline>& baselines)
   for (const Baseline& baseline : baselines) {
     writer.open_object(Layout::Line);
     writer.key("name").text(baseline.name);
+    writer.key("shape").text(baseline.shape);
     writer.key("iteration_ns").integer(baseline.iteration.ns);
+    write_parts(writer.key("time_parts"), baseline.parts);
     writer.key("feasible").boolean(baseline.feasible);
     writer.key("missing_bytes").integer(baseline.missing.count);
+    writer.key("depth_limited").boolean(baseline.depth_limited);
     writer.close();
   }
   writer.close();
@@ -125,6 +136,8 @@ void write_search(JsonWriter& writer, const SearchRecord& search) {
   writer.key("states").integer(search.states);
   writer.key("candidates").integer(search.candidates);
   writer.key("simulated").integer(search.simulated);
+  writer.key("open").integer(search.open);
+  writer.key("kept").integer(search.kept);
   writer.close();
 }
 

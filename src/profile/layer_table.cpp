@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <bit>
+#include <utility>
 
 #include "dapple/core/error.h"
 #include "dapple/profile/model_profile.h"
@@ -47,16 +49,29 @@ LayerTable::LayerTable(const ModelProfile& profile, std::int64_t samples, Factor
     forward_.push_back(forward_.back() + forward_time(layer, samples, scaling, time_scale));
     backward_.push_back(backward_.back() + backward_time(layer, samples, scaling, time_scale));
     stash_.push_back(stash_.back() + stash_size(layer, samples));
-    workspace_.push_back(workspace_size(layer, samples));
+  }
+  workspace_.emplace_back();
+  for (const Layer& layer : profile.layers) {
+    workspace_.back().push_back(workspace_size(layer, samples));
+  }
+  for (std::size_t span = 1; 2 * span <= profile.layers.size(); span *= 2) {
+    const std::vector<Bytes>& half = workspace_.back();
+    std::vector<Bytes> whole;
+    for (std::size_t layer = 0; layer + span < half.size(); ++layer) {
+      whole.push_back(std::max(half[layer], half[layer + span]));
+    }
+    workspace_.push_back(std::move(whole));
   }
 }
 
 Bytes LayerTable::largest_workspace(LayerRange layers) const {
-  Bytes largest;
-  for (std::int32_t layer = layers.begin; layer < layers.end; ++layer) {
-    largest = std::max(largest, workspace_[static_cast<std::size_t>(layer)]);
-  }
-  return largest;
+  if (layers.size() <= 0) return {};
+  // Two spans that overlap cover the range.
+  const auto size = static_cast<std::uint32_t>(layers.size());
+  const auto level = static_cast<std::size_t>(std::bit_width(size) - 1);
+  const std::vector<Bytes>& spans = workspace_[level];
+  const auto last = static_cast<std::size_t>(layers.end) - (std::size_t{1} << level);
+  return std::max(spans[static_cast<std::size_t>(layers.begin)], spans[last]);
 }
 
 }  // namespace dapple

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "dapple/report/causes.h"
 #include "dapple/report/table.h"
 
 namespace dapple {
@@ -82,6 +83,23 @@ std::string headline_table(const ComparedPlan& first, const ComparedPlan& second
   return table.text(0, style);
 }
 
+std::string signed_time(Duration first, Duration second) {
+  if (first == second) return "same";
+  return second > first ? '+' + show(second - first) : '-' + show(first - second);
+}
+
+/// Where the time goes, part by part; parts that neither has are left out.
+std::string parts_table(const TimeParts& a, const TimeParts& b, const TextStyle& style) {
+  Table table{{{"of which"}, {"A", Align::Right}, {"B", Align::Right}, {"B less A", Align::Right}}};
+  for (const TimePart& part : kTimeParts) {
+    const Duration first = a.*part.part;
+    const Duration second = b.*part.part;
+    if (first == Duration{} && second == Duration{}) continue;
+    table.add_row({{part.name}, {show(first)}, {show(second)}, {signed_time(first, second)}});
+  }
+  return table.text(0, style);
+}
+
 std::vector<Cell> stage_cells(const std::string& label, const ComparedPlan& compared, std::size_t s,
                               const ComparedPair& pair) {
   const StagePlan& stage = compared.plan.stages[s];
@@ -138,6 +156,7 @@ std::string write_comparison(const ComparedPair& pair, const TextStyle& style) {
                                  printable(pair.topology.description().name), printable(first.name),
                                  printable(second.name));
   text += headline_table(first, second, style) + '\n';
+  text += parts_table(first.prediction.parts, second.prediction.parts, style) + '\n';
   text += stage_table(pair, style) + '\n';
   const Duration a = first.prediction.iteration;
   const Duration b = second.prediction.iteration;
@@ -146,10 +165,15 @@ std::string write_comparison(const ComparedPair& pair, const TextStyle& style) {
   } else if (a == b) {
     text += "The plans differ and take the same time.\n";
   } else {
-    text += fmt::format("{} is faster: {} less per iteration, {:.3f} x.\n", a < b ? "A" : "B",
-                        show(a < b ? b - a : a - b),
-                        static_cast<double>(std::max(a, b).ns) /
-                            static_cast<double>(std::max<std::int64_t>(std::min(a, b).ns, 1)));
+    const ComparedPlan& faster = a < b ? first : second;
+    const ComparedPlan& slower = a < b ? second : first;
+    const Duration least = std::min(a, b);
+    const Duration most = std::max(a, b);
+    text += fmt::format("{} loses by {}.\n", a < b ? "B" : "A",
+                        main_causes(faster.prediction.parts, slower.prediction.parts));
+    text += fmt::format(
+        "{} is faster: {} less per iteration, {:.3f} x.\n", a < b ? "A" : "B", show(most - least),
+        static_cast<double>(most.ns) / static_cast<double>(std::max<std::int64_t>(least.ns, 1)));
   }
   return text;
 }

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "dapple/report/causes.h"
 #include "dapple/report/gantt.h"
 #include "dapple/report/table.h"
 
@@ -174,7 +175,11 @@ std::vector<Figure> headline(const PlanDocument& document, const Topology& topol
                      fmt::format("{} of {}", prediction.devices.size(), topology.device_count())});
   if (prediction.lower_bound) figures.push_back({"no plan below", show(*prediction.lower_bound)});
   if (prediction.optimality_gap) {
-    figures.push_back({"gap", "at most " + show_percent(*prediction.optimality_gap)});
+    // Rounded to "0.0 %", a small gap would look like none.
+    figures.push_back({"gap", *prediction.optimality_gap == 0 ? "none: no plan is faster"
+                              : *prediction.optimality_gap < 0.0005
+                                  ? "below 0.05 %"
+                                  : "at most " + show_percent(*prediction.optimality_gap)});
   }
   return figures;
 }
@@ -205,15 +210,42 @@ std::string figure_lines(const std::vector<Figure>& figures, const TextStyle& st
   return text;
 }
 
+/// "1.34x slower", "same time".
+std::string factor_text(Duration theirs, Duration ours) {
+  if (theirs == ours) return "same time";
+  const bool slower = theirs > ours;
+  const double ratio = static_cast<double>(std::max(theirs, ours).ns) /
+                       static_cast<double>(std::max<std::int64_t>(std::min(theirs, ours).ns, 1));
+  return fmt::format("{:.{}f}x {}", ratio, ratio < 1.1 ? 3 : 2, slower ? "slower" : "faster");
+}
+
+/// What it lacks, or what it loses by: the largest cause alone where there is no room for more.
+Cell reason_cell(const Baseline& baseline, const Prediction& ours, const TextStyle& style) {
+  if (!baseline.feasible) {
+    return {fmt::format("does not fit, lacks {}", show(baseline.missing)), Ink::Bad};
+  }
+  if (baseline.iteration <= ours.iteration) return {"-"};
+  std::string causes = main_causes(ours.parts, baseline.parts);
+  if (style.width < kRoomForBars) causes = causes.substr(0, causes.find(','));
+  if (baseline.depth_limited) causes += "; memory limits its depth";
+  return {causes};
+}
+
 std::string baseline_table(const PlanDocument& document, const TextStyle& style) {
-  Table table{{{"compared with"}, {"iteration", Align::Right}, {"this plan", Align::Left}}};
+  const bool wide = style.width >= kRoomForSamples;
+  std::vector<Column> columns{{"compared with"}};
+  if (wide) columns.push_back({"stages, micro-batches", Align::Left, 12});
+  columns.push_back({"iteration", Align::Right});
+  columns.push_back({"is"});
+  columns.push_back({"loses by", Align::Left, 12});
+  Table table{std::move(columns)};
   for (const Baseline& baseline : document.baselines) {
-    const double ratio =
-        static_cast<double>(baseline.iteration.ns) /
-        static_cast<double>(std::max<std::int64_t>(document.prediction.iteration.ns, 1));
-    std::string verdict = fmt::format("{:.2f} x as fast", ratio);
-    if (!baseline.feasible) verdict += fmt::format(", and it lacks {}", show(baseline.missing));
-    table.add_row({{printable(baseline.name)}, {show(baseline.iteration)}, {verdict}});
+    std::vector<Cell> cells{{printable(baseline.name)}};
+    if (wide) cells.push_back({printable(baseline.shape)});
+    cells.push_back({show(baseline.iteration)});
+    cells.push_back({factor_text(baseline.iteration, document.prediction.iteration)});
+    cells.push_back(reason_cell(baseline, document.prediction, style));
+    table.add_row(std::move(cells));
   }
   return table.text(0, style) + '\n';
 }
@@ -237,6 +269,10 @@ std::vector<std::string> search_lines(const SearchRecord& search) {
                   show_count(search.candidates), show_count(search.simulated));
   if (!search.planner.empty()) counts = fmt::format("planner {}: {}", search.planner, counts);
   lines.push_back(std::move(counts));
+  if (search.open > 0) {
+    lines.push_back(fmt::format("the gap lies in {} plans and parts of plans that were left open",
+                                show_count(search.open)));
+  }
   std::string searched;
   for (const std::string& dimension : search.searched) {
     searched += (searched.empty() ? "" : "; ") + dimension;

@@ -95,8 +95,8 @@ Bytes workspace_size(const Layer& layer, std::int64_t samples);
 std::vector<std::int32_t> topological_order(const std::vector<std::vector<std::int32_t>>& inputs);
 
 /// Figures of all layers for one number of samples on one kind of device, as prefix sums: the
-/// figure of layers [begin, end) is prefix[end] - prefix[begin]. Building it is O(layers + inputs);
-/// every question is O(1) unless said otherwise. Ranges and cuts asked for lie within the model.
+/// figure of layers [begin, end) is prefix[end] - prefix[begin]. Building it is O(layers log layers
+/// + inputs); every question is O(1). Ranges and cuts asked for lie within the model.
 class LayerTable {
  public:
   /// Times as forward_time() and backward_time() give them. Requires: samples >= 1, layers in an
@@ -113,7 +113,7 @@ class LayerTable {
   /// Zero at both ends of the model.
   Bytes boundary(std::int32_t cut) const { return boundary_[static_cast<std::size_t>(cut)]; }
 
-  /// The largest workspace of one layer. O(layers in the range).
+  /// The largest workspace of one layer; zero for no layers.
   Bytes largest_workspace(LayerRange layers) const;
 
  private:
@@ -127,7 +127,7 @@ class LayerTable {
   std::vector<Duration> backward_;
   std::vector<Bytes> stash_;
   std::vector<Bytes> boundary_;
-  std::vector<Bytes> workspace_;  // per layer
+  std::vector<std::vector<Bytes>> workspace_;  // [k][layer]: the largest of 2^k layers from it on
 };
 
 }  // namespace dapple

@@ -24,8 +24,9 @@ struct ComparedPair {
   const Topology& topology;
 };
 
-/// Headline figures of both with the second's difference, then stage by stage: layers, devices,
-/// times and depth of each; stages are matched by number. Says so when the plans are the same.
+/// Headline figures of both with the second's difference, where the time of both goes, then stage
+/// by stage: layers, devices, times and depth of each; stages are matched by number. Ends with what
+/// the slower one loses by; says so when the plans are the same.
 /// O(stages). Requires: both plans valid on that profile and topology.
 std::string write_comparison(const ComparedPair& pair, const TextStyle& style);
 

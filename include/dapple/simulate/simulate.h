@@ -18,16 +18,6 @@
 
 namespace dapple {
 
-enum class Contention {
-  /// Flows share ports max-min fair, whatever they belong to: every pair of a transfer is a flow,
-  /// every all-reduce one.
-  Shared,
-  /// Different boundaries and collectives do not slow each other. The pairs of one transfer share
-  /// ports, and a boundary's port serves its transfers in order, busy for the bytes, not for the
-  /// latency.
-  Off,
-};
-
 struct SimulationOptions {
   Contention contention = Contention::Shared;
   bool record = true;           // keep the timeline, not only the end

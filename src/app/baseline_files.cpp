@@ -1,0 +1,72 @@
+#include "baseline_files.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <ostream>
+#include <system_error>
+#include <utility>
+
+#include "dapple/io/documents.h"
+
+namespace dapple {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string file_of(const std::string& directory, const std::string& name) {
+  return (fs::path(directory) / (name + ".plan.json")).string();
+}
+
+PlanDocument document_of(const BaselinePlan& baseline, const MadePlan& made,
+                         const BaselineGround& ground) {
+  PlanDocument document = made.document;
+  document.plan = baseline.plan;
+  document.prediction =
+      evaluate(document.plan, document.profile, ground.topology, ground.contention).prediction;
+  document.baselines.clear();
+  document.search = {};
+  document.search.planner = baseline.figures.name;
+  document.search.cut = {"everything but the best of this kind that was found"};
+  document.warnings = warnings_about(document.plan, document.profile, ground.topology);
+  if (!baseline.figures.feasible) {
+    document.warnings.push_back(
+        fmt::format("does not fit: {} bytes missing", baseline.figures.missing.count));
+  }
+  return document;
+}
+
+}  // namespace
+
+void add_baseline_outputs(const std::string& directory, std::vector<NamedPath>& outputs) {
+  if (directory == "-") {
+    throw usage_error("--write-baselines", "expected a directory, got \"-\"");
+  }
+  std::error_code fault;
+  if (!fs::exists(directory, fault)) {
+    // "DIR/" has nothing behind its last separator.
+    fs::path path = fs::path(directory).lexically_normal();
+    if (!path.has_filename()) path = path.parent_path();
+    check_outputs({{"--write-baselines", path.string()}}, {});
+    return;
+  }
+  for (const char* name : kBaselineNames) {
+    outputs.push_back({"--write-baselines", file_of(directory, name)});
+  }
+}
+
+void write_baselines(const std::string& directory, const MadePlan& made,
+                     const BaselineGround& ground, Console& console) {
+  std::error_code fault;
+  fs::create_directory(directory, fault);
+  if (fault) {
+    throw Error{
+        ErrorKind::Environment, directory, {{"", "cannot make the directory: " + fault.message()}}};
+  }
+  for (const BaselinePlan& baseline : made.baselines) {
+    write_result(console, file_of(directory, baseline.figures.name),
+                 write_plan(document_of(baseline, made, ground)));
+  }
+}
+
+}  // namespace dapple

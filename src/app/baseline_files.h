@@ -1,0 +1,27 @@
+// The plans of the baselines, a file each.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "console.h"
+#include "dapple/planner/planner.h"
+#include "files.h"
+
+namespace dapple {
+
+/// Adds the files that write_baselines() may write to, for check_outputs(). A directory that is not
+/// there has no files yet: then only its parent is looked at. Throws Error(Usage) for "-" and
+/// Error(Environment) where the directory could not be made.
+void add_baseline_outputs(const std::string& directory, std::vector<NamedPath>& outputs);
+
+struct BaselineGround {
+  const Topology& topology;
+  Contention contention = Contention::Shared;
+};
+/// Writes each baseline as a plan document of its own, NAME.plan.json. One that does not fit is
+/// written too, with a warning that says what it lacks. The directory is made if it is not there.
+void write_baselines(const std::string& directory, const MadePlan& made,
+                     const BaselineGround& ground, Console& console);
+
+}  // namespace dapple

@@ -1,0 +1,162 @@
+#include "pins.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "dapple/report/show.h"
+#include "options.h"
+
+namespace dapple {
+namespace {
+
+constexpr const char* kOption = "--pin";
+
+std::optional<std::int32_t> whole_number(const std::string& text) {
+  std::int32_t number = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, fault] = std::from_chars(text.data(), end, number);
+  if (fault != std::errc{} || stop != end || number < 0) return std::nullopt;
+  return number;
+}
+
+class PinParser {
+ public:
+  PinParser(const ModelProfile& profile, const Topology& topology)
+      : profile_(profile), topology_(topology) {}
+
+  void add(const std::string& text);
+  Pins finish();
+
+ private:
+  std::int32_t layer_count() const { return static_cast<std::int32_t>(profile_.layers.size()); }
+  std::int32_t count(const std::string& key, const std::string& value) const;
+  bool on_or_off(const std::string& value) const;
+  std::int32_t layer(const std::string& key, const std::string& value) const;
+  void check_split() const;
+
+  template <class Value>
+  static void set(std::optional<Value>& pin, Value value, const std::string& key) {
+    if (pin && *pin != value) {
+      throw usage_error(kOption, fmt::format("expected one value of {}, got two", key));
+    }
+    pin = value;
+  }
+
+  const ModelProfile& profile_;
+  const Topology& topology_;
+  Pins pins_;
+};
+
+void PinParser::add(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  const std::string key = text.substr(0, equals);
+  const std::string value = equals == std::string::npos ? "" : text.substr(equals + 1);
+  if (key == "stages") {
+    set(pins_.stages, count(key, value), key);
+  } else if (key == "replicas") {
+    set(pins_.replicas, count(key, value), key);
+  } else if (key == "recompute") {
+    set(pins_.recompute, on_or_off(value), key);
+  } else if (key == "cut") {
+    pins_.cuts.push_back(layer(key, value));
+  } else if (key == "join") {
+    pins_.joints.push_back(layer(key, value));
+  } else {
+    throw usage_error(kOption, fmt::format("expected stages=N, replicas=N, recompute=on|off, "
+                                           "cut=LAYER or join=LAYER, got \"{}\"",
+                                           printable(text)));
+  }
+}
+
+std::int32_t PinParser::count(const std::string& key, const std::string& value) const {
+  std::int32_t most = topology_.device_count();
+  if (key == "stages") most = std::min(most, layer_count());
+  const std::optional<std::int32_t> number = whole_number(value);
+  if (number && *number >= 1 && *number <= most) return *number;
+  throw usage_error(
+      kOption, fmt::format("expected {}=N with N from 1 to {}, as there are {} layers and {} "
+                           "devices, got \"{}\"",
+                           key, most, layer_count(), topology_.device_count(), printable(value)));
+}
+
+bool PinParser::on_or_off(const std::string& value) const {
+  if (value == "on" || value == "off") return value == "on";
+  throw usage_error(
+      kOption, fmt::format("expected recompute=on or recompute=off, got \"{}\"", printable(value)));
+}
+
+std::int32_t PinParser::layer(const std::string& key, const std::string& value) const {
+  std::vector<std::string> names;
+  std::optional<std::int32_t> found;
+  for (std::int32_t i = 0; i < layer_count(); ++i) {
+    names.push_back(profile_.layers[static_cast<std::size_t>(i)].name);
+    if (names.back() != value) continue;
+    if (found) {
+      throw usage_error(kOption,
+                        fmt::format("expected the number of a layer, as several are named \"{}\"",
+                                    printable(value)));
+    }
+    found = i;
+  }
+  if (!found) found = whole_number(value);
+  if (!found || *found >= layer_count()) {
+    const auto suggestion = nearest(value, names);
+    throw usage_error(
+        kOption, fmt::format("expected {}=LAYER with the name of a layer or its number, 1 to {}, "
+                             "got \"{}\"{}",
+                             key, layer_count() - 1, printable(value),
+                             suggestion ? ", nearest is " + printable(*suggestion) : ""));
+  }
+  if (*found == 0) {
+    throw usage_error(kOption, fmt::format("expected {}=LAYER with a layer behind the first, which "
+                                           "always begins a stage, got \"{}\"",
+                                           key, printable(value)));
+  }
+  return *found;
+}
+
+void PinParser::check_split() const {
+  for (const std::int32_t cut : pins_.cuts) {
+    if (!std::binary_search(pins_.joints.begin(), pins_.joints.end(), cut)) continue;
+    throw usage_error(kOption,
+                      fmt::format("expected each layer in cut or in join, got {} in both",
+                                  printable(profile_.layers[static_cast<std::size_t>(cut)].name)));
+  }
+  const auto least = static_cast<std::int32_t>(pins_.cuts.size()) + 1;
+  const auto most = layer_count() - static_cast<std::int32_t>(pins_.joints.size());
+  if (least > topology_.device_count()) {
+    throw usage_error(kOption, fmt::format("expected at most {} cuts, as there are {} devices, got "
+                                           "{}",
+                                           topology_.device_count() - 1, topology_.device_count(),
+                                           pins_.cuts.size()));
+  }
+  if (pins_.stages && (*pins_.stages < least || *pins_.stages > most)) {
+    throw usage_error(
+        kOption, fmt::format("expected stages from {} to {}, as {} layers are cut and "
+                             "{} joined, got {}",
+                             least, most, pins_.cuts.size(), pins_.joints.size(), *pins_.stages));
+  }
+}
+
+Pins PinParser::finish() {
+  for (std::vector<std::int32_t>* layers : {&pins_.cuts, &pins_.joints}) {
+    std::sort(layers->begin(), layers->end());
+    layers->erase(std::unique(layers->begin(), layers->end()), layers->end());
+  }
+  check_split();
+  return std::move(pins_);
+}
+
+}  // namespace
+
+Pins parse_pins(const std::vector<std::string>& texts, const ModelProfile& profile,
+                const Topology& topology) {
+  PinParser parser(profile, topology);
+  for (const std::string& text : texts) parser.add(text);
+  return parser.finish();
+}
+
+}  // namespace dapple

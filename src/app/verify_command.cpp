@@ -1,0 +1,82 @@
+#include <fmt/format.h>
+
+#include <ostream>
+#include <utility>
+
+#include "commands.h"
+#include "dapple/planner/verify.h"
+#include "files.h"
+
+namespace dapple {
+namespace {
+
+constexpr const char* kHelp =
+    R"(dapple-plan verify: check what a plan file claims.
+
+Usage: dapple-plan verify PLAN
+
+Simulates the plan anew and compares every predicted figure, to the nanosecond
+and the byte; checks bound, gap and completeness against each other; and, where
+the search left nothing out and the problem is small, derives the bound anew by
+trying every plan that could be faster. What is not derived is said.
+A claim that is false is a line "error: FILE: /json/pointer: expected X, got Y"
+on stderr. "-" is stdin.
+
+Example
+  dapple-plan verify bert-48.plan.json
+
+Exit code 3 if a claim is false or the plan is not sound.
+)";
+
+std::string bound_verdict(const PlanDocument& document, const Verification& verification) {
+  const auto& bound = document.prediction.lower_bound;
+  const std::string stated =
+      bound ? fmt::format("no plan takes less than {}", show(*bound)) : std::string{};
+  const std::string work =
+      fmt::format("{} partial plans, {} simulated", show_count(verification.partial_plans),
+                  show_count(verification.simulated));
+  switch (verification.bound) {
+    case BoundCheck::NotStated:
+      return "the file states no bound";
+    case BoundCheck::NotComplete:
+      return fmt::format("not derived anew: {}, but parts of the space were left out", stated);
+    case BoundCheck::TooLarge:
+      return fmt::format("too large to derive anew: {}; given up after {}", stated, work);
+    case BoundCheck::Holds:
+      return fmt::format("derived anew: {} ({})", stated, work);
+    case BoundCheck::Refuted:
+      break;  // told as a violation
+  }
+  return "false";
+}
+
+int run_verify(const Options& options, Console& console) {
+  if (options.positional().size() != 1) {
+    throw usage_error("verify",
+                      fmt::format("expected one plan file, got {}", options.positional().size()));
+  }
+  const std::string& path = options.positional().front();
+  const Subject subject = make_subject(load_plan(path), {}, source_name(path));
+  Verification verification = verify(subject.document, subject.topology);
+  if (!verification.violations.empty()) {
+    throw Error{ErrorKind::BadInput, source_name(path), std::move(verification.violations)};
+  }
+  const Prediction& prediction = subject.document.prediction;
+  console.out << fmt::format(
+      "verified: {}: {} on {}\n"
+      "  figures  iteration {}, {} stage{} and {} device{} as simulated anew\n"
+      "  bound    {}\n",
+      source_name(path), printable(subject.document.profile.name),
+      printable(subject.document.topology.name), show(prediction.iteration),
+      prediction.stages.size(), prediction.stages.size() == 1 ? "" : "s", prediction.devices.size(),
+      prediction.devices.size() == 1 ? "" : "s", bound_verdict(subject.document, verification));
+  return kDone;
+}
+
+}  // namespace
+
+Command verify_command() {
+  return {.name = "verify", .help = kHelp, .options = {}, .run = run_verify};
+}
+
+}  // namespace dapple
