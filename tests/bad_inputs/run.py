@@ -106,6 +106,7 @@ def test_files(tests, scratch):
             if kind == "plan" and case.stem != "memory_exceeded":
                 tests.fails_cleanly(name + " (simulate)", ["simulate", case.name], HERE / kind)
                 tests.fails_cleanly(name + " (schedule)", ["schedule", case.name], HERE / kind)
+                tests.fails_cleanly(name + " (verify)", ["verify", case.name], HERE / kind)
     tests.check("cases", number >= 150, f"expected at least 150 files, got {number}")
     tests.check("cases", files_of(scratch) == [], f"left behind: {files_of(scratch)}")
 

@@ -262,11 +262,11 @@ bool compare(const PublishedPlan& published, const std::string& source, bool ign
                                .contention = Contention::Shared,
                                .ignore_memory = ignore_memory,
                                .threads = 2});
-  if (!std::holds_alternative<PlanDocument>(made)) {
+  if (!std::holds_alternative<MadePlan>(made)) {
     fmt::print("{:13} {:14} nothing fits\n", published.model, published.topology);
     return false;
   }
-  const PlanDocument& ours = std::get<PlanDocument>(made);
+  const PlanDocument& ours = std::get<MadePlan>(made).document;
   BestOfShape theirs = ShapeSearch(profile, topology, ignore_memory).search(published);
   fmt::print("{:13} {:14} {:22} {:>10} {:5.2f}x", published.model, published.topology,
              shape_text(ours.plan), show(ours.prediction.iteration),

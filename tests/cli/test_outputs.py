@@ -94,7 +94,8 @@ class Terminal(ToolTest):
         self.assertEqual(code, DONE, shown)
         progress, cleared, summary = shown.rpartition("\r\x1b[K")
         self.assertTrue(cleared)
-        self.assertIn("simulated", progress)
+        self.assertRegex(progress, r"\x1b\[Kbest [\d.]+ \w+, ")
+        self.assertRegex(progress, r"[\d,]+ candidates, [\d,]+ simulated, [\d,]+ states")
         self.assertNotIn("\n", progress)
         self.assertIn("plan written to", summary)
 

@@ -6,7 +6,7 @@ import json
 import re
 
 import tool
-from tool import BAD_INPUT, DONE, INFEASIBLE, USAGE, ToolTest
+from tool import BAD_INPUT, DONE, ENVIRONMENT, INFEASIBLE, USAGE, ToolTest
 
 
 def reversed_keys(value):
@@ -270,6 +270,73 @@ class Comparing(ToolTest):
         self.assert_error(self.run_tool("diff", a, "b.json"), BAD_INPUT, "--model")
         result = self.run_tool("diff", a, "b.json", "--model", "slower.json")
         self.assertEqual(result.returncode, DONE, result.stderr)
+
+
+class Baselines(ToolTest):
+    NAMES = ["data-parallel", "gpipe-even", "1f1b-even", "straight", "pipedream", "dapple"]
+
+    def test_they_are_written_valid_and_simulate_to_what_the_plan_says_of_them(self):
+        for contention in ("on", "off"):
+            plan = self.read(self.make_plan("plan.json", "--write-baselines", contention,
+                                            "--contention", contention))
+            self.assertEqual([each["name"] for each in plan["baselines"]], self.NAMES)
+            for baseline in plan["baselines"]:
+                with self.subTest(baseline["name"], contention=contention):
+                    path = f"{contention}/{baseline['name']}.plan.json"
+                    written = self.read(path)
+                    self.assertEqual(written["predicted"]["iteration_ns"], baseline["iteration_ns"])
+                    self.assertEqual(written["predicted"]["time_parts"], baseline["time_parts"])
+                    self.assertEqual(sum(baseline["time_parts"].values()), baseline["iteration_ns"])
+                    self.assertGreaterEqual(baseline["iteration_ns"],
+                                            plan["predicted"]["iteration_ns"])
+                    self.assertEqual(self.run_tool("validate", path).returncode, DONE)
+                    result = self.run_tool("simulate", path, "--contention", contention)
+                    self.assertEqual(result.stdout.splitlines()[-1], "same figures as in the file")
+
+    def test_one_that_does_not_fit_is_written_with_what_it_lacks_and_refused_by_validate(self):
+        # Four times 100 MiB per layer; a device has room for two of the six.
+        profile = tool.small_profile(name="deep")
+        profile["layers"][0]["parameter_bytes"] = 100 << 20
+        result = self.run_tool("--model", self.write("deep.json", profile), "--topo",
+                               self.write("2x2.json", tool.small_topology()), "-o", "plan.json",
+                               "--write-baselines", "baselines/")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertIn("does not fit, lacks ", result.stdout)
+        baseline = self.read("plan.json")["baselines"][0]
+        self.assertEqual((baseline["name"], baseline["feasible"]), ("data-parallel", False))
+        path = "baselines/data-parallel.plan.json"
+        written = self.read(path)
+        self.assertIn(f"does not fit: {baseline['missing_bytes']} bytes missing",
+                      written["warnings"])
+        self.assert_error(self.run_tool("validate", path), BAD_INPUT, "memory exceeded",
+                          f"{baseline['missing_bytes']} are missing")
+        result = self.run_tool("simulate", path)
+        self.assertEqual(result.stdout.splitlines()[-1], "same figures as in the file")
+
+    def test_they_can_be_left_out(self):
+        result = self.run_tool(*self.small_inputs(), "-o", "plan.json", "--no-baselines")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertNotIn("compared with", result.stdout)
+        self.assertEqual(self.read("plan.json")["baselines"], [])
+        self.assert_error(self.run_tool(*self.small_inputs(), "--no-baselines",
+                                        "--write-baselines", "folder"), USAGE, "--write-baselines")
+
+    def test_a_folder_that_cannot_be_written_to_is_refused_before_the_search(self):
+        inputs = self.small_inputs()
+        for path in ("none/folder", "small.json"):
+            result = self.run_tool(*inputs, "--write-baselines", path)
+            self.assert_error(result, ENVIRONMENT, path)
+            self.assertEqual(result.stdout, "")
+        self.assert_error(self.run_tool(*inputs, "--write-baselines", "-"), USAGE, "directory")
+        (self.folder / "folder").mkdir()
+        self.assert_error(self.run_tool(*inputs, "--write-baselines", "folder", "-o",
+                                        "folder/straight.plan.json"), USAGE, "--output")
+
+    def test_the_cause_of_a_difference_is_named(self):
+        self.make_plan("plan.json", "--write-baselines", "folder")
+        result = self.run_tool("diff", "plan.json", "folder/straight.plan.json")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertRegex(result.stdout, r"\nB loses by [a-z-]+( step)? [\d.]+ [mu]?s")
 
 
 class Scheduling(ToolTest):

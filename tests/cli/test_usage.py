@@ -5,7 +5,7 @@ import re
 import tool
 from tool import BAD_INPUT, DONE, ENVIRONMENT, USAGE, ToolTest
 
-COMMANDS = ("plan", "simulate", "validate", "diff", "schedule")
+COMMANDS = ("plan", "simulate", "validate", "verify", "diff", "schedule")
 
 
 class Help(ToolTest):
@@ -73,7 +73,18 @@ class WrongCommandLines(ToolTest):
     def test_values_outside_the_choices_are_named_with_the_choices(self):
         for option, value, expected in (
                 ("--schedule", "zb", "expected auto, 1f1b or gpipe, got \"zb\""),
-                ("--planner", "exact", "expected dapple, got \"exact\""),
+                ("--planner", "best", "expected exact or dapple, got \"best\""),
+                ("--gap", "1 %", "expected a fraction such as \"1%\" or \"0.01\""),
+                ("--gap", "100%", "at least 0 and below 1, got \"100%\""),
+                ("--gap", "1", "below 1"),
+                ("--gap", "-0.1", "at least 0"),
+                ("--gap", "%", "got \"%\""),
+                ("--gap", "0.0000000001", "expected a fraction"),
+                ("--time-limit", "0", "expected seconds, a number above 0"),
+                ("--time-limit", "-1", "above 0"),
+                ("--time-limit", "inf", "got \"inf\""),
+                ("--time-limit", "5s", "got \"5s\""),
+                ("--time-limit", "1000000.5", "at most 1000000"),
                 ("--contention", "maybe", "expected on or off, got \"maybe\""),
                 ("--time-scale", "nan", "expected a number above 0"),
                 ("--time-scale", "0", "expected a number above 0"),
@@ -83,8 +94,15 @@ class WrongCommandLines(ToolTest):
                 self.assert_error(self.run_tool(*self.small_inputs(), option, value), USAGE,
                                   f"error: {option}: ", expected)
 
+    def test_a_gap_for_a_planner_that_proves_none_is_refused(self):
+        self.assert_error(self.run_tool(*self.small_inputs(), "--planner", "dapple", "--gap", "1%"),
+                          USAGE, "--gap: expected only with --planner exact")
+
     def test_an_option_given_twice_or_without_its_value_is_refused(self):
         self.assert_error(self.run_tool("--model", "a", "--model", "b"), USAGE, "--model: given twice")
+        for option in ("--gap", "--time-limit"):
+            self.assert_error(self.run_tool(option, "1", option, "1"), USAGE,
+                              f"{option}: given twice")
         self.assert_error(self.run_tool("--model"), USAGE, "--model", "expected a value")
         self.assert_error(self.run_tool("--unlimited-memory=yes"), USAGE, "--unlimited-memory")
 
@@ -92,7 +110,7 @@ class WrongCommandLines(ToolTest):
         self.assert_error(self.run_tool("plan"), USAGE, "--model")
         self.assert_error(self.run_tool("--model", "x"), USAGE, "--topo")
         self.assert_error(self.run_tool("--model", "-", "--topo", "-"), USAGE, "both")
-        for command in ("simulate", "validate", "diff", "schedule"):
+        for command in ("simulate", "validate", "verify", "diff", "schedule"):
             self.assert_error(self.run_tool(command), USAGE, command)
         self.assert_error(self.run_tool("diff", "one"), USAGE, "expected two plan files, got 1")
 

@@ -118,7 +118,13 @@ PlanDocument example_document() {
     document.prediction.devices.push_back(
         {DeviceIndex{device}, Bytes{4000}, Bytes{1'000'000}, 0.5});
   }
-  document.baselines = {{"data-parallel", Duration{2000}, false, Bytes{12}}};
+  document.baselines = {{"data-parallel",
+                         "3, 2 of 4",
+                         Duration{2000},
+                         {{2000}, {0}, {0}, {0}, {0}, {0}, {0}},
+                         false,
+                         Bytes{12},
+                         true}};
   document.search.planner = "dapple";
   document.search.searched = {"stages"};
   document.warnings = {"made up"};

@@ -1,17 +1,20 @@
 #include "planner_oracle.h"
 
+#include <algorithm>
+
+#include "dapple/search/bound.h"
+
 namespace dapple::small {
 namespace {
 
-class Enumerator {
+/// Plans but for their depths: micro-batch sizes, boundaries, device sets, recomputation.
+class StructureEnumerator {
  public:
-  Enumerator(const Problem& problem, const Topology& topology, bool ignore_memory,
-             const std::function<void(const Plan&, const PlanCost&)>& visit)
-      : problem_(problem),
-        topology_(topology),
-        costs_(problem.profile, topology),
-        ignore_memory_(ignore_memory),
-        visit_(visit) {}
+  /// Stages that `keep` refuses (told the number of micro-batches too) are in no plan.
+  StructureEnumerator(const Problem& problem, const Topology& topology,
+                      std::function<bool(const StagePlan&, const Plan&)> keep,
+                      std::function<void(Plan&)> visit)
+      : problem_(problem), topology_(topology), keep_(std::move(keep)), visit_(std::move(visit)) {}
 
   void run() {
     for (std::int64_t size = 1; size <= problem_.global_batch; ++size) {
@@ -28,10 +31,9 @@ class Enumerator {
 
  private:
   void add_stage(std::int32_t begin, std::uint32_t used) {
-    const std::int32_t layers = costs_.layer_count();
+    const auto layers = static_cast<std::int32_t>(problem_.profile.layers.size());
     if (begin == layers) {
-      plan_.warmup_depths.clear();
-      add_depth(plan_.num_micro_batches);
+      visit_(plan_);
       return;
     }
     const std::uint32_t sets = std::uint32_t{1} << topology_.device_count();
@@ -43,13 +45,14 @@ class Enumerator {
       }
       if (static_cast<std::int64_t>(stage.devices.size()) > plan_.micro_batch_size) continue;
       for (std::int32_t end = begin + 1; end <= layers; ++end) {
+        stage.layers = {begin, end};
+        stage.gradient_buckets.clear();
+        if (stage.devices.size() > 1) {
+          stage.gradient_buckets = gradient_buckets(problem_.profile, stage.layers).sizes;
+        }
         for (const bool recompute : {false, true}) {
-          stage.layers = {begin, end};
           stage.recompute = recompute;
-          stage.gradient_buckets.clear();
-          if (stage.devices.size() > 1) {
-            stage.gradient_buckets = gradient_buckets(problem_.profile, stage.layers).sizes;
-          }
+          if (!keep_(stage, plan_)) continue;
           plan_.stages.push_back(stage);
           add_stage(end, used | devices);
           plan_.stages.pop_back();
@@ -58,32 +61,142 @@ class Enumerator {
     }
   }
 
-  void add_depth(std::int64_t most) {
-    if (plan_.warmup_depths.size() == plan_.stages.size()) {
-      const PlanCost cost = costs_.plan_cost(plan_);
-      if (ignore_memory_ || memory_shortages(cost).empty()) visit_(plan_, cost);
+  const Problem& problem_;
+  const Topology& topology_;
+  std::function<bool(const StagePlan&, const Plan&)> keep_;
+  std::function<void(Plan&)> visit_;
+  Plan plan_;
+};
+
+/// Calls `visit` with each legal vector of depths in the plan.
+void for_each_depths(Plan& plan, std::int64_t most, const std::function<void()>& visit) {
+  if (plan.warmup_depths.size() == plan.stages.size()) {
+    visit();
+    return;
+  }
+  for (std::int64_t depth = 1; depth <= most; ++depth) {
+    plan.warmup_depths.push_back(depth);
+    for_each_depths(plan, depth, visit);
+    plan.warmup_depths.pop_back();
+  }
+}
+
+class FastestPlan {
+ public:
+  FastestPlan(const Problem& problem, const Topology& topology, const OracleOptions& options)
+      : problem_(problem),
+        topology_(topology),
+        costs_(problem.profile, topology),
+        options_(options) {
+    answer_.iteration = options.below;
+  }
+
+  OracleAnswer run() {
+    StructureEnumerator(
+        problem_, topology_,
+        [&](const StagePlan& stage, const Plan& plan) { return may_count(stage, plan); },
+        [&](Plan& plan) { look_at(plan); })
+        .run();
+    answer_.memory_decides = fastest_misfit_ < answer_.iteration;
+    return answer_;
+  }
+
+ private:
+  bool may_count(const StagePlan& stage, const Plan& plan) {
+    const Pins& pins = options_.pins;
+    if (options_.micro_batch_size && plan.micro_batch_size != *options_.micro_batch_size) {
+      return false;
+    }
+    if (pins.replicas && *pins.replicas != static_cast<int>(stage.devices.size())) return false;
+    if (pins.recompute && *pins.recompute != stage.recompute) return false;
+    for (const std::int32_t joint : pins.joints) {
+      if (stage.layers.begin == joint) return false;
+    }
+    for (const std::int32_t cut : pins.cuts) {
+      if (stage.layers.begin < cut && cut < stage.layers.end) return false;
+    }
+    return !options_.use_bounds || work_of(stage, plan) < answer_.iteration;
+  }
+
+  /// A stage is never faster than its slowest replica's own work.
+  Duration work_of(const StagePlan& stage, const Plan& plan) {
+    Duration slowest;
+    for (std::size_t i = 0; i < stage.devices.size(); ++i) {
+      const LayerTable& table =
+          costs_.table(samples_of(plan, stage, i).size(), topology_.device(stage.devices[i]).kind);
+      const std::int64_t forwards = stage.recompute ? 2 : 1;
+      slowest =
+          std::max(slowest, forwards * table.forward(stage.layers) + table.backward(stage.layers));
+    }
+    return plan.num_micro_batches * slowest;
+  }
+
+  void look_at(Plan& plan) {
+    if (options_.pins.stages && *options_.pins.stages != static_cast<int>(plan.stages.size())) {
       return;
     }
-    for (std::int64_t depth = 1; depth <= most; ++depth) {
-      plan_.warmup_depths.push_back(depth);
-      add_depth(depth);
-      plan_.warmup_depths.pop_back();
+    // Depths change nothing but memory, and the bound at the largest holds at all.
+    plan.warmup_depths.assign(plan.stages.size(), plan.num_micro_batches);
+    const PlanCost costs = costs_.plan_cost(plan);
+    const bool hopeless = is_too_slow(plan, costs);
+    plan.warmup_depths.clear();
+    if (hopeless) return;
+    for_each_depths(plan, plan.num_micro_batches, [&] { look_at_depths(plan, costs); });
+  }
+
+  bool is_too_slow(const Plan& plan, const PlanCost& costs) const {
+    return options_.use_bounds && lower_bound(plan, costs, topology_) >= answer_.iteration;
+  }
+
+  void look_at_depths(const Plan& plan, const PlanCost& costs) {
+    if (options_.allow && !options_.allow(plan)) return;
+    if (is_too_slow(plan, costs)) return;
+    // Once a misfit is known to be faster than all that fits, no other one needs to be simulated.
+    if (fastest_misfit_ < answer_.iteration && !fits(plan)) return;
+    const Duration iteration = simulate(generate(plan), costs, topology_,
+                                        {.contention = options_.contention, .record = false})
+                                   .iteration;
+    if (iteration >= answer_.iteration) return;
+    if (!fits(plan)) {
+      fastest_misfit_ = std::min(fastest_misfit_, iteration);
+      return;
     }
+    answer_.plan = plan;
+    answer_.iteration = iteration;
+  }
+
+  bool fits(const Plan& plan) const {
+    return options_.ignore_memory || memory_shortages(costs_.plan_cost(plan)).empty();
   }
 
   const Problem& problem_;
   const Topology& topology_;
   CostModel costs_;
-  bool ignore_memory_;
-  const std::function<void(const Plan&, const PlanCost&)>& visit_;
-  Plan plan_;
+  const OracleOptions& options_;
+  OracleAnswer answer_;
+  Duration fastest_misfit_{INT64_MAX};  // of those simulated
 };
 
 }  // namespace
 
 void for_each_plan(const Problem& problem, const Topology& topology, bool ignore_memory,
                    const std::function<void(const Plan&, const PlanCost&)>& visit) {
-  Enumerator(problem, topology, ignore_memory, visit).run();
+  const CostModel costs(problem.profile, topology);
+  StructureEnumerator(
+      problem, topology, [](const StagePlan&, const Plan&) { return true; },
+      [&](Plan& plan) {
+        plan.warmup_depths.clear();
+        for_each_depths(plan, plan.num_micro_batches, [&] {
+          const PlanCost cost = costs.plan_cost(plan);
+          if (ignore_memory || memory_shortages(cost).empty()) visit(plan, cost);
+        });
+      })
+      .run();
+}
+
+OracleAnswer fastest_plan(const Problem& problem, const Topology& topology,
+                          const OracleOptions& options) {
+  return FastestPlan(problem, topology, options).run();
 }
 
 }  // namespace dapple::small

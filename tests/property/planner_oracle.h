@@ -1,16 +1,41 @@
 // Every plan of a small problem, one after another: boundaries, device sets, micro-batch sizes,
-// depths, recomputation. Shares only validate, cost and simulate with the planner.
+// depths, recomputation. Shares only validate, cost and simulate with the planner, and in
+// fastest_plan() the bound of a whole plan, which has tests of its own.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "../support/random_problem.h"
+#include "dapple/search/pins.h"
+#include "dapple/simulate/simulate.h"
 
 namespace dapple::small {
 
 /// Calls `visit` for every legal plan that fits. O(exponential): a handful of layers and devices.
 void for_each_plan(const Problem& problem, const Topology& topology, bool ignore_memory,
                    const std::function<void(const Plan&, const PlanCost&)>& visit);
+
+/// Which plans count, and what a search for the fastest may rely on.
+struct OracleOptions {
+  Contention contention = Contention::Shared;
+  bool ignore_memory = false;
+  std::optional<std::int64_t> micro_batch_size = {};
+  Pins pins = {};
+  std::function<bool(const Plan&)> allow = {};  // plans that count; all of them if not given
+  Duration below = Duration{INT64_MAX};         // slower plans, and equal ones, do not count
+  bool use_bounds = true;                       // pass over plans whose bound is too high
+};
+
+struct OracleAnswer {
+  std::optional<Plan> plan;  // the fastest that counts and fits; the first of them
+  Duration iteration{INT64_MAX};
+  bool memory_decides = false;  // a plan that does not fit would be faster than `iteration`
+};
+
+/// The fastest of all plans. O(exponential).
+OracleAnswer fastest_plan(const Problem& problem, const Topology& topology,
+                          const OracleOptions& options);
 
 }  // namespace dapple::small

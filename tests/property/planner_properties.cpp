@@ -32,7 +32,7 @@ Duration fastest_of_all(const small::Problem& problem, const Topology& topology)
 TEST_CASE("the bound is below every simulated plan of small problems, at its own depths") {
   small::Dice dice(1001);
   std::int64_t plans = 0;
-  for (int round = 0; round < 100 * small::test_scale(); ++round) {
+  for (int round = 0; round < small::scaled(100); ++round) {
     const small::Problem problem = small::random_problem(dice, 3, 3);
     const Topology topology(problem.topology);
     small::for_each_plan(problem, topology, true, [&](const Plan& plan, const PlanCost& cost) {
@@ -53,7 +53,7 @@ TEST_CASE("the bound is below every simulated plan of small problems, at its own
 TEST_CASE("a candidate's bound holds at any depths that fit") {
   small::Dice dice(1002);
   int candidates = 0;
-  for (int round = 0; round < 150 * small::test_scale(); ++round) {
+  for (int round = 0; round < small::scaled(150); ++round) {
     const small::Problem problem = small::random_problem(dice, 5, 4);
     const Topology topology(problem.topology);
     const CostModel costs(problem.profile, topology);
@@ -99,7 +99,7 @@ TEST_CASE("the planner never beats the best of all plans, fits, and rarely misse
   int solved = 0;
   int optimal = 0;
   double lost = 0;
-  for (int round = 0; round < 300 * small::test_scale(); ++round) {
+  for (int round = 0; round < small::scaled(300); ++round) {
     CAPTURE(round);
     const small::Problem problem = small::random_problem(dice, 4, 3);
     const Topology topology(problem.topology);
@@ -109,8 +109,8 @@ TEST_CASE("the planner never beats the best of all plans, fits, and rarely misse
       REQUIRE(std::holds_alternative<Infeasible>(made));
       continue;
     }
-    REQUIRE(std::holds_alternative<PlanDocument>(made));
-    const PlanDocument& document = std::get<PlanDocument>(made);
+    REQUIRE(std::holds_alternative<MadePlan>(made));
+    const PlanDocument& document = std::get<MadePlan>(made).document;
     REQUIRE(check_plan(document.plan, problem.profile, topology).empty());
     REQUIRE(document.prediction.iteration >= best);
     ++solved;
@@ -119,7 +119,7 @@ TEST_CASE("the planner never beats the best of all plans, fits, and rarely misse
         static_cast<double>(document.prediction.iteration.ns) / static_cast<double>(best.ns) - 1;
   }
   CAPTURE(solved, optimal, lost);
-  REQUIRE(solved > 200 * small::test_scale());
+  REQUIRE(solved > small::scaled(200));
   CHECK(optimal * 10 >= solved * 9);
   CHECK(lost / solved < 0.01);
 }
@@ -127,7 +127,7 @@ TEST_CASE("the planner never beats the best of all plans, fits, and rarely misse
 TEST_CASE("a refusal's remedy of more memory is enough, and a byte less is not") {
   small::Dice dice(1004);
   int refused = 0;
-  for (int round = 0; round < 120 * small::test_scale(); ++round) {
+  for (int round = 0; round < small::scaled(120); ++round) {
     small::Problem problem = small::random_problem(dice, 5, 4);
     problem.topology.devices.front().memory = {dice.roll(1, 600)};
     const auto made =
@@ -136,7 +136,7 @@ TEST_CASE("a refusal's remedy of more memory is enough, and a byte less is not")
     if (nothing == nullptr) continue;
     ++refused;
     problem.topology.devices.front().memory += nothing->missing();
-    CHECK(std::holds_alternative<PlanDocument>(
+    CHECK(std::holds_alternative<MadePlan>(
         make_plan(problem.profile, Topology(problem.topology), options_for(problem, 1))));
     problem.topology.devices.front().memory -= Bytes{1};
     CHECK(std::holds_alternative<Infeasible>(
@@ -147,13 +147,13 @@ TEST_CASE("a refusal's remedy of more memory is enough, and a byte less is not")
 
 TEST_CASE("plans are the same with one thread, with two, and again") {
   small::Dice dice(1005);
-  for (int round = 0; round < 40 * small::test_scale(); ++round) {
+  for (int round = 0; round < small::scaled(40); ++round) {
     const small::Problem problem = small::random_problem(dice, 8, 6);
     const Topology topology(problem.topology);
     const auto text = [&](int threads) {
       const auto made = make_plan(problem.profile, topology, options_for(problem, threads));
-      const auto* document = std::get_if<PlanDocument>(&made);
-      return document == nullptr ? std::get<Infeasible>(made).remedy : write_plan(*document);
+      const auto* plan = std::get_if<MadePlan>(&made);
+      return plan == nullptr ? std::get<Infeasible>(made).remedy : write_plan(plan->document);
     };
     const std::string one = text(1);
     REQUIRE(text(2) == one);

@@ -13,11 +13,6 @@
 
 namespace dapple::small {
 
-/// How many instances to try.
-inline int scaled(int count) {
-  return test_scale() * count;
-}
-
 template <class T>
 void shuffle(Dice& dice, std::vector<T>& values) {
   for (std::size_t i = values.size(); i > 1; --i) {

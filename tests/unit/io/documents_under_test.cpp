@@ -143,10 +143,12 @@ bool same(const Prediction& a, const Prediction& b) {
     return x.device == y.device && x.peak_memory == y.peak_memory &&
            x.memory_limit == y.memory_limit && x.busy_fraction == y.busy_fraction;
   };
-  return a.iteration == b.iteration && a.samples_per_second == b.samples_per_second &&
+  return a.contention == b.contention && a.iteration == b.iteration &&
+         a.samples_per_second == b.samples_per_second &&
          a.speedup_over_one_device == b.speedup_over_one_device && a.lower_bound == b.lower_bound &&
          a.optimality_gap == b.optimality_gap && a.bubble_fraction == b.bubble_fraction &&
          a.exposed_transfer == b.exposed_transfer && a.exposed_all_reduce == b.exposed_all_reduce &&
+         a.parts == b.parts &&
          std::equal(a.stages.begin(), a.stages.end(), b.stages.begin(), b.stages.end(),
                     same_stage) &&
          std::equal(a.devices.begin(), a.devices.end(), b.devices.begin(), b.devices.end(),
@@ -201,8 +203,9 @@ bool same(const TopologyDescription& a, const TopologyDescription& b) {
 
 bool same(const PlanDocument& a, const PlanDocument& b) {
   const auto same_baseline = [](const Baseline& x, const Baseline& y) {
-    return x.name == y.name && x.iteration == y.iteration && x.feasible == y.feasible &&
-           x.missing == y.missing;
+    return x.name == y.name && x.shape == y.shape && x.iteration == y.iteration &&
+           x.parts == y.parts && x.feasible == y.feasible && x.missing == y.missing &&
+           x.depth_limited == y.depth_limited;
   };
   return a.tool == b.tool && same(a.profile, b.profile) && same(a.topology, b.topology) &&
          same(a.plan, b.plan) && same(a.prediction, b.prediction) &&
@@ -211,7 +214,8 @@ bool same(const PlanDocument& a, const PlanDocument& b) {
          a.search.planner == b.search.planner && a.search.complete == b.search.complete &&
          a.search.searched == b.search.searched && a.search.cut == b.search.cut &&
          a.search.states == b.search.states && a.search.candidates == b.search.candidates &&
-         a.search.simulated == b.search.simulated && a.warnings == b.warnings;
+         a.search.simulated == b.search.simulated && a.search.open == b.search.open &&
+         a.search.kept == b.search.kept && a.warnings == b.warnings;
 }
 
 ModelProfile random_profile(Dice& dice) {
@@ -313,8 +317,16 @@ PlanDocument small_plan() {
   prediction.devices = {{DeviceIndex{0}, Bytes{1}, Bytes{2}, 0.5},
                         {DeviceIndex{2}, Bytes{3}, Bytes{4}, 2.0 / 3.0},
                         {DeviceIndex{3}, Bytes{5}, Bytes{6}, 1}};
-  document.baselines = {{"data-parallel", Duration{2'000}, false, Bytes{77}}};
-  document.search = {"dapple", false, {"stages"}, {"placements: three policies"}, 10, 5, 3};
+  prediction.parts = {Duration{500}, Duration{40},  Duration{30}, Duration{200},
+                      Duration{10},  Duration{210}, Duration{10}};
+  document.baselines = {{"data-parallel",
+                         "4, 1 of 8",
+                         Duration{2'000},
+                         {{500}, {0}, {0}, {0}, {0}, {1'500}, {0}},
+                         false,
+                         Bytes{77},
+                         true}};
+  document.search = {"dapple", false, {"stages"}, {"placements: three policies"}, 10, 5, 3, 2, 7};
   document.warnings = {"one \"quoted\" warning"};
   return document;
 }

@@ -34,22 +34,29 @@ TEST_CASE("a plan has the keys of its format, in their order") {
       "\"gradient_buckets_bytes\": [], \"all_reduce_ns\": 0, \"optimizer_step_ns\": 1}\n    },",
       "      \"devices\": [\"n1:0\", \"n1:1\"],",
       "\"gradient_buckets_bytes\": [400]",
-      "  \"predicted\": {\n    \"iteration_ns\": 1000,\n    \"samples_per_second\": "
+      "  \"predicted\": {\n    \"contention\": \"on\",\n    \"iteration_ns\": 1000,\n    "
+      "\"samples_per_second\": "
       "0.3333333333333333,\n"
       "    \"speedup_over_one_device\": 1.7,\n    \"lower_bound_ns\": null,\n    "
       "\"optimality_gap\": null,\n"
       "    \"bubble_fraction\": 0.1,\n    \"exposed_transfer_ns\": 11,\n    "
       "\"exposed_all_reduce_ns\": 12,\n"
+      "    \"time_parts\": {\"compute_ns\": 500, \"recomputation_ns\": 40, \"imbalance_ns\": 30, "
+      "\"bubble_ns\": 200, \"transfers_ns\": 10, \"all_reduce_ns\": 210, "
+      "\"optimizer_step_ns\": 10},\n"
       "    \"devices\": [\n      {\"device\": \"n0:0\", \"peak_memory_bytes\": 1, "
       "\"memory_limit_bytes\": 2, "
       "\"busy_fraction\": 0.5},",
-      "  \"baselines\": [\n    {\"name\": \"data-parallel\", \"iteration_ns\": 2000, \"feasible\": "
-      "false, "
-      "\"missing_bytes\": 77}\n  ],",
+      "  \"baselines\": [\n    {\"name\": \"data-parallel\", \"shape\": \"4, 1 of 8\", "
+      "\"iteration_ns\": 2000, \"time_parts\": {\"compute_ns\": 500, \"recomputation_ns\": 0, "
+      "\"imbalance_ns\": 0, \"bubble_ns\": 0, \"transfers_ns\": 0, \"all_reduce_ns\": 1500, "
+      "\"optimizer_step_ns\": 0}, \"feasible\": false, \"missing_bytes\": 77, "
+      "\"depth_limited\": true}\n  ],",
       "  \"search_space\": {\n    \"complete\": false,\n    \"planner\": \"dapple\",\n    "
       "\"searched\": [\n"
       "      \"stages\"\n    ],\n    \"cut\": [\n      \"placements: three policies\"\n    ],\n"
-      "    \"states\": 10,\n    \"candidates\": 5,\n    \"simulated\": 3\n  },\n"
+      "    \"states\": 10,\n    \"candidates\": 5,\n    \"simulated\": 3,\n    \"open\": 2,\n"
+      "    \"kept\": 7\n  },\n"
       "  \"warnings\": [\n    \"one \\\"quoted\\\" warning\"\n  ]\n}\n",
   };
   std::size_t from = 0;
@@ -58,6 +65,16 @@ TEST_CASE("a plan has the keys of its format, in their order") {
     from = text.find(line, from);
     REQUIRE(from != std::string::npos);
   }
+}
+
+TEST_CASE("a plan says whether transfers slowed each other, and a file that does not means on") {
+  PlanDocument document = small_plan();
+  document.prediction.contention = Contention::Off;
+  const std::string text = write_plan(document);
+  CHECK(text.find("\"contention\": \"off\"") != std::string::npos);
+  CHECK(same(read_plan(text, "f.json"), document));
+  const std::string older = replaced(text, "\"contention\": \"off\",\n    ", "");
+  CHECK(read_plan(older, "f.json").prediction.contention == Contention::Shared);
 }
 
 TEST_CASE("a computed figure keeps its last bit through the file") {
@@ -177,6 +194,13 @@ TEST_CASE("a plan that is wrong is refused with what was expected") {
        "/num_micro_batches: expected at most 6666666 micro-batches on 3 devices, got 2147483647"},
       {"\"bubble_fraction\": 0.1", "\"bubble_fraction\": 1.1",
        "/predicted/bubble_fraction: expected a number from 0 to 1, got 1.1"},
+      {"\"contention\": \"on\"", "\"contention\": true",
+       "/predicted/contention: expected \"on\" or \"off\", got true"},
+      {"\"bubble_ns\": 200,", "\"bubble_ns\": -200,",
+       "/predicted/time_parts/bubble_ns: expected an integer from 0 to 1000000000000000, got -200"},
+      {"\"all_reduce_ns\": 1500, ", "",
+       "/baselines/0/time_parts/all_reduce_ns: expected an integer from 0 to 1000000000000000, but "
+       "the key is missing"},
       {"\"feasible\": false,", "",
        "/baselines/0/feasible: expected true or false, but the key is missing"},
       {"\"name\": \"m\",", "\"name\": \"n\",",

@@ -54,6 +54,28 @@ TEST_CASE("a dealt replica works on whole micro-batches, each replica on every r
   CHECK(micro_batches_of(plan, stage, 2) == 2);
 }
 
+TEST_CASE("a shape lists devices per stage, counts long rows of them, and the micro-batches") {
+  const auto shape = [](const std::vector<std::size_t>& replicas, bool recompute = false) {
+    Plan plan;
+    plan.num_micro_batches = 32;
+    plan.micro_batch_size = 64;
+    for (const std::size_t count : replicas) {
+      StagePlan stage;
+      stage.devices.resize(count);
+      stage.recompute = recompute;
+      plan.stages.push_back(stage);
+    }
+    return shape_of(plan);
+  };
+  CHECK(shape({16}) == "16, 32 of 64");
+  CHECK(shape({1}) == "1, 32 of 64");
+  CHECK(shape({8, 8}) == "8:8, 32 of 64");
+  CHECK(shape({1, 1, 1}) == "3 straight, 32 of 64");
+  CHECK(shape({2, 2, 2, 2}) == "2:2:2:2, 32 of 64");
+  CHECK(shape({4, 2, 2, 2, 2, 2, 1}) == "4:5x2:1, 32 of 64");
+  CHECK(shape({11, 5}, true) == "11:5, 32 of 64, recomputing");
+}
+
 TEST_CASE("schedule families and replications have the names of the plan file") {
   CHECK(to_string(ScheduleFamily::GPipe) == "gpipe");
   CHECK(to_string(ScheduleFamily::OneFOneB) == "1f1b");

@@ -20,8 +20,8 @@ PlannerOptions batch(std::int64_t global) {
 PlanDocument plan_for(const ModelProfile& profile, const Topology& topology,
                       const PlannerOptions& options) {
   auto made = make_plan(profile, topology, options);
-  REQUIRE(std::holds_alternative<PlanDocument>(made));
-  return std::get<PlanDocument>(std::move(made));
+  REQUIRE(std::holds_alternative<MadePlan>(made));
+  return std::get<MadePlan>(std::move(made)).document;
 }
 
 Infeasible refusal(const ModelProfile& profile, const Topology& topology,
@@ -139,6 +139,106 @@ TEST_CASE("an impossible request names a remedy that works") {
       refusal(even_model(0, 1, 100),
               Topology(with_memory(small::cluster({.servers = 1, .devices = 1}), 450)), gpipe);
   CHECK(held.remedy.find("--schedule 1f1b") != std::string::npos);
+}
+
+TEST_CASE("where pins leave no room, the closest plan is one that is as pinned") {
+  const ModelProfile profile = even_model(1000, 1, 1);
+  // A layer's weights and gradients are 2,000 bytes: one layer fits beside its buffers, not two.
+  const Topology topology(with_memory(small::cluster({.servers = 4, .devices = 1}), 3000));
+  PlannerOptions options = batch(4);
+  options.planner = PlannerKind::Dapple;
+  CHECK(plan_for(profile, topology, options).plan.stages.size() == 4);
+  options.pins.stages = 3;
+  options.pins.recompute = false;
+  const Infeasible pinned = refusal(profile, topology, options);
+  CHECK(pinned.pins == std::vector<std::string>{"stages=3", "recompute=off"});
+  CHECK(pinned.conflict.empty());
+  CHECK(pinned.closest_plan == "3 stages on 3 devices, micro-batches of 1");
+  // 4,000 of weights and gradients, one micro-batch of two layers, one boundary of four tensors if
+  // the two layers are the first or the last ones.
+  CHECK(pinned.missing() == Bytes{4000 + 2 + 4 - 3000});
+  CHECK(pinned.remedy == "leave out --pin stages=3");
+}
+
+TEST_CASE("a layer that is joined makes a stage too large, and leaving that out is the remedy") {
+  const ModelProfile profile = even_model(1000, 1, 1);
+  const Topology topology(with_memory(small::cluster({.servers = 4, .devices = 1}), 3000));
+  PlannerOptions options = batch(4);
+  options.planner = PlannerKind::Dapple;
+  options.pins.cuts = {1};
+  options.pins.joints = {2};
+  const Infeasible joined = refusal(profile, topology, options);
+  CHECK(joined.pins == std::vector<std::string>{"cut=layer1", "join=layer2"});
+  CHECK(joined.remedy == "leave out --pin join=layer2");
+}
+
+TEST_CASE("pins that contradict the devices say how many they need") {
+  const Topology topology(small::cluster({.servers = 1, .devices = 4}));
+  PlannerOptions options = batch(4);
+  options.planner = PlannerKind::Dapple;
+  options.pins.cuts = {1, 2};
+  options.pins.replicas = 2;
+  const Infeasible torn = refusal(even_model(0, 1, 1), topology, options);
+  CHECK(torn.conflict == "3 stages of 2 replicas need 6 devices, there are 4");
+  CHECK(torn.remedy == "leave out --pin replicas=2");
+  options.pins = {};
+  options.pins.replicas = 3;
+  options.micro_batch_size = 2;
+  const Infeasible few_samples = refusal(even_model(0, 1, 1), topology, options);
+  CHECK(few_samples.conflict ==
+        "3 replicas need micro-batches of 3 samples or more, the largest has 2");
+}
+
+TEST_CASE("with unlimited memory, pins that nothing fits are planned all the same") {
+  const Topology topology(with_memory(small::cluster({.servers = 4, .devices = 1}), 100));
+  PlannerOptions options = batch(4);
+  options.planner = PlannerKind::Dapple;
+  options.ignore_memory = true;
+  options.pins.stages = 2;
+  CHECK(plan_for(even_model(1000, 1, 1), topology, options).plan.stages.size() == 2);
+}
+
+namespace {
+
+/// Says stop from the n-th time on that it is asked.
+class Impatient : public Progress {
+ public:
+  explicit Impatient(int patience) : patience_(patience) {}
+  void update(const SearchProgress& progress) override {
+    if (progress.best) best_ = *progress.best;
+  }
+  bool should_stop() override { return --patience_ < 0; }
+  Duration best() const { return best_; }
+
+ private:
+  int patience_;
+  Duration best_{INT64_MAX};
+};
+
+}  // namespace
+
+TEST_CASE("a search that is told to stop ends with the best plan so far, or with none") {
+  const ModelProfile profile = even_model(1000, 10, 1);
+  const Topology topology(small::cluster({.servers = 2, .devices = 2}));
+  PlannerOptions options = batch(16);
+  options.planner = PlannerKind::Dapple;
+  Impatient at_once(0);
+  const auto nothing = make_plan(profile, topology, options, &at_once);
+  REQUIRE(std::holds_alternative<Infeasible>(nothing));
+  CHECK(std::get<Infeasible>(nothing).stopped);
+  bool has_found_some = false;
+  for (int patience = 1; patience < 40; ++patience) {
+    Impatient progress(patience);
+    const auto made = make_plan(profile, topology, options, &progress);
+    if (progress.best().ns == INT64_MAX) {
+      CHECK(std::holds_alternative<Infeasible>(made));
+      continue;
+    }
+    has_found_some = true;
+    REQUIRE(std::holds_alternative<MadePlan>(made));
+    CHECK(std::get<MadePlan>(made).document.prediction.iteration <= progress.best());
+  }
+  CHECK(has_found_some);
 }
 
 TEST_CASE("a micro-batch size that does not divide the global batch is refused") {

@@ -151,6 +151,13 @@ inline PlanDocument document(const Topology& topology, std::int32_t stages, std:
   result.prediction.bubble_fraction = 0.1234;
   result.prediction.exposed_transfer = {1'200'000};
   result.prediction.exposed_all_reduce = {38'000'000};
+  result.prediction.parts = {.compute = {400'000'000},
+                             .recomputation = {0},
+                             .imbalance = {10'000'000},
+                             .bubble = {62'145'678},
+                             .transfers = {1'200'000},
+                             .all_reduce = {38'000'000},
+                             .optimizer_step = {1'000'000}};
   result.search = {.planner = "dapple",
                    .complete = false,
                    .searched = {"stage boundaries", "replicas per stage",

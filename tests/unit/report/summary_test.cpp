@@ -5,6 +5,7 @@
 #include <sstream>
 #include <string>
 
+#include "dapple/report/causes.h"
 #include "dapple/report/comparison.h"
 #include "examples.h"
 
@@ -21,7 +22,7 @@ std::string summary_of(const PlanDocument& document, const Topology& topology,
 TEST_CASE("the summary says what runs where, how long it takes and how full memory is") {
   const Topology topology = examples::cluster(2, 8);
   const PlanDocument document = examples::document(topology, 2, 8);
-  const std::string text = summary_of(document, topology, {.width = 120});
+  const std::string text = summary_of(document, topology, {.width = 140});
   CHECK(text.find("toy on cluster   global batch 64 = 8 micro-batches of 8, 1f1b") == 0);
   CHECK(text.find("    0  4: embeddings..encoder.2  8: node0:0-7        1  15.25 ms  25.38 ms") !=
         std::string::npos);
@@ -100,6 +101,55 @@ TEST_CASE("warnings stand in the summary, made safe for a terminal") {
   CHECK(text.find('\x1b') == std::string::npos);
 }
 
+TEST_CASE("a baseline is shown with its shape, its factor, and what it loses by") {
+  const Topology topology = examples::cluster(2, 8);
+  PlanDocument document = examples::document(topology, 2, 8);
+  Baseline slow{.name = "slow",
+                .shape = "16, 8 of 8",
+                .iteration = {768'518'517},  // 1.5 x 512,345,678
+                .parts = document.prediction.parts,
+                .feasible = true,
+                .missing = {},
+                .depth_limited = false};
+  slow.parts.all_reduce += Duration{206'172'839};
+  slow.parts.bubble += Duration{50'000'000};
+  Baseline equal = slow;
+  equal.name = "equal";
+  equal.iteration = document.prediction.iteration;
+  Baseline held = slow;
+  held.name = "held";
+  held.depth_limited = true;
+  Baseline large = slow;
+  large.name = "large";
+  large.feasible = false;
+  large.missing = {std::int64_t{3} << 30};
+  document.baselines = {slow, equal, held, large};
+  const std::string text = summary_of(document, topology, {.width = 140});
+  for (const char* line : {"slow           16, 8 of 8              768.5 ms  1.50x slower  "
+                           "all-reduce 206.2 ms, bubble "
+                           "50.00 ms\n",
+                           "equal          16, 8 of 8              512.3 ms  same time     -\n",
+                           "all-reduce 206.2 ms, bubble 50.00 ms; memory limits its depth\n",
+                           "1.50x slower  does not fit, lacks 3.00 GiB\n"}) {
+    INFO(line << "\nis not in\n" << text);
+    CHECK(text.find(line) != std::string::npos);
+  }
+  const std::string narrow = summary_of(document, topology, {.width = 80});
+  CHECK(narrow.find("16, 8 of 8") == std::string::npos);
+  CHECK(narrow.find("1.50x slower  all-reduce 206.2 ms\n") != std::string::npos);
+}
+
+TEST_CASE("causes stand by their size, small ones and gains are left out") {
+  const TimeParts none;
+  TimeParts some;
+  some.bubble = {100};
+  some.transfers = {20};    // a fifth of the largest
+  some.imbalance = {19};    // less
+  some.all_reduce = {100};  // as large, later in the order of the parts
+  CHECK(main_causes(none, some) == "bubble 100 ns, all-reduce 100 ns, transfers 20 ns");
+  CHECK(main_causes(some, none).empty());
+}
+
 TEST_CASE("a comparison marks what is the same, what differs, and which is faster") {
   const Topology topology = examples::cluster(2, 8);
   const PlanDocument a = examples::document(topology, 2, 8);
@@ -107,6 +157,7 @@ TEST_CASE("a comparison marks what is the same, what differs, and which is faste
   b.plan.stages[0].layers = {0, 5};
   b.plan.stages[1].layers = {5, 8};
   b.prediction.iteration = {614'814'814};  // 512,345,678 * 1.2 = 614,814,813.6
+  b.prediction.parts.bubble += b.prediction.iteration - a.prediction.iteration;
   const auto compare = [&](const PlanDocument& x, const PlanDocument& y) {
     return write_comparison({.first = {"a.json", x.plan, x.prediction},
                              .second = {"b.json", y.plan, y.prediction},
@@ -119,6 +170,10 @@ TEST_CASE("a comparison marks what is the same, what differs, and which is faste
         std::string::npos);
   CHECK(differing.find(" 0  A  4: embeddings..encoder.2") != std::string::npos);
   CHECK(differing.find(" 0  B  5: embeddings..encoder.3") != std::string::npos);
+  CHECK(differing.find("bubble          62.15 ms  164.6 ms  +102.5 ms\n") != std::string::npos);
+  CHECK(differing.find("imbalance       10.00 ms  10.00 ms       same\n") != std::string::npos);
+  CHECK(differing.find("recomputation") == std::string::npos);
+  CHECK(differing.find("B loses by bubble 102.5 ms.\n") != std::string::npos);
   CHECK(differing.find("A is faster: 102.5 ms less per iteration, 1.200 x.") != std::string::npos);
   const std::string same = compare(a, a);
   CHECK(same.find("0 AB  4: embeddings..encoder.2") != std::string::npos);

@@ -1,0 +1,179 @@
+"""What a search can be told: when to stop, how good is good enough, what is pinned."""
+
+import os
+import signal
+import subprocess
+import time
+
+import tool
+from tool import DONE, INFEASIBLE, USAGE, ToolTest
+
+# So large that any search of it takes seconds.
+LARGE = ("--model", tool.ROOT / "profiles" / "gnmt-16.json",
+         "--topo", tool.ROOT / "topologies" / "16x8xH100.json")
+PLANNERS = ("exact", "dapple")
+PATIENCE = 20  # seconds within which a search that was told to stop has ended, sanitizers included
+
+
+class Stopping(ToolTest):
+    def assert_stopped_with_a_plan(self, code, stderr, why):
+        self.assertEqual(code, DONE, stderr)
+        warnings = self.read("plan.json")["warnings"]
+        self.assertTrue(any(why in warning for warning in warnings), warnings)
+        result = self.run_tool("validate", "plan.json")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+
+    def test_a_time_limit_ends_the_search_with_the_best_plan_so_far(self):
+        for planner in PLANNERS:
+            with self.subTest(planner=planner):
+                begin = time.monotonic()
+                result = self.run_tool(*LARGE, "--planner", planner, "--time-limit", "0.5", "-o",
+                                       "plan.json")
+                self.assertLess(time.monotonic() - begin, PATIENCE)
+                self.assert_stopped_with_a_plan(
+                    result.returncode, result.stderr,
+                    "the search was stopped by --time-limit 0.5 before ")
+
+    def test_a_signal_ends_the_search_with_the_best_plan_so_far(self):
+        for planner in PLANNERS:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                with self.subTest(planner=planner, number=number):
+                    process = self.start(*LARGE, "--planner", planner, "-o", "plan.json")
+                    time.sleep(1)
+                    process.send_signal(number)
+                    begin = time.monotonic()
+                    stderr = process.communicate(timeout=tool.SECONDS)[1]
+                    self.assertLess(time.monotonic() - begin, PATIENCE)
+                    self.assert_stopped_with_a_plan(process.returncode, stderr,
+                                                    "the search was interrupted before ")
+
+    def test_a_second_signal_ends_the_program_at_once(self):
+        process = self.start(*LARGE, "--planner", "dapple", "--threads", "1", "-o", "plan.json")
+        time.sleep(1)
+        # Both arrive together, the first one first.
+        for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
+            process.send_signal(number)
+        process.communicate(timeout=tool.SECONDS)
+        self.assertEqual(process.returncode, -signal.SIGTERM)
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_a_signal_that_was_ignored_before_stays_so(self):
+        process = self.start(*LARGE, "--planner", "dapple", "--time-limit", "2", "-o", "plan.json",
+                             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        stderr = process.communicate(timeout=tool.SECONDS)[1]
+        self.assert_stopped_with_a_plan(process.returncode, stderr, "--time-limit 2")
+
+    def test_a_search_that_had_no_time_for_any_plan_says_so(self):
+        result = self.run_tool(*LARGE, "--time-limit", "0.000000001", "-o", "plan.json")
+        self.assert_error(result, INFEASIBLE,
+                          "no plan was found before the search was stopped: gnmt-16 on 16x8xH100")
+        self.assertNotIn("tightest", result.stderr)
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_a_limit_that_is_not_reached_leaves_no_trace_in_the_plan(self):
+        self.make_plan("free.json")
+        self.make_plan("limited.json", "--time-limit", "1000", "--gap", "0")
+        self.assertEqual((self.folder / "limited.json").read_bytes(),
+                         (self.folder / "free.json").read_bytes())
+
+    def start(self, *arguments, **options):
+        return subprocess.Popen([tool.ARGUMENTS.binary, *map(str, arguments)], cwd=self.folder,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True, **options)
+
+
+class Pinning(ToolTest):
+    def stages(self, *pins):
+        """Stages of the plan with these pins: first layer, replicas, recomputation of each."""
+        for planner in PLANNERS:
+            arguments = [part for pin in pins for part in ("--pin", pin)]
+            plan = self.read(self.make_plan("plan.json", "--planner", planner, *arguments))
+            yield [(stage["layers"][0], len(stage["devices"]), stage["recompute"])
+                   for stage in plan["stages"]]
+
+    def test_the_number_of_stages_is_as_pinned(self):
+        for count in (1, 3):
+            for stages in self.stages(f"stages={count}"):
+                self.assertEqual(len(stages), count)
+
+    def test_every_stage_has_as_many_replicas_as_pinned(self):
+        for stages in self.stages("replicas=1"):
+            self.assertEqual({stage[1] for stage in stages}, {1})
+        for stages in self.stages("stages=1", "replicas=3"):
+            self.assertEqual([stage[1] for stage in stages], [3])
+
+    def test_recomputation_is_everywhere_or_nowhere_as_pinned(self):
+        for stages in self.stages("recompute=on"):
+            self.assertTrue(all(stage[2] for stage in stages))
+        for stages in self.stages("recompute=off"):
+            self.assertFalse(any(stage[2] for stage in stages))
+
+    def test_cut_layers_begin_a_stage_and_joined_ones_do_not(self):
+        for stages in self.stages("cut=layer.1", "join=3", "join=layer.2", "join=2"):
+            begins = {stage[0] for stage in stages}
+            self.assertIn(1, begins)
+            self.assertFalse(begins & {2, 3})
+
+    def test_a_pin_that_is_none_is_refused_with_what_was_expected(self):
+        for pins, expected in (
+                (("depth=1",), "expected stages=N, replicas=N, recompute=on|off, cut=LAYER or "
+                               "join=LAYER, got \"depth=1\""),
+                (("stages",), "expected stages=N with N from 1 to 4"),
+                (("stages=0",), "got \"0\""),
+                (("stages=5",), "from 1 to 4, as there are 6 layers and 4 devices, got \"5\""),
+                (("replicas=5",), "expected replicas=N with N from 1 to 4"),
+                (("replicas=2x",), "got \"2x\""),
+                (("recompute=yes",), "expected recompute=on or recompute=off, got \"yes\""),
+                (("cut=6",), "expected cut=LAYER with the name of a layer or its number, 1 to 5, "
+                             "got \"6\""),
+                (("join=layr.3",), "got \"layr.3\", nearest is layer.3"),
+                (("cut=0",), "a layer behind the first, which always begins a stage, got \"0\""),
+                (("join=layer.0",), "a layer behind the first"),
+                (("stages=2", "stages=3"), "expected one value of stages, got two"),
+                (("recompute=on", "recompute=off"), "expected one value of recompute"),
+                (("cut=3", "join=layer.3"), "each layer in cut or in join, got layer.3 in both"),
+                (("cut=1", "cut=2", "stages=2"), "expected stages from 3 to 6, as 2 layers are cut "
+                                                 "and 0 joined, got 2"),
+                (("join=1", "join=2", "join=3", "stages=4"), "expected stages from 1 to 3"),
+                (("cut=1", "cut=2", "cut=3", "cut=4"), "expected at most 3 cuts, as there are 4 "
+                                                       "devices, got 4")):
+            with self.subTest(pins=pins):
+                arguments = [part for pin in pins for part in ("--pin", pin)]
+                result = self.run_tool(*self.small_inputs(), *arguments)
+                self.assert_error(result, USAGE, "error: --pin: ", expected)
+
+    def test_the_same_pin_twice_is_one(self):
+        for stages in self.stages("stages=2", "stages=2", "cut=3", "cut=layer.3"):
+            self.assertEqual([stage[0] for stage in stages], [0, 3])
+
+    def test_pins_that_need_more_devices_than_there_are_name_the_one_to_leave_out(self):
+        result = self.run_tool(*self.small_inputs(), "--pin", "stages=3", "--pin", "replicas=2")
+        self.assert_error(result, INFEASIBLE, "no plan fits with what is pinned: small on 2x2",
+                          "pinned           stages=3, replicas=2",
+                          "3 stages of 2 replicas need 6 devices, there are 4",
+                          "cheapest remedy  leave out --pin stages=3")
+        self.assertNotIn("tightest", result.stderr)
+
+    def test_more_replicas_than_samples_are_a_contradiction(self):
+        result = self.run_tool(*self.small_inputs(), "--micro-batch", "2", "--pin", "replicas=3")
+        self.assert_error(result, INFEASIBLE,
+                          "3 replicas need micro-batches of 3 samples or more, the largest has 2",
+                          "leave out --pin replicas=3")
+
+    def test_a_pin_that_memory_does_not_allow_is_named(self):
+        # Four times 100 MiB for each layer's weights, gradients and Adam state: two layers fit.
+        profile = tool.small_profile(name="deep")
+        profile["layers"][0]["parameter_bytes"] = 100 << 20
+        inputs = ("--model", self.write("deep.json", profile),
+                  "--topo", self.write("2x2.json", tool.small_topology()))
+        result = self.run_tool(*inputs, "--pin", "recompute=off", "--pin", "stages=2")
+        self.assert_error(result, INFEASIBLE, "no plan fits with what is pinned: deep on 2x2",
+                          "closest plan     2 stages on 2 devices",
+                          "cheapest remedy  leave out --pin stages=2")
+        self.assertRegex(result.stderr, r"\([1-9]\d* bytes\) are missing")
+
+
+if __name__ == "__main__":
+    tool.main()

@@ -1,0 +1,158 @@
+"""Plan files whose claims are true, and ones that were tampered with."""
+
+import tool
+from tool import BAD_INPUT, DONE, ToolTest
+
+
+class Verifying(ToolTest):
+    def verify(self, plan):
+        return self.run_tool("verify", self.write("claimed.json", plan))
+
+    def claim(self, plan, bound):
+        """The plan as if its whole space had been searched and this bound proven."""
+        iteration = plan["predicted"]["iteration_ns"]
+        plan["predicted"]["lower_bound_ns"] = bound
+        plan["predicted"]["optimality_gap"] = max(0, iteration - bound) / iteration
+        plan["search_space"]["complete"] = True
+        plan["search_space"]["cut"] = []
+
+    def small_plan(self, *more):
+        return self.read(self.make_plan("plan.json", "--planner", "dapple", *more))
+
+    def test_a_plan_as_it_was_written_is_verified(self):
+        for more in ((), ("--contention", "off"), ("--schedule", "gpipe"), ("--planner", "exact")):
+            with self.subTest(more=more):
+                result = self.run_tool("verify", self.make_plan("plan.json", *more))
+                self.assertEqual(result.returncode, DONE, result.stderr)
+                self.assertTrue(result.stdout.startswith("verified: plan.json: small on 2x2\n"))
+                self.assertIn("as simulated anew", result.stdout)
+
+    def test_a_plan_without_a_bound_is_said_to_have_none(self):
+        self.assertIn("bound    the file states no bound",
+                      self.verify(self.small_plan()).stdout)
+
+    def test_a_true_bound_is_derived_anew(self):
+        plan = self.small_plan()
+        self.claim(plan, plan["predicted"]["iteration_ns"] // 2)
+        result = self.verify(plan)
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertRegex(result.stdout, r"bound    derived anew: no plan takes less than \S+ ms "
+                                        r"\([1-9][\d,]* partial plans, \d+ simulated\)")
+
+    def test_a_bound_above_what_another_plan_takes_is_refuted_by_that_plan(self):
+        best = self.small_plan()["predicted"]["iteration_ns"]
+        plan = self.small_plan("--pin", "stages=1")
+        slower = plan["predicted"]["iteration_ns"]
+        self.assertGreater(slower, best)
+        self.claim(plan, slower)
+        self.assert_error(self.verify(plan), BAD_INPUT,
+                          "error: claimed.json: /predicted/lower_bound_ns: expected at most ",
+                          "which a plan takes (micro-batches of ", f"got {slower}")
+
+    def test_every_figure_that_is_not_the_plans_is_named(self):
+        plan = self.small_plan()
+        expected = []
+
+        def spoil(owner, place, key, value):
+            expected.append(f"error: claimed.json: {place}/{key}: expected "
+                            f"{owner[key]}, got {value}")
+            owner[key] = value
+
+        predicted = plan["predicted"]
+        spoil(predicted, "/predicted", "iteration_ns", predicted["iteration_ns"] + 1)
+        spoil(predicted, "/predicted", "bubble_fraction", 0.5)
+        spoil(predicted, "/predicted", "exposed_transfer_ns", 1)
+        spoil(predicted, "/predicted", "exposed_all_reduce_ns", 2)
+        device = predicted["devices"][0]
+        for key in ("peak_memory_bytes", "memory_limit_bytes"):
+            spoil(device, "/predicted/devices/0", key, device[key] - 1)
+        costs = plan["stages"][0]["costs"]
+        for key in ("forward_ns", "backward_ns", "send_bytes", "all_reduce_ns",
+                    "optimizer_step_ns"):
+            spoil(costs, "/stages/0/costs", key, costs[key] + 1)
+        result = self.verify(plan)
+        self.assert_error(result, BAD_INPUT, *expected)
+        self.assertEqual(len(result.stderr.splitlines()), len(expected), result.stderr)
+
+    def test_a_plan_simulated_with_the_other_contention_is_false(self):
+        # The middle one of three servers gets activations and gradients through the same NIC.
+        topology = tool.small_topology()
+        topology["servers"][0].update(count=3, devices=1,
+                                      nics=[{"bandwidth": "1 Gbit/s", "latency": "15 us"}])
+        result = self.run_tool("--model", self.write("small.json", tool.small_profile()),
+                               "--topo", self.write("3x1.json", topology), "--planner", "dapple",
+                               "--pin", "stages=3", "--micro-batch", "4", "-o", "plan.json")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        plan = self.read("plan.json")
+        self.assertEqual(self.verify(plan).returncode, DONE)
+        plan["predicted"]["contention"] = "off"
+        self.assert_error(self.verify(plan), BAD_INPUT, "/predicted/iteration_ns: expected ")
+
+    def test_a_certificate_that_contradicts_itself_is_refused(self):
+        def complete_although_cut(plan):
+            plan["search_space"]["cut"] = ["placements: some"]
+
+        def no_bound(plan):
+            plan["predicted"]["lower_bound_ns"] = None
+
+        def no_gap(plan):
+            plan["predicted"]["optimality_gap"] = None
+
+        def another_gap(plan):
+            plan["predicted"]["optimality_gap"] = 0.25
+
+        def above_the_iteration(plan):
+            plan["predicted"]["lower_bound_ns"] = plan["predicted"]["iteration_ns"] + 1
+            plan["predicted"]["optimality_gap"] = 0
+
+        for change, fault in (
+                (complete_although_cut, "/search_space/complete: expected false, as "
+                                        "/search_space/cut names 1 part left out, got true"),
+                (no_bound, "/predicted/lower_bound_ns: expected a bound, as the search is said to "
+                           "be complete, got null"),
+                (no_gap, "/predicted/optimality_gap: expected a gap, as there is a bound, got null"),
+                (another_gap, "/predicted/optimality_gap: expected 0.5, got 0.25"),
+                (above_the_iteration, "/predicted/lower_bound_ns: expected at most the iteration")):
+            with self.subTest(change=change.__name__):
+                plan = self.small_plan("--micro-batch", "16", "--pin", "stages=1")
+                self.assertEqual(plan["predicted"]["iteration_ns"] % 2, 0)
+                self.claim(plan, plan["predicted"]["iteration_ns"] // 2)
+                change(plan)
+                self.assert_error(self.verify(plan), BAD_INPUT, "error: claimed.json: " + fault)
+
+    def test_a_bound_of_a_space_that_was_cut_is_not_derived(self):
+        plan = self.small_plan()
+        self.claim(plan, plan["predicted"]["iteration_ns"] // 2)
+        plan["search_space"]["complete"] = False
+        result = self.verify(plan)
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertIn("bound    not derived anew: ", result.stdout)
+        self.assertIn("parts of the space were left out", result.stdout)
+
+    def test_an_unsound_plan_and_a_missing_file_are_refused(self):
+        plan = self.small_plan()
+        plan["schedule"]["warmup_depths"][0] = plan["num_micro_batches"] + 1
+        self.assert_error(self.verify(plan), BAD_INPUT, "/schedule/warmup_depths/0")
+        self.assertEqual(self.run_tool("verify", "nowhere.json").returncode, tool.ENVIRONMENT)
+
+
+class Contention(ToolTest):
+    def test_simulate_takes_the_contention_of_the_plan_unless_told_otherwise(self):
+        plan = self.make_plan("plan.json", "--contention", "off")
+        self.assertEqual(self.read(plan)["predicted"]["contention"], "off")
+        result = self.run_tool("simulate", plan)
+        self.assertEqual(result.stdout.splitlines()[-1], "same figures as in the file")
+        self.assertEqual(self.run_tool("simulate", plan, "--contention", "off").stdout,
+                         result.stdout)
+        self.assertEqual(self.read(self.make_plan())["predicted"]["contention"], "on")
+
+    def test_plans_made_without_contention_are_compared_without(self):
+        plan = self.make_plan("plan.json", "--contention", "off")
+        result = self.run_tool("diff", plan, plan)
+        off = self.run_tool("diff", plan, plan, "--contention", "off")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertEqual(result.stdout, off.stdout)
+
+
+if __name__ == "__main__":
+    tool.main()

@@ -1,0 +1,126 @@
+// The exact planner against every plan of small problems, each dimension of the space wide open.
+
+#include <catch2/catch.hpp>
+#include <map>
+#include <set>
+
+#include "exact_planner_checks.h"
+
+using namespace dapple;
+
+namespace {
+
+using small::Made;
+using small::OracleAnswer;
+using small::OracleOptions;
+using small::ProblemMaker;
+using small::Question;
+
+/// In how many problems something was seen.
+using Counts = std::map<std::string, int>;
+
+void count(Counts& counts, const std::set<std::string>& seen) {
+  for (const std::string& what : seen) ++counts[what];
+}
+
+void require_each(const Counts& counts, int least) {
+  for (const auto& [what, times] : counts) {
+    CAPTURE(what);
+    CHECK(times >= small::scaled(least));
+  }
+}
+
+/// Pins that some plan or none obeys.
+Pins random_pins(small::Dice& dice, std::int32_t layers, std::int32_t devices) {
+  Pins pins;
+  if (dice.chance(40)) {
+    pins.stages = static_cast<std::int32_t>(dice.roll(1, std::min(layers, devices)));
+  }
+  if (dice.chance(30)) pins.replicas = static_cast<std::int32_t>(dice.roll(1, 2));
+  if (dice.chance(40)) pins.recompute = dice.chance(60);
+  for (std::int32_t layer = 1; layer < layers; ++layer) {
+    if (dice.chance(20)) {
+      pins.cuts.push_back(layer);
+    } else if (dice.chance(20)) {
+      pins.joints.push_back(layer);
+    }
+  }
+  return pins;
+}
+
+}  // namespace
+
+TEST_CASE("the oracle finds the same without its bounds") {
+  ProblemMaker maker(2001, {.layers = 3, .devices = 3, .global_batch = 4});
+  for (int round = 0; round < small::scaled(200); ++round) {
+    CAPTURE(round);
+    const Question question(maker.next());
+    OracleOptions options{.contention = question.made.contention};
+    const OracleAnswer quick =
+        small::fastest_plan(question.made.problem, question.topology, options);
+    options.use_bounds = false;
+    const OracleAnswer slow =
+        small::fastest_plan(question.made.problem, question.topology, options);
+    REQUIRE(quick.iteration == slow.iteration);
+    REQUIRE(quick.plan.has_value() == slow.plan.has_value());
+  }
+}
+
+TEST_CASE("the exact planner's plan is the fastest of all, and it knows", "[exact]") {
+  ProblemMaker maker(2002);
+  Counts open;
+  Counts used;
+  int infeasible = 0;
+  for (int round = 0; round < small::scaled(3000); ++round) {
+    CAPTURE(round);
+    const Question question(maker.next());
+    const Made answer = question.answer();
+    const OracleAnswer fastest = small::require_fastest(question, answer);
+    count(open, small::open_dimensions(question.made));
+    if (fastest.memory_decides) ++open["memory"];
+    const PlanDocument* document = small::document_of(answer);
+    if (document == nullptr) {
+      ++infeasible;
+      continue;
+    }
+    count(used, small::used_dimensions(document->plan, question.topology));
+  }
+  CHECK(open.size() == 17);
+  require_each(open, 600);
+  CHECK(used.size() == 9);
+  require_each(used, 20);
+  CHECK(infeasible >= small::scaled(200));
+}
+
+TEST_CASE("with pins it is the fastest of the plans that obey them", "[exact]") {
+  ProblemMaker maker(2003);
+  small::Dice dice(2004);
+  int infeasible = 0;
+  for (int round = 0; round < small::scaled(400); ++round) {
+    CAPTURE(round);
+    Question question(maker.next());
+    question.options.pins =
+        random_pins(dice, static_cast<std::int32_t>(question.made.problem.profile.layers.size()),
+                    question.topology.device_count());
+    const Made answer = question.answer();
+    small::require_fastest(question, answer);
+    if (small::document_of(answer) == nullptr) ++infeasible;
+  }
+  CHECK(infeasible < small::scaled(200));
+}
+
+TEST_CASE("with a micro-batch size, a family or unlimited memory asked for it is the fastest too",
+          "[exact]") {
+  ProblemMaker maker(2005);
+  small::Dice dice(2006);
+  for (int round = 0; round < small::scaled(400); ++round) {
+    CAPTURE(round);
+    Question question(maker.next());
+    const std::int64_t batch = question.made.problem.global_batch;
+    const std::int64_t size = dice.roll(1, batch);
+    if (batch % size == 0 && dice.chance(60)) question.options.micro_batch_size = size;
+    if (dice.chance(40)) question.options.family = ScheduleFamily::GPipe;
+    question.options.ignore_memory = dice.chance(40);
+    small::require_fastest(question, question.answer());
+  }
+}

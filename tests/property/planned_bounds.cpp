@@ -1,0 +1,55 @@
+// The bound of a whole plan on problems that open every dimension, at any depths: what the oracle
+// and the proofs of the exact search both lean on.
+
+#include <catch2/catch.hpp>
+
+#include "../support/random_pipeline.h"
+#include "../support/random_planning_problem.h"
+#include "dapple/search/bound.h"
+
+using namespace dapple;
+
+TEST_CASE("no plan is faster than its bound, whatever the devices and links", "[exact]") {
+  small::ProblemMaker maker(2201, {.layers = 6, .devices = 6, .global_batch = 12});
+  small::Dice dice(2202);
+  int tight = 0;
+  int order_decides = 0;
+  for (int round = 0; round < small::scaled(10'000); ++round) {
+    small::PlanningProblem made = maker.next();
+    const ModelProfile& profile = made.problem.profile;
+    const Topology topology(made.problem.topology);
+    small::PlanShape shape{.micro_batch_size = dice.roll(1, 6),
+                           .num_micro_batches = dice.roll(1, 20)};
+    shape.stages = small::random_stages(dice, static_cast<std::int32_t>(profile.layers.size()),
+                                        topology.device_count(), shape, false);
+    shape.depths = small::random_depths(dice, shape.stages.size(), shape.num_micro_batches);
+    const small::Pipeline pipeline(profile, made.problem.topology, shape);
+    const Duration bound = lower_bound(pipeline.plan, pipeline.costs, topology);
+    const Duration with_contention =
+        lower_bound_with_contention(pipeline.plan, pipeline.costs, topology);
+    const Duration of_order = lower_bound_of_order(pipeline.plan, pipeline.costs);
+    Plan deepest = pipeline.plan;  // the bound at a depth holds at any lower one
+    deepest.warmup_depths.assign(deepest.stages.size(), deepest.num_micro_batches);
+    const Duration at_any_depth = lower_bound(deepest, pipeline.costs, topology);
+    const Duration at_any_with_contention =
+        lower_bound_with_contention(deepest, pipeline.costs, topology);
+    const Duration off = pipeline.run({.contention = Contention::Off, .record = false}).iteration;
+    const Duration shared =
+        pipeline.run({.contention = Contention::Shared, .record = false}).iteration;
+    if (of_order > off || of_order > shared) {
+      FAIL("round " << round << ": bound of order " << of_order.ns << ", simulated " << off.ns
+                    << " and " << shared.ns << "\n"
+                    << small::text_of(pipeline));
+    }
+    if (of_order > with_contention) ++order_decides;
+    if (bound > off || with_contention > shared || bound > with_contention || at_any_depth > off ||
+        at_any_with_contention > shared) {
+      FAIL("round " << round << ": bounds " << bound.ns << " and " << with_contention.ns
+                    << ", simulated " << off.ns << " and " << shared.ns << "\n"
+                    << small::text_of(pipeline));
+    }
+    if (bound == off && pipeline.plan.stages.size() > 1) ++tight;
+  }
+  CHECK(tight > small::scaled(1000));
+  CHECK(order_decides > small::scaled(500));
+}

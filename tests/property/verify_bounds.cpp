@@ -1,0 +1,75 @@
+#include <catch2/catch.hpp>
+
+#include "dapple/planner/planner.h"
+#include "dapple/planner/verify.h"
+#include "dapple/search/bound.h"
+#include "planner_oracle.h"
+
+using namespace dapple;
+
+namespace {
+
+struct Fastest {
+  Plan plan;
+  Duration iteration{INT64_MAX};
+};
+
+/// What varies beside the problem.
+struct Setting {
+  Contention contention = Contention::Shared;
+  ScheduleFamily family = ScheduleFamily::OneFOneB;
+};
+
+bool is_of_family(const Plan& plan, ScheduleFamily family) {
+  return family == ScheduleFamily::OneFOneB || plan.warmup_depths.back() == plan.num_micro_batches;
+}
+
+/// Of all plans that fit, at whatever devices and depths; nothing is held to be alike. With all
+/// micro-batches in flight everywhere, 1F1B has GPipe's order.
+Fastest fastest_of_all(const small::Problem& problem, const Topology& topology,
+                       const Setting& setting) {
+  Fastest best;
+  small::for_each_plan(problem, topology, false, [&](const Plan& plan, const PlanCost& cost) {
+    if (!is_of_family(plan, setting.family)) return;
+    if (lower_bound(plan, cost, topology) >= best.iteration) return;
+    const Duration iteration = simulate(generate(plan), cost, topology,
+                                        {.contention = setting.contention, .record = false})
+                                   .iteration;
+    if (iteration < best.iteration) best = {.plan = plan, .iteration = iteration};
+  });
+  return best;
+}
+
+}  // namespace
+
+TEST_CASE("the fastest time of all plans is verified as their bound, one nanosecond more refuted") {
+  small::Dice dice(1101);
+  int verified = 0;
+  for (int round = 0; round < small::scaled(150); ++round) {
+    const small::Problem problem = small::random_problem(dice, 4, 4);
+    const Topology topology(problem.topology);
+    const Setting setting{
+        .contention = round % 3 == 0 ? Contention::Off : Contention::Shared,
+        .family = round % 5 == 0 ? ScheduleFamily::GPipe : ScheduleFamily::OneFOneB};
+    const Fastest best = fastest_of_all(problem, topology, setting);
+    if (best.plan.stages.empty()) continue;
+    PlanDocument document;
+    document.profile = problem.profile;
+    document.topology = problem.topology;
+    document.plan = best.plan;
+    document.plan.family = setting.family;
+    document.prediction =
+        evaluate(document.plan, problem.profile, topology, setting.contention).prediction;
+    document.search.complete = true;
+    document.prediction.lower_bound = best.iteration;
+    document.prediction.optimality_gap = 0.0;
+    const Verification holds = verify(document, topology);
+    INFO("round " << round);
+    CHECK(holds.violations.empty());
+    REQUIRE(holds.bound == BoundCheck::Holds);
+    document.prediction.lower_bound = best.iteration + Duration{1};
+    REQUIRE(verify(document, topology).bound == BoundCheck::Refuted);
+    ++verified;
+  }
+  CHECK(verified > 100);
+}
