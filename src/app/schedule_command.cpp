@@ -20,6 +20,7 @@ Usage: dapple-plan schedule PLAN [--format text|csv|json]
 
   --format text   one line per device: "node0:0: 0F0 0SEND_F0 0F1 ..."
                   <stage>F<n> forward of micro-batch n, B backward,
+                  I and W its two parts where they are run apart,
                   SEND_F RECV_F activations, SEND_B RECV_B gradients,
                   REDUCE_GRAD<k> all-reduce of bucket k, STEP the optimizer
                   (the default)
@@ -30,16 +31,15 @@ Example
   dapple-plan schedule bert-48.plan.json --format json > schedule.json
 )";
 
-/// Peers and bytes of one action on one of its lane's devices.
-DeviceAction device_action(const Lane& lane, DeviceIndex device, Action action,
-                           const PlanCost& costs) {
+/// Peers and bytes of one action on one of its devices.
+DeviceAction device_action(DeviceIndex device, Action action, const PlanCost& costs) {
   DeviceAction result{.action = action, .peers = {}, .size = {}};
   const auto add = [&result](DeviceIndex peer, Bytes size) {
     result.peers.push_back({peer, size});
     result.size += size;
   };
   // A boundary belongs to the stage before it.
-  const std::size_t stage = lane.stage.position();
+  const std::size_t stage = action.stage.position();
   const auto transfer = [&action](const std::vector<TransferCost>& turns) -> const TransferCost& {
     return turns[static_cast<std::size_t>(action.index) % turns.size()];
   };
@@ -72,6 +72,8 @@ DeviceAction device_action(const Lane& lane, DeviceIndex device, Action action,
     }
     case ActionKind::Forward:
     case ActionKind::Backward:
+    case ActionKind::InputGradient:
+    case ActionKind::WeightGradient:
     case ActionKind::OptimizerStep:
       break;
   }
@@ -91,9 +93,9 @@ ScheduleDocument schedule_document(const PlanDocument& document, const Topology&
     for (DeviceIndex device : lane.devices) {
       DeviceSchedule& list = result.devices.emplace_back();
       list.device = device;
-      list.stage = lane.stage;
+      list.stages = lane.stages;
       for (Action action : lane.actions) {
-        list.actions.push_back(device_action(lane, device, action, costs));
+        list.actions.push_back(device_action(device, action, costs));
       }
     }
   }

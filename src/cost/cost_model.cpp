@@ -84,8 +84,9 @@ MemoryCost CostModel::memory_cost(const StageContext& stage, std::int64_t sample
   cost.gradients = scale_up(cost.weights, profile_.optimizer.gradient_bytes_per_parameter_byte);
   cost.optimizer_state = scale_up(cost.weights, profile_.optimizer.state_bytes_per_parameter_byte);
   // Two per boundary and direction, and one more for each micro-batch that may wait.
-  cost.communication_buffers =
-      (4 + waiting_before) * before + (4 + waiting_behind) * behind + stage.largest_bucket;
+  cost.communication_buffers = stage.largest_bucket;
+  if (stage.sends_before) cost.communication_buffers += (4 + waiting_before) * before;
+  if (stage.sends_behind) cost.communication_buffers += (4 + waiting_behind) * behind;
   cost.workspace = layers.largest_workspace(stage.layers);
   cost.in_flight = stage.depth;
   cost.per_micro_batch = layers.stash(stage.layers);
@@ -109,20 +110,28 @@ StageCost CostModel::stage_cost(const Plan& plan, std::size_t index) const {
                         .samples = samples_of(plan, stage, i).size(),
                         .forward = {},
                         .backward = {},
+                        .input_gradient = {},
                         .memory = {},
                         .memory_limit = topology_.memory_limit(stage.devices[i])};
     const LayerTable& layers = table(replica.samples, kind);
     replica.forward = layers.forward(stage.layers);
     const Duration recomputation = stage.recompute ? replica.forward : Duration{};
     replica.backward = layers.backward(stage.layers) + recomputation;
+    replica.input_gradient = layers.input_gradient(stage.layers) + recomputation;
     cost.forward = std::max(cost.forward, replica.forward);
     cost.backward = std::max(cost.backward, replica.backward);
     cost.recomputation = std::max(cost.recomputation, recomputation);
+    cost.input_gradient = std::max(cost.input_gradient, replica.input_gradient);
+    cost.weight_gradient =
+        std::max(cost.weight_gradient, replica.backward - replica.input_gradient);
     cost.bucket_ready.resize(buckets.sizes.size());
+    cost.bucket_ready_in_weights.resize(buckets.sizes.size());
     for (std::size_t k = 0; k < buckets.sizes.size(); ++k) {
-      cost.bucket_ready[k] =
-          std::max(cost.bucket_ready[k],
-                   recomputation + layers.backward({buckets.first_layer[k], stage.layers.end}));
+      const LayerRange behind{buckets.first_layer[k], stage.layers.end};
+      const Duration backward = layers.backward(behind);
+      const Duration weights = backward - layers.input_gradient(behind);
+      cost.bucket_ready[k] = std::max(cost.bucket_ready[k], recomputation + backward);
+      cost.bucket_ready_in_weights[k] = std::max(cost.bucket_ready_in_weights[k], weights);
     }
     replica.memory = memory_cost(
         {.layers = stage.layers,
@@ -130,6 +139,9 @@ StageCost CostModel::stage_cost(const Plan& plan, std::size_t index) const {
          .depth = std::min(plan.warmup_depths[index], micro_batches_of(plan, stage, i)),
          .depth_before = index == 0 ? 0 : plan.warmup_depths[index - 1],
          .depth_behind = index + 1 == plan.stages.size() ? 0 : plan.warmup_depths[index + 1],
+         .sends_before = index > 0 && plan.stages[index - 1].devices != stage.devices,
+         .sends_behind =
+             index + 1 < plan.stages.size() && plan.stages[index + 1].devices != stage.devices,
          .largest_bucket = buckets.sizes.empty()
                                ? Bytes{}
                                : *std::max_element(buckets.sizes.begin(), buckets.sizes.end())},

@@ -276,9 +276,9 @@ std::vector<std::string> read_texts(const Field& field) {
 }
 
 std::optional<std::size_t> read_choice(const Field& field,
-                                       std::initializer_list<std::string_view> choices) {
+                                       const std::vector<std::string_view>& choices) {
   if (const JsonValue* value = field.value_of_kind(JsonValue::Kind::Text)) {
-    const auto* at = std::find(choices.begin(), choices.end(), value->text);
+    const auto at = std::find(choices.begin(), choices.end(), value->text);
     if (at != choices.end()) return static_cast<std::size_t>(at - choices.begin());
   }
   field.refuse(quoted_list(choices, "or"));

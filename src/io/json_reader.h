@@ -160,7 +160,7 @@ std::optional<std::string> read_text(const Field& field);
 std::vector<std::string> read_texts(const Field& field);
 /// Position of the text among `choices`.
 std::optional<std::size_t> read_choice(const Field& field,
-                                       std::initializer_list<std::string_view> choices);
+                                       const std::vector<std::string_view>& choices);
 
 /// The key of a member where keys are names; records a fault otherwise.
 bool is_name(const Field& member, std::string_view key);

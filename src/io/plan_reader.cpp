@@ -13,6 +13,7 @@ namespace {
 
 constexpr IntegerRange kLayerRange{0, 100'000};
 constexpr IntegerRange kDepthRange{0, kSampleRange.most};
+constexpr IntegerRange kChunkRange{1, kLayerRange.most};
 /// Most micro-batches times devices: the text that a schedule's digest is made of grows with them.
 constexpr std::int64_t kMaxDevicePasses = 20'000'000;
 
@@ -142,21 +143,50 @@ void read_stages(const Field& field, const DeviceNames& names, PlanDocument& doc
   }
 }
 
+ScheduleFamily read_family(const Field& field) {
+  std::vector<std::string_view> names;
+  for (const ScheduleFamily family : kScheduleFamilies) names.push_back(to_string(family));
+  return kScheduleFamilies[read_choice(field, names).value_or(0)];
+}
+
+/// Forwards and backwards in text form; communication follows from them.
+std::vector<Action> read_computations(const Field& field) {
+  const JsonValue* value = field.value_of_kind(JsonValue::Kind::Text);
+  if (value == nullptr) {
+    field.refuse("a text of actions such as \"0F0 0F1 0B0 0B1\"");
+    return {};
+  }
+  try {
+    std::vector<Action> actions = parse_actions(value->text);
+    for (const Action& action : actions) {
+      if (stream_of(action.kind) == Stream::Compute && action.kind != ActionKind::OptimizerStep) {
+        continue;
+      }
+      field.add(fmt::format("expected forwards and backwards only, got {}", to_text(action)));
+      return {};
+    }
+    return actions;
+  } catch (const Error& error) {
+    field.add(error.violations().front().message);
+    return {};
+  }
+}
+
 /// Returns the digest that the file states.
 Field read_schedule(ObjectReader& object, Plan& plan) {
-  const auto family = read_choice(object.field("family"), {"1f1b", "gpipe"});
-  plan.family = family == 1U ? ScheduleFamily::GPipe : ScheduleFamily::OneFOneB;
+  plan.family = read_family(object.field("family"));
   const ArrayReader depths(object.field("warmup_depths"), "an array of warm-up depths");
   for (std::size_t i = 0; i < depths.size(); ++i)
     plan.warmup_depths.push_back(required_integer(depths.at(i), kDepthRange));
   const Field chunks = object.field("chunks_per_device");
-  const std::optional<std::int64_t> count = read_integer(chunks, {1, kSampleRange.most});
-  if (count && *count != 1)
-    chunks.refuse("1, as more chunks per device are not supported by this version");
+  plan.chunks_per_device = read_integer(chunks, kChunkRange).value_or(1);
   const Field digest = object.field("digest");
   const Field order = object.field("order");
-  if (order.value_of_kind(JsonValue::Kind::Null) == nullptr)
-    order.refuse("null, as an order in the file is not supported by this version");
+  if (order.value_of_kind(JsonValue::Kind::Null) == nullptr) {
+    const ArrayReader lists(order, "null, or a list of actions for each group of devices");
+    for (std::size_t i = 0; i < lists.size(); ++i)
+      plan.order.push_back(read_computations(lists.at(i)));
+  }
   object.finish();
   return digest;
 }

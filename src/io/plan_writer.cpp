@@ -30,9 +30,16 @@ void write_schedule(JsonWriter& writer, const Plan& plan, const Topology& topolo
   writer.key("warmup_depths").open_array(Layout::Line);
   for (const std::int64_t depth : plan.warmup_depths) writer.integer(depth);
   writer.close();
-  writer.key("chunks_per_device").integer(1);
+  writer.key("chunks_per_device").integer(plan.chunks_per_device);
   writer.key("digest").text(schedule_digest(plan, topology));
-  writer.key("order").null();
+  writer.key("order");
+  if (carries_order(plan.family)) {
+    writer.open_array(Layout::Lines);
+    for (const std::vector<Action>& actions : plan.order) writer.text(to_text(actions));
+    writer.close();
+  } else {
+    writer.null();
+  }
   writer.close();
 }
 

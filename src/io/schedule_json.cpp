@@ -20,6 +20,10 @@ std::string_view kind_name(ActionKind kind) {
       return "forward";
     case ActionKind::Backward:
       return "backward";
+    case ActionKind::InputGradient:
+      return "input_gradient";
+    case ActionKind::WeightGradient:
+      return "weight_gradient";
     case ActionKind::SendActivation:
       return "send_activation";
     case ActionKind::ReceiveActivation:
@@ -52,13 +56,12 @@ std::optional<std::int32_t> bucket_of(Action action) {
   return action.kind == ActionKind::AllReduce ? std::optional{action.index} : std::nullopt;
 }
 
-void write_action(JsonWriter& writer, const DeviceSchedule& device, const DeviceAction& entry,
-                  const Topology& topology) {
+void write_action(JsonWriter& writer, const DeviceAction& entry, const Topology& topology) {
   writer.open_object(JsonWriter::Layout::Line);
-  writer.key("action").text(to_text(device.stage, entry.action));
+  writer.key("action").text(to_text(entry.action));
   writer.key("kind").text(kind_name(entry.action.kind));
   writer.key("stream").text(stream_name(entry.action.kind));
-  writer.key("stage").integer(device.stage.value);
+  writer.key("stage").integer(entry.action.stage.value);
   if (const auto micro_batch = micro_batch_of(entry.action)) {
     writer.key("micro_batch").integer(*micro_batch);
   }
@@ -105,9 +108,14 @@ std::string write_schedule(const ScheduleDocument& document, const Topology& top
   for (const DeviceSchedule& device : document.devices) {
     writer.open_object(JsonWriter::Layout::Lines);
     writer.key("device").text(topology.device(device.device).name);
-    writer.key("stage").integer(device.stage.value);
+    writer.key("stage").integer(device.stages.front().value);
+    if (device.stages.size() > 1) {
+      writer.key("stages").open_array(JsonWriter::Layout::Line);
+      for (const StageIndex stage : device.stages) writer.integer(stage.value);
+      writer.close();
+    }
     writer.key("actions").open_array(JsonWriter::Layout::Lines);
-    for (const DeviceAction& entry : device.actions) write_action(writer, device, entry, topology);
+    for (const DeviceAction& entry : device.actions) write_action(writer, entry, topology);
     writer.close();
     writer.close();
   }
@@ -131,7 +139,7 @@ std::string write_schedule_csv(const ScheduleDocument& document, const Topology&
       const bool computes = stream_of(entry.action.kind) == Stream::Compute;
       fmt::format_to(
           end, "{},{},{},{},{},{},{},{},{}\n", name, position, stream_name(entry.action.kind),
-          kind_name(entry.action.kind), device.stage.value,
+          kind_name(entry.action.kind), entry.action.stage.value,
           number_or_empty(micro_batch_of(entry.action)), number_or_empty(bucket_of(entry.action)),
           computes ? std::string{} : fmt::format("{}", entry.size.count), csv_field(peers));
     }

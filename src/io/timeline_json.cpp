@@ -15,12 +15,34 @@ void write_actions(JsonWriter& writer, const Timeline& timeline, const Topology&
       writer.open_object(Layout::Line);
       writer.key("device").text(topology.device(device).name);
       writer.key("stream").text(to_string(stream_of(timed.action.kind)));
-      writer.key("action").text(to_text(lane.stage, timed.action));
+      writer.key("action").text(to_text(timed.action));
       writer.key("start_ns").integer(timed.start.ns);
       writer.key("end_ns").integer(timed.end.ns);
       if (timed.size.count != 0) writer.key("bytes").integer(timed.size.count);
       writer.close();
     }
+  }
+  writer.close();
+}
+
+/// The figures of the device's stages together, and, where it has several, of each.
+void write_stages(JsonWriter& writer, const DeviceMemory& memory) {
+  Bytes per_micro_batch;
+  Bytes recompute_stash;
+  for (const StageMemory& stage : memory.stages) {
+    per_micro_batch += stage.per_micro_batch;
+    recompute_stash += stage.recompute_stash;
+  }
+  writer.key("bytes_per_micro_batch").integer(per_micro_batch.count);
+  writer.key("recompute_bytes").integer(recompute_stash.count);
+  if (memory.stages.size() == 1) return;
+  writer.key("stages").open_array(Layout::Line);
+  for (const StageMemory& stage : memory.stages) {
+    writer.open_object(Layout::Line);
+    writer.key("stage").integer(stage.stage.value);
+    writer.key("bytes_per_micro_batch").integer(stage.per_micro_batch.count);
+    writer.key("recompute_bytes").integer(stage.recompute_stash.count);
+    writer.close();
   }
   writer.close();
 }
@@ -31,8 +53,7 @@ void write_memory(JsonWriter& writer, const Timeline& timeline, const Topology& 
     writer.open_object(Layout::Line);
     writer.key("device").text(topology.device(memory.device).name);
     writer.key("fixed_bytes").integer(memory.fixed.count);
-    writer.key("bytes_per_micro_batch").integer(memory.per_micro_batch.count);
-    writer.key("recompute_bytes").integer(memory.recompute_stash.count);
+    write_stages(writer, memory);
     writer.key("peak_bytes").integer(peak_memory(timeline, memory).count);
     writer.key("limit_bytes").integer(memory.limit.count);
     writer.close();

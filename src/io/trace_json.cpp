@@ -151,7 +151,7 @@ void TraceWriter::write_action(const TimedAction& timed) {
     writer_.key("pid").integer(process_of(device, topology_));
     writer_.key("tid").integer(thread_of(device, stream));
     writer_.key("args").open_object(Layout::Line);
-    writer_.key("stage").integer(lane.stage.value);
+    writer_.key("stage").integer(timed.action.stage.value);
     if (!counted.empty()) writer_.key(counted).integer(timed.action.index);
     if (timed.size.count != 0) writer_.key("bytes").integer(timed.size.count);
     writer_.close();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 namespace dapple {
 
@@ -12,8 +13,55 @@ std::string_view to_string(ScheduleFamily family) {
       return "gpipe";
     case ScheduleFamily::OneFOneB:
       return "1f1b";
+    case ScheduleFamily::Interleaved:
+      return "interleaved";
+    case ScheduleFamily::BreadthFirst:
+      return "breadth-first";
+    case ScheduleFamily::ListScheduled:
+      return "list-scheduled";
+    case ScheduleFamily::ZeroBubbleH1:
+      return "zb-h1";
+    case ScheduleFamily::ZeroBubbleH2:
+      return "zb-h2";
+    case ScheduleFamily::ZeroBubbleV:
+      return "zb-v";
+    case ScheduleFamily::Given:
+      return "given";
   }
   throw Bug("a schedule family without a name");
+}
+
+bool carries_order(ScheduleFamily family) {
+  switch (family) {
+    case ScheduleFamily::GPipe:
+    case ScheduleFamily::OneFOneB:
+    case ScheduleFamily::Interleaved:
+    case ScheduleFamily::BreadthFirst:
+      return false;
+    case ScheduleFamily::ListScheduled:
+    case ScheduleFamily::ZeroBubbleH1:
+    case ScheduleFamily::ZeroBubbleH2:
+    case ScheduleFamily::ZeroBubbleV:
+    case ScheduleFamily::Given:
+      return true;
+  }
+  throw Bug("a schedule family without an order");
+}
+
+bool may_split_backward(ScheduleFamily family) {
+  return carries_order(family) && family != ScheduleFamily::ListScheduled;
+}
+
+std::vector<std::vector<StageIndex>> stages_by_device_group(const Plan& plan) {
+  std::vector<std::vector<StageIndex>> groups;
+  std::map<DeviceIndex, std::size_t> group_of;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const DeviceIndex device = plan.stages[s].devices.front();
+    const auto [entry, is_new] = group_of.try_emplace(device, groups.size());
+    if (is_new) groups.emplace_back();
+    groups[entry->second].push_back(index_at<StageIndex>(s));
+  }
+  return groups;
 }
 
 std::string_view to_string(Replication replication) {

@@ -31,9 +31,12 @@ class PlanValidator {
   void check_batches();
   void check_layers();
   std::vector<std::size_t> stages_with_sound_layers();
+  void check_chunks();
   void check_devices();
+  std::size_t first_on_devices_of(std::size_t stage) const;
   void check_replicas(std::size_t stage);
   void check_buckets(std::size_t stage);
+  void check_order();
   void check_depths();
   void check_depth(std::size_t stage);
   bool is_dealt(std::size_t stage) const;
@@ -46,6 +49,7 @@ class PlanValidator {
   std::int32_t layer_count_;
   const Topology& topology_;
   bool batches_are_positive_ = true;  // else bounds that follow from them mean nothing
+  bool chunks_are_sound_ = true;      // else who shares devices with whom is not known
   std::vector<Violation> violations_;
 };
 
@@ -53,11 +57,13 @@ std::vector<Violation> PlanValidator::run() && {
   check_batches();
   if (plan_.stages.empty()) report("/stages", "expected at least one stage, got none");
   check_layers();
+  check_chunks();
   check_devices();
   for (std::size_t stage = 0; stage < plan_.stages.size(); ++stage) {
     if (batches_are_positive_) check_replicas(stage);
     check_buckets(stage);
   }
+  check_order();
   check_depths();
   return std::move(violations_);
 }
@@ -143,7 +149,64 @@ void PlanValidator::check_layers() {
   }
 }
 
+void PlanValidator::check_chunks() {
+  const char* place = "/schedule/chunks_per_device";
+  const std::int64_t chunks = plan_.chunks_per_device;
+  const auto stages = static_cast<std::int64_t>(plan_.stages.size());
+  const auto expect = [&](const std::string& expected) {
+    report(place, fmt::format("expected {}, got {}", expected, chunks));
+    chunks_are_sound_ = false;
+  };
+  switch (plan_.family) {
+    case ScheduleFamily::GPipe:
+    case ScheduleFamily::OneFOneB:
+    case ScheduleFamily::ListScheduled:
+    case ScheduleFamily::ZeroBubbleH1:
+    case ScheduleFamily::ZeroBubbleH2:
+      if (chunks != 1) {
+        expect(fmt::format("1, as {} has one stage per device", to_string(plan_.family)));
+      }
+      return;
+    case ScheduleFamily::ZeroBubbleV:
+      if (chunks != 2) return expect("2, as zb-v goes there and back again");
+      break;
+    case ScheduleFamily::Interleaved:
+      if (chunks < 2) return expect("at least 2, the turns that interleaved takes");
+      break;
+    case ScheduleFamily::BreadthFirst:
+    case ScheduleFamily::Given:
+      if (chunks < 1) return expect("at least 1");
+      break;
+  }
+  if (stages % chunks != 0) {
+    return expect(fmt::format("a divisor of the number of stages, {}", stages));
+  }
+  const std::int64_t groups = stages / chunks;
+  if (plan_.family != ScheduleFamily::Interleaved || !batches_are_positive_ || groups == 0) return;
+  if (plan_.num_micro_batches % groups == 0) return;
+  report("/num_micro_batches",
+         fmt::format("expected a multiple of {}, the groups of devices that take turns, got {}",
+                     groups, plan_.num_micro_batches));
+}
+
+/// The first stage of those that must share the devices of `stage`; itself if that is the first, or
+/// if any may.
+std::size_t PlanValidator::first_on_devices_of(std::size_t stage) const {
+  const std::size_t stages = plan_.stages.size();
+  const std::size_t groups = stages / static_cast<std::size_t>(plan_.chunks_per_device);
+  if (plan_.family == ScheduleFamily::ZeroBubbleV) return std::min(stage, stages - 1 - stage);
+  if (plan_.family == ScheduleFamily::Given) {
+    const std::vector<DeviceIndex>& devices = plan_.stages[stage].devices;
+    const auto found =
+        std::find_if(plan_.stages.begin(), plan_.stages.end(),
+                     [&](const StagePlan& other) { return other.devices == devices; });
+    return static_cast<std::size_t>(found - plan_.stages.begin());
+  }
+  return stage % groups;
+}
+
 void PlanValidator::check_devices() {
+  if (!chunks_are_sound_) return;
   struct Use {
     std::size_t stage = 0;
     std::size_t position = 0;
@@ -154,6 +217,14 @@ void PlanValidator::check_devices() {
     const std::vector<DeviceIndex>& devices = plan_.stages[stage].devices;
     if (devices.empty()) {
       report(stage_place(stage, "devices"), "expected at least one device, got none");
+    }
+    if (const std::size_t first = first_on_devices_of(stage); first != stage) {
+      if (devices != plan_.stages[first].devices) {
+        report(stage_place(stage, "devices"),
+               fmt::format("expected the devices of stage {}, as {} has {} stages on each device",
+                           first, to_string(plan_.family), plan_.chunks_per_device));
+      }
+      continue;
     }
     for (std::size_t i = 0; i < devices.size(); ++i) {
       const std::string place = fmt::format("/stages/{}/devices/{}", stage, i);
@@ -181,6 +252,12 @@ bool PlanValidator::is_dealt(std::size_t stage) const {
 
 void PlanValidator::check_replicas(std::size_t stage) {
   const auto replicas = static_cast<std::int64_t>(plan_.stages[stage].devices.size());
+  const bool may_deal = plan_.chunks_per_device == 1 && !carries_order(plan_.family);
+  if (is_dealt(stage) && !may_deal) {
+    report(stage_place(stage, "replication"),
+           fmt::format("expected \"split\", as {} deals no micro-batches, got \"deal\"",
+                       to_string(plan_.family)));
+  }
   if (plan_.stages[stage].replication == Replication::Split) {
     if (replicas > plan_.micro_batch_size) {
       report(stage_place(stage, "devices"),
@@ -210,6 +287,23 @@ void PlanValidator::check_buckets(std::size_t stage) {
   }
 }
 
+void PlanValidator::check_order() {
+  if (!carries_order(plan_.family)) {
+    if (!plan_.order.empty()) {
+      report("/schedule/order", fmt::format("expected null, as the order of {} follows from the "
+                                            "depths",
+                                            to_string(plan_.family)));
+    }
+    return;
+  }
+  if (!chunks_are_sound_) return;
+  const std::size_t groups =
+      plan_.stages.size() / static_cast<std::size_t>(plan_.chunks_per_device);
+  if (plan_.order.size() == groups) return;
+  report("/schedule/order", fmt::format("expected a list for each of {} groups of devices, got {}",
+                                        groups, plan_.order.size()));
+}
+
 void PlanValidator::check_depths() {
   if (plan_.warmup_depths.size() != plan_.stages.size()) {
     report("/schedule/warmup_depths",
@@ -237,6 +331,7 @@ void PlanValidator::check_depth(std::size_t stage) {
                               plan_.num_micro_batches, depth));
     return;
   }
+  if (plan_.family != ScheduleFamily::OneFOneB) return;  // the dry run of the schedule decides
   // Between dealt stages a depth counts on one replica only; the dry run of the schedule decides.
   if (stage == 0 || is_dealt(stage) || is_dealt(stage - 1)) return;
   const std::int64_t before = plan_.warmup_depths[stage - 1];

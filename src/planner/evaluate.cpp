@@ -6,6 +6,7 @@
 #include "dapple/core/error.h"
 #include "dapple/planner/explain.h"
 #include "dapple/planner/planner.h"
+#include "dapple/simulate/device_memory.h"
 
 namespace dapple {
 namespace {
@@ -94,7 +95,7 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
     prediction.stages.push_back(figures_of(evaluation.costs, s));
   }
   prediction.devices = device_figures(evaluation);
-  evaluation.shortages = memory_shortages(evaluation.costs);
+  evaluation.shortages = memory_shortages(evaluation.schedule, evaluation.costs);
   return evaluation;
 }
 
@@ -116,10 +117,11 @@ std::vector<Violation> check_plan(const Plan& plan, const ModelProfile& profile,
     }
   }
   if (!violations.empty()) return violations;
-  violations = validate(generate(plan), plan);
+  const Schedule schedule = generate(plan);
+  violations = validate(schedule, plan);
   if (!violations.empty()) return violations;
   const CostModel model(profile, topology);
-  for (const MemoryShortage& shortage : memory_shortages(model.plan_cost(plan))) {
+  for (const MemoryShortage& shortage : memory_shortages(schedule, model.plan_cost(plan))) {
     violations.push_back(
         {fmt::format("/stages/{}", shortage.stage.value),
          fmt::format("memory exceeded: device {} needs {} bytes, has {}: {} are missing",

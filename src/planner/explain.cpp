@@ -12,37 +12,55 @@ struct Work {
   Wide all = 0;            // of all devices together
   Wide recomputation = 0;  // part of it
   Duration busiest;        // on one lane
-  Duration step;           // of that lane's stage
+  Duration step;           // of that lane's stages
 };
 
-std::int64_t micro_batches_of(const Lane& lane) {
-  return std::count_if(lane.actions.begin(), lane.actions.end(),
-                       [](const Action& action) { return action.kind == ActionKind::Forward; });
-}
+/// Work of the computations of one lane: of all its devices, and of the slowest.
+struct LaneWork {
+  Wide all = 0;
+  Wide recomputation = 0;
+  Duration busy;
+  Duration step;
+};
 
-Work work_of(const PlanCost& costs, const Schedule& schedule) {
-  Work work;
-  for (const Lane& lane : schedule.lanes) {
-    const StageCost& stage = costs.stages[lane.stage.position()];
-    const std::int64_t micro_batches = micro_batches_of(lane);
-    const bool recomputes = stage.recomputation.ns > 0;
-    const auto first = static_cast<std::size_t>(lane.replica);
+LaneWork work_of(const Lane& lane, const PlanCost& costs) {
+  LaneWork work;
+  const auto first = static_cast<std::size_t>(lane.replica);
+  for (const StageIndex index : lane.stages) {
+    const StageCost& stage = costs.stages[index.position()];
+    const std::int64_t micro_batches =
+        std::count_if(lane.actions.begin(), lane.actions.end(), [&](const Action& action) {
+          return action.kind == ActionKind::Forward && action.stage == index;
+        });
     for (std::size_t i = first; i < first + lane.devices.size(); ++i) {
       const ReplicaCost& replica = stage.replicas[i];
       work.all += Wide{micro_batches} * (replica.forward + replica.backward).ns;
-      if (recomputes) work.recomputation += Wide{micro_batches} * replica.forward.ns;
+      if (stage.recomputation.ns > 0) {
+        work.recomputation += Wide{micro_batches} * replica.forward.ns;
+      }
     }
     // The replicas of a split stage start together: the slowest forward, then the slowest backward.
     const bool whole_stage = lane.devices.size() == stage.replicas.size();
     const Duration slowest = whole_stage
                                  ? stage.forward + stage.backward
                                  : stage.replicas[first].forward + stage.replicas[first].backward;
-    const Duration busy = micro_batches * slowest;
-    if (busy > work.busiest) {
-      work.busiest = busy;
-      work.step = stage.optimizer_step;
-    } else if (busy == work.busiest) {
-      work.step = std::max(work.step, stage.optimizer_step);
+    work.busy += micro_batches * slowest;
+    work.step += stage.optimizer_step;
+  }
+  return work;
+}
+
+Work work_of(const PlanCost& costs, const Schedule& schedule) {
+  Work work;
+  for (const Lane& lane : schedule.lanes) {
+    const LaneWork own = work_of(lane, costs);
+    work.all += own.all;
+    work.recomputation += own.recomputation;
+    if (own.busy > work.busiest) {
+      work.busiest = own.busy;
+      work.step = own.step;
+    } else if (own.busy == work.busiest) {
+      work.step = std::max(work.step, own.step);
     }
   }
   return work;

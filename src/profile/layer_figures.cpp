@@ -93,6 +93,21 @@ Duration backward_time(const Layer& layer, std::int64_t samples,
   return layer_time(layer, &Measurement::backward, {samples, scaling}, time_scale);
 }
 
+Duration input_gradient_time(const Layer& layer, std::int64_t samples,
+                             std::optional<BatchScaling> scaling, Factor time_scale) {
+  const Duration whole = backward_time(layer, samples, scaling, time_scale);
+  if (layer.parameters.count == 0) return whole;
+  std::vector<Measurement> parts = layer.measurements;
+  for (Measurement& part : parts) {
+    if (!part.input_gradient) return {divide_up(whole.ns, 2)};
+    part.backward = *part.input_gradient;
+  }
+  Layer layer_of_parts;
+  layer_of_parts.fixed_overhead = layer.fixed_overhead;
+  layer_of_parts.measurements = std::move(parts);
+  return std::min(whole, backward_time(layer_of_parts, samples, scaling, time_scale));
+}
+
 Bytes output_size(const Layer& layer, std::int64_t samples) {
   return proportional(layer, &Measurement::output, samples);
 }

@@ -283,19 +283,26 @@ std::string axis_text(const Window& window, Duration iteration) {
 std::vector<std::string> lane_labels(const Timeline& timeline, std::size_t count) {
   std::vector<std::string> labels;
   std::size_t widest = 0;
+  bool chunks = false;
   for (std::size_t lane = 0; lane < count; ++lane) {
-    const StageIndex stage = timeline.lanes[lane].stage;
+    const std::vector<StageIndex>& stages = timeline.lanes[lane].stages;
     std::int32_t replica = 0;
     for (std::size_t other = 0; other < lane; ++other) {
-      if (timeline.lanes[other].stage == stage) ++replica;
+      if (timeline.lanes[other].stages == stages) ++replica;
     }
     const bool alone = replica == 0 && (lane + 1 == timeline.lanes.size() ||
-                                        timeline.lanes[lane + 1].stage != stage);
-    labels.push_back(alone ? fmt::format("{}", stage.value)
-                           : fmt::format("{}.{}", stage.value, replica));
+                                        timeline.lanes[lane + 1].stages != stages);
+    std::string label;
+    for (const StageIndex stage : stages) {
+      label += fmt::format("{}{}", label.empty() ? "" : ",", stage.value);
+    }
+    chunks = chunks || stages.size() > 1;
+    labels.push_back(alone ? label : fmt::format("{}.{}", label, replica));
     widest = std::max(widest, labels.back().size());
   }
-  for (std::string& label : labels) label = fmt::format("  stage {:>{}} ", label, widest);
+  for (std::string& label : labels) {
+    label = fmt::format("  {} {:>{}} ", chunks ? "stages" : "stage", label, widest);
+  }
   return labels;
 }
 

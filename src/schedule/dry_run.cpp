@@ -18,14 +18,24 @@ struct SendStream {
   std::size_t next = 0;
 };
 
-struct LaneRun {
-  std::vector<Action> computation;
-  std::size_t next = 0;
+/// What a lane does for one of its stages.
+struct StageRun {
   SendStream activations;
   SendStream gradients;
   std::vector<std::uint8_t> has_activation;  // by the micro-batch's ordinal on the lane
   std::vector<std::uint8_t> has_gradient;
+  std::size_t gradients_left = 0;  // micro-batches whose weights' gradients are to be made
 };
+
+struct LaneRun {
+  std::vector<Action> computation;
+  std::size_t next = 0;
+  std::vector<StageRun> stages;
+};
+
+bool makes_gradients(ActionKind kind) {
+  return kind == ActionKind::Backward || kind == ActionKind::WeightGradient;
+}
 
 class DryRun {
  public:
@@ -36,19 +46,23 @@ class DryRun {
  private:
   LaneRun prepare(const Lane& lane) const;
   void advance(std::size_t lane);
+  void finish(std::size_t lane, const Action& action);
   bool can_start(std::size_t lane, const Action& action) const;
-  void release_sends(std::size_t lane, SendStream& sends, bool are_gradients);
-  std::size_t lane_count(std::size_t stage) const {
-    return first_lane_[stage + 1] - first_lane_[stage];
-  }
-  std::size_t lane_of(std::size_t stage, std::int32_t micro_batch) const {
-    return first_lane_[stage] + at(micro_batch) % lane_count(stage);
+  void release_sends(std::size_t lane, StageIndex stage, bool are_gradients);
+  std::size_t lane_of(StageIndex stage, std::int32_t micro_batch) const {
+    return first_lane_[stage.position()] + at(micro_batch) % lane_count_[stage.position()];
   }
   /// Which of its lane's own micro-batches it is.
-  std::size_t ordinal_of(std::size_t stage, std::int32_t micro_batch) const {
-    return at(micro_batch) / lane_count(stage);
+  std::size_t ordinal_of(StageIndex stage, std::int32_t micro_batch) const {
+    return at(micro_batch) / lane_count_[stage.position()];
   }
-  bool is_last_stage(std::size_t stage) const { return stage + 1 == plan_.stages.size(); }
+  const StageRun& run_of(std::size_t lane, StageIndex stage) const {
+    return lanes_[lane].stages[chunk_[stage.position()]];
+  }
+  StageRun& run_of(std::size_t lane, StageIndex stage) {
+    return lanes_[lane].stages[chunk_[stage.position()]];
+  }
+  bool is_last_stage(StageIndex stage) const { return stage.position() + 1 == plan_.stages.size(); }
   std::string waiting_text() const;
   std::string awaited_text(std::size_t lane) const;
 
@@ -56,42 +70,54 @@ class DryRun {
   const Plan& plan_;
   std::vector<LaneRun> lanes_;
   std::vector<std::size_t> first_lane_;      // per stage
-  std::vector<std::size_t> lanes_computed_;  // per stage, lanes at their optimizer step
+  std::vector<std::size_t> lane_count_;      // per stage
+  std::vector<std::size_t> chunk_;           // per stage: which of its lanes' stages it is
+  std::vector<std::size_t> lanes_computed_;  // per stage, lanes that have made all its gradients
   std::vector<std::size_t> awake_;           // lanes that may be able to go on
 };
 
 DryRun::DryRun(const Schedule& schedule, const Plan& plan)
     : schedule_(schedule),
       plan_(plan),
-      first_lane_(plan.stages.size() + 1, schedule.lanes.size()),
+      first_lane_(plan.stages.size()),
+      lane_count_(plan.stages.size()),
+      chunk_(plan.stages.size()),
       lanes_computed_(plan.stages.size()) {
-  for (std::size_t i = schedule.lanes.size(); i-- > 0;) {
-    first_lane_[schedule.lanes[i].stage.position()] = i;
+  for (std::size_t lane = 0; lane < schedule.lanes.size(); ++lane) {
+    const std::vector<StageIndex>& stages = schedule.lanes[lane].stages;
+    for (std::size_t chunk = 0; chunk < stages.size(); ++chunk) {
+      const std::size_t stage = stages[chunk].position();
+      if (lane_count_[stage]++ == 0) first_lane_[stage] = lane;
+      chunk_[stage] = chunk;
+    }
   }
   lanes_.reserve(schedule.lanes.size());
   for (const Lane& lane : schedule.lanes) lanes_.push_back(prepare(lane));
 }
 
 LaneRun DryRun::prepare(const Lane& lane) const {
-  const auto micro_batches = static_cast<std::size_t>(micro_batches_of(
-      plan_, plan_.stages[lane.stage.position()], static_cast<std::size_t>(lane.replica)));
-  const std::uint8_t is_first = lane.stage.value == 0 ? 1 : 0;
-  const std::uint8_t is_last = is_last_stage(lane.stage.position()) ? 1 : 0;
   LaneRun run;
-  run.has_activation.assign(micro_batches, is_first);
-  run.has_gradient.assign(micro_batches, is_last);
-  run.activations.is_ready.assign(micro_batches, 0);
-  run.gradients.is_ready.assign(micro_batches, 0);
+  for (const StageIndex stage : lane.stages) {
+    const auto micro_batches = static_cast<std::size_t>(micro_batches_of(
+        plan_, plan_.stages[stage.position()], static_cast<std::size_t>(lane.replica)));
+    StageRun& stage_run = run.stages.emplace_back();
+    stage_run.has_activation.assign(micro_batches, stage.value == 0 ? 1 : 0);
+    stage_run.has_gradient.assign(micro_batches, is_last_stage(stage) ? 1 : 0);
+    stage_run.activations.is_ready.assign(micro_batches, 0);
+    stage_run.gradients.is_ready.assign(micro_batches, 0);
+    stage_run.gradients_left = micro_batches;
+  }
   for (const Action& action : lane.actions) {
+    StageRun& stage_run = run.stages[chunk_[action.stage.position()]];
     switch (stream_of(action.kind)) {
       case Stream::Compute:
         run.computation.push_back(action);
         break;
       case Stream::SendForward:
-        run.activations.order.push_back(action.index);
+        stage_run.activations.order.push_back(action.index);
         break;
       case Stream::SendBackward:
-        run.gradients.order.push_back(action.index);
+        stage_run.gradients.order.push_back(action.index);
         break;
       case Stream::Collective:
       case Stream::None:
@@ -113,44 +139,53 @@ std::string DryRun::run() && {
 
 void DryRun::advance(std::size_t lane) {
   LaneRun& run = lanes_[lane];
-  const std::size_t stage = schedule_.lanes[lane].stage.position();
   while (run.next < run.computation.size() && can_start(lane, run.computation[run.next])) {
-    const Action action = run.computation[run.next++];
-    if (action.kind == ActionKind::Forward) {
-      run.activations.is_ready[ordinal_of(stage, action.index)] = 1;
-      release_sends(lane, run.activations, false);
-    } else if (action.kind == ActionKind::Backward) {
-      run.gradients.is_ready[ordinal_of(stage, action.index)] = 1;
-      release_sends(lane, run.gradients, true);
-    }
-    // The step is the last action of a lane, so that this is passed once per lane.
-    if (run.next + 1 != run.computation.size()) continue;
-    if (++lanes_computed_[stage] < lane_count(stage)) continue;
-    for (std::size_t i = first_lane_[stage]; i < first_lane_[stage + 1]; ++i) awake_.push_back(i);
+    finish(lane, run.computation[run.next++]);
   }
+}
+
+void DryRun::finish(std::size_t lane, const Action& action) {
+  StageRun& run = run_of(lane, action.stage);
+  if (action.kind == ActionKind::OptimizerStep) return;
+  const std::size_t ordinal = ordinal_of(action.stage, action.index);
+  if (action.kind == ActionKind::Forward) {
+    run.activations.is_ready[ordinal] = 1;
+    release_sends(lane, action.stage, false);
+  } else if (action.kind != ActionKind::WeightGradient) {
+    run.gradients.is_ready[ordinal] = 1;
+    release_sends(lane, action.stage, true);
+  }
+  if (!makes_gradients(action.kind) || --run.gradients_left > 0) return;
+  const std::size_t stage = action.stage.position();
+  if (++lanes_computed_[stage] < lane_count_[stage]) return;
+  for (std::size_t i = 0; i < lane_count_[stage]; ++i) awake_.push_back(first_lane_[stage] + i);
 }
 
 bool DryRun::can_start(std::size_t lane, const Action& action) const {
-  const std::size_t stage = schedule_.lanes[lane].stage.position();
+  const std::size_t stage = action.stage.position();
   switch (action.kind) {
     case ActionKind::Forward:
-      return lanes_[lane].has_activation[ordinal_of(stage, action.index)] != 0;
+      return run_of(lane, action.stage).has_activation[ordinal_of(action.stage, action.index)] != 0;
     case ActionKind::Backward:
-      return lanes_[lane].has_gradient[ordinal_of(stage, action.index)] != 0;
+    case ActionKind::InputGradient:
+      return run_of(lane, action.stage).has_gradient[ordinal_of(action.stage, action.index)] != 0;
+    case ActionKind::WeightGradient:
+      return true;
     default:
       return plan_.stages[stage].gradient_buckets.empty() ||
-             lanes_computed_[stage] == lane_count(stage);
+             lanes_computed_[stage] == lane_count_[stage];
   }
 }
 
-void DryRun::release_sends(std::size_t lane, SendStream& sends, bool are_gradients) {
-  const std::size_t from = schedule_.lanes[lane].stage.position();
-  const std::size_t to = are_gradients ? from - 1 : from + 1;
+void DryRun::release_sends(std::size_t lane, StageIndex stage, bool are_gradients) {
+  const StageIndex to = are_gradients ? stage.previous() : stage.next();
+  StageRun& from_run = run_of(lane, stage);
+  SendStream& sends = are_gradients ? from_run.gradients : from_run.activations;
   for (; sends.next < sends.order.size(); ++sends.next) {
     const std::int32_t micro_batch = sends.order[sends.next];
-    if (sends.is_ready[ordinal_of(from, micro_batch)] == 0) return;
+    if (sends.is_ready[ordinal_of(stage, micro_batch)] == 0) return;
     const std::size_t receiver = lane_of(to, micro_batch);
-    LaneRun& run = lanes_[receiver];
+    StageRun& run = run_of(receiver, to);
     (are_gradients ? run.has_gradient : run.has_activation)[ordinal_of(to, micro_batch)] = 1;
     // Waking a lane for each arrival is one look at its next action: O(sends) in all.
     awake_.push_back(receiver);
@@ -162,13 +197,12 @@ std::string DryRun::waiting_text() const {
   for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
     const LaneRun& run = lanes_[lane];
     if (run.next == run.computation.size()) continue;
+    Action action = run.computation[run.next];
+    if (action.kind == ActionKind::OptimizerStep) action.kind = ActionKind::AllReduce;
     const Lane& source = schedule_.lanes[lane];
-    const Action action = run.computation[run.next];
-    const Action at_action =
-        action.kind == ActionKind::OptimizerStep ? Action{ActionKind::AllReduce, 0} : action;
-    text +=
-        fmt::format("{} {} waits at {} for {}", text.empty() ? "deadlock:" : ";",
-                    name_of(source, plan_), to_text(source.stage, at_action), awaited_text(lane));
+    text += fmt::format("{} {} {} at {} for {}", text.empty() ? "deadlock:" : ";",
+                        name_of(source, plan_), source.stages.size() == 1 ? "waits" : "wait",
+                        to_text(action), awaited_text(lane));
   }
   return text;
 }
@@ -176,18 +210,21 @@ std::string DryRun::waiting_text() const {
 std::string DryRun::awaited_text(std::size_t lane) const {
   const LaneRun& run = lanes_[lane];
   const Action action = run.computation[run.next];
-  const StageIndex stage = schedule_.lanes[lane].stage;
   if (action.kind == ActionKind::Forward) {
-    return to_text(stage.previous(), {ActionKind::SendActivation, action.index});
+    return to_text({ActionKind::SendActivation, action.index, action.stage.previous()});
   }
-  if (action.kind == ActionKind::Backward) {
-    return to_text(stage.next(), {ActionKind::SendGradient, action.index});
+  if (action.kind != ActionKind::OptimizerStep) {
+    return to_text({ActionKind::SendGradient, action.index, action.stage.next()});
   }
-  // A lane of the same stage that is stuck before its last backward: the reduction needs it.
-  std::size_t other = first_lane_[stage.position()];
-  while (lanes_[other].next + 1 == lanes_[other].computation.size()) ++other;
+  // A lane of the same stage that is stuck before its last gradients: the reduction needs them.
+  std::size_t other = first_lane_[action.stage.position()];
+  while (run_of(other, action.stage).gradients_left == 0) ++other;
   const std::vector<Action>& computation = lanes_[other].computation;
-  return to_text(stage, computation[computation.size() - 2]);
+  Action last = action;
+  for (const Action& candidate : computation) {
+    if (candidate.stage == action.stage && makes_gradients(candidate.kind)) last = candidate;
+  }
+  return to_text(last);
 }
 
 }  // namespace
@@ -196,11 +233,25 @@ std::string find_deadlock(const Schedule& schedule, const Plan& plan) {
   return DryRun(schedule, plan).run();
 }
 
+std::string name_of(const std::vector<StageIndex>& stages) {
+  std::string text = stages.size() == 1 ? "stage " : "stages ";
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    const char* separator = i == 0 ? "" : i + 1 == stages.size() ? " and " : ", ";
+    text += fmt::format("{}{}", separator, stages[i].value);
+  }
+  return text;
+}
+
 std::string name_of(const Lane& lane, const Plan& plan) {
-  const StagePlan& stage = plan.stages[lane.stage.position()];
-  const bool is_dealt = stage.replication == Replication::Deal && stage.devices.size() > 1;
-  if (!is_dealt) return fmt::format("stage {}", lane.stage.value);
-  return fmt::format("stage {} replica {}", lane.stage.value, lane.replica);
+  if (lane.stages.size() == 1) return name_of(lane, lane.stages.front(), plan);
+  return name_of(lane.stages);
+}
+
+std::string name_of(const Lane& lane, StageIndex stage, const Plan& plan) {
+  const StagePlan& source = plan.stages[stage.position()];
+  const bool is_dealt = source.replication == Replication::Deal && source.devices.size() > 1;
+  if (!is_dealt) return fmt::format("stage {}", stage.value);
+  return fmt::format("stage {} replica {}", stage.value, lane.replica);
 }
 
 }  // namespace dapple

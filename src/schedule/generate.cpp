@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "dapple/schedule/schedule.h"
+#include "interleave.h"
 
 namespace dapple {
 namespace {
@@ -8,98 +9,220 @@ namespace {
 /// Appends the actions of one lane, each computation with the communication around it.
 class LaneWriter {
  public:
-  LaneWriter(const Plan& plan, Lane& lane) : plan_(plan), lane_(lane) {}
+  LaneWriter(const Plan& plan, std::size_t number, Lane& lane);
 
   void write();
 
  private:
   void one_forward_one_backward(std::int64_t depth);
-  void forward(std::int64_t ordinal);
-  void backward(std::int64_t ordinal);
-  void reduce_and_step();
+  void interleaved();
+  void breadth_first();
+  void in_order(const std::vector<Action>& order);
 
-  void append(ActionKind kind, std::int32_t index) {
-    lane_.actions.push_back({.kind = kind, .index = index});
+  void forward(StageIndex stage, std::int64_t ordinal);
+  void backward(StageIndex stage, std::int64_t ordinal, ActionKind kind = ActionKind::Backward);
+  void weight_gradient(StageIndex stage, std::int64_t ordinal);
+  /// Counts the gradients that a stage has made; behind the last ones it reduces them.
+  void gradients_made(StageIndex stage);
+
+  void append(ActionKind kind, std::int32_t index, StageIndex stage) {
+    lane_.actions.push_back({.kind = kind, .index = index, .stage = stage});
   }
-  const StagePlan& stage() const { return plan_.stages[lane_.stage.position()]; }
-  bool is_first() const { return lane_.stage.value == 0; }
-  bool is_last() const { return lane_.stage.position() + 1 == plan_.stages.size(); }
+  const StagePlan& plan_of(StageIndex stage) const { return plan_.stages[stage.position()]; }
+  bool is_first(StageIndex stage) const { return stage.value == 0; }
+  bool is_last(StageIndex stage) const { return stage.position() + 1 == plan_.stages.size(); }
 
   /// Micro-batch that the lane works on as its `ordinal`-th.
   std::int32_t micro_batch(std::int64_t ordinal) const {
-    const std::int64_t step = stage().replication == Replication::Deal
-                                  ? static_cast<std::int64_t>(stage().devices.size())
-                                  : 1;
-    return static_cast<std::int32_t>(lane_.replica + ordinal * step);
+    return static_cast<std::int32_t>(lane_.replica + ordinal * step_);
   }
 
   const Plan& plan_;
+  std::size_t number_;  // of the lane in the schedule
   Lane& lane_;
-  std::int64_t count_ = 0;  // of the lane's own micro-batches
+  std::int64_t count_ = 0;                    // of the lane's own micro-batches
+  std::int64_t step_ = 1;                     // from one of them to the next
+  std::vector<std::int64_t> gradients_left_;  // micro-batches, per stage of the lane
+  std::vector<StageIndex> reduced_;           // stages in the order in which their gradients are
 };
 
+LaneWriter::LaneWriter(const Plan& plan, std::size_t number, Lane& lane)
+    : plan_(plan), number_(number), lane_(lane) {
+  const StagePlan& stage = plan_of(lane.stages.front());
+  count_ = micro_batches_of(plan, stage, static_cast<std::size_t>(lane.replica));
+  if (stage.replication == Replication::Deal) {
+    step_ = static_cast<std::int64_t>(stage.devices.size());
+  }
+  gradients_left_.assign(lane.stages.size(), count_);
+}
+
 void LaneWriter::write() {
-  count_ = micro_batches_of(plan_, stage(), static_cast<std::size_t>(lane_.replica));
-  const std::int64_t per_micro_batch = is_first() && is_last()   ? 2
-                                       : is_first() || is_last() ? 4
-                                                                 : 6;
-  lane_.actions.reserve(static_cast<std::size_t>(count_ * per_micro_batch) +
-                        stage().gradient_buckets.size() + 1);
+  std::size_t length = 0;
+  for (const StageIndex stage : lane_.stages) {
+    const std::int64_t per_micro_batch = 3 + (is_first(stage) ? 0 : 2) + (is_last(stage) ? 0 : 2);
+    length += static_cast<std::size_t>(count_ * per_micro_batch) +
+              plan_of(stage).gradient_buckets.size() + 1;
+  }
+  lane_.actions.reserve(length);
+  const StageIndex stage = lane_.stages.front();
   switch (plan_.family) {
     case ScheduleFamily::GPipe:
-      for (std::int64_t i = 0; i < count_; ++i) forward(i);
-      for (std::int64_t i = 0; i < count_; ++i) backward(i);
+    case ScheduleFamily::BreadthFirst:
+      breadth_first();
       break;
     case ScheduleFamily::OneFOneB:
-      one_forward_one_backward(std::min(plan_.warmup_depths[lane_.stage.position()], count_));
+      one_forward_one_backward(std::min(plan_.warmup_depths[stage.position()], count_));
+      break;
+    case ScheduleFamily::Interleaved:
+      interleaved();
+      break;
+    case ScheduleFamily::ListScheduled:
+    case ScheduleFamily::ZeroBubbleH1:
+    case ScheduleFamily::ZeroBubbleH2:
+    case ScheduleFamily::ZeroBubbleV:
+    case ScheduleFamily::Given:
+      in_order(plan_.order[number_]);
       break;
   }
-  reduce_and_step();
+  for (const StageIndex reduced : reduced_) append(ActionKind::OptimizerStep, 0, reduced);
 }
 
 void LaneWriter::one_forward_one_backward(std::int64_t depth) {
-  for (std::int64_t i = 0; i < depth; ++i) forward(i);
+  const StageIndex stage = lane_.stages.front();
+  for (std::int64_t i = 0; i < depth; ++i) forward(stage, i);
   for (std::int64_t i = 0; i < count_; ++i) {
-    backward(i);
-    if (depth + i < count_) forward(depth + i);
+    backward(stage, i);
+    if (depth + i < count_) forward(stage, depth + i);
   }
 }
 
-void LaneWriter::forward(std::int64_t ordinal) {
-  const std::int32_t index = micro_batch(ordinal);
-  if (!is_first()) append(ActionKind::ReceiveActivation, index);
-  append(ActionKind::Forward, index);
-  if (!is_last()) append(ActionKind::SendActivation, index);
+void LaneWriter::breadth_first() {
+  for (const StageIndex stage : lane_.stages) {
+    for (std::int64_t i = 0; i < count_; ++i) forward(stage, i);
+  }
+  for (auto stage = lane_.stages.rbegin(); stage != lane_.stages.rend(); ++stage) {
+    for (std::int64_t i = 0; i < count_; ++i) backward(*stage, i);
+  }
 }
 
-void LaneWriter::backward(std::int64_t ordinal) {
-  const std::int32_t index = micro_batch(ordinal);
-  if (!is_last()) append(ActionKind::ReceiveGradient, index);
-  append(ActionKind::Backward, index);
-  if (!is_first()) append(ActionKind::SendGradient, index);
+void LaneWriter::interleaved() {
+  const auto groups = static_cast<std::int64_t>(plan_.stages.size()) / plan_.chunks_per_device;
+  const InterleavedTurns turns({.groups = groups,
+                                .chunks = plan_.chunks_per_device,
+                                .micro_batches = plan_.num_micro_batches});
+  const std::int64_t all = turns.count();
+  const std::int64_t warm_up = turns.warm_up(lane_.stages.front().value);
+  const auto stage_of = [&](std::int64_t chunk) {
+    return lane_.stages[static_cast<std::size_t>(chunk)];
+  };
+  const auto forward_turn = [&](std::int64_t k) {
+    const InterleavedTurns::Turn turn = turns.at(k);
+    forward(stage_of(turn.chunk), turn.micro_batch);
+  };
+  for (std::int64_t k = 0; k < warm_up; ++k) forward_turn(k);
+  for (std::int64_t k = 0; k < all; ++k) {
+    if (warm_up + k < all) forward_turn(warm_up + k);
+    const InterleavedTurns::Turn turn = turns.at(k);
+    backward(stage_of(plan_.chunks_per_device - 1 - turn.chunk), turn.micro_batch);
+  }
 }
 
-void LaneWriter::reduce_and_step() {
-  const auto buckets = static_cast<std::int32_t>(stage().gradient_buckets.size());
-  for (std::int32_t bucket = 0; bucket < buckets; ++bucket) append(ActionKind::AllReduce, bucket);
-  append(ActionKind::OptimizerStep, 0);
+void LaneWriter::in_order(const std::vector<Action>& order) {
+  for (const Action& action : order) {
+    const std::int64_t ordinal = action.index;
+    switch (action.kind) {
+      case ActionKind::Forward:
+        forward(action.stage, ordinal);
+        break;
+      case ActionKind::Backward:
+      case ActionKind::InputGradient:
+        backward(action.stage, ordinal, action.kind);
+        break;
+      case ActionKind::WeightGradient:
+        weight_gradient(action.stage, ordinal);
+        break;
+      default:
+        throw Bug("a plan's order holds more than computations");
+    }
+  }
+}
+
+void LaneWriter::forward(StageIndex stage, std::int64_t ordinal) {
+  const std::int32_t index = micro_batch(ordinal);
+  if (!is_first(stage)) append(ActionKind::ReceiveActivation, index, stage);
+  append(ActionKind::Forward, index, stage);
+  if (!is_last(stage)) append(ActionKind::SendActivation, index, stage);
+}
+
+void LaneWriter::backward(StageIndex stage, std::int64_t ordinal, ActionKind kind) {
+  const std::int32_t index = micro_batch(ordinal);
+  if (!is_last(stage)) append(ActionKind::ReceiveGradient, index, stage);
+  append(kind, index, stage);
+  if (!is_first(stage)) append(ActionKind::SendGradient, index, stage);
+  if (kind == ActionKind::Backward) gradients_made(stage);
+}
+
+void LaneWriter::weight_gradient(StageIndex stage, std::int64_t ordinal) {
+  append(ActionKind::WeightGradient, micro_batch(ordinal), stage);
+  gradients_made(stage);
+}
+
+void LaneWriter::gradients_made(StageIndex stage) {
+  const auto chunk = std::find(lane_.stages.begin(), lane_.stages.end(), stage);
+  if (chunk == lane_.stages.end()) return;  // validate() names it
+  if (--gradients_left_[static_cast<std::size_t>(chunk - lane_.stages.begin())] != 0) return;
+  const auto buckets = static_cast<std::int32_t>(plan_of(stage).gradient_buckets.size());
+  for (std::int32_t k = 0; k < buckets; ++k) append(ActionKind::AllReduce, k, stage);
+  reduced_.push_back(stage);
+}
+
+/// By how much an action changes the number of micro-batches in flight.
+std::int64_t flight_change(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::Forward:
+      return 1;
+    case ActionKind::Backward:
+    case ActionKind::WeightGradient:
+      return -1;
+    default:
+      return 0;
+  }
 }
 
 }  // namespace
 
+std::vector<std::int64_t> most_in_flight(const Schedule& schedule, std::size_t stages) {
+  std::vector<std::int64_t> in_flight(stages, 0);
+  std::vector<std::int64_t> most(stages, 0);
+  for (const Lane& lane : schedule.lanes) {
+    // Lanes of one dealt stage count each on its own.
+    for (const StageIndex stage : lane.stages) in_flight[stage.position()] = 0;
+    for (const Action& action : lane.actions) {
+      const std::size_t stage = action.stage.position();
+      in_flight[stage] += flight_change(action.kind);
+      most[stage] = std::max(most[stage], in_flight[stage]);
+    }
+  }
+  return most;
+}
+
+void fill_depths(Plan& plan) {
+  plan.warmup_depths = most_in_flight(generate(plan), plan.stages.size());
+}
+
 Schedule generate(const Plan& plan) {
   Schedule schedule;
   schedule.num_micro_batches = plan.num_micro_batches;
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    const StagePlan& stage = plan.stages[s];
-    const bool is_dealt = stage.replication == Replication::Deal;
-    const std::size_t lanes = is_dealt ? stage.devices.size() : 1;
+  for (const std::vector<StageIndex>& stages : stages_by_device_group(plan)) {
+    const StagePlan& first = plan.stages[stages.front().position()];
+    const bool is_dealt = first.replication == Replication::Deal;
+    const std::size_t lanes = is_dealt ? first.devices.size() : 1;
     for (std::size_t replica = 0; replica < lanes; ++replica) {
       Lane lane;
-      lane.stage = index_at<StageIndex>(s);
+      lane.stages = stages;
       lane.replica = static_cast<std::int32_t>(replica);
-      lane.devices = is_dealt ? std::vector<DeviceIndex>{stage.devices[replica]} : stage.devices;
-      LaneWriter(plan, lane).write();
+      lane.devices = is_dealt ? std::vector<DeviceIndex>{first.devices[replica]} : first.devices;
+      LaneWriter(plan, schedule.lanes.size(), lane).write();
       schedule.lanes.push_back(std::move(lane));
     }
   }

@@ -1,15 +1,17 @@
 #include <fmt/format.h>
 
+#include <charconv>
 #include <iterator>
+#include <optional>
 
 #include "dapple/schedule/schedule.h"
 
 namespace dapple {
 namespace {
 
-void append_text(std::string& text, StageIndex stage, Action action) {
+void append_text(std::string& text, Action action) {
   const auto end = std::back_inserter(text);
-  fmt::format_to(end, "{}{}", stage.value, to_string(action.kind));
+  fmt::format_to(end, "{}{}", action.stage.value, to_string(action.kind));
   // There is one step, so it has no number; one that claims another must not read the same.
   if (action.kind == ActionKind::OptimizerStep && action.index == 0) return;
   fmt::format_to(end, "{}", action.index);
@@ -23,6 +25,10 @@ std::string_view to_string(ActionKind kind) {
       return "F";
     case ActionKind::Backward:
       return "B";
+    case ActionKind::InputGradient:
+      return "I";
+    case ActionKind::WeightGradient:
+      return "W";
     case ActionKind::SendActivation:
       return "SEND_F";
     case ActionKind::ReceiveActivation:
@@ -43,6 +49,8 @@ Stream stream_of(ActionKind kind) {
   switch (kind) {
     case ActionKind::Forward:
     case ActionKind::Backward:
+    case ActionKind::InputGradient:
+    case ActionKind::WeightGradient:
     case ActionKind::OptimizerStep:
       return Stream::Compute;
     case ActionKind::SendActivation:
@@ -74,10 +82,73 @@ std::string_view to_string(Stream stream) {
   throw Bug("a stream without a name");
 }
 
-std::string to_text(StageIndex stage, Action action) {
+std::string to_text(Action action) {
   std::string text;
-  append_text(text, stage, action);
+  append_text(text, action);
   return text;
+}
+
+std::string to_text(const std::vector<Action>& actions) {
+  std::string text;
+  for (const Action& action : actions) {
+    if (!text.empty()) text += ' ';
+    append_text(text, action);
+  }
+  return text;
+}
+
+namespace {
+
+constexpr ActionKind kKindsByName[] = {
+    ActionKind::Forward,        ActionKind::Backward,        ActionKind::InputGradient,
+    ActionKind::WeightGradient, ActionKind::SendActivation,  ActionKind::ReceiveActivation,
+    ActionKind::SendGradient,   ActionKind::ReceiveGradient, ActionKind::AllReduce,
+    ActionKind::OptimizerStep,
+};
+
+/// A number at the start of `word`, which is cut off; nothing if there is none or it is too large.
+std::optional<std::int32_t> cut_number(std::string_view& word) {
+  std::int32_t number = 0;
+  const auto [end, fault] = std::from_chars(word.data(), word.data() + word.size(), number);
+  const bool starts_with_digit = !word.empty() && word.front() >= '0' && word.front() <= '9';
+  if (fault != std::errc{} || !starts_with_digit) return std::nullopt;
+  word.remove_prefix(static_cast<std::size_t>(end - word.data()));
+  return number;
+}
+
+std::optional<Action> parse_action(std::string_view word) {
+  const std::optional<std::int32_t> stage = cut_number(word);
+  if (!stage) return std::nullopt;
+  for (const ActionKind kind : kKindsByName) {
+    const std::string_view name = to_string(kind);
+    if (word.substr(0, name.size()) != name) continue;
+    std::string_view rest = word.substr(name.size());
+    if (kind == ActionKind::OptimizerStep && rest.empty()) return Action{kind, 0, {*stage}};
+    const std::optional<std::int32_t> index = cut_number(rest);
+    if (index && rest.empty()) return Action{kind, *index, {*stage}};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<Action> parse_actions(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\r\n";
+  std::vector<Action> actions;
+  while (true) {
+    const std::size_t begin = text.find_first_not_of(kBlanks);
+    if (begin == std::string_view::npos) return actions;
+    text.remove_prefix(begin);
+    const std::string_view word = text.substr(0, text.find_first_of(kBlanks));
+    const std::optional<Action> action = parse_action(word);
+    if (!action) {
+      throw Error(
+          ErrorKind::BadInput, "",
+          {{"", fmt::format("expected an action such as 2F0, got \"{}\"", word.substr(0, 40))}});
+    }
+    actions.push_back(*action);
+    text.remove_prefix(word.size());
+  }
 }
 
 std::string to_text(const Schedule& schedule, const Topology& topology) {
@@ -87,7 +158,7 @@ std::string to_text(const Schedule& schedule, const Topology& topology) {
     actions.clear();
     for (const Action& action : lane.actions) {
       actions += ' ';
-      append_text(actions, lane.stage, action);
+      append_text(actions, action);
     }
     for (const DeviceIndex device : lane.devices) {
       text += topology.device(device).name;

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -12,14 +13,18 @@ namespace {
 /// Position of an action that has not been met.
 constexpr std::int64_t kAbsent = -1;
 
-constexpr std::array kMicroBatchKinds = {ActionKind::ReceiveActivation, ActionKind::Forward,
-                                         ActionKind::SendActivation,    ActionKind::ReceiveGradient,
-                                         ActionKind::Backward,          ActionKind::SendGradient};
+constexpr std::array kMicroBatchKinds = {
+    ActionKind::ReceiveActivation, ActionKind::Forward,      ActionKind::SendActivation,
+    ActionKind::ReceiveGradient,   ActionKind::Backward,     ActionKind::InputGradient,
+    ActionKind::WeightGradient,    ActionKind::SendGradient,
+};
+constexpr std::size_t kKinds = 10;
 
-/// What one stage does, checked lane by lane, without regard to what the others do when.
-class LaneValidator {
+/// What one lane does for one of its stages, without regard to what the others do when.
+class StageValidator {
  public:
-  LaneValidator(const Lane& lane, const Plan& plan, std::vector<Violation>& violations);
+  StageValidator(const Lane& lane, StageIndex stage, const Plan& plan,
+                 std::vector<Violation>& violations);
 
   void run();
 
@@ -30,58 +35,75 @@ class LaneValidator {
   void locate_micro_batch(const Action& action, std::int64_t position);
   void set(Positions& positions, std::int64_t entry, const Action& action, std::int64_t position);
   void check_micro_batch(std::int64_t ordinal);
+  void check_backward(std::int32_t index);
   void check_presence(const Action& action);
   void check_order(const Action& first, const Action& second, const char* reason);
   void check_in_flight();
   void check_buckets();
   void check_step();
 
-  bool belongs(ActionKind kind) const;
-  std::string reason_for(const Action& action) const;
-  std::int64_t ordinal_of(std::int32_t micro_batch) const { return micro_batch / dealt_to_; }
-  std::int64_t position_of(const Action& action) const {
-    return located_[static_cast<std::size_t>(action.kind)]
-                   [static_cast<std::size_t>(ordinal_of(action.index))];
+  Action action(ActionKind kind, std::int32_t index) const {
+    return {.kind = kind, .index = index, .stage = stage_};
   }
-  std::string text(const Action& action) const { return to_text(lane_.stage, action); }
-  std::string text(std::int32_t stage, const Action& action) const {
-    return to_text(StageIndex{stage}, action);
+  bool belongs(ActionKind kind) const;
+  bool is_present(const Action& action) const {
+    return belongs(action.kind) && position_of(action) != kAbsent;
+  }
+  /// Whether the micro-batch's backward is in two parts.
+  bool is_split(std::int32_t index) const {
+    return is_present(action(ActionKind::InputGradient, index)) ||
+           is_present(action(ActionKind::WeightGradient, index));
+  }
+  bool is_first() const { return stage_.value == 0; }
+  bool is_last() const { return stage_.position() + 1 == plan_.stages.size(); }
+  std::string reason_for(const Action& action) const;
+  std::string end_text(StageIndex stage, ActionKind kind, std::int32_t index) const {
+    return to_text({.kind = kind, .index = index, .stage = stage});
+  }
+  std::int64_t ordinal_of(std::int32_t micro_batch) const { return micro_batch / dealt_to_; }
+  Positions& positions_of(ActionKind kind) { return located_[static_cast<std::size_t>(kind)]; }
+  const Positions& positions_of(ActionKind kind) const {
+    return located_[static_cast<std::size_t>(kind)];
+  }
+  std::int64_t position_of(const Action& action) const {
+    return positions_of(action.kind)[static_cast<std::size_t>(ordinal_of(action.index))];
   }
   void report(std::string message) {
-    violations_.push_back({.place = name_of(lane_, plan_), .message = std::move(message)});
+    violations_.push_back({.place = name_of(lane_, stage_, plan_), .message = std::move(message)});
   }
 
   const Lane& lane_;
+  StageIndex stage_;
   const Plan& plan_;
-  const StagePlan& stage_;
+  const StagePlan& stage_plan_;
   std::vector<Violation>& violations_;
   std::int32_t dealt_to_ = 1;  // lanes that take micro-batches in turn
   std::int64_t count_ = 0;     // of the lane's own micro-batches
-  std::int64_t last_backward_ = kAbsent;
-  std::array<Positions, 8> located_;  // by kind
+  std::int64_t last_gradient_ = kAbsent;
+  std::array<Positions, kKinds> located_;  // by kind
 };
 
-LaneValidator::LaneValidator(const Lane& lane, const Plan& plan, std::vector<Violation>& violations)
+StageValidator::StageValidator(const Lane& lane, StageIndex stage, const Plan& plan,
+                               std::vector<Violation>& violations)
     : lane_(lane),
+      stage_(stage),
       plan_(plan),
-      stage_(plan.stages[lane.stage.position()]),
+      stage_plan_(plan.stages[stage.position()]),
       violations_(violations) {
-  if (stage_.replication == Replication::Deal) {
-    dealt_to_ = static_cast<std::int32_t>(stage_.devices.size());
+  if (stage_plan_.replication == Replication::Deal) {
+    dealt_to_ = static_cast<std::int32_t>(stage_plan_.devices.size());
   }
-  count_ = micro_batches_of(plan, stage_, static_cast<std::size_t>(lane.replica));
+  count_ = micro_batches_of(plan, stage_plan_, static_cast<std::size_t>(lane.replica));
   for (const ActionKind kind : kMicroBatchKinds) {
-    if (!belongs(kind)) continue;
-    located_[static_cast<std::size_t>(kind)].assign(static_cast<std::size_t>(count_), kAbsent);
+    if (belongs(kind)) positions_of(kind).assign(static_cast<std::size_t>(count_), kAbsent);
   }
-  located_[static_cast<std::size_t>(ActionKind::AllReduce)].assign(stage_.gradient_buckets.size(),
-                                                                   kAbsent);
-  located_[static_cast<std::size_t>(ActionKind::OptimizerStep)].assign(1, kAbsent);
+  positions_of(ActionKind::AllReduce).assign(stage_plan_.gradient_buckets.size(), kAbsent);
+  positions_of(ActionKind::OptimizerStep).assign(1, kAbsent);
 }
 
-void LaneValidator::run() {
+void StageValidator::run() {
   for (std::size_t i = 0; i < lane_.actions.size(); ++i) {
-    locate(lane_.actions[i], static_cast<std::int64_t>(i));
+    if (lane_.actions[i].stage == stage_) locate(lane_.actions[i], static_cast<std::int64_t>(i));
   }
   for (std::int64_t ordinal = 0; ordinal < count_; ++ordinal) check_micro_batch(ordinal);
   check_in_flight();
@@ -89,104 +111,134 @@ void LaneValidator::run() {
   check_step();
 }
 
-bool LaneValidator::belongs(ActionKind kind) const {
-  const bool is_first = lane_.stage.value == 0;
-  const bool is_last = lane_.stage.position() + 1 == plan_.stages.size();
+bool StageValidator::belongs(ActionKind kind) const {
   switch (kind) {
     case ActionKind::ReceiveActivation:
     case ActionKind::SendGradient:
-      return !is_first;
+      return !is_first();
     case ActionKind::SendActivation:
     case ActionKind::ReceiveGradient:
-      return !is_last;
+      return !is_last();
+    case ActionKind::InputGradient:
+    case ActionKind::WeightGradient:
+      return may_split_backward(plan_.family);
     default:
       return true;
   }
 }
 
-void LaneValidator::locate(const Action& action, std::int64_t position) {
+void StageValidator::locate(const Action& action, std::int64_t position) {
   if (action.kind == ActionKind::AllReduce) {
-    Positions& buckets = located_[static_cast<std::size_t>(action.kind)];
+    Positions& buckets = positions_of(action.kind);
     if (action.index < 0 || static_cast<std::size_t>(action.index) >= buckets.size()) {
-      report(fmt::format("{} reduces a bucket that is not there: the stage has {}", text(action),
+      report(fmt::format("{} reduces a bucket that is not there: the stage has {}", to_text(action),
                          buckets.size()));
       return;
     }
     set(buckets, action.index, action, position);
   } else if (action.kind == ActionKind::OptimizerStep) {
     if (action.index != 0) {
-      report(fmt::format("{} has a number, but there is one step", text(action)));
+      report(fmt::format("{} has a number, but there is one step", to_text(action)));
       return;
     }
-    set(located_[static_cast<std::size_t>(action.kind)], 0, action, position);
+    set(positions_of(action.kind), 0, action, position);
   } else {
     locate_micro_batch(action, position);
   }
 }
 
-void LaneValidator::locate_micro_batch(const Action& action, std::int64_t position) {
+void StageValidator::locate_micro_batch(const Action& action, std::int64_t position) {
+  const bool is_part =
+      action.kind == ActionKind::InputGradient || action.kind == ActionKind::WeightGradient;
   if (action.index < 0 || action.index >= plan_.num_micro_batches) {
-    report(fmt::format("{} is of a micro-batch that is not there: the plan has {}", text(action),
+    report(fmt::format("{} is of a micro-batch that is not there: the plan has {}", to_text(action),
                        plan_.num_micro_batches));
   } else if (action.index % dealt_to_ != lane_.replica) {
-    report(fmt::format("{} is of a micro-batch dealt to replica {}", text(action),
+    report(fmt::format("{} is of a micro-batch dealt to replica {}", to_text(action),
                        action.index % dealt_to_));
+  } else if (is_part && !belongs(action.kind)) {
+    report(fmt::format("{} is part of a backward, which {} runs as a whole", to_text(action),
+                       to_string(plan_.family)));
   } else if (!belongs(action.kind)) {
-    const bool is_first = lane_.stage.value == 0;
-    report(fmt::format("{} has nobody at its other end: the stage is the {}", text(action),
-                       is_first && (action.kind == ActionKind::ReceiveActivation ||
-                                    action.kind == ActionKind::SendGradient)
-                           ? "first"
-                           : "last"));
+    const bool is_before =
+        action.kind == ActionKind::ReceiveActivation || action.kind == ActionKind::SendGradient;
+    report(fmt::format("{} has nobody at its other end: the stage is the {}", to_text(action),
+                       is_before ? "first" : "last"));
   } else {
-    if (action.kind == ActionKind::Backward) last_backward_ = position;
-    set(located_[static_cast<std::size_t>(action.kind)], ordinal_of(action.index), action,
-        position);
+    const bool makes_gradients =
+        action.kind == ActionKind::Backward || action.kind == ActionKind::WeightGradient;
+    if (makes_gradients) last_gradient_ = position;
+    set(positions_of(action.kind), ordinal_of(action.index), action, position);
   }
 }
 
-void LaneValidator::set(Positions& positions, std::int64_t entry, const Action& action,
-                        std::int64_t position) {
+void StageValidator::set(Positions& positions, std::int64_t entry, const Action& action,
+                         std::int64_t position) {
   std::int64_t& found = positions[static_cast<std::size_t>(entry)];
-  if (found != kAbsent) report(fmt::format("{} stands more than once", text(action)));
+  if (found != kAbsent) report(fmt::format("{} stands more than once", to_text(action)));
   if (found == kAbsent) found = position;
 }
 
-void LaneValidator::check_micro_batch(std::int64_t ordinal) {
+void StageValidator::check_micro_batch(std::int64_t ordinal) {
   const auto index = static_cast<std::int32_t>(lane_.replica + ordinal * dealt_to_);
-  for (const ActionKind kind : kMicroBatchKinds) check_presence({kind, index});
-  const Action forward{ActionKind::Forward, index};
-  const Action backward{ActionKind::Backward, index};
-  check_order(forward, backward, "a backward needs what its forward kept");
-  check_order({ActionKind::ReceiveActivation, index}, forward, "a forward needs its input");
-  check_order({ActionKind::ReceiveGradient, index}, backward, "a backward needs its gradient");
-  check_order(forward, {ActionKind::SendActivation, index}, "there is nothing to send yet");
-  check_order(backward, {ActionKind::SendGradient, index}, "there is nothing to send yet");
+  const Action forward = action(ActionKind::Forward, index);
+  for (const ActionKind kind : {ActionKind::ReceiveActivation, ActionKind::Forward,
+                                ActionKind::SendActivation, ActionKind::ReceiveGradient}) {
+    check_presence(action(kind, index));
+  }
+  check_order(action(ActionKind::ReceiveActivation, index), forward, "a forward needs its input");
+  check_order(forward, action(ActionKind::SendActivation, index), "there is nothing to send yet");
+  check_backward(index);
+  check_presence(action(ActionKind::SendGradient, index));
 }
 
-void LaneValidator::check_presence(const Action& action) {
+void StageValidator::check_backward(std::int32_t index) {
+  const Action whole = action(ActionKind::Backward, index);
+  const Action input = action(ActionKind::InputGradient, index);
+  const Action weights = action(ActionKind::WeightGradient, index);
+  const bool split = is_split(index);
+  if (split && is_present(whole)) {
+    report(fmt::format("{} stands beside its own parts: a backward is run once", to_text(whole)));
+  } else if (split) {
+    check_presence(input);
+    check_presence(weights);
+    check_order(input, weights, "the weights' gradient needs what the input's left");
+  } else {
+    check_presence(whole);
+  }
+  const Action turn = split ? input : whole;
+  check_order(action(ActionKind::Forward, index), turn, "a backward needs what its forward kept");
+  check_order(action(ActionKind::ReceiveGradient, index), turn, "a backward needs its gradient");
+  check_order(turn, action(ActionKind::SendGradient, index), "there is nothing to send yet");
+}
+
+void StageValidator::check_presence(const Action& action) {
   if (!belongs(action.kind) || position_of(action) != kAbsent) return;
-  report(fmt::format("{} is missing: {}", text(action), reason_for(action)));
+  report(fmt::format("{} is missing: {}", to_text(action), reason_for(action)));
 }
 
-std::string LaneValidator::reason_for(const Action& action) const {
-  const std::int32_t stage = lane_.stage.value;
+std::string StageValidator::reason_for(const Action& action) const {
   const std::int32_t index = action.index;
   switch (action.kind) {
     case ActionKind::Forward:
       return fmt::format("micro-batch {} never passes forward", index);
     case ActionKind::Backward:
+    case ActionKind::InputGradient:
       return fmt::format("micro-batch {} never passes backward", index);
+    case ActionKind::WeightGradient:
+      return fmt::format("micro-batch {} adds nothing to the weights' gradients", index);
     case ActionKind::SendActivation:
       return fmt::format("{} waits for it",
-                         text(stage + 1, {ActionKind::ReceiveActivation, index}));
+                         end_text(stage_.next(), ActionKind::ReceiveActivation, index));
     case ActionKind::SendGradient:
-      return fmt::format("{} waits for it", text(stage - 1, {ActionKind::ReceiveGradient, index}));
+      return fmt::format("{} waits for it",
+                         end_text(stage_.previous(), ActionKind::ReceiveGradient, index));
     case ActionKind::ReceiveActivation:
       return fmt::format("nobody takes in {}",
-                         text(stage - 1, {ActionKind::SendActivation, index}));
+                         end_text(stage_.previous(), ActionKind::SendActivation, index));
     case ActionKind::ReceiveGradient:
-      return fmt::format("nobody takes in {}", text(stage + 1, {ActionKind::SendGradient, index}));
+      return fmt::format("nobody takes in {}",
+                         end_text(stage_.next(), ActionKind::SendGradient, index));
     case ActionKind::AllReduce:
       return fmt::format("the gradients of bucket {} are never reduced", index);
     case ActionKind::OptimizerStep:
@@ -195,46 +247,55 @@ std::string LaneValidator::reason_for(const Action& action) const {
   throw Bug("an action without a purpose");
 }
 
-void LaneValidator::check_order(const Action& first, const Action& second, const char* reason) {
-  if (!belongs(first.kind) || !belongs(second.kind)) return;
-  const std::int64_t first_position = position_of(first);
-  const std::int64_t second_position = position_of(second);
-  if (first_position == kAbsent || second_position == kAbsent) return;
-  if (second_position > first_position) return;
-  report(fmt::format("{} stands before {}: {}", text(second), text(first), reason));
+void StageValidator::check_order(const Action& first, const Action& second, const char* reason) {
+  if (!is_present(first) || !is_present(second)) return;
+  if (position_of(second) > position_of(first)) return;
+  report(fmt::format("{} stands before {}: {}", to_text(second), to_text(first), reason));
 }
 
-void LaneValidator::check_in_flight() {
-  const std::int64_t depth = plan_.warmup_depths[lane_.stage.position()];
+void StageValidator::check_in_flight() {
+  const std::int64_t depth = plan_.warmup_depths[stage_.position()];
   std::int64_t in_flight = 0;
+  std::int64_t most = 0;
   for (const Action& action : lane_.actions) {
-    if (action.kind == ActionKind::Backward) --in_flight;
-    if (action.kind != ActionKind::Forward || ++in_flight <= depth) continue;
+    if (action.stage != stage_) continue;
+    // A micro-batch lets go of its stash when nothing of its backward is left.
+    if (action.kind == ActionKind::Backward || action.kind == ActionKind::WeightGradient) {
+      --in_flight;
+    }
+    if (action.kind != ActionKind::Forward) continue;
+    most = std::max(most, ++in_flight);
+    if (in_flight <= depth) continue;
     report(fmt::format("{} micro-batches in flight at {}, more than the warm-up depth of {}",
-                       in_flight, text(action), depth));
+                       in_flight, to_text(action), depth));
     return;
   }
+  const bool is_a_limit = plan_.family == ScheduleFamily::OneFOneB ||
+                          plan_.family == ScheduleFamily::ListScheduled || dealt_to_ > 1;
+  if (is_a_limit || most == depth) return;
+  report(
+      fmt::format("at most {} micro-batches in flight, but the warm-up depth is {}", most, depth));
 }
 
-void LaneValidator::check_buckets() {
-  const Positions& positions = located_[static_cast<std::size_t>(ActionKind::AllReduce)];
+void StageValidator::check_buckets() {
+  const Positions& positions = positions_of(ActionKind::AllReduce);
   std::int64_t last = kAbsent;
   std::int32_t last_bucket = 0;
   for (std::int32_t bucket = 0; static_cast<std::size_t>(bucket) < positions.size(); ++bucket) {
-    const Action reduction{ActionKind::AllReduce, bucket};
+    const Action reduction = action(ActionKind::AllReduce, bucket);
     const std::int64_t position = positions[static_cast<std::size_t>(bucket)];
     if (position == kAbsent) {
-      report(fmt::format("{} is missing: {}", text(reduction), reason_for(reduction)));
+      report(fmt::format("{} is missing: {}", to_text(reduction), reason_for(reduction)));
       continue;
     }
-    if (position < last_backward_) {
-      const Action backward = lane_.actions[static_cast<std::size_t>(last_backward_)];
+    if (position < last_gradient_) {
+      const Action gradient = lane_.actions[static_cast<std::size_t>(last_gradient_)];
       report(fmt::format("{} stands before {}: the last backward adds to all gradients",
-                         text(reduction), text(backward)));
+                         to_text(reduction), to_text(gradient)));
     }
     if (position < last) {
-      report(fmt::format("{} stands before {}: buckets are reduced in their order", text(reduction),
-                         text({ActionKind::AllReduce, last_bucket})));
+      report(fmt::format("{} stands before {}: buckets are reduced in their order",
+                         to_text(reduction), to_text(action(ActionKind::AllReduce, last_bucket))));
       continue;
     }
     last = position;
@@ -242,14 +303,29 @@ void LaneValidator::check_buckets() {
   }
 }
 
-void LaneValidator::check_step() {
-  const Action step{ActionKind::OptimizerStep, 0};
-  const std::int64_t position = located_[static_cast<std::size_t>(step.kind)].front();
+void StageValidator::check_step() {
+  const Action step = action(ActionKind::OptimizerStep, 0);
+  const std::int64_t position = positions_of(step.kind).front();
   if (position == kAbsent) {
-    report(fmt::format("{} is missing: {}", text(step), reason_for(step)));
-  } else if (static_cast<std::size_t>(position) + 1 != lane_.actions.size()) {
-    report(fmt::format("{} stands before {}: the step is the last action", text(step),
-                       text(lane_.actions[static_cast<std::size_t>(position) + 1])));
+    report(fmt::format("{} is missing: {}", to_text(step), reason_for(step)));
+    return;
+  }
+  for (auto next = static_cast<std::size_t>(position) + 1; next < lane_.actions.size(); ++next) {
+    if (lane_.actions[next].stage != stage_) continue;
+    report(fmt::format("{} stands before {}: the step is the stage's last action", to_text(step),
+                       to_text(lane_.actions[next])));
+    return;
+  }
+}
+
+/// Actions of stages that the lane's devices do not hold.
+void check_stages(const Lane& lane, const Plan& plan, std::vector<Violation>& violations) {
+  for (const Action& action : lane.actions) {
+    const auto found = std::find(lane.stages.begin(), lane.stages.end(), action.stage);
+    if (found != lane.stages.end()) continue;
+    violations.push_back(
+        {.place = name_of(lane, plan),
+         .message = fmt::format("{} is of a stage that is not on these devices", to_text(action))});
   }
 }
 
@@ -261,22 +337,21 @@ bool check_lanes(const Schedule& schedule, const Plan& plan, std::vector<Violati
                                           plan.num_micro_batches, schedule.num_micro_batches)});
   }
   std::size_t next = 0;
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    const StagePlan& stage = plan.stages[s];
+  for (const std::vector<StageIndex>& stages : stages_by_device_group(plan)) {
+    const StagePlan& stage = plan.stages[stages.front().position()];
     const bool is_dealt = stage.replication == Replication::Deal;
     const std::size_t lanes = is_dealt ? stage.devices.size() : 1;
     for (std::size_t replica = 0; replica < lanes; ++replica, ++next) {
       if (next >= schedule.lanes.size()) continue;
       const Lane& lane = schedule.lanes[next];
-      if (lane.stage != index_at<StageIndex>(s) ||
-          lane.replica != static_cast<std::int32_t>(replica)) {
+      if (lane.stages != stages || lane.replica != static_cast<std::int32_t>(replica)) {
         violations.push_back(
-            {"", fmt::format("lane {}: expected stage {} replica {}, got stage {} replica {}", next,
-                             s, replica, lane.stage.value, lane.replica)});
+            {"", fmt::format("lane {}: expected {} replica {}, got {} replica {}", next,
+                             name_of(stages), replica, name_of(lane.stages), lane.replica)});
       } else if (lane.devices !=
                  (is_dealt ? std::vector<DeviceIndex>{stage.devices[replica]} : stage.devices)) {
-        violations.push_back(
-            {"", fmt::format("lane {}: expected the devices of the plan's stage {}", next, s)});
+        violations.push_back({"", fmt::format("lane {}: expected the devices of the plan's {}",
+                                              next, name_of(stages))});
       }
     }
   }
@@ -292,7 +367,12 @@ bool check_lanes(const Schedule& schedule, const Plan& plan, std::vector<Violati
 std::vector<Violation> validate(const Schedule& schedule, const Plan& plan) {
   std::vector<Violation> violations;
   if (!check_lanes(schedule, plan, violations)) return violations;
-  for (const Lane& lane : schedule.lanes) LaneValidator(lane, plan, violations).run();
+  for (const Lane& lane : schedule.lanes) {
+    check_stages(lane, plan, violations);
+    for (const StageIndex stage : lane.stages) {
+      StageValidator(lane, stage, plan, violations).run();
+    }
+  }
   if (!violations.empty()) return violations;
   const std::string deadlock = find_deadlock(schedule, plan);
   if (!deadlock.empty()) violations.push_back({"", deadlock});

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "dapple/core/error.h"
+#include "dapple/simulate/device_memory.h"
 #include "event_queue.h"
 #include "transport.h"
 
@@ -42,22 +43,29 @@ class Engine {
   /// Work counts nanoseconds times billionths, so that any slowdown leaves it whole.
   static constexpr std::int64_t kSlowSpeed = kOne.billionths;
 
+  /// One of a lane's stages.
+  struct Chunk {
+    Duration forward;
+    Duration backward;
+    Duration input_gradient;
+    Duration weight_gradient;
+    std::vector<char> activation_here;  // by micro-batch, of those that the lane works on
+    std::vector<char> gradient_here;
+    std::int32_t gradients_left = 0;  // micro-batches whose weights' gradients are to be made
+  };
   struct LaneState {
-    std::int32_t stage = 0;
-    std::int32_t replica = 0;
+    std::int32_t group = 0;
+    std::vector<Chunk> chunks;
     std::vector<Action> computation;  // in order; the other streams follow from it
     std::size_t next = 0;
     bool busy = false;
     Duration started;
-    Duration forward;
-    Duration backward;
-    std::vector<char> activation_here;  // by micro-batch, of those that the lane works on
-    std::vector<char> gradient_here;
-    std::int32_t backwards_left = 0;
-    // The last backward goes from one ready bucket to the next, perhaps slowed down by the
-    // reduction of earlier ones.
-    bool in_last_backward = false;
-    std::size_t milestone = 0;  // buckets ready so far
+    // Where reductions may slow computation down, and in the computation that makes a stage's last
+    // gradients, it goes from one milestone, a ready bucket, to the next, and from there to its
+    // end.
+    bool paced = false;
+    std::size_t buckets = 0;    // that become ready in it
+    std::size_t milestone = 0;  // those that are
     Wide work_left = 0;         // to the next milestone
     Duration work_since;
     std::int32_t version = 0;  // of the announced end
@@ -65,32 +73,53 @@ class Engine {
   struct StageState {
     std::int32_t first_lane = 0;
     std::int32_t lane_count = 0;
+    std::int32_t chunk = 0;  // which of its lanes' stages it is
+    std::int32_t group = 0;
     std::vector<std::int32_t> lanes_ready;  // per bucket
-    std::int32_t buckets_started = 0;
     std::int32_t buckets_done = 0;
+  };
+  struct Reduction {
+    std::int32_t stage = 0;
+    std::int32_t bucket = 0;
+  };
+  /// Lanes with the same stages: they reduce gradients together, one bucket after another.
+  struct GroupState {
+    std::int32_t first_lane = 0;
+    std::int32_t lane_count = 0;
+    std::vector<Reduction> reductions;
+    std::size_t next = 0;  // reduction
     bool reducing = false;
     Duration reduction_started;
   };
 
   void set_up(const Schedule& schedule);
+  void set_up_lane(const Lane& source, std::int32_t index, std::int64_t micro_batches);
+  Chunk make_chunk(const Lane& source, StageIndex stage, std::int64_t micro_batches) const;
   void serve(const Event& event);
   void try_start(std::int32_t lane, Duration now);
   bool can_start(const LaneState& lane, const Action& action) const;
-  /// How many micro-batches of a lane come before that one: all of them, or every n-th if dealt.
-  std::size_t own_number(std::int32_t lane, std::int32_t micro_batch) const {
-    return at(micro_batch / stages_[at(lanes_[at(lane)].stage)].lane_count);
+  const Chunk& chunk_of(const LaneState& lane, StageIndex stage) const {
+    return lane.chunks[at(stages_[stage.position()].chunk)];
   }
+  /// How many micro-batches of a lane come before that one: all of them, or every n-th if dealt.
+  std::size_t own_number(const StageState& stage, std::int32_t micro_batch) const {
+    return at(micro_batch / stage.lane_count);
+  }
+  void arrived(StageIndex stage, std::int32_t micro_batch, bool is_gradient, Duration now);
+  Duration length_of(const LaneState& lane, const Action& action) const;
   void computation_done(std::int32_t lane, std::int32_t version, Duration now);
   void finish_action(std::int32_t lane, Duration now);
   void send(std::int32_t lane, const Action& action, Duration now);
 
-  void begin_last_backward(std::int32_t lane, Duration now);
+  bool makes_last_gradients(LaneState& lane, const Action& action);
+  void begin_paced(std::int32_t lane, Duration now);
   void announce_milestone(std::int32_t lane, Duration now);
-  void change_speed(StageState& stage, bool slow, Duration now);
+  void change_speed(GroupState& group, bool slow, Duration now);
   std::int64_t speed_of(const LaneState& lane) const;
   Wide work_to_milestone(const LaneState& lane) const;
-  void bucket_ready(std::int32_t stage, std::size_t bucket, Duration now);
-  void start_reduction(std::int32_t stage, Duration now);
+  void bucket_ready(StageIndex stage, std::size_t bucket, Duration now);
+  bool can_reduce(const GroupState& group) const;
+  void start_reduction(GroupState& group, Duration now);
   void reduction_done(std::int32_t stage, Duration now);
 
   void announce(Duration time, Event::Kind kind, std::int32_t subject, std::int32_t detail) {
@@ -102,9 +131,11 @@ class Engine {
 
   const PlanCost& costs_;
   const SimulationOptions& options_;
+  const bool may_slow_down_;
   EventQueue queue_;
   std::vector<LaneState> lanes_;
   std::vector<StageState> stages_;
+  std::vector<GroupState> groups_;
   std::vector<TimedAction> actions_;
   std::unique_ptr<TransportLayer> transport_;
   Duration end_;
@@ -113,7 +144,7 @@ class Engine {
 
 Engine::Engine(const Schedule& schedule, const PlanCost& costs, const Topology& topology,
                const SimulationOptions& options)
-    : costs_(costs), options_(options) {
+    : costs_(costs), options_(options), may_slow_down_(costs.overlap_slowdown != kOne) {
   set_up(schedule);
   transport_ = make_transport(costs, topology, options.contention,
                               {.queue = queue_, .actions = options.record ? &actions_ : nullptr});
@@ -125,32 +156,62 @@ void Engine::set_up(const Schedule& schedule) {
     for (const Lane& lane : schedule.lanes) most += lane.actions.size();
     actions_.reserve(most);
   }
-  const auto micro_batches = static_cast<std::size_t>(schedule.num_micro_batches);
   stages_.resize(costs_.stages.size());
+  for (std::size_t i = 0; i < schedule.lanes.size(); ++i) {
+    const std::vector<StageIndex>& stages = schedule.lanes[i].stages;
+    const bool is_new = stages_[stages.front().position()].lane_count == 0;
+    if (is_new) groups_.emplace_back().first_lane = static_cast<std::int32_t>(i);
+    ++groups_.back().lane_count;
+    for (std::size_t chunk = 0; chunk < stages.size(); ++chunk) {
+      StageState& stage = stages_[stages[chunk].position()];
+      if (stage.lane_count++ == 0) stage.first_lane = static_cast<std::int32_t>(i);
+      stage.chunk = static_cast<std::int32_t>(chunk);
+      stage.group = static_cast<std::int32_t>(groups_.size()) - 1;
+      stage.lanes_ready.assign(costs_.stages[stages[chunk].position()].buckets.size(), 0);
+    }
+  }
   lanes_.resize(schedule.lanes.size());
   for (std::size_t i = 0; i < schedule.lanes.size(); ++i) {
-    const Lane& source = schedule.lanes[i];
-    LaneState& lane = lanes_[i];
-    lane.stage = source.stage.value;
-    lane.replica = source.replica;
-    for (const Action& action : source.actions) {
-      if (stream_of(action.kind) != Stream::Compute) continue;
-      lane.computation.push_back(action);
-      if (action.kind == ActionKind::Backward) ++lane.backwards_left;
-    }
-    const StageCost& cost = costs_.stages[source.stage.position()];
-    const bool whole_stage = source.devices.size() == cost.replicas.size();
-    const ReplicaCost& replica = cost.replicas[at(source.replica)];
-    lane.forward = whole_stage ? cost.forward : replica.forward;
-    lane.backward = whole_stage ? cost.backward : replica.backward;
-    const std::size_t dealt = whole_stage ? 1 : cost.replicas.size();
-    const std::size_t own = (micro_batches + dealt - 1) / dealt;
-    lane.activation_here.assign(own, source.stage.value == 0 ? 1 : 0);
-    lane.gradient_here.assign(own, source.stage.position() + 1 == stages_.size() ? 1 : 0);
-    StageState& stage = stages_[source.stage.position()];
-    if (stage.lane_count++ == 0) stage.first_lane = static_cast<std::int32_t>(i);
-    stage.lanes_ready.assign(cost.buckets.size(), 0);
+    set_up_lane(schedule.lanes[i], static_cast<std::int32_t>(i), schedule.num_micro_batches);
   }
+}
+
+void Engine::set_up_lane(const Lane& source, std::int32_t index, std::int64_t micro_batches) {
+  LaneState& lane = lanes_[at(index)];
+  lane.group = stages_[source.stages.front().position()].group;
+  for (const StageIndex stage : source.stages) {
+    lane.chunks.push_back(make_chunk(source, stage, micro_batches));
+  }
+  GroupState& group = groups_[at(lane.group)];
+  for (const Action& action : source.actions) {
+    const Stream stream = stream_of(action.kind);
+    if (stream == Stream::Compute) {
+      lane.computation.push_back(action);
+      const bool makes_gradients =
+          action.kind == ActionKind::Backward || action.kind == ActionKind::WeightGradient;
+      if (makes_gradients) ++lane.chunks[at(stages_[action.stage.position()].chunk)].gradients_left;
+    } else if (stream == Stream::Collective && index == group.first_lane) {
+      group.reductions.push_back({.stage = action.stage.value, .bucket = action.index});
+    }
+  }
+}
+
+Engine::Chunk Engine::make_chunk(const Lane& source, StageIndex stage,
+                                 std::int64_t micro_batches) const {
+  const StageCost& cost = costs_.stages[stage.position()];
+  const ReplicaCost& replica = cost.replicas[at(source.replica)];
+  const bool whole_stage = source.devices.size() == cost.replicas.size();
+  const auto lane_count = static_cast<std::int64_t>(stages_[stage.position()].lane_count);
+  const auto own = static_cast<std::size_t>((micro_batches + lane_count - 1) / lane_count);
+  Chunk chunk;
+  chunk.forward = whole_stage ? cost.forward : replica.forward;
+  chunk.backward = whole_stage ? cost.backward : replica.backward;
+  chunk.input_gradient = whole_stage ? cost.input_gradient : replica.input_gradient;
+  chunk.weight_gradient =
+      whole_stage ? cost.weight_gradient : replica.backward - replica.input_gradient;
+  chunk.activation_here.assign(own, stage.value == 0 ? 1 : 0);
+  chunk.gradient_here.assign(own, stage.position() + 1 == stages_.size() ? 1 : 0);
+  return chunk;
 }
 
 SimulationResult Engine::run() {
@@ -182,12 +243,10 @@ void Engine::serve(const Event& event) {
       computation_done(event.subject, event.detail, now);
       break;
     case Event::Kind::ActivationArrived:
-      lanes_[at(event.subject)].activation_here[own_number(event.subject, event.detail)] = 1;
-      try_start(event.subject, now);
+      arrived(StageIndex{event.subject}, event.detail, false, now);
       break;
     case Event::Kind::GradientArrived:
-      lanes_[at(event.subject)].gradient_here[own_number(event.subject, event.detail)] = 1;
-      try_start(event.subject, now);
+      arrived(StageIndex{event.subject}, event.detail, true, now);
       break;
     case Event::Kind::FlowEnded:
       transport_->flow_ended(event);
@@ -198,17 +257,48 @@ void Engine::serve(const Event& event) {
   }
 }
 
+void Engine::arrived(StageIndex index, std::int32_t micro_batch, bool is_gradient, Duration now) {
+  const StageState& stage = stages_[index.position()];
+  const std::int32_t lane = stage.first_lane + micro_batch % stage.lane_count;
+  Chunk& chunk = lanes_[at(lane)].chunks[at(stage.chunk)];
+  (is_gradient ? chunk.gradient_here : chunk.activation_here)[own_number(stage, micro_batch)] = 1;
+  try_start(lane, now);
+}
+
 bool Engine::can_start(const LaneState& lane, const Action& action) const {
+  const StageState& stage = stages_[action.stage.position()];
   switch (action.kind) {
     case ActionKind::Forward:
-      return lane.activation_here[at(action.index / stages_[at(lane.stage)].lane_count)] != 0;
+      return lane.chunks[at(stage.chunk)].activation_here[own_number(stage, action.index)] != 0;
     case ActionKind::Backward:
-      return lane.gradient_here[at(action.index / stages_[at(lane.stage)].lane_count)] != 0;
-    default: {  // the optimizer step
-      const StageState& stage = stages_[at(lane.stage)];
+    case ActionKind::InputGradient:
+      return lane.chunks[at(stage.chunk)].gradient_here[own_number(stage, action.index)] != 0;
+    case ActionKind::WeightGradient:
+      return true;  // its other part stands before it
+    default:        // the optimizer step
       return at(stage.buckets_done) == stage.lanes_ready.size();
-    }
   }
+}
+
+Duration Engine::length_of(const LaneState& lane, const Action& action) const {
+  switch (action.kind) {
+    case ActionKind::Forward:
+      return chunk_of(lane, action.stage).forward;
+    case ActionKind::Backward:
+      return chunk_of(lane, action.stage).backward;
+    case ActionKind::InputGradient:
+      return chunk_of(lane, action.stage).input_gradient;
+    case ActionKind::WeightGradient:
+      return chunk_of(lane, action.stage).weight_gradient;
+    default:
+      return costs_.stages[action.stage.position()].optimizer_step;
+  }
+}
+
+bool Engine::makes_last_gradients(LaneState& lane, const Action& action) {
+  if (action.kind != ActionKind::Backward && action.kind != ActionKind::WeightGradient)
+    return false;
+  return --lane.chunks[at(stages_[action.stage.position()].chunk)].gradients_left == 0;
 }
 
 void Engine::try_start(std::int32_t index, Duration now) {
@@ -218,33 +308,25 @@ void Engine::try_start(std::int32_t index, Duration now) {
   if (!can_start(lane, action)) return;
   lane.busy = true;
   lane.started = now;
-  switch (action.kind) {
-    case ActionKind::Forward:
-      announce(now + lane.forward, Event::Kind::ComputationDone, index, lane.version);
-      break;
-    case ActionKind::Backward:
-      if (--lane.backwards_left == 0) {
-        begin_last_backward(index, now);
-      } else {
-        announce(now + lane.backward, Event::Kind::ComputationDone, index, lane.version);
-      }
-      break;
-    default:
-      announce(now + costs_.stages[at(lane.stage)].optimizer_step, Event::Kind::ComputationDone,
-               index, lane.version);
-      break;
+  const bool is_last = makes_last_gradients(lane, action);
+  lane.buckets = is_last ? stages_[action.stage.position()].lanes_ready.size() : 0;
+  if (may_slow_down_ || lane.buckets > 0) {
+    begin_paced(index, now);
+  } else {
+    announce(now + length_of(lane, action), Event::Kind::ComputationDone, index, lane.version);
   }
 }
 
 void Engine::computation_done(std::int32_t index, std::int32_t version, Duration now) {
   LaneState& lane = lanes_[at(index)];
   if (version != lane.version) return;  // overtaken by a change of speed
-  if (lane.in_last_backward && lane.milestone < stages_[at(lane.stage)].lanes_ready.size()) {
+  if (lane.paced && lane.milestone < lane.buckets) {
+    const StageIndex stage = lane.computation[lane.next].stage;
     const std::size_t bucket = lane.milestone++;
     lane.work_left = work_to_milestone(lane);
     lane.work_since = now;
     announce_milestone(index, now);
-    bucket_ready(lane.stage, bucket, now);
+    bucket_ready(stage, bucket, now);
     return;
   }
   finish_action(index, now);
@@ -254,31 +336,32 @@ void Engine::finish_action(std::int32_t index, Duration now) {
   LaneState& lane = lanes_[at(index)];
   const Action action = lane.computation[lane.next++];
   lane.busy = false;
-  lane.in_last_backward = false;
+  lane.paced = false;
   end_ = std::max(end_, now);
   record(
       {.lane = LaneIndex{index}, .action = action, .start = lane.started, .end = now, .size = {}});
-  if (action.kind != ActionKind::OptimizerStep) send(index, action, now);
+  send(index, action, now);
   try_start(index, now);
 }
 
 void Engine::send(std::int32_t index, const Action& action, Duration now) {
-  const LaneState& lane = lanes_[at(index)];
-  const bool is_gradient = action.kind == ActionKind::Backward;
-  const std::int32_t to_stage = lane.stage + (is_gradient ? -1 : 1);
+  const bool is_activation = action.kind == ActionKind::Forward;
+  const bool is_gradient =
+      action.kind == ActionKind::Backward || action.kind == ActionKind::InputGradient;
+  if (!is_activation && !is_gradient) return;
+  const std::int32_t to_stage = action.stage.value + (is_gradient ? -1 : 1);
   if (to_stage < 0 || at(to_stage) == stages_.size()) return;
-  const std::int32_t boundary = is_gradient ? to_stage : lane.stage;
+  const std::int32_t boundary = is_gradient ? to_stage : action.stage.value;
   const BoundaryCost& cost = costs_.boundaries[at(boundary)];
   const std::vector<TransferCost>& patterns = is_gradient ? cost.backward : cost.forward;
-  const StageState& to = stages_[at(to_stage)];
   const TransferCost& pattern = patterns[at(action.index) % patterns.size()];
   const ActionKind kind = is_gradient ? ActionKind::SendGradient : ActionKind::SendActivation;
   record({.lane = LaneIndex{index},
-          .action = {kind, action.index},
+          .action = {kind, action.index, action.stage},
           .start = now,
           .end = now,
           .size = pattern.size});
-  transport_->send({.receiver = to.first_lane + action.index % to.lane_count,
+  transport_->send({.receiver = to_stage,
                     .micro_batch = action.index,
                     .boundary = boundary,
                     .is_gradient = is_gradient,
@@ -287,24 +370,26 @@ void Engine::send(std::int32_t index, const Action& action, Duration now) {
 }
 
 Wide Engine::work_to_milestone(const LaneState& lane) const {
-  const StageCost& cost = costs_.stages[at(lane.stage)];
+  const Action& action = lane.computation[lane.next];
+  const StageCost& cost = costs_.stages[action.stage.position()];
+  const std::vector<Duration>& ready =
+      action.kind == ActionKind::WeightGradient ? cost.bucket_ready_in_weights : cost.bucket_ready;
+  const Duration length = length_of(lane, action);
   // A dealt replica may be quicker than the slowest one, whose moments the stage's costs hold.
   const auto moment = [&](std::size_t milestone) {
-    return milestone < cost.bucket_ready.size()
-               ? std::min(cost.bucket_ready[milestone], lane.backward)
-               : lane.backward;
+    return milestone < lane.buckets ? std::min(ready[milestone], length) : length;
   };
   const Duration from = lane.milestone == 0 ? Duration{} : moment(lane.milestone - 1);
   return Wide{(moment(lane.milestone) - from).ns} * costs_.overlap_slowdown.billionths;
 }
 
 std::int64_t Engine::speed_of(const LaneState& lane) const {
-  return stages_[at(lane.stage)].reducing ? kSlowSpeed : costs_.overlap_slowdown.billionths;
+  return groups_[at(lane.group)].reducing ? kSlowSpeed : costs_.overlap_slowdown.billionths;
 }
 
-void Engine::begin_last_backward(std::int32_t index, Duration now) {
+void Engine::begin_paced(std::int32_t index, Duration now) {
   LaneState& lane = lanes_[at(index)];
-  lane.in_last_backward = true;
+  lane.paced = true;
   lane.milestone = 0;
   lane.work_left = work_to_milestone(lane);
   lane.work_since = now;
@@ -317,75 +402,63 @@ void Engine::announce_milestone(std::int32_t index, Duration now) {
   announce(now + needed, Event::Kind::ComputationDone, index, ++lane.version);
 }
 
-void Engine::change_speed(StageState& stage, bool slow, Duration now) {
-  if (stage.reducing == slow) return;
-  for (std::int32_t i = stage.first_lane; i < stage.first_lane + stage.lane_count; ++i) {
-    LaneState& lane = lanes_[at(i)];
-    if (!lane.in_last_backward) continue;
+void Engine::change_speed(GroupState& group, bool slow, Duration now) {
+  if (group.reducing == slow) return;
+  const auto visit_paced = [&](auto visit) {
+    for (std::int32_t i = group.first_lane; i < group.first_lane + group.lane_count; ++i) {
+      if (may_slow_down_ && lanes_[at(i)].paced) visit(i, lanes_[at(i)]);
+    }
+  };
+  visit_paced([&](std::int32_t, LaneState& lane) {
     lane.work_left =
         std::max<Wide>(0, lane.work_left - Wide{(now - lane.work_since).ns} * speed_of(lane));
     lane.work_since = now;
-  }
-  stage.reducing = slow;
-  if (costs_.overlap_slowdown == kOne) return;
-  for (std::int32_t i = stage.first_lane; i < stage.first_lane + stage.lane_count; ++i) {
-    if (lanes_[at(i)].in_last_backward) announce_milestone(i, now);
-  }
+  });
+  group.reducing = slow;
+  visit_paced([&](std::int32_t i, LaneState&) { announce_milestone(i, now); });
 }
 
-void Engine::bucket_ready(std::int32_t index, std::size_t bucket, Duration now) {
-  StageState& stage = stages_[at(index)];
-  if (++stage.lanes_ready[bucket] < stage.lane_count) return;
-  if (at(stage.buckets_started) == bucket && !stage.reducing) start_reduction(index, now);
+void Engine::bucket_ready(StageIndex index, std::size_t bucket, Duration now) {
+  StageState& stage = stages_[index.position()];
+  ++stage.lanes_ready[bucket];
+  GroupState& group = groups_[at(stage.group)];
+  if (!group.reducing && can_reduce(group)) start_reduction(group, now);
 }
 
-void Engine::start_reduction(std::int32_t index, Duration now) {
-  StageState& stage = stages_[at(index)];
-  stage.reduction_started = now;
-  change_speed(stage, true, now);
-  transport_->reduce(index, stage.buckets_started++, now);
+bool Engine::can_reduce(const GroupState& group) const {
+  if (group.next == group.reductions.size()) return false;
+  const Reduction& reduction = group.reductions[group.next];
+  return stages_[at(reduction.stage)].lanes_ready[at(reduction.bucket)] == group.lane_count;
+}
+
+void Engine::start_reduction(GroupState& group, Duration now) {
+  group.reduction_started = now;
+  change_speed(group, true, now);
+  const Reduction& reduction = group.reductions[group.next++];
+  transport_->reduce(reduction.stage, reduction.bucket, now);
 }
 
 void Engine::reduction_done(std::int32_t index, Duration now) {
   StageState& stage = stages_[at(index)];
+  GroupState& group = groups_[at(stage.group)];
   const std::int32_t bucket = stage.buckets_done++;
   const Bytes size = costs_.stages[at(index)].buckets[at(bucket)].size;
-  for (std::int32_t i = stage.first_lane; i < stage.first_lane + stage.lane_count; ++i) {
+  for (std::int32_t i = group.first_lane; i < group.first_lane + group.lane_count; ++i) {
     record({.lane = LaneIndex{i},
-            .action = {ActionKind::AllReduce, bucket},
-            .start = stage.reduction_started,
+            .action = {ActionKind::AllReduce, bucket, StageIndex{index}},
+            .start = group.reduction_started,
             .end = now,
             .size = size});
   }
   end_ = std::max(end_, now);
-  const bool more = at(stage.buckets_started) < stage.lanes_ready.size() &&
-                    stage.lanes_ready[at(stage.buckets_started)] == stage.lane_count;
-  if (more) {
-    start_reduction(index, now);
-    return;
+  if (can_reduce(group)) {
+    start_reduction(group, now);
+  } else {
+    change_speed(group, false, now);
   }
-  change_speed(stage, false, now);
-  for (std::int32_t i = stage.first_lane; i < stage.first_lane + stage.lane_count; ++i) {
+  for (std::int32_t i = group.first_lane; i < group.first_lane + group.lane_count; ++i) {
     try_start(i, now);
   }
-}
-
-std::vector<DeviceMemory> device_memory(const Schedule& schedule, const PlanCost& costs) {
-  std::vector<DeviceMemory> memory;
-  for (std::size_t i = 0; i < schedule.lanes.size(); ++i) {
-    const Lane& lane = schedule.lanes[i];
-    const StageCost& stage = costs.stages[lane.stage.position()];
-    for (std::size_t d = 0; d < lane.devices.size(); ++d) {
-      const ReplicaCost& replica = stage.replicas[at(lane.replica) + d];
-      memory.push_back({.device = replica.device,
-                        .lane = index_at<LaneIndex>(i),
-                        .fixed = replica.memory.fixed(),
-                        .per_micro_batch = replica.memory.per_micro_batch,
-                        .recompute_stash = replica.memory.recompute_stash,
-                        .limit = replica.memory_limit});
-    }
-  }
-  return memory;
 }
 
 }  // namespace
@@ -402,7 +475,7 @@ SimulationResult simulate(const Schedule& schedule, const PlanCost& costs, const
                      return std::tuple(a.start, a.lane, stream_of(a.action.kind), a.end) <
                             std::tuple(b.start, b.lane, stream_of(b.action.kind), b.end);
                    });
-  for (const Lane& lane : schedule.lanes) timeline.lanes.push_back({lane.stage, lane.devices});
+  for (const Lane& lane : schedule.lanes) timeline.lanes.push_back({lane.stages, lane.devices});
   timeline.memory = device_memory(schedule, costs);
   return result;
 }

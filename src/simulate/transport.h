@@ -14,7 +14,7 @@
 
 namespace dapple {
 
-/// A transfer to be made: what leaves over `boundary` at `ready` for the lane `receiver`.
+/// A transfer to be made: what leaves over `boundary` at `ready` for the stage `receiver`.
 struct TransferRequest {
   std::int32_t receiver = 0;
   std::int32_t micro_batch = 0;

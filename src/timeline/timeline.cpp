@@ -9,11 +9,43 @@ bool is_computation(const TimedAction& timed) {
   return stream_of(timed.action.kind) == Stream::Compute;
 }
 
-/// What a lane takes (positive) or gives back (negative) from `time` on.
-struct Change {
-  Duration time;
+/// What a computation takes (positive) or gives back (negative) of its stage's memory.
+struct Holding {
   std::int64_t micro_batches = 0;
   std::int64_t recomputed_stashes = 0;
+};
+
+Holding taken_at_start(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::Forward:
+      return {.micro_batches = 1};
+    case ActionKind::Backward:
+    case ActionKind::InputGradient:
+      return {.recomputed_stashes = 1};
+    default:
+      return {};
+  }
+}
+
+Holding taken_at_end(ActionKind kind) {
+  const bool is_last_part = kind == ActionKind::Backward || kind == ActionKind::WeightGradient;
+  return is_last_part ? Holding{.micro_batches = -1, .recomputed_stashes = -1} : Holding{};
+}
+
+Bytes size_of(const Holding& holding, StageIndex stage, const DeviceMemory& device) {
+  for (const StageMemory& memory : device.stages) {
+    if (memory.stage != stage) continue;
+    return holding.micro_batches * memory.per_micro_batch +
+           holding.recomputed_stashes * memory.recompute_stash;
+  }
+  return {};
+}
+
+/// What a lane takes or gives back from `time` on.
+struct Change {
+  Duration time;
+  StageIndex stage;
+  Holding holding;
 };
 
 /// Of one lane, by time. Computation on a lane is one after another, so that at equal times the
@@ -21,13 +53,10 @@ struct Change {
 std::vector<Change> changes_of(const Timeline& timeline, LaneIndex lane) {
   std::vector<Change> changes;
   for (const TimedAction& timed : timeline.actions) {
-    if (timed.lane != lane) continue;
-    if (timed.action.kind == ActionKind::Forward) {
-      changes.push_back({.time = timed.start, .micro_batches = 1});
-    } else if (timed.action.kind == ActionKind::Backward) {
-      changes.push_back({.time = timed.start, .recomputed_stashes = 1});
-      changes.push_back({.time = timed.end, .micro_batches = -1, .recomputed_stashes = -1});
-    }
+    if (timed.lane != lane || !is_computation(timed)) continue;
+    const Action& action = timed.action;
+    changes.push_back({timed.start, action.stage, taken_at_start(action.kind)});
+    changes.push_back({timed.end, action.stage, taken_at_end(action.kind)});
   }
   std::stable_sort(changes.begin(), changes.end(),
                    [](const Change& a, const Change& b) { return a.time < b.time; });
@@ -72,10 +101,10 @@ std::vector<MemoryPoint> memory_over_time(const Timeline& timeline, const Device
   std::vector<MemoryPoint> points{{.time = Duration{}, .held = device.fixed}};
   bool last_was_taken = false;
   for (const Change& change : changes_of(timeline, device.lane)) {
-    const bool is_taken = change.micro_batches + change.recomputed_stashes > 0;
-    const Bytes held = points.back().held + change.micro_batches * device.per_micro_batch +
-                       change.recomputed_stashes * device.recompute_stash;
-    if (held == points.back().held) continue;
+    const Bytes taken = size_of(change.holding, change.stage, device);
+    if (taken.count == 0) continue;
+    const bool is_taken = taken.count > 0;
+    const Bytes held = points.back().held + taken;
     // What is taken and given back at one moment still was held: it keeps a point of its own.
     if (change.time == points.back().time && (is_taken || !last_was_taken)) {
       points.back().held = held;
@@ -95,11 +124,22 @@ Bytes peak_memory(const Timeline& timeline, const DeviceMemory& device) {
   return peak;
 }
 
+Bytes peak_memory(const Lane& lane, const DeviceMemory& device) {
+  Bytes held = device.fixed;
+  Bytes peak = held;
+  for (const Action& action : lane.actions) {
+    held += size_of(taken_at_start(action.kind), action.stage, device);
+    peak = std::max(peak, held);
+    held += size_of(taken_at_end(action.kind), action.stage, device);
+  }
+  return peak;
+}
+
 std::int64_t most_in_flight(const Timeline& timeline, LaneIndex lane) {
   std::int64_t in_flight = 0;
   std::int64_t most = 0;
   for (const Change& change : changes_of(timeline, lane)) {
-    in_flight += change.micro_batches;
+    in_flight += change.holding.micro_batches;
     most = std::max(most, in_flight);
   }
   return most;

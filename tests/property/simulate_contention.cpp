@@ -41,10 +41,10 @@ Passages passages_of(const Pipeline& pipeline, const Timeline& timeline) {
   Passages passages;
   std::vector<std::size_t> first_lane(pipeline.plan.stages.size(), timeline.lanes.size());
   for (std::size_t lane = timeline.lanes.size(); lane-- > 0;) {
-    first_lane[timeline.lanes[lane].stage.position()] = lane;
+    first_lane[timeline.lanes[lane].stages.front().position()] = lane;
   }
   for (const TimedAction& timed : timeline.actions) {
-    const std::size_t stage = timeline.lanes[timed.lane.position()].stage.position();
+    const std::size_t stage = timed.action.stage.position();
     const auto index = static_cast<std::size_t>(timed.action.index);
     if (timed.action.kind == ActionKind::SendActivation) {
       const auto& patterns = pipeline.costs.boundaries[stage].forward;

@@ -132,7 +132,7 @@ TEST_CASE("a schedule that the validator accepts runs to its end, each micro-bat
       std::vector<std::vector<int>> forwards(stages, std::vector<int>(count, 0));
       std::vector<std::vector<int>> backwards = forwards;
       for (const TimedAction& timed : result.timeline.actions) {
-        const auto stage = result.timeline.lanes[timed.lane.position()].stage.position();
+        const auto stage = timed.action.stage.position();
         const auto index = static_cast<std::size_t>(timed.action.index);
         if (timed.action.kind == ActionKind::Forward) ++forwards[stage][index];
         if (timed.action.kind == ActionKind::Backward) ++backwards[stage][index];

@@ -172,7 +172,8 @@ struct ReplicaCost {
   DeviceIndex device;
   std::int64_t samples = 0;
   Duration forward;
-  Duration backward;  // recomputation included
+  Duration backward;        // recomputation included
+  Duration input_gradient;  // the part of it that goes first, if it is run in two; W is the rest
   MemoryCost memory;
   Bytes memory_limit;
 };
@@ -182,7 +183,10 @@ struct StageCost {
   Duration forward;                   // slowest replica
   Duration backward;
   Duration recomputation;              // part of `backward`, of the slowest replica
+  Duration input_gradient;             // slowest replica
+  Duration weight_gradient;            // slowest replica
   std::vector<Duration> bucket_ready;  // from the start of the last backward, slowest replica
+  std::vector<Duration> bucket_ready_in_weights;  // from the start of the last weight gradient
   std::vector<AllReduceCost> buckets;
   Duration optimizer_step;
 };
@@ -207,6 +211,8 @@ struct StageContext {
   std::int64_t depth = 1;         // of this stage
   std::int64_t depth_before = 0;  // of the stage before it; 0 for the first
   std::int64_t depth_behind = 0;  // of the stage behind it; 0 for the last
+  bool sends_before = true;       // over the boundary before it: false where both sides are on the
+  bool sends_behind = true;       // same devices, which need no buffers
   Bytes largest_bucket = {};      // of its gradients; 0 for one replica
 };
 
@@ -276,6 +282,7 @@ struct MemoryShortage {
   Bytes missing() const { return needed - limit; }
 };
 /// Worst first; ties in the order of stages and replicas. Empty if the plan fits. O(devices).
+/// Requires: one stage per device; simulate/device_memory.h has the question for any schedule.
 std::vector<MemoryShortage> memory_shortages(const PlanCost& costs);
 
 }  // namespace dapple

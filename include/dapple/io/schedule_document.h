@@ -29,7 +29,7 @@ struct DeviceAction {
 
 struct DeviceSchedule {
   DeviceIndex device;
-  StageIndex stage;
+  std::vector<StageIndex> stages;  // at least one
   std::vector<DeviceAction> actions;
 };
 

@@ -15,6 +15,7 @@
 #include "dapple/core/error.h"
 #include "dapple/core/index.h"
 #include "dapple/core/quantity.h"
+#include "dapple/plan/action.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/topology/topology.h"
 
@@ -26,13 +27,33 @@ enum class Replication {
   Deal,   // whole micro-batches, in turn: replica i gets those with number i modulo r
 };
 
+/// Who decides in which order a device works. The first four follow from the plan's numbers; the
+/// orders of the others depend on costs and memory, so that the plan carries them.
 enum class ScheduleFamily {
-  GPipe,     // all forwards, then all backwards
-  OneFOneB,  // K forwards, then one backward and one forward in turn, then the backwards left
+  GPipe,          // all forwards, then all backwards
+  OneFOneB,       // K forwards, then one backward and one forward in turn, then the backwards left
+  Interleaved,    // 1F1B in turns over several stages of each device (Megatron-LM, SC'21)
+  BreadthFirst,   // all forwards stage by stage, then all backwards (Lamy-Poirier, MLSys'23)
+  ListScheduled,  // at most K in flight as in 1F1B, in the order that the costs ask for
+  ZeroBubbleH1,   // the backward in two parts, memory as 1F1B (Qi et al., ICLR'24)
+  ZeroBubbleH2,   // the same with as much in flight as fills every bubble
+  ZeroBubbleV,    // two stages per device, there and back again
+  Given,          // from a file
 };
 
-/// "gpipe", "1f1b".
+/// "gpipe", "1f1b", "interleaved", "breadth-first", "list-scheduled", "zb-h1", "zb-h2", "zb-v",
+/// "given".
 std::string_view to_string(ScheduleFamily family);
+inline constexpr ScheduleFamily kScheduleFamilies[] = {
+    ScheduleFamily::GPipe,        ScheduleFamily::OneFOneB,      ScheduleFamily::Interleaved,
+    ScheduleFamily::BreadthFirst, ScheduleFamily::ListScheduled, ScheduleFamily::ZeroBubbleH1,
+    ScheduleFamily::ZeroBubbleH2, ScheduleFamily::ZeroBubbleV,   ScheduleFamily::Given};
+
+/// Whether a plan of that family carries its order.
+bool carries_order(ScheduleFamily family);
+
+/// Whether a stage of that family may make the gradients of its input and of its weights apart.
+bool may_split_backward(ScheduleFamily family);
 std::string_view to_string(Replication replication);
 
 /// How a simulation treats transfers and all-reduces that use the same ports at the same time.
@@ -63,8 +84,18 @@ struct Plan {
   std::int64_t num_micro_batches = 1;
   ScheduleFamily family = ScheduleFamily::OneFOneB;
   std::vector<std::int64_t> warmup_depths;  // per stage, most micro-batches in flight
+  /// Stages that each device holds, its chunks. With v of them and S groups of devices there are
+  /// S * v stages: stage i on the devices of stage i mod S, or, in a V of two, of 2S - 1 - i.
+  std::int64_t chunks_per_device = 1;
+  /// Where the family carries its order: per lane, in the order of the schedule's lanes, the
+  /// forwards and backwards.
+  std::vector<std::vector<Action>> order = {};
   std::vector<StagePlan> stages;
 };
+
+/// Stages that share their devices, by their first: {{0, 4}, {1, 5}, {2, 6}, {3, 7}}.
+/// O(stages log stages). Requires: every stage has devices.
+std::vector<std::vector<StageIndex>> stages_by_device_group(const Plan& plan);
 
 /// Samples of one micro-batch, [begin, end).
 struct SampleRange {

@@ -83,6 +83,13 @@ Duration forward_time(const Layer& layer, std::int64_t samples, std::optional<Ba
 Duration backward_time(const Layer& layer, std::int64_t samples,
                        std::optional<BatchScaling> scaling, Factor time_scale);
 
+/// The part of backward_time() that makes the gradient of the layer's input, and so may be run
+/// before the rest, which makes that of its weights. Where the profile does not measure the parts,
+/// it is half, rounded up, of the backward of a layer with parameters, and all of it of one
+/// without.
+Duration input_gradient_time(const Layer& layer, std::int64_t samples,
+                             std::optional<BatchScaling> scaling, Factor time_scale);
+
 /// Sizes are proportional to samples, from the largest measured batch, rounded up to a whole byte.
 /// O(1). Requires: samples >= 0.
 Bytes output_size(const Layer& layer, std::int64_t samples);
@@ -106,6 +113,7 @@ class LayerTable {
   /// Sums over the layers: each layer's time or size is rounded up on its own.
   Duration forward(LayerRange layers) const { return difference(forward_, layers); }
   Duration backward(LayerRange layers) const { return difference(backward_, layers); }
+  Duration input_gradient(LayerRange layers) const { return difference(input_gradient_, layers); }
   Bytes stash(LayerRange layers) const { return difference(stash_, layers); }
 
   /// Everything that layers before `cut` make and layers from `cut` on consume, each tensor once,
@@ -125,6 +133,7 @@ class LayerTable {
 
   std::vector<Duration> forward_;
   std::vector<Duration> backward_;
+  std::vector<Duration> input_gradient_;
   std::vector<Bytes> stash_;
   std::vector<Bytes> boundary_;
   std::vector<std::vector<Bytes>> workspace_;  // [k][layer]: the largest of 2^k layers from it on

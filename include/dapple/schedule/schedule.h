@@ -7,24 +7,15 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dapple/core/error.h"
 #include "dapple/core/index.h"
+#include "dapple/plan/action.h"
 #include "dapple/plan/plan.h"
 
 namespace dapple {
-
-enum class ActionKind : std::uint8_t {
-  Forward,            // 2F0
-  Backward,           // 2B0
-  SendActivation,     // 2SEND_F0: stage 2's activations of micro-batch 0 leave for stage 3
-  ReceiveActivation,  // 3RECV_F0: stage 3 takes them in
-  SendGradient,       // 3SEND_B0
-  ReceiveGradient,    // 2RECV_B0
-  AllReduce,          // 2REDUCE_GRAD0: bucket 0 of stage 2
-  OptimizerStep,      // 2STEP
-};
 
 /// What an action is called in the text form: "F", "SEND_F", "REDUCE_GRAD", "STEP".
 std::string_view to_string(ActionKind kind);
@@ -37,40 +28,49 @@ Stream stream_of(ActionKind kind);
 /// "compute", "send_forward", "send_backward", "collective", "none".
 std::string_view to_string(Stream stream);
 
-struct Action {
-  ActionKind kind = ActionKind::Forward;
-  std::int32_t index = 0;  // micro-batch, or bucket of an all-reduce; 0 for the optimizer step
-
-  friend bool operator==(const Action&, const Action&) = default;
-};
-
 /// Devices that run the same list: all replicas of a split stage, or one replica of a dealt stage.
+/// Where devices hold several stages ("chunks"), the list is of all of them.
 struct Lane {
-  StageIndex stage;
-  std::int32_t replica = 0;  // of a dealt stage; 0 for a split one
+  std::vector<StageIndex> stages;  // ascending, at least one
+  std::int32_t replica = 0;        // of a dealt stage; 0 for a split one
   std::vector<DeviceIndex> devices;
   std::vector<Action> actions;
 };
 
 struct Schedule {
   std::int64_t num_micro_batches = 0;
-  std::vector<Lane> lanes;  // stage by stage
+  std::vector<Lane> lanes;  // by first stage, then replica
 };
 
 /// "2F0", "2SEND_F0", "2REDUCE_GRAD1", "2STEP".
-std::string to_text(StageIndex stage, Action action);
+std::string to_text(Action action);
+
+/// "2F0 2F1 2B0". O(actions).
+std::string to_text(const std::vector<Action>& actions);
 
 /// The whole schedule, one line per device in the order of the lanes: "node0:3: 2RECV_F0 2F0 ...".
 /// Canonical: equal schedules have equal text. Its hash is the plan's schedule digest.
 std::string to_text(const Schedule& schedule, const Topology& topology);
 
+/// The actions of a text such as "2F0 2F1 2B0", blanks between them. Throws Error(BadInput) with
+/// the first word that is none: "expected an action such as 2F0, got \"2X0\"". O(length).
+std::vector<Action> parse_actions(std::string_view text);
+
 /// The schedule of a plan. Requires: validate(plan) is empty. O(actions).
 Schedule generate(const Plan& plan);
 
-/// Faults of a schedule for that plan, each named: a micro-batch that a stage misses or passes
-/// twice, a backward before its forward, more in flight than the warm-up depth, sends without their
-/// receive, gradients never reduced; and, where all of that holds, a dry run that finds deadlocks
-/// and names the actions that wait for each other. O(actions).
+/// Per stage the most micro-batches in flight: a forward takes one, a backward's last part gives it
+/// back. O(actions).
+std::vector<std::int64_t> most_in_flight(const Schedule& schedule, std::size_t stages);
+
+/// Sets the warm-up depths of a plan to what its order has in flight. Requires: the family leaves
+/// no choice of depths (all but 1F1B); the rest of the plan is sound. O(actions).
+void fill_depths(Plan& plan);
+
+/// Faults of a schedule for that plan, each named, at its stage: a micro-batch that a stage misses
+/// or passes twice, a backward before its forward, more in flight than the warm-up depth, sends
+/// without their receive, gradients never reduced; and, where all of that holds, a dry run that
+/// finds deadlocks and names the actions that wait for each other. O(actions).
 std::vector<Violation> validate(const Schedule& schedule, const Plan& plan);
 
 }  // namespace dapple

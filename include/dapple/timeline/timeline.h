@@ -20,14 +20,21 @@ struct TimedAction {
   Bytes size;  // sent or reduced; zero for computation
 };
 
-/// What a device holds: always, per micro-batch in flight (from the start of its forward to the end
-/// of its backward), and while a backward runs its forward again.
+/// What a device holds for one of its stages: per micro-batch in flight (from the start of its
+/// forward to the end of its backward's last part), and from the start of a backward that runs its
+/// forward again to that end.
+struct StageMemory {
+  StageIndex stage;
+  Bytes per_micro_batch;
+  Bytes recompute_stash;
+};
+
+/// What a device holds: always, and for the micro-batches that pass.
 struct DeviceMemory {
   DeviceIndex device;
   LaneIndex lane;
   Bytes fixed;
-  Bytes per_micro_batch;
-  Bytes recompute_stash;
+  std::vector<StageMemory> stages;  // of its lane
   Bytes limit;
 };
 
@@ -35,7 +42,7 @@ struct Timeline {
   enum class Origin { Predicted, Measured };
   Origin origin = Origin::Predicted;
   struct LaneName {
-    StageIndex stage;
+    std::vector<StageIndex> stages;
     std::vector<DeviceIndex> devices;
   };
   std::vector<LaneName> lanes;
@@ -65,7 +72,11 @@ std::vector<MemoryPoint> memory_over_time(const Timeline& timeline, const Device
 /// The most of it. O(actions log actions).
 Bytes peak_memory(const Timeline& timeline, const DeviceMemory& device);
 
-/// Most micro-batches in flight on a lane at any moment. O(actions log actions).
+/// The same from the order alone, as a lane computes one thing after another. O(actions).
+Bytes peak_memory(const Lane& lane, const DeviceMemory& device);
+
+/// Most micro-batches in flight on a lane at any moment, those of all its stages together.
+/// O(actions log actions).
 std::int64_t most_in_flight(const Timeline& timeline, LaneIndex lane);
 
 }  // namespace dapple

@@ -8,17 +8,17 @@ namespace {
 /// One micro-batch through two stages of one device each, its activations sent in between.
 Timeline small_timeline() {
   Timeline timeline;
-  timeline.lanes = {{StageIndex{0}, {DeviceIndex{0}}},
-                    {StageIndex{1}, {DeviceIndex{2}, DeviceIndex{3}}}};
+  timeline.lanes = {{{StageIndex{0}}, {DeviceIndex{0}}},
+                    {{StageIndex{1}}, {DeviceIndex{2}, DeviceIndex{3}}}};
   timeline.actions = {
       {LaneIndex{0}, {ActionKind::Forward, 0}, {0}, {1'500}, {0}},
       {LaneIndex{0}, {ActionKind::SendActivation, 0}, {1'500}, {2'001}, {16}},
-      {LaneIndex{1}, {ActionKind::Forward, 0}, {2'001}, {3'000}, {0}},
-      {LaneIndex{1}, {ActionKind::Backward, 0}, {3'000}, {5'000}, {0}},
-      {LaneIndex{1}, {ActionKind::AllReduce, 0}, {5'000}, {5'400}, {400}},
-      {LaneIndex{1}, {ActionKind::OptimizerStep, 0}, {5'400}, {5'402}, {0}},
+      {LaneIndex{1}, {ActionKind::Forward, 0, StageIndex{1}}, {2'001}, {3'000}, {0}},
+      {LaneIndex{1}, {ActionKind::Backward, 0, StageIndex{1}}, {3'000}, {5'000}, {0}},
+      {LaneIndex{1}, {ActionKind::AllReduce, 0, StageIndex{1}}, {5'000}, {5'400}, {400}},
+      {LaneIndex{1}, {ActionKind::OptimizerStep, 0, StageIndex{1}}, {5'400}, {5'402}, {0}},
   };
-  timeline.memory = {{DeviceIndex{2}, LaneIndex{1}, {100}, {10}, {5}, {1'000}}};
+  timeline.memory = {{DeviceIndex{2}, LaneIndex{1}, {100}, {{StageIndex{1}, {10}, {5}}}, {1'000}}};
   return timeline;
 }
 
@@ -53,7 +53,7 @@ TEST_CASE("a trace has names, actions in microseconds, and what a device holds")
   Timeline timeline = small_timeline();
   timeline.actions.resize(3);
   timeline.lanes[1].devices.pop_back();
-  timeline.memory[0].recompute_stash = {0};
+  timeline.memory[0].stages[0].recompute_stash = {0};
   // Device 2 is the first of the second server: process 2, threads 2 * 4 + 1 and on.
   CHECK(write_trace(timeline, topology) == R"({
   "displayTimeUnit": "ns",

@@ -271,5 +271,97 @@ TEST_CASE("all faults of a plan are reported together") {
                                            "/stages/1/devices/0", "/schedule/warmup_depths/1"});
 }
 
+/// Four stages of five layers on two devices, stage i on device i mod 2; 4 micro-batches.
+Plan looped_plan(ScheduleFamily family) {
+  Plan plan{.global_batch_size = 8,
+            .micro_batch_size = 2,
+            .num_micro_batches = 4,
+            .family = family,
+            .warmup_depths = {4, 3, 2, 1},
+            .chunks_per_device = 2,
+            .stages = {}};
+  for (std::int32_t s = 0; s < 4; ++s) {
+    plan.stages.push_back(stage_of({5 * s, 5 * s + 5}, {DeviceIndex{s % 2}}));
+  }
+  return plan;
+}
+
+TEST_CASE("several stages share a device where the family takes turns over them") {
+  CHECK(faults_of(looped_plan(ScheduleFamily::Interleaved)).empty());
+  CHECK(faults_of(looped_plan(ScheduleFamily::BreadthFirst)).empty());
+  Plan plan = looped_plan(ScheduleFamily::Interleaved);
+  SECTION("not with one chunk per device") {
+    plan.chunks_per_device = 1;
+    check_fault(plan, "/schedule/chunks_per_device",
+                "expected at least 2, the turns that interleaved takes, got 1");
+  }
+  SECTION("not where the chunks do not divide the stages") {
+    plan.chunks_per_device = 3;
+    check_fault(plan, "/schedule/chunks_per_device",
+                "expected a divisor of the number of stages, 4, got 3");
+  }
+  SECTION("not on other devices than their first stage's") {
+    plan.stages[3].devices = {DeviceIndex{2}};
+    check_fault(plan, "/stages/3/devices",
+                "expected the devices of stage 1, as interleaved has 2 stages on each device");
+  }
+  SECTION("not dealt") {
+    for (StagePlan& stage : plan.stages) stage.replication = Replication::Deal;
+    CHECK(faults_of(plan).empty());  // a single replica gets all of them either way
+    for (std::int32_t s = 0; s < 4; ++s) {
+      plan.stages[static_cast<std::size_t>(s)].devices = {DeviceIndex{s % 2 * 2},
+                                                          DeviceIndex{s % 2 * 2 + 1}};
+    }
+    const std::vector<Violation> faults = faults_of(plan);
+    REQUIRE(faults.size() == 4);
+    CHECK(faults[0].message ==
+          "expected \"split\", as interleaved deals no micro-batches, got \"deal\"");
+  }
+  SECTION("not for a number of micro-batches that leaves a turn short") {
+    plan.num_micro_batches = 8;
+    plan.micro_batch_size = 1;
+    CHECK(faults_of(plan).empty());
+    plan.num_micro_batches = 1;
+    plan.micro_batch_size = 8;
+    plan.warmup_depths = {1, 1, 1, 1};
+    check_fault(plan, "/num_micro_batches",
+                "expected a multiple of 2, the groups of devices that take turns, got 1");
+  }
+  SECTION("not where the family has one stage per device") {
+    plan.family = ScheduleFamily::OneFOneB;
+    CHECK(faults_of(plan).front().message == "expected 1, as 1f1b has one stage per device, got 2");
+  }
+}
+
+TEST_CASE("a V has two stages per device, the second way back") {
+  Plan plan = looped_plan(ScheduleFamily::ZeroBubbleV);
+  plan.order.resize(2);
+  const std::vector<Violation> faults = faults_of(plan);
+  REQUIRE(faults.size() == 2);
+  CHECK(faults[0].place == "/stages/2/devices");
+  CHECK(faults[0].message ==
+        "expected the devices of stage 1, as zb-v has 2 stages on each device");
+  std::swap(plan.stages[2].devices, plan.stages[3].devices);
+  CHECK(faults_of(plan).empty());
+}
+
+TEST_CASE("an order stands where the family carries one, a list for each group of devices") {
+  Plan plan = looped_plan(ScheduleFamily::BreadthFirst);
+  plan.order.resize(2);
+  check_fault(plan, "/schedule/order",
+              "expected null, as the order of breadth-first follows from the depths");
+  plan.family = ScheduleFamily::Given;
+  CHECK(faults_of(plan).empty());
+  plan.order.resize(3);
+  check_fault(plan, "/schedule/order", "expected a list for each of 2 groups of devices, got 3");
+}
+
+TEST_CASE("stages are grouped by the devices that they share") {
+  using Groups = std::vector<std::vector<StageIndex>>;
+  CHECK(stages_by_device_group(looped_plan(ScheduleFamily::Interleaved)) ==
+        Groups{{StageIndex{0}, StageIndex{2}}, {StageIndex{1}, StageIndex{3}}});
+  CHECK(stages_by_device_group(sound_plan()) == Groups{{StageIndex{0}}, {StageIndex{1}}});
+}
+
 }  // namespace
 }  // namespace dapple

@@ -55,10 +55,12 @@ inline Timeline pipeline_timeline(const PipelineShape& shape) {
   for (std::int32_t s = 0; s < shape.stages; ++s) {
     const std::int32_t depth = std::min(shape.stages - s, shape.micro_batches);
     std::vector<Action> order;
-    for (std::int32_t m = 0; m < depth; ++m) order.push_back({ActionKind::Forward, m});
+    for (std::int32_t m = 0; m < depth; ++m)
+      order.push_back({ActionKind::Forward, m, StageIndex{s}});
     for (std::int32_t m = 0; m < shape.micro_batches; ++m) {
-      order.push_back({ActionKind::Backward, m});
-      if (m + depth < shape.micro_batches) order.push_back({ActionKind::Forward, m + depth});
+      order.push_back({ActionKind::Backward, m, StageIndex{s}});
+      if (m + depth >= shape.micro_batches) continue;
+      order.push_back({ActionKind::Forward, m + depth, StageIndex{s}});
     }
     orders.push_back(order);
   }
@@ -88,15 +90,18 @@ inline Timeline pipeline_timeline(const PipelineShape& shape) {
     }
   }
   for (std::int32_t s = 0; s < shape.stages; ++s) {
-    timeline.lanes.push_back({StageIndex{s}, {DeviceIndex{s}}});
+    timeline.lanes.push_back({{StageIndex{s}}, {DeviceIndex{s}}});
     Duration at = free[static_cast<std::size_t>(s)];
     if (shape.all_reduce.ns > 0) {
-      timeline.actions.push_back(
-          {LaneIndex{s}, {ActionKind::AllReduce, 0}, at, at + shape.all_reduce, {1024}});
+      timeline.actions.push_back({LaneIndex{s},
+                                  {ActionKind::AllReduce, 0, StageIndex{s}},
+                                  at,
+                                  at + shape.all_reduce,
+                                  {1024}});
       at += shape.all_reduce;
     }
     timeline.actions.push_back(
-        {LaneIndex{s}, {ActionKind::OptimizerStep, 0}, at, at + shape.step, {}});
+        {LaneIndex{s}, {ActionKind::OptimizerStep, 0, StageIndex{s}}, at, at + shape.step, {}});
   }
   return timeline;
 }

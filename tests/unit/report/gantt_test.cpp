@@ -91,7 +91,7 @@ TEST_CASE("a stage that does next to nothing is seen and does not stretch the dr
 
 TEST_CASE("replicas that work on their own have rows of their own") {
   Timeline timeline = examples::pipeline_timeline({.stages = 2, .micro_batches = 2});
-  timeline.lanes[1].stage = StageIndex{0};
+  timeline.lanes[1].stages = {StageIndex{0}};
   const auto lines = lines_of(draw_timeline(timeline, {.width = 80}));
   CHECK(lines[1].rfind("  stage 0.0 ", 0) == 0);
   CHECK(lines[2].rfind("  stage 0.1 ", 0) == 0);

@@ -63,7 +63,7 @@ TEST_CASE("replicas of a dealt stage have lanes of their own, each with every r-
   replicate(plan, {2, 1}, true, 1);
   const Schedule schedule = generate(plan);
   REQUIRE(schedule.lanes.size() == 3);
-  CHECK(schedule.lanes[1].stage == StageIndex{0});
+  CHECK(schedule.lanes[1].stages == std::vector{StageIndex{0}});
   CHECK(schedule.lanes[1].replica == 1);
   CHECK(schedule.lanes[1].devices == std::vector<DeviceIndex>{DeviceIndex{1}});
   // Replica 0 has 0, 2, 4 at depth 2; replica 1 has 1, 3, which a depth of 2 takes in at once.

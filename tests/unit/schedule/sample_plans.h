@@ -46,7 +46,7 @@ inline std::string text_of(const Lane& lane) {
   std::string text;
   for (const Action& action : lane.actions) {
     if (!text.empty()) text += ' ';
-    text += to_text(lane.stage, action);
+    text += to_text(action);
   }
   return text;
 }

@@ -15,7 +15,9 @@ namespace {
 
 using K = ActionKind;
 
+/// Actions in these tests are of the lane's first stage.
 std::size_t position_of(const Lane& lane, Action action) {
+  action.stage = lane.stages.front();
   const auto found = std::find(lane.actions.begin(), lane.actions.end(), action);
   REQUIRE(found != lane.actions.end());
   return static_cast<std::size_t>(found - lane.actions.begin());
@@ -220,14 +222,14 @@ TEST_CASE("a schedule in an order that cannot be run is refused by the two actio
   }
   SECTION("reduction before the last backward") {
     drop(middle, {K::AllReduce, 0});
-    middle.actions.insert(middle.actions.begin(), Action{K::AllReduce, 0});
+    middle.actions.insert(middle.actions.begin(), Action{K::AllReduce, 0, StageIndex{1}});
     check_only_fault(schedule, plan, "stage 1",
                      "1REDUCE_GRAD0 stands before 1B2: the last backward adds to all gradients");
   }
   SECTION("step before a reduction") {
     swap_actions(middle, {K::OptimizerStep, 0}, {K::AllReduce, 1});
     check_only_fault(schedule, plan, "stage 1",
-                     "1STEP stands before 1REDUCE_GRAD1: the step is the last action");
+                     "1STEP stands before 1REDUCE_GRAD1: the step is the stage's last action");
   }
   SECTION("a backward before its forward") {
     Plan alone = straight_plan(2, {2});
@@ -243,6 +245,7 @@ TEST_CASE("actions that do not belong to a lane are refused") {
   replicate(plan, {1, 2}, true, 1);
   Schedule schedule = generate(plan);
   const auto prepend = [&](std::size_t lane, Action action) {
+    action.stage = schedule.lanes[lane].stages.front();
     schedule.lanes[lane].actions.insert(schedule.lanes[lane].actions.begin(), action);
   };
   SECTION("a micro-batch that is not there") {
@@ -339,14 +342,14 @@ bool ends(const Schedule& schedule) {
       if (next[i] == lane.actions.size()) continue;
       const Action action = lane.actions[next[i]];
       if (action.kind == K::ReceiveActivation &&
-          !has_run(lane.stage.value - 1, "SEND_F", action.index)) {
+          !has_run(action.stage.value - 1, "SEND_F", action.index)) {
         continue;
       }
       if (action.kind == K::ReceiveGradient &&
-          !has_run(lane.stage.value + 1, "SEND_B", action.index)) {
+          !has_run(action.stage.value + 1, "SEND_B", action.index)) {
         continue;
       }
-      done.insert(to_text(lane.stage, action));
+      done.insert(to_text(action));
       ++next[i];
       moved = true;
     }
@@ -404,7 +407,7 @@ TEST_CASE("a random action dropped, doubled or moved out of place is refused by 
     const std::size_t position = draw(lane.actions.size());
     const Action action = lane.actions[position];
     const auto place = lane.actions.begin() + static_cast<std::ptrdiff_t>(position);
-    const std::string text = to_text(lane.stage, action);
+    const std::string text = to_text(action);
     std::string wanted;
     if (round % 3 == 0) {
       lane.actions.erase(place);

@@ -398,7 +398,7 @@ TEST_CASE("the timeline stands by start, then lane, then stream") {
                                      {.num_micro_batches = 2, .depths = {2, 1}});
   std::string text;
   for (const TimedAction& timed : pipeline.run().timeline.actions) {
-    text += to_text(StageIndex{timed.lane.value}, timed.action) + ' ';
+    text += to_text(timed.action) + ' ';
   }
   CHECK(text == "0F0 0F1 0SEND_F0 1F0 0SEND_F1 1B0 0B0 1F1 1SEND_B0 1B1 0B1 1STEP 1SEND_B1 0STEP ");
 }

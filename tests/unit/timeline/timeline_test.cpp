@@ -11,7 +11,9 @@ namespace {
 constexpr LaneIndex kLane0{0};
 constexpr LaneIndex kLane1{1};
 
+/// On lane s is stage s.
 TimedAction timed(LaneIndex lane, Action action, std::int64_t start, std::int64_t end) {
+  action.stage = StageIndex{lane.value};
   return {.lane = lane, .action = action, .start = {start}, .end = {end}, .size = {}};
 }
 
@@ -25,8 +27,8 @@ TimedAction timed(LaneIndex lane, Action action, std::int64_t start, std::int64_
 Timeline two_stages() {
   using K = ActionKind;
   Timeline timeline;
-  timeline.lanes = {{StageIndex{0}, {DeviceIndex{0}, DeviceIndex{1}}},
-                    {StageIndex{1}, {DeviceIndex{2}}}};
+  timeline.lanes = {{{StageIndex{0}}, {DeviceIndex{0}, DeviceIndex{1}}},
+                    {{StageIndex{1}}, {DeviceIndex{2}}}};
   timeline.actions = {timed(kLane0, {K::Forward, 0}, 0, 10),
                       timed(kLane0, {K::Forward, 1}, 10, 20),
                       timed(kLane0, {K::SendActivation, 0}, 10, 15),
@@ -48,8 +50,9 @@ DeviceMemory memory_on(LaneIndex lane) {
   return {.device = DeviceIndex{0},
           .lane = lane,
           .fixed = {1000},
-          .per_micro_batch = {100},
-          .recompute_stash = {7},
+          .stages = {{.stage = StageIndex{lane.value},
+                      .per_micro_batch = {100},
+                      .recompute_stash = {7}}},
           .limit = {2000}};
 }
 
@@ -103,7 +106,7 @@ TEST_CASE("what ends at a moment is given back before what starts at it is taken
 TEST_CASE("what is taken and given back in no time still counts for the peak") {
   using K = ActionKind;
   Timeline timeline;
-  timeline.lanes = {{StageIndex{0}, {DeviceIndex{0}}}};
+  timeline.lanes = {{{StageIndex{0}}, {DeviceIndex{0}}}};
   timeline.actions = {timed(kLane0, {K::Forward, 0}, 0, 0), timed(kLane0, {K::Backward, 0}, 0, 0),
                       timed(kLane0, {K::Forward, 1}, 0, 0), timed(kLane0, {K::Backward, 1}, 0, 0)};
   // One at a time: fixed, one micro-batch, its recomputed stash.
