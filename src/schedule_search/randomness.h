@@ -1,0 +1,29 @@
+// Whole numbers from a seed, the same with every standard library.
+#pragma once
+
+#include <cstdint>
+#include <random>
+
+namespace dapple {
+
+class Randomness {
+ public:
+  explicit Randomness(std::uint64_t seed) : engine_(seed) {}
+  /// From `least` to `most`, both included.
+  std::int32_t roll(std::int32_t least, std::int32_t most) {
+    const auto count = static_cast<std::uint64_t>(most - least + 1);
+    return least + static_cast<std::int32_t>(engine_() % count);
+  }
+  bool chance(std::int32_t percent) { return roll(1, 100) <= percent; }
+  /// 1, or twice as much as likely as any smaller power of two, up to `most`, then anything below.
+  std::int32_t distance(std::int32_t most) {
+    std::int32_t reach = 1;
+    while (reach < most && chance(50)) reach *= 2;
+    return roll(1, reach < most ? reach : most);
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+}  // namespace dapple
