@@ -169,7 +169,8 @@ class ByWaves {
   std::optional<PartialOrder> run() &&;
 
  private:
-  bool run_forwards(std::int32_t stage, std::int32_t wave);
+  std::vector<std::int32_t> plan_forwards(std::int32_t wave) const;
+  bool run_forwards(std::int32_t stage, std::int32_t wave, std::int32_t wanted);
   bool run_backward(std::int32_t stage);
   bool is_put_off(std::int32_t stage) const;
   bool make_room(Symbol symbol);
@@ -235,15 +236,27 @@ bool ByWaves::is_put_off(std::int32_t stage) const {
   return is_worth_waiting(order_, device, rule_.devices[at(device)].patience, wait);
 }
 
-/// False if memory cannot take the forward that the wave needs.
-bool ByWaves::run_forwards(std::int32_t stage, std::int32_t wave) {
+/// How many forwards of each stage have passed after the wave, if memory and inputs allow: as many
+/// as the depth says in the first one, then one more each; none where one is put off, nor in front
+/// of that.
+std::vector<std::int32_t> ByWaves::plan_forwards(std::int32_t wave) const {
+  std::vector<std::int32_t> wanted(at(graph_.stage_count()));
+  bool is_stopped = false;
+  for (std::int32_t s = graph_.stage_count(); s-- > 0;) {
+    const std::int32_t passed = order_.passed(graph_.forward(s));
+    const std::int32_t most = std::min(graph_.micro_batches(), wave + rule_.depths[at(s)]);
+    is_stopped = is_stopped || (wave > 0 && passed > wave && is_put_off(s));
+    wanted[at(s)] = wave == 0 ? most : std::min(most, passed + (is_stopped ? 0 : 1));
+  }
+  return wanted;
+}
+
+/// False if memory cannot take the forward that the wave's backward needs.
+bool ByWaves::run_forwards(std::int32_t stage, std::int32_t wave, std::int32_t wanted) {
   const Symbol forward = graph_.forward(stage);
-  const std::int32_t wanted = std::min(graph_.micro_batches(), wave + rule_.depths[at(stage)]);
-  while (order_.passed(forward) < wanted) {
+  while (order_.passed(forward) < std::max(wanted, wave + 1)) {
     const bool is_needed = order_.passed(forward) <= wave;
-    if (!is_needed && wave > 0 && is_put_off(stage)) return true;
-    if (order_.arrival(forward) == kNever) return !is_needed;
-    if (!make_room(forward)) return !is_needed;
+    if (order_.arrival(forward) == kNever || !make_room(forward)) return !is_needed;
     fill_before(forward);
     put(forward);
   }
@@ -260,8 +273,9 @@ bool ByWaves::run_backward(std::int32_t stage) {
 
 std::optional<PartialOrder> ByWaves::run() && {
   for (std::int32_t wave = 0; wave < graph_.micro_batches(); ++wave) {
+    const std::vector<std::int32_t> wanted = plan_forwards(wave);
     for (std::int32_t s = 0; s < graph_.stage_count(); ++s) {
-      if (!run_forwards(s, wave)) return std::nullopt;
+      if (!run_forwards(s, wave, wanted[at(s)])) return std::nullopt;
     }
     for (std::int32_t s = graph_.stage_count(); s-- > 0;) {
       if (!run_backward(s)) return std::nullopt;

@@ -36,7 +36,8 @@ class OrderSearch {
   void offer(const OrderValue& value, const Words& words);
   void try_table();
   void change_rules(std::int64_t attempts);
-  void move_tasks(std::int64_t patience);
+  void move_tasks(const Words& from, std::int64_t patience);
+  Words any_order();
 
   const OrderSearchOptions& options_;
   TaskGraph graph_;
@@ -85,9 +86,18 @@ void OrderSearch::change_rules(std::int64_t attempts) {
   }
 }
 
-void OrderSearch::move_tasks(std::int64_t patience) {
-  const auto memory = static_cast<std::size_t>(std::max<std::int64_t>(patience / 50, 1));
-  MoveSearch search(graph_, words_, memory,
+/// From a rule far from the best: what moves cannot reach from one order they may from another.
+Words OrderSearch::any_order() {
+  ListRule rule = best_rule_.rule;
+  for (int i = 0; i < 10; ++i) rule = changed_rule(graph_, std::move(rule), randomness_);
+  ++work_.list_schedules;
+  const std::optional<ListSchedule> schedule = list_schedule(graph_, rule);
+  return schedule ? schedule->words : words_;
+}
+
+void OrderSearch::move_tasks(const Words& from, std::int64_t patience) {
+  const auto memory = static_cast<std::size_t>(std::max<std::int64_t>(patience / 20, 1));
+  MoveSearch search(graph_, from, memory,
                     static_cast<std::uint64_t>(randomness_.roll(0, 1 << 30)));
   while (search.steps_since_best() < patience && !is_over()) {
     ++work_.moves;
@@ -99,8 +109,9 @@ void OrderSearch::move_tasks(std::int64_t patience) {
 void OrderSearch::run() {
   try_table();
   for (std::int64_t round = 1; !is_over(); ++round) {
-    change_rules(100 * round);
-    move_tasks(2000 * round);
+    change_rules(50 * round);
+    move_tasks(words_, 500 * round);
+    move_tasks(any_order(), 500 * round);
   }
 }
 

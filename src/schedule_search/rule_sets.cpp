@@ -7,37 +7,53 @@
 namespace dapple {
 namespace {
 
-/// From the start of a micro-batch's forward on a stage to the start of its backward there.
-std::vector<std::int64_t> round_trips(const TaskGraph& graph) {
-  std::vector<std::int64_t> trips(at(graph.stage_count()));
-  std::int64_t behind = 0;
+/// Forwards before the first backward of each stage, so that it waits for that for less than one
+/// more forward would take, or not at all if `covers` is set. From the last stage on: forwards that
+/// delay a backward delay those in front of it too.
+std::vector<std::int32_t> first_forwards(const TaskGraph& graph,
+                                         const std::vector<MemoryNeeds>& needs, bool covers) {
+  std::vector<std::int32_t> forwards(at(graph.stage_count()));
+  std::int64_t behind = 0;  // from the end of a forward to the arrival of its backward
   for (std::int32_t s = graph.stage_count(); s-- > 0;) {
     const TaskSymbol& forward = graph.kinds()[at(graph.forward(s))];
     const TaskSymbol& backward = graph.kinds()[at(graph.backward(s))];
-    trips[at(s)] = forward.duration + behind + backward.lag;
-    behind = trips[at(s)] + backward.duration + forward.lag;
+    const std::int64_t arrival = forward.duration + behind + backward.lag;
+    const std::int64_t most = needs[at(s)].most_in_flight;
+    std::int64_t count = most;
+    if (forward.duration > 0) {
+      const std::int64_t up = covers ? forward.duration - 1 : 0;
+      count = std::min(most, (arrival + up) / forward.duration);
+    }
+    forwards[at(s)] = static_cast<std::int32_t>(count);
+    behind = std::max(arrival, count * forward.duration) + backward.duration + forward.lag;
   }
-  return trips;
+  return forwards;
 }
 
-/// Depths as memory allows; enough forwards to cover the round trip, or one fewer or one more; one
-/// for each stage from there on, and nearly twice as many.
+/// Each at least one less than the one before it, but one: equal depths of neighbours make one wait
+/// for the other.
+std::vector<std::int32_t> falling(std::vector<std::int32_t> depths) {
+  for (std::size_t s = 1; s < depths.size(); ++s) {
+    depths[s] = std::max(1, std::min(depths[s], depths[s - 1] - 1));
+  }
+  return depths;
+}
+
+/// Depths so that the round trip is covered, or nearly, with and without a fall from stage to
+/// stage; as memory allows; one for each stage from there on, and nearly twice as many.
 std::vector<std::vector<std::int32_t>> depth_sets(const TaskGraph& graph) {
   const std::vector<MemoryNeeds> needs = memory_needs(graph);
-  const std::vector<std::int64_t> trips = round_trips(graph);
-  std::vector<std::vector<std::int32_t>> sets(6);
+  std::vector<std::int32_t> most;
+  std::vector<std::int32_t> behind;
+  std::vector<std::int32_t> twice;
   for (std::int32_t s = 0; s < graph.stage_count(); ++s) {
-    const std::int32_t most = needs[at(s)].most_in_flight;
-    const std::int64_t forward = graph.kinds()[at(graph.forward(s))].duration;
-    const std::int64_t covering = forward == 0 ? most : (trips[at(s)] + forward - 1) / forward;
-    const std::int32_t behind = graph.stage_count() - s;
-    const std::int64_t wanted[] = {most,         covering, behind, 2 * behind - 1,
-                                   covering - 1, covering + 1};
-    for (std::size_t i = 0; i < sets.size(); ++i) {
-      sets[i].push_back(static_cast<std::int32_t>(std::clamp<std::int64_t>(wanted[i], 1, most)));
-    }
+    most.push_back(needs[at(s)].most_in_flight);
+    behind.push_back(std::min(graph.stage_count() - s, most.back()));
+    twice.push_back(std::min(2 * (graph.stage_count() - s) - 1, most.back()));
   }
-  return sets;
+  const std::vector<std::int32_t> covering = first_forwards(graph, needs, true);
+  const std::vector<std::int32_t> nearly = first_forwards(graph, needs, false);
+  return {falling(covering), falling(nearly), most, covering, nearly, falling(most), behind, twice};
 }
 
 std::vector<DeviceRule> device_rules(const TaskGraph& graph) {
