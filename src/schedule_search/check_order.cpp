@@ -23,7 +23,8 @@ class OrderChecker {
       check_memory(d);
     }
     for (const auto& [name, start] : start_of_) check_task(name, start);
-    for (std::size_t s = 0; s < problem_.stages.size(); ++s) check_complete(index_at<StageIndex>(s));
+    for (std::size_t s = 0; s < problem_.stages.size(); ++s)
+      check_complete(index_at<StageIndex>(s));
     return std::move(faults_);
   }
 

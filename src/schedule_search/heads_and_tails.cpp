@@ -119,8 +119,8 @@ void HeadAndTailMaker::head_of_backward(std::int32_t s, std::int32_t n) {
   std::int64_t from = head(kind.predecessor, n) + time(kind.predecessor) + kind.lag;
   from = std::max({from, head(forward, n) + time(forward),
                    head(forward, 0) + (n + 1) * time(forward) + n * kind.duration});
-  from = n > 0 ? std::max(from, head(backward, n - 1) + kind.duration)
-               : first_backward_from(s, from);
+  from =
+      n > 0 ? std::max(from, head(backward, n - 1) + kind.duration) : first_backward_from(s, from);
   head(backward, n) = std::min(from, kNever);
   if (!graph_.is_split()) return;
   const Symbol weight = graph_.weight(s);
@@ -157,9 +157,9 @@ void HeadAndTailMaker::tail_of_backward(std::int32_t s, std::int32_t n) {
   }
   if (left > 0) {
     const std::int32_t forwards = std::max(0, micro_batches() - n - needs_[at(s)].most_in_flight);
-    after = std::max({after, duration + tail(backward, n + 1),
-                      left * duration + forwards * time(forward) +
-                          tail(backward, micro_batches() - 1)});
+    after = std::max(
+        {after, duration + tail(backward, n + 1),
+         left * duration + forwards * time(forward) + tail(backward, micro_batches() - 1)});
     if (forwards > 0) {
       after = std::max(after, time(forward) + tail(forward, micro_batches() - forwards));
     }
@@ -187,8 +187,8 @@ void HeadAndTailMaker::tail_of_forward(std::int32_t s, std::int32_t n) {
 std::int32_t weights_needed(const TaskGraph& graph, std::int32_t stage, std::int32_t n,
                             std::int32_t backwards) {
   const TaskSymbol& forward = graph.kinds()[at(graph.forward(stage))];
-  const std::int64_t held = (n + 1) * forward.memory +
-                            backwards * graph.kinds()[at(graph.backward(stage))].memory;
+  const std::int64_t held =
+      (n + 1) * forward.memory + backwards * graph.kinds()[at(graph.backward(stage))].memory;
   const std::int64_t missing = held - graph.limit(forward.device);
   if (missing <= 0) return 0;
   const std::int64_t release =
@@ -206,8 +206,8 @@ std::vector<MemoryNeeds> memory_needs(const TaskGraph& graph) {
       held += graph.kinds()[at(graph.forward(s))].memory;
       MemoryNeeds& need = needs[at(s)];
       const std::int64_t slots = held == 0 ? graph.micro_batches() : graph.limit(d) / held;
-      need.most_in_flight = static_cast<std::int32_t>(
-          std::clamp<std::int64_t>(slots, 1, graph.micro_batches()));
+      need.most_in_flight =
+          static_cast<std::int32_t>(std::clamp<std::int64_t>(slots, 1, graph.micro_batches()));
       need.weights_before.assign(at(graph.micro_batches()), 0);
       if (!graph.is_split() || graph.kinds()[at(graph.weight(s))].memory == 0) continue;
       // A backward that takes memory gives none until its weight gradient does: as many of both.

@@ -103,8 +103,8 @@ Choice ByStarts::weight_or(std::int32_t d, Choice other, std::int64_t backward_f
   const std::int64_t gap = other.start - weight.start;
   if (gap == 0) return other;
   const Wait wait{gap, order_.kind(symbol).duration - gap};
-  const bool waits = !order_.is_last_need(other.symbol) &&
-                     is_worth_waiting(order_, d, rule.patience, wait);
+  const bool waits =
+      !order_.is_last_need(other.symbol) && is_worth_waiting(order_, d, rule.patience, wait);
   return waits ? other : weight;
 }
 
@@ -212,8 +212,8 @@ void ByWaves::fill_before(Symbol symbol) {
   while (order_.weights_waiting(device) > 0 && order_.free_from(device) < from) {
     const std::int64_t gap = from - order_.free_from(device);
     const Wait wait{gap, order_.kind(order_.waiting_weight(device)).duration - gap};
-    const bool waits = !order_.is_last_need(symbol) &&
-                       is_worth_waiting(order_, device, rule.patience, wait);
+    const bool waits =
+        !order_.is_last_need(symbol) && is_worth_waiting(order_, device, rule.patience, wait);
     if (waits) return;
     put_weight(device);
   }

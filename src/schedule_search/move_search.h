@@ -1,4 +1,4 @@
-// Moves of single tasks in an order, kept where they are no worse than a while ago.
+// Moves of one or a few tasks in an order, kept where they are no worse than a while ago.
 //
 // Source: late acceptance hill climbing (Burke and Bykov 2017): a change is kept if it is no worse
 // than the order as it was a fixed number of attempts ago. Whole numbers only, no temperature, and
@@ -26,9 +26,10 @@ class MoveSearch {
   std::int64_t steps_since_best() const { return steps_since_best_; }
 
  private:
-  TaskMove propose();
-  TaskMove propose_at(TaskPlace place);
-  TaskMove fill_gap(TaskPlace place);
+  std::optional<TaskMove> propose();
+  std::optional<TaskMove> shift_from(TaskPlace place);
+  std::optional<TaskMove> fill_gap(TaskPlace place);
+  bool make_some_move();
 
   const TaskGraph& graph_;
   WorkingOrder order_;

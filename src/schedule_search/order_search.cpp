@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "bound_maker.h"
 #include "dapple/core/error.h"
 #include "list_schedule.h"
 #include "move_search.h"
@@ -22,7 +23,8 @@ class OrderSearch {
   OrderSearch(const TaskProblem& problem, const OrderSearchOptions& options)
       : options_(options),
         graph_(problem),
-        bound_(lower_bound(problem).ns),
+        bounds_(problem),
+        bound_(bounds_.simple()),
         randomness_(options.seed) {}
 
   void run();
@@ -41,7 +43,8 @@ class OrderSearch {
 
   const OrderSearchOptions& options_;
   TaskGraph graph_;
-  std::int64_t bound_;
+  BoundMaker bounds_;
+  std::int64_t bound_;  // refined once rules alone have not met it
   Randomness randomness_;
   RatedRule best_rule_;
   OrderValue best_;
@@ -97,8 +100,7 @@ Words OrderSearch::any_order() {
 
 void OrderSearch::move_tasks(const Words& from, std::int64_t patience) {
   const auto memory = static_cast<std::size_t>(std::max<std::int64_t>(patience / 20, 1));
-  MoveSearch search(graph_, from, memory,
-                    static_cast<std::uint64_t>(randomness_.roll(0, 1 << 30)));
+  MoveSearch search(graph_, from, memory, static_cast<std::uint64_t>(randomness_.roll(0, 1 << 30)));
   while (search.steps_since_best() < patience && !is_over()) {
     ++work_.moves;
     if (search.step()) offer(search.best(), search.best_words());
@@ -108,10 +110,11 @@ void OrderSearch::move_tasks(const Words& from, std::int64_t patience) {
 
 void OrderSearch::run() {
   try_table();
+  if (best_.worst > bound_) bound_ = bounds_.refined();
   for (std::int64_t round = 1; !is_over(); ++round) {
     change_rules(50 * round);
     move_tasks(words_, 500 * round);
-    move_tasks(any_order(), 500 * round);
+    if (!is_over()) move_tasks(any_order(), 500 * round);
   }
 }
 

@@ -45,15 +45,14 @@ void check_stage(const TaskProblem& problem, std::size_t s, FaultList& faults) {
   }
   faults.expect(stage.forward_memory.count >= 0, place + "/forward_memory",
                 fmt::format("expected no less than 0, got {}", stage.forward_memory.count));
-  faults.expect(
-      stage.weight_gradient_memory.count <= 0, place + "/weight_gradient_memory",
-      fmt::format("expected no more than 0, got {}", stage.weight_gradient_memory.count));
+  faults.expect(stage.weight_gradient_memory.count <= 0, place + "/weight_gradient_memory",
+                fmt::format("expected no more than 0, got {}", stage.weight_gradient_memory.count));
   const Bytes left = stage.forward_memory + stage.backward_memory + stage.weight_gradient_memory;
-  faults.expect(left.count == 0, place,
-                fmt::format("expected a micro-batch to give back what it takes, it leaves {}",
-                            left.count));
-  faults.expect(problem.split_backward || (stage.weight_gradient.ns == 0 &&
-                                           stage.weight_gradient_memory.count == 0),
+  faults.expect(
+      left.count == 0, place,
+      fmt::format("expected a micro-batch to give back what it takes, it leaves {}", left.count));
+  faults.expect(problem.split_backward ||
+                    (stage.weight_gradient.ns == 0 && stage.weight_gradient_memory.count == 0),
                 place + "/weight_gradient", "expected none, the backward is not split");
   faults.expect(stage.device.value >= 0 && stage.device.position() < problem.memory_limits.size(),
                 place + "/device",
@@ -69,13 +68,15 @@ void check_sums(const TaskProblem& problem, FaultList& faults) {
   for (const TaskStage& stage : problem.stages) {
     time += Wide{stage.forward.ns} + stage.backward.ns + stage.weight_gradient.ns +
             stage.send_forward.ns + stage.send_backward.ns;
-    memory += Wide{stage.forward_memory.count} + std::max<std::int64_t>(stage.backward_memory.count,
-                                                                        0);
+    memory +=
+        Wide{stage.forward_memory.count} + std::max<std::int64_t>(stage.backward_memory.count, 0);
   }
-  faults.expect(time * problem.num_micro_batches <= kMaxSum, "", "expected a sum of all times "
-                                                                 "below 2^61 ns");
-  faults.expect(memory * problem.num_micro_batches <= kMaxSum, "", "expected a sum of all memory "
-                                                                   "below 2^61");
+  faults.expect(time * problem.num_micro_batches <= kMaxSum, "",
+                "expected a sum of all times "
+                "below 2^61 ns");
+  faults.expect(memory * problem.num_micro_batches <= kMaxSum, "",
+                "expected a sum of all memory "
+                "below 2^61");
 }
 
 }  // namespace
@@ -96,9 +97,9 @@ std::vector<Violation> validate(const TaskProblem& problem) {
     const std::int64_t limit = problem.memory_limits[d].count;
     faults.expect(limit >= 0 && limit <= kMaxSum, fmt::format("/memory_limits/{}", d),
                   fmt::format("expected 0 to 2^61, got {}", limit));
-    const bool is_used =
-        std::any_of(problem.stages.begin(), problem.stages.end(),
-                    [d](const TaskStage& stage) { return stage.device == index_at<DeviceIndex>(d); });
+    const bool is_used = std::any_of(
+        problem.stages.begin(), problem.stages.end(),
+        [d](const TaskStage& stage) { return stage.device == index_at<DeviceIndex>(d); });
     faults.expect(is_used, fmt::format("/memory_limits/{}", d), "expected a stage on the device");
   }
   for (std::size_t s = 0; s < problem.stages.size(); ++s) check_stage(problem, s, faults);

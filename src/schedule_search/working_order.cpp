@@ -14,7 +14,8 @@ WorkingOrder::WorkingOrder(const TaskGraph& graph, const Words& words)
       starts_(graph.task_count(), kNever),
       ran_in_(graph.task_count(), 0),
       trial_starts_(graph.task_count(), 0),
-      runs_(words.size()) {
+      runs_(words.size()),
+      next_number_(graph.kinds().size(), graph.micro_batches()) {
   std::vector<std::int32_t> passed(graph.kinds().size(), 0);
   for (std::int32_t d = 0; d < graph.device_count(); ++d) {
     for (const Symbol symbol : words[at(d)]) {
@@ -24,10 +25,7 @@ WorkingOrder::WorkingOrder(const TaskGraph& graph, const Words& words)
     busy_[at(d)].assign(order_[at(d)].size() + 1, 0);
     refresh_prefixes(d, 0);
   }
-  ++attempt_;
-  resume(0, 0, 0);
-  check(run_all(kNever), "a working order starts from one that ends");
-  attempted_ = value_of_runs();
+  check(run(kNever).has_value(), "a working order starts from one that ends");
   keep();
 }
 
@@ -88,67 +86,48 @@ std::vector<TaskPlace> WorkingOrder::critical_tasks() const {
   }
 }
 
-bool WorkingOrder::keeps_memory(TaskMove move) const {
-  const std::int64_t change = kind_at({move.device, move.from}).memory;
-  const bool goes_later = move.to > move.from;
-  const std::int64_t growth = goes_later ? -change : change;
-  if (growth <= 0) return true;
-  // In front of the places that make room, and after each of them but the last.
-  const auto first = held_[at(move.device)].begin() + std::min(move.from, move.to);
-  const std::int32_t places = std::abs(move.to - move.from);
-  const auto begin = goes_later ? first + 2 : first;
-  const std::int64_t most = *std::max_element(begin, begin + places);
-  return most + growth <= graph_.limit(move.device);
-}
-
-bool WorkingOrder::is_legal(TaskMove move) const {
-  if (move.from == move.to || !keeps_memory(move)) return false;
+bool WorkingOrder::is_varied(TaskMove move) const {
   const std::vector<std::int32_t>& order = order_[at(move.device)];
-  const std::int32_t all = graph_.micro_batches();
-  const bool goes_later = move.to > move.from;
-  const std::int32_t step = goes_later ? 1 : -1;
-  const Symbol symbol = order[at(move.from)] / all;
-  // The symbol that must stay on the other side, micro-batch by micro-batch.
-  const Symbol other = symbol + (goes_later ? 1 : -1) * graph_.stage_count();
-  std::int32_t micro_batch = order[at(move.from)] % all;
-  for (std::int32_t p = move.from; p != move.to;) {
-    p += step;
-    const std::int32_t id = order[at(p)];
-    // Passing its like it changes places with it, which changes nothing, and goes on as that one.
-    if (id / all == symbol) micro_batch = id % all;
-    if (id / all == other && id % all == micro_batch) return false;
-  }
-  return true;
+  const Symbol first = order[at(move.begin)] / graph_.micro_batches();
+  return std::any_of(order.begin() + move.begin, order.begin() + move.end,
+                     [&](std::int32_t id) { return id / graph_.micro_batches() != first; });
 }
 
-void WorkingOrder::shift(TaskMove move) {
+/// Exchanges the two ranges and numbers their tasks anew. False if the order on the device is then
+/// against the rules.
+bool WorkingOrder::exchange(TaskMove move) {
   std::vector<std::int32_t>& order = order_[at(move.device)];
   const std::int32_t all = graph_.micro_batches();
-  const Symbol symbol = order[at(move.from)] / all;
-  const auto from = order.begin() + move.from;
-  const auto to = order.begin() + move.to;
-  const auto begin = std::min(from, to);
-  const auto end = std::max(from, to) + 1;
-  std::int32_t number = all;
+  const auto begin = order.begin() + move.begin;
+  const auto end = order.begin() + move.end;
   for (auto task = begin; task != end; ++task) {
-    if (*task / all == symbol) number = std::min(number, *task % all);
+    std::int32_t& number = next_number_[at(*task / all)];
+    number = std::min(number, *task % all);
   }
-  if (from < to) {
-    std::rotate(from, from + 1, end);
-  } else {
-    std::rotate(to, from, end);
-  }
+  std::rotate(begin, order.begin() + move.middle, end);
+  bool is_legal = true;
+  std::int64_t held = held_[at(move.device)][at(move.begin)];
   for (auto task = begin; task != end; ++task) {
-    if (*task / all == symbol) *task = symbol * all + number++;
+    const Symbol symbol = *task / all;
+    const std::int32_t number = next_number_[at(symbol)]++;
+    *task = symbol * all + number;
+    held += graph_.kinds()[at(symbol)].memory;
+    // Of what must come before, all numbers below its next one have passed; where none is in the
+    // range, nothing has changed.
+    const bool has_before = symbol >= graph_.stage_count();
+    if (has_before && next_number_[at(symbol - graph_.stage_count())] <= number) is_legal = false;
+    if (held > graph_.limit(move.device)) is_legal = false;
   }
+  for (auto task = begin; task != end; ++task) next_number_[at(*task / all)] = all;
+  return is_legal;
 }
 
 std::int32_t WorkingOrder::first_from(std::int32_t device, std::int64_t moment,
                                       std::int32_t below) const {
   const std::vector<std::int32_t>& order = order_[at(device)];
-  const auto found = std::partition_point(
-      order.begin(), order.begin() + below,
-      [this, moment](std::int32_t id) { return starts_[at(id)] < moment; });
+  const auto found =
+      std::partition_point(order.begin(), order.begin() + below,
+                           [this, moment](std::int32_t id) { return starts_[at(id)] < moment; });
   return static_cast<std::int32_t>(found - order.begin());
 }
 
@@ -227,17 +206,22 @@ OrderValue WorkingOrder::value_of_runs() const {
   return value;
 }
 
-std::optional<OrderValue> WorkingOrder::attempt(TaskMove move, std::int64_t limit) {
-  const std::int32_t changed = std::min(move.from, move.to);
+bool WorkingOrder::make(TaskMove move) {
+  if (!is_varied(move)) return false;
+  move_ = move;
+  if (exchange(move)) return true;
+  undo();
+  return false;
+}
+
+std::optional<OrderValue> WorkingOrder::run(std::int64_t limit) {
   std::int64_t moment = 0;
-  if (changed > 0) {
-    const std::int32_t before = order_[at(move.device)][at(changed - 1)];
+  if (move_.begin > 0) {
+    const std::int32_t before = order_[at(move_.device)][at(move_.begin - 1)];
     moment = starts_[at(before)] + graph_.kind_of(before).duration;
   }
-  shift(move);
-  move_ = move;
   ++attempt_;
-  resume(moment, move.device, changed);
+  resume(moment, move_.device, move_.begin);
   if (!run_all(limit)) return std::nullopt;
   attempted_ = value_of_runs();
   return attempted_;
@@ -249,12 +233,15 @@ void WorkingOrder::keep() {
       starts_[at(order_[d][i])] = trial_starts_[at(order_[d][i])];
     }
   }
-  refresh_prefixes(move_.device, std::min(move_.from, move_.to));
+  refresh_prefixes(move_.device, move_.begin);
   value_ = attempted_;
 }
 
 void WorkingOrder::undo() {
-  shift({.device = move_.device, .from = move_.to, .to = move_.from});
+  exchange({.device = move_.device,
+            .begin = move_.begin,
+            .middle = move_.begin + move_.end - move_.middle,
+            .end = move_.end});
 }
 
 }  // namespace dapple

@@ -18,11 +18,12 @@ struct OrderValue {
   friend auto operator<=>(const OrderValue&, const OrderValue&) = default;
 };
 
-/// The task at place `from` of a device goes to place `to`; those between make room.
+/// On a device, the tasks in [begin, middle) and those in [middle, end) change places.
 struct TaskMove {
   std::int32_t device = 0;
-  std::int32_t from = 0;
-  std::int32_t to = 0;
+  std::int32_t begin = 0;
+  std::int32_t middle = 0;
+  std::int32_t end = 0;
 };
 
 struct TaskPlace {
@@ -51,14 +52,15 @@ class WorkingOrder {
   /// allows, the first named ends last. Of several devices the lowest. O(tasks).
   std::vector<TaskPlace> critical_tasks() const;
 
-  /// False if the move does nothing, breaks memory, or brings a backward before its forward or a
-  /// weight gradient before its backward on the device. O(distance).
-  bool is_legal(TaskMove move) const;
+  /// Makes a move. False, and nothing is changed, if all its tasks are alike, if memory does not
+  /// take it, or if it brings a backward before its forward or a weight gradient before its
+  /// backward on the device. Else run() must follow. O(tasks moved).
+  /// Requires: begin < middle < end.
+  bool make(TaskMove move);
 
-  /// What the order would be worth; nothing at a deadlock or if its objective is above `limit`.
-  /// The move stays made until the next keep() or undo(), one of which must follow.
-  /// Requires: is_legal(move). O(tasks that start after the change).
-  std::optional<OrderValue> attempt(TaskMove move, std::int64_t limit);
+  /// What the order is worth after the move; nothing at a deadlock or if its objective is above
+  /// `limit`. keep() or undo() must follow. O(tasks that start after the change).
+  std::optional<OrderValue> run(std::int64_t limit);
   void keep();
   void undo();
 
@@ -70,8 +72,8 @@ class WorkingOrder {
     std::int64_t left = 0;  // work from `next` on
   };
 
-  bool keeps_memory(TaskMove move) const;
-  void shift(TaskMove move);
+  bool is_varied(TaskMove move) const;
+  bool exchange(TaskMove move);
   std::int32_t first_from(std::int32_t device, std::int64_t moment, std::int32_t below) const;
   void resume(std::int64_t moment, std::int32_t changed_device, std::int32_t changed_place);
   bool run_all(std::int64_t limit);
@@ -95,6 +97,7 @@ class WorkingOrder {
   std::vector<std::int64_t> trial_starts_;
   std::vector<DeviceRun> runs_;
   std::vector<std::int32_t> awake_;
+  std::vector<std::int32_t> next_number_;  // by symbol, of a range being renumbered; else all
 };
 
 }  // namespace dapple

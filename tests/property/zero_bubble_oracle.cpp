@@ -7,9 +7,7 @@ namespace {
 
 /// 0: forward, 1: backward, 2: weight gradient.
 std::int64_t time_of(const TaskStage& stage, std::size_t kind) {
-  return kind == 0   ? stage.forward.ns
-         : kind == 1 ? stage.backward.ns
-                     : stage.weight_gradient.ns;
+  return kind == 0 ? stage.forward.ns : kind == 1 ? stage.backward.ns : stage.weight_gradient.ns;
 }
 
 std::int64_t memory_of(const TaskStage& stage, std::size_t kind) {
@@ -72,8 +70,7 @@ bool OrderOracle::is_dominated(const Partial& partial) {
     for (std::size_t m = from; m < ends.size(); ++m) times.push_back(ends[m]);
   }
   std::vector<std::vector<std::int64_t>>& front = seen_[passed];
-  const auto no_later = [](const std::vector<std::int64_t>& a,
-                           const std::vector<std::int64_t>& b) {
+  const auto no_later = [](const std::vector<std::int64_t>& a, const std::vector<std::int64_t>& b) {
     return std::equal(a.begin(), a.end(), b.begin(),
                       [](std::int64_t x, std::int64_t y) { return x <= y; });
   };

@@ -1,7 +1,7 @@
-// The least objective of all orders of a small problem, by looking at all of them: tasks are put one
-// after the other in the order of their starts, and of two ways to have put the same tasks one is
-// dropped only if the other leaves every device and every input no later. Shares nothing with the
-// search but the problem.
+// The least objective of all orders of a small problem, by looking at all of them: tasks are put
+// one after the other in the order of their starts, and of two ways to have put the same tasks one
+// is dropped only if the other leaves every device and every input no later. Shares nothing with
+// the search but the problem.
 #pragma once
 
 #include <cstdint>

@@ -57,9 +57,8 @@ inline TaskProblem random_tasks(Dice& dice, const TaskSizes& sizes) {
   const bool is_even = dice.chance(40);
   for (std::int32_t s = 0; s < stages; ++s) {
     const bool repeats = is_even && s > 0;
-    problem.stages.push_back(repeats
-                                 ? problem.stages[0]
-                                 : random_stage(dice, problem.split_backward, most_transfer));
+    problem.stages.push_back(repeats ? problem.stages[0]
+                                     : random_stage(dice, problem.split_backward, most_transfer));
     problem.stages.back().device = devices[static_cast<std::size_t>(s)];
   }
   const DeviceIndex last = *std::max_element(devices.begin(), devices.end());

@@ -2,9 +2,9 @@
 // costs with at most K in flight; with a lower bound.
 //
 // Sources: Zero Bubble Pipeline Parallelism (ICLR'24): greedy construction under a memory limit, W
-// in the bubbles. Giffler and Thompson (1960): list scheduling in the order of starts. Van Laarhoven
-// et al. (1992), Nowicki and Smutnicki (1996): moves on the critical path of a job shop. Jackson
-// (1955), Carlier (1982): one machine with heads and tails.
+// in the bubbles. Giffler and Thompson (1960): list scheduling in the order of starts. Van
+// Laarhoven et al. (1992), Nowicki and Smutnicki (1996): moves on the critical path of a job shop.
+// Jackson (1955), Carlier (1982): one machine with heads and tails.
 //
 // Departures: 1. a device's list rule is a handful of numbers, which are themselves searched;
 // 2. whole tasks move along a device's order, not only neighbours, because a weight gradient may go
@@ -23,33 +23,37 @@ namespace dapple {
 /// No order of the problem, run as its rules say, has a lower objective. The largest, over all
 /// devices, of what one machine needs for the device's tasks if each has a head (it starts no
 /// earlier than so long after the first start) and a tail (the end of all is no earlier than so
-/// long after its end), preempted or not. With c(s) and c'(s) the transfers, K(s) the most
-/// micro-batches that memory lets be in flight on stage s, and first starts counted as zero:
+/// long after its end) and may be preempted, by Jackson's rule. That a chain of tasks must run in
+/// every order is the proof of each head and tail. K(s) is the most micro-batches that memory lets
+/// be in flight on stage s; a micro-batch in flight there is so on all earlier stages of its
+/// device.
 ///
-///   forward n     after n forwards; after backward n - K(s), and after as many weight gradients as
-///                 memory then asks for, for each of which its backward has ended
-///   backward n    the round trip after forward n; after n + 1 forwards and n backwards of any
-///                 stage behind, and the ways there and back
+///   forward n     after that of the stage before; after n forwards; by memory, after some number
+///                 j > n - K(s) of backwards and the weight gradients that are then needed, with
+///                 all their work: the j is taken that lets it start first
+///   backward n    after that of the stage behind; after n + 1 forwards and n backwards
 ///   W n           after backward n
-///   tails         the same read from the end: forward n has behind it its round trip, and all that
-///                 is left on any stage behind; backward n the forward n + K(s) that waits for its
-///                 memory
+///   tails         the same read from the end: behind forward n there are its round trip, and the
+///                 forwards and backwards left on any stage that it goes through; behind backward
+///                 n, forward n + K(s) that waits for its memory; behind W n, the first forward
+///                 that has no memory without it
+///   B0            where a device has one stage, whole forwards run before it, and the device waits
+///                 for no longer than the objective less its work. Where one more wait would be too
+///                 long, it must run one more forward, which delays all stages in front. So goals
+///                 are refuted; the bound is the least that is not.
 ///
-/// Proof of each: a chain of tasks that follow each other in every order. Heads and tails hold
-/// for the span, from the device's own first start to its own last end, and for the makespan with
-/// the way from the first stage and the way back to it added. One machine with heads and tails that
-/// may preempt never takes longer than one that may not, and Jackson's rule is optimal for it.
-/// Beside it, for the span and the makespan: memory times time. A micro-batch holds its forward's
-/// memory during its round trip and what its weight gradient gives back during that; the sum fits
-/// under the limit times the span, less what cannot be filled while the first forwards run.
+/// For the span, heads count from the device's own first start and tails to its own last end,
+/// whatever stages in front of it do; so the bound also holds if first starts are put off. For the
+/// makespan they count from the first start of all to the last end of all.
 ///
-/// O(stages^2 * M + tasks * log tasks). Requires: validate(problem) is empty.
+/// O(stages^2 * M + tasks * log tasks), some thirty times where goals are refuted.
+/// Requires: validate(problem) is empty.
 Duration lower_bound(const TaskProblem& problem);
 
 struct OrderSearchOptions {
-  std::int64_t evaluations = 20'000;   // orders built or run, whole or in part, at most
-  std::uint64_t seed = 1;              // the same seed, the same answer
-  std::function<bool()> should_stop;   // asked between evaluations; nothing: never
+  std::int64_t evaluations = 20'000;            // orders built or run, whole or in part, at most
+  std::uint64_t seed = 1;                       // the same seed, the same answer
+  std::function<bool()> should_stop = nullptr;  // asked between evaluations; nothing: never
 };
 
 struct OrderSearchWork {

@@ -4,7 +4,8 @@
 //
 // Sources: Zero Bubble Pipeline Parallelism (ICLR'24): the split backward, memory as sums of each
 // task's change, the span of a device. Interleaving (Megatron-LM, SC'21) and ZB-V as several stages
-// of one device. DAPPLE (PPoPP'21): at most K micro-batches in flight, as a memory limit of K slots.
+// of one device. DAPPLE (PPoPP'21): at most K micro-batches in flight, as a memory limit of K
+// slots.
 //
 // Departures: 1. every stage has its own figures, and a boundary its own time in each direction;
 // 2. a device may hold several stages, which then share its memory; 3. tasks start as early as

@@ -2,8 +2,8 @@
 #include <queue>
 #include <vector>
 
+#include "bound_maker.h"
 #include "dapple/schedule_search/order_search.h"
-#include "heads_and_tails.h"
 
 namespace dapple {
 namespace {
@@ -57,48 +57,40 @@ std::int64_t machine_bound(const TaskGraph& graph, std::int32_t device, const He
   return preemptive_end(std::move(tasks));
 }
 
-class BoundMaker {
- public:
-  explicit BoundMaker(const TaskProblem& problem)
-      : graph_(problem),
-        needs_(memory_needs(graph_)),
-        is_span_(problem.objective == OrderObjective::Span) {}
-
-  /// At least, of every order whose objective is at most `goal`. It does not rise with the goal.
-  std::int64_t at_most(std::int64_t goal) const {
-    std::int64_t bound = 0;
-    HeadsAndTails ways;
-    if (!is_span_) ways = heads_and_tails(graph_, needs_, -1, goal);
-    for (std::int32_t d = 0; d < graph_.device_count(); ++d) {
-      if (is_span_) ways = heads_and_tails(graph_, needs_, d, goal);
-      bound = std::max(bound, machine_bound(graph_, d, ways));
-    }
-    return bound;
-  }
-
- private:
-  TaskGraph graph_;
-  std::vector<MemoryNeeds> needs_;
-  bool is_span_;
-};
-
 }  // namespace
 
-Duration lower_bound(const TaskProblem& problem) {
-  const BoundMaker bounds(problem);
-  std::int64_t bound = bounds.at_most(kNever);
-  if (bounds.at_most(bound) <= bound) return {bound};
-  // No order meets `bound`; `goal` is the least that is not refuted, found by halves.
-  std::int64_t goal = bound + 1;
-  for (std::int64_t step = 1; bounds.at_most(goal) > goal; step *= 2) {
-    bound = goal;
+BoundMaker::BoundMaker(const TaskProblem& problem)
+    : graph_(problem),
+      needs_(memory_needs(graph_)),
+      is_span_(problem.objective == OrderObjective::Span) {}
+
+std::int64_t BoundMaker::at_most(std::int64_t goal) const {
+  std::int64_t bound = 0;
+  HeadsAndTails ways;
+  if (!is_span_) ways = heads_and_tails(graph_, needs_, -1, goal);
+  for (std::int32_t d = 0; d < graph_.device_count(); ++d) {
+    if (is_span_) ways = heads_and_tails(graph_, needs_, d, goal);
+    bound = std::max(bound, machine_bound(graph_, d, ways));
+  }
+  return bound;
+}
+
+std::int64_t BoundMaker::refined() const {
+  std::int64_t refuted = simple() - 1;
+  std::int64_t goal = refuted + 1;
+  for (std::int64_t step = 1; at_most(goal) > goal; step *= 2) {
+    refuted = goal;
     goal += step;
   }
-  while (goal - bound > 1) {
-    const std::int64_t middle = bound + (goal - bound) / 2;
-    (bounds.at_most(middle) > middle ? bound : goal) = middle;
+  while (goal - refuted > 1) {
+    const std::int64_t middle = refuted + (goal - refuted) / 2;
+    (at_most(middle) > middle ? refuted : goal) = middle;
   }
-  return {goal};
+  return goal;
+}
+
+Duration lower_bound(const TaskProblem& problem) {
+  return {BoundMaker(problem).refined()};
 }
 
 }  // namespace dapple
