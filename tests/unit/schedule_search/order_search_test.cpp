@@ -40,14 +40,20 @@ TEST_CASE("one stage with one micro-batch takes the sum of its tasks") {
   CHECK(found.work == OrderSearchWork{1, 0, 1});
 }
 
-TEST_CASE("a device works through while its first backward is on its way") {
-  // Stage 0 starts B0 at 2f + b = 7 at the earliest; with three micro-batches three forwards are
-  // done at 6, so it waits 1 where memory takes all, and 3 where it takes two.
-  const EvenTasks wide{.micro_batches = 3, .forward = 2, .backward = 3};
-  CHECK(search_within(even_tasks(wide), 1000).objective == Duration{3 * 6 + 1});
-  EvenTasks narrow = wide;
-  narrow.limit = 4;
-  CHECK(lower_bound(even_tasks(narrow)) >= Duration{3 * 6 + 3});
+TEST_CASE("a device waits for its first backward once its forwards are done") {
+  // F = 2, B = 3, W = 1. Stage 1 runs F0 B0 from 2 to 7, F1 B1 to 12, F2 B2 to 17. Stage 0 has done
+  // its forwards at 6 and waits until 7, B0 W0 to 11, waits until 12, B1 W1 to 16, waits until 17,
+  // B2 W2 to 21.
+  EvenTasks figures{.micro_batches = 3, .forward = 2, .backward = 3};
+  const FoundOrder wide = search_within(even_tasks(figures), 1000);
+  CHECK(wide.objective == Duration{21});
+  CHECK(wide.lower_bound == Duration{21});
+  // With memory for two forwards: F0 F1 to 4, B0 W0 from 7 to 11, which give back one forward's, F2
+  // to 13, B1 W1 to 17; stage 1 has F2 at 13 and B2 done at 18, stage 0 B2 W2 from there to 22.
+  figures.limit = 4;
+  const FoundOrder narrow = search_within(even_tasks(figures), 1000);
+  CHECK(narrow.objective == Duration{22});
+  CHECK(narrow.lower_bound == Duration{22});
 }
 
 TEST_CASE("the makespan counts the way to the last stage and back") {
