@@ -29,6 +29,7 @@ class OrderSearch {
 
   void run();
   const Words& words() const { return words_; }
+  std::int64_t objective() const { return best_.worst; }
   std::int64_t bound() const { return bound_; }
   const OrderSearchWork& work() const { return work_; }
 
@@ -133,6 +134,8 @@ std::optional<FoundOrder> search_order(const TaskProblem& problem,
   found.order = TaskGraph(problem).to_order(search.words());
   found.times = run_order(problem, found.order);
   found.objective = found.times.objective(problem.objective);
+  check(found.times.waiting.empty() && found.objective.ns == search.objective(),
+        "an order found runs as the search believes");
   found.lower_bound = {search.bound()};
   found.work = search.work();
   return found;

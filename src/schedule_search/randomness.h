@@ -15,7 +15,8 @@ class Randomness {
     return least + static_cast<std::int32_t>(engine_() % count);
   }
   bool chance(std::int32_t percent) { return roll(1, 100) <= percent; }
-  /// 1, or twice as much as likely as any smaller power of two, up to `most`, then anything below.
+  /// From 1 to `most`, near ones more often: anything up to a reach that doubles with each toss of
+  /// a coin.
   std::int32_t distance(std::int32_t most) {
     std::int32_t reach = 1;
     while (reach < most && chance(50)) reach *= 2;

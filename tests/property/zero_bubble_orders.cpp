@@ -68,15 +68,15 @@ TEST_CASE("no order of a small problem is better than the one found, nor is the 
 TEST_CASE("the bound holds with several stages on a device") {
   small::Dice dice(3002);
   int paired = 0;
-  for (int round = 0; round < small::scaled(150); ++round) {
+  for (int round = 0; round < small::scaled(600); ++round) {
     CAPTURE(round);
     const TaskProblem problem =
-        small::random_tasks(dice, {.most_stages = 4, .most_micro_batches = 3});
+        small::random_tasks(dice, {.most_stages = 4, .most_micro_batches = 4});
     paired += problem.memory_limits.size() < problem.stages.size() ? 1 : 0;
     const Duration bound = lower_bound(problem);
     CHECK_FALSE(small::least_objective_below(problem, bound.ns));
   }
-  CHECK(paired >= small::scaled(30));
+  CHECK(paired >= small::scaled(100));
 }
 
 TEST_CASE("orders of larger problems keep all rules, and the same seed makes the same order") {
@@ -136,7 +136,7 @@ TEST_CASE(
     fixed += excess(in_turn, found.lower_bound);
     searched += excess(found.objective, found.lower_bound);
   }
-  WARN("mean distance to the bound: fixed " << 100 * fixed / rounds << " %, searched "
-                                            << 100 * searched / rounds << " %");
-  CHECK(searched < fixed / 4);
+  // Mean distances to the bound: some 130 % and 2 %.
+  CAPTURE(fixed / rounds, searched / rounds);
+  CHECK(searched < fixed / 20);
 }

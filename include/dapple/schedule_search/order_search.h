@@ -7,8 +7,8 @@
 // Jackson (1955), Carlier (1982): one machine with heads and tails.
 //
 // Departures: 1. a device's list rule is a handful of numbers, which are themselves searched;
-// 2. whole tasks move along a device's order, not only neighbours, because a weight gradient may go
-// far; 3. nothing is solved as an integer program.
+// 2. tasks move any distance along a device's order, not only past a neighbour, because a weight
+// gradient may go far; 3. nothing is solved as an integer program.
 #pragma once
 
 #include <cstdint>
@@ -73,8 +73,9 @@ struct FoundOrder {
 };
 
 /// The best order found: list schedules by many rules, then rules and orders changed at random and
-/// kept where they are better, until the bound is met or the work is used up. More evaluations with
-/// the same seed are never worse. Nothing if some device has less than the least memory.
+/// kept where they are better, until the bound is met, the work is used up or the caller says so.
+/// More evaluations with the same seed are never worse; more memory mostly is not. Nothing if some
+/// device has less than the least memory.
 /// Requires: validate(problem) is empty, options.evaluations >= 1.
 std::optional<FoundOrder> search_order(const TaskProblem& problem,
                                        const OrderSearchOptions& options);
