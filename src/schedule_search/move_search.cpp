@@ -1,0 +1,90 @@
+#include "move_search.h"
+
+#include <algorithm>
+
+namespace dapple {
+
+MoveSearch::MoveSearch(const TaskGraph& graph, const Words& words, std::size_t memory,
+                       std::uint64_t seed)
+    : graph_(graph),
+      order_(graph, words),
+      past_(memory, order_.value()),
+      randomness_(seed),
+      best_(order_.value()),
+      best_words_(words) {}
+
+/// A weight gradient from further on goes into the gap, or what comes next past the waiting task.
+std::optional<TaskMove> MoveSearch::fill_gap(TaskPlace place) {
+  const std::int32_t length = order_.length(place.device);
+  std::int32_t from = place.position + 1;
+  if (randomness_.chance(70)) {
+    while (from < length && order_.kind_at({place.device, from}).kind != TaskKind::WeightGradient) {
+      ++from;
+    }
+  }
+  if (from >= length) return std::nullopt;
+  return TaskMove{place.device, place.position, from, from + 1};
+}
+
+/// A task, now and then with those that follow it, goes later, as weight gradients mostly should,
+/// or earlier.
+std::optional<TaskMove> MoveSearch::shift_from(TaskPlace place) {
+  const std::int32_t length = order_.length(place.device);
+  const bool is_weight = order_.kind_at(place).kind == TaskKind::WeightGradient;
+  const bool goes_later = randomness_.chance(is_weight ? 80 : 30);
+  const std::int32_t count = randomness_.chance(75) ? 1 : randomness_.roll(2, 4);
+  const std::int32_t distance = randomness_.distance(length);
+  const std::int32_t end = std::min(place.position + count, length);
+  if (goes_later) {
+    if (end == length) return std::nullopt;
+    return TaskMove{place.device, place.position, end, std::min(end + distance, length)};
+  }
+  if (place.position == 0) return std::nullopt;
+  return TaskMove{place.device, std::max(place.position - distance, 0), place.position, end};
+}
+
+std::optional<TaskMove> MoveSearch::propose() {
+  if (critical_.empty()) critical_ = order_.critical_tasks();
+  if (randomness_.chance(80)) {
+    const auto choice = randomness_.roll(0, static_cast<std::int32_t>(critical_.size()) - 1);
+    const TaskPlace place = critical_[at(choice)];
+    if (order_.gap_before(place) > 0 && randomness_.chance(50)) return fill_gap(place);
+    return shift_from(place);
+  }
+  const std::int32_t device = randomness_.roll(0, graph_.device_count() - 1);
+  return shift_from({device, randomness_.roll(0, order_.length(device) - 1)});
+}
+
+/// False if no proposal of many is legal.
+bool MoveSearch::make_some_move() {
+  constexpr int kProposals = 20;
+  for (int i = 0; i < kProposals; ++i) {
+    const std::optional<TaskMove> move = propose();
+    if (move && order_.make(*move)) return true;
+  }
+  return false;
+}
+
+bool MoveSearch::step() {
+  ++steps_since_best_;
+  turn_ = (turn_ + 1) % past_.size();
+  if (!make_some_move()) return false;
+  const OrderValue limit = std::max(past_[turn_], order_.value());
+  const std::optional<OrderValue> value = order_.run(limit.worst);
+  if (!value || *value > limit) {
+    order_.undo();
+    past_[turn_] = std::min(past_[turn_], order_.value());
+    return false;
+  }
+  order_.keep();
+  critical_.clear();
+  past_[turn_] = std::min(past_[turn_], *value);
+  if (*value >= best_) return false;
+  const bool is_better = value->worst < best_.worst;
+  best_ = *value;
+  best_words_ = order_.words();
+  if (is_better) steps_since_best_ = 0;
+  return is_better;
+}
+
+}  // namespace dapple

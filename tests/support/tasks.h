@@ -1,0 +1,67 @@
+// Problems of task orders with even stages, for tests that work their numbers by hand.
+#pragma once
+
+#include <cstdint>
+#include <sstream>
+#include <string>
+
+#include "dapple/schedule_search/task_order.h"
+
+namespace dapple::small {
+
+struct EvenTasks {
+  std::int32_t stages = 2;
+  std::int32_t micro_batches = 2;
+  std::int64_t forward = 1;
+  std::int64_t backward = 1;
+  std::int64_t weight_gradient = 1;
+  std::int64_t send = 0;
+  std::int64_t taken = 2;              // by a forward
+  std::int64_t given_by_backward = 1;  // and the rest by the weight gradient
+  std::int64_t limit = 1'000'000;
+};
+
+inline TaskProblem even_tasks(const EvenTasks& even) {
+  TaskProblem problem;
+  problem.num_micro_batches = even.micro_batches;
+  for (std::int32_t s = 0; s < even.stages; ++s) {
+    problem.stages.push_back({.device = {s},
+                              .forward = {even.forward},
+                              .backward = {even.backward},
+                              .weight_gradient = {even.weight_gradient},
+                              .send_forward = {even.send},
+                              .send_backward = {even.send},
+                              .forward_memory = {even.taken},
+                              .backward_memory = {-even.given_by_backward},
+                              .weight_gradient_memory = {even.given_by_backward - even.taken}});
+    problem.memory_limits.push_back({even.limit});
+  }
+  return problem;
+}
+
+/// The same with the backward in one, of the length of both, after which all is given back.
+inline TaskProblem unsplit(TaskProblem problem) {
+  problem.split_backward = false;
+  for (TaskStage& stage : problem.stages) {
+    stage.backward += stage.weight_gradient;
+    stage.weight_gradient = {};
+    stage.weight_gradient_memory = {};
+    stage.backward_memory = Bytes{} - stage.forward_memory;
+  }
+  return problem;
+}
+
+/// "F0 F1 B0 W0 ..." of a device with one stage.
+inline std::vector<Task> tasks_of(const std::string& text, StageIndex stage) {
+  std::vector<Task> tasks;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    const TaskKind kind = word[0] == 'F'   ? TaskKind::Forward
+                          : word[0] == 'B' ? TaskKind::Backward
+                                           : TaskKind::WeightGradient;
+    tasks.push_back({kind, stage, std::stoi(word.substr(1))});
+  }
+  return tasks;
+}
+
+}  // namespace dapple::small
