@@ -43,6 +43,9 @@ struct Timeline {
   std::vector<DeviceMemory> memory;  // one per used device
 };
 
+/// The stage that an action works for. O(1).
+StageIndex stage_of(const Timeline& timeline, const TimedAction& timed);
+
 /// From moment zero, at which the iteration starts, to the last end. O(actions).
 Duration iteration_time(const Timeline& timeline);
 
@@ -52,6 +55,11 @@ double bubble_fraction(const Timeline& timeline);
 
 /// Time that a lane spends computing: forwards, backwards, optimizer step. O(actions).
 Duration busy_time(const Timeline& timeline, LaneIndex lane);
+
+/// A row of its lane's stream for each action, by position: 0, unless what is drawn there before it
+/// has not ended. Messages overlap by their latency; in a row of their own they do not.
+/// O(actions * rows).
+std::vector<std::int32_t> rows_of(const Timeline& timeline);
 
 /// A change of what a device holds, from `time` on.
 struct MemoryPoint {
