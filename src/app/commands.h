@@ -35,5 +35,6 @@ Command validate_command();
 Command verify_command();
 Command diff_command();
 Command schedule_command();
+Command report_command();
 
 }  // namespace dapple
