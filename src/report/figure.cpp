@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "dapple/report/page.h"
@@ -20,10 +22,14 @@ constexpr double kLabels = 50;  // left of the plot
 constexpr double kMargin = 8;
 constexpr double kPlot = kWidth - kLabels - kMargin;
 constexpr double kLegend = 22;
-constexpr double kBar = 14;  // height of a computation
+constexpr double kBar = 14;    // height of a computation
+constexpr double kBars = 500;  // of all lanes, where they are too many for full rows
+constexpr std::size_t kMostFullRows = 32;
 constexpr double kThin = 3;  // of a transfer or a reduction
 constexpr double kBetweenRows = 6;
+constexpr double kLine = 10;     // height of a line of text
 constexpr double kNarrow = 0.5;  // boxes below it may be left out
+constexpr double kLetter = 4.5;  // width of a letter of 9 units, on average
 constexpr double kDigit = 5.1;   // width of a digit of 9 units, with some room
 
 /// A row of boxes: of one lane's stream.
@@ -38,8 +44,11 @@ class Figure {
   explicit Figure(const ReportSubject& subject)
       : timeline_(subject.timeline),
         subject_(subject),
-        units_per_ns_(kPlot / static_cast<double>(std::max<std::int64_t>(
-                                  iteration_time(subject.timeline).ns, 1))) {}
+        units_per_ns_(kPlot / static_cast<double>(
+                                  std::max<std::int64_t>(iteration_time(subject.timeline).ns, 1))),
+        has_full_rows_(subject.timeline.lanes.size() <= kMostFullRows) {
+    if (!has_full_rows_) bar_ = kBars / static_cast<double>(subject.timeline.lanes.size());
+  }
 
   std::string write() &&;
 
@@ -47,6 +56,7 @@ class Figure {
   using RowKey = std::tuple<LaneIndex, Stream, std::int32_t>;
 
   void lay_out();
+  bool is_drawn(ActionKind kind) const;
   void write_head();
   void write_legend();
   void write_labels();
@@ -65,6 +75,8 @@ class Figure {
   double units_per_ns_;
   std::vector<std::int32_t> places_;  // row in its stream, by action
   std::map<RowKey, Row> rows_;
+  bool has_full_rows_ = true;  // with transfers and numbers
+  double bar_ = kBar;
   double bottom_ = 0;
   std::string text_;
 };
@@ -77,6 +89,7 @@ std::string Figure::write() && {
   write_axis();
   for (std::size_t i = 0; i < timeline_.actions.size(); ++i) {
     const TimedAction& timed = timeline_.actions[i];
+    if (!is_drawn(timed.action.kind)) continue;
     write_box(timed, rows_[{timed.lane, stream_of(timed.action.kind), places_[i]}]);
   }
   write_labels();
@@ -84,18 +97,23 @@ std::string Figure::write() && {
   return std::move(text_);
 }
 
+bool Figure::is_drawn(ActionKind kind) const {
+  return has_full_rows_ || stream_of(kind) == Stream::Compute;
+}
+
 void Figure::lay_out() {
   for (std::size_t i = 0; i < timeline_.actions.size(); ++i) {
     const TimedAction& timed = timeline_.actions[i];
+    if (!is_drawn(timed.action.kind)) continue;
     rows_[{timed.lane, stream_of(timed.action.kind), places_[i]}] = {};
   }
   double y = kLegend;
   LaneIndex lane{0};
   for (auto& [key, row] : rows_) {
-    if (std::get<LaneIndex>(key) != lane) y += kBetweenRows;
+    if (std::get<LaneIndex>(key) != lane && has_full_rows_) y += kBetweenRows;
     lane = std::get<LaneIndex>(key);
-    row = {.y = y, .height = std::get<Stream>(key) == Stream::Compute ? kBar : kThin};
-    y += row.height + 1;
+    row = {.y = y, .height = std::get<Stream>(key) == Stream::Compute ? bar_ : kThin};
+    y += row.height + (has_full_rows_ ? 1 : 0);
   }
   bottom_ = y + 2;
 }
@@ -114,24 +132,26 @@ void Figure::write_head() {
 void Figure::write_legend() {
   double x = kLabels;
   for (const KindStyle& style : kind_styles()) {
-    const bool is_drawn =
+    const bool is_used =
+        is_drawn(style.kind) &&
         std::any_of(timeline_.actions.begin(), timeline_.actions.end(),
                     [&style](const TimedAction& timed) { return timed.action.kind == style.kind; });
-    if (!is_drawn) continue;
+    if (!is_used) continue;
     const double height = stream_of(style.kind) == Stream::Compute ? 8 : kThin;
     line(R"(<rect x="{:.1f}" y="{:.1f}" width="12" height="{:.0f}" fill="{}"/>)", x, 9 - height / 2,
          height, color_of(style.tone, StageIndex{0}, Ground::Light));
     line(R"(<text x="{:.1f}" y="12" fill="#1b2028">{}</text>)", x + 16, style.words);
-    x += 16 + kDigit * static_cast<double>(style.words.size()) + 12;
+    x += 16 + kLetter * static_cast<double>(style.words.size()) + 12;
   }
 }
 
 void Figure::write_labels() {
-  for (std::size_t l = 0; l < timeline_.lanes.size(); ++l) {
+  const auto every = static_cast<std::size_t>(std::ceil(kLine / (bar_ + 1)));
+  for (std::size_t l = 0; l < timeline_.lanes.size(); l += every) {
     const auto row = rows_.find({index_at<LaneIndex>(l), Stream::Compute, 0});
     if (row == rows_.end()) continue;
     line(R"(<text x="{:.0f}" y="{:.1f}" text-anchor="end" fill="#1b2028">stage {}</text>)",
-         kLabels - 6, row->second.y + 10.5, timeline_.lanes[l].stage.value);
+         kLabels - 6, row->second.y + bar_ / 2 + 3.2, timeline_.lanes[l].stage.value);
   }
 }
 
@@ -163,7 +183,7 @@ void Figure::write_box(const TimedAction& timed, Row& row) {
        row.height, color_of(style.tone, stage_of(timeline_, timed), Ground::Light));
   const std::string number = fmt::format("{}", timed.action.index);
   const bool has_room = width >= kDigit * static_cast<double>(number.size()) + 2;
-  if (!style.has_number || row.height < kBar || !has_room) return;
+  if (!style.has_number || row.height != kBar || !has_room) return;
   line(R"(<text x="{:.2f}" y="{:.1f}" text-anchor="middle" fill="{}">{}</text>)", x + shown / 2,
        row.y + 10.2, is_pale(style.tone) ? "#14171c" : "#ffffff", number);
 }

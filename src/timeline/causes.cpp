@@ -140,4 +140,14 @@ std::optional<Cause> Causes::of(std::size_t action) const {
   return last;
 }
 
+std::vector<Message> messages_of(const Timeline& timeline) {
+  const Causes causes(timeline);
+  std::vector<Message> messages;
+  for (std::size_t i = 0; i < timeline.actions.size(); ++i) {
+    const std::optional<std::size_t> transfer = causes.transfer_to(i);
+    if (transfer) messages.push_back({.transfer = *transfer, .receiver = i});
+  }
+  return messages;
+}
+
 }  // namespace dapple

@@ -110,13 +110,12 @@ std::vector<Interval> Statistician::intervals_of(LaneIndex lane, Stream stream) 
 /// What each lane sends, receives and reduces.
 std::vector<std::vector<Interval>> Statistician::communication() const {
   std::vector<std::vector<Interval>> lanes(timeline_.lanes.size());
-  for (std::size_t i = 0; i < timeline_.actions.size(); ++i) {
-    const TimedAction& timed = at(i);
-    if (stream_of(timed.action.kind) != Stream::Compute) {
-      lanes[timed.lane.position()].push_back({timed.start, timed.end});
-    } else if (const std::optional<std::size_t> transfer = causes_.transfer_to(i)) {
-      lanes[timed.lane.position()].push_back({at(*transfer).start, at(*transfer).end});
-    }
+  for (const TimedAction& timed : timeline_.actions) {
+    if (stream_of(timed.action.kind) == Stream::Compute) continue;
+    lanes[timed.lane.position()].push_back({timed.start, timed.end});
+  }
+  for (const auto& [transfer, receiver] : messages_of(timeline_)) {
+    lanes[at(receiver).lane.position()].push_back({at(transfer).start, at(transfer).end});
   }
   return lanes;
 }

@@ -27,8 +27,9 @@ std::string write_page(const ReportSubject& subject);
 
 /// The timeline as an SVG figure, 720 units wide, text of 9 units: a row per lane with its stage,
 /// computations above, what it sends and reduces below as thin bars; an axis with its unit and a
-/// legend. Boxes narrower than half a unit are drawn where no other is yet. Kinds of work differ in
-/// lightness. O(actions). Same requirement.
+/// legend. More than 32 lanes share a height of 500 units and show computations alone. Boxes
+/// narrower than half a unit are drawn where no other is yet. Kinds of work differ in lightness, so
+/// that print and colour-blind readers lose nothing. O(actions). Same requirement.
 std::string write_figure(const ReportSubject& subject);
 
 /// `text` as text or attribute value of HTML or XML: without control characters, and with &, <, >

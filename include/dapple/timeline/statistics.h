@@ -41,7 +41,7 @@ struct IdleCause {
 };
 inline constexpr IdleCause kIdleCauses[] = {
     {"filling", &IdleTime::fill},       {"waiting for a stage", &IdleTime::producer},
-    {"transfers", &IdleTime::transfer}, {"all-reduce", &IdleTime::all_reduce},
+    {"waiting for transfers", &IdleTime::transfer}, {"waiting for all-reduce", &IdleTime::all_reduce},
     {"unexplained", &IdleTime::other},  {"draining", &IdleTime::drain},
 };
 

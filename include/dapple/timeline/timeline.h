@@ -1,6 +1,7 @@
 // What happened when, predicted by simulation or measured by the executor; one type for both.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -60,6 +61,15 @@ Duration busy_time(const Timeline& timeline, LaneIndex lane);
 /// has not ended. Messages overlap by their latency; in a row of their own they do not.
 /// O(actions * rows).
 std::vector<std::int32_t> rows_of(const Timeline& timeline);
+
+/// A transfer and the computation that takes in what it brings, as positions in
+/// Timeline::actions.
+struct Message {
+  std::size_t transfer = 0;
+  std::size_t receiver = 0;
+};
+/// All messages, by receiver. O(actions log actions).
+std::vector<Message> messages_of(const Timeline& timeline);
 
 /// A change of what a device holds, from `time` on.
 struct MemoryPoint {

@@ -158,7 +158,7 @@ function startCharts(plan, colors) {
   const make = (id, content, maxHeight, label) => new TimePanel(document.getElementById(id), view,
     content, { maxHeight, label, tooltip, colors });
   const panels = {
-    gantt: make("gantt", gantt, 560, "Timeline: arrows pan, plus and minus zoom, shift and arrows "
+    gantt: make("gantt", gantt, GANTT_HEIGHT, "Timeline: arrows pan, plus and minus zoom, shift and arrows "
       + "go from action to action"),
     memory: make("memory", new StepContent(plan, colors, memoryRows(plan), (row, held) => [
       ["holds", showBytes(held)], ["limit", showBytes(row.limit)], ["peak", showBytes(row.peak)],
@@ -169,6 +169,13 @@ function startCharts(plan, colors) {
   };
   startSearch(gantt, panels.gantt);
   document.getElementById("whole").addEventListener("click", () => view.whole());
+  const allRows = document.getElementById("all-rows");
+  allRows.checked = gantt.isFitting;
+  allRows.parentElement.hidden = gantt.fits;
+  allRows.addEventListener("change", () => {
+    gantt.fitRows(allRows.checked);
+    panels.gantt.resize();
+  });
   document.getElementById("show-path").addEventListener("change", (event) => {
     gantt.showPath(event.target.checked);
     panels.gantt.draw();

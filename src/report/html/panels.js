@@ -1,10 +1,22 @@
 // What the charts show: the timeline of every lane, the memory of every device, bytes in flight.
 
+const GANTT_HEIGHT = 560;
+const FAINT = 0.3;  // opacity of what is not looked for
+
 /** Heights of a lane's parts, smaller the more lanes there are. */
 function laneSizes(lanes) {
+  if (lanes <= 4) return { compute: 34, thin: 7, gap: 2, between: 18 };
   if (lanes <= 12) return { compute: 24, thin: 5, gap: 1, between: 12 };
   if (lanes <= 48) return { compute: 16, thin: 4, gap: 1, between: 8 };
   return { compute: 11, thin: 3, gap: 1, between: 4 };
+}
+
+/** So that all lanes fit, computations alone where they must. */
+function fittingSizes(lanes) {
+  const full = laneSizes(lanes);
+  const room = Math.max(Math.floor(GANTT_HEIGHT / Math.max(lanes, 1)), 2);
+  if (room >= full.compute + 3 * (full.thin + full.gap) + full.between) return full;
+  return { compute: Math.max(room - 1, 1.5), thin: 0, gap: 0, between: room > 2 ? 1 : 0.5 };
 }
 
 class GanttContent {
@@ -14,11 +26,20 @@ class GanttContent {
     this.marks = null;     // per lane, 1 where an action is found by the search
     this.pathMarks = null; // likewise on the critical path
     this.selected = null;  // {lane, place}
-    this.rows = stackRows(document.lanes.map((lane) => this.layout(lane)));
+    this.fitRows(false);
+    this.fits = this.rows.at(-1).top + this.rows.at(-1).height + PADDING <= GANTT_HEIGHT;
+    this.fitRows(document.lanes.length > 48);
   }
 
-  layout(lane) {
-    const sizes = laneSizes(this.document.lanes.length);
+  /** Lays the lanes out so that all are seen, or each in full. */
+  fitRows(isFitting) {
+    const { lanes } = this.document;
+    const sizes = isFitting ? fittingSizes(lanes.length) : laneSizes(lanes.length);
+    this.isFitting = isFitting;
+    this.rows = stackRows(lanes.map((lane) => this.layout(lane, sizes)));
+  }
+
+  layout(lane, sizes) {
     let y = sizes.between / 2;
     const parts = lane.parts.map(({ stream, items }) => {
       const height = stream === Stream.compute ? sizes.compute : sizes.thin;
@@ -31,16 +52,24 @@ class GanttContent {
 
   get emphasis() { return this.marks || this.pathMarks; }
 
+  /** Of rows lower than a line of text only every so many have one. */
   drawLabel(panel, row) {
-    panel.drawLabelMark(row, row.lane.home);
-    panel.drawLabelText(row, `Stage ${row.lane.home}`, row.lane.devices);
+    const every = Math.ceil(13 / row.height);
+    if (row.lane.number % every !== 0) return;
+    const shown = { ...row, height: Math.max(row.height, 13) };
+    if (every === 1) panel.drawLabelMark(shown, row.lane.home);
+    panel.drawLabelText(shown, `Stage ${row.lane.home}`, row.lane.devices);
   }
 
   drawRow(panel, row) {
     const y = panel.yOf(row);
-    panel.context.fillStyle = this.colors.css("--grid");
-    panel.context.fillRect(LABEL_WIDTH, Math.round(y + row.height) - 1, panel.plotWidth, 1);
-    for (const part of row.parts) this.drawPart(panel, row.lane, part, y + part.y);
+    if (row.height > 12) {
+      panel.context.fillStyle = this.colors.css("--grid");
+      panel.context.fillRect(LABEL_WIDTH, Math.round(y + row.height) - 1, panel.plotWidth, 1);
+    }
+    for (const part of row.parts) {
+      if (part.height > 0) this.drawPart(panel, row.lane, part, y + part.y);
+    }
   }
 
   /** Bars of one part; those below a pixel are merged into columns, as dark as they are busy. */
@@ -53,7 +82,7 @@ class GanttContent {
     const column = { x: -1, covered: 0, widest: 0, place: -1, marked: false };
     const flush = () => {
       if (column.covered > 0) {
-        context.globalAlpha = (marks && !column.marked ? 0.2 : 1)
+        context.globalAlpha = (marks && !column.marked ? FAINT : 1)
           * Math.max(0.25, Math.min(1, column.covered));
         context.fillStyle = this.fillOf(lane, column.place);
         context.fillRect(column.x, y, column.marked && marks ? 2 : 1, height);
@@ -68,7 +97,7 @@ class GanttContent {
       const isMarked = !marks || marks[place] === 1;
       if (width >= 1.5) {
         flush();
-        context.globalAlpha = isMarked ? 1 : 0.2;
+        context.globalAlpha = isMarked ? 1 : FAINT;
         this.drawBar(panel, lane, place, { x, y, width, height });
         continue;
       }
@@ -131,13 +160,13 @@ class GanttContent {
     panel.context.strokeRect(box.x - 1, box.y - 1, Math.max(box.width, 2) + 1, box.height + 2);
   }
 
-  /** A line through the middle of every segment, from lane to lane. */
+  /** A line along the foot of every segment, where it hides no text, from lane to lane. */
   drawPath(panel) {
     const { context, view } = panel;
     const { segments, lanes } = this.document;
     const first = firstAbove(segments.length, (i) => segments[i].end, view.from);
     context.strokeStyle = this.colors.css("--ink");
-    context.lineWidth = 1.5;
+    context.lineWidth = this.isFitting ? 1.5 : 3;
     context.lineJoin = "round";
     context.beginPath();
     let isDown = false;
@@ -146,7 +175,7 @@ class GanttContent {
       if (begin > view.to) break;
       if (lane < 0) continue;
       const box = this.boxOf(panel, lanes[lane].number, place);
-      const y = box.y + box.height / 2;
+      const y = box.y + Math.max(box.height - 2, box.height / 2);
       if (isDown) context.lineTo(panel.xOf(begin), y);
       else context.moveTo(panel.xOf(begin), y);
       context.lineTo(panel.xOf(end), y);
@@ -158,7 +187,8 @@ class GanttContent {
   /** The action nearest to a point, up to three pixels away in its row. */
   actionAt(panel, row, x, y) {
     const inside = y + panel.scroller.scrollTop - row.top;
-    const part = row.parts.find((p) => inside >= p.y - 0.5 && inside <= p.y + p.height + 0.5);
+    const part = row.parts.find((p) => p.height > 0 && inside >= p.y - 0.5
+      && inside <= p.y + p.height + 0.5);
     if (!part) return null;
     const { lane } = row;
     const moment = panel.momentAt(x);
@@ -287,7 +317,7 @@ class StepContent {
     this.document = document;
     this.colors = colors;
     this.words = words;  // (row, value) -> lines of the tooltip
-    const height = rows.length <= 12 ? 40 : rows.length <= 48 ? 24 : 15;
+    const height = rows.length <= 4 ? 56 : rows.length <= 12 ? 40 : rows.length <= 48 ? 24 : 15;
     this.rows = stackRows(rows.map((row) => ({ ...row, height })));
   }
 
@@ -309,18 +339,18 @@ class StepContent {
     // Of several values within a pixel the largest is drawn.
     let column = { x: -1, value: 0 };
     for (let i = first; i < row.time.length && row.time[i] <= view.to; i++) {
-      const x = Math.max(panel.xOf(row.time[i]), LABEL_WIDTH);
+      const x = Math.round(Math.max(panel.xOf(row.time[i]), LABEL_WIDTH));
       const until = i + 1 < row.time.length ? row.time[i + 1] : view.total;
-      const width = Math.min(panel.xOf(until), LABEL_WIDTH + panel.plotWidth) - x;
+      const width = Math.round(Math.min(panel.xOf(until), LABEL_WIDTH + panel.plotWidth)) - x;
       const value = row.value[i];
       if (width < 1) {
-        const isSame = column.x === Math.floor(x);
-        column = { x: Math.floor(x), value: isSame ? Math.max(column.value, value) : value };
+        const isSame = column.x === x;
+        column = { x, value: isSame ? Math.max(column.value, value) : value };
       }
       const drawn = width < 1 ? column : { x, value };
       context.fillStyle = row.limit && drawn.value > row.limit ? this.colors.css("--bad")
         : this.colors.fill(1, home);
-      context.fillRect(drawn.x, base - heightOf(drawn.value), Math.max(width, 1) + 0.3,
+      context.fillRect(drawn.x, base - heightOf(drawn.value), Math.max(width, 1),
         heightOf(drawn.value));
     }
     if (!row.limit) return;

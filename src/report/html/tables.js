@@ -35,7 +35,8 @@ function stagesTable(document) {
       stage.recomputes ? `${stage.backward} (recomputes)` : stage.backward,
       stage.sends, stage.transfer, stage.allReduce, stage.step, String(stage.depth),
       element("span", fraction > 1 ? { class: "bad" } : {},
-        stage.memory ? `${stage.memory}  ${(100 * fraction).toFixed(0)} %` : "-"),
+        ...(stage.memory ? [stage.memory,
+          element("span", { class: "share" }, `${(100 * fraction).toFixed(0)} %`)] : ["-"])),
     ];
     return element("tr", {}, ...cells.map((cell, i) => {
       const made = element("td", { class: columns[i][1] }, cell);
@@ -113,7 +114,7 @@ function deviceTimeParts(document) {
 
 function lanesTable(document) {
   const { statistics, lanes, iteration } = document;
-  const names = ["stage", "devices", "computes", "", "waits most for", "communicates", "exposed"];
+  const names = ["stage", "devices", "computes", "", "mostly idle", "communicates", "exposed"];
   const kinds = ["", "name", "number", "", "", "number", "number"];
   const head = element("tr", {}, ...names.map((name, i) =>
     element("th", { class: kinds[i], scope: "col" }, name)));
@@ -128,7 +129,7 @@ function lanesTable(document) {
       stageChip(lanes[number].home),
       lanes[number].devices,
       element("span", {}, showPercent(lane.busy / iteration),
-        ...(isSlow ? [element("span", { class: "bad" }, "  straggler")] : [])),
+        ...(isSlow ? [element("span", { class: "bad" }, " straggler")] : [])),
       bar,
       worst.ns > 0 ? `${worst.name} ${showTime(worst.ns)}` : "-",
       showTime(lane.communicating),

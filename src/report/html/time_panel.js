@@ -4,6 +4,7 @@
 
 const LABEL_WIDTH = 168;
 const AXIS_HEIGHT = 24;
+const PADDING = 4;  // below the last row
 const RIGHT_MARGIN = 14;
 
 class TimeView {
@@ -108,7 +109,7 @@ class TimePanel {
 
   get contentHeight() {
     const last = this.content.rows.at(-1);
-    return last ? last.top + last.height : 0;
+    return last ? last.top + last.height + PADDING : 0;
   }
 
   get plotWidth() { return Math.max(this.width - LABEL_WIDTH - RIGHT_MARGIN, 20); }
@@ -120,6 +121,7 @@ class TimePanel {
     const ratio = globalThis.devicePixelRatio || 1;
     this.height = Math.min(Math.max(this.contentHeight, 40), this.maxHeight);
     this.scroller.style.height = `${this.height}px`;
+    this.scroller.style.overflowY = this.contentHeight > this.height ? "auto" : "hidden";
     this.extent.style.height = `${this.contentHeight}px`;
     this.width = this.scroller.clientWidth;
     for (const [canvas, height] of [[this.canvas, this.height], [this.axis, AXIS_HEIGHT]]) {
