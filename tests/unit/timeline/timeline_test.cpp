@@ -102,5 +102,15 @@ TEST_CASE("messages that overlap by their latency get rows of their own") {
   CHECK(rows_of(two_stages()) == std::vector<std::int32_t>(14, 0));
 }
 
+TEST_CASE("a message goes to the computation that takes in what it brings") {
+  std::vector<std::pair<std::size_t, std::size_t>> messages;
+  for (const Message& message : messages_of(two_stages())) {
+    messages.emplace_back(message.transfer, message.receiver);
+  }
+  // Activations 2 and 4 to the forwards 3 and 6, gradients 7 and 10 to the backwards 8 and 11.
+  CHECK(messages ==
+        std::vector<std::pair<std::size_t, std::size_t>>{{2, 3}, {4, 6}, {7, 8}, {10, 11}});
+}
+
 }  // namespace
 }  // namespace dapple
