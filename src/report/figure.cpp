@@ -27,7 +27,7 @@ constexpr double kBars = 500;  // of all lanes, where they are too many for full
 constexpr std::size_t kMostFullRows = 32;
 constexpr double kThin = 3;  // of a transfer or a reduction
 constexpr double kBetweenRows = 6;
-constexpr double kLine = 10;     // height of a line of text
+constexpr double kLine = 11;     // height of a line of text
 constexpr double kNarrow = 0.5;  // boxes below it may be left out
 constexpr double kLetter = 4.5;  // width of a letter of 9 units, on average
 constexpr double kDigit = 5.1;   // width of a digit of 9 units, with some room
@@ -146,7 +146,7 @@ void Figure::write_legend() {
 }
 
 void Figure::write_labels() {
-  const auto every = static_cast<std::size_t>(std::ceil(kLine / (bar_ + 1)));
+  const auto every = static_cast<std::size_t>(std::ceil(kLine / bar_));
   for (std::size_t l = 0; l < timeline_.lanes.size(); l += every) {
     const auto row = rows_.find({index_at<LaneIndex>(l), Stream::Compute, 0});
     if (row == rows_.end()) continue;

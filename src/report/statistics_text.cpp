@@ -52,7 +52,7 @@ std::string exposed_text(const Timeline& timeline, const std::vector<LaneStatist
       lanes.begin(), lanes.end(),
       [](const LaneStatistics& a, const LaneStatistics& b) { return a.exposed < b.exposed; });
   const Timeline::LaneName& lane = timeline.lanes[static_cast<std::size_t>(most - lanes.begin())];
-  return fmt::format("at most {} of {}, on stage {}", show(most->exposed),
+  return fmt::format("at most {} of {} not hidden by computation, on stage {}", show(most->exposed),
                      show(most->communicating), lane.stage.value);
 }
 
@@ -79,7 +79,7 @@ std::string write_statistics(const Timeline& timeline, const TextStyle& style) {
   };
   add("Idle", idle_text(timeline, lanes));
   add("Critical path", path_text(timeline));
-  add("Exposed", exposed_text(timeline, lanes));
+  add("Communication", exposed_text(timeline, lanes));
   const std::vector<LaneIndex> slow = stragglers(lanes);
   if (!slow.empty()) {
     add("Stragglers", stages_text(timeline, slow) + ": busy over 5 % longer than the median");

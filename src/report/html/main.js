@@ -129,7 +129,7 @@ function startSearch(gantt, panel) {
     const count = gantt.search(input.value);
     matches.textContent = count === null ? "" : count === 1 ? "1 action" : `${count} actions`;
     next = 0;
-    panel.draw();
+    panel.invalidate();
   });
   input.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && gantt.found && gantt.found.length > 0) {
@@ -174,11 +174,11 @@ function startCharts(plan, colors) {
   allRows.parentElement.hidden = gantt.fits;
   allRows.addEventListener("change", () => {
     gantt.fitRows(allRows.checked);
-    panels.gantt.resize();
+    panels.gantt.fit();
   });
   document.getElementById("show-path").addEventListener("change", (event) => {
     gantt.showPath(event.target.checked);
-    panels.gantt.draw();
+    panels.gantt.invalidate();
   });
   return { view, gantt, panels };
 }
@@ -217,6 +217,6 @@ fillHead(plan);
 const charts = startCharts(plan, colors);
 fillLegend(plan);
 fillTables(plan);
-startTheme(colors, () => Object.values(charts.panels).forEach((panel) => panel.draw()));
+startTheme(colors, () => Object.values(charts.panels).forEach((panel) => panel.invalidate()));
 globalThis.dapplePlan = scriptAccess(plan, charts);
 document.documentElement.dataset.ready = "true";

@@ -273,7 +273,7 @@ class GanttContent {
     if (row.top + row.height > top + panel.height) {
       panel.scroller.scrollTop = row.top + row.height - panel.height;
     }
-    panel.draw();
+    panel.invalidate();
     const box = this.boxOf(panel, number, place);
     const corner = panel.canvas.getBoundingClientRect();
     const found = this.describeAction(lane, place);

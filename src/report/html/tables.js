@@ -114,7 +114,7 @@ function deviceTimeParts(document) {
 
 function lanesTable(document) {
   const { statistics, lanes, iteration } = document;
-  const names = ["stage", "devices", "computes", "", "mostly idle", "communicates", "exposed"];
+  const names = ["stage", "devices", "computes", "", "mostly idle", "communicates", "not hidden"];
   const kinds = ["", "name", "number", "", "", "number", "number"];
   const head = element("tr", {}, ...names.map((name, i) =>
     element("th", { class: kinds[i], scope: "col" }, name)));

@@ -103,8 +103,8 @@ class TimePanel {
     this.context = this.canvas.getContext("2d");
     view.listeners.push(() => this.invalidate());
     this.listen();
-    new ResizeObserver(() => this.resize()).observe(host);
-    this.resize();
+    new ResizeObserver(() => this.fit()).observe(host);
+    this.fit();
   }
 
   get contentHeight() {
@@ -117,13 +117,18 @@ class TimePanel {
   xOf(moment) { return LABEL_WIDTH + (moment - this.view.from) * this.scale; }
   momentAt(x) { return this.view.from + (x - LABEL_WIDTH) / this.scale; }
 
-  resize() {
+  /** Takes the size that there is; content that has another height than before asks for it too. */
+  fit() {
     const ratio = globalThis.devicePixelRatio || 1;
     this.height = Math.min(Math.max(this.contentHeight, 40), this.maxHeight);
     this.scroller.style.height = `${this.height}px`;
     this.scroller.style.overflowY = this.contentHeight > this.height ? "auto" : "hidden";
     this.extent.style.height = `${this.contentHeight}px`;
     this.width = this.scroller.clientWidth;
+    const size = `${this.width} ${this.height} ${ratio}`;
+    this.invalidate();
+    if (size === this.size) return;
+    this.size = size;
     for (const [canvas, height] of [[this.canvas, this.height], [this.axis, AXIS_HEIGHT]]) {
       canvas.width = Math.round(this.width * ratio);
       canvas.height = Math.round(height * ratio);
@@ -131,7 +136,6 @@ class TimePanel {
       canvas.style.height = `${height}px`;
       canvas.getContext("2d").setTransform(ratio, 0, 0, ratio, 0, 0);
     }
-    this.draw();
   }
 
   invalidate() {
@@ -230,7 +234,7 @@ class TimePanel {
 
   listen() {
     const { scroller, canvas, view } = this;
-    scroller.addEventListener("scroll", () => this.draw());
+    scroller.addEventListener("scroll", () => this.invalidate());
     scroller.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     scroller.addEventListener("keydown", (event) => this.key(event));
     scroller.addEventListener("blur", () => this.tooltip.hide());

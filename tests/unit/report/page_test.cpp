@@ -71,7 +71,7 @@ TEST_CASE("the statistics of a timeline are a few lines") {
   CHECK(write_statistics(timeline, {.width = 100}) ==
         "Idle           waiting for a stage 10.0 %, draining 6.7 %, filling 3.3 % of device time\n"
         "Critical path  backward 66.7 %, forward 33.3 %\n"
-        "Exposed        at most 0 s of 0 s, on stage 0\n");
+        "Communication  at most 0 s of 0 s not hidden by computation, on stage 0\n");
   CHECK(write_statistics(Timeline{}, {}).empty());
 }
 
