@@ -11,6 +11,7 @@
 
 #include "dapple/report/page.h"
 #include "dapple/report/show.h"
+#include "figures.h"
 #include "palette.h"
 #include "ticks.h"
 
@@ -39,9 +40,9 @@ struct Row {
   double drawn_until = 0;  // where the last box ends
 };
 
-class Figure {
+class FigureWriter {
  public:
-  explicit Figure(const ReportSubject& subject)
+  explicit FigureWriter(const ReportSubject& subject)
       : timeline_(subject.timeline),
         subject_(subject),
         units_per_ns_(kPlot / static_cast<double>(
@@ -81,7 +82,7 @@ class Figure {
   std::string text_;
 };
 
-std::string Figure::write() && {
+std::string FigureWriter::write() && {
   places_ = rows_of(timeline_);
   lay_out();
   write_head();
@@ -97,11 +98,11 @@ std::string Figure::write() && {
   return std::move(text_);
 }
 
-bool Figure::is_drawn(ActionKind kind) const {
+bool FigureWriter::is_drawn(ActionKind kind) const {
   return has_full_rows_ || stream_of(kind) == Stream::Compute;
 }
 
-void Figure::lay_out() {
+void FigureWriter::lay_out() {
   for (std::size_t i = 0; i < timeline_.actions.size(); ++i) {
     const TimedAction& timed = timeline_.actions[i];
     if (!is_drawn(timed.action.kind)) continue;
@@ -118,7 +119,7 @@ void Figure::lay_out() {
   bottom_ = y + 2;
 }
 
-void Figure::write_head() {
+void FigureWriter::write_head() {
   const double height = bottom_ + 26;
   line(R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="{1:.0f}" )"
        R"(viewBox="0 0 {0} {1:.0f}" font-family="Helvetica, Arial, sans-serif" font-size="9">)",
@@ -129,7 +130,7 @@ void Figure::write_head() {
   line(R"(<rect width="{}" height="{:.0f}" fill="#ffffff"/>)", kWidth, height);
 }
 
-void Figure::write_legend() {
+void FigureWriter::write_legend() {
   double x = kLabels;
   for (const KindStyle& style : kind_styles()) {
     const bool is_used =
@@ -145,17 +146,17 @@ void Figure::write_legend() {
   }
 }
 
-void Figure::write_labels() {
+void FigureWriter::write_labels() {
   const auto every = static_cast<std::size_t>(std::ceil(kLine / bar_));
   for (std::size_t l = 0; l < timeline_.lanes.size(); l += every) {
     const auto row = rows_.find({index_at<LaneIndex>(l), Stream::Compute, 0});
     if (row == rows_.end()) continue;
-    line(R"(<text x="{:.0f}" y="{:.1f}" text-anchor="end" fill="#1b2028">stage {}</text>)",
-         kLabels - 6, row->second.y + bar_ / 2 + 3.2, timeline_.lanes[l].stage.value);
+    line(R"(<text x="{:.0f}" y="{:.1f}" text-anchor="end" fill="#1b2028">{}</text>)", kLabels - 6,
+         row->second.y + bar_ / 2 + 3.2, lane_title(timeline_, index_at<LaneIndex>(l)));
   }
 }
 
-void Figure::write_axis() {
+void FigureWriter::write_axis() {
   const Duration iteration = iteration_time(timeline_);
   const Duration step = tick_length(units_per_ns_, 90);
   for (Duration moment; moment <= iteration; moment += step) {
@@ -172,7 +173,7 @@ void Figure::write_axis() {
        bottom_ + 13);
 }
 
-void Figure::write_box(const TimedAction& timed, Row& row) {
+void FigureWriter::write_box(const TimedAction& timed, Row& row) {
   const KindStyle& style = style_of(timed.action.kind);
   const double x = x_of(timed.start);
   const double width = x_of(timed.end) - x;
@@ -191,7 +192,7 @@ void Figure::write_box(const TimedAction& timed, Row& row) {
 }  // namespace
 
 std::string write_figure(const ReportSubject& subject) {
-  return Figure(subject).write();
+  return FigureWriter(subject).write();
 }
 
 }  // namespace dapple

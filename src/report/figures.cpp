@@ -25,6 +25,14 @@ std::string recomputing_stages(const Plan& plan) {
 
 }  // namespace
 
+StageIndex home_stage(const Timeline& timeline, LaneIndex lane) {
+  return timeline.lanes[lane.position()].stage;
+}
+
+std::string lane_title(const Timeline& timeline, LaneIndex lane) {
+  return fmt::format("stage {}", home_stage(timeline, lane).value);
+}
+
 std::optional<DeviceFigures> fullest_device(const StagePlan& stage, const Prediction& prediction) {
   std::optional<DeviceFigures> fullest;
   for (const DeviceFigures& figures : prediction.devices) {

@@ -7,11 +7,19 @@
 #include <string_view>
 #include <vector>
 
+#include "dapple/core/index.h"
 #include "dapple/core/quantity.h"
 #include "dapple/plan/plan.h"
+#include "dapple/timeline/timeline.h"
 #include "dapple/topology/topology.h"
 
 namespace dapple {
+
+/// The stage that a lane is coloured after. O(1).
+StageIndex home_stage(const Timeline& timeline, LaneIndex lane);
+
+/// What a lane is called in drawings: "stage 2". O(1).
+std::string lane_title(const Timeline& timeline, LaneIndex lane);
 
 /// The device of a stage that its memory fills most. O(used devices * the stage's devices).
 std::optional<DeviceFigures> fullest_device(const StagePlan& stage, const Prediction& prediction);

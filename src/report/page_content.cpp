@@ -189,7 +189,9 @@ Json lanes_of(const ReportSubject& subject, EncodedLanes& encoded) {
   for (std::size_t l = 0; l < encoded.lanes.size(); ++l) {
     LaneColumns& columns = encoded.lanes[l];
     const Timeline::LaneName& lane = subject.timeline.lanes[l];
-    lanes.push_back({{"home", lane.stage.value},
+    const auto index = index_at<LaneIndex>(l);
+    lanes.push_back({{"title", lane_title(subject.timeline, index)},
+                     {"home", home_stage(subject.timeline, index).value},
                      {"devices", show_devices(lane.devices, subject.topology)},
                      {"deviceCount", lane.devices.size()},
                      {"kind", std::move(columns.kind)},

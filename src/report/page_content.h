@@ -1,7 +1,8 @@
 // What the page is told about a plan, as JSON. Columns of integers, most of them differences to
 // what stands before, so that regular timelines are small:
 //
-//   lanes[]     kind     position in kinds
+//   lanes[]     home     stage that it is coloured after
+//               kind     position in kinds
 //               stage    less that of the lane's previous action
 //               index    micro-batch or bucket
 //               row      in its stream

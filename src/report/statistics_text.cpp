@@ -9,6 +9,7 @@
 #include "dapple/report/show.h"
 #include "dapple/report/summary.h"
 #include "dapple/timeline/statistics.h"
+#include "figures.h"
 #include "palette.h"
 
 namespace dapple {
@@ -51,19 +52,21 @@ std::string exposed_text(const Timeline& timeline, const std::vector<LaneStatist
   const auto most = std::max_element(
       lanes.begin(), lanes.end(),
       [](const LaneStatistics& a, const LaneStatistics& b) { return a.exposed < b.exposed; });
-  const Timeline::LaneName& lane = timeline.lanes[static_cast<std::size_t>(most - lanes.begin())];
-  return fmt::format("at most {} of {} not hidden by computation, on stage {}", show(most->exposed),
-                     show(most->communicating), lane.stage.value);
+  const auto lane = index_at<LaneIndex>(static_cast<std::size_t>(most - lanes.begin()));
+  return fmt::format("at most {} of {} not hidden by computation, on {}", show(most->exposed),
+                     show(most->communicating), lane_title(timeline, lane));
 }
 
-/// Stages of lanes, each once.
-std::string stages_text(const Timeline& timeline, const std::vector<LaneIndex>& lanes) {
-  std::vector<std::int32_t> stages;
-  for (const LaneIndex lane : lanes) {
-    stages.push_back(timeline.lanes[lane.position()].stage.value);
-  }
-  stages.erase(std::unique(stages.begin(), stages.end()), stages.end());
-  return (stages.size() == 1 ? "stage " : "stages ") + show_numbers(stages);
+/// "stage 1, stage 3 and 2 more": lanes by their titles, those of one title once.
+std::string titles_of(const Timeline& timeline, const std::vector<LaneIndex>& lanes) {
+  std::vector<std::string> titles;
+  for (const LaneIndex lane : lanes) titles.push_back(lane_title(timeline, lane));
+  titles.erase(std::unique(titles.begin(), titles.end()), titles.end());
+  constexpr std::size_t kMost = 6;
+  const std::size_t more = titles.size() - std::min(titles.size(), kMost);
+  titles.resize(titles.size() - more);
+  return fmt::format("{}", fmt::join(titles, ", ")) +
+         (more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
 }  // namespace
@@ -82,7 +85,7 @@ std::string write_statistics(const Timeline& timeline, const TextStyle& style) {
   add("Communication", exposed_text(timeline, lanes));
   const std::vector<LaneIndex> slow = stragglers(lanes);
   if (!slow.empty()) {
-    add("Stragglers", stages_text(timeline, slow) + ": busy over 5 % longer than the median");
+    add("Stragglers", titles_of(timeline, slow) + ": busy over 5 % longer than the median");
   }
   return text;
 }

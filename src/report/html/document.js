@@ -30,6 +30,7 @@ function decodeLane(encoded, number, kinds) {
   const length = runningSumsByKind(encoded.length, encoded.kind);
   const lane = {
     number,
+    title: `${encoded.title[0].toUpperCase()}${encoded.title.slice(1)}`,
     home: encoded.home,
     devices: encoded.devices,
     deviceCount: encoded.deviceCount,

@@ -58,7 +58,7 @@ class GanttContent {
     if (row.lane.number % every !== 0) return;
     const shown = { ...row, height: Math.max(row.height, 13) };
     if (every === 1) panel.drawLabelMark(shown, row.lane.home);
-    panel.drawLabelText(shown, `Stage ${row.lane.home}`, row.lane.devices);
+    panel.drawLabelText(shown, row.lane.title, row.lane.devices);
   }
 
   drawRow(panel, row) {
@@ -323,7 +323,7 @@ class StepContent {
 
   drawLabel(panel, row) {
     panel.drawLabelMark(row, this.document.lanes[row.lane].home);
-    panel.drawLabelText(row, `Stage ${this.document.lanes[row.lane].home}`, row.devices);
+    panel.drawLabelText(row, this.document.lanes[row.lane].title, row.devices);
   }
 
   drawRow(panel, row) {
@@ -367,7 +367,7 @@ class StepContent {
     if (i < 0 || moment > panel.view.total) return null;
     const until = i + 1 < row.time.length ? row.time[i + 1] : panel.view.total;
     return {
-      title: `Stage ${this.document.lanes[row.lane].home}`,
+      title: this.document.lanes[row.lane].title,
       note: row.devices,
       lines: [...this.words(row, row.value[i]), ["from", showTime(row.time[i])],
         ["until", showTime(until)]],
