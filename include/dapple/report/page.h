@@ -21,7 +21,7 @@ struct ReportSubject {
 /// One HTML file that needs nothing else and asks for nothing: headline figures, the timeline to
 /// zoom into, memory of every device and bytes in flight over time, idle time by cause, stages,
 /// baselines with what they lose by, the devices coloured by stage. Texts from files appear as text
-/// only, whatever they hold. Some 12 bytes per action and 10 per change of memory.
+/// only, whatever they hold. Some 20 bytes per action and 17 per change of memory.
 /// O(actions * devices). Requires: `document.plan` is valid and has a prediction.
 std::string write_page(const ReportSubject& subject);
 

@@ -40,9 +40,12 @@ struct IdleCause {
   Duration IdleTime::*part;
 };
 inline constexpr IdleCause kIdleCauses[] = {
-    {"filling", &IdleTime::fill},       {"waiting for a stage", &IdleTime::producer},
-    {"waiting for transfers", &IdleTime::transfer}, {"waiting for all-reduce", &IdleTime::all_reduce},
-    {"unexplained", &IdleTime::other},  {"draining", &IdleTime::drain},
+    {"filling", &IdleTime::fill},
+    {"waiting for a stage", &IdleTime::producer},
+    {"waiting for transfers", &IdleTime::transfer},
+    {"waiting for all-reduce", &IdleTime::all_reduce},
+    {"unexplained", &IdleTime::other},
+    {"draining", &IdleTime::drain},
 };
 
 struct LaneStatistics {
