@@ -156,10 +156,6 @@ EncodedLanes encode(const Timeline& timeline) {
     std::int64_t start = 0;
     std::map<std::int64_t, std::pair<std::int64_t, std::int64_t>> by_kind;  // length, bytes
   };
-  std::map<ActionKind, std::int64_t> kinds;
-  for (const KindStyle& style : kind_styles()) {
-    kinds.emplace(style.kind, static_cast<std::int64_t>(kinds.size()));
-  }
   EncodedLanes encoded;
   encoded.lanes.resize(timeline.lanes.size());
   std::vector<Before> befores(timeline.lanes.size());
@@ -168,7 +164,7 @@ EncodedLanes encode(const Timeline& timeline) {
     const TimedAction& timed = timeline.actions[i];
     LaneColumns& columns = encoded.lanes[timed.lane.position()];
     Before& before = befores[timed.lane.position()];
-    const std::int64_t kind = kinds.at(timed.action.kind);
+    const std::int64_t kind = &style_of(timed.action.kind) - kind_styles().data();
     const std::int64_t stage = stage_of(timeline, timed).value;
     const std::int64_t length = (timed.end - timed.start).ns;
     auto& [length_before, bytes_before] = before.by_kind[kind];
