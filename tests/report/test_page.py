@@ -288,6 +288,7 @@ class Keyboard(PageTest):
         self.assertEqual(page.evaluate(ground), "dark")
         dark = self.rectangle(page, "0F0")["color"]
         page.evaluate("document.querySelector('button[data-theme=light]').click()")
+        page.wait_for_frame()
         self.assertEqual(page.evaluate(ground), "light")
         self.assertNotEqual(self.rectangle(page, "0F0")["color"], dark)
         self.check_bars(page, ["0F0", "1B0"])
