@@ -35,5 +35,7 @@ Command validate_command();
 Command verify_command();
 Command diff_command();
 Command schedule_command();
+Command report_command();
+Command reschedule_command();
 
 }  // namespace dapple

@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -204,6 +205,18 @@ void check_outputs(const std::vector<NamedPath>& outputs, const std::vector<Name
   for (const NamedPath& output : outputs) {
     if (output.path != "-") check_writable(output.path);
   }
+}
+
+std::string default_output(const ModelProfile& profile, const std::string& ending) {
+  std::string name = profile.name;
+  for (char& c : name) {
+    const bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                          (c >= '0' && c <= '9') || c == '.' || c == '_';
+    if (!is_plain) c = '-';
+  }
+  constexpr std::size_t kLongestName = 100;
+  name.resize(std::min(name.size(), kLongestName));
+  return "./" + (name.empty() ? "model" : name) + ending;
 }
 
 void write_result(Console& console, const std::string& path, const std::string& text) {

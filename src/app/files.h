@@ -61,6 +61,9 @@ struct NamedPath {
 };
 void check_outputs(const std::vector<NamedPath>& outputs, const std::vector<NamedPath>& inputs);
 
+/// "./bert-48.plan.json" for ".plan.json"; what does not belong into a file's name becomes '-'.
+std::string default_output(const ModelProfile& profile, const std::string& ending);
+
 /// Whole text to a file, or to the console's out for "-".
 void write_result(Console& console, const std::string& path, const std::string& text);
 

@@ -128,19 +128,6 @@ void apply_time_scale(TopologyDescription& topology, const ModelProfile& profile
   }
 }
 
-/// "./bert-48.plan.json"; what does not belong into a file's name becomes '-'.
-std::string default_output(const ModelProfile& profile) {
-  std::string name = profile.name;
-  for (char& c : name) {
-    const bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                          (c >= '0' && c <= '9') || c == '.' || c == '_';
-    if (!is_plain) c = '-';
-  }
-  constexpr std::size_t kLongestName = 100;
-  name.resize(std::min(name.size(), kLongestName));
-  return "./" + (name.empty() ? "model" : name) + ".plan.json";
-}
-
 void print_infeasible(Console& console, const Infeasible& infeasible, const ModelProfile& profile,
                       const TopologyDescription& topology) {
   const std::string error = paint("error:", Ink::Bad, console.err_style);
@@ -253,7 +240,8 @@ void add_warnings(PlanDocument& document, const Inputs& inputs, const PlannerOpt
 int write_outputs(const MadePlan& made, const Topology& topology, const Options& options,
                   Console& console) {
   const PlanDocument& document = made.document;
-  const std::string output = options.text("output").value_or(default_output(document.profile));
+  const std::string output =
+      options.text("output").value_or(default_output(document.profile, ".plan.json"));
   const auto trace = options.text("trace");
   const bool out_is_taken = output == "-" || trace == "-";
   std::ostream& stream = out_is_taken ? console.err : console.out;
@@ -285,7 +273,7 @@ int run_plan(const Options& options, Console& console) {
       global_batch ? *global_batch : inputs.profile.global_batch_size.value_or(1);
 
   std::vector<NamedPath> outputs{
-      {"--output", options.text("output").value_or(default_output(inputs.profile))}};
+      {"--output", options.text("output").value_or(default_output(inputs.profile, ".plan.json"))}};
   if (const auto trace = options.text("trace")) outputs.push_back({"--trace", *trace});
   const auto baselines = options.text("write-baselines");
   if (baselines) add_baseline_outputs(*baselines, outputs);

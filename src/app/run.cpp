@@ -36,6 +36,7 @@ Commands
   verify     check a plan file's figures, and its bound where it is small
   diff       two plans side by side, costed alike
   schedule   a plan's action lists, for another runtime
+  report     a page for a browser, and the timeline as a figure
 
 Options of plan
   --model FILE         layer profile (dapple-profile/1 or a PipeDream graph)
@@ -61,11 +62,11 @@ constexpr const char* kVersion =
     "dapple-plan " DAPPLE_VERSION
     "\n"
     "reads dapple-profile/1, dapple-topology/1, dapple-plan/1, PipeDream graph text\n"
-    "writes dapple-plan/1, dapple-timeline/1, dapple-schedule/1, Chrome trace JSON\n";
+    "writes dapple-plan/1, dapple-timeline/1, dapple-schedule/1, Chrome trace JSON, HTML, SVG\n";
 
 std::vector<Command> commands() {
-  return {plan_command(),   simulate_command(), validate_command(),
-          verify_command(), diff_command(),     schedule_command()};
+  return {plan_command(), simulate_command(), validate_command(), verify_command(),
+          diff_command(), schedule_command(), report_command(),   reschedule_command()};
 }
 
 /// The command that an argument names; nothing where it is an option, so that `plan` is meant.

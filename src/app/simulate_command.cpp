@@ -136,6 +136,7 @@ int run_simulate(const Options& options, Console& console) {
   (out_is_taken ? console.err : console.out)
       << write_summary(subject.document, evaluation.timeline, subject.topology,
                        out_is_taken ? console.err_style : console.out_style)
+      << write_statistics(evaluation.timeline, out_is_taken ? console.err_style : console.out_style)
       << verdict(prediction, evaluation.prediction);
   return kDone;
 }

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ticks.h"
+
 namespace dapple {
 namespace {
 
@@ -229,35 +231,10 @@ std::string row_text(const Row& row, const Window& window, const TextStyle& styl
   return text;
 }
 
-/// A round length of time, 1, 2 or 5 times a power of ten, at least `columns` wide.
-Duration tick_length(const Window& window, double columns) {
-  std::int64_t power = 1;
-  for (; power < kMaxCount; power *= 10) {
-    for (std::int64_t factor : {1, 2, 5}) {
-      if (static_cast<double>(factor * power) * window.columns_per_ns >= columns) {
-        return {factor * power};
-      }
-    }
-  }
-  return {power};
-}
-
-std::string tick_text(Duration moment) {
-  // Ticks are round: "20.00 ms" says no more than "20 ms".
-  std::string text = show(moment);
-  const std::size_t unit = text.find(' ');
-  std::string number = text.substr(0, unit);
-  if (number.find('.') != std::string::npos) {
-    number.erase(number.find_last_not_of('0') + 1);
-    if (number.back() == '.') number.pop_back();
-  }
-  return number + text.substr(unit);
-}
-
 std::string axis_text(const Window& window, Duration iteration) {
   const auto width = static_cast<std::size_t>(window.shown());
   std::string line(width, ' ');
-  const Duration step = tick_length(window, 12);
+  const Duration step = tick_length(window.columns_per_ns, 12);
   const auto head = static_cast<std::size_t>(window.head);
   // Only ticks near the two windows: a long iteration has very many.
   const auto tail_begin = static_cast<std::int64_t>(

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "dapple/report/causes.h"
 #include "dapple/report/gantt.h"
 #include "dapple/report/table.h"
+#include "figures.h"
 
 namespace dapple {
 namespace {
@@ -23,23 +23,6 @@ constexpr int kRoomForSamples = 92;
 constexpr int kRoomForBars = 112;
 constexpr int kRoomForCommunication = 146;
 constexpr std::size_t kBarWidth = 8;
-
-/// The device of a stage that its memory fills most.
-std::optional<DeviceFigures> fullest_device(const StagePlan& stage, const Prediction& prediction) {
-  std::optional<DeviceFigures> fullest;
-  for (const DeviceFigures& figures : prediction.devices) {
-    if (std::find(stage.devices.begin(), stage.devices.end(), figures.device) ==
-        stage.devices.end()) {
-      continue;
-    }
-    // Compared as products: a quotient would make the choice depend on rounding.
-    if (!fullest || Wide{figures.peak_memory.count} * fullest->memory_limit.count >
-                        Wide{fullest->peak_memory.count} * figures.memory_limit.count) {
-      fullest = figures;
-    }
-  }
-  return fullest;
-}
 
 std::string bar(double fraction, const TextStyle& style) {
   const auto eighths = static_cast<std::size_t>(
@@ -57,21 +40,6 @@ std::string bar(double fraction, const TextStyle& style) {
   return text;
 }
 
-/// "9.83 of 15.0 GiB": both in the unit that suits the whole.
-std::string show_part(Bytes part, Bytes whole, std::string_view between) {
-  const std::string whole_text = show(whole);
-  const std::string unit = whole_text.substr(whole_text.find(' ') + 1);
-  double size = 1;
-  for (const char* name : {"KiB", "MiB", "GiB", "TiB", "PiB"}) {
-    if (unit == "B") break;
-    size *= 1024;
-    if (unit == name) break;
-  }
-  const double count = static_cast<double>(part.count) / size;
-  const int decimals = unit == "B" ? 0 : count < 9.995 ? 2 : count < 99.95 ? 1 : 0;
-  return fmt::format("{:.{}f}{}{}", count, decimals, between, whole_text);
-}
-
 Cell memory_cell(const StagePlan& stage, const Prediction& prediction, const TextStyle& style) {
   const std::optional<DeviceFigures> device = fullest_device(stage, prediction);
   if (!device) return {"-"};
@@ -84,14 +52,6 @@ Cell memory_cell(const StagePlan& stage, const Prediction& prediction, const Tex
                                  100 * fraction, narrow ? "" : " ");
   if (style.width >= kRoomForBars) text = bar(fraction, style) + ' ' + text;
   return {text, used > limit ? Ink::Bad : fraction > 0.95 ? Ink::Warning : Ink::Plain};
-}
-
-std::string samples_text(const Plan& plan, const StagePlan& stage) {
-  if (stage.replication == Replication::Deal && stage.devices.size() > 1) return "in turn";
-  const auto replicas = static_cast<std::int64_t>(stage.devices.size());
-  const std::int64_t least = plan.micro_batch_size / replicas;
-  const bool uneven = plan.micro_batch_size % replicas != 0;
-  return uneven ? fmt::format("{}-{}", least, least + 1) : fmt::format("{}", least);
 }
 
 std::string devices_text(const StagePlan& stage, const Topology& topology, const TextStyle& style) {
@@ -142,48 +102,6 @@ std::string stage_table(const PlanDocument& document, const Topology& topology,
   return table.text(0, style);
 }
 
-/// "nowhere", "every stage", or the stages' numbers.
-std::string recomputing_stages(const Plan& plan) {
-  std::vector<std::int32_t> numbers;
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    if (plan.stages[s].recompute) numbers.push_back(static_cast<std::int32_t>(s));
-  }
-  if (numbers.empty()) return "nowhere";
-  if (numbers.size() == plan.stages.size()) return "every stage";
-  return (numbers.size() == 1 ? "stage " : "stages ") + show_numbers(numbers);
-}
-
-struct Figure {
-  std::string name;
-  std::string value;
-};
-
-std::vector<Figure> headline(const PlanDocument& document, const Topology& topology) {
-  const Prediction& prediction = document.prediction;
-  std::vector<Figure> figures{
-      {"iteration", show(prediction.iteration) + ", simulated"},
-      {"throughput", show_rate(prediction.samples_per_second) + " samples/s"},
-      {"exposed transfers", show(prediction.exposed_transfer)},
-      {"bubble", show_percent(prediction.bubble_fraction)},
-      {"exposed all-reduce", show(prediction.exposed_all_reduce)},
-      {"recomputation", recomputing_stages(document.plan)}};
-  if (prediction.speedup_over_one_device) {
-    figures.push_back(
-        {"speedup", fmt::format("{:.2f} x one device", *prediction.speedup_over_one_device)});
-  }
-  figures.push_back({"devices used",
-                     fmt::format("{} of {}", prediction.devices.size(), topology.device_count())});
-  if (prediction.lower_bound) figures.push_back({"no plan below", show(*prediction.lower_bound)});
-  if (prediction.optimality_gap) {
-    // Rounded to "0.0 %", a small gap would look like none.
-    figures.push_back({"gap", *prediction.optimality_gap == 0 ? "none: no plan is faster"
-                              : *prediction.optimality_gap < 0.0005
-                                  ? "below 0.05 %"
-                                  : "at most " + show_percent(*prediction.optimality_gap)});
-  }
-  return figures;
-}
-
 /// Two figures to a line, read from left to right; one, where two have no room.
 std::string figure_lines(const std::vector<Figure>& figures, const TextStyle& style) {
   constexpr std::size_t kBetween = 4;
@@ -210,25 +128,10 @@ std::string figure_lines(const std::vector<Figure>& figures, const TextStyle& st
   return text;
 }
 
-/// "1.34x slower", "same time".
-std::string factor_text(Duration theirs, Duration ours) {
-  if (theirs == ours) return "same time";
-  const bool slower = theirs > ours;
-  const double ratio = static_cast<double>(std::max(theirs, ours).ns) /
-                       static_cast<double>(std::max<std::int64_t>(std::min(theirs, ours).ns, 1));
-  return fmt::format("{:.{}f}x {}", ratio, ratio < 1.1 ? 3 : 2, slower ? "slower" : "faster");
-}
-
-/// What it lacks, or what it loses by: the largest cause alone where there is no room for more.
+/// The largest cause alone where there is no room for more.
 Cell reason_cell(const Baseline& baseline, const Prediction& ours, const TextStyle& style) {
-  if (!baseline.feasible) {
-    return {fmt::format("does not fit, lacks {}", show(baseline.missing)), Ink::Bad};
-  }
-  if (baseline.iteration <= ours.iteration) return {"-"};
-  std::string causes = main_causes(ours.parts, baseline.parts);
-  if (style.width < kRoomForBars) causes = causes.substr(0, causes.find(','));
-  if (baseline.depth_limited) causes += "; memory limits its depth";
-  return {causes};
+  const CauseCount count = style.width < kRoomForBars ? CauseCount::Largest : CauseCount::All;
+  return {loses_by(baseline, ours, count), baseline.feasible ? Ink::Plain : Ink::Bad};
 }
 
 std::string baseline_table(const PlanDocument& document, const TextStyle& style) {
@@ -260,26 +163,6 @@ std::string paragraphs(const std::string& heading, Ink ink, const std::vector<st
     text += fill_lines(printable(line), indent, style) + '\n';
   }
   return text;
-}
-
-std::vector<std::string> search_lines(const SearchRecord& search) {
-  std::vector<std::string> lines;
-  std::string counts =
-      fmt::format("{} states, {} candidates, {} simulated", show_count(search.states),
-                  show_count(search.candidates), show_count(search.simulated));
-  if (!search.planner.empty()) counts = fmt::format("planner {}: {}", search.planner, counts);
-  lines.push_back(std::move(counts));
-  if (search.open > 0) {
-    lines.push_back(fmt::format("the gap lies in {} plans and parts of plans that were left open",
-                                show_count(search.open)));
-  }
-  std::string searched;
-  for (const std::string& dimension : search.searched) {
-    searched += (searched.empty() ? "" : "; ") + dimension;
-  }
-  if (!searched.empty()) lines.push_back("over " + searched);
-  for (const std::string& cut : search.cut) lines.push_back("left out: " + cut);
-  return lines;
 }
 
 std::string title(const PlanDocument& document, const TextStyle& style) {

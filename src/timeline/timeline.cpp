@@ -1,6 +1,8 @@
 #include "dapple/timeline/timeline.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 namespace dapple {
 namespace {
@@ -95,6 +97,24 @@ double bubble_fraction(const Timeline& timeline) {
     busy += Wide{(timed.end - timed.start).ns} * devices_of(timed.lane);
   }
   return static_cast<double>(device_time - busy) / static_cast<double>(device_time);
+}
+
+std::vector<std::int32_t> rows_of(const Timeline& timeline) {
+  std::map<std::pair<LaneIndex, Stream>, std::vector<Duration>> row_ends;
+  std::vector<std::int32_t> rows;
+  rows.reserve(timeline.actions.size());
+  for (const TimedAction& timed : timeline.actions) {
+    std::vector<Duration>& ends = row_ends[{timed.lane, stream_of(timed.action.kind)}];
+    const auto free = std::find_if(ends.begin(), ends.end(),
+                                   [&timed](Duration end) { return end <= timed.start; });
+    rows.push_back(static_cast<std::int32_t>(free - ends.begin()));
+    if (free == ends.end()) {
+      ends.push_back(timed.end);
+    } else {
+      *free = timed.end;
+    }
+  }
+  return rows;
 }
 
 std::vector<MemoryPoint> memory_over_time(const Timeline& timeline, const DeviceMemory& device) {

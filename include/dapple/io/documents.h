@@ -35,7 +35,8 @@ std::string write_topology(const TopologyDescription& topology);
 std::string write_plan(const PlanDocument& document);
 
 /// `time_unit` of the trace is the microsecond, with nanoseconds as its decimals; one process per
-/// server, tracks per device and stream.
+/// server, tracks per device and stream, a counter of each device's memory, arrows from what is
+/// sent to the computation that takes it in.
 std::string write_trace(const Timeline& timeline, const Topology& topology);
 /// An action of several devices stands once for each; its bytes are those of all of them together.
 std::string write_timeline(const Timeline& timeline, const Topology& topology,

@@ -17,4 +17,9 @@ namespace dapple {
 std::string write_summary(const PlanDocument& document, const Timeline& timeline,
                           const Topology& topology, const TextStyle& style);
 
+/// Where the time of a timeline goes, in a few lines: idle device time by cause, the kinds of work
+/// on the critical path, communication that no computation hides, of the lane that has most of it,
+/// stragglers if any. O(actions log actions). Nothing for an empty timeline.
+std::string write_statistics(const Timeline& timeline, const TextStyle& style);
+
 }  // namespace dapple

@@ -1,6 +1,7 @@
 // What happened when, predicted by simulation or measured by the executor; one type for both.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -27,6 +28,8 @@ struct StageMemory {
   StageIndex stage;
   Bytes per_micro_batch;
   Bytes recompute_stash;
+
+  friend bool operator==(const StageMemory&, const StageMemory&) = default;
 };
 
 /// What a device holds: always, and for the micro-batches that pass.
@@ -59,6 +62,20 @@ double bubble_fraction(const Timeline& timeline);
 
 /// Time that a lane spends computing: forwards, backwards, optimizer step. O(actions).
 Duration busy_time(const Timeline& timeline, LaneIndex lane);
+
+/// A row of its lane's stream for each action, by position: 0, unless what is drawn there before it
+/// has not ended. Messages overlap by their latency; in a row of their own they do not.
+/// O(actions * rows).
+std::vector<std::int32_t> rows_of(const Timeline& timeline);
+
+/// A transfer and the computation that takes in what it brings, as positions in
+/// Timeline::actions.
+struct Message {
+  std::size_t transfer = 0;
+  std::size_t receiver = 0;
+};
+/// All messages, by receiver. O(actions log actions).
+std::vector<Message> messages_of(const Timeline& timeline);
 
 /// A change of what a device holds, from `time` on.
 struct MemoryPoint {

@@ -54,7 +54,8 @@ TEST_CASE("a trace has names, actions in microseconds, and what a device holds")
   timeline.actions.resize(3);
   timeline.lanes[1].devices.pop_back();
   timeline.memory[0].stages[0].recompute_stash = {0};
-  // Device 2 is the first of the second server: process 2, threads 2 * 4 + 1 and on.
+  // Two used devices, four tracks each; device 2 is in the second server: process 2.
+  // The arrow begins with the message and ends with the forward that takes it in.
   CHECK(write_trace(timeline, topology) == R"({
   "displayTimeUnit": "ns",
   "traceEvents": [
@@ -64,18 +65,46 @@ TEST_CASE("a trace has names, actions in microseconds, and what a device holds")
     {"ph": "M", "name": "thread_name", "pid": 1, "tid": 3, "args": {"name": "n0:0 send backward"}},
     {"ph": "M", "name": "thread_name", "pid": 1, "tid": 4, "args": {"name": "n0:0 all-reduce"}},
     {"ph": "M", "name": "process_name", "pid": 2, "args": {"name": "n1"}},
-    {"ph": "M", "name": "thread_name", "pid": 2, "tid": 9, "args": {"name": "n1:0 compute"}},
-    {"ph": "M", "name": "thread_name", "pid": 2, "tid": 10, "args": {"name": "n1:0 send forward"}},
-    {"ph": "M", "name": "thread_name", "pid": 2, "tid": 11, "args": {"name": "n1:0 send backward"}},
-    {"ph": "M", "name": "thread_name", "pid": 2, "tid": 12, "args": {"name": "n1:0 all-reduce"}},
+    {"ph": "M", "name": "thread_name", "pid": 2, "tid": 5, "args": {"name": "n1:0 compute"}},
+    {"ph": "M", "name": "thread_name", "pid": 2, "tid": 6, "args": {"name": "n1:0 send forward"}},
+    {"ph": "M", "name": "thread_name", "pid": 2, "tid": 7, "args": {"name": "n1:0 send backward"}},
+    {"ph": "M", "name": "thread_name", "pid": 2, "tid": 8, "args": {"name": "n1:0 all-reduce"}},
     {"ph": "X", "name": "F0", "cat": "compute", "ts": 0.000, "dur": 1.500, "pid": 1, "tid": 1, "args": {"stage": 0, "mb": 0}},
     {"ph": "X", "name": "SEND_F0", "cat": "transfer", "ts": 1.500, "dur": 0.501, "pid": 1, "tid": 2, "args": {"stage": 0, "mb": 0, "bytes": 16}},
-    {"ph": "X", "name": "F0", "cat": "compute", "ts": 2.001, "dur": 0.999, "pid": 2, "tid": 9, "args": {"stage": 1, "mb": 0}},
+    {"ph": "s", "id": 1, "name": "SEND_F0", "cat": "transfer", "ts": 1.500, "pid": 1, "tid": 2},
+    {"ph": "X", "name": "F0", "cat": "compute", "ts": 2.001, "dur": 0.999, "pid": 2, "tid": 5, "args": {"stage": 1, "mb": 0}},
+    {"ph": "f", "bp": "e", "id": 1, "name": "SEND_F0", "cat": "transfer", "ts": 2.001, "pid": 2, "tid": 5},
     {"ph": "C", "name": "memory of n1:0", "ts": 0.000, "pid": 2, "args": {"bytes": 100}},
     {"ph": "C", "name": "memory of n1:0", "ts": 2.001, "pid": 2, "args": {"bytes": 110}}
   ]
 }
 )");
+}
+
+TEST_CASE("in a trace each device of the larger side of a message has an arrow") {
+  const Topology topology(read_topology(kTopologyText, "t"));
+  const std::string trace = write_trace(small_timeline(), topology);
+  // One device sends to two: two arrows from its one slice.
+  for (const char* end :
+       {R"("ph": "s", "id": 1,)", R"("ph": "s", "id": 2,)", R"("ph": "f", "bp": "e", "id": 1,)",
+        R"("ph": "f", "bp": "e", "id": 2,)"}) {
+    INFO(end);
+    CHECK(trace.find(end) != std::string::npos);
+  }
+  CHECK(trace.find(R"("id": 3)") == std::string::npos);
+}
+
+TEST_CASE("messages that overlap are on tracks of their own in a trace") {
+  const Topology topology(read_topology(kTopologyText, "t"));
+  Timeline timeline = small_timeline();
+  timeline.actions.resize(3);
+  timeline.actions.insert(timeline.actions.begin() + 2,
+                          {LaneIndex{0}, {ActionKind::SendActivation, 1}, {1'800}, {2'300}, {16}});
+  const std::string trace = write_trace(timeline, topology);
+  CHECK(trace.find(R"("tid": 3, "args": {"name": "n0:0 send forward 2"}})") != std::string::npos);
+  CHECK(trace.find(
+            R"("SEND_F1", "cat": "transfer", "ts": 1.800, "dur": 0.500, "pid": 1, "tid": 3)") !=
+        std::string::npos);
 }
 
 }  // namespace

@@ -80,7 +80,7 @@ TEST_CASE("sixteen stages at eighty columns still show the first turn from forwa
 
 TEST_CASE("a stage that does next to nothing is seen and does not stretch the drawing") {
   Timeline timeline = examples::pipeline_timeline({.stages = 1, .micro_batches = 2});
-  timeline.lanes.push_back({StageIndex{1}, {DeviceIndex{1}}});
+  timeline.lanes.push_back({{StageIndex{1}}, {DeviceIndex{1}}});
   timeline.actions.push_back(
       {LaneIndex{1}, {ActionKind::Forward, 0}, {3'000'000}, {3'000'010}, {}});
   const auto lines = lines_of(draw_timeline(timeline, {.width = 80}));

@@ -4,47 +4,12 @@
 #include <vector>
 
 #include "dapple/timeline/timeline.h"
+#include "example.h"
 
 namespace dapple {
 namespace {
 
-constexpr LaneIndex kLane0{0};
-constexpr LaneIndex kLane1{1};
-
-/// On lane s is stage s.
-TimedAction timed(LaneIndex lane, Action action, std::int64_t start, std::int64_t end) {
-  action.stage = StageIndex{lane.value};
-  return {.lane = lane, .action = action, .start = {start}, .end = {end}, .size = {}};
-}
-
-/// Two stages, the first on two devices, two micro-batches, 1F1B with depths 2 and 1; a forward
-/// takes 10 on both, a backward 20, a transfer 5, the all-reduce 7 and the first stage's step 3.
-///
-///   lane 0   F0 0-10  F1 10-20              B0 50-70  B1 80-100  reduce 100-107  step 107-110
-///   lane 1            F0 15-25  B0 25-45    F1 45-55  B1 55-75
-///
-/// B0's gradient arrives at 45 + 5 = 50, B1's at 75 + 5 = 80.
-Timeline two_stages() {
-  using K = ActionKind;
-  Timeline timeline;
-  timeline.lanes = {{{StageIndex{0}}, {DeviceIndex{0}, DeviceIndex{1}}},
-                    {{StageIndex{1}}, {DeviceIndex{2}}}};
-  timeline.actions = {timed(kLane0, {K::Forward, 0}, 0, 10),
-                      timed(kLane0, {K::Forward, 1}, 10, 20),
-                      timed(kLane0, {K::SendActivation, 0}, 10, 15),
-                      timed(kLane1, {K::Forward, 0}, 15, 25),
-                      timed(kLane0, {K::SendActivation, 1}, 20, 25),
-                      timed(kLane1, {K::Backward, 0}, 25, 45),
-                      timed(kLane1, {K::Forward, 1}, 45, 55),
-                      timed(kLane1, {K::SendGradient, 0}, 45, 50),
-                      timed(kLane0, {K::Backward, 0}, 50, 70),
-                      timed(kLane1, {K::Backward, 1}, 55, 75),
-                      timed(kLane1, {K::SendGradient, 1}, 75, 80),
-                      timed(kLane0, {K::Backward, 1}, 80, 100),
-                      timed(kLane0, {K::AllReduce, 0}, 100, 107),
-                      timed(kLane0, {K::OptimizerStep, 0}, 107, 110)};
-  return timeline;
-}
+using namespace small;
 
 DeviceMemory memory_on(LaneIndex lane) {
   return {.device = DeviceIndex{0},
@@ -123,6 +88,29 @@ TEST_CASE("a lane that does nothing holds what is fixed") {
 TEST_CASE("micro-batches in flight are counted lane by lane") {
   CHECK(most_in_flight(two_stages(), kLane0) == 2);
   CHECK(most_in_flight(two_stages(), kLane1) == 1);
+}
+
+TEST_CASE("messages that overlap by their latency get rows of their own") {
+  using K = ActionKind;
+  Timeline timeline;
+  timeline.lanes = {{{StageIndex{0}}, {DeviceIndex{0}}}, {{StageIndex{1}}, {DeviceIndex{1}}}};
+  // The third begins when the first ends: their row is free again.
+  timeline.actions = {
+      timed(kLane0, {K::SendActivation, 0}, 0, 10),  timed(kLane1, {K::SendGradient, 0}, 2, 12),
+      timed(kLane0, {K::SendActivation, 1}, 5, 15),  timed(kLane0, {K::Forward, 2}, 5, 7),
+      timed(kLane0, {K::SendActivation, 2}, 10, 20), timed(kLane0, {K::SendActivation, 3}, 12, 22)};
+  CHECK(rows_of(timeline) == std::vector<std::int32_t>{0, 0, 1, 0, 0, 2});
+  CHECK(rows_of(two_stages()) == std::vector<std::int32_t>(14, 0));
+}
+
+TEST_CASE("a message goes to the computation that takes in what it brings") {
+  std::vector<std::pair<std::size_t, std::size_t>> messages;
+  for (const Message& message : messages_of(two_stages())) {
+    messages.emplace_back(message.transfer, message.receiver);
+  }
+  // Activations 2 and 4 to the forwards 3 and 6, gradients 7 and 10 to the backwards 8 and 11.
+  CHECK(messages ==
+        std::vector<std::pair<std::size_t, std::size_t>>{{2, 3}, {4, 6}, {7, 8}, {10, 11}});
 }
 
 }  // namespace

@@ -1,0 +1,83 @@
+#include <fmt/format.h>
+
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "dapple/planner/planner.h"
+#include "dapple/report/page.h"
+#include "dapple/report/show.h"
+#include "files.h"
+
+namespace dapple {
+namespace {
+
+constexpr const char* kHelp =
+    R"(dapple-plan report: a plan and its timeline as a page to look at.
+
+Usage: dapple-plan report PLAN [-o FILE] [--svg FILE]
+
+  -o, --output FILE  one HTML file that needs no network: timeline to zoom into,
+                     memory and bytes in flight over time, stages, devices, idle
+                     time by cause, baselines  (default: ./MODEL.report.html,
+                     unless only --svg is given)
+  --svg FILE         the timeline as a figure for a paper
+A FILE of "-" is stdout.
+
+Example
+  dapple-plan report bert-48.plan.json -o bert-48.html --svg bert-48.svg
+)";
+
+/// The plan's own figures, unless they are not those of its simulation.
+void check_figures(PlanDocument& document, const Prediction& fresh) {
+  const Prediction& filed = document.prediction;
+  if (filed.iteration == fresh.iteration) return;
+  document.warnings.push_back(
+      fmt::format("the file states an iteration of {}, its plan takes {}; the figures are the "
+                  "file's, the timeline is not",
+                  show(filed.iteration), show(fresh.iteration)));
+}
+
+int run_report(const Options& options, Console& console) {
+  if (options.positional().size() != 1) {
+    throw usage_error("report",
+                      fmt::format("expected one plan file, got {}", options.positional().size()));
+  }
+  const std::string& path = options.positional().front();
+  Subject subject = make_subject(load_plan(path), {}, source_name(path));
+  const std::optional<std::string> svg = options.text("svg");
+  std::optional<std::string> page = options.text("output");
+  if (!page && !svg) page = default_output(subject.document.profile, ".report.html");
+  std::vector<NamedPath> outputs;
+  if (page) outputs.push_back({"--output", *page});
+  if (svg) outputs.push_back({"--svg", *svg});
+  check_outputs(outputs, {{"the plan", path}});
+
+  const Evaluation evaluation = evaluate(subject.document.plan, subject.document.profile,
+                                         subject.topology, subject.document.prediction.contention);
+  check_figures(subject.document, evaluation.prediction);
+  const ReportSubject drawn{
+      .document = subject.document, .timeline = evaluation.timeline, .topology = subject.topology};
+  if (page) write_result(console, *page, write_page(drawn));
+  if (svg) write_result(console, *svg, write_figure(drawn));
+  std::ostream& words = page == "-" || svg == "-" ? console.err : console.out;
+  for (const NamedPath& output : outputs) {
+    if (output.path == "-") continue;
+    words << (output.option == "--svg" ? "figure" : "report") << " written to "
+          << printable(output.path) << '\n';
+  }
+  return kDone;
+}
+
+}  // namespace
+
+Command report_command() {
+  return {.name = "report",
+          .help = kHelp,
+          .options = {{.name = "output", .letter = 'o'}, {.name = "svg"}},
+          .run = run_report};
+}
+
+}  // namespace dapple

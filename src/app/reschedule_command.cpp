@@ -1,0 +1,173 @@
+#include <fmt/format.h>
+
+#include <ostream>
+#include <utility>
+#include <vector>
+
+#include "commands.h"
+#include "dapple/interop/given_order.h"
+#include "dapple/io/documents.h"
+#include "dapple/planner/reschedule.h"
+#include "dapple/report/summary.h"
+#include "files.h"
+
+namespace dapple {
+namespace {
+
+constexpr const char* kHelp =
+    R"(dapple-plan reschedule: a plan's devices and micro-batches under another schedule.
+
+Usage: dapple-plan reschedule PLAN --schedule FAMILY [options]
+
+  --schedule FAMILY    gpipe, 1f1b; list-scheduled (1F1B's memory, the order that
+                       the costs ask for); interleaved, breadth-first (several
+                       stages per device); zb-h1, zb-h2, zb-v (zero bubble, the
+                       backward in two parts); given (with --order)
+  --chunks N           stages per device of the looped families  (default: 2)
+  --order FILE         whose order of actions: text as "schedule" prints it, or
+                       CSV as PyTorch stores it
+  --orders N           orders tried where costs decide       (default: 20000)
+  --time-limit S       stop trying after S seconds
+  --contention on|off  transfers share links or not    (default: the plan's)
+  -o, --output FILE    plan file            (default: ./MODEL.FAMILY.plan.json)
+Stages stay as they are unless their number changes; then layers are cut anew.
+
+Example
+  dapple-plan reschedule bert-48.plan.json --schedule zb-h1
+
+Exit code 4 if the plan does not fit that way.
+)";
+
+constexpr std::int64_t kMostChunks = 1000;
+constexpr std::int64_t kMostOrders = 1'000'000'000;
+
+ScheduleFamily family_of(const Options& options) {
+  options.required("schedule", "a schedule family");
+  std::vector<std::string> names;
+  for (const ScheduleFamily family : kScheduleFamilies) names.emplace_back(to_string(family));
+  const std::string name = options.choice("schedule", names);
+  for (const ScheduleFamily family : kScheduleFamilies) {
+    if (to_string(family) == name) return family;
+  }
+  throw Bug("a schedule family that was a choice is none");
+}
+
+std::int64_t chunks_of(const Options& options, ScheduleFamily family, const Plan& plan) {
+  const bool loops =
+      family == ScheduleFamily::Interleaved || family == ScheduleFamily::BreadthFirst;
+  const auto given = options.positive_integer("chunks", kMostChunks);
+  if (given && !loops) {
+    throw usage_error("--chunks", fmt::format("expected it with interleaved or breadth-first "
+                                              "only, got it with {}",
+                                              to_string(family)));
+  }
+  if (family == ScheduleFamily::Given) return plan.chunks_per_device;
+  if (family == ScheduleFamily::ZeroBubbleV) return 2;
+  return loops ? given.value_or(2) : 1;
+}
+
+/// The plan as it was given, but for what the schedule changes.
+void renew(PlanDocument& document, Rescheduled&& made, const Topology& topology) {
+  document.tool = kTool;
+  document.plan = std::move(made.plan);
+  document.prediction = made.evaluation.prediction;
+  document.baselines.clear();
+  document.search = {};
+  document.search.planner = "reschedule";
+  document.search.cut = {"stages, devices and micro-batches other than the given plan's"};
+  document.warnings = warnings_about(document.plan, document.profile, topology);
+  if (!made.lower_bound) return;
+  document.search.searched = {fmt::format("orders of {}", to_string(document.plan.family))};
+  document.prediction.lower_bound = made.lower_bound;
+  document.prediction.optimality_gap =
+      optimality_gap(document.prediction.iteration, *made.lower_bound);
+}
+
+std::string verdict(const Prediction& before, const Prediction& after) {
+  const double change = static_cast<double>(after.iteration.ns - before.iteration.ns) /
+                        static_cast<double>(std::max<std::int64_t>(before.iteration.ns, 1));
+  return fmt::format("iteration {} before, {} under this schedule ({:+.2f} %)\n",
+                     show(before.iteration), show(after.iteration), 100 * change);
+}
+
+Reschedule request_of(const Options& options, const Subject& subject) {
+  const Plan& plan = subject.document.plan;
+  Reschedule request;
+  request.family = family_of(options);
+  request.chunks_per_device = chunks_of(options, request.family, plan);
+  request.contention = contention_of(options, subject.document.prediction.contention);
+  request.evaluations =
+      options.positive_integer("orders", kMostOrders).value_or(request.evaluations);
+  const auto order = options.text("order");
+  if (order.has_value() != (request.family == ScheduleFamily::Given)) {
+    throw usage_error("--order", order ? "expected --schedule given beside it"
+                                       : "expected a file for --schedule given, got nothing");
+  }
+  if (order) {
+    request.order = read_order(read_file(*order), source_name(*order), plan, subject.topology);
+  }
+  return request;
+}
+
+int run_reschedule(const Options& options, Console& console) {
+  if (options.positional().size() != 1) {
+    throw usage_error("reschedule",
+                      fmt::format("expected one plan file, got {}", options.positional().size()));
+  }
+  const std::string& path = options.positional().front();
+  Subject subject = make_subject(load_plan(path), {}, source_name(path));
+  PlanDocument& document = subject.document;
+  Reschedule request = request_of(options, subject);
+  const std::string output = options.text("output").value_or(
+      default_output(document.profile, fmt::format(".{}.plan.json", to_string(request.family))));
+  std::vector<NamedPath> inputs{{"the plan", path}};
+  if (const auto order = options.text("order")) inputs.push_back({"--order", *order});
+  check_outputs({{"--output", output}}, inputs);
+
+  ProgressLine progress{console, options.positive_seconds("time-limit")};
+  request.should_stop = [&progress] { return progress.should_stop(); };
+  std::variant<Rescheduled, NoSchedule> made =
+      reschedule(document.plan, document.profile, subject.topology, request);
+  if (const auto* none = std::get_if<NoSchedule>(&made)) {
+    for (const std::string& reason : none->reasons) {
+      console.err << "no schedule: " << reason << '\n';
+    }
+    return kInfeasible;
+  }
+  const Prediction before = document.prediction;
+  Rescheduled& rescheduled = std::get<Rescheduled>(made);
+  if (!rescheduled.evaluation.shortages.empty()) {
+    const MemoryShortage& worst = rescheduled.evaluation.shortages.front();
+    console.err << fmt::format("no schedule: {} needs {} and has {}\n",
+                               subject.topology.device(worst.device).name, show(worst.needed),
+                               show(worst.limit));
+    return kInfeasible;
+  }
+  const Timeline timeline = rescheduled.evaluation.timeline;
+  renew(document, std::move(rescheduled), subject.topology);
+  write_result(console, output, write_plan(document));
+  const bool out_is_taken = output == "-";
+  (out_is_taken ? console.err : console.out)
+      << write_summary(document, timeline, subject.topology,
+                       out_is_taken ? console.err_style : console.out_style)
+      << verdict(before, document.prediction);
+  if (!out_is_taken) console.out << "plan written to " << output << '\n';
+  return kDone;
+}
+
+}  // namespace
+
+Command reschedule_command() {
+  return {.name = "reschedule",
+          .help = kHelp,
+          .options = {{.name = "schedule"},
+                      {.name = "chunks"},
+                      {.name = "order"},
+                      {.name = "orders"},
+                      {.name = "time-limit"},
+                      {.name = "contention"},
+                      {.name = "output", .letter = 'o'}},
+          .run = run_reschedule};
+}
+
+}  // namespace dapple

@@ -1,0 +1,198 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "dapple/report/page.h"
+#include "dapple/report/show.h"
+#include "figures.h"
+#include "palette.h"
+#include "ticks.h"
+
+namespace dapple {
+namespace {
+
+constexpr double kWidth = 720;
+constexpr double kLabels = 50;  // left of the plot
+constexpr double kMargin = 8;
+constexpr double kPlot = kWidth - kLabels - kMargin;
+constexpr double kLegend = 22;
+constexpr double kBar = 14;    // height of a computation
+constexpr double kBars = 500;  // of all lanes, where they are too many for full rows
+constexpr std::size_t kMostFullRows = 32;
+constexpr double kThin = 3;  // of a transfer or a reduction
+constexpr double kBetweenRows = 6;
+constexpr double kLine = 11;     // height of a line of text
+constexpr double kNarrow = 0.5;  // boxes below it may be left out
+constexpr double kLetter = 4.5;  // width of a letter of 9 units, on average
+constexpr double kDigit = 5.1;   // width of a digit of 9 units, with some room
+
+/// A row of boxes: of one lane's stream.
+struct Row {
+  double y = 0;
+  double height = 0;
+  double drawn_until = 0;  // where the last box ends
+};
+
+class FigureWriter {
+ public:
+  explicit FigureWriter(const ReportSubject& subject)
+      : timeline_(subject.timeline),
+        subject_(subject),
+        units_per_ns_(kPlot / static_cast<double>(
+                                  std::max<std::int64_t>(iteration_time(subject.timeline).ns, 1))),
+        has_full_rows_(subject.timeline.lanes.size() <= kMostFullRows) {
+    if (!has_full_rows_) bar_ = kBars / static_cast<double>(subject.timeline.lanes.size());
+  }
+
+  std::string write() &&;
+
+ private:
+  using RowKey = std::tuple<LaneIndex, Stream, std::int32_t>;
+
+  void lay_out();
+  bool is_drawn(ActionKind kind) const;
+  void write_head();
+  void write_legend();
+  void write_labels();
+  void write_axis();
+  void write_box(const TimedAction& timed, Row& row);
+  double x_of(Duration moment) const {
+    return kLabels + static_cast<double>(moment.ns) * units_per_ns_;
+  }
+  template <class... Values>
+  void line(fmt::format_string<Values...> form, Values&&... values) {
+    text_ += fmt::format(form, std::forward<Values>(values)...) + '\n';
+  }
+
+  const Timeline& timeline_;
+  const ReportSubject& subject_;
+  double units_per_ns_;
+  std::vector<std::int32_t> places_;  // row in its stream, by action
+  std::map<RowKey, Row> rows_;
+  bool has_full_rows_ = true;  // with transfers and numbers
+  double bar_ = kBar;
+  double bottom_ = 0;
+  std::string text_;
+};
+
+std::string FigureWriter::write() && {
+  places_ = rows_of(timeline_);
+  lay_out();
+  write_head();
+  write_legend();
+  write_axis();
+  for (std::size_t i = 0; i < timeline_.actions.size(); ++i) {
+    const TimedAction& timed = timeline_.actions[i];
+    if (!is_drawn(timed.action.kind)) continue;
+    write_box(timed, rows_[{timed.lane, stream_of(timed.action.kind), places_[i]}]);
+  }
+  write_labels();
+  line("</svg>");
+  return std::move(text_);
+}
+
+bool FigureWriter::is_drawn(ActionKind kind) const {
+  return has_full_rows_ || stream_of(kind) == Stream::Compute;
+}
+
+void FigureWriter::lay_out() {
+  for (std::size_t i = 0; i < timeline_.actions.size(); ++i) {
+    const TimedAction& timed = timeline_.actions[i];
+    if (!is_drawn(timed.action.kind)) continue;
+    rows_[{timed.lane, stream_of(timed.action.kind), places_[i]}] = {};
+  }
+  double y = kLegend;
+  LaneIndex lane{0};
+  for (auto& [key, row] : rows_) {
+    if (std::get<LaneIndex>(key) != lane && has_full_rows_) y += kBetweenRows;
+    lane = std::get<LaneIndex>(key);
+    row = {.y = y, .height = std::get<Stream>(key) == Stream::Compute ? bar_ : kThin};
+    y += row.height + (has_full_rows_ ? 1 : 0);
+  }
+  bottom_ = y + 2;
+}
+
+void FigureWriter::write_head() {
+  const double height = bottom_ + 26;
+  line(R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="{1:.0f}" )"
+       R"(viewBox="0 0 {0} {1:.0f}" font-family="Helvetica, Arial, sans-serif" font-size="9">)",
+       kWidth, height);
+  line("<title>{} on {}: {}</title>", escape_markup(subject_.document.profile.name),
+       escape_markup(subject_.document.topology.name),
+       escape_markup(shape_of(subject_.document.plan)));
+  line(R"(<rect width="{}" height="{:.0f}" fill="#ffffff"/>)", kWidth, height);
+}
+
+void FigureWriter::write_legend() {
+  double x = kLabels;
+  for (const KindStyle& style : kind_styles()) {
+    const bool is_used =
+        is_drawn(style.kind) &&
+        std::any_of(timeline_.actions.begin(), timeline_.actions.end(),
+                    [&style](const TimedAction& timed) { return timed.action.kind == style.kind; });
+    if (!is_used) continue;
+    const double height = stream_of(style.kind) == Stream::Compute ? 8 : kThin;
+    line(R"(<rect x="{:.1f}" y="{:.1f}" width="12" height="{:.0f}" fill="{}"/>)", x, 9 - height / 2,
+         height, color_of(style.tone, StageIndex{0}, Ground::Light));
+    line(R"(<text x="{:.1f}" y="12" fill="#1b2028">{}</text>)", x + 16, style.words);
+    x += 16 + kLetter * static_cast<double>(style.words.size()) + 12;
+  }
+}
+
+void FigureWriter::write_labels() {
+  const auto every = static_cast<std::size_t>(std::ceil(kLine / bar_));
+  for (std::size_t l = 0; l < timeline_.lanes.size(); l += every) {
+    const auto row = rows_.find({index_at<LaneIndex>(l), Stream::Compute, 0});
+    if (row == rows_.end()) continue;
+    line(R"(<text x="{:.0f}" y="{:.1f}" text-anchor="end" fill="#1b2028">{}</text>)", kLabels - 6,
+         row->second.y + bar_ / 2 + 3.2, lane_title(timeline_, index_at<LaneIndex>(l)));
+  }
+}
+
+void FigureWriter::write_axis() {
+  const Duration iteration = iteration_time(timeline_);
+  const Duration step = tick_length(units_per_ns_, 90);
+  for (Duration moment; moment <= iteration; moment += step) {
+    const double x = x_of(moment);
+    line(R"(<path d="M{:.1f} {:.0f}V{:.0f}" stroke="#d9dde3" stroke-width="0.6"/>)", x, kLegend - 3,
+         bottom_ + 3);
+    const bool at_end = x > kWidth - 30;
+    line(R"(<text x="{:.1f}" y="{:.0f}" text-anchor="{}" fill="#1b2028">{}</text>)",
+         at_end ? kWidth - 2 : x, bottom_ + 13, at_end ? "end" : "middle", tick_text(moment));
+  }
+  line(R"(<path d="M{:.1f} {:.0f}H{:.1f}" stroke="#5d6673" stroke-width="0.6"/>)", kLabels, bottom_,
+       kWidth - kMargin);
+  line(R"(<text x="{:.0f}" y="{:.0f}" text-anchor="end" fill="#1b2028">time</text>)", kLabels - 14,
+       bottom_ + 13);
+}
+
+void FigureWriter::write_box(const TimedAction& timed, Row& row) {
+  const KindStyle& style = style_of(timed.action.kind);
+  const double x = x_of(timed.start);
+  const double width = x_of(timed.end) - x;
+  if (width < kNarrow && x + width < row.drawn_until + kNarrow / 2) return;
+  const double shown = std::max(width > 3 ? width - kNarrow : width, kNarrow);
+  row.drawn_until = x + shown;
+  line(R"(<rect x="{:.2f}" y="{:.1f}" width="{:.2f}" height="{:.0f}" fill="{}"/>)", x, row.y, shown,
+       row.height, color_of(style.tone, timed.action.stage, Ground::Light));
+  const std::string number = fmt::format("{}", timed.action.index);
+  const bool has_room = width >= kDigit * static_cast<double>(number.size()) + 2;
+  if (!style.has_number || row.height != kBar || !has_room) return;
+  line(R"(<text x="{:.2f}" y="{:.1f}" text-anchor="middle" fill="{}">{}</text>)", x + shown / 2,
+       row.y + 10.2, is_pale(style.tone) ? "#14171c" : "#ffffff", number);
+}
+
+}  // namespace
+
+std::string write_figure(const ReportSubject& subject) {
+  return FigureWriter(subject).write();
+}
+
+}  // namespace dapple

@@ -1,0 +1,51 @@
+// What the summary, the HTML report and the drawings say alike.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dapple/core/index.h"
+#include "dapple/core/quantity.h"
+#include "dapple/plan/plan.h"
+#include "dapple/timeline/timeline.h"
+#include "dapple/topology/topology.h"
+
+namespace dapple {
+
+/// The stage that a lane is coloured after. O(1).
+StageIndex home_stage(const Timeline& timeline, LaneIndex lane);
+
+/// What a lane is called in drawings: "stage 2". O(1).
+std::string lane_title(const Timeline& timeline, LaneIndex lane);
+
+/// The device of a stage that its memory fills most. O(used devices * the stage's devices).
+std::optional<DeviceFigures> fullest_device(const StagePlan& stage, const Prediction& prediction);
+
+/// "9.83 of 15.0 GiB": both in the unit that suits the whole.
+std::string show_part(Bytes part, Bytes whole, std::string_view between);
+
+/// Samples of a micro-batch that each device of a stage works on: "8", "2-3", "in turn".
+std::string samples_text(const Plan& plan, const StagePlan& stage);
+
+struct Figure {
+  std::string name;
+  std::string value;
+};
+
+/// Iteration, throughput, bubble, exposed communication, speedup, bound and gap, in words.
+std::vector<Figure> headline(const PlanDocument& document, const Topology& topology);
+
+/// "1.34x slower", "same time".
+std::string factor_text(Duration theirs, Duration ours);
+
+enum class CauseCount { Largest, All };
+/// What a baseline lacks, or what it loses by; "-" where it does not.
+std::string loses_by(const Baseline& baseline, const Prediction& ours, CauseCount count);
+
+/// What was searched, and what was left out, a sentence each.
+std::vector<std::string> search_lines(const SearchRecord& search);
+
+}  // namespace dapple

@@ -1,0 +1,167 @@
+// Tables, bars and boxes beside the charts. All texts go in as text.
+
+function tone(number, stage) { return `var(--tone-${number}-${stage % HUES})`; }
+const HUES = 8;
+
+function stageChip(stage) {
+  return element("span", {
+    class: "chip", style: { background: tone(2, stage), color: "#fff" },
+  }, String(stage));
+}
+
+function stagesTable(document) {
+  const columns = [
+    ["stage", ""], ["layers", "name"], ["devices", "name"], ["samples", "number"],
+    ["forward", "number"], ["backward", "number"], ["sends on", "number"],
+    ["transfer", "number"], ["all-reduce", "number"], ["step", "number"], ["depth", "number"],
+    ["memory of limit", "number"],
+  ];
+  const head = element("tr", {}, ...columns.map(([name, kind]) =>
+    element("th", { class: kind, scope: "col" }, name)));
+  const rows = document.stages.map((stage, number) => {
+    const fraction = stage.limitBytes ? stage.peakBytes / stage.limitBytes : 0;
+    const meter = element("span", { class: "meter" }, element("i", {
+      style: {
+        width: `${Math.min(100, 100 * fraction)}%`,
+        background: fraction > 1 ? "var(--bad)" : tone(1, number),
+      },
+    }));
+    const cells = [
+      stageChip(number),
+      `${stage.layerCount}: ${stage.layers}`,
+      `${stage.deviceCount}: ${stage.devices}`,
+      stage.samples,
+      stage.forward,
+      stage.recomputes ? `${stage.backward} (recomputes)` : stage.backward,
+      stage.sends, stage.transfer, stage.allReduce, stage.step, String(stage.depth),
+      element("span", fraction > 1 ? { class: "bad" } : {},
+        ...(stage.memory ? [stage.memory,
+          element("span", { class: "share" }, `${(100 * fraction).toFixed(0)} %`)] : ["-"])),
+    ];
+    return element("tr", {}, ...cells.map((cell, i) => {
+      const made = element("td", { class: columns[i][1] }, cell);
+      if (columns[i][1] === "name") made.title = cell;
+      if (i === cells.length - 1) made.append(meter);
+      return made;
+    }));
+  });
+  return element("table", { class: "grid" }, element("thead", {}, head),
+    element("tbody", {}, ...rows));
+}
+
+/** Servers as boxes, their devices in them; as many to a line as make the boxes near square. */
+function topologyBoxes(document) {
+  const most = document.servers.reduce((n, server) => Math.max(n, server.stages.length), 1);
+  const perRow = most <= 4 ? most : most <= 8 ? 4 : 8;
+  return document.servers.map((server) => element("div", { class: "server" },
+    element("h3", {}, element("span", { title: server.name }, server.name),
+      element("span", { class: "quiet", title: server.kind }, server.kind)),
+    element("div", { class: "devices", style: { "--per-row": String(perRow) } },
+      ...server.stages.map((stage, number) => {
+        const what = stage < 0 ? "idle" : `stage ${stage}`;
+        return element("div", {
+          class: stage < 0 ? "device idle" : "device",
+          title: `${server.name}:${number}, ${what}`,
+          "aria-label": `${server.name}:${number}, ${what}`,
+          style: stage < 0 ? {} : { background: tone(2, stage), color: "#fff" },
+        }, stage < 0 ? "–" : String(stage));
+      }))));
+}
+
+/** One bar of parts, and a legend with lengths and shares. `parts`: {name, ns, color}. */
+function stackedParts(parts, total) {
+  const shown = parts.filter((part) => part.ns > 0);
+  const bar = element("div", { class: "stack" }, ...shown.map((part) => element("i", {
+    style: { width: `${(100 * part.ns) / total}%`, background: part.color },
+    title: `${part.name} ${showTime(part.ns)}`,
+  })));
+  const lines = shown.flatMap((part) => [
+    element("span", { class: "swatch", style: { background: part.color } }),
+    element("span", {}, part.name),
+    element("span", { class: "number quiet" }, part.time || showTime(part.ns)),
+    element("span", { class: "number" }, showPercent(part.ns / total)),
+  ]);
+  return [bar, element("div", { class: "parts" }, ...lines)];
+}
+
+function idleParts(document, idle) {
+  return document.statistics.causes.map((name, i) => ({
+    name, ns: idle[i], color: `var(--idle-${i})`,
+  }));
+}
+
+/** Kinds on the path in the colours of the first stage, as in the legend. */
+function pathParts(document) {
+  const neutral = "var(--idle-1)";
+  return document.path.shares.map((share) => {
+    const kind = document.kinds.find((candidate) => candidate.name === share.kind);
+    const isTransfer = kind && kind.stream !== Stream.compute;
+    const color = !kind ? neutral : isTransfer ? tone(kind.tone, 1) : tone(kind.tone, 0);
+    return { name: share.words, ns: share.ns, color };
+  });
+}
+
+function deviceTimeParts(document) {
+  const { statistics, lanes } = document;
+  const busy = statistics.lanes.reduce((sum, lane, i) => sum + lane.busy * lanes[i].deviceCount, 0);
+  const devices = lanes.reduce((sum, lane) => sum + lane.deviceCount, 0);
+  // Means over the devices: their sum would be no time that anybody waits.
+  const mean = (part) => ({ ...part, time: showTime(Math.round(part.ns / devices)) });
+  const parts = [{ name: "computing", ns: busy, color: "var(--busy)" },
+    ...idleParts(document, statistics.idleDeviceTime)].map(mean);
+  return { parts, total: document.iteration * devices };
+}
+
+function lanesTable(document) {
+  const { statistics, lanes, iteration } = document;
+  const names = ["stage", "devices", "computes", "", "mostly idle", "communicates", "not hidden"];
+  const kinds = ["", "name", "number", "", "", "number", "number"];
+  const head = element("tr", {}, ...names.map((name, i) =>
+    element("th", { class: kinds[i], scope: "col" }, name)));
+  const rows = statistics.lanes.map((lane, number) => {
+    const parts = [{ name: "computing", ns: lane.busy, color: "var(--busy)" },
+      ...idleParts(document, lane.idle)];
+    const [bar] = stackedParts(parts, iteration);
+    bar.classList.add("small");
+    const worst = parts.slice(1).reduce((most, part) => (part.ns > most.ns ? part : most));
+    const isSlow = statistics.stragglers.includes(number);
+    const cells = [
+      stageChip(lanes[number].home),
+      lanes[number].devices,
+      element("span", {}, showPercent(lane.busy / iteration),
+        ...(isSlow ? [element("span", { class: "bad" }, " straggler")] : [])),
+      bar,
+      worst.ns > 0 ? `${worst.name} ${showTime(worst.ns)}` : "-",
+      showTime(lane.communicating),
+      showTime(lane.exposed),
+    ];
+    return element("tr", {}, ...cells.map((cell, i) => {
+      const made = element("td", { class: kinds[i] }, cell);
+      if (kinds[i] === "name") made.title = cell;
+      return made;
+    }));
+  });
+  return element("table", { class: "grid" }, element("thead", {}, head),
+    element("tbody", {}, ...rows));
+}
+
+function baselineBars(document) {
+  const longest = document.baselines.reduce((most, baseline) => Math.max(most, baseline.ns),
+    document.planIteration);
+  const row = (name, shape, ns, kind, reason) => [
+    element("span", {}, element("b", {}, name), element("span", { class: "quiet" }, ` ${shape}`)),
+    element("div", { class: `track ${kind}` },
+      element("i", { style: { width: `${(100 * ns) / longest}%` } })),
+    element("span", {}, ...reason),
+  ];
+  const ours = row("this plan", document.title.shape, document.planIteration, "ours",
+    [element("b", {}, showTime(document.planIteration))]);
+  const others = document.baselines.flatMap((baseline) => row(baseline.name, baseline.shape,
+    baseline.ns, baseline.fits ? "" : "lacks", [
+      element("b", {}, baseline.iteration), ` ${baseline.factor}`,
+      ...(baseline.reason === "-" ? []
+        : [element("span", { class: baseline.fits ? "reason quiet" : "reason bad" },
+          baseline.fits ? `loses by ${baseline.reason}` : baseline.reason)]),
+    ]));
+  return element("div", { class: "bars" }, ...ours, ...others);
+}

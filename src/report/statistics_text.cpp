@@ -1,0 +1,93 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dapple/report/show.h"
+#include "dapple/report/summary.h"
+#include "dapple/timeline/statistics.h"
+#include "figures.h"
+#include "palette.h"
+
+namespace dapple {
+namespace {
+
+/// Parts that are not nothing, the largest first: "forward 36.8 %, backward 61.1 %".
+std::string shares_text(std::vector<std::pair<std::string, Duration>> parts, Wide whole) {
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::string text;
+  for (const auto& [name, time] : parts) {
+    if (time == Duration{}) continue;
+    const double share = static_cast<double>(time.ns) / static_cast<double>(whole);
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, show_percent(share));
+  }
+  return text.empty() ? "none" : text;
+}
+
+std::string idle_text(const Timeline& timeline, const std::vector<LaneStatistics>& lanes) {
+  Wide device_time = 0;
+  for (const Timeline::LaneName& lane : timeline.lanes) {
+    device_time +=
+        Wide{iteration_time(timeline).ns} * static_cast<std::int64_t>(lane.devices.size());
+  }
+  const IdleTime idle = idle_device_time(timeline, lanes);
+  std::vector<std::pair<std::string, Duration>> parts;
+  for (const IdleCause& cause : kIdleCauses) parts.emplace_back(cause.name, idle.*cause.part);
+  return shares_text(std::move(parts), device_time) + " of device time";
+}
+
+std::string path_text(const Timeline& timeline) {
+  std::vector<std::pair<std::string, Duration>> parts;
+  for (const PathShare& share : shares_of(timeline, critical_path(timeline))) {
+    parts.emplace_back(share.kind ? style_of(*share.kind).words : "unexplained", share.time);
+  }
+  return shares_text(std::move(parts), iteration_time(timeline).ns);
+}
+
+std::string exposed_text(const Timeline& timeline, const std::vector<LaneStatistics>& lanes) {
+  const auto most = std::max_element(
+      lanes.begin(), lanes.end(),
+      [](const LaneStatistics& a, const LaneStatistics& b) { return a.exposed < b.exposed; });
+  const auto lane = index_at<LaneIndex>(static_cast<std::size_t>(most - lanes.begin()));
+  return fmt::format("at most {} of {} not hidden by computation, on {}", show(most->exposed),
+                     show(most->communicating), lane_title(timeline, lane));
+}
+
+/// "stage 1, stage 3 and 2 more": lanes by their titles, those of one title once.
+std::string titles_of(const Timeline& timeline, const std::vector<LaneIndex>& lanes) {
+  std::vector<std::string> titles;
+  for (const LaneIndex lane : lanes) titles.push_back(lane_title(timeline, lane));
+  titles.erase(std::unique(titles.begin(), titles.end()), titles.end());
+  constexpr std::size_t kMost = 6;
+  const std::size_t more = titles.size() - std::min(titles.size(), kMost);
+  titles.resize(titles.size() - more);
+  return fmt::format("{}", fmt::join(titles, ", ")) +
+         (more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+}  // namespace
+
+std::string write_statistics(const Timeline& timeline, const TextStyle& style) {
+  if (timeline.actions.empty()) return {};
+  const std::vector<LaneStatistics> lanes = lane_statistics(timeline);
+  std::string text;
+  const auto add = [&](const std::string& heading, const std::string& words) {
+    constexpr std::size_t kIndent = 15;
+    const std::string padded = fmt::format("{:<{}}", heading, kIndent);
+    text += paint(padded, Ink::Strong, style) + fill_lines(words, kIndent, style) + '\n';
+  };
+  add("Idle", idle_text(timeline, lanes));
+  add("Critical path", path_text(timeline));
+  add("Communication", exposed_text(timeline, lanes));
+  const std::vector<LaneIndex> slow = stragglers(lanes);
+  if (!slow.empty()) {
+    add("Stragglers", titles_of(timeline, slow) + ": busy over 5 % longer than the median");
+  }
+  return text;
+}
+
+}  // namespace dapple

@@ -1,0 +1,157 @@
+#include "causes.h"
+
+#include <algorithm>
+
+namespace dapple {
+namespace {
+
+/// An action of a stage needs one of the same index, so many stages further on.
+struct Need {
+  ActionKind action;
+  std::int32_t stages_on;
+  ActionKind needed;
+};
+constexpr Need kNeeds[] = {
+    {ActionKind::Forward, -1, ActionKind::SendActivation},
+    {ActionKind::Forward, -1, ActionKind::Forward},
+    {ActionKind::Backward, 1, ActionKind::SendGradient},
+    {ActionKind::Backward, 1, ActionKind::Backward},
+    {ActionKind::Backward, 1, ActionKind::InputGradient},
+    {ActionKind::InputGradient, 1, ActionKind::SendGradient},
+    {ActionKind::InputGradient, 1, ActionKind::Backward},
+    {ActionKind::InputGradient, 1, ActionKind::InputGradient},
+    {ActionKind::WeightGradient, 0, ActionKind::InputGradient},
+    {ActionKind::SendActivation, 0, ActionKind::Forward},
+    {ActionKind::SendGradient, 0, ActionKind::Backward},
+    {ActionKind::SendGradient, 0, ActionKind::InputGradient},
+};
+
+constexpr std::size_t kStreams = static_cast<std::size_t>(Stream::None) + 1;
+
+bool is_computed(ActionKind kind) {
+  return stream_of(kind) == Stream::Compute;
+}
+
+}  // namespace
+
+Causes::Causes(const Timeline& timeline)
+    : timeline_(timeline),
+      lines_(timeline.lanes.size(), std::vector<std::vector<std::size_t>>(kStreams)) {
+  entries_.reserve(timeline.actions.size());
+  place_in_line_.reserve(timeline.actions.size());
+  for (std::size_t i = 0; i < timeline.actions.size(); ++i) {
+    entries_.push_back({key_of(i), i});
+    const auto stream = static_cast<std::size_t>(stream_of(at(i).action.kind));
+    std::vector<std::size_t>& line = lines_[at(i).lane.position()][stream];
+    place_in_line_.push_back(line.size());
+    line.push_back(i);
+  }
+  std::stable_sort(entries_.begin(), entries_.end(),
+                   [](const Entry& a, const Entry& b) { return a.key < b.key; });
+}
+
+Causes::Key Causes::key_of(std::size_t action) const {
+  return {at(action).action.kind, at(action).action.stage, at(action).action.index};
+}
+
+const std::vector<std::size_t>& Causes::line(LaneIndex lane, Stream stream) const {
+  return lines_[lane.position()][static_cast<std::size_t>(stream)];
+}
+
+std::size_t Causes::first_with(const Key& key) const {
+  const auto found =
+      std::lower_bound(entries_.begin(), entries_.end(), key,
+                       [](const Entry& entry, const Key& wanted) { return entry.key < wanted; });
+  return static_cast<std::size_t>(found - entries_.begin());
+}
+
+std::optional<std::size_t> Causes::find_needed(std::size_t action, bool computed) const {
+  const auto& [kind, stage, index] = key_of(action);
+  for (const Need& need : kNeeds) {
+    if (need.action != kind || is_computed(need.needed) != computed) continue;
+    const Key key{need.needed, StageIndex{stage.value + need.stages_on}, index};
+    const std::size_t first = first_with(key);
+    if (first < entries_.size() && entries_[first].key == key) return entries_[first].action;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::size_t> Causes::transfer_to(std::size_t action) const {
+  return find_needed(action, false);
+}
+
+std::optional<std::size_t> Causes::producer_for(std::size_t action) const {
+  return find_needed(action, true);
+}
+
+std::vector<std::size_t> Causes::reductions_before(std::size_t step) const {
+  std::vector<std::size_t> reductions;
+  for (const std::size_t other : line(at(step).lane, Stream::Collective)) {
+    if (at(other).action.stage == at(step).action.stage) reductions.push_back(other);
+  }
+  return reductions;
+}
+
+std::optional<std::size_t> Causes::previous(std::size_t action) const {
+  const std::size_t place = place_in_line_[action];
+  if (place == 0) return std::nullopt;
+  return line(at(action).lane, stream_of(at(action).action.kind))[place - 1];
+}
+
+/// On each lane that takes part, the last computation that began before the reduction did: a
+/// backward that fills the bucket on its way, or had ended.
+std::vector<std::size_t> Causes::makers_of_bucket(std::size_t reduction) const {
+  std::vector<std::size_t> makers;
+  const Key key = key_of(reduction);
+  for (std::size_t e = first_with(key); e < entries_.size() && entries_[e].key == key; ++e) {
+    const LaneIndex lane = at(entries_[e].action).lane;
+    const std::vector<std::size_t>& computed = line(lane, Stream::Compute);
+    const auto behind =
+        std::upper_bound(computed.begin(), computed.end(), at(reduction).start,
+                         [this](Duration start, std::size_t i) { return start < at(i).start; });
+    if (behind == computed.begin()) continue;
+    // The lane's own comes first, so that it wins ties.
+    const bool is_own = lane == at(reduction).lane;
+    makers.insert(is_own ? makers.begin() : makers.end(), *(behind - 1));
+  }
+  return makers;
+}
+
+std::vector<std::size_t> Causes::candidates(std::size_t action) const {
+  std::vector<std::size_t> found;
+  const auto add = [&found](std::optional<std::size_t> candidate) {
+    if (candidate) found.push_back(*candidate);
+  };
+  add(previous(action));
+  add(producer_for(action));
+  add(transfer_to(action));
+  const ActionKind kind = at(action).action.kind;
+  std::vector<std::size_t> more;
+  if (kind == ActionKind::AllReduce) more = makers_of_bucket(action);
+  if (kind == ActionKind::OptimizerStep) more = reductions_before(action);
+  found.insert(found.end(), more.begin(), more.end());
+  return found;
+}
+
+std::optional<Cause> Causes::of(std::size_t action) const {
+  std::optional<Cause> last;
+  for (const std::size_t candidate : candidates(action)) {
+    // Clocks of measured lanes may disagree: what began later is no cause.
+    if (at(candidate).start > at(action).start) continue;
+    const Duration moment = std::min(at(candidate).end, at(action).start);
+    if (!last || moment > last->moment) last = Cause{.action = candidate, .moment = moment};
+  }
+  return last;
+}
+
+std::vector<Message> messages_of(const Timeline& timeline) {
+  const Causes causes(timeline);
+  std::vector<Message> messages;
+  for (std::size_t i = 0; i < timeline.actions.size(); ++i) {
+    const std::optional<std::size_t> transfer = causes.transfer_to(i);
+    if (transfer) messages.push_back({.transfer = *transfer, .receiver = i});
+  }
+  return messages;
+}
+
+}  // namespace dapple

@@ -1,0 +1,235 @@
+#include "dapple/timeline/statistics.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "causes.h"
+
+namespace dapple {
+namespace {
+
+struct Interval {
+  Duration begin;
+  Duration end;
+};
+
+/// Time covered by at least one of them. O(intervals log intervals).
+Duration covered(std::vector<Interval> intervals) {
+  std::sort(intervals.begin(), intervals.end(),
+            [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
+  Duration total;
+  Duration until;
+  for (const Interval& interval : intervals) {
+    const Duration begin = std::max(interval.begin, until);
+    if (interval.end <= begin) continue;
+    total += interval.end - begin;
+    until = interval.end;
+  }
+  return total;
+}
+
+class Statistician {
+ public:
+  explicit Statistician(const Timeline& timeline)
+      : timeline_(timeline), causes_(timeline), iteration_(iteration_time(timeline)) {}
+
+  std::vector<LaneStatistics> run() const;
+
+ private:
+  const TimedAction& at(std::size_t action) const { return timeline_.actions[action]; }
+  IdleTime idle_of(LaneIndex lane) const;
+  void add_gap(IdleTime& idle, const Interval& gap, std::size_t next) const;
+  void add_gap_before_step(IdleTime& idle, const Interval& gap, std::size_t step) const;
+  std::vector<Interval> intervals_of(LaneIndex lane, Stream stream) const;
+  std::vector<std::vector<Interval>> communication() const;
+
+  const Timeline& timeline_;
+  Causes causes_;
+  Duration iteration_;
+};
+
+/// The gap up to the moment its input was computed, from there to its arrival, and what is left.
+void Statistician::add_gap(IdleTime& idle, const Interval& gap, std::size_t next) const {
+  const std::optional<std::size_t> producer = causes_.producer_for(next);
+  const std::optional<std::size_t> transfer = causes_.transfer_to(next);
+  const Duration computed =
+      producer ? std::clamp(at(*producer).end, gap.begin, gap.end) : gap.begin;
+  const Duration arrived = transfer ? std::clamp(at(*transfer).end, computed, gap.end) : computed;
+  idle.producer += computed - gap.begin;
+  idle.transfer += arrived - computed;
+  idle.other += gap.end - arrived;
+}
+
+/// Until the last bucket is reduced: where no reduction runs, other replicas are still computing.
+void Statistician::add_gap_before_step(IdleTime& idle, const Interval& gap,
+                                       std::size_t step) const {
+  std::vector<Interval> reductions;
+  Duration reduced = gap.begin;
+  for (const std::size_t reduction : causes_.reductions_before(step)) {
+    const Interval part{std::max(at(reduction).start, gap.begin),
+                        std::min(at(reduction).end, gap.end)};
+    reduced = std::max(reduced, part.end);
+    reductions.push_back(part);
+  }
+  const Duration reducing = covered(std::move(reductions));
+  idle.all_reduce += reducing;
+  idle.producer += reduced - gap.begin - reducing;
+  idle.other += gap.end - reduced;
+}
+
+IdleTime Statistician::idle_of(LaneIndex lane) const {
+  IdleTime idle;
+  const std::vector<std::size_t>& computed = causes_.line(lane, Stream::Compute);
+  if (computed.empty()) {
+    idle.fill = iteration_;
+    return idle;
+  }
+  idle.fill = at(computed.front()).start;
+  idle.drain = iteration_ - at(computed.back()).end;
+  for (std::size_t i = 1; i < computed.size(); ++i) {
+    const std::size_t next = computed[i];
+    const Interval gap{at(computed[i - 1]).end, at(next).start};
+    if (at(next).action.kind == ActionKind::OptimizerStep) {
+      add_gap_before_step(idle, gap, next);
+    } else {
+      add_gap(idle, gap, next);
+    }
+  }
+  return idle;
+}
+
+std::vector<Interval> Statistician::intervals_of(LaneIndex lane, Stream stream) const {
+  std::vector<Interval> intervals;
+  for (const std::size_t action : causes_.line(lane, stream)) {
+    intervals.push_back({at(action).start, at(action).end});
+  }
+  return intervals;
+}
+
+/// What each lane sends, receives and reduces.
+std::vector<std::vector<Interval>> Statistician::communication() const {
+  std::vector<std::vector<Interval>> lanes(timeline_.lanes.size());
+  for (const TimedAction& timed : timeline_.actions) {
+    if (stream_of(timed.action.kind) == Stream::Compute) continue;
+    lanes[timed.lane.position()].push_back({timed.start, timed.end});
+  }
+  for (const auto& [transfer, receiver] : messages_of(timeline_)) {
+    lanes[at(receiver).lane.position()].push_back({at(transfer).start, at(transfer).end});
+  }
+  return lanes;
+}
+
+std::vector<LaneStatistics> Statistician::run() const {
+  const std::vector<std::vector<Interval>> communicating = communication();
+  std::vector<LaneStatistics> lanes;
+  for (std::size_t l = 0; l < timeline_.lanes.size(); ++l) {
+    const auto lane = index_at<LaneIndex>(l);
+    std::vector<Interval> active = intervals_of(lane, Stream::Compute);
+    const Duration busy = covered(active);
+    active.insert(active.end(), communicating[l].begin(), communicating[l].end());
+    lanes.push_back({.busy = busy,
+                     .idle = idle_of(lane),
+                     .communicating = covered(communicating[l]),
+                     .exposed = covered(std::move(active)) - busy});
+  }
+  return lanes;
+}
+
+}  // namespace
+
+Duration IdleTime::total() const {
+  Duration sum;
+  for (const IdleCause& cause : kIdleCauses) sum += this->*cause.part;
+  return sum;
+}
+
+IdleTime& IdleTime::operator+=(const IdleTime& more) {
+  for (const IdleCause& cause : kIdleCauses) this->*cause.part += more.*cause.part;
+  return *this;
+}
+
+IdleTime operator*(std::int64_t factor, const IdleTime& idle) {
+  IdleTime product;
+  for (const IdleCause& cause : kIdleCauses) product.*cause.part = factor * (idle.*cause.part);
+  return product;
+}
+
+std::vector<LaneStatistics> lane_statistics(const Timeline& timeline) {
+  return Statistician(timeline).run();
+}
+
+IdleTime idle_device_time(const Timeline& timeline, const std::vector<LaneStatistics>& lanes) {
+  IdleTime sum;
+  for (std::size_t l = 0; l < lanes.size(); ++l) {
+    sum += static_cast<std::int64_t>(timeline.lanes[l].devices.size()) * lanes[l].idle;
+  }
+  return sum;
+}
+
+std::vector<PathSegment> critical_path(const Timeline& timeline) {
+  std::vector<PathSegment> path;
+  const auto add = [&path](std::optional<std::size_t> action, Duration begin, Duration end) {
+    if (begin < end) path.push_back({.action = action, .begin = begin, .end = end});
+  };
+  const Causes causes(timeline);
+  std::optional<Cause> next;  // the action that ends last, then what each waited for
+  for (std::size_t i = 0; i < timeline.actions.size(); ++i) {
+    const TimedAction& timed = timeline.actions[i];
+    if (next && timed.end < next->moment) continue;
+    const bool is_later = !next || timed.end > next->moment;
+    if (is_later || timed.lane < timeline.actions[next->action].lane) {
+      next = Cause{.action = i, .moment = timed.end};
+    }
+  }
+  // Clocks of measured lanes may disagree so that actions without length wait for each other.
+  std::vector<bool> is_passed(timeline.actions.size(), false);
+  Duration begin;
+  while (next && !is_passed[next->action]) {
+    is_passed[next->action] = true;
+    begin = timeline.actions[next->action].start;
+    add(next->action, begin, next->moment);
+    next = causes.of(next->action);
+    add(std::nullopt, next ? next->moment : Duration{}, begin);
+    if (next) begin = next->moment;
+  }
+  if (next) add(std::nullopt, Duration{}, begin);
+  std::reverse(path.begin(), path.end());
+  return path;
+}
+
+std::vector<PathShare> shares_of(const Timeline& timeline, const std::vector<PathSegment>& path) {
+  std::map<ActionKind, Duration> by_kind;
+  Duration unexplained;
+  for (const PathSegment& segment : path) {
+    const Duration length = segment.end - segment.begin;
+    if (segment.action) {
+      by_kind[timeline.actions[*segment.action].action.kind] += length;
+    } else {
+      unexplained += length;
+    }
+  }
+  std::vector<PathShare> shares;
+  for (const auto& [kind, time] : by_kind) shares.push_back({.kind = kind, .time = time});
+  if (unexplained > Duration{}) shares.push_back({.kind = std::nullopt, .time = unexplained});
+  return shares;
+}
+
+std::vector<LaneIndex> stragglers(const std::vector<LaneStatistics>& lanes) {
+  if (lanes.empty()) return {};
+  std::vector<Duration> busy;
+  for (const LaneStatistics& lane : lanes) busy.push_back(lane.busy);
+  std::sort(busy.begin(), busy.end());
+  const std::size_t middle = busy.size() / 2;
+  const Duration twice_median = busy[(busy.size() - 1) / 2] + busy[middle];
+  std::vector<LaneIndex> found;
+  for (std::size_t l = 0; l < lanes.size(); ++l) {
+    // busy / median > 105 / 100, in whole numbers.
+    if (Wide{200} * lanes[l].busy.ns > Wide{105} * twice_median.ns) {
+      found.push_back(index_at<LaneIndex>(l));
+    }
+  }
+  return found;
+}
+
+}  // namespace dapple
