@@ -47,7 +47,7 @@ TEST_CASE("the bound is below every simulated plan of small problems, at its own
       }
     });
   }
-  CHECK(plans > 20000);
+  CHECK(plans > small::scaled(20000));
 }
 
 TEST_CASE("a candidate's bound holds at any depths that fit") {
@@ -91,7 +91,7 @@ TEST_CASE("a candidate's bound holds at any depths that fit") {
       }
     }
   }
-  CHECK(candidates > 500);
+  CHECK(candidates > small::scaled(500));
 }
 
 TEST_CASE("the planner never beats the best of all plans, fits, and rarely misses it") {
@@ -142,7 +142,7 @@ TEST_CASE("a refusal's remedy of more memory is enough, and a byte less is not")
     CHECK(std::holds_alternative<Infeasible>(
         make_plan(problem.profile, Topology(problem.topology), options_for(problem, 1))));
   }
-  CHECK(refused > 10);
+  CHECK(refused > small::scaled(10));
 }
 
 TEST_CASE("plans are the same with one thread, with two, and again") {
