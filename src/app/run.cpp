@@ -37,6 +37,7 @@ Commands
   diff       two plans side by side, costed alike
   schedule   a plan's action lists, for another runtime
   report     a page for a browser, and the timeline as a figure
+  reschedule a plan under another schedule: zero bubble, interleaved, ...
 
 Options of plan
   --model FILE         layer profile (dapple-profile/1 or a PipeDream graph)

@@ -105,6 +105,7 @@ TEST_CASE("a replica that waits for another one's last backward waits for a stag
       timed(kLane0, {K::Backward, 0}, 5, 10),       timed(kLane1, {K::Backward, 1}, 8, 20),
       timed(kLane0, {K::AllReduce, 0}, 20, 26),     timed(kLane1, {K::AllReduce, 0}, 20, 26),
       timed(kLane0, {K::OptimizerStep, 0}, 26, 27), timed(kLane1, {K::OptimizerStep, 0}, 26, 27)};
+  for (TimedAction& action : timeline.actions) action.action.stage = StageIndex{0};
   CHECK(lane_statistics(timeline)[0].idle == IdleTime{{}, {10}, {}, {6}, {}, {}});
   CHECK(text_of(timeline, critical_path(timeline)) ==
         "F1@1[0,8] B1@1[8,20] REDUCE_GRAD0@0[20,26] STEP0@0[26,27]");
