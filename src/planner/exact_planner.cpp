@@ -9,6 +9,7 @@
 
 #include "dapple/core/parallel.h"
 #include "dapple/search/exact_search.h"
+#include "depth_search.h"
 #include "micro_batches.h"
 
 namespace dapple {
@@ -21,16 +22,26 @@ constexpr std::int64_t kStateBudgetOfMany = 4'000'000;  // where not all placeme
 /// Partial plans that all searches together keep in memory, and about as many as one round adds.
 constexpr std::int64_t kKeptBudget = 2'500'000;
 constexpr std::int64_t kRound = 400'000;
-/// Of the actions, what improving the depths of one plan may take, and what trying all of one.
+/// Of the actions, what improving the depths of one plan may take.
 constexpr std::int64_t kRefinementBudget = 2'000'000;
-constexpr std::int64_t kSettlementBudget = 20'000'000;
 /// What may be spent beyond on improving candidates that are left open, and on one of them.
 constexpr std::int64_t kImprovementBudget = 24'000'000;
 constexpr std::int64_t kImprovementOfOne = 1'000'000;
+constexpr std::int64_t kWalkOfOne = 3'000'000;  // of the best few
+/// The same on going through all their depths, and on one of them before the next ones' turn.
+constexpr std::int64_t kSettlementBudget = 60'000'000;
+constexpr std::int64_t kSettlementOfOne = 200'000;
 /// Candidates simulated side by side, and per micro-batch size the stages tried in between; fixed,
 /// so that the outcome does not depend on the threads.
 constexpr std::size_t kBatch = 8;
 constexpr std::int64_t kStretch = 100'000;
+
+/// A candidate that some depths may make faster than the best plan.
+struct Unsettled {
+  Candidate candidate;  // its bound rises as more of its depths are known
+  std::size_t order = 0;
+  std::unique_ptr<DepthSearch> depths;  // once begun
+};
 
 class ExactPlanner {
  public:
@@ -50,12 +61,16 @@ class ExactPlanner {
   std::vector<Candidate> take_batch();
   void simulate(const std::vector<Candidate>& candidates);
   void improve();
+  void walk();
   void settle();
+  void keep_best();
+  void sort_unsettled();
   void account(const Score& score);
   Duration best() const { return best_.empty() ? Duration{INT64_MAX} : best_.front().iteration; }
   /// Plans whose bound is not below it need not be looked at to reach the gap that is asked for.
   Duration threshold() const;
   Duration bound() const;
+  Duration bound_of_unsearched() const;
   bool is_spent() const;
   bool is_stopped();
   void tell_progress();
@@ -69,7 +84,7 @@ class ExactPlanner {
   std::mutex asking_;
   std::vector<std::unique_ptr<ExactSearch>> searches_;  // by micro-batch size
   std::vector<Scored> best_;                            // the best few, best first
-  std::vector<Candidate> unsettled_;                    // some depths may make them faster
+  std::vector<Unsettled> unsettled_;
   SearchRecord record_;
   std::int64_t actions_ = 0;
   std::size_t order_ = 0;
@@ -81,10 +96,16 @@ Duration ExactPlanner::threshold() const {
   return best() - Duration{divide_down(allowed, kOne.billionths)};
 }
 
-Duration ExactPlanner::bound() const {
-  Duration least = best();
+/// Of plans that no candidate was made of.
+Duration ExactPlanner::bound_of_unsearched() const {
+  Duration least{INT64_MAX};
   for (const auto& search : searches_) least = std::min(least, search->bound());
-  for (const Candidate& candidate : unsettled_) least = std::min(least, candidate.bound);
+  return least;
+}
+
+Duration ExactPlanner::bound() const {
+  Duration least = std::min(best(), bound_of_unsearched());
+  for (const Unsettled& some : unsettled_) least = std::min(least, some.candidate.bound);
   return least;
 }
 
@@ -162,57 +183,90 @@ void ExactPlanner::simulate(const std::vector<Candidate>& candidates) {
   parallel_for(candidates.size(), options_.threads, [&](std::size_t i) {
     scores[i] = scorer_.score(candidates[i], order_ + i, before);
   });
-  order_ += candidates.size();
   for (std::size_t i = 0; i < scores.size(); ++i) {
     account(scores[i]);
     if (scores[i].is_settled) continue;
-    unsettled_.push_back(candidates[i]);
-    unsettled_.back().bound = scores[i].bound;
+    unsettled_.push_back({.candidate = candidates[i], .order = order_ + i, .depths = nullptr});
+    unsettled_.back().candidate.bound = scores[i].bound;
   }
-  std::stable_sort(best_.begin(), best_.end(), better);
-  if (best_.size() > kBatch) best_.resize(kBatch);
+  order_ += candidates.size();
+  keep_best();
   if (best() == before) return;
   account(scorer_.refine(best_.front(), kRefinementBudget));
   std::stable_sort(best_.begin(), best_.end(), better);
 }
 
+void ExactPlanner::keep_best() {
+  std::stable_sort(best_.begin(), best_.end(), better);
+  if (best_.size() > kBatch) best_.resize(kBatch);
+}
+
+void ExactPlanner::sort_unsettled() {
+  std::erase_if(unsettled_, [&](const Unsettled& some) { return some.candidate.bound >= best(); });
+  std::stable_sort(
+      unsettled_.begin(), unsettled_.end(),
+      [](const Unsettled& a, const Unsettled& b) { return a.candidate.bound < b.candidate.bound; });
+}
+
 /// Looks for better depths of what is open, those with the least bounds first.
 void ExactPlanner::improve() {
-  std::stable_sort(unsettled_.begin(), unsettled_.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.bound < b.bound; });
+  sort_unsettled();
   const std::int64_t last = actions_ + kImprovementBudget;
   for (std::size_t first = 0; first < unsettled_.size(); first += kBatch) {
-    if (unsettled_[first].bound >= threshold() || actions_ > last || is_stopped()) return;
+    const bool is_enough = unsettled_[first].candidate.bound >= threshold();
+    if (is_enough || actions_ > last || is_stopped()) return;
     const std::size_t count = std::min(kBatch, unsettled_.size() - first);
     std::vector<Score> scores(count);
     parallel_for(count, options_.threads, [&](std::size_t i) {
-      scores[i] = scorer_.improve(unsettled_[first + i], order_ + i, kImprovementOfOne);
+      const Unsettled& some = unsettled_[first + i];
+      scores[i] = scorer_.improve(some.candidate, some.order, kImprovementOfOne);
     });
-    order_ += count;
     for (const Score& score : scores) account(score);
-    std::stable_sort(best_.begin(), best_.end(), better);
-    if (best_.size() > kBatch) best_.resize(kBatch);
+    keep_best();
     tell_progress();
   }
 }
 
-/// Tries all depths of what is open, as far as the budget goes, those with the least bounds first.
+/// Looks further around the depths of the best few.
+void ExactPlanner::walk() {
+  if (bound() >= threshold() || is_stopped()) return;
+  const std::vector<Scored> starts = best_;
+  std::vector<Score> scores(starts.size());
+  parallel_for(starts.size(), options_.threads,
+               [&](std::size_t i) { scores[i] = scorer_.walk(starts[i], kWalkOfOne); });
+  for (const Score& score : scores) account(score);
+  keep_best();
+  tell_progress();
+}
+
+/// Goes through all depths of what is open, as far as the budget goes, those with the least bounds
+/// first; no further than what was never made a candidate lets the bound rise.
 void ExactPlanner::settle() {
   const std::int64_t last = actions_ + kSettlementBudget;
-  std::vector<Candidate> left;
-  for (const Candidate& candidate : unsettled_) {
-    if (candidate.bound >= threshold()) continue;
-    const std::int64_t budget = last - actions_;
-    Score score;
-    if (budget > 0 && left.empty() && !is_stopped()) {
-      score = scorer_.settle(candidate, order_++, best(), budget);
+  while (actions_ < last && !is_stopped()) {
+    sort_unsettled();
+    const Duration enough = std::min(threshold(), bound_of_unsearched());
+    const auto end = std::find_if(unsettled_.begin(), unsettled_.end(), [&](const Unsettled& some) {
+      return some.candidate.bound >= enough;
+    });
+    const auto count = std::min(kBatch, static_cast<std::size_t>(end - unsettled_.begin()));
+    if (count == 0) return;
+    std::vector<Score> scores(count);
+    const DepthSearch::Stretch stretch{
+        .to_beat = best(), .enough = enough, .budget = kSettlementOfOne};
+    parallel_for(count, options_.threads, [&](std::size_t i) {
+      Unsettled& some = unsettled_[i];
+      if (some.depths == nullptr) some.depths = scorer_.depths_of(some.candidate, some.order);
+      scores[i] = some.depths->advance(stretch);
+    });
+    for (std::size_t i = 0; i < count; ++i) {
+      Duration& bound = unsettled_[i].candidate.bound;
+      bound = std::max(bound, scores[i].bound);
+      account(scores[i]);
     }
-    account(score);
-    if (!score.is_settled) left.push_back(candidate);
-    std::stable_sort(best_.begin(), best_.end(), better);
+    keep_best();
     tell_progress();
   }
-  unsettled_ = std::move(left);
 }
 
 void ExactPlanner::tell_progress() {
@@ -242,7 +296,9 @@ ExactPlans ExactPlanner::run(std::vector<Scored> known) {
     if (is_stuck) break;
   }
   improve();
+  walk();
   settle();
+  sort_unsettled();
   return {.best = best_, .record = record(), .lower_bound = bound()};
 }
 
