@@ -28,8 +28,10 @@ constexpr std::int64_t kRefinementBudget = 2'000'000;
 constexpr std::int64_t kImprovementBudget = 24'000'000;
 constexpr std::int64_t kImprovementOfOne = 1'000'000;
 constexpr std::int64_t kWalkOfOne = 3'000'000;  // of the best few
-/// The same on going through all their depths, and on one of them before the next ones' turn.
+/// The same on going through all their depths, on that between improvements, and on one of them
+/// before the next ones' turn.
 constexpr std::int64_t kSettlementBudget = 60'000'000;
+constexpr std::int64_t kSettlementBetween = 3'000'000;
 constexpr std::int64_t kSettlementOfOne = 200'000;
 /// Candidates simulated side by side, and per micro-batch size the stages tried in between; fixed,
 /// so that the outcome does not depend on the threads.
@@ -40,6 +42,7 @@ constexpr std::int64_t kStretch = 100'000;
 struct Unsettled {
   Candidate candidate;  // its bound rises as more of its depths are known
   std::size_t order = 0;
+  bool is_improved = false;
   std::unique_ptr<DepthSearch> depths;  // once begun
 };
 
@@ -60,9 +63,10 @@ class ExactPlanner {
   void advance();
   std::vector<Candidate> take_batch();
   void simulate(const std::vector<Candidate>& candidates);
-  void improve();
+  bool improve();
   void walk();
-  void settle();
+  void settle(std::int64_t budget);
+  void finish();
   void keep_best();
   void sort_unsettled();
   void account(const Score& score);
@@ -186,7 +190,8 @@ void ExactPlanner::simulate(const std::vector<Candidate>& candidates) {
   for (std::size_t i = 0; i < scores.size(); ++i) {
     account(scores[i]);
     if (scores[i].is_settled) continue;
-    unsettled_.push_back({.candidate = candidates[i], .order = order_ + i, .depths = nullptr});
+    unsettled_.push_back(
+        {.candidate = candidates[i], .order = order_ + i, .is_improved = false, .depths = nullptr});
     unsettled_.back().candidate.bound = scores[i].bound;
   }
   order_ += candidates.size();
@@ -208,28 +213,28 @@ void ExactPlanner::sort_unsettled() {
       [](const Unsettled& a, const Unsettled& b) { return a.candidate.bound < b.candidate.bound; });
 }
 
-/// Looks for better depths of what is open, those with the least bounds first.
-void ExactPlanner::improve() {
+/// Looks for better depths of some of what is open, those with the least bounds first. Whether
+/// there were any.
+bool ExactPlanner::improve() {
   sort_unsettled();
-  const std::int64_t last = actions_ + kImprovementBudget;
-  for (std::size_t first = 0; first < unsettled_.size(); first += kBatch) {
-    const bool is_enough = unsettled_[first].candidate.bound >= threshold();
-    if (is_enough || actions_ > last || is_stopped()) return;
-    const std::size_t count = std::min(kBatch, unsettled_.size() - first);
-    std::vector<Score> scores(count);
-    parallel_for(count, options_.threads, [&](std::size_t i) {
-      const Unsettled& some = unsettled_[first + i];
-      scores[i] = scorer_.improve(some.candidate, some.order, kImprovementOfOne);
-    });
-    for (const Score& score : scores) account(score);
-    keep_best();
-    tell_progress();
+  std::vector<Unsettled*> chosen;
+  for (Unsettled& some : unsettled_) {
+    if (some.candidate.bound >= threshold() || chosen.size() == kBatch) break;
+    if (!some.is_improved) chosen.push_back(&some);
   }
+  std::vector<Score> scores(chosen.size());
+  parallel_for(chosen.size(), options_.threads, [&](std::size_t i) {
+    scores[i] = scorer_.improve(chosen[i]->candidate, chosen[i]->order, kImprovementOfOne);
+    chosen[i]->is_improved = true;
+  });
+  for (const Score& score : scores) account(score);
+  keep_best();
+  tell_progress();
+  return !chosen.empty();
 }
 
 /// Looks further around the depths of the best few.
 void ExactPlanner::walk() {
-  if (bound() >= threshold() || is_stopped()) return;
   const std::vector<Scored> starts = best_;
   std::vector<Score> scores(starts.size());
   parallel_for(starts.size(), options_.threads,
@@ -241,8 +246,8 @@ void ExactPlanner::walk() {
 
 /// Goes through all depths of what is open, as far as the budget goes, those with the least bounds
 /// first; no further than what was never made a candidate lets the bound rise.
-void ExactPlanner::settle() {
-  const std::int64_t last = actions_ + kSettlementBudget;
+void ExactPlanner::settle(std::int64_t budget) {
+  const std::int64_t last = actions_ + budget;
   while (actions_ < last && !is_stopped()) {
     sort_unsettled();
     const Duration enough = std::min(threshold(), bound_of_unsearched());
@@ -267,6 +272,16 @@ void ExactPlanner::settle() {
     keep_best();
     tell_progress();
   }
+}
+
+/// Makes the best plan faster and the bound higher by what depths do, the cheap ways first.
+void ExactPlanner::finish() {
+  const std::int64_t last = actions_ + kImprovementBudget;
+  const auto is_open = [&] { return bound() < threshold() && !is_stopped(); };
+  while (is_open() && actions_ < last && improve()) settle(kSettlementBetween);
+  if (is_open()) walk();
+  if (is_open()) settle(kSettlementBudget);
+  sort_unsettled();
 }
 
 void ExactPlanner::tell_progress() {
@@ -295,10 +310,7 @@ ExactPlans ExactPlanner::run(std::vector<Scored> known) {
                                      [](const auto& search) { return search->is_exhausted(); });
     if (is_stuck) break;
   }
-  improve();
-  walk();
-  settle();
-  sort_unsettled();
+  finish();
   return {.best = best_, .record = record(), .lower_bound = bound()};
 }
 

@@ -105,20 +105,26 @@ void cross(Front& result, const Front& front, const StageBound& stage, Duration 
            std::int64_t micro_batches) {
   result.crossing = front.crossed(stage.forward);
   result.tail_parts = front.tail_parts;
+  // Up to this tail what is known anyhow does not grow, and beyond it grows faster than this does.
+  const Duration tail = std::max(Duration{}, result.own - result.last);
   const Duration both = stage.forward + stage.backward;
   const Duration rise = std::max(front.slowest, stage.forward) - stage.forward;
   const Duration fall = stage.backward - rise;
-  if (rise <= Duration{} || fall <= Duration{}) return;
-  const Duration rising = span + micro_batches * both - rise;
-  const Duration falling = front.end + micro_batches * both - rise;  // tail from behind this stage
-  Front other;
-  other.crossing = {
-      divide_down(Wide{rising.ns} * fall.ns + Wide{falling.ns} * rise.ns, stage.backward.ns)};
-  other.tail_parts = divide_down(Wide{rise.ns} * Front::kTailParts, stage.backward.ns);
-  const Duration tail = std::max(Duration{}, result.own - result.last);
-  if (other.crossed(tail) <= result.crossed(tail)) return;
-  result.crossing = other.crossing;
-  result.tail_parts = other.tail_parts;
+  if (rise > Duration{} && fall > Duration{}) {
+    const Duration rising = span + micro_batches * both - rise;
+    const Duration falling = front.end + micro_batches * both - rise;  // and the tail behind
+    Front other;
+    other.crossing = {
+        divide_down(Wide{rising.ns} * fall.ns + Wide{falling.ns} * rise.ns, stage.backward.ns)};
+    other.tail_parts = divide_down(Wide{rise.ns} * Front::kTailParts, stage.backward.ns);
+    if (other.crossed(tail) > result.crossed(tail)) {
+      result.crossing = other.crossing;
+      result.tail_parts = other.tail_parts;
+    }
+  }
+  if (result.crossed(tail) > result.own) return;
+  result.crossing = Duration{};
+  result.tail_parts = 0;
 }
 
 /// With one more stage behind. `front` includes the boundary to it; nothing before: all zero.
