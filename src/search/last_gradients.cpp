@@ -119,7 +119,8 @@ std::int64_t LastFlows::gradient_share(PortIndex port) const {
   return least;
 }
 
-/// How long what is left to reduce when the last backward ends keeps the port busy.
+/// How long what is left to reduce when the last backward ends keeps the port busy. Nothing is
+/// left where only latency is: the bytes may have passed long before.
 Duration LastFlows::reduction_left(PortIndex port) const {
   Duration done;
   for (std::size_t k = 0; k < stage().buckets.size(); ++k) {
@@ -147,6 +148,7 @@ std::optional<LastSending> LastFlows::at(const PortLoad& load) const {
   const std::int64_t for_gradients = gradient_share(load.port);
   if (for_reduction >= kWhole || for_gradients >= kWhole) return std::nullopt;
   const Duration left = reduction_left(load.port);
+  if (left == Duration{}) return std::nullopt;
   const Duration sent = time_at(load.size, bandwidth(load.port));
   const Duration both = left + sent;
   const Duration window{divide_up(Wide{sent.ns} * kWhole, kWhole - for_reduction)};
