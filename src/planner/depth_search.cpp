@@ -9,6 +9,9 @@ namespace {
 /// A step of a timetable takes that part of the time of a simulated action.
 constexpr std::int64_t kStepsPerAction = 10;
 
+/// Splits that do not raise the bound before a box is simulated.
+constexpr std::int32_t kPatience = 4;
+
 PlanCost costs_at(Plan plan, const Depths& depths, const CostModel& costs) {
   plan.warmup_depths = depths;
   return costs.plan_cost(plan);
@@ -23,11 +26,46 @@ std::size_t widest(const DepthBox& box) {
   return best;
 }
 
+/// The last stage whose depth is open: the beginning that all depths have in common ends there.
+std::size_t last_open(const DepthBox& box) {
+  std::size_t stage = box.least.size() - 1;
+  while (box.least[stage] == box.most[stage]) --stage;
+  return stage;
+}
+
 /// The depth that is to `least` as `most` is to it, below `most`.
 std::int64_t middle(std::int64_t least, std::int64_t most) {
   std::int64_t middle = least;
   while (middle + 1 < most && (middle + 1) * (middle + 1) <= least * most) ++middle;
   return middle;
+}
+
+/// From a run at the box's least depths.
+EarliestStarts beginning_of(const Recorded& recorded, const DepthBox& box,
+                            std::int64_t num_micro_batches) {
+  const auto stage_of = [&](const TimedAction& timed) {
+    return recorded.schedule.lanes[timed.lane.position()].stage.position();
+  };
+  // When some stage has run all the forwards that come before its first backward at any depth.
+  Duration parting = recorded.result.iteration;
+  for (const TimedAction& timed : recorded.result.timeline.actions) {
+    const std::size_t s = stage_of(timed);
+    const bool is_last = timed.action.index + 1 == box.least[s] && box.least[s] < box.most[s];
+    if (is_last && timed.action.kind == ActionKind::Forward) parting = std::min(parting, timed.end);
+  }
+  const std::vector<Duration> alike(static_cast<std::size_t>(num_micro_batches), parting);
+  EarliestStarts starts{.forwards = {box.least.size(), alike},
+                        .backwards = {box.least.size(), alike}};
+  for (const TimedAction& timed : recorded.result.timeline.actions) {
+    const auto position = static_cast<std::size_t>(timed.action.index);
+    if (timed.start >= parting) continue;
+    if (timed.action.kind == ActionKind::Forward) {
+      starts.forwards[stage_of(timed)][position] = timed.start;
+    } else if (timed.action.kind == ActionKind::Backward) {
+      starts.backwards[stage_of(timed)][position] = timed.start;
+    }
+  }
+  return starts;
 }
 
 }  // namespace
@@ -45,19 +83,24 @@ DepthSearch::DepthSearch(const Scored& start, const CostModel& costs, const Plan
     all.most.assign(all.most.size(), start.plan.num_micro_batches);
     all.least = all.most;
   }
-  open_.push({.bound = {}, .number = boxes_++, .box = std::move(all)});
+  open_.push({.bound = {}, .number = boxes_++, .box = std::move(all), .splits = 0});
 }
 
-void DepthSearch::push(DepthBox box, Duration to_beat, Score& score) {
+void DepthSearch::push(DepthBox box, const Open& whole, const Scored& best, Score& score) {
   if (!limits_.may_fit(box)) return;
   score.actions += 1 + timetable_.steps() / kStepsPerAction;
-  const Duration bound = timetable_.bound(box);
-  if (bound < to_beat) open_.push({.bound = bound, .number = boxes_++, .box = std::move(box)});
+  const Duration bound = std::max(whole.bound, timetable_.bound(box));
+  if (bound >= best.iteration) return;
+  open_.push({.bound = bound,
+              .number = boxes_++,
+              .box = std::move(box),
+              .splits = bound > whole.bound ? 0 : whole.splits + 1});
 }
 
 /// Depths do not rise from stage to stage, so a limit holds on one side of the stage.
-void DepthSearch::split(const DepthBox& box, Duration to_beat, Score& score) {
-  const std::size_t stage = widest(box);
+void DepthSearch::split(const Open& open, const Scored& best, Score& score) {
+  const DepthBox& box = open.box;
+  const std::size_t stage = open.splits < kPatience ? widest(box) : last_open(box);
   const std::int64_t last = middle(box.least[stage], box.most[stage]);
   DepthBox shallow = box;
   for (std::size_t s = stage; s < box.most.size(); ++s) {
@@ -65,8 +108,25 @@ void DepthSearch::split(const DepthBox& box, Duration to_beat, Score& score) {
   }
   DepthBox deep = box;
   for (std::size_t s = 0; s <= stage; ++s) deep.least[s] = std::max(deep.least[s], last + 1);
-  push(std::move(shallow), to_beat, score);
-  push(std::move(deep), to_beat, score);
+  push(std::move(shallow), open, best, score);
+  push(std::move(deep), open, best, score);
+}
+
+/// Puts a box back with the bound that its common beginning gives it.
+void DepthSearch::begin(Open open, Scored& best, Score& score) {
+  Scored attempt = start_;
+  attempt.plan.warmup_depths = open.box.least;
+  const Recorded recorded =
+      record_and_count(attempt.plan, {costs_, topology_, options_.contention}, score);
+  attempt.iteration = recorded.result.iteration;
+  const EarliestStarts known = beginning_of(recorded, open.box, start_.plan.num_micro_batches);
+  score.actions += 1 + timetable_.steps() / kStepsPerAction;
+  const Duration bound = std::max(open.bound, timetable_.bound(open.box, &known));
+  open.splits = bound > open.bound ? 0 : open.splits + 1;
+  open.bound = bound;
+  const bool is_better = attempt.iteration < best.iteration;
+  if (is_better && limits_.fit_as_they_are(open.box.least)) best = std::move(attempt);
+  if (open.bound < best.iteration) open_.push(std::move(open));
 }
 
 void DepthSearch::simulate_at(const Depths& depths, Scored& best, Score& score) const {
@@ -83,12 +143,15 @@ Score DepthSearch::advance(const Stretch& stretch) {
   best.iteration = stretch.to_beat;
   const auto is_open = [&] { return !open_.empty() && open_.top().bound < best.iteration; };
   while (is_open() && open_.top().bound < stretch.enough && score.actions < stretch.budget) {
-    const DepthBox box = open_.top().box;
+    Open open = open_.top();
     open_.pop();
-    if (box.least == box.most) {
-      simulate_at(box.least, best, score);
+    if (open.box.least == open.box.most) {
+      simulate_at(open.box.least, best, score);
+    } else if (options_.contention == Contention::Shared && open.splits > kPatience &&
+               open.splits % kPatience == 0) {
+      begin(std::move(open), best, score);
     } else {
-      split(box, best.iteration, score);
+      split(open, best, score);
     }
   }
   score.is_settled = !is_open();

@@ -1,6 +1,10 @@
 // All warm-up depths of one candidate, by boxes: the box with the least bound is split, a single
 // depth of every stage is simulated, and what memory has no room for is dropped. What is left of
 // the candidate is bounded at any moment, so the search can be left and taken up again.
+//
+// Where links are shared and splitting does not help, a box is simulated too: until the first stage
+// comes to the forward that not all its depths have, everything happens alike at all of them,
+// contention included, and what has not happened by then happens later.
 #pragma once
 
 #include <cstdint>
@@ -34,14 +38,16 @@ class DepthSearch {
     Duration bound;
     std::int64_t number = 0;
     DepthBox box;
+    std::int32_t splits = 0;  // since the bound last rose
 
     /// Of equals the latest comes first: it is the smallest.
     friend bool operator<(const Open& a, const Open& b) {
       return a.bound != b.bound ? a.bound > b.bound : a.number < b.number;
     }
   };
-  void push(DepthBox box, Duration to_beat, Score& score);
-  void split(const DepthBox& box, Duration to_beat, Score& score);
+  void push(DepthBox box, const Open& whole, const Scored& best, Score& score);
+  void split(const Open& open, const Scored& best, Score& score);
+  void begin(Open open, Scored& best, Score& score);
   void simulate_at(const Depths& depths, Scored& best, Score& score) const;
 
   const Topology& topology_;

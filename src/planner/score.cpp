@@ -21,15 +21,28 @@ bool better(const Scored& a, const Scored& b) {
          std::tuple(devices_used(b.plan), b.plan.stages.size(), b.order, b.plan.warmup_depths);
 }
 
-Duration simulate_and_count(const Plan& plan, const SimulationGround& ground, Score& score) {
-  const Schedule schedule = generate(plan);
-  for (const Lane& lane : schedule.lanes) {
+namespace {
+
+Recorded run_and_count(const Plan& plan, const SimulationGround& ground, bool record,
+                       Score& score) {
+  Recorded recorded{.schedule = generate(plan), .result = {}};
+  for (const Lane& lane : recorded.schedule.lanes) {
     score.actions += static_cast<std::int64_t>(lane.actions.size());
   }
   ++score.simulated;
-  return simulate(schedule, ground.costs, ground.topology,
-                  {.contention = ground.contention, .record = false})
-      .iteration;
+  recorded.result = simulate(recorded.schedule, ground.costs, ground.topology,
+                             {.contention = ground.contention, .record = record});
+  return recorded;
+}
+
+}  // namespace
+
+Duration simulate_and_count(const Plan& plan, const SimulationGround& ground, Score& score) {
+  return run_and_count(plan, ground, false, score).result.iteration;
+}
+
+Recorded record_and_count(const Plan& plan, const SimulationGround& ground, Score& score) {
+  return run_and_count(plan, ground, true, score);
 }
 
 }  // namespace dapple

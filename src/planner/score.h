@@ -7,6 +7,7 @@
 #include "dapple/core/quantity.h"
 #include "dapple/cost/costs.h"
 #include "dapple/plan/plan.h"
+#include "dapple/schedule/schedule.h"
 #include "dapple/simulate/simulate.h"
 
 namespace dapple {
@@ -41,5 +42,12 @@ struct SimulationGround {
 
 /// The iteration; adds to the score what it took.
 Duration simulate_and_count(const Plan& plan, const SimulationGround& ground, Score& score);
+
+/// The same with all that happened.
+struct Recorded {
+  Schedule schedule;
+  SimulationResult result;
+};
+Recorded record_and_count(const Plan& plan, const SimulationGround& ground, Score& score);
 
 }  // namespace dapple

@@ -80,9 +80,9 @@ void Timetable::reset(const DepthBox& box) {
 
 /// The end of a forward. All forwards before it and the backwards that come before it at any depth
 /// have their times.
-Duration Timetable::forward(Stage& stage, std::int64_t micro_batch, Duration activation) {
+Duration Timetable::forward(Stage& stage, std::int64_t micro_batch, Duration earliest) {
   const std::int64_t before = std::max<std::int64_t>(0, micro_batch - stage.most + 1);
-  Duration start = std::max(activation, stage.last_forward_end);
+  Duration start = std::max(earliest, stage.last_forward_end);
   if (before > 0) {
     start = std::max(start, stage.backward_end[static_cast<std::size_t>(before - 1)]);
     for (; stage.old_backwards < before; ++stage.old_backwards) {
@@ -104,9 +104,9 @@ Duration Timetable::forward(Stage& stage, std::int64_t micro_batch, Duration act
 
 /// The end of a backward. The forwards that come before it at any depth are just those that have
 /// their times.
-Duration Timetable::backward(Stage& stage, std::int64_t micro_batch, Duration gradient) {
+Duration Timetable::backward(Stage& stage, std::int64_t micro_batch, Duration earliest) {
   const std::int64_t forwards = std::min(micro_batches_, micro_batch + stage.least);
-  Duration start = std::max(gradient, stage.last_forward_end);
+  Duration start = std::max(earliest, stage.last_forward_end);
   if (micro_batch > 0) start = std::max(start, stage.backward_end.back());
   const Duration work = forwards * stage.forward + micro_batch * stage.backward;
   start = std::max(start, work + std::max(stage.from_forwards, stage.from_backwards));
@@ -127,7 +127,9 @@ void Timetable::run_backwards(std::int64_t forwards) {
     for (; stage.backwards < until; ++stage.backwards) {
       const std::int64_t m = stage.backwards;
       const auto position = static_cast<std::size_t>(m);
-      const Duration end = backward(stage, m, gradient_here_[s][position]);
+      Duration earliest = gradient_here_[s][position];
+      if (known_ != nullptr) earliest = std::max(earliest, known_->backwards[s][position]);
+      const Duration end = backward(stage, m, earliest);
       if (s == 0) continue;
       Duration& arrival = gradient_here_[s - 1][position];
       arrival = stage.gradients.arrival(end, m);
@@ -136,14 +138,22 @@ void Timetable::run_backwards(std::int64_t forwards) {
   }
 }
 
-Duration Timetable::bound(const DepthBox& box) {
+void Timetable::run_forwards(std::int64_t micro_batch) {
+  const auto position = static_cast<std::size_t>(micro_batch);
+  Duration end;
+  for (std::size_t s = 0; s < stages_.size(); ++s) {
+    Stage& stage = stages_[s];
+    Duration earliest = s == 0 ? Duration{} : stage.activations.arrival(end, micro_batch);
+    if (known_ != nullptr) earliest = std::max(earliest, known_->forwards[s][position]);
+    end = forward(stage, micro_batch, earliest);
+  }
+}
+
+Duration Timetable::bound(const DepthBox& box, const EarliestStarts* known) {
   reset(box);
+  known_ = known;
   for (std::int64_t m = 0; m < micro_batches_; ++m) {
-    Duration activation;
-    for (Stage& stage : stages_) {
-      if (&stage != &stages_.front()) activation = stage.activations.arrival(activation, m);
-      activation = forward(stage, m, activation);
-    }
+    run_forwards(m);
     run_backwards(m + 1);
   }
   Duration end;

@@ -28,6 +28,12 @@ struct DepthBox {
   friend bool operator==(const DepthBox&, const DepthBox&) = default;
 };
 
+/// Before these moments a stage's forwards and backwards do not start, by stage and micro-batch.
+struct EarliestStarts {
+  std::vector<std::vector<Duration>> forwards;
+  std::vector<std::vector<Duration>> backwards;
+};
+
 /// Of one plan, whatever its depths. Keeps its working memory from one box to the next.
 class Timetable {
  public:
@@ -36,9 +42,10 @@ class Timetable {
   Timetable(const PlanCost& costs, std::int64_t num_micro_batches, const Topology& topology,
             bool links_are_shared);
 
-  /// At least, for any legal depths in the box. O(stages * micro-batches * ports).
+  /// At least, for any legal depths in the box, where `known` holds for them all if it is given.
+  /// O(stages * micro-batches * ports).
   /// Requires: per stage 1 <= least <= most <= M, and neither rises from stage to stage.
-  Duration bound(const DepthBox& box);
+  Duration bound(const DepthBox& box, const EarliestStarts* known = nullptr);
 
   /// How many forwards and backwards a bound goes through.
   std::int64_t steps() const;
@@ -78,11 +85,13 @@ class Timetable {
 
   static Way way_of(const TransferCost& transfer);
   void reset(const DepthBox& box);
-  Duration forward(Stage& stage, std::int64_t micro_batch, Duration activation);
-  Duration backward(Stage& stage, std::int64_t micro_batch, Duration gradient);
+  Duration forward(Stage& stage, std::int64_t micro_batch, Duration earliest);
+  Duration backward(Stage& stage, std::int64_t micro_batch, Duration earliest);
+  void run_forwards(std::int64_t micro_batch);
   void run_backwards(std::int64_t forwards);
 
   std::int64_t micro_batches_;
+  const EarliestStarts* known_ = nullptr;
   std::vector<Stage> stages_;
   std::vector<std::vector<Duration>> gradient_here_;  // by stage and micro-batch
 };
