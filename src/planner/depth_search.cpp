@@ -83,6 +83,7 @@ DepthSearch::DepthSearch(const Scored& start, const CostModel& costs, const Plan
     all.most.assign(all.most.size(), start.plan.num_micro_batches);
     all.least = all.most;
   }
+  if (!limits_.may_fit(all)) return;
   open_.push({.bound = {}, .number = boxes_++, .box = std::move(all), .splits = 0});
 }
 
