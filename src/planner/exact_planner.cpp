@@ -33,6 +33,7 @@ constexpr std::int64_t kWalkOfOne = 3'000'000;  // of the best few
 constexpr std::int64_t kSettlementBudget = 60'000'000;
 constexpr std::int64_t kSettlementBetween = 3'000'000;
 constexpr std::int64_t kSettlementOfOne = 200'000;
+constexpr std::int64_t kStagnation = 20'000'000;  // without a higher bound or a faster plan
 /// Candidates simulated side by side, and per micro-batch size the stages tried in between; fixed,
 /// so that the outcome does not depend on the threads.
 constexpr std::size_t kBatch = 8;
@@ -248,8 +249,10 @@ void ExactPlanner::walk() {
 /// first; no further than what was never made a candidate lets the bound rise.
 void ExactPlanner::settle(std::int64_t budget) {
   const std::int64_t last = actions_ + budget;
-  while (actions_ < last && !is_stopped()) {
+  std::int64_t progress = actions_;
+  while (actions_ < std::min(last, progress + kStagnation) && !is_stopped()) {
     sort_unsettled();
+    const std::pair before{bound(), best()};
     const Duration enough = std::min(threshold(), bound_of_unsearched());
     const auto end = std::find_if(unsettled_.begin(), unsettled_.end(), [&](const Unsettled& some) {
       return some.candidate.bound >= enough;
@@ -270,6 +273,7 @@ void ExactPlanner::settle(std::int64_t budget) {
       account(scores[i]);
     }
     keep_best();
+    if (std::pair{bound(), best()} != before) progress = actions_;
     tell_progress();
   }
 }
