@@ -1,4 +1,4 @@
-#include "depth_search.h"
+#include "dapple/planner/depth_search.h"
 
 #include <algorithm>
 #include <utility>

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <random>
 
+#include "dapple/planner/depths.h"
 #include "dapple/search/timetable.h"
-#include "depths.h"
 
 namespace dapple {
 namespace {

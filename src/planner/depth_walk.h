@@ -9,7 +9,7 @@
 
 #include "dapple/cost/costs.h"
 #include "dapple/planner/planner.h"
-#include "score.h"
+#include "dapple/planner/score.h"
 
 namespace dapple {
 

@@ -1,4 +1,4 @@
-#include "depths.h"
+#include "dapple/planner/depths.h"
 
 #include <algorithm>
 #include <set>

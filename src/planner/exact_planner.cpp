@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "dapple/core/parallel.h"
+#include "dapple/planner/depth_search.h"
 #include "dapple/search/exact_search.h"
-#include "depth_search.h"
 #include "micro_batches.h"
 
 namespace dapple {

@@ -1,4 +1,4 @@
-#include "score.h"
+#include "dapple/planner/score.h"
 
 #include <tuple>
 

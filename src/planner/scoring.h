@@ -9,11 +9,11 @@
 #include "dapple/core/quantity.h"
 #include "dapple/cost/costs.h"
 #include "dapple/plan/plan.h"
+#include "dapple/planner/depth_search.h"
+#include "dapple/planner/depths.h"
 #include "dapple/planner/planner.h"
+#include "dapple/planner/score.h"
 #include "dapple/search/dapple_search.h"
-#include "depth_search.h"
-#include "depths.h"
-#include "score.h"
 
 namespace dapple {
 

@@ -1,12 +1,11 @@
 // All warm-up depths by boxes against all of them one by one.
 
-#include "../../src/planner/depth_search.h"
-
 #include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "../support/random_pipeline.h"
 #include "../support/random_planning_problem.h"
+#include "dapple/planner/depth_search.h"
 
 using namespace dapple;
 

@@ -11,10 +11,10 @@
 #include <queue>
 #include <vector>
 
+#include "dapple/planner/depths.h"
 #include "dapple/planner/planner.h"
+#include "dapple/planner/score.h"
 #include "dapple/search/timetable.h"
-#include "depths.h"
-#include "score.h"
 
 namespace dapple {
 
