@@ -1,4 +1,4 @@
-#include "depths.h"
+#include "dapple/planner/depths.h"
 
 #include <algorithm>
 #include <set>
@@ -75,6 +75,30 @@ bool DepthLimits::fit_as_they_are(const Depths& depths) const {
   if (ignore_memory_) return true;
   for (std::size_t s = 0; s < depths.size(); ++s) {
     if (!fits(s, depths)) return false;
+  }
+  return true;
+}
+
+bool DepthLimits::may_fit(const DepthBox& box) const {
+  if (ignore_memory_) return true;
+  for (std::size_t s = 0; s < stages_.size(); ++s) {
+    const bool is_first = s == 0;
+    const bool is_last = s + 1 == stages_.size();
+    for (const Replica& replica : stages_[s]) {
+      // What waits before the stage is less with a deeper one, what waits behind it is more.
+      Bytes per_depth = replica.per_micro_batch;
+      Bytes needed = replica.fixed;
+      if (!is_first) {
+        per_depth -= replica.before;
+        needed += box.least[s - 1] * replica.before;
+      }
+      if (!is_last) {
+        per_depth += replica.behind;
+        needed -= box.most[s + 1] * replica.behind;
+      }
+      needed += (per_depth.count > 0 ? box.least[s] : box.most[s]) * per_depth;
+      if (needed > replica.limit) return false;
+    }
   }
   return true;
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "dapple/core/parallel.h"
+#include "dapple/planner/depth_search.h"
 #include "dapple/search/exact_search.h"
 #include "micro_batches.h"
 
@@ -21,16 +22,30 @@ constexpr std::int64_t kStateBudgetOfMany = 4'000'000;  // where not all placeme
 /// Partial plans that all searches together keep in memory, and about as many as one round adds.
 constexpr std::int64_t kKeptBudget = 2'500'000;
 constexpr std::int64_t kRound = 400'000;
-/// Of the actions, what improving the depths of one plan may take, and what trying all of one.
+/// Of the actions, what improving the depths of one plan may take.
 constexpr std::int64_t kRefinementBudget = 2'000'000;
-constexpr std::int64_t kSettlementBudget = 20'000'000;
 /// What may be spent beyond on improving candidates that are left open, and on one of them.
 constexpr std::int64_t kImprovementBudget = 24'000'000;
 constexpr std::int64_t kImprovementOfOne = 1'000'000;
+constexpr std::int64_t kWalkOfOne = 3'000'000;  // of the best few
+/// The same on going through all their depths, on that between improvements, and on one of them
+/// before the next ones' turn.
+constexpr std::int64_t kSettlementBudget = 60'000'000;
+constexpr std::int64_t kSettlementBetween = 3'000'000;
+constexpr std::int64_t kSettlementOfOne = 200'000;
+constexpr std::int64_t kStagnation = 20'000'000;  // without a higher bound or a faster plan
 /// Candidates simulated side by side, and per micro-batch size the stages tried in between; fixed,
 /// so that the outcome does not depend on the threads.
 constexpr std::size_t kBatch = 8;
 constexpr std::int64_t kStretch = 100'000;
+
+/// A candidate that some depths may make faster than the best plan.
+struct Unsettled {
+  Candidate candidate;  // its bound rises as more of its depths are known
+  std::size_t order = 0;
+  bool is_improved = false;
+  std::unique_ptr<DepthSearch> depths;  // once begun
+};
 
 class ExactPlanner {
  public:
@@ -49,13 +64,18 @@ class ExactPlanner {
   void advance();
   std::vector<Candidate> take_batch();
   void simulate(const std::vector<Candidate>& candidates);
-  void improve();
-  void settle();
+  bool improve();
+  void walk();
+  void settle(std::int64_t budget);
+  void finish();
+  void keep_best();
+  void sort_unsettled();
   void account(const Score& score);
   Duration best() const { return best_.empty() ? Duration{INT64_MAX} : best_.front().iteration; }
   /// Plans whose bound is not below it need not be looked at to reach the gap that is asked for.
   Duration threshold() const;
   Duration bound() const;
+  Duration bound_of_unsearched() const;
   bool is_spent() const;
   bool is_stopped();
   void tell_progress();
@@ -69,7 +89,7 @@ class ExactPlanner {
   std::mutex asking_;
   std::vector<std::unique_ptr<ExactSearch>> searches_;  // by micro-batch size
   std::vector<Scored> best_;                            // the best few, best first
-  std::vector<Candidate> unsettled_;                    // some depths may make them faster
+  std::vector<Unsettled> unsettled_;
   SearchRecord record_;
   std::int64_t actions_ = 0;
   std::size_t order_ = 0;
@@ -81,10 +101,16 @@ Duration ExactPlanner::threshold() const {
   return best() - Duration{divide_down(allowed, kOne.billionths)};
 }
 
-Duration ExactPlanner::bound() const {
-  Duration least = best();
+/// Of plans that no candidate was made of.
+Duration ExactPlanner::bound_of_unsearched() const {
+  Duration least{INT64_MAX};
   for (const auto& search : searches_) least = std::min(least, search->bound());
-  for (const Candidate& candidate : unsettled_) least = std::min(least, candidate.bound);
+  return least;
+}
+
+Duration ExactPlanner::bound() const {
+  Duration least = std::min(best(), bound_of_unsearched());
+  for (const Unsettled& some : unsettled_) least = std::min(least, some.candidate.bound);
   return least;
 }
 
@@ -162,57 +188,104 @@ void ExactPlanner::simulate(const std::vector<Candidate>& candidates) {
   parallel_for(candidates.size(), options_.threads, [&](std::size_t i) {
     scores[i] = scorer_.score(candidates[i], order_ + i, before);
   });
-  order_ += candidates.size();
   for (std::size_t i = 0; i < scores.size(); ++i) {
     account(scores[i]);
     if (scores[i].is_settled) continue;
-    unsettled_.push_back(candidates[i]);
-    unsettled_.back().bound = scores[i].bound;
+    unsettled_.push_back(
+        {.candidate = candidates[i], .order = order_ + i, .is_improved = false, .depths = nullptr});
+    unsettled_.back().candidate.bound = scores[i].bound;
   }
-  std::stable_sort(best_.begin(), best_.end(), better);
-  if (best_.size() > kBatch) best_.resize(kBatch);
+  order_ += candidates.size();
+  keep_best();
   if (best() == before) return;
   account(scorer_.refine(best_.front(), kRefinementBudget));
   std::stable_sort(best_.begin(), best_.end(), better);
 }
 
-/// Looks for better depths of what is open, those with the least bounds first.
-void ExactPlanner::improve() {
-  std::stable_sort(unsettled_.begin(), unsettled_.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.bound < b.bound; });
-  const std::int64_t last = actions_ + kImprovementBudget;
-  for (std::size_t first = 0; first < unsettled_.size(); first += kBatch) {
-    if (unsettled_[first].bound >= threshold() || actions_ > last || is_stopped()) return;
-    const std::size_t count = std::min(kBatch, unsettled_.size() - first);
-    std::vector<Score> scores(count);
-    parallel_for(count, options_.threads, [&](std::size_t i) {
-      scores[i] = scorer_.improve(unsettled_[first + i], order_ + i, kImprovementOfOne);
+void ExactPlanner::keep_best() {
+  std::stable_sort(best_.begin(), best_.end(), better);
+  if (best_.size() > kBatch) best_.resize(kBatch);
+}
+
+void ExactPlanner::sort_unsettled() {
+  std::erase_if(unsettled_, [&](const Unsettled& some) { return some.candidate.bound >= best(); });
+  std::stable_sort(
+      unsettled_.begin(), unsettled_.end(),
+      [](const Unsettled& a, const Unsettled& b) { return a.candidate.bound < b.candidate.bound; });
+}
+
+/// Looks for better depths of some of what is open, those with the least bounds first. Whether
+/// there were any.
+bool ExactPlanner::improve() {
+  sort_unsettled();
+  std::vector<Unsettled*> chosen;
+  for (Unsettled& some : unsettled_) {
+    if (some.candidate.bound >= threshold() || chosen.size() == kBatch) break;
+    if (!some.is_improved) chosen.push_back(&some);
+  }
+  std::vector<Score> scores(chosen.size());
+  parallel_for(chosen.size(), options_.threads, [&](std::size_t i) {
+    scores[i] = scorer_.improve(chosen[i]->candidate, chosen[i]->order, kImprovementOfOne);
+    chosen[i]->is_improved = true;
+  });
+  for (const Score& score : scores) account(score);
+  keep_best();
+  tell_progress();
+  return !chosen.empty();
+}
+
+/// Looks further around the depths of the best few.
+void ExactPlanner::walk() {
+  const std::vector<Scored> starts = best_;
+  std::vector<Score> scores(starts.size());
+  parallel_for(starts.size(), options_.threads,
+               [&](std::size_t i) { scores[i] = scorer_.walk(starts[i], kWalkOfOne); });
+  for (const Score& score : scores) account(score);
+  keep_best();
+  tell_progress();
+}
+
+/// Goes through all depths of what is open, as far as the budget goes, those with the least bounds
+/// first; no further than what was never made a candidate lets the bound rise.
+void ExactPlanner::settle(std::int64_t budget) {
+  const std::int64_t last = actions_ + budget;
+  std::int64_t progress = actions_;
+  while (actions_ < std::min(last, progress + kStagnation) && !is_stopped()) {
+    sort_unsettled();
+    const std::pair before{bound(), best()};
+    const Duration enough = std::min(threshold(), bound_of_unsearched());
+    const auto end = std::find_if(unsettled_.begin(), unsettled_.end(), [&](const Unsettled& some) {
+      return some.candidate.bound >= enough;
     });
-    order_ += count;
-    for (const Score& score : scores) account(score);
-    std::stable_sort(best_.begin(), best_.end(), better);
-    if (best_.size() > kBatch) best_.resize(kBatch);
+    const auto count = std::min(kBatch, static_cast<std::size_t>(end - unsettled_.begin()));
+    if (count == 0) return;
+    std::vector<Score> scores(count);
+    const DepthSearch::Stretch stretch{
+        .to_beat = best(), .enough = enough, .budget = kSettlementOfOne};
+    parallel_for(count, options_.threads, [&](std::size_t i) {
+      Unsettled& some = unsettled_[i];
+      if (some.depths == nullptr) some.depths = scorer_.depths_of(some.candidate, some.order);
+      scores[i] = some.depths->advance(stretch);
+    });
+    for (std::size_t i = 0; i < count; ++i) {
+      Duration& bound = unsettled_[i].candidate.bound;
+      bound = std::max(bound, scores[i].bound);
+      account(scores[i]);
+    }
+    keep_best();
+    if (std::pair{bound(), best()} != before) progress = actions_;
     tell_progress();
   }
 }
 
-/// Tries all depths of what is open, as far as the budget goes, those with the least bounds first.
-void ExactPlanner::settle() {
-  const std::int64_t last = actions_ + kSettlementBudget;
-  std::vector<Candidate> left;
-  for (const Candidate& candidate : unsettled_) {
-    if (candidate.bound >= threshold()) continue;
-    const std::int64_t budget = last - actions_;
-    Score score;
-    if (budget > 0 && left.empty() && !is_stopped()) {
-      score = scorer_.settle(candidate, order_++, best(), budget);
-    }
-    account(score);
-    if (!score.is_settled) left.push_back(candidate);
-    std::stable_sort(best_.begin(), best_.end(), better);
-    tell_progress();
-  }
-  unsettled_ = std::move(left);
+/// Makes the best plan faster and the bound higher by what depths do, the cheap ways first.
+void ExactPlanner::finish() {
+  const std::int64_t last = actions_ + kImprovementBudget;
+  const auto is_open = [&] { return bound() < threshold() && !is_stopped(); };
+  while (is_open() && actions_ < last && improve()) settle(kSettlementBetween);
+  if (is_open()) walk();
+  if (is_open()) settle(kSettlementBudget);
+  sort_unsettled();
 }
 
 void ExactPlanner::tell_progress() {
@@ -241,8 +314,7 @@ ExactPlans ExactPlanner::run(std::vector<Scored> known) {
                                      [](const auto& search) { return search->is_exhausted(); });
     if (is_stuck) break;
   }
-  improve();
-  settle();
+  finish();
   return {.best = best_, .record = record(), .lower_bound = bound()};
 }
 

@@ -1,9 +1,9 @@
 #include "scoring.h"
 
 #include <algorithm>
-#include <tuple>
 
 #include "dapple/search/bound.h"
+#include "depth_walk.h"
 
 namespace dapple {
 namespace {
@@ -11,21 +11,7 @@ namespace {
 /// Up to so many legal depths of a plan are all tried.
 constexpr std::int64_t kFewDepths = 1000;
 
-std::int64_t devices_used(const Plan& plan) {
-  std::int64_t used = 0;
-  for (const StagePlan& stage : plan.stages)
-    used += static_cast<std::int64_t>(stage.devices.size());
-  return used;
-}
-
 }  // namespace
-
-bool better(const Scored& a, const Scored& b) {
-  if (a.iteration != b.iteration) return a.iteration < b.iteration;
-  if (!a.feasible()) return false;
-  return std::tuple(devices_used(a.plan), a.plan.stages.size(), a.order, a.plan.warmup_depths) <
-         std::tuple(devices_used(b.plan), b.plan.stages.size(), b.order, b.plan.warmup_depths);
-}
 
 Plan Scorer::plan_of(const Candidate& candidate) const {
   Plan plan{.global_batch_size = options_.global_batch_size,
@@ -53,14 +39,8 @@ void Scorer::try_depths(const Depths& depths, const CostModel& costs, Scored& cu
       current.iteration) {
     return;
   }
-  const Schedule schedule = generate(attempt.plan);
   attempt.iteration =
-      simulate(schedule, cost, topology_, {.contention = options_.contention, .record = false})
-          .iteration;
-  for (const Lane& lane : schedule.lanes) {
-    score.actions += static_cast<std::int64_t>(lane.actions.size());
-  }
-  ++score.simulated;
+      simulate_and_count(attempt.plan, {cost, topology_, options_.contention}, score);
   if (better(attempt, current)) current = std::move(attempt);
 }
 
@@ -133,25 +113,11 @@ Score Scorer::score(const Candidate& candidate, std::size_t order, Duration to_b
   return score;
 }
 
-Score Scorer::settle(const Candidate& candidate, std::size_t order, Duration to_beat,
-                     std::int64_t budget) const {
+std::unique_ptr<DepthSearch> Scorer::depths_of(const Candidate& candidate,
+                                               std::size_t order) const {
   const CostModel costs(profile_, topology_);
-  Score score;
-  score.bound = candidate.bound;
-  Scored best{.plan = plan_of(candidate), .iteration = to_beat, .order = order};
-  const DepthLimits limits(best.plan, costs, options_.ignore_memory);
-  const std::size_t stages = candidate.stages.size();
-  const std::int64_t deepest = limits.caps().front();
-  // A forward, a backward and two transfers each way.
-  const std::int64_t actions = 6 * static_cast<std::int64_t>(stages) * best.plan.num_micro_batches;
-  const std::int64_t most = budget / actions;
-  if (count_legal_depths(stages, deepest, most + 1) > most) return score;
-  for (const Depths& depths : legal_depths(stages, deepest)) {
-    if (limits.fit_as_they_are(depths)) try_depths(depths, costs, best, score);
-  }
-  score.is_settled = true;
-  if (!best.plan.warmup_depths.empty()) score.best = std::move(best);
-  return score;
+  const Scored start{.plan = plan_of(candidate), .iteration = Duration{INT64_MAX}, .order = order};
+  return std::make_unique<DepthSearch>(start, costs, options_);
 }
 
 Score Scorer::improve(const Candidate& candidate, std::size_t order, std::int64_t budget) const {
@@ -163,6 +129,15 @@ Score Scorer::improve(const Candidate& candidate, std::size_t order, std::int64_
   refined.bound = first.bound;
   refined.is_settled = first.is_settled;
   return refined;
+}
+
+Score Scorer::walk(const Scored& start, std::int64_t budget) const {
+  if (options_.family == ScheduleFamily::GPipe || start.plan.stages.size() == 1) {
+    Score score;
+    score.best = start;
+    return score;
+  }
+  return walk_depths(start, CostModel(profile_, topology_), options_, budget);
 }
 
 Score Scorer::refine(const Scored& start, std::int64_t budget) const {

@@ -2,38 +2,20 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "dapple/core/quantity.h"
 #include "dapple/cost/costs.h"
 #include "dapple/plan/plan.h"
+#include "dapple/planner/depth_search.h"
+#include "dapple/planner/depths.h"
 #include "dapple/planner/planner.h"
+#include "dapple/planner/score.h"
 #include "dapple/search/dapple_search.h"
-#include "depths.h"
 
 namespace dapple {
-
-/// A candidate with the best depths found so far; infeasible until it has some.
-struct Scored {
-  Plan plan;
-  Duration iteration{INT64_MAX};
-  std::size_t order = 0;  // of its candidate
-
-  bool feasible() const { return iteration.ns != INT64_MAX; }
-};
-
-/// Faster first; of equals, fewer devices, fewer stages, the earlier candidate, shallower depths.
-bool better(const Scored& a, const Scored& b);
-
-/// The outcome and what it took; actions are those simulated, deterministic unlike time.
-struct Score {
-  Scored best;
-  std::int64_t actions = 0;
-  std::int64_t simulated = 0;
-  Duration bound;           // no depths that fit make the candidate faster
-  bool is_settled = false;  // none makes it faster than `best`, or than what was to be beaten
-};
 
 /// Scores candidates of one problem. Const and without state, so threads may share one.
 class Scorer {
@@ -47,15 +29,17 @@ class Scorer {
   Score score(const Candidate& candidate, std::size_t order, Duration to_beat,
               std::int64_t budget = INT64_MAX) const;
 
-  /// All legal depths that fit, where `budget` actions may be enough for them. Settled then.
-  Score settle(const Candidate& candidate, std::size_t order, Duration to_beat,
-               std::int64_t budget) const;
-
   /// The best of the depth families, whatever is to be beaten, then steps from there.
   Score improve(const Candidate& candidate, std::size_t order, std::int64_t budget) const;
 
+  /// All its depths, yet to be gone through.
+  std::unique_ptr<DepthSearch> depths_of(const Candidate& candidate, std::size_t order) const;
+
   /// Steps to a faster neighbour's depths until there is none or `budget` actions are spent.
   Score refine(const Scored& start, std::int64_t budget) const;
+
+  /// The same by changes that may at first make it slower.
+  Score walk(const Scored& start, std::int64_t budget) const;
 
  private:
   Plan plan_of(const Candidate& candidate) const;

@@ -2,21 +2,23 @@
 
 #include <algorithm>
 
+#include "last_gradients.h"
+
 namespace dapple {
 namespace {
 
 /// Line 3: with `depth` slots, at most that many micro-batches are between their forward and the
 /// end of their backward.
-Duration bound_by_slots(const StageBound& stage, Duration round_trip,
+Duration bound_by_slots(const StageBound& stage, const BoundLabel& trips,
                         std::int64_t num_micro_batches) {
   const std::int64_t depth = std::min(stage.depth_limit, num_micro_batches);
   const std::int64_t rest = num_micro_batches - 1;
-  const Duration waves =
-      (rest / depth + 1) * round_trip + (rest % depth) * std::max(stage.forward, stage.backward);
+  const Duration waves = (rest / depth + 1) * trips.round_trip +
+                         (rest % depth) * std::max(stage.forward, stage.backward);
   const Duration drained =
-      round_trip + rest * stage.backward + (num_micro_batches - depth) * stage.forward;
+      trips.round_trip + rest * stage.backward + (num_micro_batches - depth) * stage.forward;
   const Duration filled =
-      round_trip + rest * stage.forward + (num_micro_batches - depth) * stage.backward;
+      trips.last_trip + rest * stage.forward + (num_micro_batches - depth) * stage.backward;
   return std::max({waves, drained, filled});
 }
 
@@ -45,6 +47,7 @@ Duration before_last_forward(const StageBound& stage, std::int64_t num_micro_bat
 BoundLabel bound_of_last(const StageBound& stage, std::int64_t num_micro_batches) {
   BoundLabel label;
   label.round_trip = stage.forward + stage.backward;
+  label.last_trip = label.round_trip;
   label.span = num_micro_batches * label.round_trip;
   label.end = label.span + stage.after_backward;
   label.tail = label.round_trip + stage.after_backward;
@@ -55,11 +58,14 @@ BoundLabel bound_with_front(const StageBound& stage, const BoundaryBound& bounda
                             const BoundLabel& behind, std::int64_t num_micro_batches) {
   const Duration there_and_back =
       stage.forward + boundary.forward + boundary.backward + stage.backward;
+  const Duration arrival = stage.forward + boundary.forward;
+  const Duration last_back = std::max(boundary.backward, boundary.last_backward) + stage.backward;
   BoundLabel label;
   label.round_trip = there_and_back + behind.round_trip;
-  label.span =
-      std::max(num_micro_batches * (stage.forward + stage.backward), there_and_back + behind.span);
-  label.span = std::max(label.span, bound_by_slots(stage, label.round_trip, num_micro_batches));
+  label.last_trip = arrival + behind.last_trip + last_back;
+  label.span = std::max(num_micro_batches * (stage.forward + stage.backward),
+                        arrival + behind.span + last_back);
+  label.span = std::max(label.span, bound_by_slots(stage, label, num_micro_batches));
   for (const PortBound& port : boundary.forward_ports) {
     label.span =
         std::max(label.span, stage.forward + queue_at(port, num_micro_batches) + port.time +
@@ -74,11 +80,11 @@ BoundLabel bound_with_front(const StageBound& stage, const BoundaryBound& bounda
   label.span = std::max(
       {label.span, stage.forward + boundary.forward + boundary.sent_by_next + stage.backward,
        stage.forward + boundary.received_by_next + boundary.backward + stage.backward});
-  label.tail = std::max(stage.forward + boundary.forward + behind.tail,
-                        label.round_trip + stage.after_backward);
-  label.end =
-      std::max({stage.forward + boundary.forward + behind.end, label.span + stage.after_backward,
-                before_last_forward(stage, num_micro_batches) + label.tail});
+  label.tail = std::max({arrival + behind.tail, label.last_trip + stage.after_backward,
+                         arrival + behind.last_trip + boundary.next_after_backward});
+  label.end = std::max({arrival + behind.end, label.span + stage.after_backward,
+                        arrival + behind.span + boundary.next_after_backward,
+                        before_last_forward(stage, num_micro_batches) + label.tail});
   for (const PortBound& port : boundary.forward_ports) {
     label.end = std::max(
         label.end, stage.forward + queue_at(port, num_micro_batches) + port.time + behind.tail);
@@ -132,9 +138,16 @@ Duration bound_of(const Plan& plan, const PlanCost& costs, const Topology& topol
                            .forward_ports = {},
                            .backward_ports = {},
                            .sent_by_next = {},
-                           .received_by_next = {}};
+                           .received_by_next = {},
+                           .last_backward = {},
+                           .next_after_backward = {}};
     add_ports(boundary.forward_ports, forward, topology);
     add_ports(boundary.backward_ports, backward, topology);
+    if (links_are_shared) {
+      const LastSending last = last_sending(costs, i + 1, topology);
+      boundary.last_backward = last.gradient;
+      boundary.next_after_backward = last.after_backward;
+    }
     if (links_are_shared && i + 1 < costs.boundaries.size()) {
       const BoundaryCost& next = costs.boundaries[i + 1];
       boundary.sent_by_next =

@@ -12,6 +12,7 @@ constexpr std::size_t kMostAlikeOfMany = 4;
 bool is_as_good(const Front& a, const Front& b) {
   return a.end <= b.end && a.last <= b.last && a.span <= b.span && a.trip <= b.trip &&
          a.own <= b.own && a.waves <= b.waves && a.steep <= b.steep && a.slowest <= b.slowest &&
+         a.crossing <= b.crossing && a.tail_parts <= b.tail_parts &&
          (a.begin == Front::kNone ||
           (a.begin == b.begin && a.sent <= b.sent && a.received <= b.received));
 }
@@ -26,6 +27,8 @@ Front better_of_each(const Front& a, const Front& b) {
   best.steep = std::min(a.steep, b.steep);
   best.waves = std::min(a.waves, b.waves);
   best.own = std::min(a.own, b.own);
+  best.crossing = std::min(a.crossing, b.crossing);
+  best.tail_parts = std::min(a.tail_parts, b.tail_parts);
   best.slowest = std::min(a.slowest, b.slowest);
   best.sent = std::min(a.sent, b.sent);
   best.received = std::min(a.received, b.received);
@@ -82,6 +85,7 @@ Front with_boundary(const Front& front, const BoundaryFloor& boundary) {
   result.slowest = std::max(front.slowest, boundary.pace);
   result.last = std::max(front.last + boundary.forward, front.end + boundary.forward_queue);
   result.end += boundary.forward;
+  result.crossing = front.crossed(boundary.forward);
   result.span += there_and_back;
   result.trip = std::max({front.trip + there_and_back,
                           front.span + boundary.forward_queue + boundary.backward,
@@ -91,6 +95,36 @@ Front with_boundary(const Front& front, const BoundaryFloor& boundary) {
   result.sent = front.span + boundary.forward;
   result.received = front.span + boundary.backward;
   return result;
+}
+
+/// A depth K holds the stage's first backward back until K forwards have arrived, no faster than
+/// `pace`, and its last forward until M - K backwards are done: one rises with K, the other falls,
+/// and where they cross no depth is better. `span` and `front.end`: from the begin of all to the
+/// stage's first forward, with or without the way from its last backward to the end of all.
+void cross(Front& result, const Front& front, const StageBound& stage, Duration span,
+           std::int64_t micro_batches) {
+  result.crossing = front.crossed(stage.forward);
+  result.tail_parts = front.tail_parts;
+  // Up to this tail what is known anyhow does not grow, and beyond it grows faster than this does.
+  const Duration tail = std::max(Duration{}, result.own - result.last);
+  const Duration both = stage.forward + stage.backward;
+  const Duration rise = std::max(front.slowest, stage.forward) - stage.forward;
+  const Duration fall = stage.backward - rise;
+  if (rise > Duration{} && fall > Duration{}) {
+    const Duration rising = span + micro_batches * both - rise;
+    const Duration falling = front.end + micro_batches * both - rise;  // and the tail behind
+    Front other;
+    other.crossing = {
+        divide_down(Wide{rising.ns} * fall.ns + Wide{falling.ns} * rise.ns, stage.backward.ns)};
+    other.tail_parts = divide_down(Wide{rise.ns} * Front::kTailParts, stage.backward.ns);
+    if (other.crossed(tail) > result.crossed(tail)) {
+      result.crossing = other.crossing;
+      result.tail_parts = other.tail_parts;
+    }
+  }
+  if (result.crossed(tail) > result.own) return;
+  result.crossing = Duration{};
+  result.tail_parts = 0;
 }
 
 /// With one more stage behind. `front` includes the boundary to it; nothing before: all zero.
@@ -126,6 +160,7 @@ Front with_stage(const Front& front, const StageBound& stage, std::int64_t micro
   result.received = front.received + stage.backward;
   result.own =
       std::max({front.own, span + micro_batches * both, last + both + stage.after_backward});
+  cross(result, front, stage, span, micro_batches);
   return result;
 }
 
@@ -134,7 +169,7 @@ Front with_stage(const Front& front, const StageBound& stage, std::int64_t micro
 Duration completed(const Front& front, const BoundLabel& label) {
   return std::max({front.end + label.end, front.last + label.tail, front.span + label.span,
                    front.trip + label.round_trip, front.waves * label.round_trip + front.steep,
-                   front.own});
+                   front.crossed(label.tail), front.own});
 }
 
 FrontBounds::FrontBounds(const CostModel& costs, PlacementSpace& placements,

@@ -3,7 +3,8 @@
 //
 // Source: the recursion of bound.h, read from the first stage to the last. Its result is the
 // largest of terms that are each linear in one part of the label behind the cut; a front keeps
-// their coefficients. Departure: of the terms that multiply the round trip, one is kept.
+// their coefficients. Departure: of the terms that multiply the round trip, one is kept, and of
+// those that the stages' orders add (order_bound.h) one as well.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,8 @@
 namespace dapple {
 
 /// Stages before a cut. The plan's end is at least every one of: end + E, last + tail, span + V,
-/// trip + RT, waves * RT + steep, own, with the label (RT, V, E, tail) of what is behind.
+/// trip + RT, waves * RT + steep, own, crossing + part of the tail, with the label (RT, V, E, tail)
+/// of what is behind.
 struct Front {
   Duration end;
   Duration last;
@@ -32,12 +34,21 @@ struct Front {
   Duration steep;
   std::int64_t waves = 0;
   Duration own;
-  Duration slowest;  // forward of its stages, or micro-batch over one of its boundaries
+  Duration
+      crossing;  // what a stage's depth costs in the end or in the beginning, see order_bound.h
+  std::int64_t tail_parts = 0;  // the part of the tail that comes to it, in parts of kTailParts
+  Duration slowest;             // forward of its stages, or micro-batch over one of its boundaries
   Duration sent;  // where links are shared: own >= sent + what the last stage sends to both sides,
   Duration received;           // and the same for what it receives
   std::int32_t families = 0;   // of its last stage, as StageFamilies numbers them
   std::int32_t begin = kNone;  // its first layer, where it matters for the above
   static constexpr std::int32_t kNone = -1;
+  static constexpr std::int64_t kTailParts = std::int64_t{1} << 20;
+
+  /// At least, of all, with that tail behind.
+  Duration crossed(Duration tail) const {
+    return crossing + Duration{divide_down(Wide{tail.ns} * tail_parts, kTailParts)};
+  }
 };
 
 class FrontBounds {

@@ -6,8 +6,79 @@
 #include "../support/random_pipeline.h"
 #include "../support/random_planning_problem.h"
 #include "dapple/search/bound.h"
+#include "dapple/search/timetable.h"
 
 using namespace dapple;
+
+namespace {
+
+/// A box around the depths, and legal: neither end rises from stage to stage.
+DepthBox around(small::Dice& dice, const std::vector<std::int64_t>& depths,
+                std::int64_t num_micro_batches) {
+  DepthBox box{.least = depths, .most = depths};
+  for (std::size_t s = 0; s < depths.size(); ++s) {
+    box.least[s] = dice.roll(1, depths[s]);
+    box.most[s] = dice.roll(depths[s], num_micro_batches);
+  }
+  for (std::size_t s = depths.size(); s-- > 1;) {
+    box.least[s - 1] = std::max(box.least[s - 1], box.least[s]);
+  }
+  for (std::size_t s = 1; s < depths.size(); ++s) {
+    box.most[s] = std::min(box.most[s], box.most[s - 1]);
+  }
+  return box;
+}
+
+struct Tables {
+  Timetable off;
+  Timetable shared;
+
+  Tables(const small::Pipeline& pipeline, const Topology& topology)
+      : off(pipeline.costs, pipeline.plan.num_micro_batches, topology, false),
+        shared(pipeline.costs, pipeline.plan.num_micro_batches, topology, true) {}
+};
+
+}  // namespace
+
+TEST_CASE("no plan is faster than the timetable of its depths, or of any box around them",
+          "[exact]") {
+  small::ProblemMaker maker(2211, {.layers = 6, .devices = 6, .global_batch = 12});
+  small::Dice dice(2212);
+  int met = 0;        // without contention, by the timetable of the depths themselves
+  int last_ones = 0;  // what all-reduces and last gradients cost each other
+  for (int round = 0; round < small::scaled(10'000); ++round) {
+    small::PlanningProblem made = maker.next();
+    const ModelProfile& profile = made.problem.profile;
+    const Topology topology(made.problem.topology);
+    small::PlanShape shape{.micro_batch_size = dice.roll(1, 6),
+                           .num_micro_batches = dice.roll(1, 20)};
+    shape.stages = small::random_stages(dice, static_cast<std::int32_t>(profile.layers.size()),
+                                        topology.device_count(), shape, false);
+    shape.depths = small::random_depths(dice, shape.stages.size(), shape.num_micro_batches);
+    const small::Pipeline pipeline(profile, made.problem.topology, shape);
+    const std::vector<std::int64_t>& depths = pipeline.plan.warmup_depths;
+    const DepthBox alone{.least = depths, .most = depths};
+    const DepthBox box = around(dice, depths, shape.num_micro_batches);
+    Tables tables(pipeline, topology);
+    const Duration off = pipeline.run({.contention = Contention::Off, .record = false}).iteration;
+    const Duration shared =
+        pipeline.run({.contention = Contention::Shared, .record = false}).iteration;
+    const Duration at_off = tables.off.bound(alone);
+    const Duration at_shared = tables.shared.bound(alone);
+    if (at_off > off || at_shared > shared || at_off > at_shared ||
+        tables.off.bound(box) > at_off || tables.shared.bound(box) > at_shared) {
+      FAIL("round " << round << ": timetables " << at_off.ns << " and " << at_shared.ns
+                    << ", of the box " << tables.off.bound(box).ns << " and "
+                    << tables.shared.bound(box).ns << ", simulated " << off.ns << " and "
+                    << shared.ns << "\n"
+                    << small::text_of(pipeline));
+    }
+    if (at_off == off) ++met;
+    if (at_shared > at_off) ++last_ones;
+  }
+  CHECK(met > small::scaled(5000));
+  CHECK(last_ones > small::scaled(30));
+}
 
 TEST_CASE("no plan is faster than its bound, whatever the devices and links", "[exact]") {
   small::ProblemMaker maker(2201, {.layers = 6, .devices = 6, .global_batch = 12});

@@ -5,9 +5,10 @@
 // transfers as stages of their own. Departures: 1. a recursion over stages instead of one pivot; 2.
 // a lower bound at any warm-up depth up to the stage's limit, not an estimate; 3. ports are bounds
 // of their own; 4. the last micro-batch has a label of its own, for the all-reduces that wait for
-// it; 5. where boundaries share links, what a device sends to both its neighbours takes turns. It
-// holds for unsplit backwards, micro-batches split over replicas and replicas that start together,
-// with or without contention.
+// it; 5. where boundaries share links, what a device sends to both its neighbours takes turns; 6.
+// there the last gradients and the all-reduces of who sends them slow each other. It holds for
+// unsplit backwards, micro-batches split over replicas and replicas that start together, with or
+// without contention.
 #pragma once
 
 #include <cstdint>
@@ -48,11 +49,16 @@ struct BoundaryBound {
   // receives from both, to the end of its last backward. Zero elsewhere.
   Duration sent_by_next;
   Duration received_by_next;
+  // Where links are shared, the last gradients take longer than `backward`, and the stage behind
+  // needs more after its last backward than its own figure says. Zero where that is not known.
+  Duration last_backward;
+  Duration next_after_backward;
 };
 
 /// Of the stages from some stage on, from the first start of a forward on that stage.
 struct BoundLabel {
   Duration round_trip;  // of one micro-batch, there and back
+  Duration last_trip;   // of the last one
   Duration span;        // to the last end of a backward on that stage
   Duration end;         // to the end of the last of their optimizer steps
   Duration tail;        // the same, from the start of the last forward on that stage

@@ -7,6 +7,7 @@
 
 #include "dapple/cost/costs.h"
 #include "dapple/plan/plan.h"
+#include "dapple/search/timetable.h"
 
 namespace dapple {
 
@@ -25,6 +26,10 @@ class DepthLimits {
 
   /// Whether these legal depths fit every device. O(stages).
   bool fit_as_they_are(const Depths& depths) const;
+
+  /// Whether some depths of the box may fit, as far as each stage tells beside what it is best
+  /// for it that its neighbours hold. O(stages).
+  bool may_fit(const DepthBox& box) const;
 
   /// Depths that no legal ones that fit exceed anywhere: every stage's own limit, what waits at the
   /// boundaries left out, and that of the stages before it. O(stages).

@@ -1,0 +1,53 @@
+// What is known of how fast a candidate is.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "dapple/core/quantity.h"
+#include "dapple/cost/costs.h"
+#include "dapple/plan/plan.h"
+#include "dapple/schedule/schedule.h"
+#include "dapple/simulate/simulate.h"
+
+namespace dapple {
+
+/// A candidate with the best depths found so far; infeasible until it has some.
+struct Scored {
+  Plan plan;
+  Duration iteration{INT64_MAX};
+  std::size_t order = 0;  // of its candidate
+
+  bool feasible() const { return iteration.ns != INT64_MAX; }
+};
+
+/// Faster first; of equals, fewer devices, fewer stages, the earlier candidate, shallower depths.
+bool better(const Scored& a, const Scored& b);
+
+/// The outcome and what it took; actions are those simulated, deterministic unlike time.
+struct Score {
+  Scored best;
+  std::int64_t actions = 0;
+  std::int64_t simulated = 0;
+  Duration bound;           // no depths that fit make the candidate faster
+  bool is_settled = false;  // none makes it faster than `best`, or than what was to be beaten
+};
+
+/// What a plan is simulated with.
+struct SimulationGround {
+  const PlanCost& costs;
+  const Topology& topology;
+  Contention contention = Contention::Shared;
+};
+
+/// The iteration; adds to the score what it took.
+Duration simulate_and_count(const Plan& plan, const SimulationGround& ground, Score& score);
+
+/// The same with all that happened.
+struct Recorded {
+  Schedule schedule;
+  SimulationResult result;
+};
+Recorded record_and_count(const Plan& plan, const SimulationGround& ground, Score& score);
+
+}  // namespace dapple

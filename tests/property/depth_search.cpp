@@ -1,0 +1,84 @@
+// All warm-up depths by boxes against all of them one by one.
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "../support/random_pipeline.h"
+#include "../support/random_planning_problem.h"
+#include "dapple/planner/depth_search.h"
+
+using namespace dapple;
+
+namespace {
+
+struct Fastest {
+  Duration iteration{INT64_MAX};
+  std::int64_t depths = 0;  // that fit
+};
+
+Fastest one_by_one(const small::Pipeline& pipeline, const DepthLimits& limits,
+                   Contention contention) {
+  Fastest fastest;
+  Plan plan = pipeline.plan;
+  for (const Depths& depths : legal_depths(plan.stages.size(), plan.num_micro_batches)) {
+    if (!limits.fit_as_they_are(depths)) continue;
+    plan.warmup_depths = depths;
+    const Duration time = simulate(generate(plan), pipeline.costs, pipeline.topology,
+                                   {.contention = contention, .record = false})
+                              .iteration;
+    fastest.iteration = std::min(fastest.iteration, time);
+    ++fastest.depths;
+  }
+  return fastest;
+}
+
+}  // namespace
+
+TEST_CASE("boxes of depths lead to the fastest of all, bounded at every moment", "[exact]") {
+  small::ProblemMaker maker(2221, {.layers = 6, .devices = 6, .global_batch = 12});
+  small::Dice dice(2222);
+  std::int64_t all = 0;
+  std::int64_t simulated = 0;
+  for (int round = 0; round < small::scaled(300); ++round) {
+    small::PlanningProblem made = maker.next();
+    const ModelProfile& profile = made.problem.profile;
+    const Topology topology(made.problem.topology);
+    small::PlanShape shape{.micro_batch_size = dice.roll(1, 6),
+                           .num_micro_batches = dice.roll(2, 10)};
+    shape.stages = small::random_stages(dice, static_cast<std::int32_t>(profile.layers.size()),
+                                        topology.device_count(), shape, false);
+    if (shape.stages.size() > 4) continue;
+    shape.depths = small::random_depths(dice, shape.stages.size(), shape.num_micro_batches);
+    const small::Pipeline pipeline(profile, made.problem.topology, shape);
+    const CostModel costs(profile, pipeline.topology);
+    PlannerOptions options;
+    options.ignore_memory = dice.chance(50);
+    options.contention = dice.chance(70) ? Contention::Shared : Contention::Off;
+    const DepthLimits limits(pipeline.plan, costs, options.ignore_memory);
+    const Fastest fastest = one_by_one(pipeline, limits, options.contention);
+    all += fastest.depths;
+    Scored start{.plan = pipeline.plan, .iteration = Duration{INT64_MAX}, .order = 0};
+    start.plan.warmup_depths.clear();
+    DepthSearch search(start, costs, options);
+    Duration best{INT64_MAX};
+    for (bool is_settled = false; !is_settled;) {
+      const Score score =
+          search.advance({.to_beat = best, .enough = Duration{INT64_MAX}, .budget = 1});
+      best = std::min(best, score.best.iteration);
+      simulated += score.simulated;
+      is_settled = score.is_settled;
+      if (score.bound > fastest.iteration || best < fastest.iteration) {
+        FAIL("round " << round << ": bound " << score.bound.ns << ", found " << best.ns
+                      << ", fastest " << fastest.iteration.ns << "\n"
+                      << small::text_of(pipeline));
+      }
+    }
+    if (best != fastest.iteration) {
+      FAIL("round " << round << ": found " << best.ns << ", fastest " << fastest.iteration.ns
+                    << "\n"
+                    << small::text_of(pipeline));
+    }
+  }
+  CHECK(all > small::scaled(5000));
+  CHECK(simulated < all / 4);
+}
