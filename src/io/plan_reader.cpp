@@ -183,7 +183,9 @@ Field read_schedule(ObjectReader& object, Plan& plan) {
   const Field digest = object.field("digest");
   const Field order = object.field("order");
   if (order.value_of_kind(JsonValue::Kind::Null) == nullptr) {
-    const ArrayReader lists(order, "null, or a list of actions for each group of devices");
+    constexpr const char* kExpected = "null, or a text of actions for each group of devices";
+    const ArrayReader lists(order, kExpected);
+    if (lists.valid() && lists.size() == 0) order.refuse(kExpected);
     for (std::size_t i = 0; i < lists.size(); ++i)
       plan.order.push_back(read_computations(lists.at(i)));
   }

@@ -43,9 +43,7 @@ std::int64_t middle(std::int64_t least, std::int64_t most) {
 /// From a run at the box's least depths.
 EarliestStarts beginning_of(const Recorded& recorded, const DepthBox& box,
                             std::int64_t num_micro_batches) {
-  const auto stage_of = [&](const TimedAction& timed) {
-    return recorded.schedule.lanes[timed.lane.position()].stage.position();
-  };
+  const auto stage_of = [](const TimedAction& timed) { return timed.action.stage.position(); };
   // When some stage has run all the forwards that come before its first backward at any depth.
   Duration parting = recorded.result.iteration;
   for (const TimedAction& timed : recorded.result.timeline.actions) {

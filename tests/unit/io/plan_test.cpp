@@ -171,15 +171,21 @@ TEST_CASE("a plan that is wrong is refused with what was expected") {
        "/stages/0/devices/0: expected the name of a device of the topology, such as \"node0:3\", "
        "got "
        "\"n7:0\""},
-      {"\"chunks_per_device\": 1", "\"chunks_per_device\": 2",
-       "/schedule/chunks_per_device: expected 1, as more chunks per device are not supported by "
-       "this "
-       "version, got 2"},
+      {"\"chunks_per_device\": 1", "\"chunks_per_device\": 0",
+       "/schedule/chunks_per_device: expected an integer from 1 to 100000, got 0"},
       {"\"order\": null", "\"order\": []",
-       "/schedule/order: expected null, as an order in the file is not supported by this version, "
-       "got "
-       "an empty array"},
-      {"\"1f1b\"", "\"zb\"", "/schedule/family: expected \"1f1b\" or \"gpipe\", got \"zb\""},
+       "/schedule/order: expected null, or a text of actions for each group of devices, got an "
+       "empty "
+       "array"},
+      {"\"order\": null", "\"order\": [\"0F0 0X0\"]",
+       "/schedule/order/0: expected an action such as 2F0, got \"0X0\""},
+      {"\"order\": null", "\"order\": [\"0F0 0SEND_F0\"]",
+       "/schedule/order/0: expected forwards and backwards only, got 0SEND_F0"},
+      {"\"order\": null", "\"order\": [7]",
+       "/schedule/order/0: expected a text of actions such as \"0F0 0F1 0B0 0B1\", got 7"},
+      {"\"1f1b\"", "\"zb\"",
+       "/schedule/family: expected \"gpipe\", \"1f1b\", \"interleaved\", \"breadth-first\", "
+       "\"list-scheduled\", \"zb-h1\", \"zb-h2\", \"zb-v\" or \"given\", got \"zb\""},
       {"[2, 1]", "[2, -1]",
        "/schedule/warmup_depths/1: expected an integer from 0 to 2147483647, got -1"},
       {"\"layers\": [0, 1]", "\"layers\": [0]",

@@ -1,0 +1,91 @@
+"""A plan under another schedule, through files."""
+
+import tool
+from tool import BAD_INPUT, DONE, INFEASIBLE, USAGE, ToolTest
+
+LOOPED = ("interleaved", "breadth-first")
+ORDERED = ("list-scheduled", "zb-h1", "zb-h2", "zb-v")
+
+
+class Rescheduling(ToolTest):
+    def setUp(self):
+        super().setUp()
+        # Two stages of three layers, four micro-batches.
+        self.make_plan("plan.json", "--pin", "stages=2", "--micro-batch", "4")
+
+    def reschedule(self, family, *more):
+        return self.run_tool("reschedule", "plan.json", "--schedule", family, "-o", "new.json",
+                             *more)
+
+    def test_every_family_gives_a_plan_that_is_sound_and_takes_what_it_says(self):
+        for family in ("gpipe", "1f1b", *LOOPED, *ORDERED):
+            with self.subTest(family=family):
+                result = self.reschedule(family)
+                self.assertEqual(result.returncode, DONE, result.stderr)
+                plan = self.read("new.json")
+                self.assertEqual(plan["schedule"]["family"], family)
+                self.assertEqual(plan["schedule"]["order"] is not None, family in ORDERED)
+                for command in ("validate", "verify", "simulate", "schedule"):
+                    again = self.run_tool(command, "new.json")
+                    self.assertEqual(again.returncode, DONE, again.stderr)
+                self.assertIn("same figures as in the file",
+                              self.run_tool("simulate", "new.json").stdout)
+                predicted = plan["predicted"]
+                if family in ORDERED:
+                    self.assertLessEqual(predicted["lower_bound_ns"], predicted["iteration_ns"])
+                    self.assertFalse(plan["search_space"]["complete"])
+                else:
+                    self.assertIsNone(predicted["lower_bound_ns"])
+
+    def test_devices_of_looped_schedules_hold_several_stages(self):
+        for family in LOOPED:
+            for chunks in (2, 3):
+                with self.subTest(family=family, chunks=chunks):
+                    result = self.reschedule(family, "--chunks", chunks)
+                    self.assertEqual(result.returncode, DONE, result.stderr)
+                    stages = self.read("new.json")["stages"]
+                    self.assertEqual(len(stages), 2 * chunks)
+                    for number, stage in enumerate(stages):
+                        self.assertEqual(stage["devices"], stages[number % 2]["devices"])
+
+    def test_an_order_in_a_file_is_taken(self):
+        self.assertEqual(self.reschedule("zb-h1").returncode, DONE)
+        filed = self.read("new.json")
+        text = self.write("order.txt", self.run_tool("schedule", "new.json").stdout)
+        result = self.reschedule("given", "--order", text)
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        given = self.read("new.json")
+        self.assertEqual(given["schedule"]["order"], filed["schedule"]["order"])
+        self.assertEqual(given["predicted"]["iteration_ns"], filed["predicted"]["iteration_ns"])
+
+    def test_the_same_again_is_the_same_to_the_byte(self):
+        for family in ORDERED:
+            with self.subTest(family=family):
+                self.reschedule(family)
+                first = (self.folder / "new.json").read_bytes()
+                self.reschedule(family)
+                self.assertEqual((self.folder / "new.json").read_bytes(), first)
+
+    def test_wrong_uses_are_named(self):
+        self.assert_error(self.reschedule("zb"), USAGE, "--schedule: expected ", "got \"zb\"")
+        self.assert_error(self.reschedule("zb-h1", "--chunks", "2"), USAGE,
+                          "--chunks: expected it with interleaved or breadth-first only")
+        self.assert_error(self.reschedule("given"), USAGE, "--order: expected a file")
+        self.assert_error(self.reschedule("1f1b", "--order", self.write("o.txt", "0F0")), USAGE,
+                          "--order: expected --schedule given beside it")
+        self.assert_error(self.reschedule("given", "--order", self.write("o.txt", "0F0,0X0\n")),
+                          BAD_INPUT, "o.txt: line 1: expected an action such as 2F0, got \"0X0\"")
+        self.assert_error(self.run_tool("reschedule", "plan.json"), USAGE, "--schedule: expected")
+        self.assert_error(self.run_tool("reschedule", "--schedule", "gpipe"), USAGE,
+                          "reschedule: expected one plan file, got 0")
+
+    def test_what_does_not_fit_is_said_and_nothing_is_written(self):
+        result = self.reschedule("interleaved", "--chunks", "4")
+        self.assertEqual(result.returncode, INFEASIBLE)
+        self.assertEqual(result.stderr,
+                         "no schedule: expected at least 8 layers, one for each stage, got 6\n")
+        self.assertFalse((self.folder / "new.json").exists())
+
+
+if __name__ == "__main__":
+    tool.main()
