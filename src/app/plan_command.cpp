@@ -44,7 +44,8 @@ Usage: dapple-plan [plan] --model PROFILE --topo TOPOLOGY [options]
   --threads N           (default: all cores; the plan does not depend on it)
   -o, --output FILE     the plan; "-" is stdout, and then the summary is on
                         stderr                  (default: ./MODEL.plan.json)
-  --no-baselines        leave out the comparison with what others would choose
+  --no-baselines        leave out the comparison with what others would choose;
+                        of plans that take equally long another may be chosen
   --write-baselines DIR  their plans, as DIR/NAME.plan.json, also those that do
                         not fit
   --trace FILE          timeline for chrome://tracing or ui.perfetto.dev
@@ -213,10 +214,15 @@ SearchEnd search(const Inputs& inputs, const Topology& topology, const PlannerOp
 /// Nothing to say where the stop came when all was proven anyway.
 void warn_of_stop(PlanDocument& document, StopReason reason, const PlannerOptions& planner,
                   const Options& options) {
-  if (reason == StopReason::None) return;
   const bool is_exact = planner.planner == PlannerKind::Exact;
   const double target = static_cast<double>(planner.target_gap.billionths) * 1e-9;
   if (is_exact && document.prediction.optimality_gap.value_or(1) <= target) return;
+  if (reason == StopReason::None) {
+    if (!is_exact) return;
+    document.warnings.push_back(
+        "the search has spent its budget of work: more time would not close the gap");
+    return;
+  }
   document.warnings.push_back(fmt::format(
       "the search was {} before {}",
       reason == StopReason::Signal ? "interrupted"

@@ -39,15 +39,27 @@ std::string bound_verdict(const PlanDocument& document, const Verification& veri
     case BoundCheck::NotStated:
       return "the file states no bound";
     case BoundCheck::NotComplete:
-      return fmt::format("not derived anew: {}, but parts of the space were left out", stated);
+      return fmt::format("not checked: the file claims that {} of those that were allowed", stated);
     case BoundCheck::TooLarge:
-      return fmt::format("too large to derive anew: {}; given up after {}", stated, work);
+      return fmt::format("not checked: the file claims that {}; too large, given up after {}",
+                         stated, work);
     case BoundCheck::Holds:
       return fmt::format("derived anew: {} ({})", stated, work);
     case BoundCheck::Refuted:
       break;  // told as a violation
   }
   return "false";
+}
+
+/// Nothing where every device has room.
+std::string memory_text(const Prediction& prediction, const Topology& topology) {
+  for (const DeviceFigures& device : prediction.devices) {
+    if (device.peak_memory <= device.memory_limit) continue;
+    return fmt::format("  memory   does not fit: {} needs {} and has {}\n",
+                       topology.device(device.device).name, show(device.peak_memory),
+                       show(device.memory_limit));
+  }
+  return {};
 }
 
 int run_verify(const Options& options, Console& console) {
@@ -62,14 +74,18 @@ int run_verify(const Options& options, Console& console) {
     throw Error{ErrorKind::BadInput, source_name(path), std::move(verification.violations)};
   }
   const Prediction& prediction = subject.document.prediction;
+  const bool is_bound_checked =
+      verification.bound == BoundCheck::NotStated || verification.bound == BoundCheck::Holds;
   console.out << fmt::format(
-      "verified: {}: {} on {}\n"
+      "{}: {}: {} on {}\n"
       "  figures  iteration {}, {} stage{} and {} device{} as simulated anew\n"
-      "  bound    {}\n",
-      source_name(path), printable(subject.document.profile.name),
-      printable(subject.document.topology.name), show(prediction.iteration),
-      prediction.stages.size(), prediction.stages.size() == 1 ? "" : "s", prediction.devices.size(),
-      prediction.devices.size() == 1 ? "" : "s", bound_verdict(subject.document, verification));
+      "{}  bound    {}\n",
+      is_bound_checked ? "verified" : "figures verified, the bound not", source_name(path),
+      printable(subject.document.profile.name), printable(subject.document.topology.name),
+      show(prediction.iteration), prediction.stages.size(),
+      prediction.stages.size() == 1 ? "" : "s", prediction.devices.size(),
+      prediction.devices.size() == 1 ? "" : "s", memory_text(prediction, subject.topology),
+      bound_verdict(subject.document, verification));
   return kDone;
 }
 

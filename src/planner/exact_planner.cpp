@@ -339,7 +339,17 @@ SearchRecord ExactPlanner::record() const {
   for (const std::string& pinned : to_texts(options_.pins, profile_)) {
     record.cut.push_back("pinned: " + pinned);
   }
+  if (options_.family == ScheduleFamily::GPipe) {
+    record.cut.push_back("orders other than gpipe, as asked");
+  }
+  if (topology_.device_count() > ExactSearch::kMostDevices) {
+    record.cut.push_back(
+        fmt::format("more than {} devices: nothing was searched beyond the first plans, and the "
+                    "bound is that of the work alone",
+                    ExactSearch::kMostDevices));
+  }
   if (!covers_all_placements) {
+    record.searched[2] = "placement: three policies";
     record.cut.push_back(
         "placements that are not fresh, append or scatter first, and, on one kind of device, "
         "replica "

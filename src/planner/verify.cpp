@@ -81,6 +81,34 @@ void check_prediction(Claims& claims, const Prediction& fresh, const Prediction&
   claims.expect("/predicted/exposed_transfer_ns", fresh.exposed_transfer, claimed.exposed_transfer);
   claims.expect("/predicted/exposed_all_reduce_ns", fresh.exposed_all_reduce,
                 claimed.exposed_all_reduce);
+  for (const TimePart& part : kTimeParts) {
+    claims.expect(fmt::format("/predicted/time_parts/{}", part.key), fresh.parts.*part.part,
+                  claimed.parts.*part.part);
+  }
+}
+
+/// Baselines against themselves and the bound: their plans are not in the file.
+void check_baselines(Claims& claims, const PlanDocument& document) {
+  for (std::size_t i = 0; i < document.baselines.size(); ++i) {
+    const Baseline& baseline = document.baselines[i];
+    const std::string place = fmt::format("/baselines/{}", i);
+    for (std::size_t other = 0; other < i; ++other) {
+      if (document.baselines[other].name != baseline.name) continue;
+      claims.refuse(place + "/name",
+                    fmt::format("expected a name of its own, got \"{}\" again", baseline.name));
+    }
+    claims.expect(place + "/feasible", baseline.missing.count == 0, baseline.feasible);
+    if (baseline.parts.total() != baseline.iteration) {
+      claims.refuse(place + "/time_parts",
+                    fmt::format("expected parts of an iteration of {}, got {} together",
+                                baseline.iteration.ns, baseline.parts.total().ns));
+    }
+    const std::optional<Duration>& bound = document.prediction.lower_bound;
+    if (!document.search.complete || !bound || !baseline.feasible) continue;
+    if (baseline.iteration >= *bound) continue;
+    claims.refuse(place + "/iteration_ns", fmt::format("expected at least the bound of {}, got {}",
+                                                       bound->ns, baseline.iteration.ns));
+  }
 }
 
 /// Bound, gap and completeness against each other, as the file has them.
@@ -173,6 +201,7 @@ Verification verify(const PlanDocument& document, const Topology& topology, std:
   check_prediction(claims, fresh, document.prediction);
   check_devices(claims, topology, fresh, document.prediction);
   check_certificate(claims, document.prediction, document.search);
+  check_baselines(claims, document);
   derive_bound(claims, document, topology, budget, verification);
   verification.violations = claims.take();
   return verification;

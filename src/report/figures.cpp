@@ -90,13 +90,20 @@ std::vector<Figure> headline(const PlanDocument& document, const Topology& topol
   }
   figures.push_back({"devices used",
                      fmt::format("{} of {}", prediction.devices.size(), topology.device_count())});
-  if (prediction.lower_bound) figures.push_back({"no plan below", show(*prediction.lower_bound)});
+  // Where parts of the space were left out, it is of the plans that are in it.
+  const bool is_of_all = document.search.complete;
+  if (prediction.lower_bound) {
+    figures.push_back(
+        {is_of_all ? "no plan below" : "none allowed below", show(*prediction.lower_bound)});
+  }
   if (prediction.optimality_gap) {
     // Rounded to "0.0 %", a small gap would look like none.
-    figures.push_back({"gap", *prediction.optimality_gap == 0 ? "none: no plan is faster"
-                              : *prediction.optimality_gap < 0.0005
-                                  ? "below 0.05 %"
-                                  : "at most " + show_percent(*prediction.optimality_gap)});
+    figures.push_back(
+        {"gap", *prediction.optimality_gap == 0
+                    ? (is_of_all ? "none: no plan is faster" : "none: no plan allowed is faster")
+                : *prediction.optimality_gap < 0.0005
+                    ? "below 0.05 %"
+                    : "at most " + show_percent(*prediction.optimality_gap)});
   }
   return figures;
 }

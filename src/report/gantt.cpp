@@ -14,8 +14,8 @@
 namespace dapple {
 namespace {
 
-enum class Fill : std::uint8_t { Idle, Forward, Backward, AllReduce, Step };
-constexpr std::size_t kFills = 5;
+enum class Fill : std::uint8_t { Idle, Forward, Backward, Weights, AllReduce, Step };
+constexpr std::size_t kFills = 6;
 
 /// What one column of a row shows: a fill, and on it perhaps a digit.
 struct Mark {
@@ -45,8 +45,23 @@ struct Window {
 
 constexpr std::int64_t kCutWidth = 3;
 
+/// Idle for what is no computation on a micro-batch.
+Fill fill_of(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::Forward:
+      return Fill::Forward;
+    case ActionKind::Backward:
+    case ActionKind::InputGradient:
+      return Fill::Backward;
+    case ActionKind::WeightGradient:
+      return Fill::Weights;
+    default:
+      return Fill::Idle;
+  }
+}
+
 bool is_pass(const TimedAction& timed) {
-  return timed.action.kind == ActionKind::Forward || timed.action.kind == ActionKind::Backward;
+  return fill_of(timed.action.kind) != Fill::Idle;
 }
 
 /// What a drawing must not lose: a usual forward, the largest number, the first turn back.
@@ -65,7 +80,7 @@ Landmarks find_landmarks(const Timeline& timeline) {
     if (!is_pass(timed)) continue;
     longest = std::max(longest, timed.end - timed.start);
     last = std::max(last, timed.action.index);
-    if (timed.action.kind == ActionKind::Backward) {
+    if (fill_of(timed.action.kind) == Fill::Backward) {
       marks.first_backward_end = std::min(marks.first_backward_end, timed.end);
     }
   }
@@ -111,8 +126,7 @@ using Row = std::vector<Mark>;
 void place_pass(Row& row, const Window& window, const TimedAction& timed) {
   const std::int64_t begin = window.column_of(timed.start);
   const std::int64_t end = window.column_of(timed.end);
-  const Mark mark{.fill = timed.action.kind == ActionKind::Forward ? Fill::Forward : Fill::Backward,
-                  .odd = timed.action.index % 2 == 1};
+  const Mark mark{.fill = fill_of(timed.action.kind), .odd = timed.action.index % 2 == 1};
   const std::string number = fmt::format("{}", timed.action.index);
   const auto length = static_cast<std::size_t>(end - begin);
   const std::size_t digits = std::min(number.size(), length);
@@ -166,11 +180,9 @@ std::vector<Row> fill_rows(const Timeline& timeline, const Window& window, std::
     const std::int64_t begin = window.column_of(timed.start);
     if (timed.action.kind == ActionKind::AllReduce) {
       place_beside(row, window, {begin, window.column_of(timed.end)}, Fill::AllReduce);
-    } else if (timed.action.kind == ActionKind::Forward) {
+    } else if (is_pass(timed)) {
       // One that rounds to nothing is still seen where there is room.
-      place_beside(row, window, {begin, begin + 1}, Fill::Forward);
-    } else if (timed.action.kind == ActionKind::Backward) {
-      place_beside(row, window, {begin, begin + 1}, Fill::Backward);
+      place_beside(row, window, {begin, begin + 1}, fill_of(timed.action.kind));
     }
   });
   for_each([&](Row& row, const TimedAction& timed) {
@@ -181,9 +193,9 @@ std::vector<Row> fill_rows(const Timeline& timeline, const Window& window, std::
 
 std::string_view filler(Fill fill, const TextStyle& style) {
   // With colours the box is its background; without, its texture.
-  static constexpr std::array<const char*, kFills> kColored{" ", " ", " ", "~", "*"};
-  static constexpr std::array<const char*, kFills> kShaded{" ", "░", "▓", "≈", "*"};
-  static constexpr std::array<const char*, kFills> kPlain{" ", "-", "=", "~", "*"};
+  static constexpr std::array<const char*, kFills> kColored{" ", " ", " ", " ", "~", "*"};
+  static constexpr std::array<const char*, kFills> kShaded{" ", "░", "▓", "▒", "≈", "*"};
+  static constexpr std::array<const char*, kFills> kPlain{" ", "-", "=", "+", "~", "*"};
   const auto& fills = style.color ? kColored : style.unicode ? kShaded : kPlain;
   return fills[static_cast<std::size_t>(fill)];
 }
@@ -194,6 +206,8 @@ const char* color_of(const Mark& mark) {
       return mark.odd ? "30;104" : "30;106";  // blue, cyan
     case Fill::Backward:
       return mark.odd ? "30;102" : "30;42";  // greens
+    case Fill::Weights:
+      return mark.odd ? "30;46" : "30;44";
     case Fill::AllReduce:
       return "30;45";
     case Fill::Step:
@@ -298,6 +312,9 @@ std::string legend(const std::vector<Row>& rows, const TextStyle& style) {
   const auto single = [&](Fill fill) { return box(fill, filler(fill, style)); };
   std::string text = fmt::format("{} forward  {} backward of micro-batch 0",
                                  numbered(Fill::Forward), numbered(Fill::Backward));
+  if (seen[static_cast<std::size_t>(Fill::Weights)]) {
+    text += "  " + numbered(Fill::Weights) + " its weights' gradients";
+  }
   if (seen[static_cast<std::size_t>(Fill::AllReduce)]) {
     text += "  " + single(Fill::AllReduce) + " all-reduce";
   }

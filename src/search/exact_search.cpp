@@ -11,6 +11,7 @@
 #include "device_links.h"
 #include "front_bounds.h"
 #include "order_bound.h"
+#include "prefix_bound.h"
 #include "stage_columns.h"
 #include "transfer_shape.h"
 
@@ -107,15 +108,20 @@ class ExactSearch::Search {
         problem_(problem),
         micro_batches_(problem.global_batch_size / problem.micro_batch_size),
         placements_(topology),
-        shapes_(costs_, problem.micro_batch_size),
-        links_(topology) {}
+        shapes_(costs_, problem.micro_batch_size) {}
 
   void prepare(Duration threshold, const std::function<bool()>& should_stop) {
     threshold_ = threshold;
+    root_bound_ = std::min(threshold, work_alone());
+    if (costs_.topology().device_count() > kMostDevices || should_stop()) return;
     fronts_.emplace(costs_, placements_, problem_, threshold, should_stop);
+    if (fronts_->is_stopped()) return;
+    links_.emplace(costs_.topology());
     columns_.emplace(costs_, problem_, threshold);
     states_ = fronts_->front_count();
-    is_root_open_ = fronts_->least() >= threshold;
+    root_bound_ = fronts_->least();
+    is_root_open_ = root_bound_ >= threshold;
+    can_go_on_ = true;
   }
 
   void advance(const Stretch& stretch);
@@ -123,16 +129,16 @@ class ExactSearch::Search {
 
   Duration bound() const {
     Duration least = threshold_;
-    if (!is_root_open_) least = std::min(least, fronts_->least());
+    if (!is_root_open_) least = std::min(least, root_bound_);
     if (!waiting_.empty()) least = std::min(least, waiting_.top().first);
     return std::min(least, open_.least_bound());
   }
 
   const Waiting& waiting() const { return waiting_; }
-  bool is_exhausted() const { return is_root_open_ && open_.empty(); }
+  bool is_exhausted() const { return (is_root_open_ || !can_go_on_) && open_.empty(); }
   const PlacementSpace& placements() const { return placements_; }
   std::int64_t open_count(Duration below) const {
-    if (!is_root_open_) return fronts_ && fronts_->least() < below ? 1 : 0;
+    if (!is_root_open_) return root_bound_ < below ? 1 : 0;
     std::int64_t count = 0;
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       const Node& node = nodes_[i];
@@ -154,6 +160,7 @@ class ExactSearch::Search {
     std::int32_t cut = 0;
     bool is_nothing() const { return number < 0; }
   };
+  Duration work_alone() const;
   void open(std::int32_t node);
   void put_in_front(const Behind& behind, const PlacementSpace::Option& option, bool recompute);
   BoundaryBound boundary_to(const Node& next, std::int32_t taking);
@@ -167,8 +174,10 @@ class ExactSearch::Search {
   std::int64_t micro_batches_;
   PlacementSpace placements_;
   TransferShapes shapes_;
-  DeviceLinks links_;
   Duration threshold_;
+  Duration root_bound_;     // of all plans
+  bool can_go_on_ = false;  // what the search needs was prepared: all of these
+  std::optional<DeviceLinks> links_;
   std::optional<FrontBounds> fronts_;
   std::optional<StageColumns> columns_;
   bool is_root_open_ = false;
@@ -180,10 +189,21 @@ class ExactSearch::Search {
   std::int64_t states_ = 0;
 };
 
+/// What all micro-batches take where all devices have even parts of them.
+Duration ExactSearch::Search::work_alone() const {
+  const PrefixBound work(costs_, problem_.micro_batch_size, problem_.global_batch_size);
+  const Topology& topology = costs_.topology();
+  double capacity = 0;
+  for (std::int32_t d = 0; d < topology.device_count(); ++d) {
+    capacity += work.speed(topology.device({d}).kind);
+  }
+  return work.busiest({0, costs_.layer_count()}, capacity);
+}
+
 void ExactSearch::Search::advance(const Stretch& stretch) {
   threshold_ = stretch.threshold;
   const std::int64_t last = states_ + stretch.states;
-  if (!is_root_open_ && !fronts_->is_stopped()) {
+  if (!is_root_open_ && can_go_on_) {
     is_root_open_ = true;
     open(-1);
   }
@@ -279,7 +299,7 @@ BoundaryBound ExactSearch::Search::boundary_to(const Node& next, std::int32_t ta
   BoundaryBound boundary = boundary_bound(shape, volume);
   if (!problem_.links_are_shared || next.behind < 0) return boundary;
   const DeviceShapes shapes =
-      links_.busiest(placements_.taking(next.taking).devices, problem_.micro_batch_size);
+      links_->busiest(placements_.taking(next.taking).devices, problem_.micro_batch_size);
   const BothBoundaries both{.before = volume,
                             .behind = boundary_volume(costs_, next.end, problem_.micro_batch_size),
                             .num_micro_batches = micro_batches_};

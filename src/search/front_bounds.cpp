@@ -5,6 +5,8 @@
 namespace dapple {
 namespace {
 
+constexpr std::int32_t kFamiliesBetweenQuestions = 16;
+
 /// Fronts kept for one state with the same last stage's devices; fewer where there are many states.
 constexpr std::size_t kMostAlike = 64;
 constexpr std::size_t kMostAlikeOfMany = 4;
@@ -187,16 +189,12 @@ FrontBounds::FrontBounds(const CostModel& costs, PlacementSpace& placements,
       work_(costs, problem.micro_batch_size, problem.global_batch_size),
       kept_(static_cast<std::size_t>(costs.layer_count() + 1) *
             static_cast<std::size_t>(families_.size())) {
-  grow_from(0, 0);
+  grow_from(0, 0, should_stop);
   for (std::int32_t cut = 1; cut < costs_.layer_count() && !is_stopped_; ++cut) {
-    for (std::int32_t used = 1; used < families_.size(); ++used) grow_from(cut, used);
+    for (std::int32_t used = 1; used < families_.size(); ++used) grow_from(cut, used, should_stop);
     leave_idle(cut);
-    is_stopped_ = should_stop();
   }
-  if (is_stopped_) {
-    kept_.assign(kept_.size(), {});
-    least_ = work_.busiest({0, costs_.layer_count()}, capacity(families_.size() - 1));
-  }
+  if (is_stopped_) kept_.clear();
   least_columns_.clear();
   for (const std::vector<Front>& fronts : kept_) {
     front_count_ += static_cast<std::int64_t>(fronts.size());
@@ -217,9 +215,12 @@ const StageColumn& FrontBounds::column(std::int32_t end, std::int32_t families, 
 }
 
 /// Every stage that begins at `cut` behind the fronts that have just these devices.
-void FrontBounds::grow_from(std::int32_t cut, std::int32_t used) {
+void FrontBounds::grow_from(std::int32_t cut, std::int32_t used,
+                            const std::function<bool()>& should_stop) {
   if (cut > 0 && kept(cut, used).empty()) return;
-  for (std::int32_t families = 1; families < families_.size(); ++families) {
+  is_stopped_ = is_stopped_ || should_stop();
+  for (std::int32_t families = 1; families < families_.size() && !is_stopped_; ++families) {
+    if (families % kFamiliesBetweenQuestions == 0) is_stopped_ = should_stop();
     if (families_.replicas(families) > problem_.micro_batch_size) continue;
     if (!families_.counts_for_itself(families)) continue;
     const std::int32_t after = families_.sum(used, families);

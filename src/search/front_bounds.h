@@ -56,14 +56,13 @@ class FrontBounds {
   /// Plans whose bound is `threshold` or more may count as any bound from it on.
   /// O(layers^2 * devices^2) at most, times the fronts of a cut that no other is as good as; far
   /// less with a good threshold.
-  /// Once `should_stop` says so, least() falls back to what the work alone takes, and there are no
-  /// choices.
+  /// Once `should_stop` says so it ends, with nothing known.
   FrontBounds(const CostModel& costs, PlacementSpace& placements, const SearchProblem& problem,
               Duration threshold, const std::function<bool()>& should_stop);
 
   bool is_stopped() const { return is_stopped_; }
 
-  /// At least, of all plans.
+  /// At least, of all plans. Requires: not stopped.
   Duration least() const { return least_; }
 
   /// What is behind a cut: the devices that are used there, and the taking of its first stage.
@@ -86,7 +85,7 @@ class FrontBounds {
     std::int32_t after = 0;
     bool recompute = false;
   };
-  void grow_from(std::int32_t cut, std::int32_t used);
+  void grow_from(std::int32_t cut, std::int32_t used, const std::function<bool()>& should_stop);
   void put_behind(const std::vector<Front>& fronts, const Extension& extension);
   Front over_boundary(const Front& front, const BoundaryFloor& boundary, std::int32_t cut) const;
   bool is_heavy(std::int32_t cut, std::int32_t families) const;

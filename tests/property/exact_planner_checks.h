@@ -128,7 +128,8 @@ inline std::string fault_of_proof(const PlanDocument& document, const Question& 
     return "a bound of " + std::to_string(prediction.lower_bound->ns);
   }
   if (prediction.optimality_gap != 0.0) return "a gap";
-  const bool is_cut = question.options.micro_batch_size || !question.options.pins.empty();
+  const bool is_cut = question.options.micro_batch_size || !question.options.pins.empty() ||
+                      question.options.family == ScheduleFamily::GPipe;
   if (document.search.complete == is_cut) {
     return document.search.complete ? "complete" : "not complete";
   }

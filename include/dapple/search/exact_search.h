@@ -20,6 +20,9 @@ namespace dapple {
 
 class ExactSearch {
  public:
+  /// More are not searched: their bound is that of the work alone.
+  static constexpr std::int32_t kMostDevices = 1024;
+
   /// Profile and topology must outlive it.
   ExactSearch(const ModelProfile& profile, const Topology& topology, const SearchProblem& problem);
   ~ExactSearch();
