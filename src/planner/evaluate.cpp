@@ -178,6 +178,14 @@ bool fits_one_device(const CostModel& costs) {
   return false;
 }
 
+/// Layers whose backward is run in two parts of which no measurement tells the times.
+bool halves_backwards(const Plan& plan, const ModelProfile& profile) {
+  if (!may_split_backward(plan.family)) return false;
+  return std::any_of(profile.layers.begin(), profile.layers.end(), [](const Layer& layer) {
+    return layer.parameters.count > 0 && !layer.measurements.front().input_gradient;
+  });
+}
+
 }  // namespace
 
 std::vector<std::string> warnings_about(const Plan& plan, const ModelProfile& profile,
@@ -194,6 +202,10 @@ std::vector<std::string> warnings_about(const Plan& plan, const ModelProfile& pr
   }
   if (!fits_one_device(CostModel(profile, topology))) {
     warnings.push_back("the speedup is over one device that had room for the model: none here has");
+  }
+  if (halves_backwards(plan, profile)) {
+    warnings.push_back(
+        "the profile does not measure the parts of its layers' backwards: each counts as half");
   }
   if (!profile.optimizer.step_ns_per_parameter_byte) {
     warnings.push_back(

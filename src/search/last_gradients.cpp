@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
+#include <vector>
 
 #include "dapple/search/bound.h"
 
@@ -19,10 +21,10 @@ bool passes(const Route& route, PortIndex port) {
 
 /// Of a bucket's bytes those that go through a port; zero if none do.
 Bytes size_through(const AllReduceCost& bucket, PortIndex port) {
-  const auto found =
-      std::find_if(bucket.ports.begin(), bucket.ports.end(),
-                   [&](const std::pair<PortIndex, Bytes>& load) { return load.first == port; });
-  return found == bucket.ports.end() ? Bytes{} : found->second;
+  const auto found = std::lower_bound(bucket.ports.begin(), bucket.ports.end(), port,
+                                      [](const std::pair<PortIndex, Bytes>& load,
+                                         PortIndex wanted) { return load.first < wanted; });
+  return found == bucket.ports.end() || found->first != port ? Bytes{} : found->second;
 }
 
 Duration time_at(Bytes size, Bandwidth bandwidth) {
@@ -35,8 +37,8 @@ std::int64_t share_of(Bandwidth rate, Bandwidth port) {
 
 class LastFlows {
  public:
-  LastFlows(const PlanCost& costs, std::size_t stage, const Topology& topology)
-      : costs_(costs), stage_(stage), topology_(topology) {}
+  /// O(flows and ports of all transfers and reductions).
+  LastFlows(const PlanCost& costs, std::size_t stage, const Topology& topology);
 
   /// As far as one port tells; nothing if it tells nothing.
   std::optional<LastSending> at(const PortLoad& load) const;
@@ -46,7 +48,13 @@ class LastFlows {
   const TransferCost& gradients() const { return costs_.boundaries[stage_ - 1].backward.front(); }
   Bandwidth bandwidth(PortIndex port) const { return topology_.ports()[port.position()].bandwidth; }
   bool is_alike_for_all(PortIndex port) const;
-  Bandwidth fair_part(PortIndex port) const;
+  Bandwidth rate_of(const AllReduceCost& bucket) const;
+  void count_flows();
+  /// What every flow through a port gets at least, after the stage's last backward.
+  Bandwidth fair_part(PortIndex port) const {
+    const std::int64_t flows = flows_[port.position()];
+    return {bandwidth(port).bytes_per_second / std::max<std::int64_t>(1, flows)};
+  }
   std::int64_t reduction_share(PortIndex port) const;
   std::int64_t gradient_share(PortIndex port) const;
   Duration reduction_left(PortIndex port) const;
@@ -55,7 +63,44 @@ class LastFlows {
   const PlanCost& costs_;
   std::size_t stage_;
   const Topology& topology_;
+  std::vector<std::int64_t> flows_;  // by port: how many may pass it then
+  std::vector<Bandwidth> rates_;     // by bucket: of its flow at least
 };
+
+LastFlows::LastFlows(const PlanCost& costs, std::size_t stage, const Topology& topology)
+    : costs_(costs), stage_(stage), topology_(topology), flows_(topology.ports().size(), 0) {
+  count_flows();
+  for (const AllReduceCost& bucket : this->stage().buckets) rates_.push_back(rate_of(bucket));
+}
+
+void LastFlows::count_flows() {
+  for (std::size_t before = 0; before < stage_; ++before) {
+    for (const PairFlow& flow : costs_.boundaries[before].backward.front().flows) {
+      for (const PortIndex port : flow.route.ports) ++flows_[port.position()];
+    }
+  }
+  std::vector<std::size_t> counted_for(flows_.size(), 0);  // the last stage, from 1
+  for (std::size_t s = stage_; s < costs_.stages.size(); ++s) {
+    for (const AllReduceCost& bucket : costs_.stages[s].buckets) {
+      for (const auto& [port, size] : bucket.ports) {
+        if (size.count == 0 || counted_for[port.position()] == s + 1) continue;
+        counted_for[port.position()] = s + 1;
+        ++flows_[port.position()];
+      }
+    }
+  }
+}
+
+/// Of its flow through its busiest port; through others it goes in proportion.
+Bandwidth LastFlows::rate_of(const AllReduceCost& bucket) const {
+  if (bucket.busy.count == 0) return {};
+  Bytes busiest;
+  for (const auto& [port, size] : bucket.ports) busiest = std::max(busiest, size);
+  Bandwidth rate{divide_down(Wide{busiest.count} * kNanosecondsPerSecond * kTicksPerNanosecond,
+                             bucket.busy.count)};
+  for (const auto& [port, size] : bucket.ports) rate = std::min(rate, fair_part(port));
+  return rate;
+}
 
 /// Every bucket goes through the port, and of whoever sends gradients through it all of them do: a
 /// sender that waits for a flow elsewhere would leave the port to others meanwhile.
@@ -63,44 +108,23 @@ bool LastFlows::is_alike_for_all(PortIndex port) const {
   for (const AllReduceCost& bucket : stage().buckets) {
     if (size_through(bucket, port).count == 0 || bucket.busy.count == 0) return false;
   }
+  std::set<DeviceIndex> senders;
   for (const PairFlow& flow : gradients().flows) {
-    if (passes(flow.route, port)) continue;
-    for (const PairFlow& other : gradients().flows) {
-      if (other.from == flow.from && passes(other.route, port)) return false;
-    }
+    if (passes(flow.route, port)) senders.insert(flow.from);
   }
-  return true;
-}
-
-/// What every flow through a port gets at least, after the stage's last backward.
-Bandwidth LastFlows::fair_part(PortIndex port) const {
-  std::int64_t flows = 0;
-  for (std::size_t before = 0; before < stage_; ++before) {
-    const std::vector<PairFlow>& some = costs_.boundaries[before].backward.front().flows;
-    flows += std::count_if(some.begin(), some.end(),
-                           [&](const PairFlow& flow) { return passes(flow.route, port); });
-  }
-  for (std::size_t s = stage_; s < costs_.stages.size(); ++s) {
-    const std::vector<AllReduceCost>& buckets = costs_.stages[s].buckets;
-    const bool reduces = std::any_of(
-        buckets.begin(), buckets.end(),
-        [&](const AllReduceCost& bucket) { return size_through(bucket, port).count > 0; });
-    if (reduces) ++flows;
-  }
-  return {bandwidth(port).bytes_per_second / std::max<std::int64_t>(1, flows)};
+  return std::all_of(gradients().flows.begin(), gradients().flows.end(), [&](const PairFlow& flow) {
+    return passes(flow.route, port) || senders.count(flow.from) == 0;
+  });
 }
 
 /// Of the port, while a bucket is reduced.
 std::int64_t LastFlows::reduction_share(PortIndex port) const {
   std::int64_t least = kWhole;
-  for (const AllReduceCost& bucket : stage().buckets) {
+  for (std::size_t k = 0; k < stage().buckets.size(); ++k) {
+    const AllReduceCost& bucket = stage().buckets[k];
     Bytes busiest;
     for (const auto& [other, size] : bucket.ports) busiest = std::max(busiest, size);
-    // Of the busiest port; of others in proportion.
-    Bandwidth rate{divide_down(Wide{busiest.count} * kNanosecondsPerSecond * kTicksPerNanosecond,
-                               bucket.busy.count)};
-    for (const auto& [other, size] : bucket.ports) rate = std::min(rate, fair_part(other));
-    const std::int64_t share = share_of(rate, bandwidth(port));
+    const std::int64_t share = share_of(rates_[k], bandwidth(port));
     least =
         std::min(least, divide_down(Wide{share} * size_through(bucket, port).count, busiest.count));
   }
