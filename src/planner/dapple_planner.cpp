@@ -226,7 +226,9 @@ DapplePlans DapplePlanner::run() {
     simulate_best_first(search(effort(size, incumbent())));
   }
   kept_.resize(std::min(kept_.size(), kRefined));
-  std::vector<Score> refined(is_stopped() ? 0 : kept_.size());
+  // Where this is only the start of the exact search, that does it better.
+  const bool is_start = options_.planner == PlannerKind::Exact && !options_.baselines;
+  std::vector<Score> refined(is_start || is_stopped() ? 0 : kept_.size());
   parallel_for(refined.size(), options_.threads,
                [&](std::size_t i) { refined[i] = scorer_.refine(kept_[i], kRefinementBudget); });
   for (const Score& result : refined) account(result);
