@@ -202,8 +202,7 @@ Json lanes_of(const ReportSubject& subject, EncodedLanes& encoded) {
 }
 
 bool holds_alike(const DeviceMemory& a, const DeviceMemory& b) {
-  return a.lane == b.lane && a.fixed == b.fixed && a.stages == b.stages &&
-         a.limit == b.limit;
+  return a.lane == b.lane && a.fixed == b.fixed && a.stages == b.stages && a.limit == b.limit;
 }
 
 /// Neighbouring devices of a lane that hold the same are one row.

@@ -14,8 +14,8 @@ namespace dapple {
 class InterleavedTurns {
  public:
   struct Shape {
-    std::int64_t groups = 1;  // of devices
-    std::int64_t chunks = 1;  // stages per device
+    std::int64_t groups = 1;         // of devices
+    std::int64_t chunks = 1;         // stages per device
     std::int64_t micro_batches = 1;  // a multiple of `groups`: a shorter round would deadlock
   };
   struct Turn {
@@ -37,8 +37,7 @@ class InterleavedTurns {
 
   /// Forwards of the devices of that group before they turn to one forward, one backward.
   std::int64_t warm_up(std::int64_t group) const {
-    return std::min(count(),
-                    2 * (shape_.groups - group - 1) + (shape_.chunks - 1) * shape_.groups);
+    return std::min(count(), 2 * (shape_.groups - group - 1) + (shape_.chunks - 1) * shape_.groups);
   }
 
  private:

@@ -1,8 +1,9 @@
 // One thing that a device does: the vocabulary of schedules. A plan whose order depends on costs
 // carries its computations in these words; schedules add the communication around them.
 //
-// Sources: text forms in the comments as in PyTorch's pipelining schedules ("2F0": stage 2, forward,
-// micro-batch 0); the backward in two parts after Zero Bubble Pipeline Parallelism (ICLR'24).
+// Sources: text forms in the comments as in PyTorch's pipelining schedules ("2F0": stage 2,
+// forward, micro-batch 0); the backward in two parts after Zero Bubble Pipeline Parallelism
+// (ICLR'24).
 #pragma once
 
 #include <cstdint>

@@ -23,7 +23,7 @@ namespace dapple {
 
 struct Reschedule {
   ScheduleFamily family = ScheduleFamily::OneFOneB;
-  std::int64_t chunks_per_device = 1;      // of the looped families; a V has two, the others one
+  std::int64_t chunks_per_device = 1;  // of the looped families; a V has two, the others one
   std::vector<std::vector<Action>> order = {};  // of the family Given: per group of devices
   Contention contention = Contention::Shared;
   std::int64_t evaluations = 20'000;  // orders tried, where costs decide
