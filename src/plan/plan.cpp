@@ -108,16 +108,17 @@ std::int64_t micro_batches_of(const Plan& plan, const StagePlan& stage, std::siz
 
 std::string shape_of(const Plan& plan) {
   constexpr std::size_t kMostListed = 4;
+  // Of stages that share devices the first ones stand for all.
+  const std::size_t groups = plan.stages.size() / static_cast<std::size_t>(std::max<std::int64_t>(
+                                                      1, plan.chunks_per_device));
+  const auto replicas_of = [&](std::size_t s) { return plan.stages[s].devices.size(); };
   std::string shape;
-  bool straight = plan.stages.size() > 1;
-  bool recompute = false;
-  for (std::size_t s = 0; s < plan.stages.size();) {
-    const std::size_t replicas = plan.stages[s].devices.size();
+  bool straight = groups > 1;
+  for (std::size_t s = 0; s < groups;) {
+    const std::size_t replicas = replicas_of(s);
     straight = straight && replicas == 1;
     std::size_t end = s;
-    for (; end < plan.stages.size() && plan.stages[end].devices.size() == replicas; ++end) {
-      recompute = recompute || plan.stages[end].recompute;
-    }
+    while (end < groups && replicas_of(end) == replicas) ++end;
     if (end - s > kMostListed) {
       shape += fmt::format("{}{}x{}", shape.empty() ? "" : ":", end - s, replicas);
     } else {
@@ -127,7 +128,12 @@ std::string shape_of(const Plan& plan) {
     }
     s = end;
   }
-  if (straight) shape = fmt::format("{} straight", plan.stages.size());
+  if (straight) shape = fmt::format("{} straight", groups);
+  if (plan.chunks_per_device > 1) {
+    shape += fmt::format(" with {} stages each", plan.chunks_per_device);
+  }
+  const bool recompute = std::any_of(plan.stages.begin(), plan.stages.end(),
+                                     [](const StagePlan& stage) { return stage.recompute; });
   return fmt::format("{}, {} of {}{}", shape, plan.num_micro_batches, plan.micro_batch_size,
                      recompute ? ", recomputing" : "");
 }

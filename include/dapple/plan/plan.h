@@ -121,7 +121,8 @@ inline constexpr std::int64_t kMaxStagePasses = 10'000'000;
 
 /// Devices per stage and micro-batches in few words: "8:8, 32 of 64" is two stages of eight devices
 /// and 32 micro-batches of 64 samples; "16 straight, ..." 16 stages of one device each; more than
-/// four equal stages in a row are counted, "6x2:4". ", recomputing" if any stage does. O(stages).
+/// four equal stages in a row are counted, "6x2:4". Of stages that share devices it counts the
+/// first, and says "with 2 stages each". ", recomputing" if any stage does. O(stages).
 std::string shape_of(const Plan& plan);
 
 /// Structural faults, each named, with a JSON pointer into the plan: layers not covered or covered

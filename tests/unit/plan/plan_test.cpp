@@ -55,8 +55,10 @@ TEST_CASE("a dealt replica works on whole micro-batches, each replica on every r
 }
 
 TEST_CASE("a shape lists devices per stage, counts long rows of them, and the micro-batches") {
-  const auto shape = [](const std::vector<std::size_t>& replicas, bool recompute = false) {
+  const auto shape = [](const std::vector<std::size_t>& replicas, bool recompute = false,
+                        std::int64_t chunks = 1) {
     Plan plan;
+    plan.chunks_per_device = chunks;
     plan.num_micro_batches = 32;
     plan.micro_batch_size = 64;
     for (const std::size_t count : replicas) {
@@ -73,12 +75,16 @@ TEST_CASE("a shape lists devices per stage, counts long rows of them, and the mi
   CHECK(shape({1, 1, 1}) == "3 straight, 32 of 64");
   CHECK(shape({2, 2, 2, 2}) == "2:2:2:2, 32 of 64");
   CHECK(shape({4, 2, 2, 2, 2, 2, 1}) == "4:5x2:1, 32 of 64");
+  CHECK(shape({1, 1, 1, 1, 1, 1}, false, 2) == "3 straight with 2 stages each, 32 of 64");
+  CHECK(shape({8, 4, 8, 4}, false, 2) == "8:4 with 2 stages each, 32 of 64");
   CHECK(shape({11, 5}, true) == "11:5, 32 of 64, recomputing");
 }
 
 TEST_CASE("schedule families and replications have the names of the plan file") {
-  CHECK(to_string(ScheduleFamily::GPipe) == "gpipe");
-  CHECK(to_string(ScheduleFamily::OneFOneB) == "1f1b");
+  std::string names;
+  for (const ScheduleFamily family : kScheduleFamilies)
+    names += std::string(to_string(family)) + ' ';
+  CHECK(names == "gpipe 1f1b interleaved breadth-first list-scheduled zb-h1 zb-h2 zb-v given ");
   CHECK(to_string(Replication::Split) == "split");
   CHECK(to_string(Replication::Deal) == "deal");
 }
