@@ -1,0 +1,92 @@
+// What holds for any plan under any other schedule.
+
+#include <catch2/catch.hpp>
+
+#include <variant>
+
+#include "../support/random_pipeline.h"
+#include "dapple/planner/reschedule.h"
+#include "dapple/simulate/device_memory.h"
+
+namespace dapple {
+namespace {
+
+using namespace small;
+
+constexpr ScheduleFamily kFamilies[] = {ScheduleFamily::GPipe,         ScheduleFamily::OneFOneB,
+                                        ScheduleFamily::Interleaved,   ScheduleFamily::BreadthFirst,
+                                        ScheduleFamily::ListScheduled, ScheduleFamily::ZeroBubbleH1,
+                                        ScheduleFamily::ZeroBubbleH2,  ScheduleFamily::ZeroBubbleV};
+
+Reschedule to(ScheduleFamily family, Contention contention) {
+  const bool loops = family == ScheduleFamily::Interleaved ||
+                     family == ScheduleFamily::BreadthFirst ||
+                     family == ScheduleFamily::ZeroBubbleV;
+  return {.family = family,
+          .chunks_per_device = loops ? 2 : 1,
+          .contention = contention,
+          .evaluations = 300};
+}
+
+TEST_CASE("whatever the schedule, the plan is sound and never faster than its order's bound") {
+  Dice dice(51);
+  int made = 0;
+  int proven = 0;
+  for (int i = 0; i < scaled(400); ++i) {
+    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true});
+    INFO("instance " << i << ": " << text_of(pipeline));
+    const ScheduleFamily family = kFamilies[static_cast<std::size_t>(dice.roll(0, 7))];
+    const Contention contention = dice.chance(50) ? Contention::Shared : Contention::Off;
+    INFO(to_string(family) << ", contention " << to_string(contention));
+    const auto result =
+        reschedule(pipeline.plan, pipeline.profile, pipeline.topology, to(family, contention));
+    const auto* rescheduled = std::get_if<Rescheduled>(&result);
+    if (rescheduled == nullptr) continue;
+    ++made;
+    const Plan& plan = rescheduled->plan;
+    REQUIRE(
+        validate(plan, static_cast<std::int32_t>(pipeline.profile.layers.size()), pipeline.topology)
+            .empty());
+    REQUIRE(validate(rescheduled->evaluation.schedule, plan).empty());
+    const Duration iteration = rescheduled->evaluation.prediction.iteration;
+    REQUIRE(rescheduled->lower_bound.has_value() == carries_order(family));
+    if (rescheduled->lower_bound) REQUIRE(*rescheduled->lower_bound <= iteration);
+    if (rescheduled->lower_bound == iteration) ++proven;
+    // No device does less than its own work.
+    for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+      const StageCost& cost = rescheduled->evaluation.costs.stages[s];
+      REQUIRE(iteration >= plan.num_micro_batches * (cost.forward + cost.backward));
+    }
+    if (carries_order(family)) REQUIRE(rescheduled->evaluation.shortages.empty());
+  }
+  CHECK(made > scaled(250));
+  CHECK(proven > 0);
+}
+
+TEST_CASE("an order of the costs' own is mostly no slower than 1F1B within the same memory") {
+  Dice dice(52);
+  int compared = 0;
+  int slower = 0;
+  for (int i = 0; i < scaled(200); ++i) {
+    const Pipeline pipeline = random_pipeline(dice, {});
+    const auto under = [&](ScheduleFamily family) {
+      return reschedule(pipeline.plan, pipeline.profile, pipeline.topology,
+                        to(family, Contention::Off));
+    };
+    const auto fixed = under(ScheduleFamily::OneFOneB);
+    const auto listed = under(ScheduleFamily::ListScheduled);
+    if (!std::holds_alternative<Rescheduled>(fixed)) continue;
+    // At least 1F1B's own order fits wherever 1F1B does.
+    REQUIRE(std::holds_alternative<Rescheduled>(listed));
+    ++compared;
+    const auto time_of = [](const auto& result) {
+      return std::get<Rescheduled>(result).evaluation.prediction.iteration;
+    };
+    if (time_of(listed) > time_of(fixed)) ++slower;
+  }
+  CHECK(compared > scaled(150));
+  CHECK(slower * 5 < compared);
+}
+
+}  // namespace
+}  // namespace dapple
