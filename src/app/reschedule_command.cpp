@@ -143,7 +143,7 @@ int run_reschedule(const Options& options, Console& console) {
                                show(worst.limit));
     return kInfeasible;
   }
-  const Timeline timeline = rescheduled.evaluation.timeline;
+  const Timeline timeline = std::move(rescheduled.evaluation.timeline);
   renew(document, std::move(rescheduled), subject.topology);
   write_result(console, output, write_plan(document));
   const bool out_is_taken = output == "-";

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "dapple/schedule/schedule.h"
@@ -36,8 +38,10 @@ class OrderReader {
  public:
   OrderReader(std::string source, const Plan& plan, const Topology& topology)
       : source_(std::move(source)), topology_(topology), groups_(stages_by_device_group(plan)) {
-    for (const std::vector<StageIndex>& stages : groups_) {
-      devices_.push_back(plan.stages[stages.front().position()].devices);
+    for (std::size_t group = 0; group < groups_.size(); ++group) {
+      const StagePlan& stage = plan.stages[groups_[group].front().position()];
+      first_device_.push_back(stage.devices.front());
+      for (const DeviceIndex device : stage.devices) group_of_.emplace(device, group);
     }
   }
 
@@ -49,12 +53,13 @@ class OrderReader {
     throw Error{ErrorKind::BadInput, source_, {{fmt::format("line {}", line), message}}};
   }
   std::vector<Action> computations(const Line& line, std::string_view text) const;
-  std::size_t group_of(const Line& line, std::string_view device) const;
+  DeviceIndex device_of(const Line& line, std::string_view name) const;
 
   std::string source_;
   const Topology& topology_;
   std::vector<std::vector<StageIndex>> groups_;
-  std::vector<std::vector<DeviceIndex>> devices_;  // by group
+  std::vector<DeviceIndex> first_device_;        // by group
+  std::map<DeviceIndex, std::size_t> group_of_;  // of the plan's devices
 };
 
 std::vector<Action> OrderReader::computations(const Line& line, std::string_view text) const {
@@ -68,21 +73,21 @@ std::vector<Action> OrderReader::computations(const Line& line, std::string_view
   return actions;
 }
 
-std::size_t OrderReader::group_of(const Line& line, std::string_view name) const {
+/// One of the plan's.
+DeviceIndex OrderReader::device_of(const Line& line, std::string_view name) const {
   const std::optional<DeviceIndex> device = topology_.find_device(std::string(name));
   if (!device) {
     refuse(line.number, fmt::format("expected a device of the topology, got \"{}\"", name));
   }
-  for (std::size_t group = 0; group < devices_.size(); ++group) {
-    const std::vector<DeviceIndex>& members = devices_[group];
-    if (std::find(members.begin(), members.end(), *device) != members.end()) return group;
+  if (group_of_.count(*device) == 0) {
+    refuse(line.number, fmt::format("expected a device of the plan, got \"{}\"", name));
   }
-  refuse(line.number, fmt::format("expected a device of the plan, got \"{}\"", name));
+  return *device;
 }
 
 std::vector<std::vector<Action>> OrderReader::from_text(const std::vector<Line>& lines) {
   std::vector<std::optional<std::vector<Action>>> found(groups_.size());
-  std::vector<std::string_view> seen;
+  std::set<DeviceIndex> seen;
   for (const Line& line : lines) {
     if (is_blank(line.text)) continue;
     const std::size_t colon = line.text.find(": ");
@@ -90,13 +95,13 @@ std::vector<std::vector<Action>> OrderReader::from_text(const std::vector<Line>&
       refuse(line.number, "expected a device's name, a colon and its actions");
     }
     const std::string_view name = line.text.substr(0, colon);
-    if (std::find(seen.begin(), seen.end(), name) != seen.end()) {
+    const DeviceIndex device = device_of(line, name);
+    if (!seen.insert(device).second) {
       refuse(line.number,
              fmt::format("expected one line for each device, got another for {}", name));
     }
-    seen.push_back(name);
     std::vector<Action> actions = computations(line, line.text.substr(colon + 1));
-    std::optional<std::vector<Action>>& list = found[group_of(line, name)];
+    std::optional<std::vector<Action>>& list = found[group_of_.at(device)];
     if (list && *list != actions) {
       refuse(line.number,
              fmt::format("expected the actions of the other devices with {}'s stages", name));
@@ -106,9 +111,9 @@ std::vector<std::vector<Action>> OrderReader::from_text(const std::vector<Line>&
   std::vector<std::vector<Action>> order;
   for (std::size_t group = 0; group < found.size(); ++group) {
     if (!found[group]) {
-      const DeviceIndex device = devices_[group].front();
       refuse(static_cast<std::int64_t>(lines.size()) + 1,
-             fmt::format("expected a line for {}, got none", topology_.device(device).name));
+             fmt::format("expected a line for {}, got none",
+                         topology_.device(first_device_[group]).name));
     }
     order.push_back(std::move(*found[group]));
   }

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -33,7 +34,7 @@ class PlanValidator {
   std::vector<std::size_t> stages_with_sound_layers();
   void check_chunks();
   void check_devices();
-  std::size_t first_on_devices_of(std::size_t stage) const;
+  std::size_t first_on_devices_of(std::size_t stage);
   void check_replicas(std::size_t stage);
   void check_buckets(std::size_t stage);
   void check_order();
@@ -48,8 +49,9 @@ class PlanValidator {
   const Plan& plan_;
   std::int32_t layer_count_;
   const Topology& topology_;
-  bool batches_are_positive_ = true;  // else bounds that follow from them mean nothing
-  bool chunks_are_sound_ = true;      // else who shares devices with whom is not known
+  bool batches_are_positive_ = true;               // else bounds that follow from them mean nothing
+  bool chunks_are_sound_ = true;                   // else who shares devices with whom is not known
+  std::map<DeviceIndex, std::size_t> first_with_;  // a given order's stages by their first device
   std::vector<Violation> violations_;
 };
 
@@ -190,17 +192,16 @@ void PlanValidator::check_chunks() {
 }
 
 /// The first stage of those that must share the devices of `stage`; itself if that is the first, or
-/// if any may.
-std::size_t PlanValidator::first_on_devices_of(std::size_t stage) const {
+/// if any may. To be asked stage by stage.
+std::size_t PlanValidator::first_on_devices_of(std::size_t stage) {
   const std::size_t stages = plan_.stages.size();
   const std::size_t groups = stages / static_cast<std::size_t>(plan_.chunks_per_device);
   if (plan_.family == ScheduleFamily::ZeroBubbleV) return std::min(stage, stages - 1 - stage);
   if (plan_.family == ScheduleFamily::Given) {
     const std::vector<DeviceIndex>& devices = plan_.stages[stage].devices;
-    const auto found =
-        std::find_if(plan_.stages.begin(), plan_.stages.end(),
-                     [&](const StagePlan& other) { return other.devices == devices; });
-    return static_cast<std::size_t>(found - plan_.stages.begin());
+    if (devices.empty()) return stage;
+    const std::size_t first = first_with_.try_emplace(devices.front(), stage).first->second;
+    return plan_.stages[first].devices == devices ? first : stage;
   }
   return stage % groups;
 }

@@ -26,12 +26,13 @@ struct LaneWork {
 LaneWork work_of(const Lane& lane, const PlanCost& costs) {
   LaneWork work;
   const auto first = static_cast<std::size_t>(lane.replica);
+  // A lane's stages work on the same micro-batches.
+  const std::int64_t micro_batches =
+      std::count_if(lane.actions.begin(), lane.actions.end(), [&](const Action& action) {
+        return action.kind == ActionKind::Forward && action.stage == lane.stages.front();
+      });
   for (const StageIndex index : lane.stages) {
     const StageCost& stage = costs.stages[index.position()];
-    const std::int64_t micro_batches =
-        std::count_if(lane.actions.begin(), lane.actions.end(), [&](const Action& action) {
-          return action.kind == ActionKind::Forward && action.stage == index;
-        });
     for (std::size_t i = first; i < first + lane.devices.size(); ++i) {
       const ReplicaCost& replica = stage.replicas[i];
       work.all += Wide{micro_batches} * (replica.forward + replica.backward).ns;

@@ -33,10 +33,6 @@ struct LaneRun {
   std::vector<StageRun> stages;
 };
 
-bool makes_gradients(ActionKind kind) {
-  return kind == ActionKind::Backward || kind == ActionKind::WeightGradient;
-}
-
 class DryRun {
  public:
   DryRun(const Schedule& schedule, const Plan& plan);
@@ -151,11 +147,11 @@ void DryRun::finish(std::size_t lane, const Action& action) {
   if (action.kind == ActionKind::Forward) {
     run.activations.is_ready[ordinal] = 1;
     release_sends(lane, action.stage, false);
-  } else if (action.kind != ActionKind::WeightGradient) {
+  } else if (makes_input_gradient(action.kind)) {
     run.gradients.is_ready[ordinal] = 1;
     release_sends(lane, action.stage, true);
   }
-  if (!makes_gradients(action.kind) || --run.gradients_left > 0) return;
+  if (!makes_weight_gradient(action.kind) || --run.gradients_left > 0) return;
   const std::size_t stage = action.stage.position();
   if (++lanes_computed_[stage] < lane_count_[stage]) return;
   for (std::size_t i = 0; i < lane_count_[stage]; ++i) awake_.push_back(first_lane_[stage] + i);
@@ -222,7 +218,7 @@ std::string DryRun::awaited_text(std::size_t lane) const {
   const std::vector<Action>& computation = lanes_[other].computation;
   Action last = action;
   for (const Action& candidate : computation) {
-    if (candidate.stage == action.stage && makes_gradients(candidate.kind)) last = candidate;
+    if (candidate.stage == action.stage && makes_weight_gradient(candidate.kind)) last = candidate;
   }
   return to_text(last);
 }

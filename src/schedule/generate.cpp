@@ -159,7 +159,7 @@ void LaneWriter::backward(StageIndex stage, std::int64_t ordinal, ActionKind kin
   if (!is_last(stage)) append(ActionKind::ReceiveGradient, index, stage);
   append(kind, index, stage);
   if (!is_first(stage)) append(ActionKind::SendGradient, index, stage);
-  if (kind == ActionKind::Backward) gradients_made(stage);
+  if (makes_weight_gradient(kind)) gradients_made(stage);
 }
 
 void LaneWriter::weight_gradient(StageIndex stage, std::int64_t ordinal) {
@@ -168,8 +168,8 @@ void LaneWriter::weight_gradient(StageIndex stage, std::int64_t ordinal) {
 }
 
 void LaneWriter::gradients_made(StageIndex stage) {
-  const auto chunk = std::find(lane_.stages.begin(), lane_.stages.end(), stage);
-  if (chunk == lane_.stages.end()) return;  // validate() names it
+  const auto chunk = std::lower_bound(lane_.stages.begin(), lane_.stages.end(), stage);
+  if (chunk == lane_.stages.end() || *chunk != stage) return;  // validate() names it
   if (--gradients_left_[static_cast<std::size_t>(chunk - lane_.stages.begin())] != 0) return;
   const auto buckets = static_cast<std::int32_t>(plan_of(stage).gradient_buckets.size());
   for (std::int32_t k = 0; k < buckets; ++k) append(ActionKind::AllReduce, k, stage);
@@ -178,15 +178,8 @@ void LaneWriter::gradients_made(StageIndex stage) {
 
 /// By how much an action changes the number of micro-batches in flight.
 std::int64_t flight_change(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::Forward:
-      return 1;
-    case ActionKind::Backward:
-    case ActionKind::WeightGradient:
-      return -1;
-    default:
-      return 0;
-  }
+  if (kind == ActionKind::Forward) return 1;
+  return makes_weight_gradient(kind) ? -1 : 0;
 }
 
 }  // namespace

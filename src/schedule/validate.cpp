@@ -23,14 +23,15 @@ constexpr std::size_t kKinds = 10;
 /// What one lane does for one of its stages, without regard to what the others do when.
 class StageValidator {
  public:
-  StageValidator(const Lane& lane, StageIndex stage, const Plan& plan,
+  using Positions = std::vector<std::int64_t>;  // in the lane, by micro-batch's ordinal or bucket
+
+  /// `own`: positions in the lane of the stage's actions, ascending.
+  StageValidator(const Lane& lane, StageIndex stage, const Positions& own, const Plan& plan,
                  std::vector<Violation>& violations);
 
   void run();
 
  private:
-  using Positions = std::vector<std::int64_t>;  // in the lane, by micro-batch's ordinal or bucket
-
   void locate(const Action& action, std::int64_t position);
   void locate_micro_batch(const Action& action, std::int64_t position);
   void set(Positions& positions, std::int64_t entry, const Action& action, std::int64_t position);
@@ -42,6 +43,9 @@ class StageValidator {
   void check_buckets();
   void check_step();
 
+  const Action& at(std::int64_t position) const {
+    return lane_.actions[static_cast<std::size_t>(position)];
+  }
   Action action(ActionKind kind, std::int32_t index) const {
     return {.kind = kind, .index = index, .stage = stage_};
   }
@@ -74,6 +78,7 @@ class StageValidator {
 
   const Lane& lane_;
   StageIndex stage_;
+  const Positions& own_;
   const Plan& plan_;
   const StagePlan& stage_plan_;
   std::vector<Violation>& violations_;
@@ -83,10 +88,11 @@ class StageValidator {
   std::array<Positions, kKinds> located_;  // by kind
 };
 
-StageValidator::StageValidator(const Lane& lane, StageIndex stage, const Plan& plan,
-                               std::vector<Violation>& violations)
+StageValidator::StageValidator(const Lane& lane, StageIndex stage, const Positions& own,
+                               const Plan& plan, std::vector<Violation>& violations)
     : lane_(lane),
       stage_(stage),
+      own_(own),
       plan_(plan),
       stage_plan_(plan.stages[stage.position()]),
       violations_(violations) {
@@ -102,9 +108,7 @@ StageValidator::StageValidator(const Lane& lane, StageIndex stage, const Plan& p
 }
 
 void StageValidator::run() {
-  for (std::size_t i = 0; i < lane_.actions.size(); ++i) {
-    if (lane_.actions[i].stage == stage_) locate(lane_.actions[i], static_cast<std::int64_t>(i));
-  }
+  for (const std::int64_t position : own_) locate(at(position), position);
   for (std::int64_t ordinal = 0; ordinal < count_; ++ordinal) check_micro_batch(ordinal);
   check_in_flight();
   check_buckets();
@@ -165,9 +169,7 @@ void StageValidator::locate_micro_batch(const Action& action, std::int64_t posit
     report(fmt::format("{} has nobody at its other end: the stage is the {}", to_text(action),
                        is_before ? "first" : "last"));
   } else {
-    const bool makes_gradients =
-        action.kind == ActionKind::Backward || action.kind == ActionKind::WeightGradient;
-    if (makes_gradients) last_gradient_ = position;
+    if (makes_weight_gradient(action.kind)) last_gradient_ = position;
     set(positions_of(action.kind), ordinal_of(action.index), action, position);
   }
 }
@@ -257,12 +259,9 @@ void StageValidator::check_in_flight() {
   const std::int64_t depth = plan_.warmup_depths[stage_.position()];
   std::int64_t in_flight = 0;
   std::int64_t most = 0;
-  for (const Action& action : lane_.actions) {
-    if (action.stage != stage_) continue;
-    // A micro-batch lets go of its stash when nothing of its backward is left.
-    if (action.kind == ActionKind::Backward || action.kind == ActionKind::WeightGradient) {
-      --in_flight;
-    }
+  for (const std::int64_t position : own_) {
+    const Action& action = at(position);
+    if (makes_weight_gradient(action.kind)) --in_flight;
     if (action.kind != ActionKind::Forward) continue;
     most = std::max(most, ++in_flight);
     if (in_flight <= depth) continue;
@@ -289,7 +288,7 @@ void StageValidator::check_buckets() {
       continue;
     }
     if (position < last_gradient_) {
-      const Action gradient = lane_.actions[static_cast<std::size_t>(last_gradient_)];
+      const Action& gradient = at(last_gradient_);
       report(fmt::format("{} stands before {}: the last backward adds to all gradients",
                          to_text(reduction), to_text(gradient)));
     }
@@ -310,22 +309,29 @@ void StageValidator::check_step() {
     report(fmt::format("{} is missing: {}", to_text(step), reason_for(step)));
     return;
   }
-  for (auto next = static_cast<std::size_t>(position) + 1; next < lane_.actions.size(); ++next) {
-    if (lane_.actions[next].stage != stage_) continue;
-    report(fmt::format("{} stands before {}: the step is the stage's last action", to_text(step),
-                       to_text(lane_.actions[next])));
-    return;
-  }
+  const auto next = std::upper_bound(own_.begin(), own_.end(), position);
+  if (next == own_.end()) return;
+  report(fmt::format("{} stands before {}: the step is the stage's last action", to_text(step),
+                     to_text(at(*next))));
 }
 
-/// Actions of stages that the lane's devices do not hold.
-void check_stages(const Lane& lane, const Plan& plan, std::vector<Violation>& violations) {
-  for (const Action& action : lane.actions) {
-    const auto found = std::find(lane.stages.begin(), lane.stages.end(), action.stage);
-    if (found != lane.stages.end()) continue;
+/// Checks each of the lane's stages, and that its actions are of these.
+void check_lane(const Lane& lane, const Plan& plan, std::vector<Violation>& violations) {
+  std::vector<StageValidator::Positions> own(lane.stages.size());
+  for (std::size_t i = 0; i < lane.actions.size(); ++i) {
+    const Action& action = lane.actions[i];
+    const auto stage = std::lower_bound(lane.stages.begin(), lane.stages.end(), action.stage);
+    if (stage != lane.stages.end() && *stage == action.stage) {
+      own[static_cast<std::size_t>(stage - lane.stages.begin())].push_back(
+          static_cast<std::int64_t>(i));
+      continue;
+    }
     violations.push_back(
         {.place = name_of(lane, plan),
          .message = fmt::format("{} is of a stage that is not on these devices", to_text(action))});
+  }
+  for (std::size_t chunk = 0; chunk < lane.stages.size(); ++chunk) {
+    StageValidator(lane, lane.stages[chunk], own[chunk], plan, violations).run();
   }
 }
 
@@ -367,12 +373,7 @@ bool check_lanes(const Schedule& schedule, const Plan& plan, std::vector<Violati
 std::vector<Violation> validate(const Schedule& schedule, const Plan& plan) {
   std::vector<Violation> violations;
   if (!check_lanes(schedule, plan, violations)) return violations;
-  for (const Lane& lane : schedule.lanes) {
-    check_stages(lane, plan, violations);
-    for (const StageIndex stage : lane.stages) {
-      StageValidator(lane, stage, plan, violations).run();
-    }
-  }
+  for (const Lane& lane : schedule.lanes) check_lane(lane, plan, violations);
   if (!violations.empty()) return violations;
   const std::string deadlock = find_deadlock(schedule, plan);
   if (!deadlock.empty()) violations.push_back({"", deadlock});

@@ -187,9 +187,8 @@ void Engine::set_up_lane(const Lane& source, std::int32_t index, std::int64_t mi
     const Stream stream = stream_of(action.kind);
     if (stream == Stream::Compute) {
       lane.computation.push_back(action);
-      const bool makes_gradients =
-          action.kind == ActionKind::Backward || action.kind == ActionKind::WeightGradient;
-      if (makes_gradients) ++lane.chunks[at(stages_[action.stage.position()].chunk)].gradients_left;
+      if (!makes_weight_gradient(action.kind)) continue;
+      ++lane.chunks[at(stages_[action.stage.position()].chunk)].gradients_left;
     } else if (stream == Stream::Collective && index == group.first_lane) {
       group.reductions.push_back({.stage = action.stage.value, .bucket = action.index});
     }
@@ -296,8 +295,7 @@ Duration Engine::length_of(const LaneState& lane, const Action& action) const {
 }
 
 bool Engine::makes_last_gradients(LaneState& lane, const Action& action) {
-  if (action.kind != ActionKind::Backward && action.kind != ActionKind::WeightGradient)
-    return false;
+  if (!makes_weight_gradient(action.kind)) return false;
   return --lane.chunks[at(stages_[action.stage.position()].chunk)].gradients_left == 0;
 }
 
@@ -346,8 +344,7 @@ void Engine::finish_action(std::int32_t index, Duration now) {
 
 void Engine::send(std::int32_t index, const Action& action, Duration now) {
   const bool is_activation = action.kind == ActionKind::Forward;
-  const bool is_gradient =
-      action.kind == ActionKind::Backward || action.kind == ActionKind::InputGradient;
+  const bool is_gradient = makes_input_gradient(action.kind);
   if (!is_activation && !is_gradient) return;
   const std::int32_t to_stage = action.stage.value + (is_gradient ? -1 : 1);
   if (to_stage < 0 || at(to_stage) == stages_.size()) return;

@@ -18,29 +18,22 @@ struct Holding {
 };
 
 Holding taken_at_start(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::Forward:
-      return {.micro_batches = 1};
-    case ActionKind::Backward:
-    case ActionKind::InputGradient:
-      return {.recomputed_stashes = 1};
-    default:
-      return {};
-  }
+  if (kind == ActionKind::Forward) return {.micro_batches = 1};
+  return makes_input_gradient(kind) ? Holding{.recomputed_stashes = 1} : Holding{};
 }
 
 Holding taken_at_end(ActionKind kind) {
-  const bool is_last_part = kind == ActionKind::Backward || kind == ActionKind::WeightGradient;
-  return is_last_part ? Holding{.micro_batches = -1, .recomputed_stashes = -1} : Holding{};
+  return makes_weight_gradient(kind) ? Holding{.micro_batches = -1, .recomputed_stashes = -1}
+                                     : Holding{};
 }
 
 Bytes size_of(const Holding& holding, StageIndex stage, const DeviceMemory& device) {
-  for (const StageMemory& memory : device.stages) {
-    if (memory.stage != stage) continue;
-    return holding.micro_batches * memory.per_micro_batch +
-           holding.recomputed_stashes * memory.recompute_stash;
-  }
-  return {};
+  const auto memory = std::lower_bound(
+      device.stages.begin(), device.stages.end(), stage,
+      [](const StageMemory& some, StageIndex wanted) { return some.stage < wanted; });
+  if (memory == device.stages.end() || memory->stage != stage) return {};
+  return holding.micro_batches * memory->per_micro_batch +
+         holding.recomputed_stashes * memory->recompute_stash;
 }
 
 /// What a lane takes or gives back from `time` on.

@@ -25,6 +25,17 @@ enum class ActionKind : std::uint8_t {
   OptimizerStep,      // 2STEP
 };
 
+/// Whether it makes the gradient of the stage's input, which goes to the stage before.
+constexpr bool makes_input_gradient(ActionKind kind) {
+  return kind == ActionKind::Backward || kind == ActionKind::InputGradient;
+}
+
+/// Whether it makes the weights' gradients: the last part of a backward, behind which nothing that
+/// the micro-batch's forward kept is held.
+constexpr bool makes_weight_gradient(ActionKind kind) {
+  return kind == ActionKind::Backward || kind == ActionKind::WeightGradient;
+}
+
 struct Action {
   ActionKind kind = ActionKind::Forward;
   std::int32_t index = 0;  // micro-batch, or bucket of an all-reduce; 0 for the optimizer step

@@ -70,7 +70,8 @@ void fill_depths(Plan& plan);
 /// Faults of a schedule for that plan, each named, at its stage: a micro-batch that a stage misses
 /// or passes twice, a backward before its forward, more in flight than the warm-up depth, sends
 /// without their receive, gradients never reduced; and, where all of that holds, a dry run that
-/// finds deadlocks and names the actions that wait for each other. O(actions).
+/// finds deadlocks and names the actions that wait for each other. O(actions), times log
+/// stages of a device.
 std::vector<Violation> validate(const Schedule& schedule, const Plan& plan);
 
 }  // namespace dapple

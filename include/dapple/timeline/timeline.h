@@ -37,7 +37,7 @@ struct DeviceMemory {
   DeviceIndex device;
   LaneIndex lane;
   Bytes fixed;
-  std::vector<StageMemory> stages;  // of its lane
+  std::vector<StageMemory> stages;  // of its lane, ascending
   Bytes limit;
 };
 
@@ -89,7 +89,8 @@ std::vector<MemoryPoint> memory_over_time(const Timeline& timeline, const Device
 /// The most of it. O(actions log actions).
 Bytes peak_memory(const Timeline& timeline, const DeviceMemory& device);
 
-/// The same from the order alone, as a lane computes one thing after another. O(actions).
+/// The same from the order alone, as a lane computes one thing after another. O(actions), times log
+/// stages.
 Bytes peak_memory(const Lane& lane, const DeviceMemory& device);
 
 /// Most micro-batches in flight on a lane at any moment, those of all its stages together.
