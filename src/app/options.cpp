@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "dapple/core/decimal.h"
+#include "dapple/io/documents.h"
 #include "dapple/report/show.h"
 
 namespace dapple {
@@ -178,6 +179,19 @@ std::optional<Factor> Options::fraction(const std::string& name) const {
                                                printable(*value)));
   }
   return Factor{static_cast<std::int64_t>(*billionths)};
+}
+
+std::optional<Bytes> Options::size(const std::string& name) const {
+  const auto value = text(name);
+  if (!value) return std::nullopt;
+  const std::optional<Bytes> size = parse_size(*value);
+  if (!size) {
+    throw usage_error(
+        "--" + name, fmt::format("expected a size such as \"25 MiB\" (B with k, M, G, T, Ki, Mi or "
+                                 "Gi), at least 1 B, got \"{}\"",
+                                 printable(*value)));
+  }
+  return size;
 }
 
 std::string Options::choice(const std::string& name,

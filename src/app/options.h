@@ -44,6 +44,8 @@ class Options {
   std::optional<Duration> positive_seconds(const std::string& name) const;
   /// At least 0 and below 1, as "0.01" or "1%".
   std::optional<Factor> fraction(const std::string& name) const;
+  /// A number of bytes with its unit, "25 MiB"; above zero.
+  std::optional<Bytes> size(const std::string& name) const;
   /// One of `choices`, the first if not given.
   std::string choice(const std::string& name, const std::vector<std::string>& choices) const;
 

@@ -30,6 +30,8 @@ Usage: dapple-plan [plan] --model PROFILE --topo TOPOLOGY [options]
   --global-batch N      samples per iteration   (default: the profile's)
   --micro-batch N|auto  samples                 (default: auto, every divisor)
   --schedule auto|1f1b|gpipe  auto is 1f1b at any depth, gpipe's included
+  --bucket-size SIZE|auto  in which gradients are reduced (default: 25 MiB)
+  --optimizer-step at-end|per-bucket  of gradients          (default: at-end)
   --planner exact|dapple  exact proves how far the plan is from the best one,
                         dapple alone is quicker              (default: exact)
   --time-limit SECONDS  then the best plan so far is written, with what is
@@ -51,10 +53,9 @@ Usage: dapple-plan [plan] --model PROFILE --topo TOPOLOGY [options]
   --trace FILE          timeline for chrome://tracing or ui.perfetto.dev
 Only for a PipeDream graph as --model, which does not say these:
   --profile-batch N     samples at which it was measured
-  --optimizer NAME      sgd, momentum, rmsprop or adam
-  --batch-scaling S     proportional or floor     (default: proportional)
-  --stash output|X      kept per layer, times its output (default: output)
   --profile-device D    kind of device that was measured
+  --optimizer NAME      sgd, momentum, rmsprop or adam
+  --batch-scaling proportional|floor       --stash output|X times the output
 
 Example
   dapple-plan --model profiles/bert-48.json --topo topologies/2x8xV100.json \
@@ -68,6 +69,8 @@ std::vector<OptionSpec> specs() {
                               {.name = "global-batch"},
                               {.name = "micro-batch"},
                               {.name = "schedule"},
+                              {.name = "bucket-size"},
+                              {.name = "optimizer-step"},
                               {.name = "planner"},
                               {.name = "time-limit"},
                               {.name = "gap"},
@@ -94,6 +97,13 @@ PlannerOptions planner_options(const Options& options) {
   const std::string family = options.choice("schedule", {"auto", "1f1b", "gpipe"});
   if (family == "1f1b") planner.family = ScheduleFamily::OneFOneB;
   if (family == "gpipe") planner.family = ScheduleFamily::GPipe;
+  if (options.has("bucket-size")) {
+    planner.bucket_size =
+        options.text("bucket-size") == "auto" ? std::nullopt : options.size("bucket-size");
+  }
+  if (options.choice("optimizer-step", {"at-end", "per-bucket"}) == "per-bucket") {
+    planner.optimizer = OptimizerTiming::PerBucket;
+  }
   if (options.choice("planner", {"exact", "dapple"}) == "dapple") {
     planner.planner = PlannerKind::Dapple;
     if (options.has("gap")) {

@@ -51,7 +51,8 @@ std::optional<GradientBuckets> match_buckets(const ModelProfile& profile, const 
 void fill_gradient_buckets(Plan& plan, const ModelProfile& profile) {
   for (StagePlan& stage : plan.stages) {
     if (stage.devices.size() < 2 || !stage.gradient_buckets.empty()) continue;
-    stage.gradient_buckets = gradient_buckets(profile, stage.layers).sizes;
+    stage.gradient_buckets =
+        gradient_buckets(profile, stage.layers, plan.gradients.bucket_size).sizes;
   }
 }
 

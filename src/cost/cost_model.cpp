@@ -153,6 +153,14 @@ StageCost CostModel::stage_cost(const Plan& plan, std::size_t index) const {
   const AllReduceModel reduction(members, topology_);
   for (const Bytes size : buckets.sizes) cost.buckets.push_back(reduction.cost(size));
   cost.optimizer_step = optimizer_step(stage.layers);
+  if (plan.gradients.optimizer == OptimizerTiming::PerBucket) {
+    Duration before;
+    for (const std::int32_t first : buckets.first_layer) {
+      const Duration until = optimizer_step({first, stage.layers.end});
+      cost.bucket_steps.push_back(until - before);
+      before = until;
+    }
+  }
   return cost;
 }
 

@@ -14,6 +14,7 @@ namespace {
 constexpr IntegerRange kLayerRange{0, 100'000};
 constexpr IntegerRange kDepthRange{0, kSampleRange.most};
 constexpr IntegerRange kChunkRange{1, kLayerRange.most};
+constexpr IntegerRange kBucketRange{1, kMaxCount};
 /// Most micro-batches times devices: the text that a schedule's digest is made of grows with them.
 constexpr std::int64_t kMaxDevicePasses = 20'000'000;
 
@@ -141,6 +142,19 @@ void read_stages(const Field& field, const DeviceNames& names, PlanDocument& doc
     read_stage_costs(object.field("costs"), stage, figures);
     object.finish();
   }
+}
+
+GradientHandling read_gradients(const Field& field) {
+  GradientHandling gradients;
+  if (!field.present()) return gradients;
+  ObjectReader object(field);
+  gradients.bucket_size.count = required_integer(object.field("bucket_bytes"), kBucketRange);
+  constexpr OptimizerTiming kTimings[] = {OptimizerTiming::AtEnd, OptimizerTiming::PerBucket};
+  std::vector<std::string_view> names;
+  for (const OptimizerTiming timing : kTimings) names.push_back(to_string(timing));
+  gradients.optimizer = kTimings[read_choice(object.field("optimizer_step"), names).value_or(0)];
+  object.finish();
+  return gradients;
 }
 
 ScheduleFamily read_family(const Field& field) {
@@ -324,6 +338,7 @@ PlanDocument read_plan_document(const Field& field) {
   plan.micro_batch_size = required_integer(object.field("micro_batch_size"), kSampleRange);
   const Field micro_batches = object.field("num_micro_batches");
   plan.num_micro_batches = required_integer(micro_batches, kSampleRange);
+  plan.gradients = read_gradients(object.field("gradients"));
   ObjectReader schedule(object.field("schedule"));
   const Field digest = read_schedule(schedule, plan);
   read_stages(object.field("stages"), names, document);

@@ -43,6 +43,13 @@ void write_schedule(JsonWriter& writer, const Plan& plan, const Topology& topolo
   writer.close();
 }
 
+void write_gradients(JsonWriter& writer, const GradientHandling& gradients) {
+  writer.open_object(Layout::Line);
+  writer.key("bucket_bytes").integer(gradients.bucket_size.count);
+  writer.key("optimizer_step").text(to_string(gradients.optimizer));
+  writer.close();
+}
+
 void write_stage_costs(JsonWriter& writer, const StagePlan& stage, const StageFigures& figures) {
   writer.open_object(Layout::Line);
   writer.key("forward_ns").integer(figures.forward.ns);
@@ -167,6 +174,7 @@ std::string write_plan(const PlanDocument& document) {
   writer.key("global_batch_size").integer(plan.global_batch_size);
   writer.key("micro_batch_size").integer(plan.micro_batch_size);
   writer.key("num_micro_batches").integer(plan.num_micro_batches);
+  io::write_gradients(writer.key("gradients"), plan.gradients);
   io::write_schedule(writer.key("schedule"), plan, topology);
   io::write_stages(writer.key("stages"), document, topology);
   io::write_prediction(writer.key("predicted"), document.prediction, topology);

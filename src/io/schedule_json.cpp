@@ -53,7 +53,9 @@ std::optional<std::int32_t> micro_batch_of(Action action) {
 }
 
 std::optional<std::int32_t> bucket_of(Action action) {
-  return action.kind == ActionKind::AllReduce ? std::optional{action.index} : std::nullopt;
+  const bool is_part = action.kind == ActionKind::OptimizerStep && action.index > 0;
+  return action.kind == ActionKind::AllReduce || is_part ? std::optional{action.index}
+                                                         : std::nullopt;
 }
 
 void write_action(JsonWriter& writer, const DeviceAction& entry, const Topology& topology) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dapple/core/decimal.h"
+#include "dapple/io/documents.h"
 #include "number_text.h"
 
 namespace dapple::io {
@@ -177,3 +178,19 @@ std::string duration_text(Duration duration) {
 }
 
 }  // namespace dapple::io
+
+namespace dapple {
+
+std::optional<Bytes> parse_size(std::string_view text) {
+  const std::size_t end = text.find_first_not_of("0123456789.");
+  if (end == std::string_view::npos) return std::nullopt;
+  const std::string_view number = text.substr(0, end);
+  const std::string_view unit = text.substr(text[end] == ' ' ? end + 1 : end);
+  const std::optional<std::int64_t> multiple = io::find_prefix(unit, "B");
+  if (!multiple || !is_plain_decimal(number)) return std::nullopt;
+  const std::optional<Wide> count = scaled_exactly(number, *multiple);
+  if (!count || *count < 1 || *count > kMaxCount) return std::nullopt;
+  return Bytes{static_cast<std::int64_t>(*count)};
+}
+
+}  // namespace dapple

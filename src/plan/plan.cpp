@@ -31,6 +31,10 @@ std::string_view to_string(ScheduleFamily family) {
   throw Bug("a schedule family without a name");
 }
 
+std::string_view to_string(OptimizerTiming timing) {
+  return timing == OptimizerTiming::AtEnd ? "at-end" : "per-bucket";
+}
+
 bool carries_order(ScheduleFamily family) {
   switch (family) {
     case ScheduleFamily::GPipe:

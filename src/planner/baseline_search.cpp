@@ -6,6 +6,7 @@
 
 #include "dapple/planner/explain.h"
 #include "dapple/search/bound.h"
+#include "gradient_handlings.h"
 #include "scoring.h"
 
 namespace dapple {
@@ -55,6 +56,7 @@ Plan BaselineSearch::plan_at(const Candidate& candidate, std::int64_t depth) con
   Plan plan{.global_batch_size = options_.global_batch_size,
             .micro_batch_size = candidate.micro_batch_size,
             .num_micro_batches = options_.global_batch_size / candidate.micro_batch_size,
+            .gradients = candidate.gradients,
             .family = *options_.family,
             .warmup_depths = {},
             .stages = candidate.stages};
@@ -71,6 +73,7 @@ void BaselineSearch::add(const Candidate& candidate) {
   if (micro_batches * stages > kMaxStagePasses) return;
   for (const bool recompute : {false, true}) {
     Candidate& variant = candidates_.emplace_back(candidate);
+    variant.gradients = usual_gradients(options_);
     for (StagePlan& stage : variant.stages) stage.recompute = recompute;
     const Plan plan = plan_at(variant, micro_batches);
     variant.bound = lower_bound(plan, costs_.plan_cost(plan), problem_.topology);

@@ -8,6 +8,7 @@
 #include "dapple/search/dapple_search.h"
 #include "dapple/search/even_split.h"
 #include "dapple_planner.h"
+#include "gradient_handlings.h"
 #include "micro_batches.h"
 
 namespace dapple {
@@ -96,6 +97,7 @@ class DapplePlanner {
   Progress* progress_;
   std::mutex asking_;
   std::vector<std::int64_t> micro_batch_sizes_;
+  std::vector<GradientHandling> gradients_;
   std::vector<Scored> kept_;  // the best few of different candidates, best first
   SearchRecord record_;
   std::int64_t narrowed_ = 0;
@@ -114,7 +116,10 @@ std::vector<Candidate> DapplePlanner::opening() const {
     const LayerTable& table = costs.table(size, topology_.device(DeviceIndex{0}).kind);
     for (std::int32_t stages = 1; stages <= std::min(devices, layers); ++stages) {
       if (devices % stages != 0 || devices / stages > size) continue;
-      Candidate candidate{.micro_batch_size = size, .stages = {}, .bound = {}};
+      Candidate candidate{.micro_batch_size = size,
+                          .gradients = usual_gradients(options_),
+                          .stages = {},
+                          .bound = {}};
       std::int32_t device = 0;
       for (const LayerRange range : even_split(table, layers, stages)) {
         StagePlan& stage = candidate.stages.emplace_back();
@@ -148,16 +153,18 @@ bool DapplePlanner::is_stopped() {
 
 std::vector<Candidate> DapplePlanner::search(SearchEffort effort) {
   effort.should_stop = [this] { return is_stopped(); };
-  std::vector<SearchOutcome> outcomes(micro_batch_sizes_.size());
+  std::vector<SearchOutcome> outcomes(micro_batch_sizes_.size() * gradients_.size());
   parallel_for(outcomes.size(), options_.threads, [&](std::size_t i) {
     const CostModel costs(profile_, topology_);
-    outcomes[i] = search_dapple(costs,
-                                {.global_batch_size = options_.global_batch_size,
-                                 .micro_batch_size = micro_batch_sizes_[i],
-                                 .ignore_memory = options_.ignore_memory,
-                                 .gpipe = options_.family == ScheduleFamily::GPipe,
-                                 .pins = options_.pins},
-                                effort);
+    outcomes[i] =
+        search_dapple(costs,
+                      {.global_batch_size = options_.global_batch_size,
+                       .micro_batch_size = micro_batch_sizes_[i % micro_batch_sizes_.size()],
+                       .gradients = gradients_[i / micro_batch_sizes_.size()],
+                       .ignore_memory = options_.ignore_memory,
+                       .gpipe = options_.family == ScheduleFamily::GPipe,
+                       .pins = options_.pins},
+                      effort);
   });
   std::vector<Candidate> candidates;
   for (SearchOutcome& outcome : outcomes) {
@@ -216,6 +223,9 @@ DapplePlans DapplePlanner::run() {
   MicroBatchSizes sizes = micro_batch_sizes(options_);
   micro_batch_sizes_ = std::move(sizes.sizes);
   record_.cut = std::move(sizes.cut);
+  // Where the exact search follows, it looks at the other bucket sizes.
+  gradients_ = options_.planner == PlannerKind::Exact ? std::vector{usual_gradients(options_)}
+                                                      : gradient_handlings(options_, profile_);
   const SearchSize size{.layers = static_cast<std::int64_t>(profile_.layers.size()),
                         .devices = topology_.device_count()};
   const std::vector<Candidate> first = opening();
@@ -247,6 +257,7 @@ SearchRecord DapplePlanner::record() const {
                      "warm-up depths: policies A and B, deeper ones, what memory allows",
                      "recomputation per stage",
                      "idle devices"};
+  if (!options_.bucket_size) record.searched.push_back("sizes of gradient buckets");
   for (const std::string& pinned : to_texts(options_.pins, profile_)) {
     record.cut.push_back("pinned: " + pinned);
   }

@@ -167,7 +167,7 @@ Depths depths_for_target(const PlanCost& costs, std::int64_t num_micro_batches, 
       round_trip[s] += there + round_trip[s + 1] + costs.boundaries[s].backward.front().time;
       tail[s] = stage.forward + there + tail[s + 1];
     }
-    const Duration after = exposed_all_reduce(stage) + stage.optimizer_step;
+    const Duration after = time_after_last_backward(stage);
     tail[s] = std::max(tail[s], round_trip[s] + after);
   }
   Depths depths(stages, 1);

@@ -10,6 +10,7 @@
 #include "dapple/core/parallel.h"
 #include "dapple/planner/depth_search.h"
 #include "dapple/search/exact_search.h"
+#include "gradient_handlings.h"
 #include "micro_batches.h"
 
 namespace dapple {
@@ -87,7 +88,7 @@ class ExactPlanner {
   Scorer scorer_;
   Progress* progress_;
   std::mutex asking_;
-  std::vector<std::unique_ptr<ExactSearch>> searches_;  // by micro-batch size
+  std::vector<std::unique_ptr<ExactSearch>> searches_;  // by bucket size, then micro-batch size
   std::vector<Scored> best_;                            // the best few, best first
   std::vector<Unsettled> unsettled_;
   SearchRecord record_;
@@ -135,15 +136,18 @@ bool ExactPlanner::is_stopped() {
 void ExactPlanner::prepare() {
   MicroBatchSizes sizes = micro_batch_sizes(options_);
   record_.cut = std::move(sizes.cut);
-  for (const std::int64_t size : sizes.sizes) {
-    searches_.push_back(std::make_unique<ExactSearch>(
-        profile_, topology_,
-        SearchProblem{.global_batch_size = options_.global_batch_size,
-                      .micro_batch_size = size,
-                      .ignore_memory = options_.ignore_memory,
-                      .gpipe = options_.family == ScheduleFamily::GPipe,
-                      .links_are_shared = options_.contention == Contention::Shared,
-                      .pins = options_.pins}));
+  for (const GradientHandling& gradients : gradient_handlings(options_, profile_)) {
+    for (const std::int64_t size : sizes.sizes) {
+      searches_.push_back(std::make_unique<ExactSearch>(
+          profile_, topology_,
+          SearchProblem{.global_batch_size = options_.global_batch_size,
+                        .micro_batch_size = size,
+                        .gradients = gradients,
+                        .ignore_memory = options_.ignore_memory,
+                        .gpipe = options_.family == ScheduleFamily::GPipe,
+                        .links_are_shared = options_.contention == Contention::Shared,
+                        .pins = options_.pins}));
+    }
   }
   parallel_for(searches_.size(), options_.threads, [&](std::size_t i) {
     searches_[i]->prepare(threshold(), [&] { return is_stopped(); });
@@ -336,6 +340,7 @@ SearchRecord ExactPlanner::record() const {
                      "warm-up depths",
                      "recomputation per stage",
                      "idle devices"};
+  if (!options_.bucket_size) record.searched.push_back("sizes of gradient buckets");
   for (const std::string& pinned : to_texts(options_.pins, profile_)) {
     record.cut.push_back("pinned: " + pinned);
   }

@@ -97,6 +97,7 @@ ExhaustiveOutcome Exhaustive::run() {
     plan_ = {.global_batch_size = problem_.global_batch_size,
              .micro_batch_size = size,
              .num_micro_batches = problem_.global_batch_size / size,
+             .gradients = problem_.gradients,
              .family = problem_.family,
              .warmup_depths = {},
              .stages = {}};
@@ -145,7 +146,9 @@ void Exhaustive::try_stage(std::int32_t begin, std::int32_t end, bool recompute)
   stage.layers = {begin, end};
   stage.devices = devices_;
   stage.recompute = recompute;
-  if (devices_.size() > 1) stage.gradient_buckets = gradient_buckets(profile_, stage.layers).sizes;
+  if (devices_.size() > 1)
+    stage.gradient_buckets =
+        gradient_buckets(profile_, stage.layers, problem_.gradients.bucket_size).sizes;
   plan_.stages.insert(plan_.stages.begin(), std::move(stage));
   plan_.warmup_depths.assign(plan_.stages.size(), 1);
   const PlanCost cost = costs_.plan_cost(plan_);

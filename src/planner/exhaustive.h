@@ -14,6 +14,7 @@ namespace dapple {
 /// The space: all splits, device sets, micro-batch sizes, recomputation and depths of one family.
 struct ExhaustiveProblem {
   std::int64_t global_batch_size = 1;
+  GradientHandling gradients = {};
   ScheduleFamily family = ScheduleFamily::OneFOneB;
   Contention contention = Contention::Shared;
   bool ignore_memory = false;

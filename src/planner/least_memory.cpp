@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "gradient_handlings.h"
+
 namespace dapple {
 namespace {
 
@@ -47,7 +49,8 @@ Choice LeastMemorySearch::stage(std::int32_t begin, std::int32_t end, std::int32
   const LayerRange layers{begin, end};
   Bytes bucket;
   if (replicas > 1) {
-    for (const Bytes size : gradient_buckets(costs_.profile(), layers).sizes) {
+    for (const Bytes size :
+         gradient_buckets(costs_.profile(), layers, problem_.gradients.bucket_size).sizes) {
       bucket = std::max(bucket, size);
     }
   }
@@ -121,6 +124,7 @@ LeastMemory LeastMemorySearch::run() {
   LeastMemory result;
   result.missing = tables.back()[layers][used].missing;
   result.plan.micro_batch_size = problem_.micro_batch_size;
+  result.plan.gradients = problem_.gradients;
   if (result.missing.count == INT64_MAX) return result;
   for (std::size_t end = layers; end > 0;) {
     const Choice& choice = tables.back()[end][used];
@@ -195,14 +199,15 @@ std::string remedy_for(const CostModel& costs, const PlannerOptions& options,
   return memory + "; a deeper split would not help";
 }
 
-/// The request with other pins, at the micro-batch size that needs the least memory.
-SearchProblem least_problem(const PlannerOptions& options, const Pins& pins,
+/// The request with other pins, at the micro-batch size and bucket size that need the least memory.
+SearchProblem least_problem(const CostModel& costs, const PlannerOptions& options, const Pins& pins,
                             const std::vector<std::int64_t>& micro_batch_sizes) {
   const auto enough = std::lower_bound(micro_batch_sizes.begin(), micro_batch_sizes.end(),
                                        pins.replicas.value_or(1));
   return {
       .global_batch_size = options.global_batch_size,
       .micro_batch_size = enough == micro_batch_sizes.end() ? micro_batch_sizes.back() : *enough,
+      .gradients = gradient_handlings(options, costs.profile()).front(),
       .ignore_memory = options.ignore_memory,
       .gpipe = options.family == ScheduleFamily::GPipe,
       .pins = pins};
@@ -228,9 +233,10 @@ std::vector<Pins> each_left_out(const Pins& pins) {
 std::optional<std::string> remedy_among_pins(const CostModel& costs, const PlannerOptions& options,
                                              const std::vector<std::int64_t>& micro_batch_sizes) {
   const auto fits = [&](const Pins& pins) {
-    const Bytes missing = least_memory(costs, least_problem(options, pins, micro_batch_sizes),
-                                       costs.topology().device_count())
-                              .missing;
+    const Bytes missing =
+        least_memory(costs, least_problem(costs, options, pins, micro_batch_sizes),
+                     costs.topology().device_count())
+            .missing;
     return missing.count <= 0 || (options.ignore_memory && missing.count != INT64_MAX);
   };
   if (options.pins.empty()) return std::nullopt;
@@ -269,13 +275,13 @@ LeastMemory least_memory(const CostModel& costs, const SearchProblem& problem,
 
 LeastMemory least_memory(const CostModel& costs, const PlannerOptions& options,
                          const std::vector<std::int64_t>& micro_batch_sizes) {
-  return least_memory(costs, least_problem(options, options.pins, micro_batch_sizes),
+  return least_memory(costs, least_problem(costs, options, options.pins, micro_batch_sizes),
                       costs.topology().device_count());
 }
 
 Infeasible explain_infeasible(const CostModel& costs, const PlannerOptions& options,
                               const std::vector<std::int64_t>& micro_batch_sizes) {
-  const SearchProblem problem = least_problem(options, options.pins, micro_batch_sizes);
+  const SearchProblem problem = least_problem(costs, options, options.pins, micro_batch_sizes);
   const LeastMemory closest = least_memory(costs, problem, costs.topology().device_count());
   Infeasible infeasible;
   infeasible.pins = to_texts(options.pins, costs.profile());
@@ -288,6 +294,7 @@ Infeasible explain_infeasible(const CostModel& costs, const PlannerOptions& opti
   Plan plan{.global_batch_size = options.global_batch_size,
             .micro_batch_size = problem.micro_batch_size,
             .num_micro_batches = options.global_batch_size / problem.micro_batch_size,
+            .gradients = problem.gradients,
             .family = problem.gpipe ? ScheduleFamily::GPipe : ScheduleFamily::OneFOneB,
             .warmup_depths = {},
             .stages = closest.plan.stages};

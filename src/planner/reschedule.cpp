@@ -117,12 +117,16 @@ void Rescheduler::choose_depths() {
   if (options_.family == ScheduleFamily::OneFOneB) {
     const PlannerOptions search{.global_batch_size = plan_.global_batch_size,
                                 .micro_batch_size = plan_.micro_batch_size,
+                                .bucket_size = plan_.gradients.bucket_size,
+                                .optimizer = plan_.gradients.optimizer,
                                 .family = options_.family,
                                 .contention = options_.contention};
     const Scorer scorer(profile_, topology_, search);
-    const Score score = scorer.improve(
-        {.micro_batch_size = plan_.micro_batch_size, .stages = plan_.stages, .bound = {}}, 0,
-        kActionsForDepths);
+    const Score score = scorer.improve({.micro_batch_size = plan_.micro_batch_size,
+                                        .gradients = plan_.gradients,
+                                        .stages = plan_.stages,
+                                        .bound = {}},
+                                       0, kActionsForDepths);
     if (!score.best.feasible()) {
       refuse("not even one micro-batch in flight on every stage fits into memory");
       return;

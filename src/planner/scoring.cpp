@@ -17,6 +17,7 @@ Plan Scorer::plan_of(const Candidate& candidate) const {
   Plan plan{.global_batch_size = options_.global_batch_size,
             .micro_batch_size = candidate.micro_batch_size,
             .num_micro_batches = options_.global_batch_size / candidate.micro_batch_size,
+            .gradients = candidate.gradients,
             .family = options_.family.value_or(ScheduleFamily::OneFOneB),
             .warmup_depths = {},
             .stages = candidate.stages};

@@ -173,6 +173,7 @@ void derive_bound(Claims& claims, const PlanDocument& document, const Topology& 
   const ExhaustiveOutcome outcome = search_exhaustively(
       document.profile, topology,
       {.global_batch_size = document.plan.global_batch_size,
+       .gradients = document.plan.gradients,
        .family = document.plan.family,
        .contention = claimed.contention,
        .ignore_memory = std::any_of(claimed.devices.begin(), claimed.devices.end(), lacks_memory),

@@ -8,6 +8,7 @@
 
 #include "dapple/report/causes.h"
 #include "dapple/report/table.h"
+#include "figures.h"
 
 namespace dapple {
 namespace {
@@ -19,8 +20,8 @@ bool same_stage(const StagePlan& a, const StagePlan& b) {
 
 bool same_plan(const Plan& a, const Plan& b) {
   return a.global_batch_size == b.global_batch_size && a.micro_batch_size == b.micro_batch_size &&
-         a.num_micro_batches == b.num_micro_batches && a.family == b.family &&
-         a.warmup_depths == b.warmup_depths &&
+         a.num_micro_batches == b.num_micro_batches && a.gradients == b.gradients &&
+         a.family == b.family && a.warmup_depths == b.warmup_depths &&
          std::equal(a.stages.begin(), a.stages.end(), b.stages.begin(), b.stages.end(), same_stage);
 }
 
@@ -80,6 +81,10 @@ std::string headline_table(const ComparedPlan& first, const ComparedPlan& second
   add_text("micro-batches", batches_of(first.plan), batches_of(second.plan));
   add_text("schedule", std::string{to_string(first.plan.family)},
            std::string{to_string(second.plan.family)});
+  if (first.plan.gradients != second.plan.gradients) {
+    add_text("gradients", gradients_text(first.plan.gradients),
+             gradients_text(second.plan.gradients));
+  }
   return table.text(0, style);
 }
 

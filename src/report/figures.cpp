@@ -75,6 +75,12 @@ std::string samples_text(const Plan& plan, const StagePlan& stage) {
   return uneven ? fmt::format("{}-{}", least, least + 1) : fmt::format("{}", least);
 }
 
+std::string gradients_text(const GradientHandling& gradients) {
+  return fmt::format(
+      "in buckets of {}, the optimizer {}", show(gradients.bucket_size),
+      gradients.optimizer == OptimizerTiming::AtEnd ? "at the end" : "bucket by bucket");
+}
+
 std::vector<Figure> headline(const PlanDocument& document, const Topology& topology) {
   const Prediction& prediction = document.prediction;
   std::vector<Figure> figures{
@@ -90,6 +96,9 @@ std::vector<Figure> headline(const PlanDocument& document, const Topology& topol
   }
   figures.push_back({"devices used",
                      fmt::format("{} of {}", prediction.devices.size(), topology.device_count())});
+  if (document.plan.gradients != GradientHandling{}) {
+    figures.push_back({"gradients", gradients_text(document.plan.gradients)});
+  }
   // Where parts of the space were left out, it is of the plans that are in it.
   const bool is_of_all = document.search.complete;
   if (prediction.lower_bound) {

@@ -30,6 +30,9 @@ std::string show_part(Bytes part, Bytes whole, std::string_view between);
 /// Samples of a micro-batch that each device of a stage works on: "8", "2-3", "in turn".
 std::string samples_text(const Plan& plan, const StagePlan& stage);
 
+/// "in buckets of 25 MiB, the optimizer at the end".
+std::string gradients_text(const GradientHandling& gradients);
+
 struct Figure {
   std::string name;
   std::string value;

@@ -61,7 +61,8 @@ void LaneWriter::write() {
   for (const StageIndex stage : lane_.stages) {
     const std::int64_t per_micro_batch = 3 + (is_first(stage) ? 0 : 2) + (is_last(stage) ? 0 : 2);
     length += static_cast<std::size_t>(count_ * per_micro_batch) +
-              plan_of(stage).gradient_buckets.size() + 1;
+              plan_of(stage).gradient_buckets.size() +
+              static_cast<std::size_t>(optimizer_steps(plan_, stage));
   }
   lane_.actions.reserve(length);
   const StageIndex stage = lane_.stages.front();
@@ -84,7 +85,10 @@ void LaneWriter::write() {
       in_order(plan_.order[number_]);
       break;
   }
-  for (const StageIndex reduced : reduced_) append(ActionKind::OptimizerStep, 0, reduced);
+  for (const StageIndex reduced : reduced_) {
+    const std::int32_t steps = optimizer_steps(plan_, reduced);
+    for (std::int32_t k = 0; k < steps; ++k) append(ActionKind::OptimizerStep, k, reduced);
+  }
 }
 
 void LaneWriter::one_forward_one_backward(std::int64_t depth) {
@@ -183,6 +187,12 @@ std::int64_t flight_change(ActionKind kind) {
 }
 
 }  // namespace
+
+std::int32_t optimizer_steps(const Plan& plan, StageIndex stage) {
+  const auto buckets =
+      static_cast<std::int32_t>(plan.stages[stage.position()].gradient_buckets.size());
+  return plan.gradients.optimizer == OptimizerTiming::PerBucket ? std::max(1, buckets) : 1;
+}
 
 std::vector<std::int64_t> most_in_flight(const Schedule& schedule, std::size_t stages) {
   std::vector<std::int64_t> in_flight(stages, 0);

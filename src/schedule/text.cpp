@@ -12,7 +12,7 @@ namespace {
 void append_text(std::string& text, Action action) {
   const auto end = std::back_inserter(text);
   fmt::format_to(end, "{}{}", action.stage.value, to_string(action.kind));
-  // There is one step, so it has no number; one that claims another must not read the same.
+  // Mostly there is one step, so the first has no number.
   if (action.kind == ActionKind::OptimizerStep && action.index == 0) return;
   fmt::format_to(end, "{}", action.index);
 }

@@ -41,7 +41,7 @@ class StageValidator {
   void check_order(const Action& first, const Action& second, const char* reason);
   void check_in_flight();
   void check_buckets();
-  void check_step();
+  void check_steps();
 
   const Action& at(std::int64_t position) const {
     return lane_.actions[static_cast<std::size_t>(position)];
@@ -104,7 +104,8 @@ StageValidator::StageValidator(const Lane& lane, StageIndex stage, const Positio
     if (belongs(kind)) positions_of(kind).assign(static_cast<std::size_t>(count_), kAbsent);
   }
   positions_of(ActionKind::AllReduce).assign(stage_plan_.gradient_buckets.size(), kAbsent);
-  positions_of(ActionKind::OptimizerStep).assign(1, kAbsent);
+  positions_of(ActionKind::OptimizerStep)
+      .assign(static_cast<std::size_t>(optimizer_steps(plan, stage)), kAbsent);
 }
 
 void StageValidator::run() {
@@ -112,7 +113,7 @@ void StageValidator::run() {
   for (std::int64_t ordinal = 0; ordinal < count_; ++ordinal) check_micro_batch(ordinal);
   check_in_flight();
   check_buckets();
-  check_step();
+  check_steps();
 }
 
 bool StageValidator::belongs(ActionKind kind) const {
@@ -141,11 +142,15 @@ void StageValidator::locate(const Action& action, std::int64_t position) {
     }
     set(buckets, action.index, action, position);
   } else if (action.kind == ActionKind::OptimizerStep) {
-    if (action.index != 0) {
-      report(fmt::format("{} has a number, but there is one step", to_text(action)));
+    Positions& steps = positions_of(action.kind);
+    if (action.index < 0 || static_cast<std::size_t>(action.index) >= steps.size()) {
+      report(steps.size() == 1
+                 ? fmt::format("{} has a number, but there is one step", to_text(action))
+                 : fmt::format("{} is of a bucket that is not there: the stage has {}",
+                               to_text(action), steps.size()));
       return;
     }
-    set(positions_of(action.kind), 0, action, position);
+    set(steps, action.index, action, position);
   } else {
     locate_micro_batch(action, position);
   }
@@ -302,17 +307,29 @@ void StageValidator::check_buckets() {
   }
 }
 
-void StageValidator::check_step() {
-  const Action step = action(ActionKind::OptimizerStep, 0);
-  const std::int64_t position = positions_of(step.kind).front();
-  if (position == kAbsent) {
-    report(fmt::format("{} is missing: {}", to_text(step), reason_for(step)));
+void StageValidator::check_steps() {
+  const Positions& positions = positions_of(ActionKind::OptimizerStep);
+  for (std::int32_t k = 0; static_cast<std::size_t>(k) < positions.size(); ++k) {
+    const Action step = action(ActionKind::OptimizerStep, k);
+    const std::int64_t position = positions[static_cast<std::size_t>(k)];
+    if (position == kAbsent) {
+      report(fmt::format("{} is missing: {}", to_text(step), reason_for(step)));
+      return;
+    }
+    // What follows is the steps of the buckets behind, and nothing else.
+    const auto next = std::upper_bound(own_.begin(), own_.end(), position);
+    const bool is_last = static_cast<std::size_t>(k) + 1 == positions.size();
+    if (next == own_.end() && is_last) continue;
+    const bool is_followed = next != own_.end() && at(*next).kind == ActionKind::OptimizerStep &&
+                             at(*next).index == k + 1;
+    if (is_followed) continue;
+    report(next == own_.end()
+               ? fmt::format("{} is the last action: the step of bucket {} comes behind it",
+                             to_text(step), k + 1)
+               : fmt::format("{} stands before {}: the step is the stage's last action",
+                             to_text(step), to_text(at(*next))));
     return;
   }
-  const auto next = std::upper_bound(own_.begin(), own_.end(), position);
-  if (next == own_.end()) return;
-  report(fmt::format("{} stands before {}: the step is the stage's last action", to_text(step),
-                     to_text(at(*next))));
 }
 
 /// Checks each of the lane's stages, and that its actions are of these.

@@ -100,6 +100,17 @@ Duration exposed_all_reduce(const StageCost& stage) {
   return std::max(Duration{}, done - stage.backward);
 }
 
+Duration time_after_last_backward(const StageCost& stage) {
+  if (stage.bucket_steps.empty()) return exposed_all_reduce(stage) + stage.optimizer_step;
+  Duration reduced;
+  Duration stepped = stage.backward;
+  for (std::size_t k = 0; k < stage.buckets.size(); ++k) {
+    reduced = std::max(reduced, stage.bucket_ready[k]) + stage.buckets[k].time;
+    stepped = std::max(stepped, reduced) + stage.bucket_steps[k];
+  }
+  return stepped - stage.backward;
+}
+
 namespace {
 
 /// How long some port is busy with all transfers of two kinds, rounded down.
@@ -125,7 +136,7 @@ Duration bound_of(const Plan& plan, const PlanCost& costs, const Topology& topol
     const StageCost& cost = costs.stages[i];
     const StageBound stage{.forward = cost.forward,
                            .backward = cost.backward,
-                           .after_backward = exposed_all_reduce(cost) + cost.optimizer_step,
+                           .after_backward = time_after_last_backward(cost),
                            .depth_limit = plan.warmup_depths[i]};
     if (i + 1 == costs.stages.size()) {
       label = bound_of_last(stage, plan.num_micro_batches);
@@ -192,7 +203,7 @@ Duration lower_bound_of_order(const Plan& plan, const PlanCost& costs) {
   for (std::size_t s = 0; s < stages; ++s) {
     const StageCost& stage = costs.stages[s];
     const std::int64_t depth = plan.warmup_depths[s];
-    finish = std::max(finish, exposed_all_reduce(stage) + stage.optimizer_step);
+    finish = std::max(finish, time_after_last_backward(stage));
     // K forwards arrive before the first backward; then all the rest follows.
     const Duration pace = std::max(Duration{}, slowest - stage.forward);
     Duration span = (depth - 1) * pace + all * (stage.forward + stage.backward);

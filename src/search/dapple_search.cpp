@@ -169,6 +169,7 @@ const StageColumn& DappleSearch::column(std::int32_t cut, std::int32_t placement
                                   .num_micro_batches = micro_batches_,
                                   .recompute = recompute,
                                   .ignore_memory = problem_.ignore_memory,
+                                  .gradients = problem_.gradients,
                                   .hold_all = problem_.gpipe}))
       .first->second;
 }
@@ -262,6 +263,7 @@ void DappleSearch::keep(const Node& node) {
 Candidate DappleSearch::candidate_of(std::int32_t index) const {
   Candidate candidate;
   candidate.micro_batch_size = problem_.micro_batch_size;
+  candidate.gradients = problem_.gradients;
   candidate.bound = nodes_[static_cast<std::size_t>(index)].bound;
   for (; index >= 0; index = nodes_[static_cast<std::size_t>(index)].behind) {
     const Node& node = nodes_[static_cast<std::size_t>(index)];

@@ -376,8 +376,10 @@ void ExactSearch::Search::keep(const Node& node) {
 Candidate ExactSearch::Search::take() {
   check(!waiting_.empty(), "a candidate was taken where none waits");
   std::int32_t index = waiting_.top().second;
-  Candidate candidate{
-      .micro_batch_size = problem_.micro_batch_size, .stages = {}, .bound = waiting_.top().first};
+  Candidate candidate{.micro_batch_size = problem_.micro_batch_size,
+                      .gradients = problem_.gradients,
+                      .stages = {},
+                      .bound = waiting_.top().first};
   waiting_.pop();
   is_taken_[static_cast<std::size_t>(index)] = true;
   std::vector<std::int32_t> takings;

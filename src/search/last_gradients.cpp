@@ -59,6 +59,10 @@ class LastFlows {
   std::int64_t gradient_share(PortIndex port) const;
   Duration reduction_left(PortIndex port) const;
   Duration pauses(Duration window) const;
+  /// What the optimizer has yet to do once the last bucket is reduced.
+  Duration last_step() const {
+    return stage().bucket_steps.empty() ? stage().optimizer_step : stage().bucket_steps.back();
+  }
 
   const PlanCost& costs_;
   std::size_t stage_;
@@ -180,8 +184,7 @@ std::optional<LastSending> LastFlows::at(const PortLoad& load) const {
   const Duration slowed_reduction{divide_down(Wide{left.ns} * kWhole, kWhole - for_gradients)};
   return LastSending{.gradient = std::min(both, slowed_gradient) + load.latency - kRounding,
                      .after_backward = std::min(both, slowed_reduction) +
-                                       stage().buckets.back().latency + stage().optimizer_step -
-                                       kRounding};
+                                       stage().buckets.back().latency + last_step() - kRounding};
 }
 
 }  // namespace
@@ -189,8 +192,7 @@ std::optional<LastSending> LastFlows::at(const PortLoad& load) const {
 LastSending last_sending(const PlanCost& costs, std::size_t stage, const Topology& topology) {
   const StageCost& cost = costs.stages[stage];
   const TransferCost& gradients = costs.boundaries[stage - 1].backward.front();
-  LastSending sending{.gradient = gradients.time,
-                      .after_backward = exposed_all_reduce(cost) + cost.optimizer_step};
+  LastSending sending{.gradient = gradients.time, .after_backward = time_after_last_backward(cost)};
   if (cost.buckets.empty() || costs.overlap_slowdown != kOne) return sending;
   const LastFlows flows(costs, stage, topology);
   for (const PortLoad& load : gradients.ports) {

@@ -29,41 +29,66 @@ std::vector<ReplicaKind> replica_kinds(const CostModel& costs, const StageDevice
   return kinds;
 }
 
-/// The gradient buckets of a stage as it grows to the front, and how long their all-reduces stick
-/// out: the closed buckets' chain is kept, the open one is added when asked.
+/// The gradient buckets of a stage as it grows to the front, and how long their all-reduces and the
+/// optimizer stick out: the closed buckets' chain is kept, the open one is added when asked.
 class BucketChain {
  public:
-  BucketChain(const ModelProfile& profile, const AllReduceModel& reduction)
-      : profile_(profile), reduction_(reduction) {}
+  BucketChain(const CostModel& costs, const AllReduceModel& reduction,
+              const GradientHandling& gradients)
+      : costs_(costs), reduction_(reduction), gradients_(gradients) {}
 
-  /// `ready`: when the backward of `layer` is done, counted from the start of the stage's.
-  void add_layer(std::int32_t layer, Duration ready) {
-    const Bytes gradient = scale_up(profile_.layers[static_cast<std::size_t>(layer)].parameters,
-                                    profile_.optimizer.gradient_bytes_per_parameter_byte);
+  /// `ready`: when the backward of the layers' first is done, counted from the start of the
+  /// stage's.
+  void grow_to(LayerRange layers, Duration ready) {
+    const ModelProfile& profile = costs_.profile();
+    const Bytes gradient =
+        scale_up(profile.layers[static_cast<std::size_t>(layers.begin)].parameters,
+                 profile.optimizer.gradient_bytes_per_parameter_byte);
     if (gradient.count == 0) return;
     open_ += gradient;
     open_ready_ = ready;
+    open_step_ = costs_.optimizer_step(layers) - closed_.all_steps;
     largest_ = std::max(largest_, open_);
-    if (open_ < kDefaultBucketSize) return;
-    done_ = std::max(done_, open_ready_) + reduction_.time(open_);
+    if (open_ < gradients_.bucket_size) return;
+    closed_ = with_open();
     open_ = {};
   }
 
-  Duration exposed_after(Duration backward) const {
-    const Duration done =
-        open_.count == 0 ? done_ : std::max(done_, open_ready_) + reduction_.time(open_);
-    return std::max(Duration{}, done - backward);
+  /// From the end of the stage's backward to that of its optimizer's last step.
+  Duration after(Duration backward, Duration all_steps) const {
+    const Chain chain = open_.count == 0 ? closed_ : with_open();
+    if (gradients_.optimizer == OptimizerTiming::AtEnd) {
+      return std::max(Duration{}, chain.reduced - backward) + all_steps;
+    }
+    return std::max(chain.stepped - backward, all_steps);
   }
 
   Bytes largest() const { return largest_; }
 
  private:
-  const ModelProfile& profile_;
+  /// Moments from the start of the stage's backward.
+  struct Chain {
+    Duration reduced;    // the last of the buckets
+    Duration stepped;    // the optimizer, if it does nothing but wait for reductions
+    Duration all_steps;  // how long it works
+  };
+
+  Chain with_open() const {
+    Chain chain = closed_;
+    chain.reduced = std::max(chain.reduced, open_ready_) + reduction_.time(open_);
+    chain.stepped = std::max(chain.stepped, chain.reduced) + open_step_;
+    chain.all_steps += open_step_;
+    return chain;
+  }
+
+  const CostModel& costs_;
   const AllReduceModel& reduction_;
+  GradientHandling gradients_;
   Bytes open_;
   Duration open_ready_;
+  Duration open_step_;
   Bytes largest_;
-  Duration done_;  // of the closed buckets
+  Chain closed_;
 };
 
 /// Stages of one column as they grow to the front.
@@ -76,7 +101,7 @@ class ColumnBuilder {
         is_replicated_(stage.devices.size() > 1) {
     for (const ReplicaKind& kind : kinds_) {
       tables_.push_back(&costs.table(kind.samples, kind.device_kind));
-      chains_.emplace_back(costs.profile(), stage.reduction);
+      chains_.emplace_back(costs, stage.reduction, request.gradients);
     }
   }
 
@@ -88,15 +113,14 @@ class ColumnBuilder {
       const Duration forward = tables_[k]->forward(layers);
       const Duration backward_alone = tables_[k]->backward(layers);
       const Duration backward = backward_alone + (request_.recompute ? forward : Duration{});
-      if (is_replicated_) chains_[k].add_layer(begin, backward_alone);
+      if (is_replicated_) chains_[k].grow_to(layers, backward_alone);
       stage.forward = std::max(stage.forward, forward);
       // The slowest replica's own chain of buckets, counted from the start of its backward alone:
       // those of the others can only hold it up.
       if (k > 0 && backward <= stage.backward) continue;
       stage.backward = backward;
-      stage.after_backward = chains_[k].exposed_after(backward_alone);
+      stage.after_backward = chains_[k].after(backward_alone, costs_.optimizer_step(layers));
     }
-    stage.after_backward += costs_.optimizer_step(layers);
     stage.depth_limit = depth_limit(layers);
     return stage;
   }

@@ -32,6 +32,7 @@ struct ColumnRequest {
   std::int64_t num_micro_batches = 1;
   bool recompute = false;
   bool ignore_memory = false;
+  GradientHandling gradients = {};
   bool hold_all = false;  // a stage fits only if it holds all micro-batches
 };
 

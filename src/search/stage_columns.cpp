@@ -28,6 +28,7 @@ StageColumn StageColumns::make(std::int32_t end, const Taking& taking, bool reco
        .num_micro_batches = problem_.global_batch_size / problem_.micro_batch_size,
        .recompute = recompute,
        .ignore_memory = problem_.ignore_memory,
+       .gradients = problem_.gradients,
        .hold_all = problem_.gpipe});
 }
 

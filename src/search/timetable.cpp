@@ -35,7 +35,7 @@ Timetable::Timetable(const PlanCost& costs, std::int64_t num_micro_batches,
     Stage& stage = stages_.emplace_back();
     stage.forward = cost.forward;
     stage.backward = cost.backward;
-    stage.after_backward = exposed_all_reduce(cost) + cost.optimizer_step;
+    stage.after_backward = time_after_last_backward(cost);
     gradient_here_[s].resize(static_cast<std::size_t>(num_micro_batches));
     if (s == 0) continue;
     stage.activations = way_of(costs.boundaries[s - 1].forward.front());

@@ -98,6 +98,9 @@ class Engine {
   void serve(const Event& event);
   void try_start(std::int32_t lane, Duration now);
   bool can_start(const LaneState& lane, const Action& action) const;
+  bool is_by_bucket(StageIndex stage) const {
+    return !costs_.stages[stage.position()].bucket_steps.empty();
+  }
   const Chunk& chunk_of(const LaneState& lane, StageIndex stage) const {
     return lane.chunks[at(stages_[stage.position()].chunk)];
   }
@@ -274,8 +277,9 @@ bool Engine::can_start(const LaneState& lane, const Action& action) const {
       return lane.chunks[at(stage.chunk)].gradient_here[own_number(stage, action.index)] != 0;
     case ActionKind::WeightGradient:
       return true;  // its other part stands before it
-    default:        // the optimizer step
-      return at(stage.buckets_done) == stage.lanes_ready.size();
+    default:        // the optimizer step, or a bucket's part of it
+      return is_by_bucket(action.stage) ? stage.buckets_done > action.index
+                                        : at(stage.buckets_done) == stage.lanes_ready.size();
   }
 }
 
@@ -290,7 +294,9 @@ Duration Engine::length_of(const LaneState& lane, const Action& action) const {
     case ActionKind::WeightGradient:
       return chunk_of(lane, action.stage).weight_gradient;
     default:
-      return costs_.stages[action.stage.position()].optimizer_step;
+      return is_by_bucket(action.stage)
+                 ? costs_.stages[action.stage.position()].bucket_steps[at(action.index)]
+                 : costs_.stages[action.stage.position()].optimizer_step;
   }
 }
 

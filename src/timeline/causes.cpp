@@ -85,9 +85,18 @@ std::optional<std::size_t> Causes::producer_for(std::size_t action) const {
 }
 
 std::vector<std::size_t> Causes::reductions_before(std::size_t step) const {
+  const Action& own = at(step).action;
+  const std::vector<std::size_t>& computed = line(at(step).lane, Stream::Compute);
+  const std::size_t next = place_in_line_[step] + 1;
+  // Where the steps of further buckets follow, their reductions are not waited for.
+  const bool is_part =
+      next < computed.size() &&
+      at(computed[next]).action == Action{ActionKind::OptimizerStep, own.index + 1, own.stage};
   std::vector<std::size_t> reductions;
   for (const std::size_t other : line(at(step).lane, Stream::Collective)) {
-    if (at(other).action.stage == at(step).action.stage) reductions.push_back(other);
+    const Action& reduction = at(other).action;
+    if (reduction.stage != own.stage || (is_part && reduction.index > own.index)) continue;
+    reductions.push_back(other);
   }
   return reductions;
 }

@@ -62,6 +62,27 @@ class Planning(ToolTest):
         self.assertEqual(plan["schedule"]["family"], "gpipe")
         self.assertEqual(self.read(self.make_plan())["global_batch_size"], 16)
 
+    def test_gradients_are_handled_as_asked_and_the_file_says_how(self):
+        inputs = ("--model", tool.ROOT / "profiles" / "vgg-19.json",
+                  "--topo", tool.ROOT / "topologies" / "2x8xV100.json", "-o", "plan.json")
+        times = {}
+        for size, step in (("25MiB", "at-end"), ("100 MiB", "at-end"), ("auto", "at-end"),
+                           ("25 MiB", "per-bucket")):
+            result = self.run_tool(*inputs, "--bucket-size", size, "--optimizer-step", step)
+            self.assertEqual(result.returncode, DONE, result.stderr)
+            plan = self.read("plan.json")
+            self.assertEqual(plan["gradients"]["optimizer_step"], step)
+            if size != "auto":
+                self.assertEqual(plan["gradients"]["bucket_bytes"], int(size[:-3]) << 20)
+            self.assertEqual(plan["predicted"]["optimality_gap"], 0)
+            times[size, step] = plan["predicted"]["iteration_ns"]
+            verdict = self.run_tool("validate", "plan.json")
+            self.assertEqual(verdict.returncode, DONE, verdict.stderr)
+        # Small buckets are reduced beside the backward, and steps beside reductions.
+        self.assertLess(times["25MiB", "at-end"], times["100 MiB", "at-end"])
+        self.assertLess(times["auto", "at-end"], times["25MiB", "at-end"])
+        self.assertLess(times["25 MiB", "per-bucket"], times["25MiB", "at-end"])
+
     def test_a_micro_batch_that_does_not_divide_the_batch_is_refused(self):
         result = self.run_tool(*self.small_inputs(), "--micro-batch", "5")
         self.assertNotEqual(result.returncode, DONE)

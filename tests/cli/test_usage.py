@@ -72,6 +72,11 @@ class WrongCommandLines(ToolTest):
 
     def test_values_outside_the_choices_are_named_with_the_choices(self):
         for option, value, expected in (
+                ("--bucket-size", "25", "expected a size such as \"25 MiB\" (B with k, M, G, T, Ki, "
+                 "Mi or Gi), at least 1 B, got \"25\""),
+                ("--bucket-size", "0.3 B", "expected a size such as \"25 MiB\" (B with k, M, G, T, "
+                 "Ki, Mi or Gi), at least 1 B, got \"0.3 B\""),
+                ("--optimizer-step", "never", "expected at-end or per-bucket, got \"never\""),
                 ("--schedule", "zb", "expected auto, 1f1b or gpipe, got \"zb\""),
                 ("--planner", "best", "expected exact or dapple, got \"best\""),
                 ("--gap", "1 %", "expected a fraction such as \"1%\" or \"0.01\""),

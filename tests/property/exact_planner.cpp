@@ -109,6 +109,33 @@ TEST_CASE("with pins it is the fastest of the plans that obey them", "[exact]") 
   CHECK(infeasible < small::scaled(200));
 }
 
+TEST_CASE("with any bucket size and an optimizer that steps by bucket it is the fastest too",
+          "[exact]") {
+  ProblemMaker maker(2007);
+  small::Dice dice(2008);
+  std::set<Bytes> chosen;
+  int by_bucket = 0;
+  for (int round = 0; round < small::scaled(600); ++round) {
+    CAPTURE(round);
+    Question question(maker.next());
+    if (dice.chance(70)) question.options.bucket_size.reset();
+    if (dice.chance(30)) question.options.bucket_size = Bytes{dice.roll(1, 200) * 1'000'000};
+    if (dice.chance(60)) question.options.optimizer = OptimizerTiming::PerBucket;
+    const Made answer = question.answer();
+    small::require_fastest(question, answer);
+    const PlanDocument* document = small::document_of(answer);
+    if (document == nullptr) continue;
+    const Plan& plan = document->plan;
+    for (const StagePlan& stage : plan.stages) {
+      if (stage.gradient_buckets.size() < 2) continue;
+      if (!question.options.bucket_size) chosen.insert(plan.gradients.bucket_size);
+      if (plan.gradients.optimizer == OptimizerTiming::PerBucket) ++by_bucket;
+    }
+  }
+  CHECK(chosen.size() >= 3);
+  CHECK(by_bucket >= small::scaled(20));
+}
+
 TEST_CASE("with a micro-batch size, a family or unlimited memory asked for it is the fastest too",
           "[exact]") {
   ProblemMaker maker(2005);

@@ -31,6 +31,8 @@ struct Question {
     options.baselines = false;
   }
 
+  std::vector<GradientHandling> gradients() const;
+
   Made answer(Progress* progress = nullptr) const {
     return make_plan(made.problem.profile, topology, options, progress);
   }
@@ -40,6 +42,7 @@ struct Question {
     OracleOptions oracle{.contention = options.contention,
                          .ignore_memory = options.ignore_memory,
                          .micro_batch_size = options.micro_batch_size,
+                         .gradients = gradients(),
                          .pins = options.pins,
                          .allow = {},
                          .below = below};
@@ -51,6 +54,18 @@ struct Question {
     return fastest_plan(made.problem, topology, oracle);
   }
 };
+
+/// What is asked for; of bucket sizes that may be any, those that the README names.
+inline std::vector<GradientHandling> Question::gradients() const {
+  std::vector<GradientHandling> all;
+  constexpr std::int64_t kMiB = 1024 * 1024;
+  for (const std::int64_t size :
+       {1 * kMiB, 5 * kMiB, 25 * kMiB, 100 * kMiB, 400 * kMiB, kMaxCount}) {
+    if (options.bucket_size && all.size() == 1) break;
+    all.push_back({options.bucket_size.value_or(Bytes{size}), options.optimizer});
+  }
+  return all;
+}
 
 inline const PlanDocument* document_of(const Made& made) {
   const auto* plan = std::get_if<MadePlan>(&made);
@@ -89,6 +104,9 @@ inline std::string text_of(const Question& question) {
   if (options.ignore_memory) text += ", ignore memory";
   if (options.micro_batch_size) text += ", B " + std::to_string(*options.micro_batch_size);
   if (options.family == ScheduleFamily::GPipe) text += ", gpipe";
+  text += options.bucket_size ? ", buckets of " + std::to_string(options.bucket_size->count)
+                              : ", buckets of any size";
+  text += ", optimizer " + std::string(to_string(options.optimizer));
   const Pins& pins = options.pins;
   if (pins.stages) text += ", stages " + std::to_string(*pins.stages);
   if (pins.replicas) text += ", replicas " + std::to_string(*pins.replicas);

@@ -16,12 +16,13 @@ class StructureEnumerator {
                       std::function<void(Plan&)> visit)
       : problem_(problem), topology_(topology), keep_(std::move(keep)), visit_(std::move(visit)) {}
 
-  void run() {
+  void run(const GradientHandling& gradients) {
     for (std::int64_t size = 1; size <= problem_.global_batch; ++size) {
       if (problem_.global_batch % size != 0) continue;
       plan_ = {.global_batch_size = problem_.global_batch,
                .micro_batch_size = size,
                .num_micro_batches = problem_.global_batch / size,
+               .gradients = gradients,
                .family = ScheduleFamily::OneFOneB,
                .warmup_depths = {},
                .stages = {}};
@@ -48,7 +49,8 @@ class StructureEnumerator {
         stage.layers = {begin, end};
         stage.gradient_buckets.clear();
         if (stage.devices.size() > 1) {
-          stage.gradient_buckets = gradient_buckets(problem_.profile, stage.layers).sizes;
+          stage.gradient_buckets =
+              gradient_buckets(problem_.profile, stage.layers, plan_.gradients.bucket_size).sizes;
         }
         for (const bool recompute : {false, true}) {
           stage.recompute = recompute;
@@ -92,11 +94,12 @@ class FastestPlan {
   }
 
   OracleAnswer run() {
-    StructureEnumerator(
+    StructureEnumerator structures(
         problem_, topology_,
         [&](const StagePlan& stage, const Plan& plan) { return may_count(stage, plan); },
-        [&](Plan& plan) { look_at(plan); })
-        .run();
+        [&](Plan& plan) { look_at(plan); });
+    if (options_.gradients.empty()) structures.run({});
+    for (const GradientHandling& gradients : options_.gradients) structures.run(gradients);
     answer_.memory_decides = fastest_misfit_ < answer_.iteration;
     return answer_;
   }
@@ -191,7 +194,7 @@ void for_each_plan(const Problem& problem, const Topology& topology, bool ignore
           if (ignore_memory || memory_shortages(cost).empty()) visit(plan, cost);
         });
       })
-      .run();
+      .run({});
 }
 
 OracleAnswer fastest_plan(const Problem& problem, const Topology& topology,

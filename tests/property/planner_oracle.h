@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "../support/random_problem.h"
 #include "dapple/search/pins.h"
@@ -22,6 +23,7 @@ struct OracleOptions {
   Contention contention = Contention::Shared;
   bool ignore_memory = false;
   std::optional<std::int64_t> micro_batch_size = {};
+  std::vector<GradientHandling> gradients = {};  // any of them; the default if none is given
   Pins pins = {};
   std::function<bool(const Plan&)> allow = {};  // plans that count; all of them if not given
   Duration below = Duration{INT64_MAX};         // slower plans, and equal ones, do not count

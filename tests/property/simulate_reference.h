@@ -28,7 +28,7 @@ struct ReferenceTimes {
   std::vector<std::vector<Interval>> activation;  // by boundary
   std::vector<std::vector<Interval>> gradient;
   std::vector<std::vector<Interval>> reduction;
-  std::vector<Interval> step;
+  std::vector<std::vector<Interval>> step;
 
   friend bool operator==(const ReferenceTimes&, const ReferenceTimes&) = default;
 };
@@ -182,7 +182,7 @@ class Reference {
               .activation = {stages - 1, none},
               .gradient = {stages - 1, none},
               .reduction = std::vector<std::vector<Interval>>(stages),
-              .step = std::vector<Interval>(stages)};
+              .step = std::vector<std::vector<Interval>>(stages)};
   }
 
   ReferenceTimes run() && {
@@ -251,15 +251,40 @@ class Reference {
       now = backwards + 1 < count ? start + cost.backward.ns : last_backward(s, start);
       times_.backward[s][backwards++] = {start, now};
     }
-    if (!times_.reduction[s].empty()) now = std::max(now, times_.reduction[s].back().end);
-    times_.step[s] = {now, now + cost.optimizer_step.ns};
+    steps(s, now);
+  }
+
+  /// The optimizer once all is reduced, or bucket by bucket, slowed down by reductions beside it.
+  void steps(std::size_t s, std::int64_t now) {
+    const StageCost& cost = pipeline_.costs.stages[s];
+    const std::vector<Interval>& reductions = times_.reduction[s];
+    const std::int64_t reduced = reductions.empty() ? 0 : reductions.back().end;
+    times_.step[s].clear();
+    if (cost.bucket_steps.empty()) {
+      const std::int64_t start = std::max(now, reduced);
+      times_.step[s].push_back({start, start + cost.optimizer_step.ns});
+      return;
+    }
+    for (std::size_t k = 0; k < reductions.size(); ++k) {
+      const std::int64_t start = std::max(now, reductions[k].end);
+      now = start + time_for(cost.bucket_steps[k].ns, reduced - start);
+      times_.step[s].push_back({start, now});
+    }
+  }
+
+  /// How long work of `length` takes if it is slowed down for the first `slowed` of it.
+  std::int64_t time_for(std::int64_t length, std::int64_t slowed) const {
+    const std::int64_t fast = pipeline_.costs.overlap_slowdown.billionths;
+    const std::int64_t slow = 1'000'000'000;
+    slowed = std::max<std::int64_t>(0, slowed);
+    const std::int64_t work = length * fast;
+    if (work <= slowed * slow) return (work + slow - 1) / slow;
+    return slowed + (work - slowed * slow + fast - 1) / fast;
   }
 
   /// From bucket to bucket: slowed down until the reductions of what is ready are over.
   std::int64_t last_backward(std::size_t s, std::int64_t start) {
     const StageCost& cost = pipeline_.costs.stages[s];
-    const std::int64_t fast = pipeline_.costs.overlap_slowdown.billionths;
-    const std::int64_t slow = 1'000'000'000;
     times_.reduction[s].resize(cost.buckets.size());
     std::int64_t now = start;
     std::int64_t done = 0;
@@ -267,15 +292,8 @@ class Reference {
     for (std::size_t k = 0; k <= cost.buckets.size(); ++k) {
       const bool is_end = k == cost.buckets.size();
       const std::int64_t moment = is_end ? cost.backward.ns : cost.bucket_ready[k].ns;
-      std::int64_t work = (moment - done) * fast;
+      now += time_for(moment - done, reducing_until - now);
       done = moment;
-      const std::int64_t slowed = std::max<std::int64_t>(0, reducing_until - now);
-      if (work > slowed * slow) {
-        work -= slowed * slow;
-        now += slowed + (work + fast - 1) / fast;
-      } else {
-        now += (work + slow - 1) / slow;
-      }
       if (is_end) break;
       // When it ends is for the links to say; here it lasts as long as they said last.
       Interval& reduction = times_.reduction[s][k];
@@ -340,7 +358,7 @@ inline ReferenceTimes times_of(const Pipeline& pipeline, const SimulationResult&
                        .activation = {stages - 1, none},
                        .gradient = {stages - 1, none},
                        .reduction = {},
-                       .step = std::vector<Interval>(stages, {-1, -1})};
+                       .step = std::vector<std::vector<Interval>>(stages)};
   for (const StageCost& stage : pipeline.costs.stages) {
     times.reduction.emplace_back(stage.buckets.size(), Interval{-1, -1});
   }
@@ -365,7 +383,7 @@ inline ReferenceTimes times_of(const Pipeline& pipeline, const SimulationResult&
         times.reduction[stage][index] = interval;
         break;
       default:
-        times.step[stage] = interval;
+        times.step[stage].push_back(interval);
         break;
     }
   }

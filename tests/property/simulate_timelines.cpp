@@ -57,7 +57,7 @@ void check_against_reference(const Pipeline& pipeline, Contention contention) {
   REQUIRE((times.reduction == expected.reduction));
   REQUIRE((times.step == expected.step));
   std::int64_t end = 0;
-  for (const Interval& step : expected.step) end = std::max(end, step.end);
+  for (const std::vector<Interval>& steps : expected.step) end = std::max(end, steps.back().end);
   REQUIRE(result.iteration.ns == end);
 }
 

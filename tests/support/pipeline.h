@@ -134,12 +134,14 @@ struct PlanShape {
   std::vector<StageShape> stages = {};
   bool gpipe = false;
   Bytes bucket_size = kDefaultBucketSize;
+  OptimizerTiming optimizer = OptimizerTiming::AtEnd;
 };
 
 inline Plan plan_of(const ModelProfile& profile, const PlanShape& shape) {
   Plan plan{.global_batch_size = shape.micro_batch_size * shape.num_micro_batches,
             .micro_batch_size = shape.micro_batch_size,
             .num_micro_batches = shape.num_micro_batches,
+            .gradients = {.bucket_size = shape.bucket_size, .optimizer = shape.optimizer},
             .family = shape.gpipe ? ScheduleFamily::GPipe : ScheduleFamily::OneFOneB,
             .warmup_depths = shape.depths,
             .stages = {}};
@@ -152,11 +154,9 @@ inline Plan plan_of(const ModelProfile& profile, const PlanShape& shape) {
     for (const std::int32_t device : figures.devices) stage.devices.push_back({device});
     stage.replication = figures.dealt ? Replication::Deal : Replication::Split;
     stage.recompute = figures.recompute;
-    if (stage.devices.size() > 1) {
-      stage.gradient_buckets = gradient_buckets(profile, stage.layers, shape.bucket_size).sizes;
-    }
     plan.stages.push_back(std::move(stage));
   }
+  fill_gradient_buckets(plan, profile);
   return plan;
 }
 
@@ -226,7 +226,8 @@ inline std::string line(const SimulationResult& result, std::int32_t lane, Strea
         text += 'S';
         break;
     }
-    if (timed.action.kind != ActionKind::OptimizerStep) text += std::to_string(timed.action.index);
+    const bool is_step = timed.action.kind == ActionKind::OptimizerStep;
+    if (!is_step || timed.action.index > 0) text += std::to_string(timed.action.index);
     text += '[' + std::to_string(timed.start.ns) + ',' + std::to_string(timed.end.ns) + ']';
   }
   return text;

@@ -180,10 +180,12 @@ inline std::optional<Pipeline> try_random_pipeline(Dice& dice, const RandomChoic
   }
   std::int32_t devices = 0;
   for (const ServerGroup& group : description.servers) devices += group.count * group.devices;
-  PlanShape shape{.micro_batch_size = dice.roll(1, 6),
-                  .num_micro_batches = dice.roll(1, choices.most_micro_batches),
-                  .gpipe = dice.chance(15),
-                  .bucket_size = {dice.roll(1, 2 * ranges.bytes)}};
+  PlanShape shape{
+      .micro_batch_size = dice.roll(1, 6),
+      .num_micro_batches = dice.roll(1, choices.most_micro_batches),
+      .gpipe = dice.chance(15),
+      .bucket_size = {dice.roll(1, 2 * ranges.bytes)},
+      .optimizer = dice.chance(30) ? OptimizerTiming::PerBucket : OptimizerTiming::AtEnd};
   shape.stages = random_stages(dice, static_cast<std::int32_t>(model.layers.size()), devices, shape,
                                choices.deal);
   shape.depths = random_depths(dice, shape.stages.size(), shape.num_micro_batches);

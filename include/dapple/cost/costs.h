@@ -24,9 +24,6 @@
 
 namespace dapple {
 
-/// Gradients are reduced in buckets of this size, PyTorch DDP's default.
-inline constexpr Bytes kDefaultBucketSize{25 * 1024 * 1024};
-
 /// One replica's part of a transfer: the bytes one device sends to another, and the ports between.
 struct PairFlow {
   DeviceIndex from;
@@ -147,7 +144,8 @@ GradientBuckets gradient_buckets(const ModelProfile& profile, LayerRange layers,
 /// only where there is nothing to reduce. O(layers in the range).
 std::optional<GradientBuckets> match_buckets(const ModelProfile& profile, const StagePlan& stage);
 
-/// Gives every stage of several replicas that names no buckets those of gradient_buckets().
+/// Gives every stage of several replicas that names no buckets those of gradient_buckets() with the
+/// plan's bucket size.
 void fill_gradient_buckets(Plan& plan, const ModelProfile& profile);
 
 /// Memory of one device, by what it is for.
@@ -189,6 +187,8 @@ struct StageCost {
   std::vector<Duration> bucket_ready_in_weights;  // from the start of the last weight gradient
   std::vector<AllReduceCost> buckets;
   Duration optimizer_step;
+  /// Where parameters are updated bucket by bucket: parts of it that add up to it. Else empty.
+  std::vector<Duration> bucket_steps;
 };
 
 /// Transfers over the boundary behind a stage: of micro-batch m, entry m modulo the size (one entry

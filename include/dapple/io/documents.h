@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -25,6 +26,10 @@ PlanDocument read_plan(std::string_view text, const std::string& source_name);
 
 /// The kind named by the document's "schema" ("profile", "topology", "plan", ...), or empty.
 std::string document_kind(std::string_view text);
+
+/// A size as topologies have it, "25 MiB", the blank left out if one likes: 1 byte to kMaxCount.
+/// Nothing if it is none, or no whole number of bytes.
+std::optional<Bytes> parse_size(std::string_view text);
 
 /// O(size of the document), like all writers and hashes here. Requires of these two: names are
 /// unique and figures from 0 to kMaxCount, as the readers check.

@@ -22,7 +22,7 @@ enum class ActionKind : std::uint8_t {
   SendGradient,       // 3SEND_B0
   ReceiveGradient,    // 2RECV_B0
   AllReduce,          // 2REDUCE_GRAD0: bucket 0 of stage 2
-  OptimizerStep,      // 2STEP
+  OptimizerStep,      // 2STEP; bucket by bucket: 2STEP, 2STEP1, 2STEP2
 };
 
 /// Whether it makes the gradient of the stage's input, which goes to the stage before.
@@ -38,7 +38,8 @@ constexpr bool makes_weight_gradient(ActionKind kind) {
 
 struct Action {
   ActionKind kind = ActionKind::Forward;
-  std::int32_t index = 0;  // micro-batch, or bucket of an all-reduce; 0 for the optimizer step
+  std::int32_t index =
+      0;  // micro-batch, or bucket of an all-reduce or of a part of the optimizer step
   StageIndex stage = {};
 
   friend bool operator==(const Action&, const Action&) = default;

@@ -70,6 +70,26 @@ enum class Contention {
 /// "on", "off".
 std::string_view to_string(Contention contention);
 
+/// When a stage's parameters are updated.
+enum class OptimizerTiming {
+  AtEnd,      // once all of its gradients are reduced, so that their norm may be clipped
+  PerBucket,  // those of a bucket once it is reduced, beside the reduction of the next
+};
+
+/// "at-end", "per-bucket".
+std::string_view to_string(OptimizerTiming timing);
+
+/// Gradients are reduced in buckets of this size, PyTorch DDP's default.
+inline constexpr Bytes kDefaultBucketSize{25 * 1024 * 1024};
+
+/// How a stage of several replicas gets from gradients to new parameters.
+struct GradientHandling {
+  Bytes bucket_size = kDefaultBucketSize;  // a bucket is closed once it holds so much
+  OptimizerTiming optimizer = OptimizerTiming::AtEnd;
+
+  friend bool operator==(const GradientHandling&, const GradientHandling&) = default;
+};
+
 struct StagePlan {
   LayerRange layers;
   std::vector<DeviceIndex> devices;  // replica by replica
@@ -82,6 +102,7 @@ struct Plan {
   std::int64_t global_batch_size = 1;
   std::int64_t micro_batch_size = 1;
   std::int64_t num_micro_batches = 1;
+  GradientHandling gradients = {};  // the buckets themselves are each stage's
   ScheduleFamily family = ScheduleFamily::OneFOneB;
   std::vector<std::int64_t> warmup_depths;  // per stage, most micro-batches in flight
   /// Stages that each device holds, its chunks. With v of them and S groups of devices there are

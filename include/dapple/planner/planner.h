@@ -47,6 +47,8 @@ enum class PlannerKind {
 struct PlannerOptions {
   std::int64_t global_batch_size = 1;
   std::optional<std::int64_t> micro_batch_size;  // all divisors of the global batch if not given
+  std::optional<Bytes> bucket_size = kDefaultBucketSize;  // of gradients; several if not given
+  OptimizerTiming optimizer = OptimizerTiming::AtEnd;
   std::optional<ScheduleFamily> family;  // 1F1B at any depth (GPipe's included) if not given
   Contention contention = Contention::Shared;
   bool ignore_memory = false;  // as if every device had room for everything

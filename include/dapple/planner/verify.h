@@ -35,7 +35,8 @@ inline constexpr std::int64_t kVerificationBudget = 2'000'000;
 /// gap, completeness and baselines against each other (the baselines' own plans are not there);
 /// and, for a search that left nothing out, tries every stage boundary, device set, micro-batch
 /// size and recomputation from the last stage on, dropping a partial plan only where no plan that
-/// ends with it can be faster than the stated bound, and simulates what is left at all depths.
+/// ends with it can be faster than the stated bound, and simulates what is left at all depths;
+/// buckets are of the plan's size, whatever others were searched.
 /// Devices that nothing tells apart are tried once: those of one switched server beside the same
 /// NIC, and the servers of one device in the same group. A plan that does not fit is taken to be
 /// one made without memory limits. Exponential, up to `budget`. Requires: no faults of check_plan()

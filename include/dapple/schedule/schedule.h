@@ -63,6 +63,9 @@ Schedule generate(const Plan& plan);
 /// back. O(actions).
 std::vector<std::int64_t> most_in_flight(const Schedule& schedule, std::size_t stages);
 
+/// In how many parts a stage's parameters are updated: one, or one for each bucket. O(1).
+std::int32_t optimizer_steps(const Plan& plan, StageIndex stage);
+
 /// Sets the warm-up depths of a plan to what its order has in flight. Requires: the family leaves
 /// no choice of depths (all but 1F1B); the rest of the plan is sound. O(actions).
 void fill_depths(Plan& plan);

@@ -91,4 +91,7 @@ Duration lower_bound_of_order(const Plan& plan, const PlanCost& costs);
 /// starts when it is ready and the one before it is done.
 Duration exposed_all_reduce(const StageCost& stage);
 
+/// The same until its optimizer steps are done, all at the end or bucket by bucket.
+Duration time_after_last_backward(const StageCost& stage);
+
 }  // namespace dapple

@@ -21,6 +21,7 @@ namespace dapple {
 struct SearchProblem {
   std::int64_t global_batch_size = 1;
   std::int64_t micro_batch_size = 1;  // divides the global batch
+  GradientHandling gradients = {};
   bool ignore_memory = false;
   bool gpipe = false;             // every stage holds all micro-batches
   bool links_are_shared = false;  // boundaries slow each other: bounds may count on it
@@ -41,6 +42,7 @@ struct SearchEffort {
 /// A complete plan but for its warm-up depths.
 struct Candidate {
   std::int64_t micro_batch_size = 1;
+  GradientHandling gradients = {};
   std::vector<StagePlan> stages;  // without gradient buckets
   Duration bound;                 // no depths make it faster
 };

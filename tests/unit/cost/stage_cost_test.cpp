@@ -122,6 +122,28 @@ TEST_CASE("the optimizer step is rounded up once for the stage") {
   CHECK(costs.optimizer_step({0, 2}).ns == 0);
 }
 
+TEST_CASE("the optimizer's parts are those of the buckets, and add up to the whole step") {
+  // From the last layer on: 10 * 0.3 = 3; 61 * 0.3 = 18.3, up to 19: 16 more; 161 * 0.3 = 48.3, up
+  // to 49: 30 more.
+  ModelProfile model = three_layers();
+  model.optimizer.step_ns_per_parameter_byte = Factor{300'000'000};
+  PlanShape shape{.micro_batch_size = 2,
+                  .depths = {1},
+                  .stages = {{.layers = 3, .devices = {0, 1}}},
+                  .bucket_size = {1},
+                  .optimizer = OptimizerTiming::PerBucket};
+  const TopologyDescription pair = full_mesh(2, {bytes_per_ns(1), {}});
+  const StageCost stage = Pipeline(model, pair, shape).costs.stages[0];
+  CHECK(stage.optimizer_step.ns == 49);
+  CHECK(stage.bucket_steps == std::vector<Duration>{{3}, {16}, {30}});
+  shape.optimizer = OptimizerTiming::AtEnd;
+  CHECK(Pipeline(model, pair, shape).costs.stages[0].bucket_steps.empty());
+  // One device reduces nothing, so that there are no buckets to step by.
+  shape.optimizer = OptimizerTiming::PerBucket;
+  shape.stages = {{.layers = 3, .devices = {0}}};
+  CHECK(Pipeline(model, pair, shape).costs.stages[0].bucket_steps.empty());
+}
+
 /// Two servers of one device: the profiled kind with 2000 bytes, and one of 0.4 times its time with
 /// 1500, of which 400 are reserved.
 TopologyDescription two_kinds() {

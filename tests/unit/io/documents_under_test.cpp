@@ -129,8 +129,8 @@ bool same(const Plan& a, const Plan& b) {
            x.recompute == y.recompute && x.gradient_buckets == y.gradient_buckets;
   };
   return a.global_batch_size == b.global_batch_size && a.micro_batch_size == b.micro_batch_size &&
-         a.num_micro_batches == b.num_micro_batches && a.family == b.family &&
-         a.warmup_depths == b.warmup_depths &&
+         a.num_micro_batches == b.num_micro_batches && a.gradients == b.gradients &&
+         a.family == b.family && a.warmup_depths == b.warmup_depths &&
          std::equal(a.stages.begin(), a.stages.end(), b.stages.begin(), b.stages.end(), same_stage);
 }
 

@@ -19,12 +19,24 @@ TEST_CASE("a plan that was written is read as it was, and written again as it wa
   CHECK(hash_of(again) == hash_of(document));
 }
 
+TEST_CASE("how gradients are handled is read as it was written, and need not be there") {
+  PlanDocument document = small_plan();
+  const std::string usual =
+      R"("gradients": {"bucket_bytes": 26214400, "optimizer_step": "at-end"},)";
+  std::string text = write_plan(document);
+  text.erase(text.find(usual), usual.size());
+  CHECK(read_plan(text, "f.json").plan.gradients == GradientHandling{});
+  document.plan.gradients = {.bucket_size = {400}, .optimizer = OptimizerTiming::PerBucket};
+  CHECK(read_plan(write_plan(document), "f.json").plan.gradients == document.plan.gradients);
+}
+
 TEST_CASE("a plan has the keys of its format, in their order") {
   const std::string text = write_plan(small_plan());
   const std::vector<std::string> lines{
       "{\n  \"schema\": \"dapple-plan/1\",\n  \"tool\": \"dapple-plan 0.1.0\",\n  \"model\": {\n   "
       " \"name\": \"m\",",
       "  \"global_batch_size\": 8,\n  \"micro_batch_size\": 2,\n  \"num_micro_batches\": 4,\n  "
+      "\"gradients\": {\"bucket_bytes\": 26214400, \"optimizer_step\": \"at-end\"},\n  "
       "\"schedule\": {\n"
       "    \"family\": \"1f1b\",\n    \"warmup_depths\": [2, 1],\n    \"chunks_per_device\": 1,\n",
       "    \"order\": null\n  },\n  \"stages\": [\n    {\n      \"layers\": [0, 1],\n      "
@@ -200,6 +212,10 @@ TEST_CASE("a plan that is wrong is refused with what was expected") {
        "/num_micro_batches: expected at most 6666666 micro-batches on 3 devices, got 2147483647"},
       {"\"bubble_fraction\": 0.1", "\"bubble_fraction\": 1.1",
        "/predicted/bubble_fraction: expected a number from 0 to 1, got 1.1"},
+      {"\"bucket_bytes\": 26214400", "\"bucket_bytes\": 0",
+       "/gradients/bucket_bytes: expected an integer from 1 to 1000000000000000, got 0"},
+      {"\"at-end\"", "\"later\"",
+       "/gradients/optimizer_step: expected \"at-end\" or \"per-bucket\", got \"later\""},
       {"\"contention\": \"on\"", "\"contention\": true",
        "/predicted/contention: expected \"on\" or \"off\", got true"},
       {"\"bubble_ns\": 200,", "\"bubble_ns\": -200,",

@@ -75,6 +75,19 @@ TEST_CASE("replicas of a dealt stage have lanes of their own, each with every r-
   CHECK(text_of(schedule.lanes[2]).find("1RECV_F3 1F3 1B3 1SEND_B3") != std::string::npos);
 }
 
+TEST_CASE("an optimizer that steps by bucket has a step for each, the first without a number") {
+  Plan plan = straight_plan(1, {1, 1});
+  replicate(plan, {2, 1}, false, 3);
+  plan.gradients.optimizer = OptimizerTiming::PerBucket;
+  const Schedule schedule = generate(plan);
+  CHECK(text_of(schedule.lanes[0]) ==
+        "0F0 0SEND_F0 0RECV_B0 0B0 0REDUCE_GRAD0 0REDUCE_GRAD1 0REDUCE_GRAD2 0STEP 0STEP1 0STEP2");
+  CHECK(text_of(schedule.lanes[1]) == "1RECV_F0 1F0 1B0 1SEND_B0 1STEP");
+  CHECK(optimizer_steps(plan, StageIndex{0}) == 3);
+  CHECK(optimizer_steps(plan, StageIndex{1}) == 1);
+  CHECK(validate(schedule, plan).empty());
+}
+
 TEST_CASE("a stage keeps exactly its warm-up depth of micro-batches in flight") {
   for (std::int64_t micro_batches = 1; micro_batches <= 6; ++micro_batches) {
     for (std::int64_t depth = 1; depth <= micro_batches; ++depth) {

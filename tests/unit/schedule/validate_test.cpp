@@ -240,6 +240,34 @@ TEST_CASE("a schedule in an order that cannot be run is refused by the two actio
   }
 }
 
+TEST_CASE("an optimizer that steps by bucket steps last, in the order of the buckets") {
+  Plan plan = straight_plan(3, {3, 2, 1});
+  replicate(plan, {2, 2, 2}, false, 2);
+  plan.gradients.optimizer = OptimizerTiming::PerBucket;
+  Schedule schedule = generate(plan);
+  Lane& middle = schedule.lanes[1];
+  SECTION("swapped") {
+    swap_actions(middle, {K::OptimizerStep, 0}, {K::OptimizerStep, 1});
+    check_only_fault(schedule, plan, "stage 1",
+                     "1STEP is the last action: the step of bucket 1 comes behind it");
+  }
+  SECTION("before a reduction") {
+    swap_actions(middle, {K::AllReduce, 1}, {K::OptimizerStep, 0});
+    check_only_fault(schedule, plan, "stage 1",
+                     "1STEP stands before 1REDUCE_GRAD1: the step is the stage's last action");
+  }
+  SECTION("missing") {
+    drop(middle, {K::OptimizerStep, 1});
+    check_only_fault(schedule, plan, "stage 1",
+                     "1STEP is the last action: the step of bucket 1 comes behind it");
+  }
+  SECTION("of no bucket") {
+    middle.actions.push_back({K::OptimizerStep, 2, StageIndex{1}});
+    check_only_fault(schedule, plan, "stage 1",
+                     "1STEP2 is of a bucket that is not there: the stage has 2");
+  }
+}
+
 TEST_CASE("actions that do not belong to a lane are refused") {
   Plan plan = straight_plan(4, {2, 1});
   replicate(plan, {1, 2}, true, 1);

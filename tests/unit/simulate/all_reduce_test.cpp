@@ -62,6 +62,24 @@ TEST_CASE("gradients are reduced in the last backward only") {
   CHECK(reductions(result, 0) == "R0[36,42] R1[42,52] R2[52,64]");
 }
 
+TEST_CASE("an optimizer that steps by bucket does so beside the next reductions") {
+  // As above, R0 to 19, R1 to 29, R2 to 41; the parts take 4, 8 and 10 (at 1 ns per byte). The
+  // first waits for the backward to end at 23, the others for their buckets.
+  const Pipeline at_end = three_layers({1}, kOne);
+  ModelProfile model = at_end.profile;
+  model.optimizer.step_ns_per_parameter_byte = kOne;
+  Plan plan = at_end.plan;
+  CHECK(Pipeline(model, at_end.topology.description(), plan).run().iteration.ns == 41 + 22);
+  plan.gradients.optimizer = OptimizerTiming::PerBucket;
+  const Pipeline by_bucket(model, at_end.topology.description(), plan);
+  for (const SimulationOptions& options : kBothModes) {
+    const SimulationResult result = by_bucket.run(options);
+    CHECK(compute(result, 0) == "F0[0,3] B0[3,23] S[23,27] S1[29,37] S2[41,51]");
+    CHECK(reductions(result, 0) == "R0[13,19] R1[19,29] R2[29,41]");
+    CHECK(result.iteration.ns == 51);
+  }
+}
+
 TEST_CASE("a free all-reduce leaves the step to follow the last backward") {
   SimulationOptions options;
   options.free_all_reduce = true;
