@@ -145,23 +145,6 @@ Replacement load_replacement(const Options& options) {
   return replacement;
 }
 
-std::vector<Violation> structural_faults(const PlanDocument& document, const Topology& topology) {
-  const Plan& plan = document.plan;
-  std::vector<Violation> faults =
-      validate(plan, static_cast<std::int32_t>(document.profile.layers.size()), topology);
-  for (Violation& fault : check_compatible(document.profile, topology, plan.global_batch_size)) {
-    faults.push_back(std::move(fault));
-  }
-  if (!faults.empty()) return faults;
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    if (match_buckets(document.profile, plan.stages[s])) continue;
-    faults.push_back({fmt::format("/stages/{}/costs/gradient_buckets_bytes", s),
-                      "expected buckets of whole layers' gradients, last layer first, all of the "
-                      "stage's"});
-  }
-  return faults;
-}
-
 Subject make_subject(PlanDocument document, const Replacement& replacement,
                      const std::string& source) {
   Topology topology{document.topology, source};
@@ -180,7 +163,7 @@ Subject make_subject(PlanDocument document, const Replacement& replacement,
       if (in_range && !match_buckets(document.profile, stage)) stage.gradient_buckets.clear();
     }
   }
-  std::vector<Violation> faults = structural_faults(document, topology);
+  std::vector<Violation> faults = costing_faults(document.plan, document.profile, topology);
   if (!faults.empty()) throw Error{ErrorKind::BadInput, source, std::move(faults)};
   return {.document = std::move(document), .topology = std::move(topology)};
 }

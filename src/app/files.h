@@ -50,9 +50,6 @@ Replacement load_replacement(const Options& options);
 Subject make_subject(PlanDocument document, const Replacement& replacement,
                      const std::string& source);
 
-/// Faults that keep a plan from being costed at all; memory is not looked at.
-std::vector<Violation> structural_faults(const PlanDocument& document, const Topology& topology);
-
 /// Refuses outputs that could only fail later or would destroy an input: a directory that is
 /// missing or not writable, two outputs of the same name, an output over an input.
 struct NamedPath {

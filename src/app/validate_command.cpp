@@ -37,7 +37,7 @@ void validate_file(const std::string& path, Console& console) {
       check_compatible(document.profile, topology, document.plan.global_batch_size).empty();
   std::vector<Violation> faults = can_be_costed
                                       ? check_plan(document.plan, document.profile, topology)
-                                      : structural_faults(document, topology);
+                                      : costing_faults(document.plan, document.profile, topology);
   if (!faults.empty()) throw Error{ErrorKind::BadInput, source_name(path), std::move(faults)};
   std::size_t devices = 0;
   for (const StagePlan& stage : document.plan.stages) devices += stage.devices.size();

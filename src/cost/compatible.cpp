@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "dapple/cost/costs.h"
 
@@ -142,6 +143,23 @@ std::vector<Violation> check_compatible(const ModelProfile& profile, const Topol
                          kLargestMemory, magnitudes.bytes, global_batch_size)});
   }
   return violations;
+}
+
+std::vector<Violation> costing_faults(const Plan& plan, const ModelProfile& profile,
+                                      const Topology& topology) {
+  std::vector<Violation> faults =
+      validate(plan, static_cast<std::int32_t>(profile.layers.size()), topology);
+  for (Violation& fault : check_compatible(profile, topology, plan.global_batch_size)) {
+    faults.push_back(std::move(fault));
+  }
+  if (!faults.empty()) return faults;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    if (match_buckets(profile, plan.stages[s])) continue;
+    faults.push_back({fmt::format("/stages/{}/costs/gradient_buckets_bytes", s),
+                      "expected buckets of whole layers' gradients, last layer first, all of the "
+                      "stage's"});
+  }
+  return faults;
 }
 
 }  // namespace dapple

@@ -273,6 +273,12 @@ std::optional<Factor> time_scale(const ModelProfile& profile, const DeviceKind& 
 std::vector<Violation> check_compatible(const ModelProfile& profile, const Topology& topology,
                                         std::int64_t global_batch_size);
 
+/// Faults that keep a plan from being costed at all, with JSON pointers into it: those of
+/// validate() and check_compatible(), and gradient buckets that are not its layers'. Memory is not
+/// looked at. Empty if there are none.
+std::vector<Violation> costing_faults(const Plan& plan, const ModelProfile& profile,
+                                      const Topology& topology);
+
 /// A device on which a plan needs more memory than there is.
 struct MemoryShortage {
   DeviceIndex device;

@@ -6,32 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "dapple/core/index.h"
-#include "dapple/core/quantity.h"
-#include "dapple/schedule/schedule.h"
+#include "dapple/schedule/device_schedule.h"
 #include "dapple/topology/topology.h"
 
 namespace dapple {
-
-/// Whom a device exchanges bytes with in one action: for a send or receive each peer with its share
-/// of the tensor, for an all-reduce the other replicas with the whole bucket.
-struct SchedulePeer {
-  DeviceIndex device;
-  Bytes size;
-};
-
-/// One action of one device. A send or receive without peers moves nothing: its tensor stays.
-struct DeviceAction {
-  Action action;
-  std::vector<SchedulePeer> peers;
-  Bytes size;  // what this device sends, receives or reduces; zero for computation
-};
-
-struct DeviceSchedule {
-  DeviceIndex device;
-  std::vector<StageIndex> stages;  // at least one
-  std::vector<DeviceAction> actions;
-};
 
 struct ScheduleDocument {
   std::string tool;         // "dapple-plan 0.1.0"

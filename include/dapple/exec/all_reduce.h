@@ -1,0 +1,26 @@
+// An all-reduce made of messages: the sum of what every member has, on every member.
+//
+// Source: Patarasu and Yuan 2009, ring reduce-scatter and all-gather; where servers hold the same
+// number of members, inside each server first, then across, then inside again (as NCCL's trees of
+// rings do), the shards of a server all at once.
+#pragma once
+
+#include <vector>
+
+#include "dapple/core/index.h"
+#include "dapple/exec/transport.h"
+
+namespace dapple {
+
+/// Members, server by server, as many in each; one server: a flat ring over all of them.
+struct ReductionGroup {
+  std::vector<std::vector<DeviceIndex>> servers;
+};
+
+/// Sums `values`, whole floats, over the group, in place. Every member adds a shard up in the same
+/// order, the one in which the shard passes the ring, so all end up with the same bits. A member
+/// sends 2 (r-1)/r of the bytes, rounded to whole floats. Requires: called by every member with the
+/// same iteration and action, and as many bytes.
+void all_reduce(const ReductionGroup& group, MessageKey key, Payload& values, Transport& transport);
+
+}  // namespace dapple

@@ -1,0 +1,57 @@
+// What the devices of a running plan say to each other. A transport carries messages of bytes
+// between devices, in order or not; everything else, collectives too, is made of these.
+//
+// Moments are steady-clock nanoseconds of the process.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "dapple/core/index.h"
+#include "dapple/plan/action.h"
+
+namespace dapple {
+
+/// Which message: sent once in an iteration by one device for one action to another. An action that
+/// sends several, as the steps of an all-reduce, numbers them.
+struct MessageKey {
+  std::int64_t iteration = 0;
+  Action action;  // that sends it
+  std::int32_t step = 0;
+  DeviceIndex from;
+  DeviceIndex to;
+};
+
+using Payload = std::vector<std::byte>;
+
+/// Another device has failed, or the job is told to stop; who is the first to fail says why.
+class JobAborted : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// One device's end. Each function may be called from several threads at a time. All throw
+/// JobAborted once any end has called abort().
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  /// Returns once the last byte has left: whoever must not wait calls it on a thread of its own.
+  /// The moment at which the last byte is there. Messages that one thread sends leave one after
+  /// another.
+  virtual std::int64_t send(const MessageKey& key, Payload payload) = 0;
+
+  /// Waits for the message. Throws Error(Environment) naming it if it does not come in time.
+  virtual Payload receive(const MessageKey& key) = 0;
+
+  /// Waits until all devices are here. Throws Error(Environment) if they do not come in time.
+  virtual void barrier() = 0;
+
+  /// Ends all waiting, here and elsewhere. Never throws; the first call counts.
+  virtual void abort() noexcept = 0;
+};
+
+}  // namespace dapple

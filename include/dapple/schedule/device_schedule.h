@@ -1,0 +1,39 @@
+// A schedule device by device, each action with whom it exchanges how many bytes: what a runtime
+// needs to run a plan.
+#pragma once
+
+#include <vector>
+
+#include "dapple/core/index.h"
+#include "dapple/core/quantity.h"
+#include "dapple/cost/costs.h"
+#include "dapple/schedule/schedule.h"
+
+namespace dapple {
+
+/// Whom a device exchanges bytes with in one action: for a send or receive each peer with its share
+/// of the tensor, for an all-reduce the other replicas with the whole bucket.
+struct SchedulePeer {
+  DeviceIndex device;
+  Bytes size;
+};
+
+/// One action of one device. A send or receive without peers moves nothing: its tensor stays.
+struct DeviceAction {
+  Action action;
+  std::vector<SchedulePeer> peers;
+  Bytes size;  // what this device sends, receives or reduces; zero for computation
+};
+
+/// All that one device does.
+struct DeviceSchedule {
+  DeviceIndex device;
+  std::vector<StageIndex> stages;  // at least one
+  std::vector<DeviceAction> actions;
+};
+
+/// Lane by lane, each lane's devices in their order. O(actions * peers). Requires: `costs` are
+/// those of the plan from which the schedule was generated.
+std::vector<DeviceSchedule> device_schedules(const Schedule& schedule, const PlanCost& costs);
+
+}  // namespace dapple

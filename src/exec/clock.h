@@ -1,0 +1,22 @@
+// The clock of a running plan: steady-clock nanoseconds.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <thread>
+
+namespace dapple {
+
+inline std::int64_t monotonic_now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+/// Returns at once if the moment is over.
+inline void sleep_until(std::int64_t moment) {
+  std::this_thread::sleep_until(
+      std::chrono::steady_clock::time_point(std::chrono::nanoseconds(moment)));
+}
+
+}  // namespace dapple

@@ -1,0 +1,186 @@
+#include "dapple/exec/interpreter.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "clock.h"
+#include "dapple/core/error.h"
+#include "stream.h"
+
+namespace dapple {
+
+/// One iteration of one device.
+class Interpreter::Run {
+ public:
+  Run(Interpreter& own, std::int64_t iteration) : own_(own), iteration_(iteration) {
+    for (const DeviceAction& entry : own_.schedule_.actions) {
+      if (makes_weight_gradient(entry.action.kind)) ++gradients_left_[entry.action.stage];
+      if (entry.action.kind == ActionKind::OptimizerStep) ++steps_[entry.action.stage];
+      if (entry.action.kind != ActionKind::AllReduce) continue;
+      bucket_sizes_[entry.action.stage].push_back(entry.size);
+    }
+  }
+
+  void actions() {
+    for (const DeviceAction& entry : own_.schedule_.actions) interpret(entry);
+    forward_.finish();
+    backward_.finish();
+    collective_.finish();
+  }
+
+  std::vector<MeasuredAction> take() {
+    std::stable_sort(measured_.begin(), measured_.end(),
+                     [](const auto& a, const auto& b) { return a.end < b.end; });
+    return std::move(measured_);
+  }
+
+ private:
+  void interpret(const DeviceAction& entry);
+  void receive(const DeviceAction& entry);
+  void compute(const Action& action);
+  void send(const DeviceAction& entry, WorkStream& stream);
+  void reduce(StageIndex stage, std::int32_t bucket);
+  void step(const Action& action);
+
+  MessageKey key(const Action& action, DeviceIndex from, DeviceIndex to) const {
+    return {.iteration = iteration_, .action = action, .step = 0, .from = from, .to = to};
+  }
+  DeviceIndex here() const { return own_.schedule_.device; }
+  void record(const Action& action, std::int64_t start, std::int64_t end, Bytes size) {
+    const std::lock_guard lock(mutex_);
+    measured_.push_back({.action = action, .start = start, .end = end, .size = size});
+  }
+
+  Interpreter& own_;
+  const std::int64_t iteration_;
+  std::map<StageIndex, std::int64_t> gradients_left_;  // micro-batches
+  std::map<StageIndex, std::int32_t> steps_;
+  std::map<StageIndex, std::vector<Bytes>> bucket_sizes_;
+  std::mutex mutex_;  // of what the streams share
+  std::condition_variable reduced_;
+  std::map<StageIndex, std::int32_t> buckets_reduced_;
+  bool has_failed_ = false;
+  std::vector<MeasuredAction> measured_;
+  std::function<void()> stop_ = [this] {
+    own_.transport_.abort();
+    const std::lock_guard lock(mutex_);
+    has_failed_ = true;
+    reduced_.notify_all();
+  };
+  // Last, so that they end before what they use.
+  WorkStream forward_{stop_};
+  WorkStream backward_{stop_};
+  WorkStream collective_{stop_};
+};
+
+void Interpreter::Run::interpret(const DeviceAction& entry) {
+  switch (entry.action.kind) {
+    case ActionKind::ReceiveActivation:
+    case ActionKind::ReceiveGradient:
+      return receive(entry);
+    case ActionKind::SendActivation:
+      return send(entry, forward_);
+    case ActionKind::SendGradient:
+      return send(entry, backward_);
+    case ActionKind::AllReduce:
+      return;  // begun by the backward that made the gradients, as soon as they were
+    case ActionKind::OptimizerStep:
+      return step(entry.action);
+    default:
+      return compute(entry.action);
+  }
+}
+
+/// A message bears the name of the action that sends it.
+void Interpreter::Run::receive(const DeviceAction& entry) {
+  const bool is_activation = entry.action.kind == ActionKind::ReceiveActivation;
+  Action send = entry.action;
+  send.kind = is_activation ? ActionKind::SendActivation : ActionKind::SendGradient;
+  send.stage = is_activation ? entry.action.stage.previous() : entry.action.stage.next();
+  for (const SchedulePeer& peer : entry.peers) {
+    Payload payload = own_.transport_.receive(key(send, peer.device, here()));
+    check(static_cast<std::int64_t>(payload.size()) == peer.size.count,
+          "a message has another size than the schedule says");
+    own_.backend_.take_in(entry.action, peer.device, std::move(payload));
+  }
+}
+
+void Interpreter::Run::compute(const Action& action) {
+  const std::int64_t start = monotonic_now();
+  BucketReady ready;
+  const bool is_last = makes_weight_gradient(action.kind) && --gradients_left_[action.stage] == 0;
+  if (is_last && bucket_sizes_.count(action.stage) > 0) {
+    ready = [this, &action](std::int32_t bucket) { reduce(action.stage, bucket); };
+  }
+  own_.backend_.compute(action, ready);
+  record(action, start, monotonic_now(), {});
+}
+
+void Interpreter::Run::send(const DeviceAction& entry, WorkStream& stream) {
+  // Taken out at once: what comes next may change it.
+  std::vector<std::pair<DeviceIndex, Payload>> parcels;
+  for (const SchedulePeer& peer : entry.peers) {
+    parcels.emplace_back(peer.device, own_.backend_.give_out(entry.action, peer.device, peer.size));
+  }
+  stream.add(
+      [this, action = entry.action, size = entry.size, parcels = std::move(parcels)]() mutable {
+        const std::int64_t start = monotonic_now();
+        std::int64_t end = start;
+        for (auto& [peer, payload] : parcels) {
+          end = std::max(end, own_.transport_.send(key(action, here(), peer), std::move(payload)));
+        }
+        record(action, start, end, size);
+      });
+}
+
+void Interpreter::Run::reduce(StageIndex stage, std::int32_t bucket) {
+  collective_.add([this, stage, bucket] {
+    const Action action{ActionKind::AllReduce, bucket, stage};
+    const Bytes size = bucket_sizes_.at(stage)[static_cast<std::size_t>(bucket)];
+    const std::int64_t start = monotonic_now();
+    Payload& values = own_.backend_.bucket(action, size);
+    all_reduce(own_.group_of_(action), key(action, here(), here()), values, own_.transport_);
+    record(action, start, monotonic_now(), size);
+    const std::lock_guard lock(mutex_);
+    ++buckets_reduced_[stage];
+    reduced_.notify_all();
+  });
+}
+
+void Interpreter::Run::step(const Action& action) {
+  const bool is_by_bucket = steps_[action.stage] > 1;
+  const std::int32_t needed = is_by_bucket
+                                  ? action.index + 1
+                                  : static_cast<std::int32_t>(bucket_sizes_[action.stage].size());
+  {
+    std::unique_lock lock(mutex_);
+    reduced_.wait(lock, [&] { return has_failed_ || buckets_reduced_[action.stage] >= needed; });
+    if (has_failed_) throw JobAborted("a reduction has failed");
+  }
+  const std::int64_t start = monotonic_now();
+  own_.backend_.step(action);
+  record(action, start, monotonic_now(), {});
+}
+
+Interpreter::Interpreter(const DeviceSchedule& schedule, GroupOf group_of, Backend& backend,
+                         Transport& transport)
+    : schedule_(schedule),
+      group_of_(std::move(group_of)),
+      backend_(backend),
+      transport_(transport) {}
+
+std::vector<MeasuredAction> Interpreter::run(std::int64_t iteration) {
+  Run run(*this, iteration);
+  try {
+    run.actions();
+  } catch (...) {
+    transport_.abort();
+    throw;
+  }
+  return run.take();
+}
+
+}  // namespace dapple

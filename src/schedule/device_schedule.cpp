@@ -1,0 +1,74 @@
+#include "dapple/schedule/device_schedule.h"
+
+#include <utility>
+
+namespace dapple {
+namespace {
+
+/// Peers and bytes of one action on one of its devices.
+DeviceAction device_action(DeviceIndex device, Action action, const PlanCost& costs) {
+  DeviceAction result{.action = action, .peers = {}, .size = {}};
+  const auto add = [&result](DeviceIndex peer, Bytes size) {
+    result.peers.push_back({peer, size});
+    result.size += size;
+  };
+  // A boundary belongs to the stage before it.
+  const std::size_t stage = action.stage.position();
+  const auto transfer = [&action](const std::vector<TransferCost>& turns) -> const TransferCost& {
+    return turns[static_cast<std::size_t>(action.index) % turns.size()];
+  };
+  const auto add_flows = [&](const TransferCost& cost, bool sends) {
+    for (const PairFlow& flow : cost.flows) {
+      if ((sends ? flow.from : flow.to) == device) add(sends ? flow.to : flow.from, flow.size);
+    }
+  };
+  switch (action.kind) {
+    case ActionKind::SendActivation:
+      add_flows(transfer(costs.boundaries[stage].forward), true);
+      break;
+    case ActionKind::ReceiveActivation:
+      add_flows(transfer(costs.boundaries[stage - 1].forward), false);
+      break;
+    case ActionKind::SendGradient:
+      add_flows(transfer(costs.boundaries[stage - 1].backward), true);
+      break;
+    case ActionKind::ReceiveGradient:
+      add_flows(transfer(costs.boundaries[stage].backward), false);
+      break;
+    case ActionKind::AllReduce: {
+      const StageCost& cost = costs.stages[stage];
+      const Bytes size = cost.buckets[static_cast<std::size_t>(action.index)].size;
+      for (const ReplicaCost& replica : cost.replicas) {
+        if (replica.device != device) result.peers.push_back({replica.device, size});
+      }
+      result.size = size;
+      break;
+    }
+    case ActionKind::Forward:
+    case ActionKind::Backward:
+    case ActionKind::InputGradient:
+    case ActionKind::WeightGradient:
+    case ActionKind::OptimizerStep:
+      break;
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<DeviceSchedule> device_schedules(const Schedule& schedule, const PlanCost& costs) {
+  std::vector<DeviceSchedule> lists;
+  for (const Lane& lane : schedule.lanes) {
+    for (const DeviceIndex device : lane.devices) {
+      DeviceSchedule& list = lists.emplace_back();
+      list.device = device;
+      list.stages = lane.stages;
+      for (const Action& action : lane.actions) {
+        list.actions.push_back(device_action(device, action, costs));
+      }
+    }
+  }
+  return lists;
+}
+
+}  // namespace dapple

@@ -1,0 +1,83 @@
+"""dapple-exec, run as a user runs it: what it refuses, and what a replay writes."""
+
+import pathlib
+
+import tool
+from tool import ARGUMENTS, BAD_INPUT, DONE, ENVIRONMENT, USAGE, ToolTest
+
+
+class Executing(ToolTest):
+    def execute(self, *arguments, **options):
+        """Runs dapple-exec, which is built beside dapple-plan."""
+        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        return self.run_tool(*arguments, binary=binary, **options)
+
+    def test_help_fits_a_screen(self):
+        for arguments in (("--help",), ("-h",), ("replay", "--help")):
+            result = self.execute(*arguments)
+            self.assertEqual(result.returncode, DONE)
+            self.assertLessEqual(len(result.stdout.splitlines()), 40)
+            self.assertLessEqual(max(map(len, result.stdout.splitlines())), 80)
+            self.assertIn("Example", result.stdout)
+        self.assertEqual(self.execute("--version").stdout.split()[0], "dapple-exec")
+        self.assertEqual(self.execute().returncode, USAGE)
+
+    def test_what_is_wrong_with_the_command_line_is_named(self):
+        for arguments, expected in (
+                (("train",), "expected the command replay, got \"train\""),
+                (("replay",), "--plan: expected a plan file, got nothing"),
+                (("replay", "--plan", "p", "--iterations", "0"),
+                 "--iterations: expected a whole number from 1 to 100000, got \"0\""),
+                (("replay", "--plan", "p", "--pace", "-1"), "--pace: expected a number above 0"),
+                (("replay", "--plan", "p", "--timeout", "x"), "--timeout: expected a number above"),
+                (("replay", "--plna", "p"), "--plna"),
+        ):
+            with self.subTest(arguments=arguments):
+                self.assert_error(self.execute(*arguments), USAGE, expected)
+
+    def test_a_file_that_is_no_sound_plan_is_refused(self):
+        self.assert_error(self.execute("replay", "--plan", "none.json"), ENVIRONMENT, "none.json")
+        self.write("bad.json", "{")
+        self.assert_error(self.execute("replay", "--plan", "bad.json"), BAD_INPUT, "bad.json")
+        plan = self.read(self.make_plan())
+        plan["stages"][0]["layers"] = [1, 2]
+        self.write("plan.json", plan)
+        self.assert_error(self.execute("replay", "--plan", "plan.json"), BAD_INPUT, "/stages/0/")
+
+    def test_a_replay_measures_every_action_of_the_schedule_on_every_device(self):
+        # Three stages, so that some transfers cross servers.
+        self.make_deep_plan()
+        result = self.execute("replay", "--plan", "plan.json", "--iterations", "3", "--timeline",
+                              "measured.json", "--trace", "trace.json")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertIn("deep on 2x2, replayed on", result.stdout)
+        for word in ("predicted", "measured", "difference", "sent"):
+            self.assertIn(word, result.stdout)
+        measured = self.read("measured.json")
+        self.assertEqual(measured["schema"], "dapple-timeline/1")
+        self.assertEqual(measured["origin"], "measured")
+        schedule = self.run_tool("schedule", "plan.json")
+        self.assertEqual(schedule.returncode, DONE, schedule.stderr)
+        for line in schedule.stdout.splitlines():
+            device, actions = line.rsplit(": ", 1)
+            done = [entry["action"] for entry in measured["actions"] if entry["device"] == device]
+            expected = [action for action in actions.split() if "RECV" not in action]
+            self.assertEqual(sorted(done), sorted(expected))
+        for entry in measured["actions"]:
+            self.assertLessEqual(entry["start_ns"], entry["end_ns"])
+        self.assertGreater(len(self.read("trace.json")["traceEvents"]), len(measured["actions"]))
+
+    def test_nothing_is_quicker_than_the_pace_allows(self):
+        self.make_plan()
+        predicted = self.read("plan.json")["predicted"]["iteration_ns"]
+        for pace in (1, 3):
+            result = self.execute("replay", "--plan", "plan.json", "--iterations", "2", "--pace",
+                                  pace, "--timeline", "measured.json")
+            self.assertEqual(result.returncode, DONE, result.stderr)
+            end = max(entry["end_ns"] for entry in self.read("measured.json")["actions"])
+            # Replicas that need not wait for each other may be a little ahead of the simulation.
+            self.assertGreaterEqual(end, 0.9 * pace * predicted)
+
+
+if __name__ == "__main__":
+    tool.main()

@@ -1,0 +1,53 @@
+// Devices that run a schedule side by side, each in a thread, for the tests of the executor.
+#pragma once
+
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "../../support/pipeline.h"
+#include "dapple/exec/thread_transport.h"
+
+namespace dapple::small {
+
+/// Runs `work(i)` for every i at once; the first exception by number is thrown.
+inline void side_by_side(std::size_t count, const std::function<void(std::size_t)>& work) {
+  std::vector<std::exception_ptr> failures(count);
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < count; ++i) {
+      threads.emplace_back([&, i] {
+        try {
+          work(i);
+        } catch (...) { failures[i] = std::current_exception(); }
+      });
+    }
+  }
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
+}
+
+inline Payload payload_of(const std::vector<float>& values) {
+  Payload payload(values.size() * sizeof(float));
+  if (!values.empty()) std::memcpy(payload.data(), values.data(), payload.size());
+  return payload;
+}
+
+inline std::vector<float> floats_of(const Payload& payload) {
+  std::vector<float> values(payload.size() / sizeof(float));
+  if (!values.empty()) std::memcpy(values.data(), payload.data(), payload.size());
+  return values;
+}
+
+inline std::vector<DeviceIndex> all_devices(const Topology& topology) {
+  std::vector<DeviceIndex> devices;
+  for (std::int32_t i = 0; i < topology.device_count(); ++i) devices.push_back({i});
+  return devices;
+}
+
+}  // namespace dapple::small
