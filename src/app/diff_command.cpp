@@ -8,14 +8,17 @@
 #include "dapple/planner/planner.h"
 #include "dapple/report/comparison.h"
 #include "files.h"
+#include "measured_diff.h"
 
 namespace dapple {
 namespace {
 
 constexpr const char* kHelp =
-    R"(dapple-plan diff: two plans side by side, stage by stage, costed alike.
+    R"(dapple-plan diff: two plans side by side, stage by stage, costed alike;
+or a plan and what was measured of it, action by action.
 
 Usage: dapple-plan diff A B [options]
+       dapple-plan diff PLAN TIMELINE [options]
 
   --model FILE         layer profile to cost both with  (default: the plans')
   --topo FILE          topology to cost both with       (default: the plans')
@@ -27,6 +30,7 @@ Devices are matched by name. The figures are simulated anew, not the files'.
 Examples
   dapple-plan diff bert-48.plan.json my.plan.json
   dapple-plan diff old.json new.json --topo topologies/2x8xV100.json
+  dapple-plan diff bert-48.plan.json measured.json
 
 Exit code 0 when compared, whether they differ or not.
 )";
@@ -58,8 +62,12 @@ int run_diff(const Options& options, Console& console) {
   if (paths[0] == "-" && paths[1] == "-") {
     throw usage_error("diff", "expected two plan files, got \"-\" for both");
   }
+  const std::string second_text = read_file(paths[1]);
+  if (document_kind(second_text) == "timeline") {
+    return diff_measured(paths[0], {.path = paths[1], .text = second_text}, options, console);
+  }
   PlanDocument first = load_plan(paths[0]);
-  PlanDocument second = load_plan(paths[1]);
+  PlanDocument second = read_plan(second_text, source_name(paths[1]));
   const bool both_off = first.prediction.contention == Contention::Off &&
                         second.prediction.contention == Contention::Off;
   const Contention contention =

@@ -38,7 +38,7 @@ replay   every device is a thread that sleeps for as long as the plan says that
   --plan FILE        a plan that dapple-plan wrote; "-" is stdin
   --iterations N     the median of them counts                   (default: 10)
   --pace X           everything takes X times longer, so that this machine can
-                     keep up                                      (default: 1)
+                     keep up; what is told is divided by X again  (default: 1)
   --unpaced-links    messages pass as fast as this machine copies
   --timeout SECONDS  of every wait for another device           (default: 30)
   --timeline FILE    what was measured, as dapple-timeline/1
@@ -163,18 +163,19 @@ double milliseconds(Duration time) {
 }
 
 void report(const PlanDocument& document, const Request& request, const Replayed& replayed) {
-  const Duration predicted = scale_up(document.prediction.iteration, request.replay.pace);
+  const Duration predicted = document.prediction.iteration;
   const auto [least, most] =
       std::minmax_element(replayed.iterations.begin(), replayed.iterations.end());
   const double ratio = static_cast<double>(replayed.median.ns) /
                        static_cast<double>(std::max<std::int64_t>(1, predicted.ns));
-  fmt::print(std::cout, "{} on {}, replayed on {} threads, {} iterations\n", document.profile.name,
-             document.topology.name, replayed.timeline.lanes.size(), replayed.iterations.size());
-  fmt::print(std::cout, "  predicted  {:.3f} ms, simulated{}\n", milliseconds(predicted),
+  fmt::print(std::cout, "{} on {}, replayed on {} threads, {} iterations{}\n",
+             document.profile.name, document.topology.name, replayed.timeline.lanes.size(),
+             replayed.iterations.size(),
              request.replay.pace == kOne
                  ? ""
-                 : fmt::format(", {} times slower",
+                 : fmt::format(", {} times slower than here",
                                static_cast<double>(request.replay.pace.billionths) * 1e-9));
+  fmt::print(std::cout, "  predicted  {:.3f} ms, simulated\n", milliseconds(predicted));
   fmt::print(std::cout, "  measured   {:.3f} ms, the median; {:.3f} to {:.3f} ms\n",
              milliseconds(replayed.median), milliseconds(*least), milliseconds(*most));
   fmt::print(std::cout, "  difference {:+.1f} %\n", 100 * (ratio - 1));
@@ -185,7 +186,8 @@ void report(const PlanDocument& document, const Request& request, const Replayed
     fmt::print(std::cerr,
                "warning: this machine may not keep up with {:.1f} GB/s of messages: a larger "
                "--pace tells\n",
-               static_cast<double>(replayed.sent.count) /
+               static_cast<double>(replayed.sent.count) * 1e9 /
+                   static_cast<double>(request.replay.pace.billionths) /
                    static_cast<double>(std::max<std::int64_t>(1, predicted.ns)));
   }
 }

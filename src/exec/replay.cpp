@@ -4,7 +4,6 @@
 #include <exception>
 #include <memory>
 #include <thread>
-#include <tuple>
 #include <utility>
 
 #include "clock.h"
@@ -33,6 +32,10 @@ class Replay {
   void run_device(std::size_t number);
   ReductionGroup group_of(const Action& reduction) const;
   std::int64_t start_of(std::size_t iteration) const;
+  /// As if nothing had been slowed down.
+  Duration in_plan_time(std::int64_t measured) const {
+    return {divide_down(Wide{measured} * kOne.billionths, options_.pace.billionths)};
+  }
   Duration length_of(std::size_t iteration) const;
   Timeline timeline_of(std::size_t iteration) const;
 
@@ -145,7 +148,7 @@ Duration Replay::length_of(std::size_t iteration) const {
   for (const std::vector<DeviceRun>& runs : runs_) {
     for (const MeasuredAction& action : runs[iteration].actions) end = std::max(end, action.end);
   }
-  return Duration{end - start_of(iteration)};
+  return in_plan_time(end - start_of(iteration));
 }
 
 Timeline Replay::timeline_of(std::size_t iteration) const {
@@ -158,16 +161,12 @@ Timeline Replay::timeline_of(std::size_t iteration) const {
     for (const MeasuredAction& measured : runs_[i][iteration].actions) {
       timeline.actions.push_back({.lane = lane,
                                   .action = measured.action,
-                                  .start = Duration{measured.start - zero},
-                                  .end = Duration{measured.end - zero},
+                                  .start = in_plan_time(measured.start - zero),
+                                  .end = in_plan_time(measured.end - zero),
                                   .size = measured.size});
     }
   }
-  std::stable_sort(timeline.actions.begin(), timeline.actions.end(),
-                   [](const TimedAction& a, const TimedAction& b) {
-                     return std::tuple(a.start, a.lane, stream_of(a.action.kind), a.end) <
-                            std::tuple(b.start, b.lane, stream_of(b.action.kind), b.end);
-                   });
+  sort_actions(timeline);
   return timeline;
 }
 

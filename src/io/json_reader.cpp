@@ -275,6 +275,15 @@ std::vector<std::string> read_texts(const Field& field) {
   return texts;
 }
 
+std::optional<std::string> read_hash(const Field& field) {
+  const JsonValue* value = field.value_of_kind(JsonValue::Kind::Text);
+  if (value != nullptr && value->text.size() == 64 &&
+      value->text.find_first_not_of("0123456789abcdef") == std::string::npos)
+    return value->text;
+  field.refuse("64 hexadecimal digits");
+  return std::nullopt;
+}
+
 std::optional<std::size_t> read_choice(const Field& field,
                                        const std::vector<std::string_view>& choices) {
   if (const JsonValue* value = field.value_of_kind(JsonValue::Kind::Text)) {

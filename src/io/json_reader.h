@@ -158,6 +158,8 @@ std::optional<std::string> read_name(const Field& field);
 /// Up to 10,000 characters, none of them a control character other than line break and tab.
 std::optional<std::string> read_text(const Field& field);
 std::vector<std::string> read_texts(const Field& field);
+/// A SHA-256 in lower-case hex.
+std::optional<std::string> read_hash(const Field& field);
 /// Position of the text among `choices`.
 std::optional<std::size_t> read_choice(const Field& field,
                                        const std::vector<std::string_view>& choices);
@@ -175,9 +177,8 @@ bool check_schema(ObjectReader& document, std::string_view expected);
 
 /// What `read` makes of a whole document. Throws Error(BadInput) with all faults: those of the
 /// syntax, or those that `read` records.
-template <class Document>
-Document read_document(std::string_view text, const std::string& source_name,
-                       Document (*read)(const Field& root)) {
+template <class Document, class Read>
+Document read_document(std::string_view text, const std::string& source_name, const Read& read) {
   const JsonValue json = parse_json(text, source_name);
   Violations violations(source_name);
   Document document = read(Field::root(json, violations));

@@ -47,15 +47,6 @@ DeviceIndex DeviceNames::read(const Field& field) const {
   return device.value_or(DeviceIndex{});
 }
 
-std::optional<std::string> read_hash(const Field& field) {
-  const JsonValue* value = field.value_of_kind(JsonValue::Kind::Text);
-  if (value != nullptr && value->text.size() == 64 &&
-      value->text.find_first_not_of("0123456789abcdef") == std::string::npos)
-    return value->text;
-  field.refuse("64 hexadecimal digits");
-  return std::nullopt;
-}
-
 /// Records if the hash in the file is not that of the content.
 void check_hash(const Field& field, const std::string& expected, std::string_view what) {
   const std::optional<std::string> found = read_hash(field);

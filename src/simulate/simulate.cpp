@@ -473,11 +473,7 @@ SimulationResult simulate(const Schedule& schedule, const PlanCost& costs, const
   SimulationResult result = Engine(schedule, some_free ? reduced : costs, topology, options).run();
   if (!options.record) return result;
   Timeline& timeline = result.timeline;
-  std::stable_sort(timeline.actions.begin(), timeline.actions.end(),
-                   [](const TimedAction& a, const TimedAction& b) {
-                     return std::tuple(a.start, a.lane, stream_of(a.action.kind), a.end) <
-                            std::tuple(b.start, b.lane, stream_of(b.action.kind), b.end);
-                   });
+  sort_actions(timeline);
   for (const Lane& lane : schedule.lanes) timeline.lanes.push_back({lane.stages, lane.devices});
   timeline.memory = device_memory(schedule, costs);
   return result;

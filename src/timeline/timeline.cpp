@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 
 namespace dapple {
@@ -59,6 +60,14 @@ std::vector<Change> changes_of(const Timeline& timeline, LaneIndex lane) {
 }
 
 }  // namespace
+
+void sort_actions(Timeline& timeline) {
+  std::stable_sort(timeline.actions.begin(), timeline.actions.end(),
+                   [](const TimedAction& a, const TimedAction& b) {
+                     return std::tuple(a.start, a.lane, stream_of(a.action.kind), a.end) <
+                            std::tuple(b.start, b.lane, stream_of(b.action.kind), b.end);
+                   });
+}
 
 Duration iteration_time(const Timeline& timeline) {
   Duration end;

@@ -20,6 +20,7 @@ struct ReplayOptions {
   std::chrono::nanoseconds timeout = std::chrono::seconds(30);  // of every wait for another device
 };
 
+/// Times are those of the plan: what was measured, divided by the pace.
 struct Replayed {
   std::vector<Duration> iterations;  // as they were measured, in their order
   Duration median;                   // of them, the lower one of two

@@ -24,6 +24,15 @@ TopologyDescription read_topology(std::string_view text, const std::string& sour
 /// The plan itself may still be unsound (validate() says so); it can be read, to be told why.
 PlanDocument read_plan(std::string_view text, const std::string& source_name);
 
+/// A timeline, each of its devices a lane of its own, and the hash of the plan that it is of.
+struct TimelineDocument {
+  std::string plan_sha256;
+  Timeline timeline;
+};
+/// `topology` is the plan's: the timeline names its devices.
+TimelineDocument read_timeline(std::string_view text, const std::string& source_name,
+                               const Topology& topology);
+
 /// The kind named by the document's "schema" ("profile", "topology", "plan", ...), or empty.
 std::string document_kind(std::string_view text);
 

@@ -5,6 +5,7 @@
 
 #include "dapple/plan/plan.h"
 #include "dapple/report/show.h"
+#include "dapple/timeline/comparison.h"
 #include "dapple/topology/topology.h"
 
 namespace dapple {
@@ -29,5 +30,16 @@ struct ComparedPair {
 /// the slower one loses by; says so when the plans are the same.
 /// O(stages). Requires: both plans valid on that profile and topology.
 std::string write_comparison(const ComparedPair& pair, const TextStyle& style);
+
+/// A plan's predicted timeline and a measured one, named as their files are.
+struct MeasuredPair {
+  std::string plan;
+  std::string measurement;
+  const TimelineComparison& comparison;
+};
+
+/// Stage by stage and kind by kind how long actions were to take and took, and the kinds that made
+/// the iteration longer than foreseen, by name; a transfer is named by both its stages.
+std::string write_measured(const MeasuredPair& pair, const TextStyle& style);
 
 }  // namespace dapple

@@ -53,6 +53,9 @@ struct Timeline {
   std::vector<DeviceMemory> memory;  // one per used device
 };
 
+/// Puts the actions into their order. O(actions log actions).
+void sort_actions(Timeline& timeline);
+
 /// From moment zero, at which the iteration starts, to the last end. O(actions).
 Duration iteration_time(const Timeline& timeline);
 

@@ -48,6 +48,53 @@ TEST_CASE("a timeline has a line for each action on each device") {
 )");
 }
 
+TEST_CASE("a timeline that was written is read with a lane for each device") {
+  const Topology topology(read_topology(kTopologyText, "t"));
+  const std::string hash(64, 'a');
+  const std::string text = write_timeline(small_timeline(), topology, hash);
+  const TimelineDocument document = read_timeline(text, "f.json", topology);
+  CHECK(document.plan_sha256 == hash);
+  CHECK(document.timeline.origin == Timeline::Origin::Predicted);
+  REQUIRE(document.timeline.lanes.size() == 3);
+  CHECK(document.timeline.lanes[1].stages == std::vector{StageIndex{1}});
+  CHECK(document.timeline.lanes[1].devices == std::vector{DeviceIndex{2}});
+  CHECK(document.timeline.actions.size() == 10);
+  CHECK(document.timeline.memory.front().stages == small_timeline().memory.front().stages);
+  CHECK(write_timeline(document.timeline, topology, hash) == text);
+}
+
+TEST_CASE("faults of a timeline are named by their places") {
+  const Topology topology(read_topology(kTopologyText, "t"));
+  const std::string sound = write_timeline(small_timeline(), topology, std::string(64, 'a'));
+  const auto fault_of = [&](const std::string& part, const std::string& instead) {
+    std::string text = sound;
+    text.replace(text.find(part), part.size(), instead);
+    try {
+      read_timeline(text, "f", topology);
+    } catch (const Error& error) { return std::string(error.what()); }
+    return std::string("none");
+  };
+  CHECK(fault_of("\"n0:0\"", "\"n0:7\"") ==
+        "f: /actions/0/device: expected the name of a device of the plan's topology, such as "
+        "\"node0:3\", got \"n0:7\"");
+  CHECK(fault_of("\"0F0\"", "\"0X0\"") ==
+        "f: /actions/0/action: expected an action such as \"2F0\", got \"0X0\"");
+  CHECK(fault_of("\"0F0\"", "\"0F0 0F1\"") ==
+        "f: /actions/0/action: expected an action such as \"2F0\", got \"0F0 0F1\"");
+  CHECK(fault_of("\"compute\"", "\"collective\"") ==
+        "f: /actions/0/stream: expected \"compute\", got \"collective\"");
+  CHECK(fault_of("\"end_ns\": 2001", "\"end_ns\": 1") ==
+        "f: /actions/1/end_ns: expected no less than start_ns, 1500, got 1");
+  CHECK(fault_of("\"start_ns\": 0", "\"start_ns\": -1") ==
+        "f: /actions/0/start_ns: expected an integer from 0 to 1000000000000000, got -1");
+  CHECK(fault_of("aaaa", "zzzz") ==
+        "f: /plan_sha256: expected 64 hexadecimal digits, got "
+        "\"zzzz" +
+            std::string(60, 'a') + "\"");
+  CHECK(fault_of("\"limit_bytes\": 1000", "\"limit\": 1000").find("/memory/0") !=
+        std::string::npos);
+}
+
 TEST_CASE("a trace has names, actions in microseconds, and what a device holds") {
   const Topology topology(read_topology(kTopologyText, "t"));
   Timeline timeline = small_timeline();

@@ -1,0 +1,22 @@
+// A plan beside what was measured of it.
+#pragma once
+
+#include <string>
+
+#include "console.h"
+#include "options.h"
+
+namespace dapple {
+
+/// A timeline's file, read already.
+struct MeasuredFile {
+  std::string path;
+  std::string text;
+};
+
+/// Writes how the measured timeline differs from the plan's simulated one. Throws Error(BadInput)
+/// where it is not that plan's.
+int diff_measured(const std::string& plan_path, const MeasuredFile& measured,
+                  const Options& options, Console& console);
+
+}  // namespace dapple

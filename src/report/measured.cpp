@@ -1,0 +1,71 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "dapple/report/comparison.h"
+#include "dapple/report/table.h"
+#include "palette.h"
+
+namespace dapple {
+namespace {
+
+std::string change(Duration predicted, Duration measured) {
+  if (predicted == measured) return "same";
+  if (predicted.ns == 0) return "-";
+  return fmt::format("{:+.1f} %", 100 * static_cast<double>((measured - predicted).ns) /
+                                      static_cast<double>(predicted.ns));
+}
+
+/// "forward of stage 2", "activations from stage 1 to 2".
+std::string name_of(const LengthComparison& length) {
+  const std::int32_t stage = length.stage.value;
+  if (length.kind == ActionKind::SendActivation) {
+    return fmt::format("activations from stage {} to {}", stage, stage + 1);
+  }
+  if (length.kind == ActionKind::SendGradient) {
+    return fmt::format("gradients from stage {} to {}", stage, stage - 1);
+  }
+  return fmt::format("{} of stage {}", style_of(length.kind).words, stage);
+}
+
+std::string length_table(const TimelineComparison& comparison, const TextStyle& style) {
+  Table table{{{"action", Align::Left, 12},
+               {"times", Align::Right},
+               {"predicted", Align::Right},
+               {"measured", Align::Right},
+               {"difference", Align::Right}}};
+  for (const LengthComparison& length : comparison.lengths) {
+    table.add_row({{name_of(length)},
+                   {show_count(length.count)},
+                   {show(length.predicted)},
+                   {show(length.measured)},
+                   {change(length.predicted, length.measured)}});
+  }
+  table.add_row({{"iteration", Ink::Strong},
+                 {""},
+                 {show(comparison.predicted)},
+                 {show(comparison.measured)},
+                 {change(comparison.predicted, comparison.measured)}});
+  return table.text(0, style);
+}
+
+}  // namespace
+
+std::string write_measured(const MeasuredPair& pair, const TextStyle& style) {
+  std::string text = fmt::format("predicted  {}, simulated\nmeasured   {}\n\n",
+                                 printable(pair.plan), printable(pair.measurement));
+  text += length_table(pair.comparison, style) + '\n';
+  const std::vector<LengthComparison> slower = slower_than_predicted(pair.comparison);
+  if (slower.empty()) {
+    text += "Nothing took longer than predicted by a tenth, and by a hundredth of the iteration.\n";
+    return text;
+  }
+  text += "Slower than predicted, the costliest first:\n";
+  for (const LengthComparison& length : slower) {
+    text += fmt::format("  {}: {}, {} in all\n", name_of(length),
+                        change(length.predicted, length.measured), show(length.beyond()));
+  }
+  return text;
+}
+
+}  // namespace dapple

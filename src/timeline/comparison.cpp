@@ -1,0 +1,98 @@
+#include "dapple/timeline/comparison.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace dapple {
+namespace {
+
+struct Kind {
+  StageIndex stage;
+  ActionKind kind = ActionKind::Forward;
+  friend auto operator<=>(const Kind&, const Kind&) = default;
+};
+
+struct Length {
+  std::int64_t count = 0;
+  Duration median;
+};
+
+Duration median_of(std::vector<Duration> lengths) {
+  const auto middle = lengths.begin() + static_cast<std::ptrdiff_t>((lengths.size() - 1) / 2);
+  std::nth_element(lengths.begin(), middle, lengths.end());
+  return *middle;
+}
+
+bool is_transfer(ActionKind kind) {
+  return kind == ActionKind::SendActivation || kind == ActionKind::SendGradient;
+}
+
+/// By lane, all lengths; of transfers, which several lanes may make together, under one lane each
+/// micro-batch's span.
+std::map<Kind, std::map<LaneIndex, std::vector<Duration>>> lengths_by_lane(
+    const Timeline& timeline) {
+  std::map<Kind, std::map<LaneIndex, std::vector<Duration>>> lengths;
+  std::map<std::pair<Kind, std::int32_t>, std::pair<Duration, Duration>> spans;
+  for (const TimedAction& timed : timeline.actions) {
+    const Kind kind{timed.action.stage, timed.action.kind};
+    if (!is_transfer(kind.kind)) {
+      lengths[kind][timed.lane].push_back(timed.end - timed.start);
+      continue;
+    }
+    const auto [found, is_new] =
+        spans.try_emplace({kind, timed.action.index}, timed.start, timed.end);
+    if (is_new) continue;
+    found->second.first = std::min(found->second.first, timed.start);
+    found->second.second = std::max(found->second.second, timed.end);
+  }
+  for (const auto& [key, span] : spans) {
+    lengths[key.first][LaneIndex{}].push_back(span.second - span.first);
+  }
+  return lengths;
+}
+
+std::map<Kind, Length> lengths_of(const Timeline& timeline) {
+  std::map<Kind, Length> longest;
+  for (const auto& [kind, lanes] : lengths_by_lane(timeline)) {
+    Length& length = longest[kind];
+    for (const auto& [lane, all] : lanes) {
+      length.count = std::max(length.count, static_cast<std::int64_t>(all.size()));
+      length.median = std::max(length.median, median_of(all));
+    }
+  }
+  return longest;
+}
+
+}  // namespace
+
+TimelineComparison compare_timelines(const Timeline& predicted, const Timeline& measured) {
+  TimelineComparison comparison{
+      .predicted = iteration_time(predicted), .measured = iteration_time(measured), .lengths = {}};
+  const std::map<Kind, Length> found = lengths_of(measured);
+  for (const auto& [kind, foreseen] : lengths_of(predicted)) {
+    const auto same = found.find(kind);
+    if (same == found.end()) continue;
+    comparison.lengths.push_back({.stage = kind.stage,
+                                  .kind = kind.kind,
+                                  .count = foreseen.count,
+                                  .predicted = foreseen.median,
+                                  .measured = same->second.median});
+  }
+  return comparison;
+}
+
+std::vector<LengthComparison> slower_than_predicted(const TimelineComparison& comparison) {
+  std::vector<LengthComparison> slower;
+  for (const LengthComparison& length : comparison.lengths) {
+    const bool is_much = 10 * (length.measured - length.predicted) >= length.predicted;
+    const bool matters = 100 * length.beyond() >= comparison.predicted;
+    if (is_much && matters && length.beyond() > Duration{}) slower.push_back(length);
+  }
+  std::stable_sort(slower.begin(), slower.end(),
+                   [](const auto& a, const auto& b) { return a.beyond() > b.beyond(); });
+  return slower;
+}
+
+}  // namespace dapple

@@ -1,0 +1,89 @@
+#include "dapple/timeline/comparison.h"
+
+#include <catch2/catch.hpp>
+
+#include "example.h"
+
+namespace dapple {
+namespace {
+
+using K = ActionKind;
+
+TimedAction action(std::int32_t lane, K kind, std::int32_t index, std::int64_t start,
+                   std::int64_t end, std::int32_t stage = 0) {
+  return {.lane = LaneIndex{lane},
+          .action = {kind, index, StageIndex{stage}},
+          .start = Duration{start},
+          .end = Duration{end},
+          .size = {}};
+}
+
+const LengthComparison& find(const TimelineComparison& comparison, K kind) {
+  for (const LengthComparison& length : comparison.lengths) {
+    if (length.kind == kind) return length;
+  }
+  throw Bug("no such kind");
+}
+
+TEST_CASE("of computations the median is compared, on the device where it is longest") {
+  const Timeline predicted{
+      .lanes = {{{StageIndex{0}}, {DeviceIndex{0}, DeviceIndex{1}}}},
+      .actions = {action(0, K::Forward, 0, 0, 10), action(0, K::Forward, 1, 10, 20),
+                  action(0, K::Forward, 2, 20, 30)},
+      .memory = {}};
+  // Device 0 takes 10, 11, 50; device 1 takes 12, 13, 14.
+  const Timeline measured{
+      .lanes = {{{StageIndex{0}}, {DeviceIndex{0}}}, {{StageIndex{0}}, {DeviceIndex{1}}}},
+      .actions = {action(0, K::Forward, 0, 0, 10), action(0, K::Forward, 1, 10, 21),
+                  action(0, K::Forward, 2, 21, 71), action(1, K::Forward, 0, 0, 12),
+                  action(1, K::Forward, 1, 12, 25), action(1, K::Forward, 2, 25, 39)},
+      .memory = {}};
+  const TimelineComparison comparison = compare_timelines(predicted, measured);
+  CHECK(comparison.predicted == Duration{30});
+  CHECK(comparison.measured == Duration{71});
+  REQUIRE(comparison.lengths.size() == 1);
+  CHECK(comparison.lengths[0].count == 3);
+  CHECK(comparison.lengths[0].predicted == Duration{10});
+  CHECK(comparison.lengths[0].measured == Duration{13});
+  CHECK(comparison.lengths[0].beyond() == Duration{9});
+}
+
+TEST_CASE("a transfer lasts from its first part's start to its last part's end") {
+  const Timeline predicted{.lanes = {{{StageIndex{0}}, {DeviceIndex{0}, DeviceIndex{1}}}},
+                           .actions = {action(0, K::SendActivation, 0, 5, 9)},
+                           .memory = {}};
+  const Timeline measured{
+      .lanes = {{{StageIndex{0}}, {DeviceIndex{0}}}, {{StageIndex{0}}, {DeviceIndex{1}}}},
+      .actions = {action(0, K::SendActivation, 0, 5, 8), action(1, K::SendActivation, 0, 7, 12)},
+      .memory = {}};
+  const LengthComparison length = find(compare_timelines(predicted, measured), K::SendActivation);
+  CHECK(length.predicted == Duration{4});
+  CHECK(length.measured == Duration{7});
+}
+
+TEST_CASE("what is slower by a tenth and matters is named, the costliest first") {
+  Timeline predicted{
+      .lanes = {{{StageIndex{0}, StageIndex{1}}, {DeviceIndex{0}}}}, .actions = {}, .memory = {}};
+  Timeline measured = predicted;
+  // Of an iteration of 1000: stage 0's forwards 10 more in all (a tenth), its backwards 9 more of
+  // 100, stage 1's forwards 60 more, its step twice as long, which is 3 more.
+  predicted.actions = {action(0, K::Forward, 0, 0, 100), action(0, K::Backward, 0, 100, 200),
+                       action(0, K::Forward, 0, 200, 400, 1),
+                       action(0, K::Backward, 0, 400, 997, 1),
+                       action(0, K::OptimizerStep, 0, 997, 1000, 1)};
+  measured.actions = {action(0, K::Forward, 0, 0, 110), action(0, K::Backward, 0, 110, 219),
+                      action(0, K::Forward, 0, 219, 479, 1),
+                      action(0, K::Backward, 0, 479, 1076, 1),
+                      action(0, K::OptimizerStep, 0, 1076, 1082, 1)};
+  const std::vector<LengthComparison> slower =
+      slower_than_predicted(compare_timelines(predicted, measured));
+  REQUIRE(slower.size() == 2);
+  CHECK(slower[0].stage == StageIndex{1});
+  CHECK(slower[0].kind == K::Forward);
+  CHECK(slower[1].stage == StageIndex{0});
+  CHECK(slower[1].kind == K::Forward);
+  CHECK(slower_than_predicted(compare_timelines(predicted, predicted)).empty());
+}
+
+}  // namespace
+}  // namespace dapple
