@@ -29,11 +29,13 @@ bool are_alike(DeviceIndex a, DeviceIndex b, const Topology& topology) {
   const Server& other = topology.server(topology.device(b).server);
   if (server.group != other.group) return false;
   if (topology.device(a).server != topology.device(b).server) {
-    return server.device_count == 1 && other.device_count == 1;
+    return server.device_count == 1 && other.device_count == 1 &&
+           topology.have_same_uplinks(topology.device(a).server, topology.device(b).server);
   }
   const ServerGroup& group = topology.group_of(topology.device(a).server);
-  return group.links.kind == ServerLinks::Kind::Switch &&
-         (group.nics.empty() || topology.nic_of(a) == topology.nic_of(b));
+  if (group.links.kind != ServerLinks::Kind::Switch) return false;
+  return group.nics.empty() || (topology.nic_of(a) == topology.nic_of(b) &&
+                                topology.way_to_nic(a).ports == topology.way_to_nic(b).ports);
 }
 
 std::vector<AlikeDevices> group_alike(const Topology& topology) {

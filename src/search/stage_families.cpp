@@ -48,6 +48,16 @@ bool has_alike_servers(const Topology& topology) {
                      [&](const Nic& nic) { return nic.link == groups.front().nics.front().link; });
 }
 
+/// The same devices as if no PCIe root and no uplink were ever crowded: nothing is slower there,
+/// and no server is nearer to one than to another.
+Topology with_open_ways(const Topology& topology) {
+  TopologyDescription description = topology.description();
+  description.racks.clear();
+  description.pods.clear();
+  for (ServerGroup& group : description.servers) group.pcie_roots.clear();
+  return Topology(std::move(description));
+}
+
 /// So many devices in each of the first servers, on as many NICs as they can have. Requires:
 /// servers that are alike.
 std::vector<DeviceIndex> spread_over(std::int32_t servers, std::int32_t each,
@@ -158,12 +168,13 @@ void StageFamilies::collect_takings() {
 }
 
 /// For spaces with too many takings: on alike servers, the devices in order and the same number on
-/// every server, spread over its NICs, are the fastest of all-reduces; elsewhere an all-reduce
-/// counts as no time.
+/// every server, spread over its NICs, are the fastest of all-reduces, PCIe roots and uplinks left
+/// out; elsewhere an all-reduce counts as no time.
 void StageFamilies::represent_takings() {
-  const Topology& topology = placements_.topology();
+  const Topology topology = with_open_ways(placements_.topology());
   const bool is_alike = has_alike_servers(topology);
   const std::int32_t per_server = topology.server({0}).device_count;
+  const std::vector<DevicePool> pools = device_pools(topology);
   std::vector<std::size_t> first;
   for (std::size_t families = 1; families < counts_.size(); ++families) {
     first.push_back(representatives_.size());
@@ -173,7 +184,6 @@ void StageFamilies::represent_takings() {
                   .devices = {},
                   .reduction = AllReduceModel({}, topology)};
     std::vector<std::int32_t> left = counts_[families];
-    const std::vector<DevicePool> pools = device_pools(topology);
     for (const DevicePool& pool : pools) {
       std::int32_t& wanted = left[static_cast<std::size_t>(pool.family)];
       for (std::int32_t i = 0; i < std::min(wanted, pool.size); ++i) {

@@ -22,10 +22,7 @@ SharedTransport::SharedTransport(const PlanCost& costs, const Topology& topology
   for (const BoundaryCost& boundary : costs.boundaries) {
     boundaries_.push_back({make_direction(boundary.forward), make_direction(boundary.backward)});
   }
-  for (const StageCost& stage : costs.stages) {
-    std::vector<PreparedReduction>& buckets = reductions_.emplace_back();
-    for (const AllReduceCost& bucket : stage.buckets) buckets.push_back(prepare(bucket));
-  }
+  reductions_.resize(costs.stages.size());
 }
 
 SharedTransport::Direction SharedTransport::make_direction(
@@ -62,24 +59,25 @@ SharedTransport::Direction SharedTransport::make_direction(
   return direction;
 }
 
-SharedTransport::PreparedReduction SharedTransport::prepare(const AllReduceCost& cost) const {
-  PreparedReduction prepared;
+/// At its full rate the phase takes just as long as it is busy. One that moves nothing takes next
+/// to nothing of its ports.
+FlowDemand SharedTransport::demand_of(const AllReducePhase& phase) const {
+  FlowDemand demand{.cap = 1, .ports = {}};
   Bytes busiest;
-  for (const auto& [port, size] : cost.ports) busiest = std::max(busiest, size);
-  if (cost.busy.count == 0 || busiest.count == 0) return prepared;
-  prepared.demand.cap = divide_down(Wide{busiest.count} * kWorkPerByte, cost.busy.count);
-  for (const auto& [port, size] : cost.ports) {
-    const std::int64_t weight =
-        std::max<std::int64_t>(1, divide_down(Wide{size.count} * kFullWeight, busiest.count));
-    prepared.demand.ports.emplace_back(port, weight);
+  for (const auto& [port, size] : phase.ports) busiest = std::max(busiest, size);
+  if (busiest.count > 0 && phase.busy.count > 0) {
+    demand.cap = divide_down(Wide{busiest.count} * kWorkPerByte, phase.busy.count);
+  }
+  for (const auto& [port, size] : phase.ports) {
+    const Wide part = Wide{size.count} * kFullWeight / std::max<std::int64_t>(1, busiest.count);
+    const std::int64_t weight = std::max<std::int64_t>(1, static_cast<std::int64_t>(part));
+    demand.ports.emplace_back(port, weight);
     // Sizes are rounded up, so that a few bytes could ask for more than the port has.
     const Wide most = Wide{network_.capacity(port)} * kFullWeight / weight;
-    prepared.demand.cap = static_cast<Rate>(std::min<Wide>(prepared.demand.cap, most));
+    demand.cap = static_cast<Rate>(std::min<Wide>(demand.cap, most));
   }
-  prepared.demand.cap = std::max<Rate>(1, prepared.demand.cap);
-  // Alone, the flow must take exactly `busy` ticks, so its work is its full rate times those.
-  prepared.work = Wide{prepared.demand.cap} * cost.busy.count;
-  return prepared;
+  demand.cap = std::max<Rate>(1, demand.cap);
+  return demand;
 }
 
 SharedTransport::Direction& SharedTransport::direction_of(const TransferRequest& request) {
@@ -129,7 +127,7 @@ void SharedTransport::start_next(Direction& direction, std::int32_t stream_index
     if (flow.sender != stream_index) continue;
     ++stream.flows_left;
     own(network_.start(now, flow.demand, flow.work),
-        {.transfer = index, .stage = 0, .bucket = 0, .flow = &flow});
+        {.transfer = index, .stage = 0, .flow = &flow});
   }
 }
 
@@ -140,27 +138,41 @@ void SharedTransport::own(std::int32_t flow, const Owner& owner) {
   owners_[static_cast<std::size_t>(flow)] = owner;
 }
 
+const AllReduceCost& SharedTransport::cost_of(std::int32_t stage, std::int32_t bucket) const {
+  return costs_.stages[static_cast<std::size_t>(stage)].buckets[static_cast<std::size_t>(bucket)];
+}
+
 void SharedTransport::reduce(std::int32_t stage, std::int32_t bucket, Duration start) {
-  const PreparedReduction& reduction =
-      reductions_[static_cast<std::size_t>(stage)][static_cast<std::size_t>(bucket)];
-  if (reduction.work == 0) {
-    const AllReduceCost& cost =
-        costs_.stages[static_cast<std::size_t>(stage)].buckets[static_cast<std::size_t>(bucket)];
-    queue_.announce(to_ticks(start + cost.time), Event::Kind::AllReduceDone, stage, bucket);
+  RunningReduction& reduction = reductions_[static_cast<std::size_t>(stage)];
+  reduction.bucket = bucket;
+  reduction.phase = 0;
+  start_phase(stage, to_ticks(start));
+}
+
+/// Or announces the end, if there is no phase left.
+void SharedTransport::start_phase(std::int32_t stage, Ticks now) {
+  RunningReduction& reduction = reductions_[static_cast<std::size_t>(stage)];
+  const std::vector<AllReducePhase>& phases = cost_of(stage, reduction.bucket).phases;
+  if (reduction.phase == phases.size()) {
+    queue_.announce(to_ticks(round_up(now)), Event::Kind::AllReduceDone, stage, reduction.bucket);
     return;
   }
-  own(network_.start(to_ticks(start), reduction.demand, reduction.work),
-      {.transfer = -1, .stage = stage, .bucket = bucket, .flow = nullptr});
+  const AllReducePhase& phase = phases[reduction.phase++];
+  reduction.demand = demand_of(phase);
+  // Rounds without a pause between them are one.
+  const bool has_pauses = phase.latency > Duration{};
+  own(network_.start_rounds(now, reduction.demand,
+                            {.count = has_pauses ? phase.rounds : 1,
+                             .busy = phase.busy,
+                             .pause = to_ticks(phase.latency)}),
+      {.transfer = -1, .stage = stage, .flow = nullptr});
 }
 
 void SharedTransport::flow_ended(const Event& event) {
   if (!network_.end(event.time, event.subject, event.detail)) return;
   const Owner owner = owners_[static_cast<std::size_t>(event.subject)];
   if (owner.transfer < 0) {
-    const AllReduceCost& cost = costs_.stages[static_cast<std::size_t>(owner.stage)]
-                                    .buckets[static_cast<std::size_t>(owner.bucket)];
-    queue_.announce(to_ticks(round_up(event.time) + cost.latency), Event::Kind::AllReduceDone,
-                    owner.stage, owner.bucket);
+    start_phase(owner.stage, event.time);
     return;
   }
   Transfer& transfer = transfers_[static_cast<std::size_t>(owner.transfer)];
@@ -191,7 +203,7 @@ void SharedTransport::finish(Transfer& transfer) {
 void SharedTransport::settle(Ticks now) {
   if (!network_.needs_settling()) return;
   for (const SharedNetwork::Forecast& forecast : network_.settle(now)) {
-    queue_.announce(forecast.end, Event::Kind::FlowEnded, forecast.flow, forecast.version);
+    queue_.announce(forecast.at, Event::Kind::FlowEnded, forecast.flow, forecast.version);
   }
 }
 

@@ -42,8 +42,9 @@ class IsolatedTransport : public TransportLayer {
   std::vector<Boundary> boundaries_;
 };
 
-/// Every pair of a transfer and every all-reduce is a flow in one network. A device sends the
-/// transfers of a stream one after another, each to all its receivers at once.
+/// Every pair of a transfer and every phase of an all-reduce is a flow in one network, phases in
+/// rounds. A device sends the transfers of a stream one after another, each to all its receivers at
+/// once.
 class SharedTransport : public TransportLayer {
  public:
   SharedTransport(const PlanCost& costs, const Topology& topology, EventQueue& queue,
@@ -88,20 +89,23 @@ class SharedTransport : public TransportLayer {
     Direction forward;
     Direction backward;
   };
-  /// What a flow in the network belongs to: a transfer, or a bucket of a stage.
+  /// What a flow in the network belongs to: a transfer, or the all-reduce of a stage.
   struct Owner {
     std::int32_t transfer = -1;
     std::int32_t stage = 0;
-    std::int32_t bucket = 0;
     const PreparedFlow* flow = nullptr;
   };
-  struct PreparedReduction {
-    FlowDemand demand;
-    Wide work = 0;
+  /// The all-reduce of a stage that is under way; a stage has one at a time.
+  struct RunningReduction {
+    std::int32_t bucket = 0;
+    std::size_t phase = 0;
+    FlowDemand demand;  // of the phase
   };
 
   Direction make_direction(const std::vector<TransferCost>& patterns) const;
-  PreparedReduction prepare(const AllReduceCost& cost) const;
+  FlowDemand demand_of(const AllReducePhase& phase) const;
+  const AllReduceCost& cost_of(std::int32_t stage, std::int32_t bucket) const;
+  void start_phase(std::int32_t stage, Ticks now);
   Direction& direction_of(const TransferRequest& request);
   void start_next(Direction& direction, std::int32_t stream, Ticks now);
   void own(std::int32_t flow, const Owner& owner);
@@ -112,8 +116,8 @@ class SharedTransport : public TransportLayer {
   std::vector<TimedAction>* actions_;
   SharedNetwork network_;
   std::vector<Boundary> boundaries_;
-  std::vector<std::vector<PreparedReduction>> reductions_;  // by stage and bucket
-  std::vector<Owner> owners_;                               // by flow
+  std::vector<RunningReduction> reductions_;  // by stage
+  std::vector<Owner> owners_;                 // by flow
   std::vector<Transfer> transfers_;
   std::vector<std::int32_t> free_transfers_;
 };

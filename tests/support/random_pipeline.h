@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "crowded_ways.h"
 #include "pipeline.h"
 #include "random_problem.h"
 
@@ -24,6 +25,7 @@ void shuffle(Dice& dice, std::vector<T>& values) {
 struct RandomChoices {
   bool slowdown = false;  // overlap may slow computation down
   bool deal = false;      // stages may deal micro-batches
+  bool crowded = false;   // there may be PCIe roots, racks and pods
   std::int64_t most_micro_batches = 7;
 };
 
@@ -174,6 +176,10 @@ inline std::optional<Pipeline> try_random_pipeline(Dice& dice, const RandomChoic
   const Ranges ranges = random_ranges(dice);
   ModelProfile model = random_model(dice, ranges);
   TopologyDescription description = random_cluster(dice, ranges);
+  if (choices.crowded) {
+    crowd_ways(
+        dice, [&] { return random_link(dice, ranges); }, description);
+  }
   if (choices.slowdown) {
     const std::int64_t factors[] = {1'000'000'000, 1'126'000'000, 1'500'000'000, 2'000'000'000};
     description.overlap_slowdown = Factor{factors[dice.roll(0, 3)]};

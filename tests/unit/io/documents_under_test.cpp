@@ -4,6 +4,8 @@
 #include <catch2/catch.hpp>
 #include <set>
 
+#include "../../support/crowded_ways.h"
+
 namespace dapple::test {
 namespace {
 
@@ -186,6 +188,15 @@ bool same(const ModelProfile& a, const ModelProfile& b) {
                     [](const Layer& x, const Layer& y) { return same(x, y); });
 }
 
+bool same(const std::vector<UplinkGroup>& a, const std::vector<UplinkGroup>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const UplinkGroup& x, const UplinkGroup& y) {
+                      return x.source == y.source && x.count == y.count && x.members == y.members &&
+                             x.bandwidth == y.bandwidth &&
+                             x.oversubscription == y.oversubscription && x.latency == y.latency;
+                    });
+}
+
 bool same(const TopologyDescription& a, const TopologyDescription& b) {
   const auto same_kind = [](const DeviceKind& x, const DeviceKind& y) {
     return x.name == y.name && x.source == y.source && x.memory == y.memory &&
@@ -197,8 +208,8 @@ bool same(const TopologyDescription& a, const TopologyDescription& b) {
                     same_kind) &&
          std::equal(a.servers.begin(), a.servers.end(), b.servers.begin(), b.servers.end(),
                     [](const ServerGroup& x, const ServerGroup& y) { return same(x, y); }) &&
-         a.network == b.network && a.network_source == b.network_source &&
-         a.overlap_slowdown == b.overlap_slowdown;
+         a.network == b.network && a.network_source == b.network_source && same(a.racks, b.racks) &&
+         same(a.pods, b.pods) && a.overlap_slowdown == b.overlap_slowdown;
 }
 
 bool same(const PlanDocument& a, const PlanDocument& b) {
@@ -281,6 +292,11 @@ TopologyDescription random_topology(Dice& dice) {
       group.nics.push_back({pick_text(dice), random_link(dice), {}});
       if (dice.chance(50)) group.nics.back().devices = {0};
     }
+    if (dice.chance(40)) {
+      small::add_roots(
+          dice, [&] { return random_link(dice); }, group);
+      group.pcie_roots.front().source = pick_text(dice);
+    }
     topology.servers.push_back(group);
   }
   if (dice.chance(70)) {
@@ -288,6 +304,13 @@ TopologyDescription random_topology(Dice& dice) {
     topology.network_source = pick_text(dice);
   }
   if (dice.chance(50)) topology.overlap_slowdown = Factor{1'126'000'000};
+  if (dice.chance(50)) {
+    topology.racks = small::random_uplinks(
+        dice, [&] { return random_link(dice); }, 9);
+    topology.pods = small::random_uplinks(
+        dice, [&] { return random_link(dice); }, 3);
+    topology.racks.front().source = pick_text(dice);
+  }
   return topology;
 }
 
