@@ -1,4 +1,4 @@
-#include "shared_network.h"
+#include "dapple/simulate/shared_network.h"
 
 #include <algorithm>
 #include <utility>
@@ -21,7 +21,12 @@ std::int32_t SharedNetwork::add_flow(Ticks now, const FlowDemand& demand) {
   const std::int32_t index = free_.back();
   free_.pop_back();
   Flow& flow = flows_[static_cast<std::size_t>(index)];
-  flow = {.demand = &demand, .since = now, .version = flow.version, .active = true};
+  const std::int32_t version = flow.version;
+  flow = Flow{};
+  flow.demand = &demand;
+  flow.since = now;
+  flow.version = version;
+  flow.active = true;
   for (const auto& [port, weight] : demand.ports) {
     on_port_[port.position()].push_back(index);
     dirty_.push_back(port);

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "dapple/cost/costs.h"
+#include "dapple/simulate/shared_network.h"
 #include "dapple/simulate/simulate.h"
 #include "event_queue.h"
-#include "shared_network.h"
 
 namespace dapple {
 

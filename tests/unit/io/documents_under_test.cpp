@@ -120,9 +120,14 @@ bool same(const ServerGroup& a, const ServerGroup& b) {
   const auto same_nic = [](const Nic& x, const Nic& y) {
     return x.source == y.source && x.link == y.link && x.devices == y.devices;
   };
+  const auto same_root = [](const PcieRoot& x, const PcieRoot& y) {
+    return x.source == y.source && x.link == y.link && x.devices == y.devices && x.nics == y.nics;
+  };
   return a.name == b.name && a.count == b.count && a.device == b.device && a.devices == b.devices &&
          same(a.links, b.links) &&
-         std::equal(a.nics.begin(), a.nics.end(), b.nics.begin(), b.nics.end(), same_nic);
+         std::equal(a.nics.begin(), a.nics.end(), b.nics.begin(), b.nics.end(), same_nic) &&
+         std::equal(a.pcie_roots.begin(), a.pcie_roots.end(), b.pcie_roots.begin(),
+                    b.pcie_roots.end(), same_root);
 }
 
 bool same(const Plan& a, const Plan& b) {

@@ -1,0 +1,169 @@
+// PCIe roots, racks and pods: simulations, bounds and plans of random clusters that have them.
+
+#include <catch2/catch.hpp>
+
+#include <map>
+
+#include "../support/random_pipeline.h"
+#include "dapple/search/bound.h"
+#include "dapple/search/timetable.h"
+#include "exact_planner_checks.h"
+#include "simulate_reference.h"
+
+namespace dapple {
+namespace {
+
+using namespace small;
+
+TEST_CASE("with crowded ways a timeline is what its equations say") {
+  Dice dice(71);
+  int several_hops = 0;
+  for (int i = 0; i < scaled(400); ++i) {
+    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .crowded = true});
+    INFO("instance " << i << ": " << text_of(pipeline));
+    for (const BoundaryCost& boundary : pipeline.costs.boundaries) {
+      for (const PairFlow& flow : boundary.forward.front().flows) {
+        several_hops += flow.route.ports.size() > 2 ? 1 : 0;
+      }
+    }
+    for (const Contention contention : {Contention::Shared, Contention::Off}) {
+      const ReferenceTimes expected = Reference(pipeline, contention).run();
+      REQUIRE(times_of(pipeline, pipeline.run(contention)) == expected);
+    }
+  }
+  CHECK(several_hops > scaled(100));
+}
+
+TEST_CASE("with crowded ways no simulation ends before the plan's bounds") {
+  Dice dice(72);
+  int tight = 0;
+  for (int i = 0; i < scaled(4000); ++i) {
+    const Pipeline pipeline = random_pipeline(dice, {.slowdown = dice.chance(30), .crowded = true});
+    INFO("instance " << i << ": " << text_of(pipeline));
+    const auto run = [&](Contention contention) {
+      return pipeline.run({.contention = contention, .record = false}).iteration;
+    };
+    const Duration off = run(Contention::Off);
+    const Duration shared = run(Contention::Shared);
+    REQUIRE(off <= shared);
+    REQUIRE(lower_bound(pipeline.plan, pipeline.costs, pipeline.topology) <= off);
+    const Duration bound =
+        lower_bound_with_contention(pipeline.plan, pipeline.costs, pipeline.topology);
+    REQUIRE(bound <= shared);
+    REQUIRE(lower_bound_of_order(pipeline.plan, pipeline.costs) <= off);
+    const std::vector<std::int64_t>& depths = pipeline.plan.warmup_depths;
+    for (const bool is_shared : {true, false}) {
+      Timetable timetable(pipeline.costs, pipeline.plan.num_micro_batches, pipeline.topology,
+                          is_shared);
+      REQUIRE(timetable.bound({.least = depths, .most = depths}) <= (is_shared ? shared : off));
+    }
+    tight += bound == shared ? 1 : 0;
+  }
+  CHECK(tight > scaled(400));
+}
+
+TEST_CASE("with crowded ways the exact planner's plan is the fastest of all, and it knows",
+          "[exact]") {
+  ProblemMaker maker(73, {.crowded = true});
+  std::map<std::string, int> seen;
+  for (int round = 0; round < scaled(1200); ++round) {
+    CAPTURE(round);
+    const Question question(maker.next());
+    const TopologyDescription& cluster = question.made.problem.topology;
+    const Made answer = question.answer();
+    require_fastest(question, answer);
+    const PlanDocument* document = document_of(answer);
+    if (document == nullptr || document->plan.stages.size() < 2) continue;
+    if (!cluster.racks.empty()) ++seen["racks"];
+    if (!cluster.pods.empty()) ++seen["pods"];
+    if (std::any_of(cluster.servers.begin(), cluster.servers.end(),
+                    [](const ServerGroup& group) { return group.pcie_roots.size() > 1; })) {
+      ++seen["roots"];
+    }
+  }
+  for (const char* what : {"racks", "pods", "roots"}) {
+    CAPTURE(what);
+    CHECK(seen[what] >= scaled(30));
+  }
+}
+
+/// Bytes that leave devices, and that reach them, over their own ports and their NICs' and links'.
+struct Balance {
+  Wide sent = 0;
+  Wide received = 0;
+};
+
+/// Of everything that a collective's phase carries between the ends of ways, what goes in must come
+/// out. Ports are named by their direction; those of a link matrix are both ends at once.
+TEST_CASE("in every phase of an all-reduce as many bytes are sent as received") {
+  Dice dice(74);
+  int phases = 0;
+  for (int i = 0; i < scaled(2000); ++i) {
+    const Ranges ranges = random_ranges(dice);
+    TopologyDescription description = random_cluster(dice, ranges);
+    crowd_ways(
+        dice, [&] { return random_link(dice, ranges); }, description);
+    const Topology topology(description);
+    std::vector<DeviceIndex> members;
+    for (std::int32_t d = 0; d < topology.device_count(); ++d) {
+      if (dice.chance(60)) members.push_back({d});
+    }
+    const AllReduceModel model(members, topology);
+    const AllReduceCost cost = model.cost({dice.roll(0, ranges.bytes)});
+    REQUIRE(cost.time == model.time(cost.size));
+    Ticks busy;
+    Duration latency;
+    std::map<PortIndex, Bytes> together;
+    for (const AllReducePhase& phase : cost.phases) {
+      ++phases;
+      busy = busy + phase.busy;
+      latency += phase.rounds * phase.latency;
+      Balance balance;
+      std::int64_t ports = 0;
+      for (const auto& [port, size] : phase.ports) {
+        together[port] += size;
+        const std::string& name = topology.ports()[port.position()].name;
+        const Bandwidth bandwidth = topology.ports()[port.position()].bandwidth;
+        REQUIRE(occupation({std::max<std::int64_t>(0, size.count - 1)}, bandwidth) <= phase.busy);
+        if (name.find('>') != std::string::npos) continue;
+        ++ports;
+        (name.ends_with(" out") ? balance.sent : balance.received) += size.count;
+      }
+      // Hops between a server's host path and its links may begin and end alike only up to the
+      // rounding of each port's bytes.
+      const Wide difference = balance.sent - balance.received;
+      REQUIRE((-ports <= difference && difference <= ports));
+    }
+    REQUIRE(busy == cost.busy);
+    REQUIRE(latency == cost.latency);
+    REQUIRE(std::vector<std::pair<PortIndex, Bytes>>(together.begin(), together.end()) ==
+            cost.ports);
+  }
+  CHECK(phases > scaled(1000));
+}
+
+TEST_CASE("roots, racks and pods never make an all-reduce or a transfer quicker") {
+  Dice dice(75);
+  for (int i = 0; i < scaled(1500); ++i) {
+    const Pipeline crowded = random_pipeline(dice, {.crowded = true});
+    TopologyDescription description = crowded.topology.description();
+    description.racks.clear();
+    description.pods.clear();
+    for (ServerGroup& group : description.servers) group.pcie_roots.clear();
+    const Pipeline open(crowded.profile, description, crowded.plan);
+    INFO("instance " << i << ": " << text_of(crowded));
+    REQUIRE(open.run({.contention = Contention::Off, .record = false}).iteration <=
+            crowded.run({.contention = Contention::Off, .record = false}).iteration);
+    for (std::size_t s = 0; s < open.costs.stages.size(); ++s) {
+      for (std::size_t k = 0; k < open.costs.stages[s].buckets.size(); ++k) {
+        REQUIRE(open.costs.stages[s].buckets[k].time <= crowded.costs.stages[s].buckets[k].time);
+      }
+      if (s == 0) continue;
+      REQUIRE(open.costs.boundaries[s - 1].forward.front().time <=
+              crowded.costs.boundaries[s - 1].forward.front().time);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dapple
