@@ -30,7 +30,11 @@ bool are_alike(const ServerGroup& group, const Topology& topology, DeviceIndex a
     return group.devices == 1 && topology.server(server).group == topology.server(other).group &&
            topology.have_same_uplinks(server, other);
   }
-  if (group.links.kind == ServerLinks::Kind::Matrix) return false;
+  if (group.links.kind == ServerLinks::Kind::Matrix) {
+    // Without direct links only PCIe roots tell apart who is on the host path.
+    const bool has_links = (group.links.matrix.array() != kNoLink).any();
+    if (has_links || topology.route(a, b).ports.size() > 2) return false;
+  }
   // Without other servers no NIC is ever used.
   if (topology.server_count() == 1 || group.nics.empty()) return true;
   if (topology.way_to_nic(a).ports != topology.way_to_nic(b).ports) return false;

@@ -87,14 +87,12 @@ TEST_CASE("with crowded ways the exact planner's plan is the fastest of all, and
   }
 }
 
-/// Bytes that leave devices, and that reach them, over their own ports and their NICs' and links'.
+/// Bytes through the outgoing and through the incoming ports of hops.
 struct Balance {
   Wide sent = 0;
   Wide received = 0;
 };
 
-/// Of everything that a collective's phase carries between the ends of ways, what goes in must come
-/// out. Ports are named by their direction; those of a link matrix are both ends at once.
 TEST_CASE("in every phase of an all-reduce as many bytes are sent as received") {
   Dice dice(74);
   int phases = 0;
@@ -125,12 +123,11 @@ TEST_CASE("in every phase of an all-reduce as many bytes are sent as received") 
         const std::string& name = topology.ports()[port.position()].name;
         const Bandwidth bandwidth = topology.ports()[port.position()].bandwidth;
         REQUIRE(occupation({std::max<std::int64_t>(0, size.count - 1)}, bandwidth) <= phase.busy);
-        if (name.find('>') != std::string::npos) continue;
+        if (name.find('>') != std::string::npos) continue;  // both ends in one
         ++ports;
         (name.ends_with(" out") ? balance.sent : balance.received) += size.count;
       }
-      // Hops between a server's host path and its links may begin and end alike only up to the
-      // rounding of each port's bytes.
+      // Each port's bytes are rounded up on their own.
       const Wide difference = balance.sent - balance.received;
       REQUIRE((-ports <= difference && difference <= ports));
     }
@@ -140,6 +137,83 @@ TEST_CASE("in every phase of an all-reduce as many bytes are sent as received") 
             cost.ports);
   }
   CHECK(phases > scaled(1000));
+}
+
+TEST_CASE("in every transfer as many bytes are sent as received, and each way carries its own") {
+  Dice dice(76);
+  for (int i = 0; i < scaled(500); ++i) {
+    const Pipeline pipeline = random_pipeline(dice, {.deal = dice.chance(30), .crowded = true});
+    INFO("instance " << i << ": " << text_of(pipeline));
+    for (const BoundaryCost& boundary : pipeline.costs.boundaries) {
+      for (const TransferCost& cost : boundary.forward) {
+        std::map<PortIndex, std::int64_t> carried;
+        std::map<DeviceIndex, std::int64_t> sent;
+        std::map<DeviceIndex, std::int64_t> received;
+        for (const PairFlow& flow : cost.flows) {
+          sent[flow.from] += flow.size.count;
+          received[flow.to] += flow.size.count;
+          for (const PortIndex port : pipeline.topology.route(flow.from, flow.to).ports) {
+            carried[port] += flow.size.count;
+          }
+        }
+        std::int64_t out = 0;
+        std::int64_t in = 0;
+        for (const auto& [device, bytes] : sent) out += bytes;
+        for (const auto& [device, bytes] : received) in += bytes;
+        REQUIRE(out == cost.size.count);
+        REQUIRE(in == cost.size.count);
+        REQUIRE(cost.ports.size() == carried.size());
+        for (const PortLoad& load : cost.ports) REQUIRE(load.size.count == carried[load.port]);
+      }
+    }
+  }
+}
+
+/// Nothing that the two modes could tell apart: the same actions at the same times.
+void require_same_timeline(const Pipeline& pipeline) {
+  const Timeline shared = pipeline.run(Contention::Shared).timeline;
+  const Timeline off = pipeline.run(Contention::Off).timeline;
+  REQUIRE(shared.actions.size() == off.actions.size());
+  for (std::size_t a = 0; a < shared.actions.size(); ++a) {
+    REQUIRE(shared.actions[a].lane == off.actions[a].lane);
+    REQUIRE(shared.actions[a].action == off.actions[a].action);
+    REQUIRE(shared.actions[a].start == off.actions[a].start);
+    REQUIRE(shared.actions[a].end == off.actions[a].end);
+  }
+}
+
+TEST_CASE("where a way is used by one thing at a time, contention changes nothing") {
+  Dice dice(77);
+  for (int i = 0; i < scaled(800); ++i) {
+    const Ranges ranges = random_ranges(dice);
+    ModelProfile model = random_model(dice, ranges);
+    const auto layers = static_cast<std::int32_t>(model.layers.size());
+    TopologyDescription description = random_cluster(dice, ranges);
+    crowd_ways(
+        dice, [&] { return random_link(dice, ranges); }, description);
+    const std::int32_t devices = Topology(description).device_count();
+    PlanShape shape{.micro_batch_size = devices,
+                    .num_micro_batches = dice.roll(1, 5),
+                    .bucket_size = {dice.roll(1, 2 * ranges.bytes)}};
+    if (layers > 1 && devices > 1 && dice.chance(50)) {
+      // Two devices: activations go one way, gradients the other, and nothing is reduced.
+      const auto first = static_cast<std::int32_t>(dice.roll(0, devices - 2));
+      const auto cut = static_cast<std::int32_t>(dice.roll(1, layers - 1));
+      shape.stages = {{.layers = cut, .devices = {first}},
+                      {.layers = layers - cut, .devices = {first + 1}}};
+    } else {
+      // One stage: all-reduces, one after another.
+      StageShape stage{.layers = layers, .devices = {}};
+      for (std::int32_t d = 0; d < devices; ++d) {
+        if (d == 0 || dice.chance(70)) stage.devices.push_back(d);
+      }
+      shape.stages = {stage};
+    }
+    shape.depths = random_depths(dice, shape.stages.size(), shape.num_micro_batches);
+    const Pipeline pipeline(model, description, shape);
+    INFO("instance " << i << ": " << text_of(pipeline));
+    require_same_timeline(pipeline);
+  }
 }
 
 TEST_CASE("roots, racks and pods never make an all-reduce or a transfer quicker") {

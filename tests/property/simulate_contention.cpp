@@ -101,7 +101,8 @@ void check_capacity(const std::vector<Passage>& passages, Bandwidth bandwidth) {
 TEST_CASE("no port carries more than its bandwidth in any window of a timeline") {
   Dice dice(11);
   for (int i = 0; i < scaled(500); ++i) {
-    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .deal = dice.chance(30)});
+    const Pipeline pipeline =
+        random_pipeline(dice, {.slowdown = true, .deal = dice.chance(30), .crowded = i % 2 == 1});
     INFO("instance " << i << ": " << text_of(pipeline));
     const Timeline timeline = pipeline.run(Contention::Shared).timeline;
     for (const auto& [port, passages] : passages_of(pipeline, timeline)) {

@@ -5,7 +5,7 @@
 // with one NIC together or one each, reached alike, or servers of a single device that are alike
 // and in one rack). A stage's replicas stand in the order of their devices' numbers, so which
 // devices of a pool a stage has makes no difference, only how many: a taking. Devices of a link
-// matrix are pools of their own.
+// matrix are pools of their own, but where it has no direct link.
 #pragma once
 
 #include <cstdint>
