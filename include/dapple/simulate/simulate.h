@@ -2,7 +2,8 @@
 //
 // Streams of a lane are first in, first out; sends are eager and take no compute time; a stage's
 // replicas start a micro-batch together, when the last share of its input has arrived; what a
-// micro-batch leaves is sent when the slowest replica has it. All computation takes whole
+// micro-batch leaves is sent when the slowest replica has it; an all-reduce goes through its phases
+// round by round, and between rounds its links are free for others. All computation takes whole
 // nanoseconds; links keep remainders in ticks (core/quantity.h) and an arrival is rounded up to a
 // whole nanosecond. What ends at equal times is served in the order in which it was set going, the
 // lower lane first at the start, so a run is reproducible.
