@@ -54,7 +54,9 @@ Scene random_scene(Dice& dice) {
     scene.capacities.push_back(dice.roll(1'000, 4'000));
   }
   for (std::int64_t parts = dice.roll(1, 6); parts > 0; --parts) {
-    Part part{.start = {dice.roll(0, 3'000)}, .demand = random_demand(dice, scene.capacities)};
+    Part part;
+    part.start = {dice.roll(0, 3'000)};
+    part.demand = random_demand(dice, scene.capacities);
     if (dice.chance(60)) {
       lower_cap(part.demand, scene.capacities);
       part.rounds = Rounds{
