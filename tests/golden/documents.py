@@ -1,7 +1,7 @@
 """The golden documents and the commands that make them.
 
-pair.profile.json and pair.topology.json are both inputs and goldens: what is golden about them is
-that they are canonical, so they are what the plan made from them embeds.
+pair.profile.json, pair.topology.json and racks.topology.json are both inputs and goldens: what is
+golden about them is that they are canonical, so they are what the plan made from them embeds.
 """
 
 import pathlib
@@ -14,6 +14,7 @@ SOURCE = FOLDER.parent.parent
 # Name of the plan: profile, topology.
 PLANS = {
     "pair": ("tests/golden/pair.profile.json", "tests/golden/pair.topology.json"),
+    "racks": ("tests/golden/pair.profile.json", "tests/golden/racks.topology.json"),
     "bert-large-8xV100": ("profiles/bert-large.json", "topologies/8xV100.json"),
     "bert-48-2x8xV100": ("profiles/bert-48.json", "topologies/2x8xV100.json"),
 }
@@ -45,6 +46,7 @@ def documents(binary):
     plan = written["pair.plan.json"]
     written["pair.profile.json"] = embedded(plan, "profile")
     written["pair.topology.json"] = embedded(plan, "description")
+    written["racks.topology.json"] = embedded(written["racks.plan.json"], "description")
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "pair.plan.json"
         path.write_bytes(plan)

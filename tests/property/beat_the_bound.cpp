@@ -185,7 +185,7 @@ TEST_CASE("no plan of large problems gets below the proven bound", "[exact]") {
       {"bert-48", "2x8xV100"},       {"vgg-19", "16x1xV100-10g"}, {"vgg-19", "4xRTX-pcie"},
       {"xlnet-36", "16x1xV100-25g"}, {"bert-large", "8xV100"},    {"gnmt-16", "2x8xV100"},
       {"resnet-50", "8xV100"},       {"amoebanet-36", "8xA100"},  {"vgg-19", "mixed-A100-V100"},
-      {"amoebanet-36", "2x8xV100"}};
+      {"amoebanet-36", "2x8xV100"},  {"vgg-19", "2x8xRTX-pcie"},  {"xlnet-36", "8x8xA100-racks"}};
   Dice dice(2301);
   for (const auto& [model, cluster] : kProblems) {
     INFO(model << " on " << cluster);
