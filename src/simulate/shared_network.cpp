@@ -10,7 +10,9 @@ namespace dapple {
 SharedNetwork::SharedNetwork(std::vector<Rate> capacities)
     : capacities_(std::move(capacities)),
       on_port_(capacities_.size()),
-      port_mark_(capacities_.size(), 0) {}
+      port_mark_(capacities_.size(), 0) {
+  for (const Rate capacity : capacities_) room_.push_back(Wide{capacity} * kFullWeight);
+}
 
 std::int32_t SharedNetwork::add_flow(Ticks now, const FlowDemand& demand) {
   check(demand.cap > 0 && !demand.ports.empty(), "a flow needs rate and ports");
@@ -29,8 +31,10 @@ std::int32_t SharedNetwork::add_flow(Ticks now, const FlowDemand& demand) {
   flow.active = true;
   for (const auto& [port, weight] : demand.ports) {
     on_port_[port.position()].push_back(index);
-    dirty_.push_back(port);
+    room_[port.position()] -= Wide{demand.cap} * weight;
+    if (is_crowded(port)) dirty_.push_back(port);
   }
+  changed_.push_back(index);
   return index;
 }
 
@@ -58,7 +62,7 @@ bool SharedNetwork::end(Ticks now, std::int32_t index, std::int32_t version) {
   progress(flow, now);
   if (flow.in_rounds && !flow.is_over()) {
     flow.forecast = Ticks{-1};
-    for (const auto& [port, weight] : flow.demand->ports) dirty_.push_back(port);
+    changed_.push_back(index);
     return false;
   }
   check(flow.work <= 0, "a flow ended before its work was done");
@@ -67,7 +71,8 @@ bool SharedNetwork::end(Ticks now, std::int32_t index, std::int32_t version) {
   for (const auto& [port, weight] : flow.demand->ports) {
     std::vector<std::int32_t>& here = on_port_[port.position()];
     here.erase(std::find(here.begin(), here.end(), index));
-    if (!here.empty()) dirty_.push_back(port);
+    if (is_crowded(port)) dirty_.push_back(port);
+    room_[port.position()] += Wide{flow.demand->cap} * weight;
   }
   free_.push_back(index);
   return true;
@@ -120,30 +125,35 @@ void SharedNetwork::pass_rounds(Flow& flow, Ticks now) {
   flow.work = Wide{flow.demand->cap} * (full - (now - flow.pause_end)).count;
 }
 
-/// The end of all rounds if nothing ever joins the flow from `since` on.
-Ticks SharedNetwork::end_alone(const Flow& flow) {
+/// The end of all rounds if nothing holds the flow up from `since` on.
+Ticks SharedNetwork::end_at_full_rate(const Flow& flow) {
   const Ticks round_end = flow.pauses ? flow.pause_end - flow.rounds.pause
                                       : flow.since + Ticks{divide_up(flow.work, flow.demand->cap)};
   return round_end + flow.rounds.between_ends(flow.round, flow.rounds.count - 1) +
          flow.rounds.pause;
 }
 
+void SharedNetwork::collect(std::int32_t index) {
+  if (std::exchange(flows_[static_cast<std::size_t>(index)].mark, round_) == round_) return;
+  connected_.push_back(index);
+}
+
+void SharedNetwork::collect_from(PortIndex port) {
+  if (std::exchange(port_mark_[port.position()], round_) == round_) return;
+  for (const std::int32_t index : on_port_[port.position()]) collect(index);
+}
+
 void SharedNetwork::collect_connected() {
   ++round_;
   connected_.clear();
-  frontier_.swap(dirty_);
+  for (const std::int32_t index : changed_) collect(index);
+  for (const PortIndex port : dirty_) collect_from(port);
+  changed_.clear();
   dirty_.clear();
-  while (!frontier_.empty()) {
-    const PortIndex port = frontier_.back();
-    frontier_.pop_back();
-    if (std::exchange(port_mark_[port.position()], round_) == round_) continue;
-    for (const std::int32_t index : on_port_[port.position()]) {
-      Flow& flow = flows_[static_cast<std::size_t>(index)];
-      if (std::exchange(flow.mark, round_) == round_) continue;
-      connected_.push_back(index);
-      for (const auto& [next, weight] : flow.demand->ports) {
-        if (port_mark_[next.position()] != round_) frontier_.push_back(next);
-      }
+  for (std::size_t next = 0; next < connected_.size(); ++next) {
+    const Flow& flow = flows_[static_cast<std::size_t>(connected_[next])];
+    for (const auto& [port, weight] : flow.demand->ports) {
+      if (is_crowded(port)) collect_from(port);
     }
   }
   std::sort(connected_.begin(), connected_.end());
@@ -158,9 +168,9 @@ Rate SharedNetwork::rate_alone(const FlowDemand& demand) const {
   return rate;
 }
 
-bool SharedNetwork::is_alone(const Flow& flow) const {
-  return std::all_of(flow.demand->ports.begin(), flow.demand->ports.end(),
-                     [&](const auto& use) { return on_port_[use.first.position()].size() == 1; });
+bool SharedNetwork::is_held_up(const Flow& flow) const {
+  return std::any_of(flow.demand->ports.begin(), flow.demand->ports.end(),
+                     [&](const auto& use) { return is_crowded(use.first); });
 }
 
 void SharedNetwork::foresee(std::int32_t index, Ticks at) {
@@ -182,9 +192,9 @@ void SharedNetwork::set_rate(std::int32_t index, Rate rate, Ticks now) {
 void SharedNetwork::set_rounds_rate(std::int32_t index, Rate rate, Ticks now) {
   Flow& flow = flows_[static_cast<std::size_t>(index)];
   Ticks at;
-  if (is_alone(flow)) {
+  if (!is_held_up(flow)) {
     flow.rate = flow.demand->cap;
-    at = end_alone(flow);
+    at = end_at_full_rate(flow);
   } else {
     flow.rate = flow.pauses ? 0 : std::max<Rate>(rate, 1);
     at = flow.pauses ? flow.pause_end : now + Ticks{divide_up(flow.work, flow.rate)};

@@ -4,6 +4,7 @@
 //   shared_nics: 64 stages of one device, eight servers, stages dealt over them in turn, so that
 //     each of the eight NICs is shared by 16 boundaries' ends
 //   shared_ports: the same stages in order, so that they share devices' ports and few NICs
+//   shared_uplinks: the same stages in two racks in turn, whose uplinks all boundaries cross
 //   devices_1024: 1,024 devices of 128 servers in 8 racks with uplinks of 4:1, 1,024 micro-batches,
 //     in so many stages of so many replicas, which reduce their gradients in 16 buckets each
 
@@ -76,48 +77,69 @@ std::vector<std::int64_t> depths_of(std::int32_t stages, std::int64_t micro_batc
   return depths;
 }
 
-/// Transfers take a tenth of a stage's computation on an idle link.
-small::Pipeline straight_over_servers(bool in_turn) {
-  constexpr std::int32_t kServers = 8;
-  constexpr std::int32_t kDevices = 8;
-  constexpr std::int32_t kStages = kServers * kDevices;
+constexpr std::int32_t kServers = 8;
+constexpr std::int32_t kDevices = 8;
+constexpr std::int32_t kStages = kServers * kDevices;
+
+TopologyDescription eight_servers() {
+  return small::cluster({.servers = kServers,
+                         .devices = kDevices,
+                         .inside = {small::bytes_per_ns(1), {5'000}},
+                         .nics = {Link{small::bytes_per_ns(1), {5'000}}}});
+}
+
+/// Stage by stage on these devices. A transfer takes a tenth of a stage's forward on an idle link.
+small::Pipeline straight(const TopologyDescription& description,
+                         const std::vector<std::int32_t>& devices) {
   constexpr std::int64_t kMicroBatches = 512;
   small::PlanShape shape{.num_micro_batches = kMicroBatches,
                          .depths = depths_of(kStages, kMicroBatches)};
-  for (std::int32_t s = 0; s < kStages; ++s) {
-    const std::int32_t device = in_turn ? s % kServers * kDevices + s / kServers : s;
+  for (const std::int32_t device : devices) {
     shape.stages.push_back({.layers = 1, .devices = {device}});
   }
   const std::vector<small::LayerFigures> layers(
       kStages, {.forward = 1'000'000, .backward = 2'000'000, .output = 100'000});
-  return {small::model_of(layers),
-          small::cluster({.servers = kServers,
-                          .devices = kDevices,
-                          .inside = {small::bytes_per_ns(1), {5'000}},
-                          .nics = {Link{small::bytes_per_ns(1), {5'000}}}}),
-          shape};
+  return {small::model_of(layers), description, shape};
 }
 
 void shared_nics(benchmark::State& state) {
-  measure(state, straight_over_servers(true));
+  std::vector<std::int32_t> devices;
+  for (std::int32_t s = 0; s < kStages; ++s) {
+    devices.push_back(s % kServers * kDevices + s / kServers);
+  }
+  measure(state, straight(eight_servers(), devices));
 }
+
 void shared_ports(benchmark::State& state) {
-  measure(state, straight_over_servers(false));
+  std::vector<std::int32_t> devices;
+  for (std::int32_t s = 0; s < kStages; ++s) devices.push_back(s);
+  measure(state, straight(eight_servers(), devices));
+}
+
+void shared_uplinks(benchmark::State& state) {
+  TopologyDescription description = eight_servers();
+  UplinkGroup rack;
+  rack.count = 2;
+  rack.members = kServers / rack.count;
+  rack.oversubscription = kOne;
+  description.racks = {rack};
+  std::vector<std::int32_t> devices;
+  for (std::int32_t s = 0; s < kStages; ++s) devices.push_back(s % 2 * kStages / 2 + s / 2);
+  measure(state, straight(description, devices));
 }
 
 small::Pipeline thousand_devices(std::int32_t stages) {
-  constexpr std::int32_t kServers = 128;
-  constexpr std::int32_t kDevices = 8;
+  constexpr std::int32_t kManyServers = 128;
   constexpr std::int64_t kMicroBatches = 1024;
-  const std::int32_t replicas = kServers * kDevices / stages;
+  const std::int32_t replicas = kManyServers * kDevices / stages;
   TopologyDescription description =
-      small::cluster({.servers = kServers,
+      small::cluster({.servers = kManyServers,
                       .devices = kDevices,
                       .inside = {{300'000'000'000}, {3'400}},
                       .nics = std::vector<Link>(kDevices, {{25'000'000'000}, {5'000}})});
   UplinkGroup rack;
   rack.count = 8;
-  rack.members = kServers / rack.count;
+  rack.members = kManyServers / rack.count;
   rack.oversubscription = {4 * kOne.billionths};
   rack.latency = {1'000};
   description.racks = {rack};
@@ -142,6 +164,7 @@ void devices_1024(benchmark::State& state) {
 
 BENCHMARK(shared_nics)->Unit(benchmark::kMillisecond);
 BENCHMARK(shared_ports)->Unit(benchmark::kMillisecond);
+BENCHMARK(shared_uplinks)->Unit(benchmark::kMillisecond);
 BENCHMARK(devices_1024)
     ->ArgName("stages")
     ->Arg(2)

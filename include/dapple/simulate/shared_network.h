@@ -2,9 +2,12 @@
 // rate * ticks, so that a flow that has its ports for itself ends exactly when its bytes divided by
 // the bandwidth say.
 //
+// A port that has room for all that its flows could want at once is not crowded; it holds up
+// nobody, and what happens to one of its flows does not matter to the others.
+//
 // A flow may come in rounds: when the work of one is done it pauses, and takes nothing of its
-// ports, before the next. As long as no other flow is on its ports nothing can happen between its
-// rounds, so they are passed over at once; where it was when somebody joined it is then worked out,
+// ports, before the next. As long as none of its ports is crowded nothing can happen between its
+// rounds, so they are passed over at once; where it was when one became crowded is then worked out,
 // to the tick as if every round had been waited for.
 #pragma once
 
@@ -59,10 +62,10 @@ class SharedNetwork {
   /// Whether this forecast still holds and was that of the flow's end; if so, the flow is over.
   bool end(Ticks now, std::int32_t flow, std::int32_t version);
 
-  bool needs_settling() const { return !dirty_.empty(); }
+  bool needs_settling() const { return !dirty_.empty() || !changed_.empty(); }
 
   /// Shares the ports anew after what happened at `now`, and returns the forecasts that changed.
-  /// O(flows connected with a changed one through ports, squared).
+  /// O(flows connected with a changed one through crowded ports, squared).
   const std::vector<Forecast>& settle(Ticks now);
 
   Rate capacity(PortIndex port) const { return capacities_[port.position()]; }
@@ -89,24 +92,29 @@ class SharedNetwork {
   };
 
   std::int32_t add_flow(Ticks now, const FlowDemand& demand);
+  bool is_crowded(PortIndex port) const { return room_[port.position()] < 0; }
+  void collect(std::int32_t index);
+  void collect_from(PortIndex port);
   void collect_connected();
   Rate rate_alone(const FlowDemand& demand) const;
-  bool is_alone(const Flow& flow) const;
+  bool is_held_up(const Flow& flow) const;
   void set_rate(std::int32_t index, Rate rate, Ticks now);
   void set_rounds_rate(std::int32_t index, Rate rate, Ticks now);
   void foresee(std::int32_t index, Ticks at);
   static void progress(Flow& flow, Ticks now);
   static void progress_in_rounds(Flow& flow, Ticks now);
   static void pass_rounds(Flow& flow, Ticks now);
-  static Ticks end_alone(const Flow& flow);
+  static Ticks end_at_full_rate(const Flow& flow);
 
   std::vector<Rate> capacities_;
   std::vector<Flow> flows_;
   std::vector<std::int32_t> free_;                  // positions in flows_ that may be used again
   std::vector<std::vector<std::int32_t>> on_port_;  // active flows per port
+  // Per port, what it has beyond all that they want, in rate * weight.
+  std::vector<Wide> room_;
   std::vector<std::int32_t> port_mark_;
-  std::vector<PortIndex> dirty_;
-  std::vector<PortIndex> frontier_;
+  std::vector<PortIndex> dirty_;            // ports crowded before or after a change
+  std::vector<std::int32_t> changed_;       // flows that started, paused or went on
   std::vector<std::int32_t> connected_;     // flows to be shared anew
   std::vector<const FlowDemand*> demands_;  // of those that do not pause
   MaxMinSolver solver_;
