@@ -29,7 +29,9 @@ Usage: dapple-plan [plan] --model PROFILE --topo TOPOLOGY [options]
   --topo FILE           devices and links; "-" is stdin
   --global-batch N      samples per iteration   (default: the profile's)
   --micro-batch N|auto  samples                 (default: auto, every divisor)
-  --schedule auto|1f1b|gpipe  auto is 1f1b at any depth, gpipe's included
+  --schedule FAMILY     1f1b, at any depth and so gpipe's too; gpipe, list-scheduled,
+                        zb-h1, zb-h2, zb-v, interleaved or breadth-first
+                        alone; or auto, the best of all      (default: 1f1b)
   --planner exact|dapple  exact proves how far the plan is from the best one,
                         dapple alone is quicker              (default: exact)
   --time-limit SECONDS  then the best plan so far is written, with what is
@@ -86,14 +88,26 @@ std::vector<OptionSpec> specs() {
 
 constexpr std::int64_t kMostThreads = 256;
 
+/// 1F1B is what the planner does unless told otherwise.
+void choose_families(const Options& options, PlannerOptions& planner) {
+  std::vector<std::string> names{"1f1b", "auto"};
+  for (const ScheduleFamily family : kScheduleFamilies) {
+    if (family == ScheduleFamily::OneFOneB || family == ScheduleFamily::Given) continue;
+    names.emplace_back(to_string(family));
+  }
+  const std::string name = options.choice("schedule", names);
+  planner.every_family = name == "auto";
+  for (const ScheduleFamily family : kScheduleFamilies) {
+    if (family != ScheduleFamily::OneFOneB && name == to_string(family)) planner.family = family;
+  }
+}
+
 PlannerOptions planner_options(const Options& options) {
   PlannerOptions planner;
   if (options.text("micro-batch").value_or("auto") != "auto") {
     planner.micro_batch_size = options.positive_integer("micro-batch", kMaxCount);
   }
-  const std::string family = options.choice("schedule", {"auto", "1f1b", "gpipe"});
-  if (family == "1f1b") planner.family = ScheduleFamily::OneFOneB;
-  if (family == "gpipe") planner.family = ScheduleFamily::GPipe;
+  choose_families(options, planner);
   if (options.choice("planner", {"exact", "dapple"}) == "dapple") {
     planner.planner = PlannerKind::Dapple;
     if (options.has("gap")) {

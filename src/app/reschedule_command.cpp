@@ -73,6 +73,7 @@ void renew(PlanDocument& document, Rescheduled&& made, const Topology& topology)
   document.prediction = made.evaluation.prediction;
   document.baselines.clear();
   document.search = {};
+  document.schedules.clear();
   document.search.planner = "reschedule";
   document.search.cut = {"stages, devices and micro-batches other than the given plan's"};
   document.warnings = warnings_about(document.plan, document.profile, topology);

@@ -36,14 +36,16 @@ GroupMemory memory_of(const std::vector<StageIndex>& stages, const PlanCost& cos
   return group;
 }
 
-/// Most micro-batches in flight on a stage of a family without chunks, memory apart.
-std::int64_t most_by_family(const Plan& plan, std::size_t stage) {
-  const auto behind = static_cast<std::int64_t>(plan.stages.size() - stage);
+/// Most micro-batches in flight on any stage of a family without chunks, memory apart. 1F1B's first
+/// stage holds as many as there are stages; late ones that hold no less can put off their weight
+/// gradients.
+std::int64_t most_by_family(const Plan& plan) {
+  const auto stages = static_cast<std::int64_t>(plan.stages.size());
   switch (plan.family) {
     case ScheduleFamily::ZeroBubbleH1:
-      return std::min(behind, plan.num_micro_batches);
+      return std::min(stages, plan.num_micro_batches);
     case ScheduleFamily::ZeroBubbleH2:
-      return std::min(2 * behind - 1, plan.num_micro_batches);
+      return std::min(2 * stages - 1, plan.num_micro_batches);
     default:
       return plan.num_micro_batches;
   }
@@ -52,7 +54,7 @@ std::int64_t most_by_family(const Plan& plan, std::size_t stage) {
 /// One stage per device: a micro-batch in flight is one slot, whatever it holds.
 void count_slots(TaskProblem& problem, const Plan& plan, std::size_t stage,
                  const GroupMemory& memory) {
-  std::int64_t slots = most_by_family(plan, stage);
+  std::int64_t slots = most_by_family(plan);
   const Bytes room = memory.room - memory.recompute_stash.front();
   const std::int64_t each = memory.per_micro_batch.front().count;
   if (room.count < 0) {

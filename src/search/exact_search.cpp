@@ -312,6 +312,7 @@ BoundaryBound ExactSearch::Search::boundary_to(const Node& next, std::int32_t ta
 Duration ExactSearch::Search::bound_of(const Node& node) {
   if (node.label.end >= threshold_) return node.label.end;
   if (node.begin == 0) {
+    if (problem_.any_order) return node.label.end;
     list_stages(node);
     return std::max(node.label.end, bound_of_order(stages_, {}, micro_batches_));
   }
@@ -321,7 +322,7 @@ Duration ExactSearch::Search::bound_of(const Node& node) {
   bool is_listed = false;
   for (const Front& front : choices) {
     Duration bound = std::max(node.label.end, completed(front, node.label));
-    if (bound < threshold_) {
+    if (bound < threshold_ && !problem_.any_order) {
       if (!is_listed) list_stages(node);
       is_listed = true;
       const BeforePart before{.end = front.end, .span = front.span, .slowest = front.slowest};

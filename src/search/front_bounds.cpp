@@ -259,6 +259,10 @@ void FrontBounds::put_behind(const std::vector<Front>& fronts, const Extension& 
     if (!is_last && work_.busiest(rest, left) >= threshold_) continue;
     for (const Front& before : fronts) {
       Front front = with_stage(before, stage, micro_batches_);
+      if (problem_.any_order) {
+        front.crossing = {};
+        front.tail_parts = 0;
+      }
       if (front.own >= threshold_) continue;
       front.families = extension.families;
       if (is_heavy_boundary) front.begin = extension.cut;

@@ -221,6 +221,18 @@ struct SearchRecord {
   std::int64_t kept = 0;  // partial plans and bounds in memory in the end, some 200 bytes each
 };
 
+/// What is known of the plans of one schedule family, where several were looked at.
+struct ScheduleRecord {
+  ScheduleFamily family = ScheduleFamily::OneFOneB;
+  std::optional<Duration> iteration;    // of the best plan found, if any
+  std::optional<Duration> lower_bound;  // no plan of the family is faster
+  std::string shape;                    // shape_of() the best plan; empty without one
+  Bytes missing;                        // by the one that comes closest, where nothing fits
+  std::string reason;                   // why it is not the plan's family, or by how much it is
+
+  friend bool operator==(const ScheduleRecord&, const ScheduleRecord&) = default;
+};
+
 struct PlanDocument {
   std::string tool;  // "dapple-plan 0.1.0"
   ModelProfile profile;
@@ -229,6 +241,7 @@ struct PlanDocument {
   Prediction prediction;
   std::vector<Baseline> baselines;
   SearchRecord search;
+  std::vector<ScheduleRecord> schedules = {};  // none where 1F1B or GPipe alone was searched
   std::vector<std::string> warnings;
 };
 

@@ -48,6 +48,7 @@ struct PlannerOptions {
   std::int64_t global_batch_size = 1;
   std::optional<std::int64_t> micro_batch_size;  // all divisors of the global batch if not given
   std::optional<ScheduleFamily> family;  // 1F1B at any depth (GPipe's included) if not given
+  bool every_family = false;             // all of them but Given; `family` is not given then
   Contention contention = Contention::Shared;
   bool ignore_memory = false;  // as if every device had room for everything
   int threads = 2;             // >= 1; the plan does not depend on it

@@ -23,6 +23,7 @@ struct SearchProblem {
   std::int64_t micro_batch_size = 1;  // divides the global batch
   bool ignore_memory = false;
   bool gpipe = false;             // every stage holds all micro-batches
+  bool any_order = false;         // bounds of the exact search hold beyond 1F1B's order
   bool links_are_shared = false;  // boundaries slow each other: bounds may count on it
   Pins pins = {};                 // the number of stages is left to whoever takes the candidates
 };
