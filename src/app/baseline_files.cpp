@@ -25,6 +25,7 @@ PlanDocument document_of(const BaselinePlan& baseline, const MadePlan& made,
   document.prediction =
       evaluate(document.plan, document.profile, ground.topology, ground.contention).prediction;
   document.baselines.clear();
+  document.schedules.clear();
   document.search = {};
   document.search.planner = baseline.figures.name;
   document.search.cut = {"everything but the best of this kind that was found"};

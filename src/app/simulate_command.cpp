@@ -96,6 +96,7 @@ void renew(Subject& subject, const Evaluation& evaluation, bool recost) {
   // What was searched, and what it was compared with, was so with the file's own costs.
   document.search = {};
   document.baselines.clear();
+  document.schedules.clear();
   if (recost) document.warnings = warnings_about(document.plan, document.profile, subject.topology);
   add_shortages(document, evaluation, subject.topology);
 }

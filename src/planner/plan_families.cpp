@@ -145,9 +145,8 @@ void FamilyComparison::fill_search(PlanDocument& document) const {
 }
 
 std::string FamilyComparison::compared(Duration iteration) const {
-  if (iteration == best_.iteration) return "the best found takes as long";
-  return fmt::format("the best found is {:.2g} % slower",
-                     percent_above(iteration, best_.iteration));
+  if (iteration == best_.iteration) return "found as fast";
+  return fmt::format("found {:.2g} % slower", percent_above(iteration, best_.iteration));
 }
 
 /// In few words, why it is the plan's family or not.
@@ -155,22 +154,21 @@ std::string FamilyComparison::reason_of(const Looked& looked, double bubble) con
   const FamilyOutcome& outcome = looked.outcome;
   const double possible =
       100.0 * optimality_gap(best_.iteration, std::min(outcome.lower_bound, best_.iteration));
-  const std::string limit = possible > 0
-                                ? fmt::format("no plan is more than {:.2g} % faster", possible)
-                                : std::string("no plan is faster");
-  if (looked.family == best_.plan.family) {
-    return possible > 0 ? "this plan; " + limit : std::string("this plan");
-  }
+  const std::string limit = possible > 0 ? fmt::format("none is over {:.2g} % faster", possible)
+                                         : std::string("none is faster");
+  if (looked.family == best_.plan.family) return "this plan; " + limit;
   if (!outcome.is_searched) {
     return fmt::format("{}; the bubble is {:.1f} %", limit, 100 * bubble);
   }
   if (!outcome.best.feasible()) {
-    return outcome.shortage ? "memory: no shape was found that fits; " + limit
-                            : "no shape was found that can run so; " + limit;
+    return (outcome.shortage ? "none found that fits memory; " : "none found that can run so; ") +
+           limit;
   }
   std::string reason = compared(outcome.best.iteration);
-  const std::int64_t chunks = outcome.best.plan.chunks_per_device;
-  if (chunks > 1) reason += fmt::format(", messages grow by {}", chunks);
+  const Plan& found = outcome.best.plan;
+  if (stages_by_device_group(found).size() > 1 && found.chunks_per_device > 1) {
+    reason += fmt::format(", messages grow by {}", found.chunks_per_device);
+  }
   return reason + "; " + limit;
 }
 
@@ -203,13 +201,12 @@ std::vector<ScheduleRecord> FamilyComparison::records(const PlanDocument& docume
                        .shape = shape_of(first_->plan),
                        .missing = {},
                        .reason = is_best ? "this plan" : compared(first_->iteration)});
-    records.push_back(
-        {.family = ScheduleFamily::GPipe,
-         .iteration = std::nullopt,
-         .lower_bound = bound_of_first_,
-         .shape = {},
-         .missing = {},
-         .reason = "1f1b's order where all micro-batches are in flight: searched there"});
+    records.push_back({.family = ScheduleFamily::GPipe,
+                       .iteration = std::nullopt,
+                       .lower_bound = bound_of_first_,
+                       .shape = {},
+                       .missing = {},
+                       .reason = "1f1b with everything in flight: searched there"});
   }
   for (const Looked& looked : looked_) records.push_back(record_of(looked, bubble));
   std::stable_sort(

@@ -155,7 +155,7 @@ std::string baseline_table(const PlanDocument& document, const TextStyle& style)
 
 /// What is known of the families that were looked at, the plan's own in bold.
 std::string schedule_table(const PlanDocument& document, const TextStyle& style) {
-  const bool wide = style.width >= kRoomForSamples;
+  const bool wide = style.width >= kRoomForCommunication;
   std::vector<Column> columns{{"schedules"}};
   if (wide) columns.push_back({"stages, micro-batches", Align::Left, 12});
   columns.push_back({"best found", Align::Right});

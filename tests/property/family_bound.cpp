@@ -7,6 +7,7 @@
 
 #include "../support/random_pipeline.h"
 #include "dapple/planner/reschedule.h"
+#include "dapple/search/exact_search.h"
 #include "dapple/search/family_bound.h"
 
 namespace dapple {
@@ -57,6 +58,42 @@ TEST_CASE("no plan of a family, on any devices, is faster than the family's boun
   }
   CHECK(made > scaled(2500));
   CHECK(met > scaled(50));
+}
+
+/// Of all plans with one stage per device and unsplit backwards.
+Duration bound_of_any_order(const Pipeline& pipeline, Contention contention, Duration most) {
+  ExactSearch search(pipeline.profile, pipeline.topology,
+                     {.global_batch_size = pipeline.plan.global_batch_size,
+                      .micro_batch_size = pipeline.plan.micro_batch_size,
+                      .ignore_memory = true,
+                      .any_order = true,
+                      .links_are_shared = contention == Contention::Shared});
+  search.prepare(most, [] { return false; });
+  while (!search.is_exhausted() && search.states() < 20'000) {
+    search.advance({.threshold = most, .candidates = 1'000'000, .states = 5'000});
+  }
+  return search.bound();
+}
+
+TEST_CASE("no order of one stage per device is faster than the exact search's bound of any order") {
+  Dice dice(73);
+  int beyond = 0;  // orders of their own that are faster than any depths of 1F1B
+  for (int i = 0; i < scaled(300); ++i) {
+    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true});
+    const Contention contention = dice.chance(50) ? Contention::Shared : Contention::Off;
+    INFO("instance " << i << ": " << text_of(pipeline));
+    INFO("contention " << to_string(contention));
+    const auto time_of = [&](ScheduleFamily family) {
+      const auto result =
+          reschedule(pipeline.plan, pipeline.profile, pipeline.topology,
+                     {.family = family, .contention = contention, .evaluations = 100});
+      return std::get<Rescheduled>(result).evaluation.prediction.iteration;
+    };
+    const Duration listed = time_of(ScheduleFamily::ListScheduled);
+    REQUIRE(bound_of_any_order(pipeline, contention, listed + Duration{1}) <= listed);
+    if (listed < time_of(ScheduleFamily::OneFOneB)) ++beyond;
+  }
+  CHECK(beyond > 0);
 }
 
 /// Layers alike, one device each for so many of them, transfers free, one sample at a time.
