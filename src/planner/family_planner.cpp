@@ -345,7 +345,9 @@ void FamilyPlanner::finish() {
 
 FamilyOutcome FamilyPlanner::run() {
   bound_spaces();
-  if (outcome_.lower_bound >= request_.enough || is_stopped()) return std::move(outcome_);
+  if (outcome_.lower_bound >= request_.enough) return std::move(outcome_);
+  outcome_.is_stopped = is_stopped();
+  if (outcome_.is_stopped) return std::move(outcome_);
   outcome_.is_searched = true;
   collect_shapes();
   compare();

@@ -27,6 +27,7 @@ struct FamilyOutcome {
   Scored best;                  // infeasible where nothing that fits was found
   Duration lower_bound;         // no plan of the family is faster, up to `to_beat`
   bool is_searched = false;     // not where the bound says that it would not pay
+  bool is_stopped = false;      // told to stop before it was searched
   std::int64_t candidates = 0;  // shapes put under the family
   std::int64_t simulated = 0;
   std::optional<MemoryShortage> shortage;  // of the shape that comes closest, where nothing fits

@@ -157,6 +157,7 @@ std::string FamilyComparison::reason_of(const Looked& looked, double bubble) con
   const std::string limit = possible > 0 ? fmt::format("none is over {:.2g} % faster", possible)
                                          : std::string("none is faster");
   if (looked.family == best_.plan.family) return "this plan; " + limit;
+  if (outcome.is_stopped) return "stopped before it was searched; " + limit;
   if (!outcome.is_searched) {
     return fmt::format("{}; the bubble is {:.1f} %", limit, 100 * bubble);
   }

@@ -103,6 +103,23 @@ class Families(ToolTest):
         self.assertNotIn("schedules", self.read("new.json"))
 
 
+class Asynchronous(ToolTest):
+    def test_a_plan_is_shown_without_flushes_beside_its_iteration(self):
+        self.make_plan("plan.json", "--pin", "stages=2", "--micro-batch", "4")
+        plain = self.run_tool("simulate", "plan.json").stdout
+        result = self.run_tool("simulate", "plan.json", "--asynchronous")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertRegex(result.stdout, r"Without flushes  \S+ m?s a micro-batch, \S+ m?s for the 4 of "
+                                        r"an iteration \([+-]\d")
+        self.assertRegex(result.stdout, r"versions of weights: \d+, \d+; memory up to \S+ [GM]iB")
+        self.assertNotIn("Without flushes", plain)
+
+    def test_other_schedules_have_no_such_state(self):
+        self.make_plan("plan.json", "--schedule", "gpipe")
+        self.assert_error(self.run_tool("simulate", "plan.json", "--asynchronous"), USAGE,
+                          "--asynchronous", "expected a plan under 1f1b, got one under gpipe")
+
+
 class Claims(ToolTest):
     def claimed(self, change):
         plan = self.read(self.make_plan("plan.json", "--schedule", "auto"))
