@@ -29,9 +29,8 @@ Usage: dapple-plan [plan] --model PROFILE --topo TOPOLOGY [options]
   --topo FILE           devices and links; "-" is stdin
   --global-batch N      samples per iteration   (default: the profile's)
   --micro-batch N|auto  samples                 (default: auto, every divisor)
-  --schedule FAMILY     1f1b, at any depth and so gpipe's too; gpipe, list-scheduled,
-                        zb-h1, zb-h2, zb-v, interleaved or breadth-first
-                        alone; or auto, the best of all      (default: 1f1b)
+  --schedule FAMILY     1f1b at any depth (gpipe's included); another that
+                        "reschedule" knows; auto, the best    (default: 1f1b)
   --planner exact|dapple  exact proves how far the plan is from the best one,
                         dapple alone is quicker              (default: exact)
   --time-limit SECONDS  then the best plan so far is written, with what is

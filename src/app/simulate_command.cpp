@@ -28,8 +28,8 @@ Usage: dapple-plan simulate PLAN [options]
   --contention on|off  transfers share links or not    (default: the plan's)
   --trace FILE         timeline for chrome://tracing or ui.perfetto.dev
   --timeline FILE      timeline as dapple-timeline/1 (ns and bytes)
-  --asynchronous       what a micro-batch takes without flushes, as in PipeDream,
-                       beside it; of plans under 1f1b
+  --asynchronous       also what a micro-batch takes without flushes, as in
+                       PipeDream; of plans under 1f1b
 A FILE of "-" is stdin or stdout; with results on stdout the summary is on
 stderr. A plan that does not fit memory is simulated too, with a warning.
 

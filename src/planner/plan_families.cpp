@@ -168,7 +168,7 @@ std::string FamilyComparison::reason_of(const Looked& looked, double bubble) con
   std::string reason = compared(outcome.best.iteration);
   const Plan& found = outcome.best.plan;
   if (stages_by_device_group(found).size() > 1 && found.chunks_per_device > 1) {
-    reason += fmt::format(", messages grow by {}", found.chunks_per_device);
+    reason += fmt::format(", {} x messages", found.chunks_per_device);
   }
   return reason + "; " + limit;
 }

@@ -72,7 +72,8 @@ class WrongCommandLines(ToolTest):
 
     def test_values_outside_the_choices_are_named_with_the_choices(self):
         for option, value, expected in (
-                ("--schedule", "zb", "expected auto, 1f1b or gpipe, got \"zb\""),
+                ("--schedule", "zb", "expected 1f1b, auto, gpipe, interleaved, breadth-first, "
+                                     "list-scheduled, zb-h1, zb-h2 or zb-v, got \"zb\""),
                 ("--planner", "best", "expected exact or dapple, got \"best\""),
                 ("--gap", "1 %", "expected a fraction such as \"1%\" or \"0.01\""),
                 ("--gap", "100%", "at least 0 and below 1, got \"100%\""),
