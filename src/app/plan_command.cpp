@@ -99,6 +99,13 @@ void choose_families(const Options& options, PlannerOptions& planner) {
   for (const ScheduleFamily family : kScheduleFamilies) {
     if (family != ScheduleFamily::OneFOneB && name == to_string(family)) planner.family = family;
   }
+  const bool has_planners = planner.every_family || name == "1f1b" || name == "gpipe";
+  if (!has_planners && options.has("planner")) {
+    throw usage_error("--planner",
+                      fmt::format("expected it with --schedule 1f1b, gpipe or auto only, got it "
+                                  "with {}",
+                                  name));
+  }
 }
 
 PlannerOptions planner_options(const Options& options) {

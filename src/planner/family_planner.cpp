@@ -106,6 +106,7 @@ class FamilyPlanner {
   void finish();
   void account(const Attempt& attempt);
   Plan plan_of(const Candidate& candidate) const;
+  bool is_near_enough() const;
   bool is_stopped() const;
   void tell_progress() const;
 
@@ -122,6 +123,14 @@ class FamilyPlanner {
 bool FamilyPlanner::is_stopped() const {
   const std::lock_guard lock(asking_);
   return progress_ != nullptr && progress_->should_stop();
+}
+
+/// Whether the best plan is as near the bound as is asked for.
+bool FamilyPlanner::is_near_enough() const {
+  if (kept_.empty()) return true;
+  const Duration best = kept_.front().iteration;
+  const Wide allowed = Wide{best.ns} * problem_.options.target_gap.billionths;
+  return best - Duration{divide_down(allowed, kOne.billionths)} <= outcome_.lower_bound;
 }
 
 void FamilyPlanner::tell_progress() const {
@@ -351,8 +360,8 @@ FamilyOutcome FamilyPlanner::run() {
   outcome_.is_searched = true;
   collect_shapes();
   compare();
-  improve();
-  finish();
+  if (!is_near_enough()) improve();
+  if (!is_near_enough()) finish();
   if (!kept_.empty()) {
     outcome_.best = std::move(kept_.front());
     outcome_.lower_bound = std::min(outcome_.lower_bound, outcome_.best.iteration);

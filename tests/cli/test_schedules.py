@@ -91,6 +91,13 @@ class Families(ToolTest):
         self.assertEqual(result.returncode, DONE, result.stderr)
         self.assertEqual(self.read("plan.json")["schedule"]["family"], "zb-h2")
 
+    def test_the_planners_are_those_of_1f1b(self):
+        result = self.run_tool(*self.small_inputs(), "--schedule", "zb-h1", "--planner", "exact")
+        self.assert_error(result, USAGE, "--planner", "got it with zb-h1")
+        plan = self.plan("auto", "--planner", "dapple")
+        self.assertIsNone(plan["predicted"]["lower_bound_ns"])
+        self.assertFalse(plan["search_space"]["complete"])
+
     def test_what_is_no_family_is_refused(self):
         for word in ("given", "zb", "2f2b"):
             result = self.run_tool(*self.small_inputs(), "--schedule", word)
