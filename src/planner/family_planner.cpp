@@ -31,6 +31,9 @@ constexpr std::int64_t kTasksToFinish = 20'000'000;
 constexpr std::int64_t kMostOrders = 20'000;
 constexpr std::int64_t kMostTasks = 400'000;  // of a plan, lest one order takes all the time
 
+/// No iteration takes as long.
+constexpr Duration kLongest{std::int64_t{1} << 60};
+
 bool has_loops(ScheduleFamily family) {
   return family == ScheduleFamily::Interleaved || family == ScheduleFamily::BreadthFirst ||
          family == ScheduleFamily::ZeroBubbleV;
@@ -151,17 +154,16 @@ void FamilyPlanner::look_at(Space& space) const {
   const PlannerOptions& options = problem_.options;
   // What V and the loops hold is not what one stage per device would.
   const bool loops = has_loops(request_.family);
-  const FamilyBound bound(costs, {.global_batch_size = options.global_batch_size,
-                                  .micro_batch_size = space.micro_batch_size,
-                                  .split_backward = may_split_backward(request_.family),
-                                  .ignore_memory = options.ignore_memory || loops,
-                                  .pins = options.pins});
-  constexpr Duration kAny{std::int64_t{1} << 60};
-  const Duration most = std::min(request_.to_beat, kAny);
+  FamilyBound bound(costs, {.global_batch_size = options.global_batch_size,
+                            .micro_batch_size = space.micro_batch_size,
+                            .split_backward = may_split_backward(request_.family),
+                            .ignore_memory = options.ignore_memory || loops,
+                            .pins = options.pins});
+  const Duration most = std::min(request_.to_beat, kLongest);
   space.bound = loops ? bound.of_loops(most) : bound.of_pipelines(most);
-  if (space.bound >= std::min(request_.enough, kAny) || is_stopped()) return;
-  const Duration least = loops ? bound.of_pipelines(kAny) : space.bound;
-  if (least < kAny) space.shapes = bound.shapes(least, kMostStages);
+  if (space.bound >= std::min(request_.enough, kLongest) || is_stopped()) return;
+  const Duration least = loops ? bound.of_pipelines(kLongest) : space.bound;
+  if (least < kLongest) space.shapes = bound.shapes(least, kMostStages);
 }
 
 void FamilyPlanner::bound_spaces() {
@@ -172,7 +174,7 @@ void FamilyPlanner::bound_spaces() {
                [&](std::size_t i) { look_at(spaces_[i]); });
   outcome_.lower_bound = request_.to_beat;
   for (const Space& space : spaces_) {
-    outcome_.lower_bound = std::min(outcome_.lower_bound, space.bound);
+    if (space.bound < kLongest) outcome_.lower_bound = std::min(outcome_.lower_bound, space.bound);
   }
   if (request_.family != ScheduleFamily::ListScheduled) return;
   if (outcome_.lower_bound >= request_.enough || is_stopped()) return;

@@ -24,8 +24,9 @@ struct FamilyRequest {
 };
 
 struct FamilyOutcome {
-  Scored best;                  // infeasible where nothing that fits was found
-  Duration lower_bound;         // no plan of the family is faster, up to `to_beat`
+  Scored best;  // infeasible where nothing that fits was found
+  /// No plan of the family is faster, up to `to_beat`; INT64_MAX where none fits at all.
+  Duration lower_bound;
   bool is_searched = false;     // not where the bound says that it would not pay
   bool is_stopped = false;      // told to stop before it was searched
   std::int64_t candidates = 0;  // shapes put under the family

@@ -56,6 +56,7 @@ class FamilyComparison {
   MadePlan make_document(std::optional<MadePlan> first);
   void fill_bound(PlanDocument& document) const;
   void fill_search(PlanDocument& document) const;
+  std::vector<ScheduleRecord> records_of_first() const;
   std::vector<ScheduleRecord> records(const PlanDocument& document) const;
   ScheduleRecord record_of(const Looked& looked, double bubble) const;
   std::string reason_of(const Looked& looked, double bubble) const;
@@ -68,6 +69,7 @@ class FamilyComparison {
   std::vector<Plan> starts_;
   std::optional<Scored> first_;  // of 1F1B, where that is asked for
   std::optional<Duration> bound_of_first_;
+  Bytes missing_;  // by 1F1B's plan that comes closest, where none fits
   Scored best_;
   std::vector<Looked> looked_;
 };
@@ -157,6 +159,7 @@ std::string FamilyComparison::reason_of(const Looked& looked, double bubble) con
   const std::string limit = possible > 0 ? fmt::format("none is over {:.2g} % faster", possible)
                                          : std::string("none is faster");
   if (looked.family == best_.plan.family) return "this plan; " + limit;
+  if (outcome.lower_bound.ns == INT64_MAX) return "no plan of it fits memory";
   if (outcome.is_stopped) return "stopped before it was searched; " + limit;
   if (!outcome.is_searched) {
     return fmt::format("{}; the bubble is {:.1f} %", limit, 100 * bubble);
@@ -177,39 +180,51 @@ ScheduleRecord FamilyComparison::record_of(const Looked& looked, double bubble) 
   const FamilyOutcome& outcome = looked.outcome;
   ScheduleRecord record{.family = looked.family,
                         .iteration = std::nullopt,
-                        .lower_bound = outcome.lower_bound,
+                        .lower_bound = std::nullopt,
                         .shape = {},
                         .missing = {},
                         .reason = reason_of(looked, bubble)};
+  if (outcome.lower_bound.ns != INT64_MAX) record.lower_bound = outcome.lower_bound;
   if (outcome.best.feasible()) {
     record.iteration = outcome.best.iteration;
     record.shape = shape_of(outcome.best.plan);
   } else if (outcome.shortage) {
     record.missing = outcome.shortage->missing();
+  } else if (outcome.lower_bound.ns == INT64_MAX) {
+    // One micro-batch in flight on one stage per device needs the same in any order.
+    record.missing = missing_;
   }
   return record;
+}
+
+/// GPipe is what 1F1B does with everything in flight.
+std::vector<ScheduleRecord> FamilyComparison::records_of_first() const {
+  ScheduleRecord gpipe{.family = ScheduleFamily::GPipe,
+                       .iteration = std::nullopt,
+                       .lower_bound = bound_of_first_,
+                       .shape = {},
+                       .missing = missing_,
+                       .reason = "1f1b with everything in flight: searched there"};
+  ScheduleRecord record = gpipe;
+  record.family = ScheduleFamily::OneFOneB;
+  if (first_) {
+    const bool is_best = best_.plan.family == first_->plan.family;
+    record.iteration = first_->iteration;
+    record.shape = shape_of(first_->plan);
+    record.reason = is_best ? "this plan" : compared(first_->iteration);
+  } else {
+    record.reason = missing_.count > 0 ? "no plan of it fits memory" : "none was found";
+  }
+  return {std::move(gpipe), std::move(record)};
 }
 
 /// In the order of kScheduleFamilies.
 std::vector<ScheduleRecord> FamilyComparison::records(const PlanDocument& document) const {
   std::vector<ScheduleRecord> records;
-  const double bubble = document.prediction.bubble_fraction;
-  if (first_) {
-    const bool is_best = best_.plan.family == first_->plan.family;
-    records.push_back({.family = ScheduleFamily::OneFOneB,
-                       .iteration = first_->iteration,
-                       .lower_bound = bound_of_first_,
-                       .shape = shape_of(first_->plan),
-                       .missing = {},
-                       .reason = is_best ? "this plan" : compared(first_->iteration)});
-    records.push_back({.family = ScheduleFamily::GPipe,
-                       .iteration = std::nullopt,
-                       .lower_bound = bound_of_first_,
-                       .shape = {},
-                       .missing = {},
-                       .reason = "1f1b with everything in flight: searched there"});
+  if (problem_.options.every_family) records = records_of_first();
+  for (const Looked& looked : looked_) {
+    records.push_back(record_of(looked, document.prediction.bubble_fraction));
   }
-  for (const Looked& looked : looked_) records.push_back(record_of(looked, bubble));
   std::stable_sort(
       records.begin(), records.end(),
       [](const ScheduleRecord& a, const ScheduleRecord& b) { return a.family < b.family; });
@@ -259,7 +274,11 @@ Infeasible FamilyComparison::explain() const {
 
 std::variant<MadePlan, Infeasible> FamilyComparison::run(std::variant<MadePlan, Infeasible> first) {
   auto* made = std::get_if<MadePlan>(&first);
-  if (made != nullptr) take_first(*made);
+  if (made != nullptr) {
+    take_first(*made);
+  } else if (const Infeasible& none = std::get<Infeasible>(first); !none.device.empty()) {
+    missing_ = none.missing();
+  }
   const PlannerOptions& options = problem_.options;
   for (const ScheduleFamily family : kBeyond) {
     if (options.every_family || family == options.family) look_at(family);

@@ -9,7 +9,7 @@ namespace dapple {
 namespace {
 
 /// Stages tried, at most, to find out whether some time is enough.
-constexpr std::int64_t kMostWork = 20'000'000;
+constexpr std::int64_t kMostWork = 8'000'000;
 /// By how many percent of the least time a shape's bound may be above it.
 constexpr int kSteps[] = {0, 1, 2, 4, 7, 12, 20, 35, 60, 100};
 
@@ -279,13 +279,13 @@ FamilyBound::FamilyBound(const CostModel& costs, const FamilyProblem& problem)
     : search_(std::make_unique<Search>(costs, problem)) {}
 FamilyBound::~FamilyBound() = default;
 
-Duration FamilyBound::of_pipelines(Duration most) const {
+Duration FamilyBound::of_pipelines(Duration most) {
   return search_->of_pipelines(most);
 }
 Duration FamilyBound::of_loops(Duration most) const {
   return search_->of_loops(most);
 }
-std::vector<Candidate> FamilyBound::shapes(Duration least, std::int32_t most_stages) const {
+std::vector<Candidate> FamilyBound::shapes(Duration least, std::int32_t most_stages) {
   return search_->shapes(least, most_stages);
 }
 

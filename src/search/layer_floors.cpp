@@ -112,7 +112,7 @@ void LayerFloors::find_crossings() {
   const std::int32_t devices = topology.device_count();
   const bool is_small = devices > 1 && devices <= kMostDevicesByRoutes;
   const Link best = is_small ? best_route(topology) : Link{{1}, {}};
-  crossings_.assign(static_cast<std::size_t>(2 * devices),
+  crossings_.assign(2 * static_cast<std::size_t>(devices),
                     std::vector<Duration>(static_cast<std::size_t>(costs_.layer_count()) + 1));
   if (!is_small) return;
   least_crossing_ = {INT64_MAX};

@@ -83,6 +83,24 @@ class Families(ToolTest):
             result = self.run_tool("--model", profile, "--topo", topology, "--schedule", family)
             self.assert_error(result, INFEASIBLE, "no plan fits: small on 2x2", "are missing")
 
+    def test_auto_finds_what_fits_only_where_a_device_holds_stages_apart(self):
+        # Weights, gradients and Adam's state are four times the parameters: 1,200 MiB twice and 400
+        # twice. Of two stages in a row one has 2,000 MiB or more, in turns each device has 1,600.
+        profile = tool.small_profile(name="uneven")
+        layer, = profile["layers"]
+        del layer["repeat"]
+        profile["layers"] = [{**layer, "name": f"layer{i}", "parameter_bytes": size << 20}
+                             for i, size in enumerate((300, 300, 100, 100))]
+        topology = tool.small_topology(memory="1.8 GiB")
+        topology["servers"][0]["count"] = 1
+        inputs = ("--model", self.write("uneven.json", profile), "--topo",
+                  self.write("two.json", topology), "-o", "plan.json")
+        self.assertEqual(self.run_tool(*inputs).returncode, INFEASIBLE)
+        result = self.run_tool(*inputs, "--schedule", "auto")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertEqual(self.read("plan.json")["schedule"]["chunks_per_device"], 2)
+        self.assertEqual(self.run_tool("verify", "plan.json").returncode, DONE)
+
     def test_without_a_memory_limit_families_are_planned_too(self):
         profile = self.write("small.json", tool.small_profile())
         topology = self.write("tight.json", tool.small_topology(memory="4 MiB"))

@@ -65,7 +65,7 @@ struct FamilyProblem {
 
 class FamilyBound {
  public:
-  /// `costs` must outlive it. Times of the layers are looked up once for each largest share.
+  /// `costs` must outlive it. Not to be shared between threads. Times of the layers are looked up once for each largest share.
   FamilyBound(const CostModel& costs, const FamilyProblem& problem);
   ~FamilyBound();
   FamilyBound(const FamilyBound&) = delete;
@@ -74,7 +74,7 @@ class FamilyBound {
   /// No plan of one stage per device is faster; `most` where none is below it.
   /// O(layers^2 * devices * shares), times the bits of `most`; where that is more than a fixed
   /// amount, what the work alone takes. Requires: most > 0.
-  Duration of_pipelines(Duration most) const;
+  Duration of_pipelines(Duration most);
 
   /// The same of plans of several stages per device. O((layers + devices) * bits of `most`).
   Duration of_loops(Duration most) const;
@@ -83,7 +83,7 @@ class FamilyBound {
   /// whose stages could all be done within its `bound`, which grows from `least` in steps of a few
   /// percent to twice that. Devices in the order of their numbers. None where the problem is too
   /// large.
-  std::vector<Candidate> shapes(Duration least, std::int32_t most_stages) const;
+  std::vector<Candidate> shapes(Duration least, std::int32_t most_stages);
 
  private:
   class Search;

@@ -88,6 +88,11 @@ TEST_CASE("a model that fits only where a device holds stages apart is planned s
   CHECK(made.evaluation.shortages.empty());
   const ScheduleRecord& h1 = record_of(made, ScheduleFamily::ZeroBubbleH1);
   CHECK_FALSE(h1.iteration.has_value());
+  CHECK_FALSE(h1.lower_bound.has_value());
+  CHECK(h1.missing.count > 0);
+  CHECK(record_of(made, ScheduleFamily::OneFOneB).missing == h1.missing);
+  CHECK(h1.reason == "no plan of it fits memory");
+  CHECK(made.document.prediction.lower_bound <= made.document.prediction.iteration);
 
   options.family = ScheduleFamily::ZeroBubbleH2;
   CHECK(std::holds_alternative<Infeasible>(make_plan(profile, Topology(description), options)));
