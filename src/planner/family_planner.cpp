@@ -98,6 +98,7 @@ class FamilyPlanner {
     std::string shape;
   };
   void bound_spaces();
+  void raise_bound(Duration most);
   void look_at(Space& space) const;
   void add_shape(const Plan& start, Duration bound);
   void collect_shapes();
@@ -176,10 +177,15 @@ void FamilyPlanner::bound_spaces() {
   for (const Space& space : spaces_) {
     if (space.bound < kLongest) outcome_.lower_bound = std::min(outcome_.lower_bound, space.bound);
   }
+  if (request_.to_beat < kLongest) raise_bound(request_.to_beat);
+}
+
+/// List schedules may be bounded by the exact search too, up to a plan that is known.
+void FamilyPlanner::raise_bound(Duration most) {
   if (request_.family != ScheduleFamily::ListScheduled) return;
-  if (outcome_.lower_bound >= request_.enough || is_stopped()) return;
-  const Duration of_any_order = bound_of_any_order(problem_.profile, problem_.topology,
-                                                   problem_.options, request_.to_beat, progress_);
+  if (outcome_.lower_bound >= std::min(request_.enough, most) || is_stopped()) return;
+  const Duration of_any_order =
+      bound_of_any_order(problem_.profile, problem_.topology, problem_.options, most, progress_);
   outcome_.lower_bound = std::max(outcome_.lower_bound, of_any_order);
 }
 
@@ -362,6 +368,7 @@ FamilyOutcome FamilyPlanner::run() {
   outcome_.is_searched = true;
   collect_shapes();
   compare();
+  if (request_.to_beat >= kLongest && !kept_.empty()) raise_bound(kept_.front().iteration);
   if (!is_near_enough()) improve();
   if (!is_near_enough()) finish();
   if (!kept_.empty()) {

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -138,10 +140,13 @@ void FamilyComparison::fill_search(PlanDocument& document) const {
     search.candidates += outcome.candidates;
     search.simulated += outcome.simulated;
     if (outcome.lower_bound >= best_.iteration) continue;
+    const std::string_view family = to_string(looked.family);
     search.cut.push_back(
-        fmt::format("{}: all but {} shapes and what is near the best of them; the "
-                    "bound holds for the rest too",
-                    to_string(looked.family), outcome.candidates));
+        outcome.is_searched
+            ? fmt::format("{}: all but {} shapes and what is near the best of them; the bound "
+                          "holds for the rest too",
+                          family, outcome.candidates)
+            : fmt::format("{}: not searched; the bound holds for it too", family));
   }
   search.complete = search.cut.empty() && document.prediction.lower_bound.has_value();
 }
@@ -155,9 +160,11 @@ std::string FamilyComparison::compared(Duration iteration) const {
 std::string FamilyComparison::reason_of(const Looked& looked, double bubble) const {
   const FamilyOutcome& outcome = looked.outcome;
   const double possible =
-      100.0 * optimality_gap(best_.iteration, std::min(outcome.lower_bound, best_.iteration));
-  const std::string limit = possible > 0 ? fmt::format("none is over {:.2g} % faster", possible)
-                                         : std::string("none is faster");
+      optimality_gap(best_.iteration, std::min(outcome.lower_bound, best_.iteration));
+  // Rounded up, lest it claims too much.
+  const std::string limit =
+      possible > 0 ? fmt::format("none is over {:.1f} % faster", std::ceil(1000 * possible) / 10)
+                   : std::string("none is faster");
   if (looked.family == best_.plan.family) return "this plan; " + limit;
   if (outcome.lower_bound.ns == INT64_MAX) return "no plan of it fits memory";
   if (outcome.is_stopped) return "stopped before it was searched; " + limit;

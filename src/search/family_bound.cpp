@@ -13,11 +13,19 @@ constexpr std::int64_t kMostWork = 8'000'000;
 /// By how many percent of the least time a shape's bound may be above it.
 constexpr int kSteps[] = {0, 1, 2, 4, 7, 12, 20, 35, 60, 100};
 
-/// The least time up to `most` that is enough; `most` where no lesser one is.
+/// The least time from `least` up to `most` that is enough; `most` where no lesser one is.
 /// Requires: what is enough stays so with more.
-Duration least_enough(Duration most, const std::function<bool(Duration)>& is_enough) {
-  std::int64_t too_little = -1;
-  std::int64_t enough = most.ns;
+Duration least_enough(Duration least, Duration most,
+                      const std::function<bool(Duration)>& is_enough) {
+  std::int64_t too_little = least.ns - 1;
+  std::int64_t enough = std::min(least, most).ns;
+  // A time far above the least takes long to look at.
+  std::int64_t step = std::max<std::int64_t>(1, least.ns / 64);
+  while (enough < most.ns && !is_enough({enough})) {
+    too_little = enough;
+    enough = std::min(most.ns, enough + step);
+    step *= 2;
+  }
   while (enough - too_little > 1) {
     const std::int64_t middle = too_little + (enough - too_little) / 2;
     (is_enough({middle}) ? enough : too_little) = middle;
@@ -167,10 +175,11 @@ Duration FamilyBound::Search::of_pipelines(Duration most) {
     return floors_.device_time_of_work() + floors_.device_time_of_steps() <=
            Wide{within.ns} * devices_;
   };
-  if (!is_small(0)) return least_enough(most, work_alone);
+  const Duration work = least_enough({}, most, work_alone);
+  if (work == most || !is_small(0)) return work;
   // Mostly nothing is below it, which one look tells.
   if (!is_enough(most - Duration{1})) return most;
-  return least_enough(most, is_enough);
+  return least_enough(work, most, is_enough);
 }
 
 /// One group of devices holds all layers: plain data parallelism in another order.
@@ -234,7 +243,7 @@ std::int64_t FamilyBound::Search::most_layers(Duration within, bool with_way_bac
 }
 
 Duration FamilyBound::Search::of_loops(Duration most) const {
-  return least_enough(most, [&](Duration within) { return have_time(within); });
+  return least_enough({}, most, [&](Duration within) { return have_time(within); });
 }
 
 std::vector<StagePlan> FamilyBound::Search::stages_of(std::int32_t stages, std::int32_t used) {

@@ -88,6 +88,11 @@ void LayerFloors::find_shares() {
 
 void LayerFloors::find_layers() {
   least_layer_ = {INT64_MAX};
+  const Factor step = costs_.profile().optimizer.step_ns_per_parameter_byte.value_or(Factor{});
+  for (std::int32_t end = 0; end <= costs_.layer_count(); ++end) {
+    steps_.push_back(divide_down(
+        Wide{costs_.parameters({0, end}).count} * step.billionths * kStepParts, kOne.billionths));
+  }
   for (std::int32_t l = 0; l < costs_.layer_count(); ++l) {
     const LayerRange layer{l, l + 1};
     const GradientBuckets buckets = gradient_buckets(costs_.profile(), layer);
@@ -142,8 +147,16 @@ const LayerFloors::Share& LayerFloors::share_of(std::int32_t replicas) const {
   return shares_[positions_[static_cast<std::size_t>(replicas)]];
 }
 
+/// Rounded up like the real one, or a nanosecond less: the sums are rounded down.
+Duration LayerFloors::optimizer_step(LayerRange layers) const {
+  const std::int64_t parts =
+      steps_[static_cast<std::size_t>(layers.end)] - steps_[static_cast<std::size_t>(layers.begin)];
+  return {(parts + kStepParts - 2) / kStepParts};
+}
+
 /// Every server has to give away and to take in what the others need of its sums.
 Duration LayerFloors::reduction(Bytes gradients, std::int32_t replicas) const {
+  if (replicas <= largest_server_) return {};
   const std::int64_t servers = divide_up(replicas, largest_server_);
   return {divide_down(Wide{2 * (servers - 1)} * gradients.count * kNanosecondsPerSecond,
                       Wide{servers} * widest_server_.bytes_per_second)};
@@ -156,7 +169,7 @@ StageFloor LayerFloors::stage(LayerRange layers, std::int32_t replicas) const {
   return {.forward = table.forward(layers),
           .backward = table.backward(layers),
           .input_gradient = table.input_gradient(layers),
-          .optimizer_step = costs_.optimizer_step(layers),
+          .optimizer_step = optimizer_step(layers),
           .reduction = reduction(gradients, replicas)};
 }
 

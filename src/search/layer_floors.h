@@ -58,6 +58,7 @@ class LayerFloors {
   Duration least_layer() const { return least_layer_; }
 
  private:
+  static constexpr std::int64_t kStepParts = 1024;  // of a nanosecond
   struct Share {
     std::int32_t replicas = 0;  // the least number
     std::int32_t most_replicas = 0;
@@ -68,6 +69,7 @@ class LayerFloors {
   void find_shares();
   void find_layers();
   void find_crossings();
+  Duration optimizer_step(LayerRange layers) const;
   Duration reduction(Bytes gradients, std::int32_t replicas) const;
 
   const CostModel& costs_;
@@ -82,6 +84,7 @@ class LayerFloors {
   std::vector<std::size_t> positions_;  // of a number of replicas
   std::vector<LayerFloor> layers_;
   std::vector<Bytes> gradients_;                  // prefix sums
+  std::vector<std::int64_t> steps_;               // likewise, in parts of kStepParts
   std::vector<std::vector<Duration>> crossings_;  // by flows, then cut
   Duration least_crossing_;
   Wide least_device_time_ = 0;

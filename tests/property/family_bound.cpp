@@ -28,8 +28,8 @@ bool has_loops(ScheduleFamily family) {
 Duration bound_of(const Pipeline& pipeline, ScheduleFamily family) {
   const CostModel costs(pipeline.profile, pipeline.topology);
   FamilyBound bound(costs, {.global_batch_size = pipeline.plan.global_batch_size,
-                                  .micro_batch_size = pipeline.plan.micro_batch_size,
-                                  .split_backward = may_split_backward(family)});
+                            .micro_batch_size = pipeline.plan.micro_batch_size,
+                            .split_backward = may_split_backward(family)});
   const Duration most{std::int64_t{1} << 40};
   return has_loops(family) ? bound.of_loops(most) : bound.of_pipelines(most);
 }

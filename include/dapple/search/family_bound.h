@@ -65,7 +65,8 @@ struct FamilyProblem {
 
 class FamilyBound {
  public:
-  /// `costs` must outlive it. Not to be shared between threads. Times of the layers are looked up once for each largest share.
+  /// `costs` must outlive it. Not to be shared between threads. Times of the layers are looked up
+  /// once for each largest share.
   FamilyBound(const CostModel& costs, const FamilyProblem& problem);
   ~FamilyBound();
   FamilyBound(const FamilyBound&) = delete;
