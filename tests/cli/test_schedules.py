@@ -68,8 +68,16 @@ class Families(ToolTest):
             self.assertRegex(result.stdout, rf"\n{family} +")
 
     def test_a_time_limit_ends_it_with_what_there_is(self):
-        plan = self.plan("auto", "--time-limit", "0.001")
-        self.assertTrue(any("stopped by --time-limit" in text for text in plan["warnings"]))
+        # On a busy machine nothing may have been found by then, which is said too.
+        result = self.run_tool(*self.small_inputs(), "--schedule", "auto", "--time-limit", "0.01",
+                               "-o", "plan.json")
+        if result.returncode == INFEASIBLE:
+            self.assertIn("no plan was found before the search was stopped", result.stderr)
+            return
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertEqual(self.run_tool("verify", "plan.json").returncode, DONE)
+        reasons = [record["reason"] for record in self.read("plan.json")["schedules"]]
+        self.assertEqual(len(reasons), 8)
 
     def test_pins_hold_for_every_family(self):
         plan = self.plan("auto", "--pin", "stages=2")
