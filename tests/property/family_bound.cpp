@@ -108,7 +108,8 @@ struct Uniform {
 Pipeline uniform(const Uniform& figures) {
   const LayerFigures layer{
       .forward = figures.forward, .backward = figures.backward, .parameters = 1};
-  const auto layers = static_cast<std::size_t>(figures.devices * figures.layers_of_each);
+  const auto layers =
+      static_cast<std::size_t>(figures.devices) * static_cast<std::size_t>(figures.layers_of_each);
   PlanShape shape{.micro_batch_size = 1, .num_micro_batches = figures.micro_batches};
   shape.depths.assign(static_cast<std::size_t>(figures.devices), 1);
   for (int d = 0; d < figures.devices; ++d) {
