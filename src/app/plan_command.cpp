@@ -38,6 +38,8 @@ Usage: dapple-plan [plan] --model PROFILE --topo TOPOLOGY [options]
   --pin WHAT            stages=N, replicas=N, recompute=on|off, cut=LAYER (a
                         stage begins there), join=LAYER (none does); repeats
   --contention on|off   transfers share links or not            (default: on)
+  --replicas together|independent  of a stage start micro-batches together or
+                        each on its own                   (default: together)
   --unlimited-memory    plan as if every device had room for everything
   --time-scale X        factor on the profile's times for kinds of device that
                         have no time_scale for the profiled one
@@ -73,6 +75,7 @@ std::vector<OptionSpec> specs() {
                               {.name = "gap"},
                               {.name = "pin", .repeats = true},
                               {.name = "contention"},
+                              {.name = "replicas"},
                               {.name = "unlimited-memory", .takes_value = false},
                               {.name = "time-scale"},
                               {.name = "threads"},
@@ -102,6 +105,7 @@ PlannerOptions planner_options(const Options& options) {
   }
   planner.target_gap = options.fraction("gap").value_or(Factor{});
   planner.contention = contention_of(options);
+  planner.replicas = replicas_of(options);
   planner.ignore_memory = options.has("unlimited-memory");
   planner.baselines = !options.has("no-baselines");
   if (!planner.baselines && options.has("write-baselines")) {
@@ -254,7 +258,8 @@ int write_outputs(const MadePlan& made, const Topology& topology, const Options&
   const TextStyle& style = out_is_taken ? console.err_style : console.out_style;
   write_result(console, output, write_plan(document));
   if (trace) write_result(console, *trace, write_trace(made.evaluation.timeline, topology));
-  stream << write_summary(document, made.evaluation.timeline, topology, style);
+  stream << write_summary(document, made.evaluation.timeline, topology, style)
+         << other_replicas_text(document.prediction, made.evaluation.otherwise);
   if (trace && *trace != "-") stream << "trace written to " << *trace << '\n';
   if (output != "-") stream << "plan written to " << output << '\n';
   return kDone;
@@ -299,7 +304,7 @@ int run_plan(const Options& options, Console& console) {
   made.document.tool = kTool;
   add_warnings(made.document, inputs, planner);
   warn_of_stop(made.document, end.stop_reason, planner, options);
-  if (baselines) write_baselines(*baselines, made, {topology, planner.contention}, console);
+  if (baselines) write_baselines(*baselines, made, {topology, planner.mode()}, console);
   return write_outputs(made, topology, options, console);
 }
 

@@ -25,6 +25,8 @@ Usage: dapple-plan simulate PLAN [options]
   --topo FILE          topology       } unless --recost is given
   --recost             cost the plan with --model and --topo instead of its own
   --contention on|off  transfers share links or not    (default: the plan's)
+  --replicas together|independent  of a stage start together or each on its own
+                                                       (default: the plan's)
   --trace FILE         timeline for chrome://tracing or ui.perfetto.dev
   --timeline FILE      timeline as dapple-timeline/1 (ns and bytes)
 A FILE of "-" is stdin or stdout; with results on stdout the summary is on
@@ -114,7 +116,8 @@ int run_simulate(const Options& options, Console& console) {
   check_outputs(given_paths(options, {"trace", "timeline"}), inputs);
 
   PlanDocument filed = load_plan(path);
-  const Contention contention = contention_of(options, filed.prediction.contention);
+  const SimulationMode mode{contention_of(options, filed.prediction.contention),
+                            replicas_of(options, filed.prediction.replicas)};
   // Only a sound plan has a schedule, and with it a hash.
   make_subject(filed, {}, source_name(path));
   const Replacement replacement = checked_replacement(filed, options);
@@ -122,7 +125,7 @@ int run_simulate(const Options& options, Console& console) {
   const Prediction prediction = filed.prediction;
   Subject subject = make_subject(std::move(filed), replacement, source_name(path));
   const Evaluation evaluation =
-      evaluate(subject.document.plan, subject.document.profile, subject.topology, contention);
+      evaluate(subject.document.plan, subject.document.profile, subject.topology, mode);
   renew(subject, evaluation, options.has("recost"));
 
   const auto trace = options.text("trace");
@@ -136,6 +139,7 @@ int run_simulate(const Options& options, Console& console) {
   (out_is_taken ? console.err : console.out)
       << write_summary(subject.document, evaluation.timeline, subject.topology,
                        out_is_taken ? console.err_style : console.out_style)
+      << other_replicas_text(evaluation.prediction, evaluation.otherwise)
       << write_statistics(evaluation.timeline, out_is_taken ? console.err_style : console.out_style)
       << verdict(prediction, evaluation.prediction);
   return kDone;
@@ -150,6 +154,7 @@ Command simulate_command() {
                       {.name = "topo"},
                       {.name = "recost", .takes_value = false},
                       {.name = "contention"},
+                      {.name = "replicas"},
                       {.name = "trace"},
                       {.name = "timeline"}},
           .run = run_simulate};

@@ -237,6 +237,10 @@ void read_prediction(const Field& field, const DeviceNames& names, Prediction& p
   if (contention.present() && read_choice(contention, {"on", "off"}) == 1U) {
     prediction.contention = Contention::Off;
   }
+  const Field replicas = object.field("replicas");
+  if (replicas.present() && read_choice(replicas, {"together", "independent"}) == 1U) {
+    prediction.replicas = Replicas::Independent;
+  }
   prediction.iteration.ns = required_integer(object.field("iteration_ns"), {});
   prediction.samples_per_second = read_figure(object.field("samples_per_second")).value_or(0);
   prediction.speedup_over_one_device =

@@ -91,6 +91,10 @@ void write_parts(JsonWriter& writer, const TimeParts& parts) {
 void write_prediction(JsonWriter& writer, const Prediction& prediction, const Topology& topology) {
   writer.open_object(Layout::Lines);
   writer.key("contention").text(to_string(prediction.contention));
+  // The usual way is not written, so that files stay as they were before there was another.
+  if (prediction.replicas != Replicas::Together) {
+    writer.key("replicas").text(to_string(prediction.replicas));
+  }
   writer.key("iteration_ns").integer(prediction.iteration.ns);
   writer.key("samples_per_second").number(prediction.samples_per_second);
   write_nullable(writer.key("speedup_over_one_device"), prediction.speedup_over_one_device);

@@ -143,6 +143,7 @@ void ExactPlanner::prepare() {
                       .ignore_memory = options_.ignore_memory,
                       .gpipe = options_.family == ScheduleFamily::GPipe,
                       .links_are_shared = options_.contention == Contention::Shared,
+                      .replicas = options_.replicas,
                       .pins = options_.pins}));
   }
   parallel_for(searches_.size(), options_.threads, [&](std::size_t i) {

@@ -77,6 +77,10 @@ class Exhaustive {
   std::vector<std::int64_t> depth_limits(const PlanCost& cost) const;
   void choose_depths(std::size_t stage, const PlanCost& cost);
   void simulate_plan();
+  /// Whatever the contention.
+  BoundedPlan bounded(const PlanCost& cost) const {
+    return {plan_, cost, topology_, {Contention::Off, problem_.mode.replicas}};
+  }
   bool is_over() const { return outcome_.faster || work_ >= problem_.budget; }
 
   const ModelProfile& profile_;
@@ -152,7 +156,7 @@ void Exhaustive::try_stage(std::int32_t begin, std::int32_t end, bool recompute)
   plan_.warmup_depths = depth_limits(cost);
   const bool fits = plan_.warmup_depths.front() > 0;
   // Whatever is put in front, a plan takes no less than its last stages do at their deepest.
-  if (fits && lower_bound(plan_, cost, topology_) < problem_.below) {
+  if (fits && lower_bound(bounded(cost)) < problem_.below) {
     if (begin == 0) {
       limits_ = plan_.warmup_depths;
       choose_depths(0, cost);
@@ -190,7 +194,7 @@ void Exhaustive::choose_depths(std::size_t stage, const PlanCost& cost) {
       plan_.warmup_depths[s] = std::min(limits_[s], depth);
     }
     // Less depth, here or behind, makes no plan faster.
-    if (lower_bound(plan_, cost, topology_) >= problem_.below) break;
+    if (lower_bound(bounded(cost)) >= problem_.below) break;
     choose_depths(stage + 1, cost);
   }
   plan_.warmup_depths = before;
@@ -202,8 +206,8 @@ void Exhaustive::simulate_plan() {
                    kPassesPerPartialPlan;
   const PlanCost cost = costs_.plan_cost(plan_);
   if (!problem_.ignore_memory && !memory_shortages(cost).empty()) return;
-  const Duration iteration = simulate(generate(plan_), cost, topology_,
-                                      {.contention = problem_.contention, .record = false})
+  const Duration iteration = simulate(generate(plan_, problem_.mode.replicas), cost, topology_,
+                                      {.contention = problem_.mode.contention, .record = false})
                                  .iteration;
   if (iteration >= problem_.below) return;
   outcome_.faster = plan_;

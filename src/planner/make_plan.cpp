@@ -98,7 +98,7 @@ std::variant<MadePlan, Infeasible> make_plan(const ModelProfile& profile, const 
   document.profile = profile;
   document.topology = topology.description();
   document.plan = known.front().plan;
-  made.evaluation = evaluate(document.plan, profile, topology, options.contention);
+  made.evaluation = evaluate(document.plan, profile, topology, options.mode());
   check(options.ignore_memory || made.evaluation.shortages.empty(),
         "the chosen plan does not fit memory");
   document.prediction = made.evaluation.prediction;

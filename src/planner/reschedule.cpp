@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "dapple/schedule_search/order_search.h"
+#include "dapple/search/bound.h"
 #include "dapple/search/even_split.h"
 #include "dapple/simulate/device_memory.h"
 #include "scoring.h"
@@ -35,6 +36,8 @@ class Rescheduler {
   void choose_depths();
   void take_order();
   void search_order();
+  Duration bound_of(const FoundOrder& found, const TaskProblem& problem,
+                    const PlanCost& costs) const;
   std::variant<Rescheduled, NoSchedule> finish();
   void refuse(std::string reason) { reasons_.push_back(std::move(reason)); }
 
@@ -118,7 +121,8 @@ void Rescheduler::choose_depths() {
     const PlannerOptions search{.global_batch_size = plan_.global_batch_size,
                                 .micro_batch_size = plan_.micro_batch_size,
                                 .family = options_.family,
-                                .contention = options_.contention};
+                                .contention = options_.contention,
+                                .replicas = options_.replicas};
     const Scorer scorer(profile_, topology_, search);
     const Score score = scorer.improve(
         {.micro_batch_size = plan_.micro_batch_size, .stages = plan_.stages, .bound = {}}, 0,
@@ -158,7 +162,7 @@ void Rescheduler::search_order() {
     const std::optional<FoundOrder> found = dapple::search_order(
         problem, {.evaluations = options_.evaluations, .should_stop = options_.should_stop});
     if (!found) break;
-    if (!lower_bound_) lower_bound_ = found->lower_bound;
+    if (!lower_bound_) lower_bound_ = bound_of(*found, problem, costs);
     plan_.order = actions_of(found->order, problem.split_backward);
     fill_depths(plan_);
     const Schedule schedule = generate(plan_);
@@ -176,9 +180,17 @@ void Rescheduler::search_order() {
   refuse(fmt::format("no order of {} was found that fits into memory", to_string(plan_.family)));
 }
 
+Duration Rescheduler::bound_of(const FoundOrder& found, const TaskProblem& problem,
+                               const PlanCost& costs) const {
+  const SimulationMode mode{options_.contention, options_.replicas};
+  if (!follows_least_path({plan_, costs, topology_, mode})) return found.lower_bound;
+  return lower_bound(with_least_path(problem, costs));
+}
+
 std::variant<Rescheduled, NoSchedule> Rescheduler::finish() {
   Rescheduled result;
-  result.evaluation = evaluate(plan_, profile_, topology_, options_.contention);
+  result.evaluation =
+      evaluate(plan_, profile_, topology_, {options_.contention, options_.replicas});
   result.plan = std::move(plan_);
   result.lower_bound = lower_bound_;  // to the last backward, behind which a step follows
   return result;

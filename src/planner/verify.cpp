@@ -174,7 +174,7 @@ void derive_bound(Claims& claims, const PlanDocument& document, const Topology& 
       document.profile, topology,
       {.global_batch_size = document.plan.global_batch_size,
        .family = document.plan.family,
-       .contention = claimed.contention,
+       .mode = {claimed.contention, claimed.replicas},
        .ignore_memory = std::any_of(claimed.devices.begin(), claimed.devices.end(), lacks_memory),
        .below = *claimed.lower_bound,
        .budget = budget});
@@ -195,8 +195,8 @@ Verification verify(const PlanDocument& document, const Topology& topology, std:
   Claims claims;
   Verification verification;
   Plan plan = document.plan;
-  const Prediction fresh =
-      evaluate(plan, document.profile, topology, document.prediction.contention).prediction;
+  const SimulationMode mode{document.prediction.contention, document.prediction.replicas};
+  const Prediction fresh = evaluate(plan, document.profile, topology, mode).prediction;
   check_stages(claims, fresh, document.prediction);
   check_prediction(claims, fresh, document.prediction);
   check_devices(claims, topology, fresh, document.prediction);

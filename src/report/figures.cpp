@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -29,12 +30,32 @@ StageIndex home_stage(const Timeline& timeline, LaneIndex lane) {
   return timeline.lanes[lane.position()].stages.front();
 }
 
+namespace {
+
+/// Which of the lanes that share the samples of these stages' micro-batches it is; nothing if it
+/// works on all of them.
+std::optional<std::size_t> replica_of(const Timeline& timeline, LaneIndex lane) {
+  const auto same_stages = [&](std::size_t other) {
+    return other < timeline.lanes.size() &&
+           timeline.lanes[other].stages == timeline.lanes[lane.position()].stages;
+  };
+  std::size_t first = lane.position();
+  while (first > 0 && same_stages(first - 1)) --first;
+  const bool share = same_stages(first + 1) &&
+                     timeline.lanes[first].samples->end <= timeline.lanes[first + 1].samples->begin;
+  return share ? std::optional(lane.position() - first) : std::nullopt;
+}
+
+}  // namespace
+
 std::string lane_title(const Timeline& timeline, LaneIndex lane) {
   std::vector<std::int32_t> numbers;
   for (const StageIndex stage : timeline.lanes[lane.position()].stages) {
     numbers.push_back(stage.value);
   }
-  return (numbers.size() == 1 ? "stage " : "stages ") + show_numbers(numbers);
+  const std::string stages = (numbers.size() == 1 ? "stage " : "stages ") + show_numbers(numbers);
+  const std::optional<std::size_t> replica = replica_of(timeline, lane);
+  return replica ? fmt::format("{} replica {}", stages, *replica) : stages;
 }
 
 std::optional<DeviceFigures> fullest_device(const StagePlan& stage, const Prediction& prediction) {

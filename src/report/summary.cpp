@@ -196,4 +196,17 @@ std::string write_summary(const PlanDocument& document, const Timeline& timeline
   return text;
 }
 
+std::string other_replicas_text(const Prediction& prediction, std::optional<Duration> otherwise) {
+  if (!otherwise) return {};
+  const bool are_together = prediction.replicas == Replicas::Together;
+  const double change = static_cast<double>(otherwise->ns - prediction.iteration.ns) /
+                        static_cast<double>(std::max<std::int64_t>(prediction.iteration.ns, 1));
+  std::string comparison = "no difference";
+  if (*otherwise != prediction.iteration) {
+    comparison = fmt::format("{:.1f} % {}", 100 * std::abs(change), change < 0 ? "less" : "more");
+  }
+  return fmt::format("Replicas {}: {} ({})\n", are_together ? "on their own" : "together",
+                     show(*otherwise), comparison);
+}
+
 }  // namespace dapple

@@ -33,6 +33,7 @@ struct ColumnRequest {
   bool recompute = false;
   bool ignore_memory = false;
   bool hold_all = false;  // a stage fits only if it holds all micro-batches
+  Replicas replicas = Replicas::Together;
 };
 
 /// Exact, but for what waits at the boundaries, which limits the depth further, and, where shares

@@ -28,7 +28,8 @@ StageColumn StageColumns::make(std::int32_t end, const Taking& taking, bool reco
        .num_micro_batches = problem_.global_batch_size / problem_.micro_batch_size,
        .recompute = recompute,
        .ignore_memory = problem_.ignore_memory,
-       .hold_all = problem_.gpipe});
+       .hold_all = problem_.gpipe,
+       .replicas = problem_.replicas});
 }
 
 StageColumn StageColumns::least(std::int32_t end, const std::vector<const Taking*>& takings,
@@ -48,6 +49,7 @@ StageColumn StageColumns::least(std::int32_t end, const std::vector<const Taking
       stage.backward = std::min(stage.backward, other.backward);
       stage.after_backward = std::min(stage.after_backward, other.after_backward);
       stage.depth_limit = std::max(stage.depth_limit, other.depth_limit);
+      stage.slowest = std::min(stage.slowest, other.slowest);
     }
   }
   return least;

@@ -76,11 +76,12 @@ std::vector<DeviceIndex> spread_over(std::int32_t servers, std::int32_t each,
 }  // namespace
 
 StageFamilies::StageFamilies(const CostModel& costs, PlacementSpace& placements,
-                             std::int64_t micro_batch_size, std::int64_t num_micro_batches)
+                             const SearchProblem& problem)
     : costs_(costs),
       placements_(placements),
-      micro_batch_size_(micro_batch_size),
-      micro_batches_(num_micro_batches),
+      micro_batch_size_(problem.micro_batch_size),
+      micro_batches_(problem.global_batch_size / problem.micro_batch_size),
+      replicas_of_stages_(problem.replicas),
       links_(placements.topology()) {
   number_counts();
   takings_.resize(counts_.size());
@@ -208,6 +209,7 @@ void StageFamilies::represent_takings() {
 
 bool StageFamilies::counts_for_itself(std::int32_t number_of_some) const {
   if (placements_.is_complete() || placements_.families().size() > 1) return true;
+  if (replicas_of_stages_ == Replicas::Independent) return true;
   const std::int32_t wanted = replicas(number_of_some);
   if (wanted < 2 || wanted > micro_batch_size_) return true;
   return replica_share(micro_batch_size_, wanted, 0).size() <
@@ -227,7 +229,18 @@ StageFamilies::Joint StageFamilies::with_both(std::int32_t families, std::int32_
 TransferShape StageFamilies::widest(std::int64_t front, std::int64_t back) const {
   const DeviceShapes here = links_.busiest_anywhere(front, micro_batch_size_);
   const DeviceShapes there = links_.busiest_anywhere(back, micro_batch_size_);
-  return {.forward = {here.out, there.in}, .backward = {there.out, here.in}};
+  TransferShape shape{.forward = {here.out, there.in}, .backward = {there.out, here.in}};
+  if (replicas_of_stages_ == Replicas::Independent) {
+    const std::int64_t samples = least_overlap(micro_batch_size_, front, back);
+    const auto pair = [&](const PortShape& out, const PortShape& in) {
+      return PortShape{.samples = samples,
+                       .bandwidth = std::min(out.bandwidth, in.bandwidth),
+                       .latency = std::min(out.latency, in.latency)};
+    };
+    shape.forward_pairs = {pair(here.out, there.in)};
+    shape.backward_pairs = {pair(there.out, here.in)};
+  }
+  return shape;
 }
 
 const std::vector<TransferShape>& StageFamilies::shapes_between(std::int32_t front,
@@ -263,7 +276,8 @@ const std::vector<TransferShape>& StageFamilies::shapes_before(std::int32_t fron
     if (!fit_together(placements_.taking(taking), back, placements_.pools())) continue;
     std::vector<std::vector<DeviceIndex>> sides = placements_.devices_of({taking, back_taking});
     shapes.push_back(transfer_shape({.front = std::move(sides[0]), .back = std::move(sides[1])},
-                                    micro_batch_size_, placements_.topology()));
+                                    micro_batch_size_, placements_.topology(),
+                                    replicas_of_stages_));
   }
   sort_distinct(shapes);
   return shapes;
@@ -280,7 +294,7 @@ BoundaryFloor StageFamilies::floor_of(const std::vector<TransferShape>& shapes,
                               .backward = bound.backward,
                               .forward_queue = longest_queue(bound.forward_ports, micro_batches_),
                               .backward_queue = longest_queue(bound.backward_ports, micro_batches_),
-                              .pace = pace_of(bound.forward_ports)};
+                              .pace = bound.forward_pace};
     if (!floor.is_possible) {
       floor = other;
       continue;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dapple/cost/costs.h"
+#include "dapple/search/dapple_search.h"
 #include "dapple/search/placement_space.h"
 #include "device_links.h"
 #include "transfer_shape.h"
@@ -27,8 +28,7 @@ struct BoundaryFloor {
 /// Counts per family are numbered: 0 is none, the last is all devices.
 class StageFamilies {
  public:
-  StageFamilies(const CostModel& costs, PlacementSpace& placements, std::int64_t micro_batch_size,
-                std::int64_t num_micro_batches);
+  StageFamilies(const CostModel& costs, PlacementSpace& placements, const SearchProblem& problem);
 
   std::int32_t size() const { return static_cast<std::int32_t>(counts_.size()); }
   std::int32_t number(const std::vector<std::int32_t>& counts) const;
@@ -43,7 +43,8 @@ class StageFamilies {
 
   /// Whether stages with these counts need a look of their own. In large spaces with one family
   /// only those do that make the largest share of a micro-batch smaller; they stand for the counts
-  /// up to the next such one, with the fastest all-reduce of them all.
+  /// up to the next such one, with the fastest all-reduce of them all. Not where replicas are
+  /// independent, for the least share counts there.
   bool counts_for_itself(std::int32_t number) const;
 
   /// One taking for each way in which stages with these counts differ, at least in bounds: every
@@ -77,6 +78,7 @@ class StageFamilies {
   PlacementSpace& placements_;
   std::int64_t micro_batch_size_;
   std::int64_t micro_batches_;
+  Replicas replicas_of_stages_;
   std::vector<std::vector<std::int32_t>> counts_;
   std::vector<std::vector<std::int32_t>> takings_of_;  // numbers; only of complete spaces
   std::vector<std::vector<const Taking*>> takings_;

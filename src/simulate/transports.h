@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <vector>
 
 #include "transport.h"
@@ -10,10 +11,11 @@
 namespace dapple {
 
 /// Every port of a boundary and direction serves that boundary's transfers in order, whatever else
-/// goes on.
+/// goes on. It carries what it has of a transfer in one piece, as soon as all lanes that send
+/// through it have made their parts; who waits for some of it waits for all of it.
 class IsolatedTransport : public TransportLayer {
  public:
-  IsolatedTransport(const PlanCost& costs, EventQueue& queue, std::vector<TimedAction>* actions);
+  IsolatedTransport(const TransportWork& work, TransportOutput output);
 
   void send(const TransferRequest& request) override;
   void reduce(std::int32_t stage, std::int32_t bucket, Duration start) override;
@@ -21,24 +23,62 @@ class IsolatedTransport : public TransportLayer {
   void settle(Ticks) override {}
 
  private:
-  struct Lane {
+  /// What a transfer takes of a port.
+  struct Load {
     std::int32_t port = 0;  // position in Direction::free_from
     Ticks busy;
     Duration latency;
+    std::vector<std::int32_t> parts;  // that go through it
+    std::vector<std::int32_t> receivers;
+  };
+  struct Pattern {
+    const TransferParts* transfer = nullptr;
+    std::vector<Load> loads;
+    // Of transfers that are not whole:
+    std::vector<std::vector<std::int32_t>> loads_of_part;
+    std::vector<std::int32_t> awaited;  // by receiver: loads, and what gets there without a flow
+  };
+  /// A transfer of several parts or to several receivers, while it is on its way.
+  struct Transfer {
+    struct Part {
+      std::int32_t record = -1;
+      std::int32_t loads_left = 0;
+      Ticks first_start{INT64_MAX};
+      Duration end;
+    };
+    struct Receiver {
+      std::int32_t awaited = 0;
+      Duration arrival;
+    };
+    std::vector<Part> parts;
+    std::vector<Receiver> receivers;
+    std::vector<std::int32_t> parts_left;  // by load
+    std::int32_t left = 0;                 // parts that are not over
   };
   struct Direction {
-    std::vector<std::vector<Lane>> patterns;  // of micro-batch m: m modulo their number
+    std::vector<Pattern> patterns;  // of micro-batch m: m modulo their number
     std::vector<Ticks> free_from;
+    std::map<std::int32_t, Transfer> on_the_way;  // by micro-batch
   };
   struct Boundary {
     Direction forward;
     Direction backward;
   };
-  static Direction make_direction(const std::vector<TransferCost>& patterns);
+  struct Service {
+    Ticks start;
+    Duration arrival;
+  };
+  static Direction make_direction(const DirectionParts& transfers);
+  static void name_ends(Pattern& pattern);
+  static Transfer begin(const Pattern& pattern);
+  static Service serve(Direction& direction, const Load& load, Duration ready);
+  void send_whole(Direction& direction, const Pattern& pattern, const TransferRequest& request);
+  void send_part(Direction& direction, const Pattern& pattern, const TransferRequest& request);
+  void arrive(std::int32_t inbox, Duration moment, const TransferRequest& request);
+  void record(std::int32_t action, Ticks start, Duration end);
 
   const PlanCost& costs_;
-  EventQueue& queue_;
-  std::vector<TimedAction>* actions_;
+  TransportOutput output_;
   std::vector<Boundary> boundaries_;
 };
 
@@ -46,8 +86,7 @@ class IsolatedTransport : public TransportLayer {
 /// transfers of a stream one after another, each to all its receivers at once.
 class SharedTransport : public TransportLayer {
  public:
-  SharedTransport(const PlanCost& costs, const Topology& topology, EventQueue& queue,
-                  std::vector<TimedAction>* actions);
+  SharedTransport(const TransportWork& work, const Topology& topology, TransportOutput output);
 
   void send(const TransferRequest& request) override;
   void reduce(std::int32_t stage, std::int32_t bucket, Duration start) override;
@@ -61,19 +100,33 @@ class SharedTransport : public TransportLayer {
     Wide work = 0;
     Duration latency;  // the largest through any of its ports: the transfer waits for all of it
     std::int32_t sender = 0;  // position in Sending::streams
+    TransferParts::Flow ends;
   };
   struct Pattern {
+    const TransferParts* transfer = nullptr;
     std::vector<PreparedFlow> flows;
-    std::vector<std::int32_t> senders;  // distinct positions in Sending::streams
+    std::vector<std::vector<std::int32_t>> senders;  // by part: distinct positions in streams
+    std::vector<std::int32_t> flows_of_part;
+    std::vector<std::int32_t> awaited;  // by receiver: flows, and what gets there without one
   };
   /// A transfer on its way.
   struct Transfer {
-    TransferRequest request;
+    struct Part {
+      std::int32_t record = -1;
+      std::int32_t flows_left = 0;
+      Duration arrival;
+      Ticks first_start;
+      bool started = false;
+    };
+    struct Receiver {
+      std::int32_t awaited = 0;
+      Duration arrival;
+    };
+    TransferRequest request;  // the first part's
     const Pattern* pattern = nullptr;
-    std::int32_t flows_left = 0;
-    Duration arrival;
-    Ticks first_start;
-    bool started = false;
+    std::vector<Part> parts;
+    std::vector<Receiver> receivers;
+    std::int32_t parts_left = 0;
   };
   /// The stream of one device over one boundary in one direction.
   struct SendStream {
@@ -83,6 +136,7 @@ class SharedTransport : public TransportLayer {
   struct Direction {
     std::vector<Pattern> patterns;
     std::vector<SendStream> streams;
+    std::map<std::int32_t, std::int32_t> on_the_way;  // transfers of several parts, by micro-batch
   };
   struct Boundary {
     Direction forward;
@@ -100,16 +154,20 @@ class SharedTransport : public TransportLayer {
     Wide work = 0;
   };
 
-  Direction make_direction(const std::vector<TransferCost>& patterns) const;
+  static Direction make_direction(const DirectionParts& transfers);
+  static Pattern make_pattern(const TransferParts& transfer,
+                              const std::vector<DeviceIndex>& senders);
   PreparedReduction prepare(const AllReduceCost& cost) const;
   Direction& direction_of(const TransferRequest& request);
+  std::int32_t transfer_of(Direction& direction, const TransferRequest& request);
+  std::int32_t begin(const Pattern& pattern, const TransferRequest& request);
   void start_next(Direction& direction, std::int32_t stream, Ticks now);
   void own(std::int32_t flow, const Owner& owner);
-  void finish(Transfer& transfer);
+  void arrive(Transfer& transfer, std::int32_t receiver, Duration moment);
+  void finish(std::int32_t transfer, std::int32_t part);
 
   const PlanCost& costs_;
-  EventQueue& queue_;
-  std::vector<TimedAction>* actions_;
+  TransportOutput output_;
   SharedNetwork network_;
   std::vector<Boundary> boundaries_;
   std::vector<std::vector<PreparedReduction>> reductions_;  // by stage and bucket

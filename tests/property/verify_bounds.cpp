@@ -59,7 +59,7 @@ TEST_CASE("the fastest time of all plans is verified as their bound, one nanosec
     document.plan = best.plan;
     document.plan.family = setting.family;
     document.prediction =
-        evaluate(document.plan, problem.profile, topology, setting.contention).prediction;
+        evaluate(document.plan, problem.profile, topology, {setting.contention}).prediction;
     document.search.complete = true;
     document.prediction.lower_bound = best.iteration;
     document.prediction.optimality_gap = 0.0;

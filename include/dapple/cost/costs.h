@@ -167,6 +167,13 @@ struct MemoryCost {
   Bytes peak() const { return fixed() + recompute_stash + in_flight * per_micro_batch; }
 };
 
+/// When the buckets of a stage are ready on replicas with the same share on the same kind of
+/// device.
+struct BucketMoments {
+  std::vector<Duration> in_backward;  // from the start of the last backward
+  std::vector<Duration> in_weights;   // from the start of the last weight gradient
+};
+
 /// One device's share of a stage.
 struct ReplicaCost {
   DeviceIndex device;
@@ -174,6 +181,7 @@ struct ReplicaCost {
   Duration forward;
   Duration backward;        // recomputation included
   Duration input_gradient;  // the part of it that goes first, if it is run in two; W is the rest
+  std::size_t moments = 0;  // position in StageCost::moments
   MemoryCost memory;
   Bytes memory_limit;
 };
@@ -187,6 +195,7 @@ struct StageCost {
   Duration weight_gradient;            // slowest replica
   std::vector<Duration> bucket_ready;  // from the start of the last backward, slowest replica
   std::vector<Duration> bucket_ready_in_weights;  // from the start of the last weight gradient
+  std::vector<BucketMoments> moments;             // of the replicas that differ
   std::vector<AllReduceCost> buckets;
   Duration optimizer_step;
 };

@@ -70,6 +70,27 @@ enum class Contention {
 /// "on", "off".
 std::string_view to_string(Contention contention);
 
+/// How a simulation treats the replicas of a stage that splits micro-batches.
+enum class Replicas {
+  /// As one machine: they start a micro-batch together, when the last share of its input has
+  /// arrived, and what they make leaves when the slowest has it.
+  Together,
+  /// Each on its own: it starts its share when all that this needs has arrived, and sends what it
+  /// makes when it has it. They meet where transfers do, and at all-reduces.
+  Independent,
+};
+
+/// "together", "independent".
+std::string_view to_string(Replicas replicas);
+
+/// How a plan is simulated.
+struct SimulationMode {
+  Contention contention = Contention::Shared;
+  Replicas replicas = Replicas::Together;
+
+  friend bool operator==(const SimulationMode&, const SimulationMode&) = default;
+};
+
 struct StagePlan {
   LayerRange layers;
   std::vector<DeviceIndex> devices;  // replica by replica
@@ -114,6 +135,10 @@ SampleRange samples_of(const Plan& plan, const StagePlan& stage, std::size_t rep
 
 /// Micro-batches that replica `replica` of `stage` works on.
 std::int64_t micro_batches_of(const Plan& plan, const StagePlan& stage, std::size_t replica);
+
+/// Whether some stage splits micro-batches over several replicas: elsewhere both ways to treat them
+/// are one. O(stages).
+bool splits_micro_batches(const Plan& plan);
 
 /// Most micro-batches times stages of a plan. Its schedule has up to six actions for each, and must
 /// fit into memory.
@@ -179,9 +204,10 @@ inline constexpr TimePart kTimeParts[] = {
     {"optimizer step", "optimizer_step_ns", &TimeParts::optimizer_step},
 };
 
-/// Predicted by simulation with that contention; definitions in the formats' section of the README.
+/// Predicted by simulation in that mode; definitions in the formats' section of the README.
 struct Prediction {
   Contention contention = Contention::Shared;
+  Replicas replicas = Replicas::Together;
   Duration iteration;
   double samples_per_second = 0;
   std::optional<double> speedup_over_one_device;

@@ -26,6 +26,7 @@ struct Reschedule {
   std::int64_t chunks_per_device = 1;  // of the looped families; a V has two, the others one
   std::vector<std::vector<Action>> order = {};  // of the family Given: per group of devices
   Contention contention = Contention::Shared;
+  Replicas replicas = Replicas::Together;
   std::int64_t evaluations = 20'000;  // orders tried, where costs decide
   std::function<bool()> should_stop = nullptr;
 };
