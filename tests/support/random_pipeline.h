@@ -24,6 +24,7 @@ void shuffle(Dice& dice, std::vector<T>& values) {
 struct RandomChoices {
   bool slowdown = false;  // overlap may slow computation down
   bool deal = false;      // stages may deal micro-batches
+  bool mixed = false;     // servers may have slower devices
   std::int64_t most_micro_batches = 7;
 };
 
@@ -133,6 +134,16 @@ inline TopologyDescription random_cluster(Dice& dice, const Ranges& ranges) {
   return description;
 }
 
+inline void slow_some_down(Dice& dice, TopologyDescription& description) {
+  DeviceKind slow = description.devices.front();
+  slow.name = "slow gpu";
+  slow.time_scale["gpu"] = Factor{dice.roll(1, 30) * 100'000'000};
+  description.devices.push_back(slow);
+  for (ServerGroup& group : description.servers) {
+    if (dice.chance(40)) group.device = slow.name;
+  }
+}
+
 inline std::vector<std::int64_t> random_depths(Dice& dice, std::size_t stages,
                                                std::int64_t micro_batches) {
   std::vector<std::int64_t> depths;
@@ -178,6 +189,7 @@ inline std::optional<Pipeline> try_random_pipeline(Dice& dice, const RandomChoic
     const std::int64_t factors[] = {1'000'000'000, 1'126'000'000, 1'500'000'000, 2'000'000'000};
     description.overlap_slowdown = Factor{factors[dice.roll(0, 3)]};
   }
+  if (choices.mixed) slow_some_down(dice, description);
   std::int32_t devices = 0;
   for (const ServerGroup& group : description.servers) devices += group.count * group.devices;
   PlanShape shape{.micro_batch_size = dice.roll(1, 6),
