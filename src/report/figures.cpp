@@ -41,9 +41,12 @@ std::optional<std::size_t> replica_of(const Timeline& timeline, LaneIndex lane) 
   };
   std::size_t first = lane.position();
   while (first > 0 && same_stages(first - 1)) --first;
-  const bool share = same_stages(first + 1) &&
-                     timeline.lanes[first].samples->end <= timeline.lanes[first + 1].samples->begin;
-  return share ? std::optional(lane.position() - first) : std::nullopt;
+  if (!same_stages(first + 1)) return std::nullopt;
+  const std::optional<SampleRange>& share = timeline.lanes[first].samples;
+  const std::optional<SampleRange>& next = timeline.lanes[first + 1].samples;
+  // Lanes that are dealt whole micro-batches have all their samples.
+  const bool is_share = share && next && share->end <= next->begin;
+  return is_share ? std::optional(lane.position() - first) : std::nullopt;
 }
 
 }  // namespace

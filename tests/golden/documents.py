@@ -11,11 +11,14 @@ import tempfile
 FOLDER = pathlib.Path(__file__).resolve().parent
 SOURCE = FOLDER.parent.parent
 
-# Name of the plan: profile, topology.
+# Name of the plan: profile, topology, options.
 PLANS = {
     "pair": ("tests/golden/pair.profile.json", "tests/golden/pair.topology.json"),
     "bert-large-8xV100": ("profiles/bert-large.json", "topologies/8xV100.json"),
     "bert-48-2x8xV100": ("profiles/bert-48.json", "topologies/2x8xV100.json"),
+    "vgg-19-mixed.independent": ("profiles/vgg-19.json", "topologies/mixed-A100-V100.json",
+                                 "--replicas", "independent", "--planner", "dapple",
+                                 "--no-baselines"),
 }
 
 
@@ -40,8 +43,8 @@ def embedded(plan, key):
 def documents(binary):
     """Every golden document as the program writes it now: name of its file -> bytes."""
     written = {f"{name}.plan.json": run(binary, "--model", SOURCE / profile, "--topo",
-                                        SOURCE / topology, "-o", "-")
-               for name, (profile, topology) in PLANS.items()}
+                                        SOURCE / topology, *options, "-o", "-")
+               for name, (profile, topology, *options) in PLANS.items()}
     plan = written["pair.plan.json"]
     written["pair.profile.json"] = embedded(plan, "profile")
     written["pair.topology.json"] = embedded(plan, "description")

@@ -143,7 +143,7 @@ bool same(const Prediction& a, const Prediction& b) {
     return x.device == y.device && x.peak_memory == y.peak_memory &&
            x.memory_limit == y.memory_limit && x.busy_fraction == y.busy_fraction;
   };
-  return a.contention == b.contention && a.iteration == b.iteration &&
+  return a.contention == b.contention && a.replicas == b.replicas && a.iteration == b.iteration &&
          a.samples_per_second == b.samples_per_second &&
          a.speedup_over_one_device == b.speedup_over_one_device && a.lower_bound == b.lower_bound &&
          a.optimality_gap == b.optimality_gap && a.bubble_fraction == b.bubble_fraction &&
