@@ -58,7 +58,10 @@ void IsolatedTransport::name_ends(Pattern& pattern) {
     }
   }
   pattern.loads_of_part.resize(transfer.sizes.size());
-  pattern.awaited.assign(transfer.receivers.size(), 0);
+  Transfer& start = pattern.start;
+  start.parts.resize(transfer.sizes.size());
+  start.receivers.resize(transfer.receivers.size());
+  start.left = static_cast<std::int32_t>(start.parts.size());
   for (std::size_t l = 0; l < pattern.loads.size(); ++l) {
     Load& load = pattern.loads[l];
     for (std::vector<std::int32_t>* ends : {&load.parts, &load.receivers}) {
@@ -67,25 +70,12 @@ void IsolatedTransport::name_ends(Pattern& pattern) {
     }
     for (const std::int32_t part : load.parts) {
       pattern.loads_of_part[at(part)].push_back(static_cast<std::int32_t>(l));
+      ++start.parts[at(part)].loads_left;
     }
-    for (const std::int32_t receiver : load.receivers) ++pattern.awaited[at(receiver)];
+    for (const std::int32_t receiver : load.receivers) ++start.receivers[at(receiver)].awaited;
+    start.parts_left.push_back(static_cast<std::int32_t>(load.parts.size()));
   }
-  for (const auto& [part, receiver] : transfer.in_place) ++pattern.awaited[at(receiver)];
-}
-
-IsolatedTransport::Transfer IsolatedTransport::begin(const Pattern& pattern) {
-  Transfer transfer;
-  for (const std::vector<std::int32_t>& loads : pattern.loads_of_part) {
-    transfer.parts.emplace_back().loads_left = static_cast<std::int32_t>(loads.size());
-  }
-  for (const std::int32_t awaited : pattern.awaited) {
-    transfer.receivers.push_back({.awaited = awaited, .arrival = {}});
-  }
-  for (const Load& load : pattern.loads) {
-    transfer.parts_left.push_back(static_cast<std::int32_t>(load.parts.size()));
-  }
-  transfer.left = static_cast<std::int32_t>(transfer.parts.size());
-  return transfer;
+  for (const auto& [part, receiver] : transfer.in_place) ++start.receivers[at(receiver)].awaited;
 }
 
 IsolatedTransport::Service IsolatedTransport::serve(Direction& direction, const Load& load,
@@ -99,7 +89,8 @@ IsolatedTransport::Service IsolatedTransport::serve(Direction& direction, const 
 void IsolatedTransport::send(const TransferRequest& request) {
   Boundary& boundary = boundaries_[at(request.boundary)];
   Direction& direction = request.is_gradient ? boundary.backward : boundary.forward;
-  const Pattern& pattern = direction.patterns[at(request.micro_batch) % direction.patterns.size()];
+  const Pattern& pattern =
+      direction.patterns[entry_of(request.micro_batch, direction.patterns.size())];
   if (pattern.transfer->is_whole()) {
     send_whole(direction, pattern, request);
   } else {
@@ -122,10 +113,8 @@ void IsolatedTransport::send_whole(Direction& direction, const Pattern& pattern,
 
 void IsolatedTransport::send_part(Direction& direction, const Pattern& pattern,
                                   const TransferRequest& request) {
-  auto on_the_way = direction.on_the_way.find(request.micro_batch);
-  if (on_the_way == direction.on_the_way.end()) {
-    on_the_way = direction.on_the_way.emplace(request.micro_batch, begin(pattern)).first;
-  }
+  const auto on_the_way =
+      direction.on_the_way.try_emplace(request.micro_batch, pattern.start).first;
   Transfer& transfer = on_the_way->second;
   const auto reach = [&](std::int32_t number, Duration moment) {
     Transfer::Receiver& receiver = transfer.receivers[at(number)];

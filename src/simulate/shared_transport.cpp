@@ -49,10 +49,10 @@ SharedTransport::Pattern SharedTransport::make_pattern(const TransferParts& tran
   Pattern pattern;
   pattern.transfer = &transfer;
   pattern.senders.resize(transfer.sizes.size());
-  pattern.flows_of_part.assign(transfer.sizes.size(), 0);
-  pattern.awaited.assign(transfer.receivers.size(), 0);
+  pattern.parts.resize(transfer.sizes.size());
+  pattern.receivers.resize(transfer.receivers.size());
   for (const auto& [part, receiver] : transfer.in_place) {
-    ++pattern.awaited[static_cast<std::size_t>(receiver)];
+    ++pattern.receivers[static_cast<std::size_t>(receiver)].awaited;
   }
   for (std::size_t f = 0; f < cost.flows.size(); ++f) {
     const PairFlow& flow = cost.flows[f];
@@ -69,8 +69,8 @@ SharedTransport::Pattern SharedTransport::make_pattern(const TransferParts& tran
         std::lower_bound(senders.begin(), senders.end(), flow.from) - senders.begin());
     prepared.ends = transfer.flows[f];
     const auto part = static_cast<std::size_t>(prepared.ends.part);
-    ++pattern.flows_of_part[part];
-    ++pattern.awaited[static_cast<std::size_t>(prepared.ends.receiver)];
+    ++pattern.parts[part].flows_left;
+    ++pattern.receivers[static_cast<std::size_t>(prepared.ends.receiver)].awaited;
     std::vector<std::int32_t>& streams = pattern.senders[part];
     if (std::find(streams.begin(), streams.end(), prepared.sender) == streams.end()) {
       streams.push_back(prepared.sender);
@@ -116,23 +116,20 @@ std::int32_t SharedTransport::begin(const Pattern& pattern, const TransferReques
   Transfer& transfer = transfers_[static_cast<std::size_t>(index)];
   transfer.request = request;
   transfer.pattern = &pattern;
-  transfer.parts.assign(pattern.flows_of_part.size(), {});
-  transfer.receivers.assign(pattern.awaited.size(), {});
-  for (std::size_t i = 0; i < transfer.parts.size(); ++i) {
-    transfer.parts[i].flows_left = pattern.flows_of_part[i];
+  transfer.parts_left = static_cast<std::int32_t>(pattern.parts.size());
+  // Most have one of each, for which copying vectors takes long.
+  transfer.parts.resize(pattern.parts.size());
+  for (std::size_t i = 0; i < pattern.parts.size(); ++i) transfer.parts[i] = pattern.parts[i];
+  transfer.receivers.resize(pattern.receivers.size());
+  for (std::size_t j = 0; j < pattern.receivers.size(); ++j) {
+    transfer.receivers[j] = pattern.receivers[j];
   }
-  for (std::size_t j = 0; j < transfer.receivers.size(); ++j) {
-    transfer.receivers[j].awaited = pattern.awaited[j];
-  }
-  transfer.parts_left = static_cast<std::int32_t>(transfer.parts.size());
   return index;
 }
 
 /// That the part belongs to: a new one, or the one that others' parts have begun.
-std::int32_t SharedTransport::transfer_of(Direction& direction, const TransferRequest& request) {
-  const Pattern& pattern =
-      direction.patterns[static_cast<std::size_t>(request.micro_batch) % direction.patterns.size()];
-  if (pattern.transfer->sizes.size() == 1) return begin(pattern, request);
+std::int32_t SharedTransport::transfer_of(Direction& direction, const Pattern& pattern,
+                                          const TransferRequest& request) {
   const auto [entry, is_new] = direction.on_the_way.try_emplace(request.micro_batch, -1);
   if (is_new) entry->second = begin(pattern, request);
   return entry->second;
@@ -140,21 +137,24 @@ std::int32_t SharedTransport::transfer_of(Direction& direction, const TransferRe
 
 void SharedTransport::send(const TransferRequest& request) {
   Direction& direction = direction_of(request);
-  const std::int32_t index = transfer_of(direction, request);
+  const Pattern& pattern =
+      direction.patterns[entry_of(request.micro_batch, direction.patterns.size())];
+  const bool is_alone = pattern.parts.size() == 1;
+  const std::int32_t index =
+      is_alone ? begin(pattern, request) : transfer_of(direction, pattern, request);
   Transfer& transfer = transfers_[static_cast<std::size_t>(index)];
-  Transfer::Part& part = transfer.parts[static_cast<std::size_t>(request.part)];
+  Part& part = transfer.parts[static_cast<std::size_t>(request.part)];
   part.record = request.record;
   part.arrival = request.ready;
   part.first_start = to_ticks(request.ready);
-  for (const auto& [from, receiver] : transfer.pattern->transfer->in_place) {
+  for (const auto& [from, receiver] : pattern.transfer->in_place) {
     if (from == request.part) arrive(transfer, receiver, request.ready);
   }
   if (part.flows_left == 0) {
     finish(index, request.part);
     return;
   }
-  for (const std::int32_t stream :
-       transfer.pattern->senders[static_cast<std::size_t>(request.part)]) {
+  for (const std::int32_t stream : pattern.senders[static_cast<std::size_t>(request.part)]) {
     direction.streams[static_cast<std::size_t>(stream)].waiting.push_back(index);
     start_next(direction, stream, to_ticks(request.ready));
   }
@@ -168,7 +168,7 @@ void SharedTransport::start_next(Direction& direction, std::int32_t stream_index
   Transfer& transfer = transfers_[static_cast<std::size_t>(index)];
   for (const PreparedFlow& flow : transfer.pattern->flows) {
     if (flow.sender != stream_index) continue;
-    Transfer::Part& part = transfer.parts[static_cast<std::size_t>(flow.ends.part)];
+    Part& part = transfer.parts[static_cast<std::size_t>(flow.ends.part)];
     if (!part.started) {
       part.started = true;
       part.first_start = now;
@@ -214,7 +214,7 @@ void SharedTransport::flow_ended(const Event& event) {
   const auto& [part_number, receiver] = owner.flow->ends;
   const Duration arrival = round_up(event.time) + owner.flow->latency;
   arrive(transfer, receiver, arrival);
-  Transfer::Part& part = transfer.parts[static_cast<std::size_t>(part_number)];
+  Part& part = transfer.parts[static_cast<std::size_t>(part_number)];
   part.arrival = std::max(part.arrival, arrival);
   if (--part.flows_left == 0) finish(owner.transfer, part_number);
   const std::int32_t sender = owner.flow->sender;
@@ -224,7 +224,7 @@ void SharedTransport::flow_ended(const Event& event) {
 
 /// Some of what a receiver waits for.
 void SharedTransport::arrive(Transfer& transfer, std::int32_t number, Duration moment) {
-  Transfer::Receiver& receiver = transfer.receivers[static_cast<std::size_t>(number)];
+  Receiver& receiver = transfer.receivers[static_cast<std::size_t>(number)];
   receiver.arrival = std::max(receiver.arrival, moment);
   if (--receiver.awaited > 0) return;
   const TransferRequest& request = transfer.request;
@@ -237,7 +237,7 @@ void SharedTransport::arrive(Transfer& transfer, std::int32_t number, Duration m
 /// All of a part has arrived.
 void SharedTransport::finish(std::int32_t index, std::int32_t part_number) {
   Transfer& transfer = transfers_[static_cast<std::size_t>(index)];
-  const Transfer::Part& part = transfer.parts[static_cast<std::size_t>(part_number)];
+  const Part& part = transfer.parts[static_cast<std::size_t>(part_number)];
   if (output_.actions != nullptr) {
     TimedAction& action = (*output_.actions)[static_cast<std::size_t>(part.record)];
     action.start = round_up(part.first_start);

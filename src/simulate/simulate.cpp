@@ -105,7 +105,7 @@ class Engine {
   }
   /// How many micro-batches of a lane come before that one: all of them, or every n-th if dealt.
   static std::size_t own_number(const LaneState& lane, std::int32_t micro_batch) {
-    return at(micro_batch / lane.dealt_to);
+    return at(lane.dealt_to == 1 ? micro_batch : micro_batch / lane.dealt_to);
   }
   void arrived(std::int32_t inbox, std::int32_t micro_batch, bool is_gradient, Duration now);
   Duration length_of(const LaneState& lane, const Action& action) const;
@@ -375,7 +375,7 @@ void Engine::send(std::int32_t index, const Action& action, Duration now) {
   const std::int32_t boundary = is_gradient ? to_stage : action.stage.value;
   const BoundaryParts& parts = boundaries_[at(boundary)];
   const DirectionParts& transfers = is_gradient ? parts.backward : parts.forward;
-  const TransferParts& transfer = transfers[at(action.index) % transfers.size()];
+  const TransferParts& transfer = transfers[entry_of(action.index, transfers.size())];
   // Who is dealt a micro-batch sends all of it.
   const LaneState& lane = lanes_[at(index)];
   const std::int32_t part = lane.dealt_to > 1 ? 0 : index - groups_[at(lane.group)].first_lane;

@@ -43,6 +43,11 @@ struct TransferParts {
 /// Transfers over a boundary in one direction: of micro-batch m, entry m modulo their number.
 using DirectionParts = std::vector<TransferParts>;
 
+/// Which of so many entries it is. Most have one, and a division takes its time.
+inline std::size_t entry_of(std::int32_t micro_batch, std::size_t entries) {
+  return entries == 1 ? 0 : static_cast<std::size_t>(micro_batch) % entries;
+}
+
 struct BoundaryParts {
   DirectionParts forward;
   DirectionParts backward;

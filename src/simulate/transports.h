@@ -31,13 +31,6 @@ class IsolatedTransport : public TransportLayer {
     std::vector<std::int32_t> parts;  // that go through it
     std::vector<std::int32_t> receivers;
   };
-  struct Pattern {
-    const TransferParts* transfer = nullptr;
-    std::vector<Load> loads;
-    // Of transfers that are not whole:
-    std::vector<std::vector<std::int32_t>> loads_of_part;
-    std::vector<std::int32_t> awaited;  // by receiver: loads, and what gets there without a flow
-  };
   /// A transfer of several parts or to several receivers, while it is on its way.
   struct Transfer {
     struct Part {
@@ -47,13 +40,20 @@ class IsolatedTransport : public TransportLayer {
       Duration end;
     };
     struct Receiver {
-      std::int32_t awaited = 0;
+      std::int32_t awaited = 0;  // loads, and what gets there without a flow
       Duration arrival;
     };
     std::vector<Part> parts;
     std::vector<Receiver> receivers;
     std::vector<std::int32_t> parts_left;  // by load
     std::int32_t left = 0;                 // parts that are not over
+  };
+  struct Pattern {
+    const TransferParts* transfer = nullptr;
+    std::vector<Load> loads;
+    // Of transfers that are not whole:
+    std::vector<std::vector<std::int32_t>> loads_of_part;
+    Transfer start;  // as it is before any part is sent
   };
   struct Direction {
     std::vector<Pattern> patterns;  // of micro-batch m: m modulo their number
@@ -70,7 +70,6 @@ class IsolatedTransport : public TransportLayer {
   };
   static Direction make_direction(const DirectionParts& transfers);
   static void name_ends(Pattern& pattern);
-  static Transfer begin(const Pattern& pattern);
   static Service serve(Direction& direction, const Load& load, Duration ready);
   void send_whole(Direction& direction, const Pattern& pattern, const TransferRequest& request);
   void send_part(Direction& direction, const Pattern& pattern, const TransferRequest& request);
@@ -102,26 +101,27 @@ class SharedTransport : public TransportLayer {
     std::int32_t sender = 0;  // position in Sending::streams
     TransferParts::Flow ends;
   };
+  /// What one lane sends.
+  struct Part {
+    std::int32_t record = -1;
+    std::int32_t flows_left = 0;
+    Duration arrival;
+    Ticks first_start;
+    bool started = false;
+  };
+  struct Receiver {
+    std::int32_t awaited = 0;  // flows, and what gets there without one
+    Duration arrival;
+  };
   struct Pattern {
     const TransferParts* transfer = nullptr;
     std::vector<PreparedFlow> flows;
     std::vector<std::vector<std::int32_t>> senders;  // by part: distinct positions in streams
-    std::vector<std::int32_t> flows_of_part;
-    std::vector<std::int32_t> awaited;  // by receiver: flows, and what gets there without one
+    std::vector<Part> parts;                         // as they are before they are sent
+    std::vector<Receiver> receivers;
   };
   /// A transfer on its way.
   struct Transfer {
-    struct Part {
-      std::int32_t record = -1;
-      std::int32_t flows_left = 0;
-      Duration arrival;
-      Ticks first_start;
-      bool started = false;
-    };
-    struct Receiver {
-      std::int32_t awaited = 0;
-      Duration arrival;
-    };
     TransferRequest request;  // the first part's
     const Pattern* pattern = nullptr;
     std::vector<Part> parts;
@@ -159,7 +159,8 @@ class SharedTransport : public TransportLayer {
                               const std::vector<DeviceIndex>& senders);
   PreparedReduction prepare(const AllReduceCost& cost) const;
   Direction& direction_of(const TransferRequest& request);
-  std::int32_t transfer_of(Direction& direction, const TransferRequest& request);
+  std::int32_t transfer_of(Direction& direction, const Pattern& pattern,
+                           const TransferRequest& request);
   std::int32_t begin(const Pattern& pattern, const TransferRequest& request);
   void start_next(Direction& direction, std::int32_t stream, Ticks now);
   void own(std::int32_t flow, const Owner& owner);
