@@ -21,7 +21,7 @@ Usage: dapple-plan diff A B [options]
   --topo FILE          topology to cost both with       (default: the plans')
   --contention on|off  transfers share links or not
                        (default: the plans', on where they differ)
-  --replicas together|independent  of a stage start together or each on its own
+  --replicas WAY       of a stage: together or independent
                        (default: the plans', together where they differ)
 Without --model or --topo both plans must have been made from the same one.
 Devices are matched by name. The figures are simulated anew, not the files'.

@@ -38,8 +38,7 @@ Usage: dapple-plan [plan] --model PROFILE --topo TOPOLOGY [options]
   --pin WHAT            stages=N, replicas=N, recompute=on|off, cut=LAYER (a
                         stage begins there), join=LAYER (none does); repeats
   --contention on|off   transfers share links or not            (default: on)
-  --replicas together|independent  of a stage start micro-batches together or
-                        each on its own                   (default: together)
+  --replicas WAY        of a stage: together or independent (default: together)
   --unlimited-memory    plan as if every device had room for everything
   --time-scale X        factor on the profile's times for kinds of device that
                         have no time_scale for the profiled one

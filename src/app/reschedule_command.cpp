@@ -29,8 +29,7 @@ Usage: dapple-plan reschedule PLAN --schedule FAMILY [options]
   --orders N           orders tried where costs decide       (default: 20000)
   --time-limit S       stop trying after S seconds
   --contention on|off  transfers share links or not    (default: the plan's)
-  --replicas together|independent  of a stage start together or each on its own
-                                                       (default: the plan's)
+  --replicas WAY       of a stage: together or independent (default: the plan's)
   -o, --output FILE    plan file            (default: ./MODEL.FAMILY.plan.json)
 Stages stay as they are unless their number changes; then layers are cut anew.
 

@@ -25,8 +25,7 @@ Usage: dapple-plan simulate PLAN [options]
   --topo FILE          topology       } unless --recost is given
   --recost             cost the plan with --model and --topo instead of its own
   --contention on|off  transfers share links or not    (default: the plan's)
-  --replicas together|independent  of a stage start together or each on its own
-                                                       (default: the plan's)
+  --replicas WAY       of a stage: together or independent (default: the plan's)
   --trace FILE         timeline for chrome://tracing or ui.perfetto.dev
   --timeline FILE      timeline as dapple-timeline/1 (ns and bytes)
 A FILE of "-" is stdin or stdout; with results on stdout the summary is on

@@ -8,7 +8,7 @@ from tool import BAD_INPUT, DONE, USAGE, ToolTest
 # Stages of unlike shares on unlike devices: what a replica waits for makes a difference.
 UNLIKE = ("--model", tool.ROOT / "profiles" / "vgg-19.json",
           "--topo", tool.ROOT / "topologies" / "mixed-A100-V100.json",
-          "--planner", "dapple", "--no-baselines")
+          "--planner", "dapple", "--micro-batch", "64", "--no-baselines")
 ONE_EACH = ("--model", tool.ROOT / "profiles" / "bert-48.json",
             "--topo", tool.ROOT / "topologies" / "16x1xV100-25g.json",
             "--pin", "replicas=1", "--planner", "dapple", "--no-baselines")

@@ -17,8 +17,8 @@ PLANS = {
     "bert-large-8xV100": ("profiles/bert-large.json", "topologies/8xV100.json"),
     "bert-48-2x8xV100": ("profiles/bert-48.json", "topologies/2x8xV100.json"),
     "vgg-19-mixed.independent": ("profiles/vgg-19.json", "topologies/mixed-A100-V100.json",
-                                 "--replicas", "independent", "--planner", "dapple",
-                                 "--no-baselines"),
+                                 "--replicas", "independent", "--micro-batch", "64",
+                                 "--planner", "dapple", "--no-baselines"),
 }
 
 
