@@ -209,7 +209,6 @@ void StageFamilies::represent_takings() {
 
 bool StageFamilies::counts_for_itself(std::int32_t number_of_some) const {
   if (placements_.is_complete() || placements_.families().size() > 1) return true;
-  if (replicas_of_stages_ == Replicas::Independent) return true;
   const std::int32_t wanted = replicas(number_of_some);
   if (wanted < 2 || wanted > micro_batch_size_) return true;
   return replica_share(micro_batch_size_, wanted, 0).size() <
@@ -225,13 +224,38 @@ StageFamilies::Joint StageFamilies::with_both(std::int32_t families, std::int32_
   return {.out = busy_with_both(shapes.out, both), .in = busy_with_both(shapes.in, both)};
 }
 
+/// The most replicas with the same largest share of a micro-batch.
+std::int64_t StageFamilies::last_alike(std::int64_t replicas) const {
+  const std::int64_t share = replica_share(micro_batch_size_, replicas, 0).size();
+  const std::int64_t last = share == 1 ? micro_batch_size_ : (micro_batch_size_ - 1) / (share - 1);
+  return std::min<std::int64_t>(last, placements_.topology().device_count());
+}
+
+/// The fewest samples that one of so many replicas sends to one of so many others, or of the counts
+/// that these stand for.
+std::int64_t StageFamilies::least_sent(std::int64_t front, std::int64_t back) const {
+  const bool stand_for_more = !placements_.is_complete() && placements_.families().size() == 1;
+  if (!stand_for_more) return least_overlap(micro_batch_size_, front, back);
+  const std::int64_t last_front = last_alike(front);
+  const std::int64_t last_back = last_alike(back);
+  constexpr std::int64_t kMostCounts = 64;
+  if ((last_front - front + 1) * (last_back - back + 1) > kMostCounts) return 1;
+  std::int64_t least = micro_batch_size_;
+  for (std::int64_t f = front; f <= last_front; ++f) {
+    for (std::int64_t b = back; b <= last_back; ++b) {
+      least = std::min(least, least_overlap(micro_batch_size_, f, b));
+    }
+  }
+  return least;
+}
+
 /// No placement lets the largest shares through faster. Shares are of `front` and `back` replicas.
 TransferShape StageFamilies::widest(std::int64_t front, std::int64_t back) const {
   const DeviceShapes here = links_.busiest_anywhere(front, micro_batch_size_);
   const DeviceShapes there = links_.busiest_anywhere(back, micro_batch_size_);
   TransferShape shape{.forward = {here.out, there.in}, .backward = {there.out, here.in}};
   if (replicas_of_stages_ == Replicas::Independent) {
-    const std::int64_t samples = least_overlap(micro_batch_size_, front, back);
+    const std::int64_t samples = least_sent(front, back);
     const auto pair = [&](const PortShape& out, const PortShape& in) {
       return PortShape{.samples = samples,
                        .bandwidth = std::min(out.bandwidth, in.bandwidth),

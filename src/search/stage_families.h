@@ -43,8 +43,7 @@ class StageFamilies {
 
   /// Whether stages with these counts need a look of their own. In large spaces with one family
   /// only those do that make the largest share of a micro-batch smaller; they stand for the counts
-  /// up to the next such one, with the fastest all-reduce of them all. Not where replicas are
-  /// independent, for the least share counts there.
+  /// up to the next such one, with the fastest all-reduce of them all.
   bool counts_for_itself(std::int32_t number) const;
 
   /// One taking for each way in which stages with these counts differ, at least in bounds: every
@@ -70,6 +69,8 @@ class StageFamilies {
   void collect_takings();
   void represent_takings();
   BoundaryFloor floor_of(const std::vector<TransferShape>& shapes, std::int32_t cut) const;
+  std::int64_t last_alike(std::int64_t replicas) const;
+  std::int64_t least_sent(std::int64_t front, std::int64_t back) const;
   TransferShape widest(std::int64_t front, std::int64_t back) const;
   const std::vector<TransferShape>& shapes_between(std::int32_t front, std::int32_t back);
   const std::vector<TransferShape>& shapes_before(std::int32_t front, std::int32_t back_taking);

@@ -3,9 +3,9 @@
 //
 // Sources: DAPPLE (PPoPP'21) section 4 (stages, transfers as stages of their own, split and
 // concatenate); PyTorch DDP (VLDB'20) section 4 (gradient buckets overlapped with the backward);
-// Patarasu and Yuan 2009 (ring all-reduce). Departures: 1. replicas of a stage start a micro-batch
-// together; 2. memory counts communication buffers; 3. link-matrix servers reduce on lane-disjoint
-// rings.
+// Patarasu and Yuan 2009 (ring all-reduce). Departures: 1. a stage's costs are those of its slowest
+// replica, beside each one's own; 2. memory counts communication buffers; 3. link-matrix servers
+// reduce on lane-disjoint rings.
 #pragma once
 
 #include <cstdint>

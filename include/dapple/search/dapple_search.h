@@ -22,9 +22,10 @@ struct SearchProblem {
   std::int64_t global_batch_size = 1;
   std::int64_t micro_batch_size = 1;  // divides the global batch
   bool ignore_memory = false;
-  bool gpipe = false;                      // every stage holds all micro-batches
-  bool links_are_shared = false;           // boundaries slow each other: bounds may count on it
-  Replicas replicas = Replicas::Together;  // of a stage
+  bool gpipe = false;             // every stage holds all micro-batches
+  bool links_are_shared = false;  // boundaries slow each other: bounds may count on it
+  // What the bounds of the exact search are of; the DAPPLE search knows stages that act as one.
+  Replicas replicas = Replicas::Together;
   Pins pins = {};  // the number of stages is left to whoever takes the candidates
 };
 
