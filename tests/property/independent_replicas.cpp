@@ -112,11 +112,13 @@ TEST_CASE("replicas that stay in step do everything when they would together") {
   CHECK(split >= scaled(1000));
 }
 
+// Not where micro-batches are dealt: those of different lanes may then reach a port in another
+// order.
 TEST_CASE("without contention and slowdown no replica on its own does anything later") {
   Dice dice(63);
   int earlier = 0;
   for (int i = 0; i < scaled(4000); ++i) {
-    const Pipeline pipeline = random_pipeline(dice, {.deal = true, .mixed = true});
+    const Pipeline pipeline = random_pipeline(dice, {.mixed = true});
     const SimulationResult result = pipeline.run(Contention::Off);
     const auto together = by_action(result.timeline);
     const SimulationResult other = pipeline.run_apart({.contention = Contention::Off});

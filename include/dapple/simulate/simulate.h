@@ -7,8 +7,8 @@
 // Replicas::Independent) meet where transfers do, and at all-reduces: a bucket is reduced when
 // every replica has it. Without contention a port carries what it has of a transfer in one piece,
 // from when all that send through it have made their parts, and who waits for some of that waits
-// for all of it: a lane on its own never waits longer than one that acts as one machine with
-// others. All computation takes whole nanoseconds; links keep remainders in ticks (core/quantity.h)
+// for all of it: where nothing is dealt or slowed down, no lane on its own does anything later than
+// together. All computation takes whole nanoseconds; links keep remainders in ticks (quantity.h)
 // and an arrival is rounded up to a whole nanosecond. What ends at equal times is served in the
 // order in which it was set going, the lower lane first at the start, so a run is reproducible.
 #pragma once
