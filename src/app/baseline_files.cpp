@@ -23,8 +23,9 @@ PlanDocument document_of(const BaselinePlan& baseline, const MadePlan& made,
   PlanDocument document = made.document;
   document.plan = baseline.plan;
   document.prediction =
-      evaluate(document.plan, document.profile, ground.topology, ground.contention).prediction;
+      evaluate(document.plan, document.profile, ground.topology, ground.mode).prediction;
   document.baselines.clear();
+  document.schedules.clear();
   document.search = {};
   document.search.planner = baseline.figures.name;
   document.search.cut = {"everything but the best of this kind that was found"};

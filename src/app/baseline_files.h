@@ -17,7 +17,7 @@ void add_baseline_outputs(const std::string& directory, std::vector<NamedPath>& 
 
 struct BaselineGround {
   const Topology& topology;
-  Contention contention = Contention::Shared;
+  SimulationMode mode = {};
 };
 /// Writes each baseline as a plan document of its own, NAME.plan.json. One that does not fit is
 /// written too, with a warning that says what it lacks. The directory is made if it is not there.

@@ -24,6 +24,8 @@ Usage: dapple-plan diff A B [options]
   --topo FILE          topology to cost both with       (default: the plans')
   --contention on|off  transfers share links or not
                        (default: the plans', on where they differ)
+  --replicas WAY       of a stage: together or independent
+                       (default: the plans', together where they differ)
 Without --model or --topo both plans must have been made from the same one.
 Devices are matched by name. The figures are simulated anew, not the files'.
 
@@ -34,6 +36,14 @@ Examples
 
 Exit code 0 when compared, whether they differ or not.
 )";
+
+/// As the options say, else as both plans were simulated, else the usual way.
+SimulationMode mode_of(const Options& options, const Prediction& first, const Prediction& second) {
+  const bool same_contention = first.contention == second.contention;
+  const bool same_replicas = first.replicas == second.replicas;
+  return {contention_of(options, same_contention ? first.contention : Contention::Shared),
+          replicas_of(options, same_replicas ? first.replicas : Replicas::Together)};
+}
 
 /// What both plans are costed with: the same in both, unless an option gives it.
 struct CommonPart {
@@ -68,10 +78,7 @@ int run_diff(const Options& options, Console& console) {
   }
   PlanDocument first = load_plan(paths[0]);
   PlanDocument second = read_plan(second_text, source_name(paths[1]));
-  const bool both_off = first.prediction.contention == Contention::Off &&
-                        second.prediction.contention == Contention::Off;
-  const Contention contention =
-      contention_of(options, both_off ? Contention::Off : Contention::Shared);
+  const SimulationMode mode = mode_of(options, first.prediction, second.prediction);
   const Replacement replacement = load_replacement(options);
   require_common({.what = "model",
                   .option = "--model",
@@ -87,9 +94,9 @@ int run_diff(const Options& options, Console& console) {
                  paths);
   Subject a = make_subject(std::move(first), replacement, source_name(paths[0]));
   Subject b = make_subject(std::move(second), replacement, source_name(paths[1]));
-  PlanComparison comparison = compare_plans(
-      a.document.plan, b.document.plan,
-      {.profile = a.document.profile, .topology = a.topology, .contention = contention});
+  PlanComparison comparison =
+      compare_plans(a.document.plan, b.document.plan,
+                    {.profile = a.document.profile, .topology = a.topology, .mode = mode});
   const auto compared = [](const std::string& path, Subject& subject, Prediction& prediction) {
     return ComparedPlan{.name = source_name(path),
                         .plan = std::move(subject.document.plan),
@@ -108,7 +115,10 @@ int run_diff(const Options& options, Console& console) {
 Command diff_command() {
   return {.name = "diff",
           .help = kHelp,
-          .options = {{.name = "model"}, {.name = "topo"}, {.name = "contention"}},
+          .options = {{.name = "model"},
+                      {.name = "topo"},
+                      {.name = "contention"},
+                      {.name = "replicas"}},
           .run = run_diff};
 }
 

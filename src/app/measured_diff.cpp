@@ -32,9 +32,11 @@ int diff_measured(const std::string& plan_path, const MeasuredFile& measured,
                   fmt::format("expected {}..., the hash of {}, got {}...", hash.substr(0, 12),
                               source_name(plan_path), timeline.plan_sha256.substr(0, 12))}}};
   }
-  const Contention contention = contention_of(options, subject.document.prediction.contention);
+  const Prediction& filed = subject.document.prediction;
+  const SimulationMode mode{contention_of(options, filed.contention),
+                            replicas_of(options, filed.replicas)};
   const Evaluation evaluation =
-      evaluate(subject.document.plan, subject.document.profile, subject.topology, contention);
+      evaluate(subject.document.plan, subject.document.profile, subject.topology, mode);
   const TimelineComparison comparison = compare_timelines(evaluation.timeline, timeline.timeline);
   console.out << write_measured({.plan = source_name(plan_path),
                                  .measurement = source_name(measured.path),

@@ -211,6 +211,12 @@ Contention contention_of(const Options& options, Contention otherwise) {
   return options.choice("contention", {"on", "off"}) == "on" ? Contention::Shared : Contention::Off;
 }
 
+Replicas replicas_of(const Options& options, Replicas otherwise) {
+  if (!options.has("replicas")) return otherwise;
+  const std::string value = options.choice("replicas", {"together", "independent"});
+  return value == "together" ? Replicas::Together : Replicas::Independent;
+}
+
 std::optional<Factor> parse_factor(std::string_view text) {
   constexpr Factor kMost{1'000 * kOne.billionths};
   if (!is_plain_decimal(text)) return std::nullopt;

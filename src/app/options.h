@@ -57,6 +57,9 @@ class Options {
 /// Value of --contention, or `otherwise` where it is not given.
 Contention contention_of(const Options& options, Contention otherwise = Contention::Shared);
 
+/// Value of --replicas, or `otherwise` where it is not given.
+Replicas replicas_of(const Options& options, Replicas otherwise = Replicas::Together);
+
 /// A decimal number above zero with at most nine places, at most 1000; nothing if it is none.
 std::optional<Factor> parse_factor(std::string_view text);
 

@@ -29,7 +29,8 @@ Usage: dapple-plan [plan] --model PROFILE --topo TOPOLOGY [options]
   --topo FILE           devices and links; "-" is stdin
   --global-batch N      samples per iteration   (default: the profile's)
   --micro-batch N|auto  samples                 (default: auto, every divisor)
-  --schedule auto|1f1b|gpipe  auto is 1f1b at any depth, gpipe's included
+  --schedule FAMILY     1f1b at any depth (gpipe's included); another that
+                         "reschedule" knows; auto, the best    (default: 1f1b)
   --bucket-size SIZE|auto  in which gradients are reduced (default: 25 MiB)
   --optimizer-step at-end|per-bucket  of gradients          (default: at-end)
   --planner exact|dapple  exact proves how far the plan is from the best one,
@@ -40,16 +41,15 @@ Usage: dapple-plan [plan] --model PROFILE --topo TOPOLOGY [options]
   --pin WHAT            stages=N, replicas=N, recompute=on|off, cut=LAYER (a
                         stage begins there), join=LAYER (none does); repeats
   --contention on|off   transfers share links or not            (default: on)
+  --replicas WAY        of a stage: together or independent (default: together)
   --unlimited-memory    plan as if every device had room for everything
-  --time-scale X        factor on the profile's times for kinds of device that
-                        have no time_scale for the profiled one
+  --time-scale X        on the times of devices that state none themselves
   --threads N           (default: all cores; the plan does not depend on it)
   -o, --output FILE     the plan; "-" is stdout, and then the summary is on
                         stderr                  (default: ./MODEL.plan.json)
   --no-baselines        leave out the comparison with what others would choose;
                         of plans that take equally long another may be chosen
-  --write-baselines DIR  their plans, as DIR/NAME.plan.json, also those that do
-                        not fit
+  --write-baselines DIR  their plans, as DIR/NAME.plan.json
   --trace FILE          timeline for chrome://tracing or ui.perfetto.dev
 Only for a PipeDream graph as --model, which does not say these:
   --profile-batch N     samples at which it was measured
@@ -76,6 +76,7 @@ std::vector<OptionSpec> specs() {
                               {.name = "gap"},
                               {.name = "pin", .repeats = true},
                               {.name = "contention"},
+                              {.name = "replicas"},
                               {.name = "unlimited-memory", .takes_value = false},
                               {.name = "time-scale"},
                               {.name = "threads"},
@@ -89,14 +90,33 @@ std::vector<OptionSpec> specs() {
 
 constexpr std::int64_t kMostThreads = 256;
 
+/// 1F1B is what the planner does unless told otherwise.
+void choose_families(const Options& options, PlannerOptions& planner) {
+  std::vector<std::string> names{"1f1b", "auto"};
+  for (const ScheduleFamily family : kScheduleFamilies) {
+    if (family == ScheduleFamily::OneFOneB || family == ScheduleFamily::Given) continue;
+    names.emplace_back(to_string(family));
+  }
+  const std::string name = options.choice("schedule", names);
+  planner.every_family = name == "auto";
+  for (const ScheduleFamily family : kScheduleFamilies) {
+    if (family != ScheduleFamily::OneFOneB && name == to_string(family)) planner.family = family;
+  }
+  const bool has_planners = planner.every_family || name == "1f1b" || name == "gpipe";
+  if (!has_planners && options.has("planner")) {
+    throw usage_error("--planner",
+                      fmt::format("expected it with --schedule 1f1b, gpipe or auto only, got it "
+                                  "with {}",
+                                  name));
+  }
+}
+
 PlannerOptions planner_options(const Options& options) {
   PlannerOptions planner;
   if (options.text("micro-batch").value_or("auto") != "auto") {
     planner.micro_batch_size = options.positive_integer("micro-batch", kMaxCount);
   }
-  const std::string family = options.choice("schedule", {"auto", "1f1b", "gpipe"});
-  if (family == "1f1b") planner.family = ScheduleFamily::OneFOneB;
-  if (family == "gpipe") planner.family = ScheduleFamily::GPipe;
+  choose_families(options, planner);
   if (options.has("bucket-size")) {
     planner.bucket_size =
         options.text("bucket-size") == "auto" ? std::nullopt : options.size("bucket-size");
@@ -112,6 +132,7 @@ PlannerOptions planner_options(const Options& options) {
   }
   planner.target_gap = options.fraction("gap").value_or(Factor{});
   planner.contention = contention_of(options);
+  planner.replicas = replicas_of(options);
   planner.ignore_memory = options.has("unlimited-memory");
   planner.baselines = !options.has("no-baselines");
   if (!planner.baselines && options.has("write-baselines")) {
@@ -264,7 +285,8 @@ int write_outputs(const MadePlan& made, const Topology& topology, const Options&
   const TextStyle& style = out_is_taken ? console.err_style : console.out_style;
   write_result(console, output, write_plan(document));
   if (trace) write_result(console, *trace, write_trace(made.evaluation.timeline, topology));
-  stream << write_summary(document, made.evaluation.timeline, topology, style);
+  stream << write_summary(document, made.evaluation.timeline, topology, style)
+         << other_replicas_text(document.prediction, made.evaluation.otherwise);
   if (trace && *trace != "-") stream << "trace written to " << *trace << '\n';
   if (output != "-") stream << "plan written to " << output << '\n';
   return kDone;
@@ -309,7 +331,7 @@ int run_plan(const Options& options, Console& console) {
   made.document.tool = kTool;
   add_warnings(made.document, inputs, planner);
   warn_of_stop(made.document, end.stop_reason, planner, options);
-  if (baselines) write_baselines(*baselines, made, {topology, planner.contention}, console);
+  if (baselines) write_baselines(*baselines, made, {topology, planner.mode()}, console);
   return write_outputs(made, topology, options, console);
 }
 

@@ -55,8 +55,9 @@ int run_report(const Options& options, Console& console) {
   if (svg) outputs.push_back({"--svg", *svg});
   check_outputs(outputs, {{"the plan", path}});
 
+  const Prediction& filed = subject.document.prediction;
   const Evaluation evaluation = evaluate(subject.document.plan, subject.document.profile,
-                                         subject.topology, subject.document.prediction.contention);
+                                         subject.topology, {filed.contention, filed.replicas});
   check_figures(subject.document, evaluation.prediction);
   const ReportSubject drawn{
       .document = subject.document, .timeline = evaluation.timeline, .topology = subject.topology};

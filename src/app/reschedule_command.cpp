@@ -29,6 +29,7 @@ Usage: dapple-plan reschedule PLAN --schedule FAMILY [options]
   --orders N           orders tried where costs decide       (default: 20000)
   --time-limit S       stop trying after S seconds
   --contention on|off  transfers share links or not    (default: the plan's)
+  --replicas WAY       of a stage: together or independent (default: the plan's)
   -o, --output FILE    plan file            (default: ./MODEL.FAMILY.plan.json)
 Stages stay as they are unless their number changes; then layers are cut anew.
 
@@ -73,6 +74,7 @@ void renew(PlanDocument& document, Rescheduled&& made, const Topology& topology)
   document.prediction = made.evaluation.prediction;
   document.baselines.clear();
   document.search = {};
+  document.schedules.clear();
   document.search.planner = "reschedule";
   document.search.cut = {"stages, devices and micro-batches other than the given plan's"};
   document.warnings = warnings_about(document.plan, document.profile, topology);
@@ -96,6 +98,7 @@ Reschedule request_of(const Options& options, const Subject& subject) {
   request.family = family_of(options);
   request.chunks_per_device = chunks_of(options, request.family, plan);
   request.contention = contention_of(options, subject.document.prediction.contention);
+  request.replicas = replicas_of(options, subject.document.prediction.replicas);
   request.evaluations =
       options.positive_integer("orders", kMostOrders).value_or(request.evaluations);
   const auto order = options.text("order");
@@ -144,12 +147,14 @@ int run_reschedule(const Options& options, Console& console) {
     return kInfeasible;
   }
   const Timeline timeline = std::move(rescheduled.evaluation.timeline);
+  const std::optional<Duration> otherwise = rescheduled.evaluation.otherwise;
   renew(document, std::move(rescheduled), subject.topology);
   write_result(console, output, write_plan(document));
   const bool out_is_taken = output == "-";
   (out_is_taken ? console.err : console.out)
       << write_summary(document, timeline, subject.topology,
                        out_is_taken ? console.err_style : console.out_style)
+      << other_replicas_text(document.prediction, otherwise)
       << verdict(before, document.prediction);
   if (!out_is_taken) console.out << "plan written to " << output << '\n';
   return kDone;
@@ -166,6 +171,7 @@ Command reschedule_command() {
                       {.name = "orders"},
                       {.name = "time-limit"},
                       {.name = "contention"},
+                      {.name = "replicas"},
                       {.name = "output", .letter = 'o'}},
           .run = run_reschedule};
 }

@@ -10,6 +10,7 @@
 #include "dapple/cost/costs.h"
 #include "dapple/io/documents.h"
 #include "dapple/planner/planner.h"
+#include "dapple/planner/steady_state.h"
 #include "dapple/report/summary.h"
 #include "files.h"
 
@@ -25,8 +26,11 @@ Usage: dapple-plan simulate PLAN [options]
   --topo FILE          topology       } unless --recost is given
   --recost             cost the plan with --model and --topo instead of its own
   --contention on|off  transfers share links or not    (default: the plan's)
+  --replicas WAY       of a stage: together or independent (default: the plan's)
   --trace FILE         timeline for chrome://tracing or ui.perfetto.dev
   --timeline FILE      timeline as dapple-timeline/1 (ns and bytes)
+  --asynchronous       also what a micro-batch takes without flushes, as in
+                       PipeDream; of plans under 1f1b
 A FILE of "-" is stdin or stdout; with results on stdout the summary is on
 stderr. A plan that does not fit memory is simulated too, with a warning.
 
@@ -67,6 +71,30 @@ std::string verdict(const Prediction& filed, const Prediction& fresh) {
                      show(filed.iteration), show(fresh.iteration), 100 * change);
 }
 
+/// PipeDream's way with the same plan, against the synchronous iteration.
+std::string asynchronous_text(const Subject& subject, Contention contention) {
+  const Plan& plan = subject.document.plan;
+  const auto steady = steady_state(plan, subject.document.profile, subject.topology, contention);
+  if (!steady) return "Without flushes  no steady state showed\n";
+  const Duration same_work = time_of(*steady, plan.num_micro_batches);
+  const Duration iteration = subject.document.prediction.iteration;
+  std::string text = fmt::format(
+      "Without flushes  {} a micro-batch, {} for the {} of an iteration ({:+.2f} %), in the "
+      "steady\n"
+      "                 state; every backward ends in an update of its stage's weights\n",
+      show(time_of(*steady, 1)), show(same_work), plan.num_micro_batches,
+      100 * (static_cast<double>(same_work.ns) / static_cast<double>(iteration.ns) - 1));
+  const auto neediest = std::max_element(steady->peak_memory.begin(), steady->peak_memory.end());
+  text += fmt::format("                 versions of weights: {}; memory up to {} on stage {}\n",
+                      fmt::join(steady->weight_versions, ", "), show(*neediest),
+                      neediest - steady->peak_memory.begin());
+  if (steady->shortages.empty()) return text;
+  const MemoryShortage& worst = steady->shortages.front();
+  return text + fmt::format("                 does not fit: {} needs {} and has {}\n",
+                            subject.topology.device(worst.device).name, show(worst.needed),
+                            show(worst.limit));
+}
+
 std::vector<NamedPath> given_paths(const Options& options, const std::vector<std::string>& names) {
   std::vector<NamedPath> paths;
   for (const std::string& name : names) {
@@ -96,6 +124,7 @@ void renew(Subject& subject, const Evaluation& evaluation, bool recost) {
   // What was searched, and what it was compared with, was so with the file's own costs.
   document.search = {};
   document.baselines.clear();
+  document.schedules.clear();
   if (recost) document.warnings = warnings_about(document.plan, document.profile, subject.topology);
   add_shortages(document, evaluation, subject.topology);
 }
@@ -114,7 +143,14 @@ int run_simulate(const Options& options, Console& console) {
   check_outputs(given_paths(options, {"trace", "timeline"}), inputs);
 
   PlanDocument filed = load_plan(path);
-  const Contention contention = contention_of(options, filed.prediction.contention);
+  const SimulationMode mode{contention_of(options, filed.prediction.contention),
+                            replicas_of(options, filed.prediction.replicas)};
+  if (options.has("asynchronous") && filed.plan.family != ScheduleFamily::OneFOneB) {
+    throw usage_error(
+        "--asynchronous",
+        fmt::format("expected a plan under 1f1b, got one under {}; reschedule makes one",
+                    to_string(filed.plan.family)));
+  }
   // Only a sound plan has a schedule, and with it a hash.
   make_subject(filed, {}, source_name(path));
   const Replacement replacement = checked_replacement(filed, options);
@@ -122,7 +158,7 @@ int run_simulate(const Options& options, Console& console) {
   const Prediction prediction = filed.prediction;
   Subject subject = make_subject(std::move(filed), replacement, source_name(path));
   const Evaluation evaluation =
-      evaluate(subject.document.plan, subject.document.profile, subject.topology, contention);
+      evaluate(subject.document.plan, subject.document.profile, subject.topology, mode);
   renew(subject, evaluation, options.has("recost"));
 
   const auto trace = options.text("trace");
@@ -136,7 +172,9 @@ int run_simulate(const Options& options, Console& console) {
   (out_is_taken ? console.err : console.out)
       << write_summary(subject.document, evaluation.timeline, subject.topology,
                        out_is_taken ? console.err_style : console.out_style)
+      << other_replicas_text(evaluation.prediction, evaluation.otherwise)
       << write_statistics(evaluation.timeline, out_is_taken ? console.err_style : console.out_style)
+      << (options.has("asynchronous") ? asynchronous_text(subject, mode.contention) : std::string())
       << verdict(prediction, evaluation.prediction);
   return kDone;
 }
@@ -150,8 +188,10 @@ Command simulate_command() {
                       {.name = "topo"},
                       {.name = "recost", .takes_value = false},
                       {.name = "contention"},
+                      {.name = "replicas"},
                       {.name = "trace"},
-                      {.name = "timeline"}},
+                      {.name = "timeline"},
+                      {.name = "asynchronous", .takes_value = false}},
           .run = run_simulate};
 }
 

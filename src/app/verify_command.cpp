@@ -45,6 +45,10 @@ std::string bound_verdict(const PlanDocument& document, const Verification& veri
                          stated, work);
     case BoundCheck::Holds:
       return fmt::format("derived anew: {} ({})", stated, work);
+    case BoundCheck::HoldsOf1F1B:
+      return fmt::format(
+          "derived anew for 1f1b and gpipe only: {} ({}); not checked: that of the other schedules",
+          stated, work);
     case BoundCheck::Refuted:
       break;  // told as a violation
   }

@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <set>
+#include <map>
 
 #include "dapple/cost/costs.h"
 
@@ -12,11 +12,12 @@ Wide carried_times_members(Bytes size, std::int64_t members) {
   return Wide{2} * size.count * (members - 1);
 }
 
-/// The NICs that `devices` of one server use, by number.
-std::set<std::int32_t> nics_of(const std::vector<DeviceIndex>& devices, const Topology& topology) {
-  std::set<std::int32_t> nics;
-  for (const DeviceIndex device : devices) nics.insert(topology.nic_of(device));
-  return nics;
+/// How many of `devices` of one server use each of its NICs, by the NIC's number.
+std::map<std::int32_t, std::int64_t> nic_users(const std::vector<DeviceIndex>& devices,
+                                               const Topology& topology) {
+  std::map<std::int32_t, std::int64_t> users;
+  for (const DeviceIndex device : devices) ++users[topology.nic_of(device)];
+  return users;
 }
 
 std::vector<std::vector<DeviceIndex>> by_server(const std::vector<DeviceIndex>& devices,
@@ -56,95 +57,137 @@ AllReduceModel::AllReduceModel(const std::vector<DeviceIndex>& devices, const To
                            {inside_servers(servers, topology), across_servers(servers, topology)}});
 }
 
-AllReduceModel::Phase AllReduceModel::flat_ring(const std::vector<DeviceIndex>& devices,
+/// One share for each port, and no more bandwidth than any of them lets through.
+void AllReduceModel::merge_ports(Rings& rings, const Topology& topology) {
+  std::stable_sort(rings.ports.begin(), rings.ports.end(),
+                   [](const PortShare& a, const PortShare& b) { return a.port < b.port; });
+  std::vector<PortShare> merged;
+  for (const PortShare& share : rings.ports) {
+    if (merged.empty() || merged.back().port != share.port) {
+      merged.push_back(share);
+      continue;
+    }
+    check(merged.back().all == share.all, "shares of one port are of different rings");
+    merged.back().taken = merged.back().taken + share.taken;
+  }
+  for (const PortShare& share : merged) {
+    const Bandwidth port = topology.ports()[share.port.position()].bandwidth;
+    const Wide most =
+        Wide{port.bytes_per_second} * share.all.bytes_per_second / share.taken.bytes_per_second;
+    rings.bandwidth = {
+        static_cast<std::int64_t>(std::clamp<Wide>(most, 1, rings.bandwidth.bytes_per_second))};
+  }
+  rings.ports = std::move(merged);
+}
+
+AllReduceModel::Rings AllReduceModel::flat_ring(const std::vector<DeviceIndex>& devices,
                                                 const Topology& topology) {
-  Phase phase;
-  phase.members = static_cast<std::int64_t>(devices.size());
+  Rings ring;
+  ring.members = static_cast<std::int64_t>(devices.size());
   for (std::size_t i = 0; i < devices.size(); ++i) {
     const Route hop = topology.route(devices[i], devices[(i + 1) % devices.size()]);
-    phase.bandwidth = std::min(phase.bandwidth, hop.bandwidth);
-    phase.hop_latency = std::max(phase.hop_latency, hop.latency);
-    for (const PortIndex port : hop.ports) phase.ports.push_back({port, {1}, {1}});
+    ring.hop_latency = std::max(ring.hop_latency, hop.latency);
+    for (const PortIndex port : hop.ports) ring.ports.push_back({port, {1}, {1}});
   }
-  return phase;
+  merge_ports(ring, topology);
+  return ring;
 }
 
 /// Nothing if the devices are not on a link matrix or have no ring of direct links.
-std::optional<AllReduceModel::Phase> AllReduceModel::matrix_rings(
+std::optional<AllReduceModel::Rings> AllReduceModel::matrix_rings(
     const std::vector<DeviceIndex>& devices, const Topology& topology) {
   const ServerIndex server = topology.device(devices.front()).server;
   if (topology.group_of(server).links.kind != ServerLinks::Kind::Matrix) return std::nullopt;
-  const RingPacking rings = topology.pack_rings(devices);
-  if (rings.bandwidth.bytes_per_second == 0) return std::nullopt;
-  Phase phase;
-  phase.members = static_cast<std::int64_t>(devices.size());
-  phase.bandwidth = rings.bandwidth;
-  phase.hop_latency = rings.latency;
-  for (const auto& [port, taken] : rings.ports) {
-    phase.ports.push_back({port, taken, rings.bandwidth});
+  const RingPacking packing = topology.pack_rings(devices);
+  if (packing.bandwidth.bytes_per_second == 0) return std::nullopt;
+  Rings rings;
+  rings.members = static_cast<std::int64_t>(devices.size());
+  rings.bandwidth = packing.bandwidth;
+  rings.hop_latency = packing.latency;
+  for (const auto& [port, taken] : packing.ports) {
+    rings.ports.push_back({port, taken, packing.bandwidth});
   }
-  return phase;
+  return rings;
 }
 
 /// A reduce-scatter and an all-gather inside every server at once, half a ring all-reduce each, at
 /// the pace of the slowest server.
-AllReduceModel::Phase AllReduceModel::inside_servers(
+AllReduceModel::Rings AllReduceModel::inside_servers(
     const std::vector<std::vector<DeviceIndex>>& servers, const Topology& topology) {
-  Phase slowest;
+  Rings slowest;
   for (const std::vector<DeviceIndex>& server : servers) {
-    const std::optional<Phase> rings = matrix_rings(server, topology);
-    const Phase phase = rings ? *rings : flat_ring(server, topology);
-    slowest.members = phase.members;
-    slowest.bandwidth = std::min(slowest.bandwidth, phase.bandwidth);
-    slowest.hop_latency = std::max(slowest.hop_latency, phase.hop_latency);
-    slowest.ports.insert(slowest.ports.end(), phase.ports.begin(), phase.ports.end());
+    const std::optional<Rings> matrix = matrix_rings(server, topology);
+    const Rings rings = matrix ? *matrix : flat_ring(server, topology);
+    slowest.members = rings.members;
+    slowest.bandwidth = std::min(slowest.bandwidth, rings.bandwidth);
+    slowest.hop_latency = std::max(slowest.hop_latency, rings.hop_latency);
+    slowest.ports.insert(slowest.ports.end(), rings.ports.begin(), rings.ports.end());
   }
   return slowest;
 }
 
+/// One server's part of the ring across: its NICs by their bandwidth, of each NIC's part the same
+/// for all devices that use it.
+void AllReduceModel::add_server(Rings& rings, const std::vector<DeviceIndex>& devices,
+                                const Topology& topology) {
+  const ServerIndex server = topology.device(devices.front()).server;
+  const std::map<std::int32_t, std::int64_t> users = nic_users(devices, topology);
+  Bandwidth together;
+  for (const auto& [nic, count] : users) {
+    together = together + topology.nic_link(server, nic).bandwidth;
+  }
+  rings.bandwidth = std::min(rings.bandwidth, together);
+  for (const auto& [nic, count] : users) {
+    const Bandwidth own = topology.nic_link(server, nic).bandwidth;
+    rings.ports.push_back({topology.nic_out(server, nic), own, together});
+    rings.ports.push_back({topology.nic_in(server, nic), own, together});
+  }
+  for (const DeviceIndex device : devices) {
+    const std::int32_t nic = topology.nic_of(device);
+    const Bandwidth own{
+        divide_up(topology.nic_link(server, nic).bandwidth.bytes_per_second, users.at(nic))};
+    for (const Route& way : {topology.way_to_nic(device), topology.way_from_nic(device)}) {
+      for (const PortIndex port : way.ports) rings.ports.push_back({port, own, together});
+    }
+  }
+}
+
 /// The ring across servers, over all NICs that take part.
-AllReduceModel::Phase AllReduceModel::across_servers(
+AllReduceModel::Rings AllReduceModel::across_servers(
     const std::vector<std::vector<DeviceIndex>>& servers, const Topology& topology) {
-  Phase phase;
-  phase.members = static_cast<std::int64_t>(servers.size());
+  Rings rings;
+  rings.members = static_cast<std::int64_t>(servers.size());
   for (std::size_t i = 0; i < servers.size(); ++i) {
     const std::vector<DeviceIndex>& here = servers[i];
     const std::vector<DeviceIndex>& there = servers[(i + 1) % servers.size()];
     // Every device hands its part to the one at its place in the next server.
     for (std::size_t d = 0; d < here.size(); ++d) {
-      phase.hop_latency = std::max(phase.hop_latency, topology.route(here[d], there[d]).latency);
+      rings.hop_latency = std::max(rings.hop_latency, topology.route(here[d], there[d]).latency);
     }
-    const ServerIndex server = topology.device(here.front()).server;
-    const std::set<std::int32_t> nics = nics_of(here, topology);
-    Bandwidth together;
-    for (const std::int32_t nic : nics) {
-      together = together + topology.nic_link(server, nic).bandwidth;
-    }
-    phase.bandwidth = std::min(phase.bandwidth, together);
-    for (const std::int32_t nic : nics) {
-      const Bandwidth own = topology.nic_link(server, nic).bandwidth;
-      phase.ports.push_back({topology.nic_out(server, nic), own, together});
-      phase.ports.push_back({topology.nic_in(server, nic), own, together});
-    }
+    add_server(rings, here, topology);
+    const Route uplinks = topology.way_between(topology.device(here.front()).server,
+                                               topology.device(there.front()).server);
+    for (const PortIndex port : uplinks.ports) rings.ports.push_back({port, {1}, {1}});
   }
-  return phase;
+  merge_ports(rings, topology);
+  return rings;
+}
+
+Ticks AllReduceModel::busy(const Rings& rings, Bytes size) {
+  return {divide_up(
+      carried_times_members(size, rings.members) * kNanosecondsPerSecond * kTicksPerNanosecond,
+      Wide{rings.members} * rings.bandwidth.bytes_per_second)};
 }
 
 Ticks AllReduceModel::busy(const Alternative& alternative, Bytes size) {
   Ticks sum;
-  for (const Phase& phase : alternative.phases) {
-    sum = sum + Ticks{divide_up(carried_times_members(size, phase.members) * kNanosecondsPerSecond *
-                                    kTicksPerNanosecond,
-                                Wide{phase.members} * phase.bandwidth.bytes_per_second)};
-  }
+  for (const Rings& rings : alternative.rings) sum = sum + busy(rings, size);
   return sum;
 }
 
 Duration AllReduceModel::latency(const Alternative& alternative) {
   Duration sum;
-  for (const Phase& phase : alternative.phases) {
-    sum += 2 * (phase.members - 1) * phase.hop_latency;
-  }
+  for (const Rings& rings : alternative.rings) sum += rings.rounds() * rings.hop_latency;
   return sum;
 }
 
@@ -168,14 +211,70 @@ Duration AllReduceModel::time(Bytes size) const {
 }
 
 bool AllReduceModel::is_as_fast_as(const AllReduceModel& other) const {
-  const auto same_phase = [](const Phase& a, const Phase& b) {
+  const auto same_rings = [](const Rings& a, const Rings& b) {
     return a.members == b.members && a.bandwidth == b.bandwidth && a.hop_latency == b.hop_latency;
   };
   return std::equal(alternatives_.begin(), alternatives_.end(), other.alternatives_.begin(),
                     other.alternatives_.end(), [&](const Alternative& a, const Alternative& b) {
-                      return std::equal(a.phases.begin(), a.phases.end(), b.phases.begin(),
-                                        b.phases.end(), same_phase);
+                      return std::equal(a.rings.begin(), a.rings.end(), b.rings.begin(),
+                                        b.rings.end(), same_rings);
                     });
+}
+
+AllReducePhase AllReduceModel::phase(const Rings& rings, Bytes size) {
+  AllReducePhase phase{.rounds = rings.rounds(),
+                       .busy = busy(rings, size),
+                       .latency = rings.hop_latency,
+                       .ports = {}};
+  for (const PortShare& share : rings.ports) {
+    phase.ports.emplace_back(
+        share.port,
+        Bytes{divide_up(carried_times_members(size, rings.members) * share.taken.bytes_per_second,
+                        Wide{rings.members} * share.all.bytes_per_second)});
+  }
+  return phase;
+}
+
+namespace {
+
+/// The first half of the rounds, a reduce-scatter, or the other one, an all-gather. What cannot be
+/// halved is in the other one.
+AllReducePhase half_of(const AllReducePhase& whole, bool is_first) {
+  const auto part = [&](std::int64_t count) { return is_first ? count / 2 : count - count / 2; };
+  AllReducePhase half{.rounds = whole.rounds / 2,
+                      .busy = {part(whole.busy.count)},
+                      .latency = whole.latency,
+                      .ports = {}};
+  for (const auto& [port, size] : whole.ports) {
+    half.ports.emplace_back(port, Bytes{part(size.count)});
+  }
+  return half;
+}
+
+std::vector<std::pair<PortIndex, Bytes>> sum_of(const std::vector<AllReducePhase>& phases) {
+  std::vector<std::pair<PortIndex, Bytes>> all;
+  for (const AllReducePhase& phase : phases) {
+    all.insert(all.end(), phase.ports.begin(), phase.ports.end());
+  }
+  std::sort(all.begin(), all.end());
+  std::vector<std::pair<PortIndex, Bytes>> sums;
+  for (const auto& [port, size] : all) {
+    if (sums.empty() || sums.back().first != port) {
+      sums.emplace_back(port, size);
+    } else {
+      sums.back().second += size;
+    }
+  }
+  return sums;
+}
+
+}  // namespace
+
+std::vector<AllReducePhase> AllReduceModel::phases(const Alternative& alternative, Bytes size) {
+  const AllReducePhase outer = phase(alternative.rings.back(), size);
+  if (alternative.algorithm != AllReduceAlgorithm::Hierarchical) return {outer};
+  const AllReducePhase inside = phase(alternative.rings.front(), size);
+  return {half_of(inside, true), outer, half_of(inside, false)};
 }
 
 AllReduceCost AllReduceModel::cost(Bytes size) const {
@@ -187,15 +286,8 @@ AllReduceCost AllReduceModel::cost(Bytes size) const {
   cost.busy = busy(*alternative, size);
   cost.latency = latency(*alternative);
   cost.time = round_up(cost.busy) + cost.latency;
-  for (const Phase& phase : alternative->phases) {
-    for (const PortShare& share : phase.ports) {
-      cost.ports.emplace_back(
-          share.port,
-          Bytes{divide_up(carried_times_members(size, phase.members) * share.taken.bytes_per_second,
-                          Wide{phase.members} * share.all.bytes_per_second)});
-    }
-  }
-  std::sort(cost.ports.begin(), cost.ports.end());
+  cost.phases = phases(*alternative, size);
+  cost.ports = sum_of(cost.phases);
   return cost;
 }
 

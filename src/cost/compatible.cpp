@@ -40,16 +40,32 @@ Bandwidth slowest_bandwidth(const Topology& topology) {
 
 Duration slowest_latency(const TopologyDescription& topology) {
   Duration slowest;
-  const Duration network = topology.network ? topology.network->latency : Duration{};
+  Duration network = topology.network ? topology.network->latency : Duration{};
+  for (const std::vector<UplinkGroup>* groups : {&topology.racks, &topology.pods}) {
+    Duration uplink;
+    for (const UplinkGroup& group : *groups) uplink = std::max(uplink, group.latency);
+    network += 2 * uplink;
+  }
   for (const ServerGroup& group : topology.servers) {
+    Duration roots;
+    for (const PcieRoot& root : group.pcie_roots) roots = std::max(roots, 2 * root.link.latency);
     slowest = std::max(slowest, group.links.port.latency);
-    if (group.links.host_path) slowest = std::max(slowest, group.links.host_path->latency);
+    if (group.links.host_path) slowest = std::max(slowest, group.links.host_path->latency + roots);
     for (const LinkKind& kind : group.links.kinds) slowest = std::max(slowest, kind.link.latency);
     for (const Nic& nic : group.nics) {
-      slowest = std::max(slowest, nic.link.latency + network + nic.link.latency);
+      slowest = std::max(slowest, 2 * (roots + nic.link.latency) + network);
     }
   }
   return slowest;
+}
+
+/// How many hops of a ring can have one port in common: those that cross PCIe roots of one server.
+double most_hops_through_a_port(const TopologyDescription& topology) {
+  std::int32_t most = 1;
+  for (const ServerGroup& group : topology.servers) {
+    if (!group.pcie_roots.empty()) most = std::max(most, group.devices);
+  }
+  return most;
 }
 
 /// Sums over layers for the whole batch; times as measured, recomputation included.
@@ -98,8 +114,9 @@ Magnitudes bound_magnitudes(const ModelProfile& profile, const Topology& topolog
   result.bytes =
       sums.kept_bytes + sums.parameter_bytes * (1 + gradient + state) + 9 * sums.output_bytes;
   result.communication_ns =
-      (2 * crossings * sums.output_bytes + 4 * sums.parameter_bytes * gradient) * 1e9 /
-          static_cast<double>(slowest_bandwidth(topology).bytes_per_second) +
+      (2 * crossings * sums.output_bytes +
+       4 * sums.parameter_bytes * gradient * most_hops_through_a_port(topology.description())) *
+          1e9 / static_cast<double>(slowest_bandwidth(topology).bytes_per_second) +
       static_cast<double>(slowest_latency(topology.description()).ns) *
           (2 * crossings * global_batch + 4 * devices * layers);
   return result;

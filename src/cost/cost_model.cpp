@@ -29,6 +29,26 @@ std::vector<TransferEnd> transfer_ends(const Plan& plan, const StagePlan& stage,
   return ends;
 }
 
+/// When the buckets are ready on a replica with these figures.
+BucketMoments bucket_moments(const LayerTable& layers, const StagePlan& stage,
+                             const GradientBuckets& buckets) {
+  const Duration recomputation = stage.recompute ? layers.forward(stage.layers) : Duration{};
+  BucketMoments moments;
+  for (const std::int32_t first_layer : buckets.first_layer) {
+    const LayerRange behind{first_layer, stage.layers.end};
+    const Duration backward = layers.backward(behind);
+    moments.in_backward.push_back(recomputation + backward);
+    moments.in_weights.push_back(backward - layers.input_gradient(behind));
+  }
+  return moments;
+}
+
+/// Each moment to the later of both.
+void raise_to(std::vector<Duration>& moments, const std::vector<Duration>& others) {
+  moments.resize(others.size());
+  for (std::size_t k = 0; k < others.size(); ++k) moments[k] = std::max(moments[k], others[k]);
+}
+
 std::int64_t deal_period(const StagePlan& stage) {
   return stage.replication == Replication::Deal ? static_cast<std::int64_t>(stage.devices.size())
                                                 : 1;
@@ -104,6 +124,7 @@ StageCost CostModel::stage_cost(const Plan& plan, std::size_t index) const {
   check(matched.has_value(), "a plan was costed whose gradient buckets are not its layers'");
   const GradientBuckets& buckets = *matched;
   StageCost cost;
+  std::vector<std::pair<std::int64_t, std::int32_t>> paces;  // samples and device kind, by moments
   for (std::size_t i = 0; i < stage.devices.size(); ++i) {
     const std::int32_t kind = topology_.device(stage.devices[i]).kind;
     ReplicaCost replica{.device = stage.devices[i],
@@ -111,6 +132,7 @@ StageCost CostModel::stage_cost(const Plan& plan, std::size_t index) const {
                         .forward = {},
                         .backward = {},
                         .input_gradient = {},
+                        .moments = 0,
                         .memory = {},
                         .memory_limit = topology_.memory_limit(stage.devices[i])};
     const LayerTable& layers = table(replica.samples, kind);
@@ -124,14 +146,14 @@ StageCost CostModel::stage_cost(const Plan& plan, std::size_t index) const {
     cost.input_gradient = std::max(cost.input_gradient, replica.input_gradient);
     cost.weight_gradient =
         std::max(cost.weight_gradient, replica.backward - replica.input_gradient);
-    cost.bucket_ready.resize(buckets.sizes.size());
-    cost.bucket_ready_in_weights.resize(buckets.sizes.size());
-    for (std::size_t k = 0; k < buckets.sizes.size(); ++k) {
-      const LayerRange behind{buckets.first_layer[k], stage.layers.end};
-      const Duration backward = layers.backward(behind);
-      const Duration weights = backward - layers.input_gradient(behind);
-      cost.bucket_ready[k] = std::max(cost.bucket_ready[k], recomputation + backward);
-      cost.bucket_ready_in_weights[k] = std::max(cost.bucket_ready_in_weights[k], weights);
+    const std::pair pace{replica.samples, kind};
+    replica.moments =
+        static_cast<std::size_t>(std::find(paces.begin(), paces.end(), pace) - paces.begin());
+    if (replica.moments == paces.size()) {
+      paces.push_back(pace);
+      cost.moments.push_back(bucket_moments(layers, stage, buckets));
+      raise_to(cost.bucket_ready, cost.moments.back().in_backward);
+      raise_to(cost.bucket_ready_in_weights, cost.moments.back().in_weights);
     }
     replica.memory = memory_cost(
         {.layers = stage.layers,

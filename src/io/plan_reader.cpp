@@ -204,6 +204,11 @@ std::optional<Value> read_nullable(const Field& field, Read read) {
   return read(field);
 }
 
+std::optional<Duration> read_time(const Field& field) {
+  const std::optional<std::int64_t> ns = read_integer(field, {});
+  return ns ? std::optional(Duration{*ns}) : std::nullopt;
+}
+
 std::vector<DeviceFigures> read_device_figures(const Field& field, const DeviceNames& names) {
   const ArrayReader array(field, "an array of devices");
   std::vector<DeviceFigures> devices;
@@ -232,15 +237,15 @@ TimeParts read_parts(const Field& field) {
 void read_prediction(const Field& field, const DeviceNames& names, Prediction& prediction) {
   const auto read_figure = [](const Field& figure) { return read_number(figure, {}); };
   const auto read_fraction = [](const Field& fraction) { return read_number(fraction, {0, 1}); };
-  const auto read_time = [](const Field& time) {
-    const std::optional<std::int64_t> ns = read_integer(time, {});
-    return ns ? std::optional(Duration{*ns}) : std::nullopt;
-  };
   ObjectReader object(field);
   // Files of 0.1.0 do not say it; they were made with shared links unless a warning says otherwise.
   const Field contention = object.field("contention");
   if (contention.present() && read_choice(contention, {"on", "off"}) == 1U) {
     prediction.contention = Contention::Off;
+  }
+  const Field replicas = object.field("replicas");
+  if (replicas.present() && read_choice(replicas, {"together", "independent"}) == 1U) {
+    prediction.replicas = Replicas::Independent;
   }
   prediction.iteration.ns = required_integer(object.field("iteration_ns"), {});
   prediction.samples_per_second = read_figure(object.field("samples_per_second")).value_or(0);
@@ -290,6 +295,27 @@ SearchRecord read_search(const Field& field) {
   return search;
 }
 
+/// Only in files of plans for which several families were looked at.
+std::vector<ScheduleRecord> read_schedule_records(const Field& field) {
+  std::vector<ScheduleRecord> records;
+  if (!field.present()) return records;
+  constexpr const char* kExpected = "records of one or more schedule families, or no such key";
+  const ArrayReader array(field, kExpected);
+  if (array.valid() && array.size() == 0) field.refuse(kExpected);
+  for (std::size_t i = 0; i < array.size(); ++i) {
+    ObjectReader object(array.at(i));
+    ScheduleRecord& record = records.emplace_back();
+    record.family = read_family(object.field("family"));
+    record.iteration = read_nullable<Duration>(object.field("iteration_ns"), read_time);
+    record.lower_bound = read_nullable<Duration>(object.field("lower_bound_ns"), read_time);
+    record.shape = read_text(object.field("shape")).value_or("");
+    record.missing.count = required_integer(object.field("missing_bytes"), {});
+    record.reason = read_text(object.field("reason")).value_or("");
+    object.finish();
+  }
+  return records;
+}
+
 /// Records if the schedule would be too long to be looked at, or is not the one of the file.
 void check_digest(const Field& digest, const Field& micro_batches, const PlanDocument& document,
                   const Topology& topology) {
@@ -336,6 +362,7 @@ PlanDocument read_plan_document(const Field& field) {
   read_prediction(object.field("predicted"), names, document.prediction);
   document.baselines = read_baselines(object.field("baselines"));
   document.search = read_search(object.field("search_space"));
+  document.schedules = read_schedule_records(object.field("schedules"));
   document.warnings = read_texts(object.field("warnings"));
   object.finish();
   if (field.violations()->empty() && names.topology() != nullptr)

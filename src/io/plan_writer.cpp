@@ -98,6 +98,10 @@ void write_parts(JsonWriter& writer, const TimeParts& parts) {
 void write_prediction(JsonWriter& writer, const Prediction& prediction, const Topology& topology) {
   writer.open_object(Layout::Lines);
   writer.key("contention").text(to_string(prediction.contention));
+  // The usual way is not written, so that files stay as they were before there was another.
+  if (prediction.replicas != Replicas::Together) {
+    writer.key("replicas").text(to_string(prediction.replicas));
+  }
   writer.key("iteration_ns").integer(prediction.iteration.ns);
   writer.key("samples_per_second").number(prediction.samples_per_second);
   write_nullable(writer.key("speedup_over_one_device"), prediction.speedup_over_one_device);
@@ -155,6 +159,29 @@ void write_search(JsonWriter& writer, const SearchRecord& search) {
   writer.close();
 }
 
+void write_schedules(JsonWriter& writer, const std::vector<ScheduleRecord>& schedules) {
+  const auto write_time = [&](const char* key, const std::optional<Duration>& time) {
+    writer.key(key);
+    if (time) {
+      writer.integer(time->ns);
+    } else {
+      writer.null();
+    }
+  };
+  writer.open_array(Layout::Lines);
+  for (const ScheduleRecord& record : schedules) {
+    writer.open_object(Layout::Line);
+    writer.key("family").text(to_string(record.family));
+    write_time("iteration_ns", record.iteration);
+    write_time("lower_bound_ns", record.lower_bound);
+    writer.key("shape").text(record.shape);
+    writer.key("missing_bytes").integer(record.missing.count);
+    writer.key("reason").text(record.reason);
+    writer.close();
+  }
+  writer.close();
+}
+
 }  // namespace
 }  // namespace io
 
@@ -180,6 +207,9 @@ std::string write_plan(const PlanDocument& document) {
   io::write_prediction(writer.key("predicted"), document.prediction, topology);
   io::write_baselines(writer.key("baselines"), document.baselines);
   io::write_search(writer.key("search_space"), document.search);
+  if (!document.schedules.empty()) {
+    io::write_schedules(writer.key("schedules"), document.schedules);
+  }
   writer.key("warnings").texts(document.warnings);
   writer.close();
   return writer.finish();

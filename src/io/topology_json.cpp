@@ -16,6 +16,7 @@ namespace {
 constexpr std::int64_t kMaxDevices = 65'536;
 constexpr FactorRange kTimeScale{Factor{1}, Factor{1'000 * kOne.billionths}};
 constexpr FactorRange kSlowdown{kOne, Factor{1'000 * kOne.billionths}};
+constexpr FactorRange kOversubscription{Factor{1}, Factor{1'000'000 * kOne.billionths}};
 constexpr FactorRange kPrice{Factor{0}, Factor{1'000'000 * kOne.billionths}};
 
 Link read_link(ObjectReader& object) {
@@ -176,18 +177,24 @@ ServerLinks read_server_links(const Field& field, std::size_t devices) {
   return links;
 }
 
+/// Numbers of devices or NICs; none if the key is missing.
+std::vector<std::int32_t> read_numbers(const Field& field, const std::string& what) {
+  std::vector<std::int32_t> numbers;
+  if (!field.present()) return numbers;
+  const ArrayReader array(field, "an array of " + what + " numbers");
+  if (array.valid() && array.size() == 0) field.refuse("at least one " + what + " number");
+  for (std::size_t i = 0; i < array.size(); ++i)
+    numbers.push_back(
+        static_cast<std::int32_t>(required_integer(array.at(i), {0, kMaxDevices - 1})));
+  return numbers;
+}
+
 Nic read_nic(const Field& field) {
   ObjectReader object(field);
   Nic nic;
   nic.source = optional_text(object.field("source"));
   nic.link = read_link(object);
-  if (const Field devices = object.field("devices"); devices.present()) {
-    const ArrayReader numbers(devices, "an array of device numbers");
-    if (numbers.valid() && numbers.size() == 0) devices.refuse("at least one device number");
-    for (std::size_t i = 0; i < numbers.size(); ++i)
-      nic.devices.push_back(
-          static_cast<std::int32_t>(required_integer(numbers.at(i), {0, kMaxDevices - 1})));
-  }
+  nic.devices = read_numbers(object.field("devices"), "device");
   object.finish();
   return nic;
 }
@@ -198,6 +205,26 @@ std::vector<Nic> read_nics(const Field& field) {
   const ArrayReader array(field, "an array of NICs");
   for (std::size_t i = 0; i < array.size(); ++i) nics.push_back(read_nic(array.at(i)));
   return nics;
+}
+
+PcieRoot read_pcie_root(const Field& field) {
+  ObjectReader object(field);
+  PcieRoot root;
+  root.source = optional_text(object.field("source"));
+  root.link = read_link(object);
+  root.devices = read_numbers(object.field("devices"), "device");
+  root.nics = read_numbers(object.field("nics"), "NIC");
+  object.finish();
+  return root;
+}
+
+std::vector<PcieRoot> read_pcie_roots(const Field& field) {
+  std::vector<PcieRoot> roots;
+  if (!field.present()) return roots;
+  const ArrayReader array(field, "an array of PCIe roots");
+  if (array.valid() && array.size() == 0) field.refuse("at least one PCIe root");
+  for (std::size_t i = 0; i < array.size(); ++i) roots.push_back(read_pcie_root(array.at(i)));
+  return roots;
 }
 
 /// Name of a kind that the topology has.
@@ -223,6 +250,7 @@ ServerGroup read_server_group(const Field& field, const std::vector<DeviceKind>&
   const Field links = object.field("links");
   if (devices) group.links = read_server_links(links, static_cast<std::size_t>(*devices));
   group.nics = read_nics(object.field("nics"));
+  group.pcie_roots = read_pcie_roots(object.field("pcie_roots"));
   object.refuse_reserved({"bus_bandwidth"});
   object.finish();
   return group;
@@ -255,8 +283,44 @@ void read_network(const Field& field, TopologyDescription& topology) {
   read_choice(object.field("kind"), {"switch"});
   topology.network_source = optional_text(object.field("source"));
   topology.network = read_link(object);
-  object.refuse_reserved({"racks", "pods", "bus_bandwidth"});
+  object.refuse_reserved({"bus_bandwidth"});
   object.finish();
+}
+
+/// A bandwidth, or how many times more could come from below.
+void read_uplink(const Field& field, UplinkGroup& group) {
+  ObjectReader object(field);
+  const Field bandwidth = object.field("bandwidth");
+  const Field oversubscription = object.field("oversubscription");
+  if (!oversubscription.present()) {
+    group.bandwidth = read_bandwidth(bandwidth).value_or(Bandwidth{1});
+  } else {
+    group.oversubscription = read_factor(oversubscription, kOversubscription).value_or(kOne);
+    if (bandwidth.present()) bandwidth.add("expected either a bandwidth or an oversubscription");
+  }
+  group.latency = read_duration(object.field("latency")).value_or(Duration{});
+  object.finish();
+}
+
+/// Racks of `members` "servers", or pods of "racks".
+std::vector<UplinkGroup> read_uplink_groups(const Field& field, std::string_view members) {
+  std::vector<UplinkGroup> groups;
+  if (!field.present()) return groups;
+  const ArrayReader array(field, "an array of groups that are alike");
+  if (array.valid() && array.size() == 0) field.refuse("at least one group");
+  for (std::size_t i = 0; i < array.size(); ++i) {
+    ObjectReader object(array.at(i));
+    UplinkGroup group;
+    group.source = optional_text(object.field("source"));
+    group.count =
+        static_cast<std::int32_t>(required_integer(object.field("count"), {1, kMaxDevices}));
+    group.members =
+        static_cast<std::int32_t>(required_integer(object.field(members), {1, kMaxDevices}));
+    read_uplink(object.field("uplink"), group);
+    object.finish();
+    groups.push_back(std::move(group));
+  }
+  return groups;
 }
 
 /// A source is a sentence or two, which would make a line too long to read.
@@ -331,6 +395,50 @@ void write_server_links(JsonWriter& writer, const ServerLinks& links) {
   writer.close();
 }
 
+void write_numbers(JsonWriter& writer, std::string_view key,
+                   const std::vector<std::int32_t>& numbers) {
+  if (numbers.empty()) return;
+  writer.key(key).open_array(JsonWriter::Layout::Line);
+  for (const std::int32_t number : numbers) writer.integer(number);
+  writer.close();
+}
+
+void write_pcie_roots(JsonWriter& writer, const std::vector<PcieRoot>& roots) {
+  if (roots.empty()) return;
+  writer.key("pcie_roots").open_array(JsonWriter::Layout::Lines);
+  for (const PcieRoot& root : roots) {
+    writer.open_object(layout_beside(root.source));
+    write_link(writer, root.link);
+    write_numbers(writer, "devices", root.devices);
+    write_numbers(writer, "nics", root.nics);
+    write_source(writer, root.source);
+    writer.close();
+  }
+  writer.close();
+}
+
+void write_uplink_groups(JsonWriter& writer, std::string_view key, std::string_view members,
+                         const std::vector<UplinkGroup>& groups) {
+  if (groups.empty()) return;
+  writer.key(key).open_array(JsonWriter::Layout::Lines);
+  for (const UplinkGroup& group : groups) {
+    writer.open_object(layout_beside(group.source));
+    writer.key("count").integer(group.count);
+    writer.key(members).integer(group.members);
+    writer.key("uplink").open_object(JsonWriter::Layout::Line);
+    if (group.bandwidth) {
+      writer.key("bandwidth").text(bandwidth_text(*group.bandwidth));
+    } else {
+      writer.key("oversubscription").raw(factor_text(group.oversubscription));
+    }
+    writer.key("latency").text(duration_text(group.latency));
+    writer.close();
+    write_source(writer, group.source);
+    writer.close();
+  }
+  writer.close();
+}
+
 void write_server_group(JsonWriter& writer, const ServerGroup& group) {
   writer.open_object(JsonWriter::Layout::Lines);
   writer.key("name").text(group.name);
@@ -343,16 +451,13 @@ void write_server_group(JsonWriter& writer, const ServerGroup& group) {
     for (const Nic& nic : group.nics) {
       writer.open_object(layout_beside(nic.source));
       write_link(writer, nic.link);
-      if (!nic.devices.empty()) {
-        writer.key("devices").open_array(JsonWriter::Layout::Line);
-        for (const std::int32_t device : nic.devices) writer.integer(device);
-        writer.close();
-      }
+      write_numbers(writer, "devices", nic.devices);
       write_source(writer, nic.source);
       writer.close();
     }
     writer.close();
   }
+  write_pcie_roots(writer, group.pcie_roots);
   writer.close();
 }
 
@@ -369,9 +474,11 @@ TopologyDescription read_topology(const Field& field) {
   topology.devices = read_device_kinds(object.field("devices"));
   topology.servers = read_server_groups(object.field("servers"), topology.devices);
   read_network(object.field("network"), topology);
+  topology.racks = read_uplink_groups(object.field("racks"), "servers");
+  topology.pods = read_uplink_groups(object.field("pods"), "racks");
   if (const Field slowdown = object.field("overlap_slowdown"); slowdown.present())
     topology.overlap_slowdown = read_factor(slowdown, kSlowdown).value_or(kOne);
-  object.refuse_reserved({"racks", "pods", "bus_bandwidth"});
+  object.refuse_reserved({"bus_bandwidth"});
   object.finish();
   return topology;
 }
@@ -395,6 +502,8 @@ void write_topology(JsonWriter& writer, const TopologyDescription& topology) {
     write_source(writer, topology.network_source);
     writer.close();
   }
+  write_uplink_groups(writer, "racks", "servers", topology.racks);
+  write_uplink_groups(writer, "pods", "racks", topology.pods);
   if (topology.overlap_slowdown != kOne)
     writer.key("overlap_slowdown").raw(factor_text(topology.overlap_slowdown));
   writer.close();

@@ -88,6 +88,22 @@ std::string_view to_string(Contention contention) {
   throw Bug("a treatment of contention without a name");
 }
 
+std::string_view to_string(Replicas replicas) {
+  switch (replicas) {
+    case Replicas::Together:
+      return "together";
+    case Replicas::Independent:
+      return "independent";
+  }
+  throw Bug("a treatment of replicas without a name");
+}
+
+bool splits_micro_batches(const Plan& plan) {
+  return std::any_of(plan.stages.begin(), plan.stages.end(), [](const StagePlan& stage) {
+    return stage.replication == Replication::Split && stage.devices.size() > 1;
+  });
+}
+
 SampleRange replica_share(std::int64_t micro_batch_size, std::int64_t replicas,
                           std::int64_t replica) {
   const std::int64_t share = micro_batch_size / replicas;

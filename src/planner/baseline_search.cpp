@@ -130,7 +130,7 @@ BaselinePlan BaselineSearch::least_memory() const {
     closest = std::move(plan);
   }
   const Duration iteration =
-      simulate(generate(closest), costs_.plan_cost(closest), problem_.topology,
+      simulate(generate(closest, options_.replicas), costs_.plan_cost(closest), problem_.topology,
                {.contention = options_.contention, .record = false})
           .iteration;
   return as_baseline(name_, std::move(closest), iteration, problem_);
@@ -163,7 +163,7 @@ bool is_depth_limited(const Plan& plan, const PlanCost& costs) {
 BaselinePlan as_baseline(std::string name, Plan plan, Duration iteration,
                          const PlanningProblem& problem) {
   const PlanCost costs = CostModel(problem.profile, problem.topology).plan_cost(plan);
-  const Schedule schedule = generate(plan);
+  const Schedule schedule = generate(plan, problem.options.replicas);
   const SimulationResult without_transfers =
       simulate(schedule, costs, problem.topology,
                {.contention = problem.options.contention, .record = false, .free_transfers = true});

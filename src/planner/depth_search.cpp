@@ -57,11 +57,11 @@ EarliestStarts beginning_of(const Recorded& recorded, const DepthBox& box,
   for (const TimedAction& timed : recorded.result.timeline.actions) {
     const auto position = static_cast<std::size_t>(timed.action.index);
     if (timed.start >= parting) continue;
-    if (timed.action.kind == ActionKind::Forward) {
-      starts.forwards[stage_of(timed)][position] = timed.start;
-    } else if (timed.action.kind == ActionKind::Backward) {
-      starts.backwards[stage_of(timed)][position] = timed.start;
-    }
+    const bool is_forward = timed.action.kind == ActionKind::Forward;
+    if (!is_forward && timed.action.kind != ActionKind::Backward) continue;
+    // Of replicas on their own, the first.
+    Duration& start = (is_forward ? starts.forwards : starts.backwards)[stage_of(timed)][position];
+    start = std::min(start, timed.start);
   }
   return starts;
 }
@@ -74,8 +74,7 @@ DepthSearch::DepthSearch(const Scored& start, const CostModel& costs, const Plan
       start_(start),
       costs_(costs_at(start.plan, Depths(start.plan.stages.size(), 1), costs)),
       limits_(start.plan, costs, options.ignore_memory),
-      timetable_(costs_, start.plan.num_micro_batches, topology_,
-                 options.contention == Contention::Shared) {
+      timetable_({start.plan, costs_, topology_, options.mode()}) {
   DepthBox all{.least = Depths(start.plan.stages.size(), 1), .most = limits_.caps()};
   if (options.family == ScheduleFamily::GPipe) {
     all.most.assign(all.most.size(), start.plan.num_micro_batches);
@@ -116,7 +115,7 @@ void DepthSearch::begin(Open open, Scored& best, Score& score) {
   Scored attempt = start_;
   attempt.plan.warmup_depths = open.box.least;
   const Recorded recorded =
-      record_and_count(attempt.plan, {costs_, topology_, options_.contention}, score);
+      record_and_count(attempt.plan, {costs_, topology_, options_.mode()}, score);
   attempt.iteration = recorded.result.iteration;
   const EarliestStarts known = beginning_of(recorded, open.box, start_.plan.num_micro_batches);
   score.actions += 1 + timetable_.steps() / kStepsPerAction;
@@ -131,8 +130,7 @@ void DepthSearch::begin(Open open, Scored& best, Score& score) {
 void DepthSearch::simulate_at(const Depths& depths, Scored& best, Score& score) const {
   Scored attempt = start_;
   attempt.plan.warmup_depths = depths;
-  attempt.iteration =
-      simulate_and_count(attempt.plan, {costs_, topology_, options_.contention}, score);
+  attempt.iteration = simulate_and_count(attempt.plan, {costs_, topology_, options_.mode()}, score);
   if (attempt.iteration < best.iteration) best = std::move(attempt);
 }
 

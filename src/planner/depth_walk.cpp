@@ -48,9 +48,8 @@ Score walk_depths(const Scored& start, const CostModel& costs, const PlannerOpti
   const Plan& plan = start.plan;
   const DepthLimits limits(plan, costs, options.ignore_memory);
   const PlanCost cost = costs.plan_cost(plan);
-  const SimulationGround ground{cost, costs.topology(), options.contention};
-  Timetable timetable(cost, plan.num_micro_batches, costs.topology(),
-                      options.contention == Contention::Shared);
+  const SimulationGround ground{cost, costs.topology(), options.mode()};
+  Timetable timetable({plan, cost, costs.topology(), options.mode()});
   Draws draws;
   Score score;
   score.best = start;

@@ -38,6 +38,17 @@ StageFigures figures_of(const PlanCost& costs, std::size_t stage) {
   return figures;
 }
 
+/// The iteration where replicas are treated the other way, if that makes a difference.
+std::optional<Duration> with_other_replicas(const Plan& plan, const PlanCost& costs,
+                                            const Topology& topology, SimulationMode mode) {
+  if (!splits_micro_batches(plan)) return std::nullopt;
+  const bool are_together = mode.replicas == Replicas::Together;
+  const Replicas other = are_together ? Replicas::Independent : Replicas::Together;
+  return simulate(generate(plan, other), costs, topology,
+                  {.contention = mode.contention, .record = false})
+      .iteration;
+}
+
 double seconds(Duration time) {
   return static_cast<double>(time.ns) * 1e-9;
 }
@@ -60,22 +71,24 @@ std::vector<DeviceFigures> device_figures(const Evaluation& evaluation) {
 }  // namespace
 
 Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& topology,
-                    Contention contention) {
+                    SimulationMode mode) {
   fill_gradient_buckets(plan, profile);
   const CostModel model(profile, topology);
   Evaluation evaluation;
   evaluation.costs = model.plan_cost(plan);
-  evaluation.schedule = generate(plan);
+  evaluation.schedule = generate(plan, mode.replicas);
   SimulationResult run =
-      simulate(evaluation.schedule, evaluation.costs, topology, {.contention = contention});
+      simulate(evaluation.schedule, evaluation.costs, topology, {.contention = mode.contention});
   evaluation.timeline = std::move(run.timeline);
+  evaluation.otherwise = with_other_replicas(plan, evaluation.costs, topology, mode);
   const auto time_without = [&](SimulationOptions options) {
-    options.contention = contention;
+    options.contention = mode.contention;
     options.record = false;
     return simulate(evaluation.schedule, evaluation.costs, topology, options).iteration;
   };
   Prediction& prediction = evaluation.prediction;
-  prediction.contention = contention;
+  prediction.contention = mode.contention;
+  prediction.replicas = mode.replicas;
   prediction.iteration = run.iteration;
   prediction.samples_per_second =
       static_cast<double>(plan.global_batch_size) / std::max(1e-9, seconds(run.iteration));
@@ -217,7 +230,7 @@ std::vector<std::string> warnings_about(const Plan& plan, const ModelProfile& pr
 
 PlanComparison compare_plans(Plan first, Plan second, const ComparisonGround& ground) {
   const auto predict = [&](Plan& plan) {
-    return evaluate(plan, ground.profile, ground.topology, ground.contention).prediction;
+    return evaluate(plan, ground.profile, ground.topology, ground.mode).prediction;
   };
   PlanComparison comparison;
   comparison.first = predict(first);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -39,6 +40,8 @@ constexpr std::int64_t kStagnation = 20'000'000;  // without a higher bound or a
 /// so that the outcome does not depend on the threads.
 constexpr std::size_t kBatch = 8;
 constexpr std::int64_t kStretch = 100'000;
+/// States that the bound of any order may take, over all micro-batch sizes.
+constexpr std::int64_t kStateBudgetOfAnyOrder = 2'000'000;
 
 /// A candidate that some depths may make faster than the best plan.
 struct Unsettled {
@@ -146,6 +149,7 @@ void ExactPlanner::prepare() {
                         .ignore_memory = options_.ignore_memory,
                         .gpipe = options_.family == ScheduleFamily::GPipe,
                         .links_are_shared = options_.contention == Contention::Shared,
+                        .replicas = options_.replicas,
                         .pins = options_.pins}));
     }
   }
@@ -371,6 +375,35 @@ ExactPlans plan_exactly(const ModelProfile& profile, const Topology& topology,
                         const PlannerOptions& options, std::vector<Scored> known,
                         Progress* progress) {
   return ExactPlanner(profile, topology, options, progress).run(std::move(known));
+}
+
+Duration bound_of_any_order(const ModelProfile& profile, const Topology& topology,
+                            const PlannerOptions& options, Duration most, Progress* progress) {
+  const std::vector<std::int64_t> sizes = micro_batch_sizes(options).sizes;
+  std::mutex asking;
+  const auto is_stopped = [&] {
+    const std::lock_guard lock(asking);
+    return progress != nullptr && progress->should_stop();
+  };
+  const std::int64_t states = kStateBudgetOfAnyOrder / static_cast<std::int64_t>(sizes.size());
+  std::vector<Duration> bounds(sizes.size());
+  parallel_for(sizes.size(), options.threads, [&](std::size_t i) {
+    ExactSearch search(profile, topology,
+                       {.global_batch_size = options.global_batch_size,
+                        .micro_batch_size = sizes[i],
+                        .ignore_memory = options.ignore_memory,
+                        .any_order = true,
+                        .links_are_shared = options.contention == Contention::Shared,
+                        .pins = options.pins});
+    search.prepare(most, is_stopped);
+    while (search.states() < states && !search.is_exhausted() && !is_stopped()) {
+      search.advance({.threshold = most,
+                      .candidates = std::numeric_limits<std::size_t>::max(),
+                      .states = kStretch});
+    }
+    bounds[i] = search.bound();
+  });
+  return std::min(most, *std::min_element(bounds.begin(), bounds.end()));
 }
 
 }  // namespace dapple

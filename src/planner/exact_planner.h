@@ -21,4 +21,10 @@ ExactPlans plan_exactly(const ModelProfile& profile, const Topology& topology,
                         const PlannerOptions& options, std::vector<Scored> known,
                         Progress* progress);
 
+/// No plan of one stage per device with an unsplit backward is faster, in whatever order its
+/// devices work; `most` where none is below it. The exact search without what 1F1B's order adds,
+/// as far as a fixed amount of work goes. Deterministic, unless stopped.
+Duration bound_of_any_order(const ModelProfile& profile, const Topology& topology,
+                            const PlannerOptions& options, Duration most, Progress* progress);
+
 }  // namespace dapple

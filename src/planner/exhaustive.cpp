@@ -29,11 +29,13 @@ bool are_alike(DeviceIndex a, DeviceIndex b, const Topology& topology) {
   const Server& other = topology.server(topology.device(b).server);
   if (server.group != other.group) return false;
   if (topology.device(a).server != topology.device(b).server) {
-    return server.device_count == 1 && other.device_count == 1;
+    return server.device_count == 1 && other.device_count == 1 &&
+           topology.have_same_uplinks(topology.device(a).server, topology.device(b).server);
   }
   const ServerGroup& group = topology.group_of(topology.device(a).server);
-  return group.links.kind == ServerLinks::Kind::Switch &&
-         (group.nics.empty() || topology.nic_of(a) == topology.nic_of(b));
+  if (group.links.kind != ServerLinks::Kind::Switch) return false;
+  return group.nics.empty() || (topology.nic_of(a) == topology.nic_of(b) &&
+                                topology.way_to_nic(a).ports == topology.way_to_nic(b).ports);
 }
 
 std::vector<AlikeDevices> group_alike(const Topology& topology) {
@@ -77,6 +79,10 @@ class Exhaustive {
   std::vector<std::int64_t> depth_limits(const PlanCost& cost) const;
   void choose_depths(std::size_t stage, const PlanCost& cost);
   void simulate_plan();
+  /// Whatever the contention.
+  BoundedPlan bounded(const PlanCost& cost) const {
+    return {plan_, cost, topology_, {Contention::Off, problem_.mode.replicas}};
+  }
   bool is_over() const { return outcome_.faster || work_ >= problem_.budget; }
 
   const ModelProfile& profile_;
@@ -155,7 +161,7 @@ void Exhaustive::try_stage(std::int32_t begin, std::int32_t end, bool recompute)
   plan_.warmup_depths = depth_limits(cost);
   const bool fits = plan_.warmup_depths.front() > 0;
   // Whatever is put in front, a plan takes no less than its last stages do at their deepest.
-  if (fits && lower_bound(plan_, cost, topology_) < problem_.below) {
+  if (fits && lower_bound(bounded(cost)) < problem_.below) {
     if (begin == 0) {
       limits_ = plan_.warmup_depths;
       choose_depths(0, cost);
@@ -193,7 +199,7 @@ void Exhaustive::choose_depths(std::size_t stage, const PlanCost& cost) {
       plan_.warmup_depths[s] = std::min(limits_[s], depth);
     }
     // Less depth, here or behind, makes no plan faster.
-    if (lower_bound(plan_, cost, topology_) >= problem_.below) break;
+    if (lower_bound(bounded(cost)) >= problem_.below) break;
     choose_depths(stage + 1, cost);
   }
   plan_.warmup_depths = before;
@@ -205,8 +211,8 @@ void Exhaustive::simulate_plan() {
                    kPassesPerPartialPlan;
   const PlanCost cost = costs_.plan_cost(plan_);
   if (!problem_.ignore_memory && !memory_shortages(cost).empty()) return;
-  const Duration iteration = simulate(generate(plan_), cost, topology_,
-                                      {.contention = problem_.contention, .record = false})
+  const Duration iteration = simulate(generate(plan_, problem_.mode.replicas), cost, topology_,
+                                      {.contention = problem_.mode.contention, .record = false})
                                  .iteration;
   if (iteration >= problem_.below) return;
   outcome_.faster = plan_;

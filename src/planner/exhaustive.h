@@ -16,7 +16,7 @@ struct ExhaustiveProblem {
   std::int64_t global_batch_size = 1;
   GradientHandling gradients = {};
   ScheduleFamily family = ScheduleFamily::OneFOneB;
-  Contention contention = Contention::Shared;
+  SimulationMode mode = {};
   bool ignore_memory = false;
   Duration below;           // only plans faster than this are looked for
   std::int64_t budget = 0;  // partial plans costed, or what simulations make of them

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "as_pinned.h"
 #include "baseline_search.h"
 #include "dapple/core/error.h"
 #include "dapple/planner/planner.h"
@@ -9,6 +10,7 @@
 #include "exact_planner.h"
 #include "least_memory.h"
 #include "micro_batches.h"
+#include "plan_families.h"
 #include "scoring.h"
 
 namespace dapple {
@@ -31,20 +33,17 @@ std::variant<Scored, Infeasible> plan_of_least_memory(const ModelProfile& profil
 bool is_asked_for(const Plan& plan, const PlannerOptions& options) {
   if (options.micro_batch_size && plan.micro_batch_size != *options.micro_batch_size) return false;
   if (options.family && plan.family != *options.family) return false;
-  if (options.pins.stages && *options.pins.stages != static_cast<int>(plan.stages.size())) {
-    return false;
-  }
-  return std::all_of(plan.stages.begin(), plan.stages.end(), [&](const StagePlan& stage) {
-    return stage.replication == Replication::Split &&
-           options.pins.allow(stage.layers, static_cast<std::int64_t>(stage.devices.size()),
-                              stage.recompute);
-  });
+  return is_as_pinned(plan, options.pins) &&
+         std::all_of(plan.stages.begin(), plan.stages.end(), [](const StagePlan& stage) {
+           return stage.replication == Replication::Split;
+         });
 }
 
-}  // namespace
-
-std::variant<MadePlan, Infeasible> make_plan(const ModelProfile& profile, const Topology& topology,
-                                             const PlannerOptions& options, Progress* progress) {
+/// Under 1F1B or GPipe.
+std::variant<MadePlan, Infeasible> plan_one_family(const ModelProfile& profile,
+                                                   const Topology& topology,
+                                                   const PlannerOptions& options,
+                                                   Progress* progress) {
   MadePlan made;
   DapplePlans dapple = plan_by_dapple(profile, topology, options, progress);
   std::vector<Scored> known = std::move(dapple.best);
@@ -98,7 +97,7 @@ std::variant<MadePlan, Infeasible> make_plan(const ModelProfile& profile, const 
   document.profile = profile;
   document.topology = topology.description();
   document.plan = known.front().plan;
-  made.evaluation = evaluate(document.plan, profile, topology, options.contention);
+  made.evaluation = evaluate(document.plan, profile, topology, options.mode());
   check(options.ignore_memory || made.evaluation.shortages.empty(),
         "the chosen plan does not fit memory");
   document.prediction = made.evaluation.prediction;
@@ -111,6 +110,21 @@ std::variant<MadePlan, Infeasible> make_plan(const ModelProfile& profile, const 
     document.baselines.push_back(baseline.figures);
   }
   return made;
+}
+
+}  // namespace
+
+std::variant<MadePlan, Infeasible> make_plan(const ModelProfile& profile, const Topology& topology,
+                                             const PlannerOptions& options, Progress* progress) {
+  if (!asks_for_families(options)) return plan_one_family(profile, topology, options, progress);
+  if (options.replicas == Replicas::Independent) {
+    throw Error(ErrorKind::BadInput, "--replicas",
+                {{"",
+                  "expected together with a schedule beyond 1f1b and gpipe, whose bounds are of "
+                  "replicas that start together, got independent"}});
+  }
+  auto first = plan_one_family(profile, topology, options_to_start(options), progress);
+  return plan_families(std::move(first), {profile, topology, options}, progress);
 }
 
 }  // namespace dapple

@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "dapple/schedule_search/order_search.h"
+#include "dapple/search/bound.h"
 #include "dapple/search/even_split.h"
 #include "dapple/simulate/device_memory.h"
+#include "reorder.h"
 #include "scoring.h"
 #include "task_problem.h"
 
@@ -20,35 +22,35 @@ constexpr std::int64_t kActionsForDepths = 24'000'000;
 
 class Rescheduler {
  public:
-  Rescheduler(const Plan& plan, const ModelProfile& profile, const Topology& topology,
-              const Reschedule& options)
+  Rescheduler(const Plan& plan, const CostModel& costs, const Reschedule& options)
       : filed_(plan),
-        profile_(profile),
-        topology_(topology),
+        profile_(costs.profile()),
+        topology_(costs.topology()),
         options_(options),
-        costs_(profile, topology) {}
+        costs_(costs) {}
 
-  std::variant<Rescheduled, NoSchedule> run();
+  std::variant<Reordered, NoSchedule> run();
 
  private:
   bool recut();
   void choose_depths();
   void take_order();
   void search_order();
-  std::variant<Rescheduled, NoSchedule> finish();
+  Duration bound_of(const FoundOrder& found, const TaskProblem& problem,
+                    const PlanCost& costs) const;
   void refuse(std::string reason) { reasons_.push_back(std::move(reason)); }
 
   const Plan& filed_;
   const ModelProfile& profile_;
   const Topology& topology_;
   const Reschedule& options_;
-  CostModel costs_;
+  const CostModel& costs_;
   Plan plan_;
   std::optional<Duration> lower_bound_;
   std::vector<std::string> reasons_;
 };
 
-std::variant<Rescheduled, NoSchedule> Rescheduler::run() {
+std::variant<Reordered, NoSchedule> Rescheduler::run() {
   plan_ = filed_;
   plan_.family = options_.family;
   plan_.chunks_per_device = options_.chunks_per_device;
@@ -64,7 +66,8 @@ std::variant<Rescheduled, NoSchedule> Rescheduler::run() {
     }
   }
   if (!reasons_.empty()) return NoSchedule{std::move(reasons_)};
-  return finish();
+  // A searched order's bound is to the last backward, behind which a step follows.
+  return Reordered{.plan = std::move(plan_), .lower_bound = lower_bound_};
 }
 
 /// Stages for every chunk of every group of devices. False if there are not enough layers.
@@ -120,7 +123,8 @@ void Rescheduler::choose_depths() {
                                 .bucket_size = plan_.gradients.bucket_size,
                                 .optimizer = plan_.gradients.optimizer,
                                 .family = options_.family,
-                                .contention = options_.contention};
+                                .contention = options_.contention,
+                                .replicas = options_.replicas};
     const Scorer scorer(profile_, topology_, search);
     const Score score = scorer.improve({.micro_batch_size = plan_.micro_batch_size,
                                         .gradients = plan_.gradients,
@@ -162,7 +166,7 @@ void Rescheduler::search_order() {
     const std::optional<FoundOrder> found = dapple::search_order(
         problem, {.evaluations = options_.evaluations, .should_stop = options_.should_stop});
     if (!found) break;
-    if (!lower_bound_) lower_bound_ = found->lower_bound;
+    if (!lower_bound_) lower_bound_ = bound_of(*found, problem, costs);
     plan_.order = actions_of(found->order, problem.split_backward);
     fill_depths(plan_);
     const Schedule schedule = generate(plan_);
@@ -180,20 +184,30 @@ void Rescheduler::search_order() {
   refuse(fmt::format("no order of {} was found that fits into memory", to_string(plan_.family)));
 }
 
-std::variant<Rescheduled, NoSchedule> Rescheduler::finish() {
-  Rescheduled result;
-  result.evaluation = evaluate(plan_, profile_, topology_, options_.contention);
-  result.plan = std::move(plan_);
-  result.lower_bound = lower_bound_;  // to the last backward, behind which a step follows
-  return result;
+Duration Rescheduler::bound_of(const FoundOrder& found, const TaskProblem& problem,
+                               const PlanCost& costs) const {
+  const SimulationMode mode{options_.contention, options_.replicas};
+  if (!follows_least_path({plan_, costs, topology_, mode})) return found.lower_bound;
+  return lower_bound(with_least_path(problem, costs));
 }
 
 }  // namespace
 
+std::variant<Reordered, NoSchedule> reorder(const Plan& plan, const CostModel& costs,
+                                            const Reschedule& options) {
+  return Rescheduler(plan, costs, options).run();
+}
+
 std::variant<Rescheduled, NoSchedule> reschedule(const Plan& plan, const ModelProfile& profile,
                                                  const Topology& topology,
                                                  const Reschedule& options) {
-  return Rescheduler(plan, profile, topology, options).run();
+  auto reordered = reorder(plan, CostModel(profile, topology), options);
+  if (auto* none = std::get_if<NoSchedule>(&reordered)) return std::move(*none);
+  Rescheduled result;
+  result.plan = std::move(std::get<Reordered>(reordered).plan);
+  result.lower_bound = std::get<Reordered>(reordered).lower_bound;
+  result.evaluation = evaluate(result.plan, profile, topology, {options.contention, options.replicas});
+  return result;
 }
 
 }  // namespace dapple

@@ -25,13 +25,13 @@ namespace {
 
 Recorded run_and_count(const Plan& plan, const SimulationGround& ground, bool record,
                        Score& score) {
-  Recorded recorded{.schedule = generate(plan), .result = {}};
+  Recorded recorded{.schedule = generate(plan, ground.mode.replicas), .result = {}};
   for (const Lane& lane : recorded.schedule.lanes) {
     score.actions += static_cast<std::int64_t>(lane.actions.size());
   }
   ++score.simulated;
   recorded.result = simulate(recorded.schedule, ground.costs, ground.topology,
-                             {.contention = ground.contention, .record = record});
+                             {.contention = ground.mode.contention, .record = record});
   return recorded;
 }
 

@@ -26,9 +26,7 @@ Plan Scorer::plan_of(const Candidate& candidate) const {
 }
 
 Duration Scorer::bound_of(const Plan& plan, const PlanCost& cost) const {
-  return options_.contention == Contention::Shared
-             ? lower_bound_with_contention(plan, cost, topology_)
-             : lower_bound(plan, cost, topology_);
+  return lower_bound({plan, cost, topology_, options_.mode()});
 }
 
 void Scorer::try_depths(const Depths& depths, const CostModel& costs, Scored& current,
@@ -36,12 +34,9 @@ void Scorer::try_depths(const Depths& depths, const CostModel& costs, Scored& cu
   Scored attempt = current;
   attempt.plan.warmup_depths = depths;
   const PlanCost cost = costs.plan_cost(attempt.plan);
-  if (std::max(bound_of(attempt.plan, cost), lower_bound_of_order(attempt.plan, cost)) >=
-      current.iteration) {
-    return;
-  }
-  attempt.iteration =
-      simulate_and_count(attempt.plan, {cost, topology_, options_.contention}, score);
+  const BoundedPlan bounded{attempt.plan, cost, topology_, options_.mode()};
+  if (std::max(lower_bound(bounded), lower_bound_of_order(bounded)) >= current.iteration) return;
+  attempt.iteration = simulate_and_count(attempt.plan, {cost, topology_, options_.mode()}, score);
   if (better(attempt, current)) current = std::move(attempt);
 }
 

@@ -1,6 +1,9 @@
 #include "task_problem.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "dapple/search/bound.h"
 
 namespace dapple {
 namespace {
@@ -36,14 +39,16 @@ GroupMemory memory_of(const std::vector<StageIndex>& stages, const PlanCost& cos
   return group;
 }
 
-/// Most micro-batches in flight on a stage of a family without chunks, memory apart.
-std::int64_t most_by_family(const Plan& plan, std::size_t stage) {
-  const auto behind = static_cast<std::int64_t>(plan.stages.size() - stage);
+/// Most micro-batches in flight on any stage of a family without chunks, memory apart. 1F1B's first
+/// stage holds as many as there are stages; late ones that hold no less can put off their weight
+/// gradients.
+std::int64_t most_by_family(const Plan& plan) {
+  const auto stages = static_cast<std::int64_t>(plan.stages.size());
   switch (plan.family) {
     case ScheduleFamily::ZeroBubbleH1:
-      return std::min(behind, plan.num_micro_batches);
+      return std::min(stages, plan.num_micro_batches);
     case ScheduleFamily::ZeroBubbleH2:
-      return std::min(2 * behind - 1, plan.num_micro_batches);
+      return std::min(2 * stages - 1, plan.num_micro_batches);
     default:
       return plan.num_micro_batches;
   }
@@ -52,7 +57,7 @@ std::int64_t most_by_family(const Plan& plan, std::size_t stage) {
 /// One stage per device: a micro-batch in flight is one slot, whatever it holds.
 void count_slots(TaskProblem& problem, const Plan& plan, std::size_t stage,
                  const GroupMemory& memory) {
-  std::int64_t slots = most_by_family(plan, stage);
+  std::int64_t slots = most_by_family(plan);
   const Bytes room = memory.room - memory.recompute_stash.front();
   const std::int64_t each = memory.per_micro_batch.front().count;
   if (room.count < 0) {
@@ -87,6 +92,18 @@ void count_bytes(TaskProblem& problem, const Plan& plan, const std::vector<Stage
   problem.memory_limits.push_back(std::max(Bytes{}, std::min(memory.room, by_family)));
 }
 
+/// How long the computations and transfers of a stage take.
+void set_times(TaskStage& task, const PlanCost& costs, std::size_t stage, bool split_backward) {
+  const StageCost& cost = costs.stages[stage];
+  task.forward = cost.forward;
+  task.backward = split_backward ? cost.input_gradient : cost.backward;
+  if (split_backward) task.weight_gradient = cost.weight_gradient;
+  if (stage < costs.boundaries.size()) {
+    task.send_forward = costs.boundaries[stage].forward.front().time;
+  }
+  if (stage > 0) task.send_backward = costs.boundaries[stage - 1].backward.front().time;
+}
+
 }  // namespace
 
 TaskProblem task_problem(const Plan& plan, const PlanCost& costs) {
@@ -98,18 +115,9 @@ TaskProblem task_problem(const Plan& plan, const PlanCost& costs) {
   const std::vector<std::vector<StageIndex>> groups = stages_by_device_group(plan);
   for (std::size_t g = 0; g < groups.size(); ++g) {
     for (const StageIndex stage : groups[g]) {
-      const StageCost& cost = costs.stages[stage.position()];
       TaskStage& task = problem.stages[stage.position()];
       task.device = index_at<DeviceIndex>(g);
-      task.forward = cost.forward;
-      task.backward = problem.split_backward ? cost.input_gradient : cost.backward;
-      if (problem.split_backward) task.weight_gradient = cost.weight_gradient;
-      if (stage.position() < costs.boundaries.size()) {
-        task.send_forward = costs.boundaries[stage.position()].forward.front().time;
-      }
-      if (stage.value > 0) {
-        task.send_backward = costs.boundaries[stage.position() - 1].backward.front().time;
-      }
+      set_times(task, costs, stage.position(), problem.split_backward);
     }
     const GroupMemory memory = memory_of(groups[g], costs);
     if (groups[g].size() == 1) {
@@ -117,6 +125,14 @@ TaskProblem task_problem(const Plan& plan, const PlanCost& costs) {
     } else {
       count_bytes(problem, plan, groups[g], memory);
     }
+  }
+  return problem;
+}
+
+TaskProblem with_least_path(TaskProblem problem, const PlanCost& costs) {
+  const PlanCost least = least_path(costs);
+  for (std::size_t s = 0; s < problem.stages.size(); ++s) {
+    set_times(problem.stages[s], least, s, problem.split_backward);
   }
   return problem;
 }

@@ -17,6 +17,10 @@ namespace dapple {
 /// as memory is to count them in buffers.
 TaskProblem task_problem(const Plan& plan, const PlanCost& costs);
 
+/// The same times for the least path through independent replicas (least_path() in search/bound.h):
+/// what bounds all orders there.
+TaskProblem with_least_path(TaskProblem problem, const PlanCost& costs);
+
 /// The order in a plan's words, group by group.
 std::vector<std::vector<Action>> actions_of(const TaskOrder& order, bool split_backward);
 

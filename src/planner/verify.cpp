@@ -111,6 +111,41 @@ void check_baselines(Claims& claims, const PlanDocument& document) {
   }
 }
 
+/// Schedule families against the plan and its bound: their best plans are not in the file.
+void check_schedules(Claims& claims, const PlanDocument& document) {
+  const std::optional<Duration>& bound = document.prediction.lower_bound;
+  for (std::size_t i = 0; i < document.schedules.size(); ++i) {
+    const ScheduleRecord& record = document.schedules[i];
+    const std::string place = fmt::format("/schedules/{}", i);
+    for (std::size_t other = 0; other < i; ++other) {
+      if (document.schedules[other].family != record.family) continue;
+      claims.refuse(place + "/family", fmt::format("expected a family of its own, got \"{}\" again",
+                                                   to_string(record.family)));
+    }
+    const Duration iteration = record.iteration.value_or(document.prediction.iteration);
+    if (record.family == document.plan.family) {
+      claims.expect(place + "/iteration_ns", document.prediction.iteration, iteration);
+    } else if (iteration < document.prediction.iteration) {
+      claims.refuse(place + "/iteration_ns",
+                    fmt::format("expected at least the plan's own {}, got {}",
+                                document.prediction.iteration.ns, iteration.ns));
+    }
+    if (record.iteration && record.missing.count > 0) {
+      claims.expect(place + "/missing_bytes", Bytes{}, record.missing);
+    }
+    if (record.lower_bound && record.iteration && *record.lower_bound > *record.iteration) {
+      claims.refuse(place + "/lower_bound_ns",
+                    fmt::format("expected at most the iteration of {}, got {}",
+                                record.iteration->ns, record.lower_bound->ns));
+    }
+    if (bound && record.lower_bound && *bound > *record.lower_bound) {
+      claims.refuse("/predicted/lower_bound_ns",
+                    fmt::format("expected at most that of {} of {}, got {}",
+                                to_string(record.family), record.lower_bound->ns, bound->ns));
+    }
+  }
+}
+
 /// Bound, gap and completeness against each other, as the file has them.
 void check_certificate(Claims& claims, const Prediction& claimed, const SearchRecord& search) {
   const std::string bound_place = "/predicted/lower_bound_ns";
@@ -170,18 +205,21 @@ void derive_bound(Claims& claims, const PlanDocument& document, const Topology& 
   const auto lacks_memory = [](const DeviceFigures& device) {
     return device.peak_memory > device.memory_limit;
   };
+  const bool has_families = !document.schedules.empty();
   const ExhaustiveOutcome outcome = search_exhaustively(
       document.profile, topology,
       {.global_batch_size = document.plan.global_batch_size,
        .gradients = document.plan.gradients,
-       .family = document.plan.family,
-       .contention = claimed.contention,
+       .family = has_families ? ScheduleFamily::OneFOneB : document.plan.family,
+       .mode = {claimed.contention, claimed.replicas},
        .ignore_memory = std::any_of(claimed.devices.begin(), claimed.devices.end(), lacks_memory),
        .below = *claimed.lower_bound,
        .budget = budget});
   verification.partial_plans = outcome.partial_plans;
   verification.simulated = outcome.simulated;
-  verification.bound = outcome.is_through ? BoundCheck::Holds : BoundCheck::TooLarge;
+  verification.bound = !outcome.is_through ? BoundCheck::TooLarge
+                       : has_families      ? BoundCheck::HoldsOf1F1B
+                                           : BoundCheck::Holds;
   if (!outcome.faster) return;
   verification.bound = BoundCheck::Refuted;
   claims.refuse(
@@ -196,13 +234,14 @@ Verification verify(const PlanDocument& document, const Topology& topology, std:
   Claims claims;
   Verification verification;
   Plan plan = document.plan;
-  const Prediction fresh =
-      evaluate(plan, document.profile, topology, document.prediction.contention).prediction;
+  const SimulationMode mode{document.prediction.contention, document.prediction.replicas};
+  const Prediction fresh = evaluate(plan, document.profile, topology, mode).prediction;
   check_stages(claims, fresh, document.prediction);
   check_prediction(claims, fresh, document.prediction);
   check_devices(claims, topology, fresh, document.prediction);
   check_certificate(claims, document.prediction, document.search);
   check_baselines(claims, document);
+  check_schedules(claims, document);
   derive_bound(claims, document, topology, budget, verification);
   verification.violations = claims.take();
   return verification;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -29,12 +30,35 @@ StageIndex home_stage(const Timeline& timeline, LaneIndex lane) {
   return timeline.lanes[lane.position()].stages.front();
 }
 
+namespace {
+
+/// Which of the lanes that share the samples of these stages' micro-batches it is; nothing if it
+/// works on all of them.
+std::optional<std::size_t> replica_of(const Timeline& timeline, LaneIndex lane) {
+  const auto same_stages = [&](std::size_t other) {
+    return other < timeline.lanes.size() &&
+           timeline.lanes[other].stages == timeline.lanes[lane.position()].stages;
+  };
+  std::size_t first = lane.position();
+  while (first > 0 && same_stages(first - 1)) --first;
+  if (!same_stages(first + 1)) return std::nullopt;
+  const std::optional<SampleRange>& share = timeline.lanes[first].samples;
+  const std::optional<SampleRange>& next = timeline.lanes[first + 1].samples;
+  // Lanes that are dealt whole micro-batches have all their samples.
+  const bool is_share = share && next && share->end <= next->begin;
+  return is_share ? std::optional(lane.position() - first) : std::nullopt;
+}
+
+}  // namespace
+
 std::string lane_title(const Timeline& timeline, LaneIndex lane) {
   std::vector<std::int32_t> numbers;
   for (const StageIndex stage : timeline.lanes[lane.position()].stages) {
     numbers.push_back(stage.value);
   }
-  return (numbers.size() == 1 ? "stage " : "stages ") + show_numbers(numbers);
+  const std::string stages = (numbers.size() == 1 ? "stage " : "stages ") + show_numbers(numbers);
+  const std::optional<std::size_t> replica = replica_of(timeline, lane);
+  return replica ? fmt::format("{} replica {}", stages, *replica) : stages;
 }
 
 std::optional<DeviceFigures> fullest_device(const StagePlan& stage, const Prediction& prediction) {

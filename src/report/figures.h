@@ -18,7 +18,8 @@ namespace dapple {
 /// The stage that a lane is coloured after. O(1).
 StageIndex home_stage(const Timeline& timeline, LaneIndex lane);
 
-/// What a lane is called in drawings: "stage 2". O(1).
+/// What a lane is called in drawings: "stage 2", or "stage 2 replica 1" where replicas are on their
+/// own. O(replicas).
 std::string lane_title(const Timeline& timeline, LaneIndex lane);
 
 /// The device of a stage that its memory fills most. O(used devices * the stage's devices).

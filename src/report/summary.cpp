@@ -153,6 +153,32 @@ std::string baseline_table(const PlanDocument& document, const TextStyle& style)
   return table.text(0, style) + '\n';
 }
 
+/// What is known of the families that were looked at, the plan's own in bold.
+std::string schedule_table(const PlanDocument& document, const TextStyle& style) {
+  const bool wide = style.width >= kRoomForCommunication;
+  std::vector<Column> columns{{"schedules"}};
+  if (wide) columns.push_back({"stages, micro-batches", Align::Left, 12});
+  columns.push_back({"best found", Align::Right});
+  columns.push_back({"none below", Align::Right});
+  columns.push_back({"why", Align::Left, 12});
+  Table table{std::move(columns)};
+  const auto time_text = [](const std::optional<Duration>& time) {
+    return time ? show(*time) : std::string("-");
+  };
+  for (const ScheduleRecord& record : document.schedules) {
+    const bool is_ours = record.family == document.plan.family;
+    std::vector<Cell> cells{
+        {std::string(to_string(record.family)), is_ours ? Ink::Strong : Ink::Plain}};
+    if (wide) cells.push_back({record.shape.empty() ? "-" : printable(record.shape)});
+    cells.push_back(
+        {record.missing.count > 0 ? "lacks " + show(record.missing) : time_text(record.iteration)});
+    cells.push_back({time_text(record.lower_bound)});
+    cells.push_back({printable(record.reason)});
+    table.add_row(std::move(cells));
+  }
+  return table.text(0, style) + '\n';
+}
+
 /// Each line after a heading of its own width, filled to the style's width.
 std::string paragraphs(const std::string& heading, Ink ink, const std::vector<std::string>& lines,
                        const TextStyle& style) {
@@ -189,11 +215,25 @@ std::string write_summary(const PlanDocument& document, const Timeline& timeline
   const std::string drawing = draw_timeline(timeline, style);
   if (!drawing.empty()) text += drawing + '\n';
   if (!document.baselines.empty()) text += baseline_table(document, style);
+  if (!document.schedules.empty()) text += schedule_table(document, style);
   if (document.search.simulated > 0 || !document.search.searched.empty()) {
     text += paragraphs("Searched", Ink::Strong, search_lines(document.search), style);
   }
   text += paragraphs("Warning", Ink::Warning, document.warnings, style);
   return text;
+}
+
+std::string other_replicas_text(const Prediction& prediction, std::optional<Duration> otherwise) {
+  if (!otherwise) return {};
+  const bool are_together = prediction.replicas == Replicas::Together;
+  const double change = static_cast<double>(otherwise->ns - prediction.iteration.ns) /
+                        static_cast<double>(std::max<std::int64_t>(prediction.iteration.ns, 1));
+  std::string comparison = "no difference";
+  if (*otherwise != prediction.iteration) {
+    comparison = fmt::format("{:.1f} % {}", 100 * std::abs(change), change < 0 ? "less" : "more");
+  }
+  return fmt::format("Replicas {}: {} ({})\n", are_together ? "on their own" : "together",
+                     show(*otherwise), comparison);
 }
 
 }  // namespace dapple

@@ -34,7 +34,8 @@ class LaneWriter {
 
   /// Micro-batch that the lane works on as its `ordinal`-th.
   std::int32_t micro_batch(std::int64_t ordinal) const {
-    return static_cast<std::int32_t>(lane_.replica + ordinal * step_);
+    const std::int64_t first = step_ == 1 ? 0 : lane_.replica;
+    return static_cast<std::int32_t>(first + ordinal * step_);
   }
 
   const Plan& plan_;
@@ -50,9 +51,7 @@ LaneWriter::LaneWriter(const Plan& plan, std::size_t number, Lane& lane)
     : plan_(plan), number_(number), lane_(lane) {
   const StagePlan& stage = plan_of(lane.stages.front());
   count_ = micro_batches_of(plan, stage, static_cast<std::size_t>(lane.replica));
-  if (stage.replication == Replication::Deal) {
-    step_ = static_cast<std::int64_t>(stage.devices.size());
-  }
+  step_ = lane.dealt_to;
   gradients_left_.assign(lane.stages.size(), count_);
 }
 
@@ -213,7 +212,9 @@ void fill_depths(Plan& plan) {
   plan.warmup_depths = most_in_flight(generate(plan), plan.stages.size());
 }
 
-Schedule generate(const Plan& plan) {
+namespace {
+
+Schedule replicas_together(const Plan& plan) {
   Schedule schedule;
   schedule.num_micro_batches = plan.num_micro_batches;
   for (const std::vector<StageIndex>& stages : stages_by_device_group(plan)) {
@@ -224,12 +225,39 @@ Schedule generate(const Plan& plan) {
       Lane lane;
       lane.stages = stages;
       lane.replica = static_cast<std::int32_t>(replica);
+      lane.dealt_to = static_cast<std::int32_t>(lanes);
+      lane.samples = {0, plan.micro_batch_size};
       lane.devices = is_dealt ? std::vector<DeviceIndex>{first.devices[replica]} : first.devices;
       LaneWriter(plan, schedule.lanes.size(), lane).write();
       schedule.lanes.push_back(std::move(lane));
     }
   }
   return schedule;
+}
+
+/// Every replica of a split stage on a lane of its own, with its share.
+Schedule replicas_apart(const Schedule& together, const Plan& plan) {
+  Schedule schedule;
+  schedule.num_micro_batches = together.num_micro_batches;
+  for (const Lane& lane : together.lanes) {
+    const std::size_t replicas = lane.devices.size();
+    const StagePlan& stage = plan.stages[lane.stages.front().position()];
+    for (std::size_t i = 0; i < replicas; ++i) {
+      Lane& apart = schedule.lanes.emplace_back(lane);
+      if (replicas == 1) continue;
+      apart.replica = static_cast<std::int32_t>(i);
+      apart.samples = samples_of(plan, stage, i);
+      apart.devices = {lane.devices[i]};
+    }
+  }
+  return schedule;
+}
+
+}  // namespace
+
+Schedule generate(const Plan& plan, Replicas replicas) {
+  Schedule together = replicas_together(plan);
+  return replicas == Replicas::Together ? together : replicas_apart(together, plan);
 }
 
 }  // namespace dapple

@@ -13,6 +13,11 @@
 namespace dapple {
 namespace {
 
+/// Rules of the table before moves are first tried, and for how long these go on without success: a
+/// search that has only milliseconds shall have tried both.
+constexpr int kRulesBeforeMoves = 32;
+constexpr std::int64_t kFirstPatience = 300;
+
 struct RatedRule {
   ListRule rule;
   OrderValue value;
@@ -75,10 +80,12 @@ OrderValue OrderSearch::build(const ListRule& rule) {
 }
 
 void OrderSearch::try_table() {
+  int tried = 0;
   for (const ListRule& rule : rule_table(graph_)) {
     if (is_over()) return;
     const OrderValue value = build(rule);
     if (value < best_rule_.value) best_rule_ = {rule, value};
+    if (++tried == kRulesBeforeMoves) move_tasks(words_, kFirstPatience);
   }
 }
 

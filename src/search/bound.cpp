@@ -48,7 +48,7 @@ BoundLabel bound_of_last(const StageBound& stage, std::int64_t num_micro_batches
   BoundLabel label;
   label.round_trip = stage.forward + stage.backward;
   label.last_trip = label.round_trip;
-  label.span = num_micro_batches * label.round_trip;
+  label.span = stage.work(num_micro_batches);
   label.end = label.span + stage.after_backward;
   label.tail = label.round_trip + stage.after_backward;
   return label;
@@ -63,8 +63,7 @@ BoundLabel bound_with_front(const StageBound& stage, const BoundaryBound& bounda
   BoundLabel label;
   label.round_trip = there_and_back + behind.round_trip;
   label.last_trip = arrival + behind.last_trip + last_back;
-  label.span = std::max(num_micro_batches * (stage.forward + stage.backward),
-                        arrival + behind.span + last_back);
+  label.span = std::max(stage.work(num_micro_batches), arrival + behind.span + last_back);
   label.span = std::max(label.span, bound_by_slots(stage, label, num_micro_batches));
   for (const PortBound& port : boundary.forward_ports) {
     label.span =
@@ -129,59 +128,82 @@ Duration busiest_of_both(const TransferCost& one, const TransferCost& other,
   return longest;
 }
 
-Duration bound_of(const Plan& plan, const PlanCost& costs, const Topology& topology,
-                  bool links_are_shared) {
+/// Forward and backward of the replica that takes longest for both.
+Duration slowest_replica(const StageCost& stage) {
+  Duration slowest;
+  for (const ReplicaCost& replica : stage.replicas) {
+    slowest = std::max(slowest, replica.forward + replica.backward);
+  }
+  return slowest;
+}
+
+/// The boundary behind stage `i`; times are of `path`, the work of ports that of all.
+BoundaryBound boundary_of(const BoundedPlan& bounded, const PlanCost& path, std::size_t i) {
+  const PlanCost& costs = bounded.costs;
+  const TransferCost& forward = costs.boundaries[i].forward.front();
+  const TransferCost& backward = costs.boundaries[i].backward.front();
+  BoundaryBound boundary;
+  boundary.forward = path.boundaries[i].forward.front().time;
+  boundary.backward = path.boundaries[i].backward.front().time;
+  add_ports(boundary.forward_ports, forward, bounded.topology);
+  add_ports(boundary.backward_ports, backward, bounded.topology);
+  if (bounded.mode.contention == Contention::Off) return boundary;
+  if (!follows_least_path(bounded)) {
+    const LastSending last = last_sending(costs, i + 1, bounded.topology);
+    boundary.last_backward = last.gradient;
+    boundary.next_after_backward = last.after_backward;
+  }
+  if (i + 1 == costs.boundaries.size()) return boundary;
+  const BoundaryCost& next = costs.boundaries[i + 1];
+  const std::int64_t all = bounded.plan.num_micro_batches;
+  boundary.sent_by_next = path.stages[i + 1].forward +
+                          busiest_of_both(next.forward.front(), backward, all, bounded.topology);
+  boundary.received_by_next =
+      path.stages[i + 1].backward +
+      busiest_of_both(forward, next.backward.front(), all, bounded.topology);
+  return boundary;
+}
+
+Duration bound_along(const BoundedPlan& bounded, const PlanCost& path) {
+  const std::int64_t all = bounded.plan.num_micro_batches;
   BoundLabel label;
-  for (std::size_t i = costs.stages.size(); i-- > 0;) {
-    const StageCost& cost = costs.stages[i];
-    const StageBound stage{.forward = cost.forward,
-                           .backward = cost.backward,
-                           .after_backward = time_after_last_backward(cost),
-                           .depth_limit = plan.warmup_depths[i]};
-    if (i + 1 == costs.stages.size()) {
-      label = bound_of_last(stage, plan.num_micro_batches);
-      continue;
-    }
-    const TransferCost& forward = costs.boundaries[i].forward.front();
-    const TransferCost& backward = costs.boundaries[i].backward.front();
-    BoundaryBound boundary{.forward = forward.time,
-                           .backward = backward.time,
-                           .forward_ports = {},
-                           .backward_ports = {},
-                           .sent_by_next = {},
-                           .received_by_next = {},
-                           .last_backward = {},
-                           .next_after_backward = {}};
-    add_ports(boundary.forward_ports, forward, topology);
-    add_ports(boundary.backward_ports, backward, topology);
-    if (links_are_shared) {
-      const LastSending last = last_sending(costs, i + 1, topology);
-      boundary.last_backward = last.gradient;
-      boundary.next_after_backward = last.after_backward;
-    }
-    if (links_are_shared && i + 1 < costs.boundaries.size()) {
-      const BoundaryCost& next = costs.boundaries[i + 1];
-      boundary.sent_by_next =
-          costs.stages[i + 1].forward +
-          busiest_of_both(next.forward.front(), backward, plan.num_micro_batches, topology);
-      boundary.received_by_next =
-          costs.stages[i + 1].backward +
-          busiest_of_both(forward, next.backward.front(), plan.num_micro_batches, topology);
-    }
-    label = bound_with_front(stage, boundary, label, plan.num_micro_batches);
+  for (std::size_t i = path.stages.size(); i-- > 0;) {
+    const StageCost& cost = path.stages[i];
+    StageBound stage{.forward = cost.forward,
+                     .backward = cost.backward,
+                     .after_backward = time_after_last_backward(cost),
+                     .depth_limit = bounded.plan.warmup_depths[i]};
+    if (follows_least_path(bounded)) stage.slowest = slowest_replica(bounded.costs.stages[i]);
+    label = i + 1 == path.stages.size()
+                ? bound_of_last(stage, all)
+                : bound_with_front(stage, boundary_of(bounded, path, i), label, all);
   }
   return label.end;
 }
 
 }  // namespace
 
+bool follows_least_path(const BoundedPlan& bounded) {
+  return bounded.mode.replicas == Replicas::Independent && splits_micro_batches(bounded.plan);
+}
+
+Duration lower_bound(const BoundedPlan& bounded) {
+  return follows_least_path(bounded) ? bound_along(bounded, least_path(bounded.costs))
+                                     : bound_along(bounded, bounded.costs);
+}
+
+Duration lower_bound_of_order(const BoundedPlan& bounded) {
+  return follows_least_path(bounded) ? lower_bound_of_order(bounded.plan, least_path(bounded.costs))
+                                     : lower_bound_of_order(bounded.plan, bounded.costs);
+}
+
 Duration lower_bound(const Plan& plan, const PlanCost& costs, const Topology& topology) {
-  return bound_of(plan, costs, topology, false);
+  return lower_bound({plan, costs, topology, {.contention = Contention::Off}});
 }
 
 Duration lower_bound_with_contention(const Plan& plan, const PlanCost& costs,
                                      const Topology& topology) {
-  return bound_of(plan, costs, topology, true);
+  return lower_bound({plan, costs, topology, {.contention = Contention::Shared}});
 }
 
 Duration lower_bound_of_order(const Plan& plan, const PlanCost& costs) {

@@ -38,7 +38,7 @@ class DappleSearch {
         micro_batches_(problem.global_batch_size / problem.micro_batch_size),
         placements_(costs.topology()),
         prefix_(costs, problem.micro_batch_size, problem.global_batch_size),
-        shapes_(costs, problem.micro_batch_size),
+        shapes_(costs, problem.micro_batch_size, Replicas::Together),
         cuts_(static_cast<std::size_t>(costs.layer_count()) + 1) {}
 
   SearchOutcome run();

@@ -108,7 +108,7 @@ class ExactSearch::Search {
         problem_(problem),
         micro_batches_(problem.global_batch_size / problem.micro_batch_size),
         placements_(topology),
-        shapes_(costs_, problem.micro_batch_size) {}
+        shapes_(costs_, problem.micro_batch_size, problem.replicas) {}
 
   void prepare(Duration threshold, const std::function<bool()>& should_stop) {
     threshold_ = threshold;
@@ -224,7 +224,8 @@ void ExactSearch::Search::open(std::int32_t node) {
   const std::int32_t used = behind.is_nothing() ? PlacementSpace::kNothing : behind.node.used;
   const std::int64_t most =
       std::min<std::int64_t>(placements_.free_devices(used), problem_.micro_batch_size);
-  const bool skips_counts = !placements_.is_complete() && placements_.families().size() == 1;
+  const bool skips_counts = !placements_.is_complete() && placements_.families().size() == 1 &&
+                            problem_.replicas == Replicas::Together;
   const auto largest_share = [&](std::int64_t replicas) {
     return replica_share(problem_.micro_batch_size, replicas, 0).size();
   };
@@ -257,13 +258,13 @@ void ExactSearch::Search::put_in_front(const Behind& behind, const PlacementSpac
     boundary = boundary_to(behind.node, option.taking);
     node.crossing = {.there = boundary.forward,
                      .back = boundary.backward,
-                     .pace = pace_of(boundary.forward_ports),
-                     .back_pace = pace_of(boundary.backward_ports)};
+                     .pace = boundary.forward_pace,
+                     .back_pace = boundary.backward_pace};
   }
   const bool is_room_left = placements_.free_devices(option.used) > 0;
   for (node.begin = behind.cut - 1; node.begin >= stages.first; --node.begin) {
     node.stage = stages.at(node.begin);
-    if (micro_batches_ * (node.stage.forward + node.stage.backward) >= threshold_) return;
+    if (node.stage.work(micro_batches_) >= threshold_) return;
     if (node.stage.depth_limit == 0 || (node.begin > 0 && !is_room_left)) continue;
     if (!is_within_pins(node)) continue;
     ++states_;
@@ -312,6 +313,7 @@ BoundaryBound ExactSearch::Search::boundary_to(const Node& next, std::int32_t ta
 Duration ExactSearch::Search::bound_of(const Node& node) {
   if (node.label.end >= threshold_) return node.label.end;
   if (node.begin == 0) {
+    if (problem_.any_order) return node.label.end;
     list_stages(node);
     return std::max(node.label.end, bound_of_order(stages_, {}, micro_batches_));
   }
@@ -321,7 +323,7 @@ Duration ExactSearch::Search::bound_of(const Node& node) {
   bool is_listed = false;
   for (const Front& front : choices) {
     Duration bound = std::max(node.label.end, completed(front, node.label));
-    if (bound < threshold_) {
+    if (bound < threshold_ && !problem_.any_order) {
       if (!is_listed) list_stages(node);
       is_listed = true;
       const BeforePart before{.end = front.end, .span = front.span, .slowest = front.slowest};

@@ -161,7 +161,7 @@ Front with_stage(const Front& front, const StageBound& stage, std::int64_t micro
   result.sent = front.sent + stage.forward;
   result.received = front.received + stage.backward;
   result.own =
-      std::max({front.own, span + micro_batches * both, last + both + stage.after_backward});
+      std::max({front.own, span + stage.work(micro_batches), last + both + stage.after_backward});
   cross(result, front, stage, span, micro_batches);
   return result;
 }
@@ -184,7 +184,7 @@ FrontBounds::FrontBounds(const CostModel& costs, PlacementSpace& placements,
       threshold_(threshold),
       least_(threshold),
       most_alike_(placements.is_complete() ? kMostAlike : kMostAlikeOfMany),
-      families_(costs, placements, problem.micro_batch_size, micro_batches_),
+      families_(costs, placements, problem),
       columns_(costs, problem, threshold),
       work_(costs, problem.micro_batch_size, problem.global_batch_size),
       kept_(static_cast<std::size_t>(costs.layer_count() + 1) *
@@ -252,13 +252,17 @@ void FrontBounds::put_behind(const std::vector<Front>& fronts, const Extension& 
     if (extension.recompute && !stages.memory_limits && !problem_.pins.recompute) continue;
     const StageBound& stage =
         column(end, extension.families, extension.recompute).at(extension.cut);
-    if (micro_batches_ * (stage.forward + stage.backward) >= threshold_) return;
+    if (stage.work(micro_batches_) >= threshold_) return;
     if (stage.depth_limit == 0 || (!is_last && left <= 0)) continue;
     if (!problem_.pins.allow({extension.cut, end}, replicas, extension.recompute)) continue;
     const LayerRange rest{end, costs_.layer_count()};
     if (!is_last && work_.busiest(rest, left) >= threshold_) continue;
     for (const Front& before : fronts) {
       Front front = with_stage(before, stage, micro_batches_);
+      if (problem_.any_order) {
+        front.crossing = {};
+        front.tail_parts = 0;
+      }
       if (front.own >= threshold_) continue;
       front.families = extension.families;
       if (is_heavy_boundary) front.begin = extension.cut;

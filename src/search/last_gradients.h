@@ -4,9 +4,10 @@
 // When the last backward of a stage ends, its all-reduces are under way, and the gradients of the
 // last micro-batch set off to the stage before it through the same ports. Either the port has
 // carried both once one of them is done, or the other one has had its fair share of the port all
-// the while. By then no activation is on its way any more, nor a gradient of a later stage, nor has
-// an earlier stage begun to reduce; so few flows share a port, and each has its part of it.
-// Source: max-min fairness, as the simulator shares links (simulate/max_min.h); the bound is ours.
+// the while, but for an all-reduce's pauses between its rounds and its phases elsewhere. By then no
+// activation is on its way any more, nor a gradient of a later stage, nor has an earlier stage
+// begun to reduce; so few flows share a port, and each has its part of it. Source: max-min
+// fairness, as the simulator shares links (simulate/max_min.h); the bound is ours.
 #pragma once
 
 #include <cstddef>

@@ -26,12 +26,18 @@ bool are_alike(const ServerGroup& group, const Topology& topology, DeviceIndex a
   const ServerIndex server = topology.device(a).server;
   if (server != topology.device(b).server) {
     // Alike servers of a single device: only their group and the network tell them apart.
-    return group.devices == 1 &&
-           topology.server(server).group == topology.server(topology.device(b).server).group;
+    const ServerIndex other = topology.device(b).server;
+    return group.devices == 1 && topology.server(server).group == topology.server(other).group &&
+           topology.have_same_uplinks(server, other);
   }
-  if (group.links.kind == ServerLinks::Kind::Matrix) return false;
+  if (group.links.kind == ServerLinks::Kind::Matrix) {
+    // Without direct links only PCIe roots tell apart who is on the host path.
+    const bool has_links = (group.links.matrix.array() != kNoLink).any();
+    if (has_links || topology.route(a, b).ports.size() > 2) return false;
+  }
   // Without other servers no NIC is ever used.
   if (topology.server_count() == 1 || group.nics.empty()) return true;
+  if (topology.way_to_nic(a).ports != topology.way_to_nic(b).ports) return false;
   const std::int32_t nic_of_a = topology.nic_of(a);
   const std::int32_t nic_of_b = topology.nic_of(b);
   if (nic_of_a == nic_of_b) return true;

@@ -114,18 +114,38 @@ class ColumnBuilder {
       const Duration backward_alone = tables_[k]->backward(layers);
       const Duration backward = backward_alone + (request_.recompute ? forward : Duration{});
       if (is_replicated_) chains_[k].grow_to(layers, backward_alone);
-      stage.forward = std::max(stage.forward, forward);
-      // The slowest replica's own chain of buckets, counted from the start of its backward alone:
-      // those of the others can only hold it up.
-      if (k > 0 && backward <= stage.backward) continue;
-      stage.backward = backward;
-      stage.after_backward = chains_[k].after(backward_alone, costs_.optimizer_step(layers));
+      const Duration after = chains_[k].after(backward_alone, costs_.optimizer_step(layers));
+      const StageBound replica{.forward = forward, .backward = backward, .after_backward = after};
+      if (k == 0) {
+        stage = replica;
+      } else if (request_.replicas == Replicas::Together) {
+        join_slowest(stage, replica);
+      } else {
+        join_quickest(stage, replica);
+      }
+      stage.slowest = std::max(stage.slowest, forward + backward);
     }
+    if (request_.replicas == Replicas::Together) stage.slowest = {};
     stage.depth_limit = depth_limit(layers);
     return stage;
   }
 
  private:
+  /// The slowest replica's own chain of buckets, counted from the start of its backward alone:
+  /// those of the others can only hold it up.
+  static void join_slowest(StageBound& stage, const StageBound& replica) {
+    stage.forward = std::max(stage.forward, replica.forward);
+    if (replica.backward <= stage.backward) return;
+    stage.backward = replica.backward;
+    stage.after_backward = replica.after_backward;
+  }
+
+  static void join_quickest(StageBound& stage, const StageBound& replica) {
+    stage.forward = std::min(stage.forward, replica.forward);
+    stage.backward = std::min(stage.backward, replica.backward);
+    stage.after_backward = std::min(stage.after_backward, replica.after_backward);
+  }
+
   /// Most micro-batches whose stash fits beside the rest; what waits at the boundaries is left out.
   std::int64_t depth_limit(LayerRange layers) const {
     std::int64_t depth = request_.num_micro_batches;

@@ -34,6 +34,7 @@ struct ColumnRequest {
   bool ignore_memory = false;
   GradientHandling gradients = {};
   bool hold_all = false;  // a stage fits only if it holds all micro-batches
+  Replicas replicas = Replicas::Together;
 };
 
 /// Exact, but for what waits at the boundaries, which limits the depth further, and, where shares

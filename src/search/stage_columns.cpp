@@ -29,7 +29,8 @@ StageColumn StageColumns::make(std::int32_t end, const Taking& taking, bool reco
        .recompute = recompute,
        .ignore_memory = problem_.ignore_memory,
        .gradients = problem_.gradients,
-       .hold_all = problem_.gpipe});
+       .hold_all = problem_.gpipe,
+       .replicas = problem_.replicas});
 }
 
 StageColumn StageColumns::least(std::int32_t end, const std::vector<const Taking*>& takings,
@@ -49,6 +50,7 @@ StageColumn StageColumns::least(std::int32_t end, const std::vector<const Taking
       stage.backward = std::min(stage.backward, other.backward);
       stage.after_backward = std::min(stage.after_backward, other.after_backward);
       stage.depth_limit = std::max(stage.depth_limit, other.depth_limit);
+      stage.slowest = std::min(stage.slowest, other.slowest);
     }
   }
   return least;

@@ -48,6 +48,16 @@ bool has_alike_servers(const Topology& topology) {
                      [&](const Nic& nic) { return nic.link == groups.front().nics.front().link; });
 }
 
+/// The same devices as if no PCIe root and no uplink were ever crowded: nothing is slower there,
+/// and no server is nearer to one than to another.
+Topology with_open_ways(const Topology& topology) {
+  TopologyDescription description = topology.description();
+  description.racks.clear();
+  description.pods.clear();
+  for (ServerGroup& group : description.servers) group.pcie_roots.clear();
+  return Topology(std::move(description));
+}
+
 /// So many devices in each of the first servers, on as many NICs as they can have. Requires:
 /// servers that are alike.
 std::vector<DeviceIndex> spread_over(std::int32_t servers, std::int32_t each,
@@ -76,11 +86,12 @@ std::vector<DeviceIndex> spread_over(std::int32_t servers, std::int32_t each,
 }  // namespace
 
 StageFamilies::StageFamilies(const CostModel& costs, PlacementSpace& placements,
-                             std::int64_t micro_batch_size, std::int64_t num_micro_batches)
+                             const SearchProblem& problem)
     : costs_(costs),
       placements_(placements),
-      micro_batch_size_(micro_batch_size),
-      micro_batches_(num_micro_batches),
+      micro_batch_size_(problem.micro_batch_size),
+      micro_batches_(problem.global_batch_size / problem.micro_batch_size),
+      replicas_of_stages_(problem.replicas),
       links_(placements.topology()) {
   number_counts();
   takings_.resize(counts_.size());
@@ -158,12 +169,13 @@ void StageFamilies::collect_takings() {
 }
 
 /// For spaces with too many takings: on alike servers, the devices in order and the same number on
-/// every server, spread over its NICs, are the fastest of all-reduces; elsewhere an all-reduce
-/// counts as no time.
+/// every server, spread over its NICs, are the fastest of all-reduces, PCIe roots and uplinks left
+/// out; elsewhere an all-reduce counts as no time.
 void StageFamilies::represent_takings() {
-  const Topology& topology = placements_.topology();
+  const Topology topology = with_open_ways(placements_.topology());
   const bool is_alike = has_alike_servers(topology);
   const std::int32_t per_server = topology.server({0}).device_count;
+  const std::vector<DevicePool> pools = device_pools(topology);
   std::vector<std::size_t> first;
   for (std::size_t families = 1; families < counts_.size(); ++families) {
     first.push_back(representatives_.size());
@@ -173,7 +185,6 @@ void StageFamilies::represent_takings() {
                   .devices = {},
                   .reduction = AllReduceModel({}, topology)};
     std::vector<std::int32_t> left = counts_[families];
-    const std::vector<DevicePool> pools = device_pools(topology);
     for (const DevicePool& pool : pools) {
       std::int32_t& wanted = left[static_cast<std::size_t>(pool.family)];
       for (std::int32_t i = 0; i < std::min(wanted, pool.size); ++i) {
@@ -223,11 +234,47 @@ StageFamilies::Joint StageFamilies::with_both(std::int32_t families, std::int32_
   return {.out = busy_with_both(shapes.out, both), .in = busy_with_both(shapes.in, both)};
 }
 
+/// The most replicas with the same largest share of a micro-batch.
+std::int64_t StageFamilies::last_alike(std::int64_t replicas) const {
+  const std::int64_t share = replica_share(micro_batch_size_, replicas, 0).size();
+  const std::int64_t last = share == 1 ? micro_batch_size_ : (micro_batch_size_ - 1) / (share - 1);
+  return std::min<std::int64_t>(last, placements_.topology().device_count());
+}
+
+/// The fewest samples that one of so many replicas sends to one of so many others, or of the counts
+/// that these stand for.
+std::int64_t StageFamilies::least_sent(std::int64_t front, std::int64_t back) const {
+  const bool stand_for_more = !placements_.is_complete() && placements_.families().size() == 1;
+  if (!stand_for_more) return least_overlap(micro_batch_size_, front, back);
+  const std::int64_t last_front = last_alike(front);
+  const std::int64_t last_back = last_alike(back);
+  constexpr std::int64_t kMostCounts = 64;
+  if ((last_front - front + 1) * (last_back - back + 1) > kMostCounts) return 1;
+  std::int64_t least = micro_batch_size_;
+  for (std::int64_t f = front; f <= last_front; ++f) {
+    for (std::int64_t b = back; b <= last_back; ++b) {
+      least = std::min(least, least_overlap(micro_batch_size_, f, b));
+    }
+  }
+  return least;
+}
+
 /// No placement lets the largest shares through faster. Shares are of `front` and `back` replicas.
 TransferShape StageFamilies::widest(std::int64_t front, std::int64_t back) const {
   const DeviceShapes here = links_.busiest_anywhere(front, micro_batch_size_);
   const DeviceShapes there = links_.busiest_anywhere(back, micro_batch_size_);
-  return {.forward = {here.out, there.in}, .backward = {there.out, here.in}};
+  TransferShape shape{.forward = {here.out, there.in}, .backward = {there.out, here.in}};
+  if (replicas_of_stages_ == Replicas::Independent) {
+    const std::int64_t samples = least_sent(front, back);
+    const auto pair = [&](const PortShape& out, const PortShape& in) {
+      return PortShape{.samples = samples,
+                       .bandwidth = std::min(out.bandwidth, in.bandwidth),
+                       .latency = std::min(out.latency, in.latency)};
+    };
+    shape.forward_pairs = {pair(here.out, there.in)};
+    shape.backward_pairs = {pair(there.out, here.in)};
+  }
+  return shape;
 }
 
 const std::vector<TransferShape>& StageFamilies::shapes_between(std::int32_t front,
@@ -263,7 +310,8 @@ const std::vector<TransferShape>& StageFamilies::shapes_before(std::int32_t fron
     if (!fit_together(placements_.taking(taking), back, placements_.pools())) continue;
     std::vector<std::vector<DeviceIndex>> sides = placements_.devices_of({taking, back_taking});
     shapes.push_back(transfer_shape({.front = std::move(sides[0]), .back = std::move(sides[1])},
-                                    micro_batch_size_, placements_.topology()));
+                                    micro_batch_size_, placements_.topology(),
+                                    replicas_of_stages_));
   }
   sort_distinct(shapes);
   return shapes;
@@ -280,7 +328,7 @@ BoundaryFloor StageFamilies::floor_of(const std::vector<TransferShape>& shapes,
                               .backward = bound.backward,
                               .forward_queue = longest_queue(bound.forward_ports, micro_batches_),
                               .backward_queue = longest_queue(bound.backward_ports, micro_batches_),
-                              .pace = pace_of(bound.forward_ports)};
+                              .pace = bound.forward_pace};
     if (!floor.is_possible) {
       floor = other;
       continue;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dapple/cost/costs.h"
+#include "dapple/search/dapple_search.h"
 #include "dapple/search/placement_space.h"
 #include "device_links.h"
 #include "transfer_shape.h"
@@ -27,8 +28,7 @@ struct BoundaryFloor {
 /// Counts per family are numbered: 0 is none, the last is all devices.
 class StageFamilies {
  public:
-  StageFamilies(const CostModel& costs, PlacementSpace& placements, std::int64_t micro_batch_size,
-                std::int64_t num_micro_batches);
+  StageFamilies(const CostModel& costs, PlacementSpace& placements, const SearchProblem& problem);
 
   std::int32_t size() const { return static_cast<std::int32_t>(counts_.size()); }
   std::int32_t number(const std::vector<std::int32_t>& counts) const;
@@ -69,6 +69,8 @@ class StageFamilies {
   void collect_takings();
   void represent_takings();
   BoundaryFloor floor_of(const std::vector<TransferShape>& shapes, std::int32_t cut) const;
+  std::int64_t last_alike(std::int64_t replicas) const;
+  std::int64_t least_sent(std::int64_t front, std::int64_t back) const;
   TransferShape widest(std::int64_t front, std::int64_t back) const;
   const std::vector<TransferShape>& shapes_between(std::int32_t front, std::int32_t back);
   const std::vector<TransferShape>& shapes_before(std::int32_t front, std::int32_t back_taking);
@@ -77,6 +79,7 @@ class StageFamilies {
   PlacementSpace& placements_;
   std::int64_t micro_batch_size_;
   std::int64_t micro_batches_;
+  Replicas replicas_of_stages_;
   std::vector<std::vector<std::int32_t>> counts_;
   std::vector<std::vector<std::int32_t>> takings_of_;  // numbers; only of complete spaces
   std::vector<std::vector<const Taking*>> takings_;

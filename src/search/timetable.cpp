@@ -27,22 +27,25 @@ Timetable::Way Timetable::way_of(const TransferCost& transfer) {
   return way;
 }
 
-Timetable::Timetable(const PlanCost& costs, std::int64_t num_micro_batches,
-                     const Topology& topology, bool links_are_shared)
-    : micro_batches_(num_micro_batches), gradient_here_(costs.stages.size()) {
+Timetable::Timetable(const BoundedPlan& bounded)
+    : Timetable(follows_least_path(bounded) ? least_path(bounded.costs) : bounded.costs, bounded,
+                bounded.mode.contention == Contention::Shared && !follows_least_path(bounded)) {}
+
+Timetable::Timetable(const PlanCost& costs, const BoundedPlan& bounded, bool counts_on_sharing)
+    : micro_batches_(bounded.plan.num_micro_batches), gradient_here_(costs.stages.size()) {
   for (std::size_t s = 0; s < costs.stages.size(); ++s) {
     const StageCost& cost = costs.stages[s];
     Stage& stage = stages_.emplace_back();
     stage.forward = cost.forward;
     stage.backward = cost.backward;
     stage.after_backward = time_after_last_backward(cost);
-    gradient_here_[s].resize(static_cast<std::size_t>(num_micro_batches));
+    gradient_here_[s].resize(static_cast<std::size_t>(micro_batches_));
     if (s == 0) continue;
     stage.activations = way_of(costs.boundaries[s - 1].forward.front());
     stage.gradients = way_of(costs.boundaries[s - 1].backward.front());
     stage.last_gradient = stage.gradients.time;
-    if (!links_are_shared) continue;
-    const LastSending last = last_sending(costs, s, topology);
+    if (!counts_on_sharing) continue;
+    const LastSending last = last_sending(costs, s, bounded.topology);
     stage.last_gradient = last.gradient;
     stage.after_backward = last.after_backward;
   }

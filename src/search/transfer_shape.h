@@ -22,10 +22,14 @@ struct PortShape {
   friend auto operator<=>(const PortShape&, const PortShape&) = default;
 };
 
-/// The ports of a boundary in both directions; of those alike, the busiest. Ascending.
+/// The ports of a boundary in both directions; of those alike, the busiest. Ascending. Where
+/// replicas are independent, also what different pairs of them send, at the bandwidths and
+/// latencies of their routes.
 struct TransferShape {
   std::vector<PortShape> forward;
   std::vector<PortShape> backward;
+  std::vector<PortShape> forward_pairs = {};
+  std::vector<PortShape> backward_pairs = {};
 
   friend auto operator<=>(const TransferShape&, const TransferShape&) = default;
 };
@@ -37,7 +41,10 @@ struct BoundarySides {
 };
 
 TransferShape transfer_shape(const BoundarySides& sides, std::int64_t micro_batch_size,
-                             const Topology& topology);
+                             const Topology& topology, Replicas replicas);
+
+/// The fewest samples that a replica of one side sends to one of the other.
+std::int64_t least_overlap(std::int64_t micro_batch_size, std::int64_t front, std::int64_t back);
 
 /// Bounds for a boundary of that shape over which `whole` goes for each micro-batch, the sum of
 /// `tensors` at most, each rounded up on its own.
@@ -51,10 +58,6 @@ BoundaryBound boundary_bound(const TransferShape& shape, const BoundaryVolume& v
 /// What so many of a micro-batch's samples take of it at least.
 Bytes sure_size(std::int64_t samples, const BoundaryVolume& volume);
 
-/// How long the slowest of them is busy with one micro-batch, rounded down: the one that decides a
-/// transfer's time, for the time of one port and the work of another make no bound together.
-Duration pace_of(const std::vector<PortBound>& ports);
-
 /// What goes over the boundary before layer `cut`.
 BoundaryVolume boundary_volume(const CostModel& costs, std::int32_t cut,
                                std::int64_t micro_batch_size);
@@ -62,8 +65,8 @@ BoundaryVolume boundary_volume(const CostModel& costs, std::int32_t cut,
 /// Shapes by two numbers that stand for the devices before and behind a boundary.
 class TransferShapes {
  public:
-  TransferShapes(const CostModel& costs, std::int64_t micro_batch_size)
-      : costs_(costs), micro_batch_size_(micro_batch_size) {}
+  TransferShapes(const CostModel& costs, std::int64_t micro_batch_size, Replicas replicas)
+      : costs_(costs), micro_batch_size_(micro_batch_size), replicas_(replicas) {}
 
   /// `sides` is called the first time that two numbers are asked for. O(1) afterwards.
   const TransferShape& shape(std::int32_t front, std::int32_t back,
@@ -72,6 +75,7 @@ class TransferShapes {
  private:
   const CostModel& costs_;
   std::int64_t micro_batch_size_;
+  Replicas replicas_;
   std::map<std::pair<std::int32_t, std::int32_t>, TransferShape> shapes_;
 };
 

@@ -12,8 +12,8 @@ namespace dapple {
 struct Event {
   enum class Kind : std::int8_t {
     ComputationDone,    // subject: lane; detail: version
-    ActivationArrived,  // subject: stage; detail: micro-batch
-    GradientArrived,    // subject: stage; detail: micro-batch
+    ActivationArrived,  // subject: inbox; detail: micro-batch
+    GradientArrived,    // subject: inbox; detail: micro-batch
     FlowEnded,          // subject: flow; detail: version
     AllReduceDone,      // subject: stage; detail: bucket
   };

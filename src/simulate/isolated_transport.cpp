@@ -3,65 +3,170 @@
 #include "transports.h"
 
 namespace dapple {
+namespace {
 
-IsolatedTransport::IsolatedTransport(const PlanCost& costs, EventQueue& queue,
-                                     std::vector<TimedAction>* actions)
-    : costs_(costs), queue_(queue), actions_(actions) {
-  for (const BoundaryCost& boundary : costs.boundaries) {
+std::size_t at(std::int32_t position) {
+  return static_cast<std::size_t>(position);
+}
+
+}  // namespace
+
+IsolatedTransport::IsolatedTransport(const TransportWork& work, TransportOutput output)
+    : costs_(work.costs), output_(output) {
+  for (const BoundaryParts& boundary : work.parts) {
     boundaries_.push_back({make_direction(boundary.forward), make_direction(boundary.backward)});
   }
 }
 
-IsolatedTransport::Direction IsolatedTransport::make_direction(
-    const std::vector<TransferCost>& patterns) {
+IsolatedTransport::Direction IsolatedTransport::make_direction(const DirectionParts& transfers) {
   Direction direction;
   std::vector<PortIndex> ports;
-  for (const TransferCost& pattern : patterns) {
-    for (const PortLoad& load : pattern.ports) ports.push_back(load.port);
+  for (const TransferParts& transfer : transfers) {
+    for (const PortLoad& load : transfer.cost->ports) ports.push_back(load.port);
   }
   std::sort(ports.begin(), ports.end());
   ports.erase(std::unique(ports.begin(), ports.end()), ports.end());
   direction.free_from.assign(ports.size(), Ticks{});
-  for (const TransferCost& pattern : patterns) {
-    std::vector<Lane>& lanes = direction.patterns.emplace_back();
-    for (const PortLoad& load : pattern.ports) {
-      const auto position = std::lower_bound(ports.begin(), ports.end(), load.port) - ports.begin();
-      lanes.push_back({static_cast<std::int32_t>(position), load.busy, load.latency});
+  for (const TransferParts& transfer : transfers) {
+    Pattern& pattern = direction.patterns.emplace_back();
+    pattern.transfer = &transfer;
+    for (const PortLoad& load : transfer.cost->ports) {
+      const auto port = std::lower_bound(ports.begin(), ports.end(), load.port) - ports.begin();
+      pattern.loads.push_back({.port = static_cast<std::int32_t>(port),
+                               .busy = load.busy,
+                               .latency = load.latency,
+                               .parts = {},
+                               .receivers = {}});
     }
+    if (!transfer.is_whole()) name_ends(pattern);
   }
   return direction;
 }
 
+/// Says which parts and receivers have to do with which port.
+void IsolatedTransport::name_ends(Pattern& pattern) {
+  const TransferParts& transfer = *pattern.transfer;
+  const std::vector<PortLoad>& ports = transfer.cost->ports;
+  for (std::size_t f = 0; f < transfer.flows.size(); ++f) {
+    for (const PortIndex port : transfer.cost->flows[f].route.ports) {
+      const auto found = std::lower_bound(
+          ports.begin(), ports.end(), port,
+          [](const PortLoad& load, PortIndex wanted) { return load.port < wanted; });
+      Load& load = pattern.loads[static_cast<std::size_t>(found - ports.begin())];
+      load.parts.push_back(transfer.flows[f].part);
+      load.receivers.push_back(transfer.flows[f].receiver);
+    }
+  }
+  pattern.loads_of_part.resize(transfer.sizes.size());
+  Transfer& start = pattern.start;
+  start.parts.resize(transfer.sizes.size());
+  start.receivers.resize(transfer.receivers.size());
+  start.left = static_cast<std::int32_t>(start.parts.size());
+  for (std::size_t l = 0; l < pattern.loads.size(); ++l) {
+    Load& load = pattern.loads[l];
+    for (std::vector<std::int32_t>* ends : {&load.parts, &load.receivers}) {
+      std::sort(ends->begin(), ends->end());
+      ends->erase(std::unique(ends->begin(), ends->end()), ends->end());
+    }
+    for (const std::int32_t part : load.parts) {
+      pattern.loads_of_part[at(part)].push_back(static_cast<std::int32_t>(l));
+      ++start.parts[at(part)].loads_left;
+    }
+    for (const std::int32_t receiver : load.receivers) ++start.receivers[at(receiver)].awaited;
+    start.parts_left.push_back(static_cast<std::int32_t>(load.parts.size()));
+  }
+  for (const auto& [part, receiver] : transfer.in_place) ++start.receivers[at(receiver)].awaited;
+}
+
+IsolatedTransport::Service IsolatedTransport::serve(Direction& direction, const Load& load,
+                                                    Duration ready) {
+  Ticks& free_from = direction.free_from[at(load.port)];
+  const Ticks start = std::max(to_ticks(ready), free_from);
+  free_from = start + load.busy;
+  return {.start = start, .arrival = round_up(free_from) + load.latency};
+}
+
 void IsolatedTransport::send(const TransferRequest& request) {
-  Boundary& boundary = boundaries_[static_cast<std::size_t>(request.boundary)];
+  Boundary& boundary = boundaries_[at(request.boundary)];
   Direction& direction = request.is_gradient ? boundary.backward : boundary.forward;
-  const std::vector<Lane>& pattern =
-      direction.patterns[static_cast<std::size_t>(request.micro_batch) % direction.patterns.size()];
-  const Ticks ready = to_ticks(request.ready);
+  const Pattern& pattern =
+      direction.patterns[entry_of(request.micro_batch, direction.patterns.size())];
+  if (pattern.transfer->is_whole()) {
+    send_whole(direction, pattern, request);
+  } else {
+    send_part(direction, pattern, request);
+  }
+}
+
+void IsolatedTransport::send_whole(Direction& direction, const Pattern& pattern,
+                                   const TransferRequest& request) {
   Duration arrival = request.ready;
-  Ticks first_start{pattern.empty() ? ready.count : INT64_MAX};
-  for (const Lane& lane : pattern) {
-    Ticks& free_from = direction.free_from[static_cast<std::size_t>(lane.port)];
-    const Ticks start = std::max(ready, free_from);
-    first_start = std::min(first_start, start);
-    free_from = start + lane.busy;
-    arrival = std::max(arrival, round_up(free_from) + lane.latency);
+  Ticks first_start{pattern.loads.empty() ? to_ticks(request.ready).count : INT64_MAX};
+  for (const Load& load : pattern.loads) {
+    const Service service = serve(direction, load, request.ready);
+    first_start = std::min(first_start, service.start);
+    arrival = std::max(arrival, service.arrival);
   }
-  if (actions_ != nullptr) {
-    TimedAction& action = (*actions_)[static_cast<std::size_t>(request.record)];
-    action.start = round_up(first_start);
-    action.end = arrival;
+  record(request.record, first_start, arrival);
+  arrive(pattern.transfer->receivers.front(), arrival, request);
+}
+
+void IsolatedTransport::send_part(Direction& direction, const Pattern& pattern,
+                                  const TransferRequest& request) {
+  const auto on_the_way =
+      direction.on_the_way.try_emplace(request.micro_batch, pattern.start).first;
+  Transfer& transfer = on_the_way->second;
+  const auto reach = [&](std::int32_t number, Duration moment) {
+    Transfer::Receiver& receiver = transfer.receivers[at(number)];
+    receiver.arrival = std::max(receiver.arrival, moment);
+    if (--receiver.awaited > 0) return;
+    arrive(pattern.transfer->receivers[at(number)], receiver.arrival, request);
+  };
+  Transfer::Part& own = transfer.parts[at(request.part)];
+  own.record = request.record;
+  own.end = request.ready;
+  if (own.loads_left == 0) {
+    record(own.record, to_ticks(request.ready), request.ready);
+    --transfer.left;
   }
-  queue_.announce(
-      to_ticks(arrival),
-      request.is_gradient ? Event::Kind::GradientArrived : Event::Kind::ActivationArrived,
-      request.receiver, request.micro_batch);
+  for (const auto& [part, receiver] : pattern.transfer->in_place) {
+    if (part == request.part) reach(receiver, request.ready);
+  }
+  for (const std::int32_t number : pattern.loads_of_part[at(request.part)]) {
+    if (--transfer.parts_left[at(number)] > 0) continue;
+    const Load& load = pattern.loads[at(number)];
+    const Service service = serve(direction, load, request.ready);
+    for (const std::int32_t carried : load.parts) {
+      Transfer::Part& part = transfer.parts[at(carried)];
+      part.first_start = std::min(part.first_start, service.start);
+      part.end = std::max(part.end, service.arrival);
+      if (--part.loads_left > 0) continue;
+      record(part.record, part.first_start, part.end);
+      --transfer.left;
+    }
+    for (const std::int32_t receiver : load.receivers) reach(receiver, service.arrival);
+  }
+  if (transfer.left == 0) direction.on_the_way.erase(on_the_way);
+}
+
+void IsolatedTransport::arrive(std::int32_t inbox, Duration moment,
+                               const TransferRequest& request) {
+  output_.queue.announce(
+      to_ticks(moment),
+      request.is_gradient ? Event::Kind::GradientArrived : Event::Kind::ActivationArrived, inbox,
+      request.micro_batch);
+}
+
+void IsolatedTransport::record(std::int32_t action, Ticks start, Duration end) {
+  if (output_.actions == nullptr) return;
+  TimedAction& timed = (*output_.actions)[at(action)];
+  timed.start = round_up(start);
+  timed.end = end;
 }
 
 void IsolatedTransport::reduce(std::int32_t stage, std::int32_t bucket, Duration start) {
-  const AllReduceCost& cost =
-      costs_.stages[static_cast<std::size_t>(stage)].buckets[static_cast<std::size_t>(bucket)];
-  queue_.announce(to_ticks(start + cost.time), Event::Kind::AllReduceDone, stage, bucket);
+  const AllReduceCost& cost = costs_.stages[at(stage)].buckets[at(bucket)];
+  output_.queue.announce(to_ticks(start + cost.time), Event::Kind::AllReduceDone, stage, bucket);
 }
 
 }  // namespace dapple

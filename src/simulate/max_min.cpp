@@ -7,6 +7,7 @@
 
 namespace dapple {
 
+/// Of ports that not all flows can have what they want of.
 void MaxMinSolver::collect_uses(const std::vector<const FlowDemand*>& flows,
                                 const std::vector<Rate>& capacities) {
   port_position_.resize(capacities.size(), -1);
@@ -14,14 +15,22 @@ void MaxMinSolver::collect_uses(const std::vector<const FlowDemand*>& flows,
   uses_.clear();
   first_use_.clear();
   for (const FlowDemand* flow : flows) {
-    first_use_.push_back(uses_.size());
     for (const auto& [port, weight] : flow->ports) {
       std::int32_t& position = port_position_[port.position()];
       if (position < 0) {
         position = static_cast<std::int32_t>(ports_.size());
         ports_.push_back({.free = Wide{capacities[port.position()]} * kFullWeight});
       }
-      ports_[static_cast<std::size_t>(position)].open += weight;
+      ports_[static_cast<std::size_t>(position)].wanted += Wide{flow->cap} * weight;
+    }
+  }
+  for (const FlowDemand* flow : flows) {
+    first_use_.push_back(uses_.size());
+    for (const auto& [port, weight] : flow->ports) {
+      const std::int32_t position = port_position_[port.position()];
+      PortState& state = ports_[static_cast<std::size_t>(position)];
+      if (state.wanted <= state.free) continue;
+      state.open += weight;
       uses_.push_back({position, weight});
     }
   }
@@ -58,7 +67,13 @@ const std::vector<Rate>& MaxMinSolver::solve(const std::vector<const FlowDemand*
   collect_uses(flows, capacities);
   rates_.assign(flows.size(), 0);
   growing_.clear();
-  for (std::size_t f = 0; f < flows.size(); ++f) growing_.push_back(f);
+  for (std::size_t f = 0; f < flows.size(); ++f) {
+    if (first_use_[f] == first_use_[f + 1]) {
+      rates_[f] = flows[f]->cap;  // nothing holds it up
+    } else {
+      growing_.push_back(f);
+    }
+  }
   while (!growing_.empty()) {
     const Rate level = next_level(flows);
     still_growing_.clear();

@@ -16,70 +16,86 @@ std::vector<Rate> port_capacities(const Topology& topology) {
 
 }  // namespace
 
-SharedTransport::SharedTransport(const PlanCost& costs, const Topology& topology, EventQueue& queue,
-                                 std::vector<TimedAction>* actions)
-    : costs_(costs), queue_(queue), actions_(actions), network_(port_capacities(topology)) {
-  for (const BoundaryCost& boundary : costs.boundaries) {
+SharedTransport::SharedTransport(const TransportWork& work, const Topology& topology,
+                                 TransportOutput output)
+    : costs_(work.costs), output_(output), network_(port_capacities(topology)) {
+  for (const BoundaryParts& boundary : work.parts) {
     boundaries_.push_back({make_direction(boundary.forward), make_direction(boundary.backward)});
   }
-  for (const StageCost& stage : costs.stages) {
-    std::vector<PreparedReduction>& buckets = reductions_.emplace_back();
-    for (const AllReduceCost& bucket : stage.buckets) buckets.push_back(prepare(bucket));
-  }
+  reductions_.resize(costs_.stages.size());
 }
 
-SharedTransport::Direction SharedTransport::make_direction(
-    const std::vector<TransferCost>& patterns) const {
+SharedTransport::Direction SharedTransport::make_direction(const DirectionParts& transfers) {
   Direction direction;
   std::vector<DeviceIndex> senders;
-  for (const TransferCost& cost : patterns) {
-    for (const PairFlow& flow : cost.flows) senders.push_back(flow.from);
+  for (const TransferParts& transfer : transfers) {
+    for (const PairFlow& flow : transfer.cost->flows) senders.push_back(flow.from);
   }
   std::sort(senders.begin(), senders.end());
   senders.erase(std::unique(senders.begin(), senders.end()), senders.end());
   direction.streams.resize(senders.size());
-  for (const TransferCost& cost : patterns) {
-    Pattern& pattern = direction.patterns.emplace_back();
-    for (const PairFlow& flow : cost.flows) {
-      PreparedFlow prepared;
-      prepared.demand.cap = flow.route.bandwidth.bytes_per_second * kRatePerBytePerSecond;
-      prepared.work = Wide{flow.size.count} * kWorkPerByte;
-      for (const PortIndex port : flow.route.ports) {
-        prepared.demand.ports.emplace_back(port, kFullWeight);
-        const auto load = std::find_if(cost.ports.begin(), cost.ports.end(),
-                                       [&](const PortLoad& l) { return l.port == port; });
-        prepared.latency = std::max(prepared.latency, load->latency);
-      }
-      prepared.sender = static_cast<std::int32_t>(
-          std::lower_bound(senders.begin(), senders.end(), flow.from) - senders.begin());
-      if (std::find(pattern.senders.begin(), pattern.senders.end(), prepared.sender) ==
-          pattern.senders.end()) {
-        pattern.senders.push_back(prepared.sender);
-      }
-      pattern.flows.push_back(std::move(prepared));
-    }
+  for (const TransferParts& transfer : transfers) {
+    direction.patterns.push_back(make_pattern(transfer, senders));
   }
   return direction;
 }
 
-SharedTransport::PreparedReduction SharedTransport::prepare(const AllReduceCost& cost) const {
-  PreparedReduction prepared;
+SharedTransport::Pattern SharedTransport::make_pattern(const TransferParts& transfer,
+                                                       const std::vector<DeviceIndex>& senders) {
+  const TransferCost& cost = *transfer.cost;
+  Pattern pattern;
+  pattern.transfer = &transfer;
+  pattern.senders.resize(transfer.sizes.size());
+  pattern.parts.resize(transfer.sizes.size());
+  pattern.receivers.resize(transfer.receivers.size());
+  for (const auto& [part, receiver] : transfer.in_place) {
+    ++pattern.receivers[static_cast<std::size_t>(receiver)].awaited;
+  }
+  for (std::size_t f = 0; f < cost.flows.size(); ++f) {
+    const PairFlow& flow = cost.flows[f];
+    PreparedFlow prepared;
+    prepared.demand.cap = flow.route.bandwidth.bytes_per_second * kRatePerBytePerSecond;
+    prepared.work = Wide{flow.size.count} * kWorkPerByte;
+    for (const PortIndex port : flow.route.ports) {
+      prepared.demand.ports.emplace_back(port, kFullWeight);
+      const auto load = std::find_if(cost.ports.begin(), cost.ports.end(),
+                                     [&](const PortLoad& l) { return l.port == port; });
+      prepared.latency = std::max(prepared.latency, load->latency);
+    }
+    prepared.sender = static_cast<std::int32_t>(
+        std::lower_bound(senders.begin(), senders.end(), flow.from) - senders.begin());
+    prepared.ends = transfer.flows[f];
+    const auto part = static_cast<std::size_t>(prepared.ends.part);
+    ++pattern.parts[part].flows_left;
+    ++pattern.receivers[static_cast<std::size_t>(prepared.ends.receiver)].awaited;
+    std::vector<std::int32_t>& streams = pattern.senders[part];
+    if (std::find(streams.begin(), streams.end(), prepared.sender) == streams.end()) {
+      streams.push_back(prepared.sender);
+    }
+    pattern.flows.push_back(std::move(prepared));
+  }
+  return pattern;
+}
+
+/// At its full rate the phase takes just as long as it is busy. One that moves nothing takes next
+/// to nothing of its ports.
+FlowDemand SharedTransport::demand_of(const AllReducePhase& phase) const {
+  FlowDemand demand{.cap = 1, .ports = {}};
   Bytes busiest;
-  for (const auto& [port, size] : cost.ports) busiest = std::max(busiest, size);
-  if (cost.busy.count == 0 || busiest.count == 0) return prepared;
-  prepared.demand.cap = divide_down(Wide{busiest.count} * kWorkPerByte, cost.busy.count);
-  for (const auto& [port, size] : cost.ports) {
-    const std::int64_t weight =
-        std::max<std::int64_t>(1, divide_down(Wide{size.count} * kFullWeight, busiest.count));
-    prepared.demand.ports.emplace_back(port, weight);
+  for (const auto& [port, size] : phase.ports) busiest = std::max(busiest, size);
+  if (busiest.count > 0 && phase.busy.count > 0) {
+    demand.cap = divide_down(Wide{busiest.count} * kWorkPerByte, phase.busy.count);
+  }
+  for (const auto& [port, size] : phase.ports) {
+    const Wide part = Wide{size.count} * kFullWeight / std::max<std::int64_t>(1, busiest.count);
+    const std::int64_t weight = std::max<std::int64_t>(1, static_cast<std::int64_t>(part));
+    demand.ports.emplace_back(port, weight);
     // Sizes are rounded up, so that a few bytes could ask for more than the port has.
     const Wide most = Wide{network_.capacity(port)} * kFullWeight / weight;
-    prepared.demand.cap = static_cast<Rate>(std::min<Wide>(prepared.demand.cap, most));
+    demand.cap = static_cast<Rate>(std::min<Wide>(demand.cap, most));
   }
-  prepared.demand.cap = std::max<Rate>(1, prepared.demand.cap);
-  // Alone, the flow must take exactly `busy` ticks, so its work is its full rate times those.
-  prepared.work = Wide{prepared.demand.cap} * cost.busy.count;
-  return prepared;
+  demand.cap = std::max<Rate>(1, demand.cap);
+  return demand;
 }
 
 SharedTransport::Direction& SharedTransport::direction_of(const TransferRequest& request) {
@@ -87,10 +103,8 @@ SharedTransport::Direction& SharedTransport::direction_of(const TransferRequest&
   return request.is_gradient ? boundary.backward : boundary.forward;
 }
 
-void SharedTransport::send(const TransferRequest& request) {
-  Direction& direction = direction_of(request);
-  const Pattern& pattern =
-      direction.patterns[static_cast<std::size_t>(request.micro_batch) % direction.patterns.size()];
+/// Starts to keep track of a transfer.
+std::int32_t SharedTransport::begin(const Pattern& pattern, const TransferRequest& request) {
   if (free_transfers_.empty()) {
     free_transfers_.push_back(static_cast<std::int32_t>(transfers_.size()));
     transfers_.emplace_back();
@@ -98,18 +112,47 @@ void SharedTransport::send(const TransferRequest& request) {
   const std::int32_t index = free_transfers_.back();
   free_transfers_.pop_back();
   Transfer& transfer = transfers_[static_cast<std::size_t>(index)];
-  transfer = {.request = request,
-              .pattern = &pattern,
-              .flows_left = static_cast<std::int32_t>(pattern.flows.size()),
-              .arrival = request.ready,
-              .first_start = to_ticks(request.ready),
-              .started = false};
-  if (pattern.flows.empty()) {
-    finish(transfer);
-    free_transfers_.push_back(index);
+  transfer.request = request;
+  transfer.pattern = &pattern;
+  transfer.parts_left = static_cast<std::int32_t>(pattern.parts.size());
+  // Most have one of each, for which copying vectors takes long.
+  transfer.parts.resize(pattern.parts.size());
+  for (std::size_t i = 0; i < pattern.parts.size(); ++i) transfer.parts[i] = pattern.parts[i];
+  transfer.receivers.resize(pattern.receivers.size());
+  for (std::size_t j = 0; j < pattern.receivers.size(); ++j) {
+    transfer.receivers[j] = pattern.receivers[j];
+  }
+  return index;
+}
+
+/// That the part belongs to: a new one, or the one that others' parts have begun.
+std::int32_t SharedTransport::transfer_of(Direction& direction, const Pattern& pattern,
+                                          const TransferRequest& request) {
+  const auto [entry, is_new] = direction.on_the_way.try_emplace(request.micro_batch, -1);
+  if (is_new) entry->second = begin(pattern, request);
+  return entry->second;
+}
+
+void SharedTransport::send(const TransferRequest& request) {
+  Direction& direction = direction_of(request);
+  const Pattern& pattern =
+      direction.patterns[entry_of(request.micro_batch, direction.patterns.size())];
+  const bool is_alone = pattern.parts.size() == 1;
+  const std::int32_t index =
+      is_alone ? begin(pattern, request) : transfer_of(direction, pattern, request);
+  Transfer& transfer = transfers_[static_cast<std::size_t>(index)];
+  Part& part = transfer.parts[static_cast<std::size_t>(request.part)];
+  part.record = request.record;
+  part.arrival = request.ready;
+  part.first_start = to_ticks(request.ready);
+  for (const auto& [from, receiver] : pattern.transfer->in_place) {
+    if (from == request.part) arrive(transfer, receiver, request.ready);
+  }
+  if (part.flows_left == 0) {
+    finish(index, request.part);
     return;
   }
-  for (const std::int32_t stream : pattern.senders) {
+  for (const std::int32_t stream : pattern.senders[static_cast<std::size_t>(request.part)]) {
     direction.streams[static_cast<std::size_t>(stream)].waiting.push_back(index);
     start_next(direction, stream, to_ticks(request.ready));
   }
@@ -121,15 +164,16 @@ void SharedTransport::start_next(Direction& direction, std::int32_t stream_index
   const std::int32_t index = stream.waiting.front();
   stream.waiting.pop_front();
   Transfer& transfer = transfers_[static_cast<std::size_t>(index)];
-  if (!transfer.started) {
-    transfer.started = true;
-    transfer.first_start = now;
-  }
   for (const PreparedFlow& flow : transfer.pattern->flows) {
     if (flow.sender != stream_index) continue;
+    Part& part = transfer.parts[static_cast<std::size_t>(flow.ends.part)];
+    if (!part.started) {
+      part.started = true;
+      part.first_start = now;
+    }
     ++stream.flows_left;
     own(network_.start(now, flow.demand, flow.work),
-        {.transfer = index, .stage = 0, .bucket = 0, .flow = &flow});
+        {.transfer = index, .stage = 0, .flow = &flow});
   }
 }
 
@@ -140,67 +184,96 @@ void SharedTransport::own(std::int32_t flow, const Owner& owner) {
   owners_[static_cast<std::size_t>(flow)] = owner;
 }
 
+const AllReduceCost& SharedTransport::cost_of(std::int32_t stage, std::int32_t bucket) const {
+  return costs_.stages[static_cast<std::size_t>(stage)].buckets[static_cast<std::size_t>(bucket)];
+}
+
 void SharedTransport::reduce(std::int32_t stage, std::int32_t bucket, Duration start) {
-  const PreparedReduction& reduction =
-      reductions_[static_cast<std::size_t>(stage)][static_cast<std::size_t>(bucket)];
-  if (reduction.work == 0) {
-    const AllReduceCost& cost =
-        costs_.stages[static_cast<std::size_t>(stage)].buckets[static_cast<std::size_t>(bucket)];
-    queue_.announce(to_ticks(start + cost.time), Event::Kind::AllReduceDone, stage, bucket);
+  RunningReduction& reduction = reductions_[static_cast<std::size_t>(stage)];
+  reduction.bucket = bucket;
+  reduction.phase = 0;
+  start_phase(stage, to_ticks(start));
+}
+
+/// Or announces the end, if there is no phase left.
+void SharedTransport::start_phase(std::int32_t stage, Ticks now) {
+  RunningReduction& reduction = reductions_[static_cast<std::size_t>(stage)];
+  const std::vector<AllReducePhase>& phases = cost_of(stage, reduction.bucket).phases;
+  if (reduction.phase == phases.size()) {
+    output_.queue.announce(to_ticks(round_up(now)), Event::Kind::AllReduceDone, stage,
+                           reduction.bucket);
     return;
   }
-  own(network_.start(to_ticks(start), reduction.demand, reduction.work),
-      {.transfer = -1, .stage = stage, .bucket = bucket, .flow = nullptr});
+  const AllReducePhase& phase = phases[reduction.phase++];
+  reduction.demand = demand_of(phase);
+  // Rounds without a pause between them are one.
+  const bool has_pauses = phase.latency > Duration{};
+  own(network_.start_rounds(now, reduction.demand,
+                            {.count = has_pauses ? phase.rounds : 1,
+                             .busy = phase.busy,
+                             .pause = to_ticks(phase.latency)}),
+      {.transfer = -1, .stage = stage, .flow = nullptr});
 }
 
 void SharedTransport::flow_ended(const Event& event) {
   if (!network_.end(event.time, event.subject, event.detail)) return;
   const Owner owner = owners_[static_cast<std::size_t>(event.subject)];
   if (owner.transfer < 0) {
-    const AllReduceCost& cost = costs_.stages[static_cast<std::size_t>(owner.stage)]
-                                    .buckets[static_cast<std::size_t>(owner.bucket)];
-    queue_.announce(to_ticks(round_up(event.time) + cost.latency), Event::Kind::AllReduceDone,
-                    owner.stage, owner.bucket);
+    start_phase(owner.stage, event.time);
     return;
   }
   Transfer& transfer = transfers_[static_cast<std::size_t>(owner.transfer)];
-  transfer.arrival = std::max(transfer.arrival, round_up(event.time) + owner.flow->latency);
   Direction& direction = direction_of(transfer.request);
+  const auto& [part_number, receiver] = owner.flow->ends;
+  const Duration arrival = round_up(event.time) + owner.flow->latency;
+  arrive(transfer, receiver, arrival);
+  Part& part = transfer.parts[static_cast<std::size_t>(part_number)];
+  part.arrival = std::max(part.arrival, arrival);
+  if (--part.flows_left == 0) finish(owner.transfer, part_number);
   const std::int32_t sender = owner.flow->sender;
-  if (--transfer.flows_left == 0) {
-    finish(transfer);
-    free_transfers_.push_back(owner.transfer);
-  }
   --direction.streams[static_cast<std::size_t>(sender)].flows_left;
   start_next(direction, sender, event.time);
 }
 
-void SharedTransport::finish(Transfer& transfer) {
+/// Some of what a receiver waits for.
+void SharedTransport::arrive(Transfer& transfer, std::int32_t number, Duration moment) {
+  Receiver& receiver = transfer.receivers[static_cast<std::size_t>(number)];
+  receiver.arrival = std::max(receiver.arrival, moment);
+  if (--receiver.awaited > 0) return;
   const TransferRequest& request = transfer.request;
-  if (actions_ != nullptr) {
-    TimedAction& action = (*actions_)[static_cast<std::size_t>(request.record)];
-    action.start = round_up(transfer.first_start);
-    action.end = transfer.arrival;
-  }
-  queue_.announce(
-      to_ticks(transfer.arrival),
+  output_.queue.announce(
+      to_ticks(receiver.arrival),
       request.is_gradient ? Event::Kind::GradientArrived : Event::Kind::ActivationArrived,
-      request.receiver, request.micro_batch);
+      transfer.pattern->transfer->receivers[static_cast<std::size_t>(number)], request.micro_batch);
+}
+
+/// All of a part has arrived.
+void SharedTransport::finish(std::int32_t index, std::int32_t part_number) {
+  Transfer& transfer = transfers_[static_cast<std::size_t>(index)];
+  const Part& part = transfer.parts[static_cast<std::size_t>(part_number)];
+  if (output_.actions != nullptr) {
+    TimedAction& action = (*output_.actions)[static_cast<std::size_t>(part.record)];
+    action.start = round_up(part.first_start);
+    action.end = part.arrival;
+  }
+  if (--transfer.parts_left > 0) return;
+  if (transfer.parts.size() > 1) {
+    direction_of(transfer.request).on_the_way.erase(transfer.request.micro_batch);
+  }
+  free_transfers_.push_back(index);
 }
 
 void SharedTransport::settle(Ticks now) {
   if (!network_.needs_settling()) return;
   for (const SharedNetwork::Forecast& forecast : network_.settle(now)) {
-    queue_.announce(forecast.end, Event::Kind::FlowEnded, forecast.flow, forecast.version);
+    output_.queue.announce(forecast.at, Event::Kind::FlowEnded, forecast.flow, forecast.version);
   }
 }
 
-std::unique_ptr<TransportLayer> make_transport(const PlanCost& costs, const Topology& topology,
+std::unique_ptr<TransportLayer> make_transport(const TransportWork& work, const Topology& topology,
                                                Contention contention, TransportOutput output) {
-  if (contention == Contention::Off) {
-    return std::make_unique<IsolatedTransport>(costs, output.queue, output.actions);
-  }
-  return std::make_unique<SharedTransport>(costs, topology, output.queue, output.actions);
+  if (contention == Contention::Off) return std::make_unique<IsolatedTransport>(work, output);
+  return std::make_unique<SharedTransport>(work, topology, output);
 }
 
 }  // namespace dapple

@@ -51,10 +51,13 @@ class Engine {
     Duration weight_gradient;
     std::vector<char> activation_here;  // by micro-batch, of those that the lane works on
     std::vector<char> gradient_here;
+    const std::vector<Duration>* bucket_ready = nullptr;  // from the start of what fills buckets
+    const std::vector<Duration>* bucket_ready_in_weights = nullptr;
     std::int32_t gradients_left = 0;  // micro-batches whose weights' gradients are to be made
   };
   struct LaneState {
     std::int32_t group = 0;
+    std::int32_t dealt_to = 1;  // how many lanes its stages' micro-batches are dealt to in turn
     std::vector<Chunk> chunks;
     std::vector<Action> computation;  // in order; the other streams follow from it
     std::size_t next = 0;
@@ -71,8 +74,6 @@ class Engine {
     std::int32_t version = 0;  // of the announced end
   };
   struct StageState {
-    std::int32_t first_lane = 0;
-    std::int32_t lane_count = 0;
     std::int32_t chunk = 0;  // which of its lanes' stages it is
     std::int32_t group = 0;
     std::vector<std::int32_t> lanes_ready;  // per bucket
@@ -93,6 +94,7 @@ class Engine {
   };
 
   void set_up(const Schedule& schedule);
+  void set_up_transport(const Schedule& schedule, const Topology& topology);
   void set_up_lane(const Lane& source, std::int32_t index, std::int64_t micro_batches);
   Chunk make_chunk(const Lane& source, StageIndex stage, std::int64_t micro_batches) const;
   void serve(const Event& event);
@@ -105,10 +107,10 @@ class Engine {
     return lane.chunks[at(stages_[stage.position()].chunk)];
   }
   /// How many micro-batches of a lane come before that one: all of them, or every n-th if dealt.
-  std::size_t own_number(const StageState& stage, std::int32_t micro_batch) const {
-    return at(micro_batch / stage.lane_count);
+  static std::size_t own_number(const LaneState& lane, std::int32_t micro_batch) {
+    return at(lane.dealt_to == 1 ? micro_batch : micro_batch / lane.dealt_to);
   }
-  void arrived(StageIndex stage, std::int32_t micro_batch, bool is_gradient, Duration now);
+  void arrived(std::int32_t inbox, std::int32_t micro_batch, bool is_gradient, Duration now);
   Duration length_of(const LaneState& lane, const Action& action) const;
   void computation_done(std::int32_t lane, std::int32_t version, Duration now);
   void finish_action(std::int32_t lane, Duration now);
@@ -139,6 +141,8 @@ class Engine {
   std::vector<LaneState> lanes_;
   std::vector<StageState> stages_;
   std::vector<GroupState> groups_;
+  std::vector<Inbox> inboxes_;
+  std::vector<BoundaryParts> boundaries_;
   std::vector<TimedAction> actions_;
   std::unique_ptr<TransportLayer> transport_;
   Duration end_;
@@ -149,8 +153,7 @@ Engine::Engine(const Schedule& schedule, const PlanCost& costs, const Topology& 
                const SimulationOptions& options)
     : costs_(costs), options_(options), may_slow_down_(costs.overlap_slowdown != kOne) {
   set_up(schedule);
-  transport_ = make_transport(costs, topology, options.contention,
-                              {.queue = queue_, .actions = options.record ? &actions_ : nullptr});
+  set_up_transport(schedule, topology);
 }
 
 void Engine::set_up(const Schedule& schedule) {
@@ -162,12 +165,11 @@ void Engine::set_up(const Schedule& schedule) {
   stages_.resize(costs_.stages.size());
   for (std::size_t i = 0; i < schedule.lanes.size(); ++i) {
     const std::vector<StageIndex>& stages = schedule.lanes[i].stages;
-    const bool is_new = stages_[stages.front().position()].lane_count == 0;
+    const bool is_new = i == 0 || stages != schedule.lanes[i - 1].stages;
     if (is_new) groups_.emplace_back().first_lane = static_cast<std::int32_t>(i);
     ++groups_.back().lane_count;
     for (std::size_t chunk = 0; chunk < stages.size(); ++chunk) {
       StageState& stage = stages_[stages[chunk].position()];
-      if (stage.lane_count++ == 0) stage.first_lane = static_cast<std::int32_t>(i);
       stage.chunk = static_cast<std::int32_t>(chunk);
       stage.group = static_cast<std::int32_t>(groups_.size()) - 1;
       stage.lanes_ready.assign(costs_.stages[stages[chunk].position()].buckets.size(), 0);
@@ -179,9 +181,27 @@ void Engine::set_up(const Schedule& schedule) {
   }
 }
 
+void Engine::set_up_transport(const Schedule& schedule, const Topology& topology) {
+  std::vector<StageLanes> lanes;
+  for (const StageState& stage : stages_) {
+    const GroupState& group = groups_[at(stage.group)];
+    lanes.push_back({.first = group.first_lane,
+                     .count = group.lane_count,
+                     .dealt_to = lanes_[at(group.first_lane)].dealt_to,
+                     .first_inbox = static_cast<std::int32_t>(inboxes_.size())});
+    for (std::int32_t i = 0; i < group.lane_count; ++i) {
+      inboxes_.push_back({.lane = group.first_lane + i, .chunk = stage.chunk});
+    }
+  }
+  boundaries_ = transfer_parts(schedule, lanes, costs_);
+  transport_ = make_transport({costs_, boundaries_}, topology, options_.contention,
+                              {.queue = queue_, .actions = options_.record ? &actions_ : nullptr});
+}
+
 void Engine::set_up_lane(const Lane& source, std::int32_t index, std::int64_t micro_batches) {
   LaneState& lane = lanes_[at(index)];
   lane.group = stages_[source.stages.front().position()].group;
+  lane.dealt_to = source.dealt_to;
   for (const StageIndex stage : source.stages) {
     lane.chunks.push_back(make_chunk(source, stage, micro_batches));
   }
@@ -203,14 +223,18 @@ Engine::Chunk Engine::make_chunk(const Lane& source, StageIndex stage,
   const StageCost& cost = costs_.stages[stage.position()];
   const ReplicaCost& replica = cost.replicas[at(source.replica)];
   const bool whole_stage = source.devices.size() == cost.replicas.size();
-  const auto lane_count = static_cast<std::int64_t>(stages_[stage.position()].lane_count);
-  const auto own = static_cast<std::size_t>((micro_batches + lane_count - 1) / lane_count);
+  const auto own =
+      static_cast<std::size_t>((micro_batches + source.dealt_to - 1) / source.dealt_to);
   Chunk chunk;
   chunk.forward = whole_stage ? cost.forward : replica.forward;
   chunk.backward = whole_stage ? cost.backward : replica.backward;
   chunk.input_gradient = whole_stage ? cost.input_gradient : replica.input_gradient;
   chunk.weight_gradient =
       whole_stage ? cost.weight_gradient : replica.backward - replica.input_gradient;
+  const bool is_apart = !whole_stage && source.dealt_to == 1;
+  const BucketMoments* moments = is_apart ? &cost.moments[replica.moments] : nullptr;
+  chunk.bucket_ready = is_apart ? &moments->in_backward : &cost.bucket_ready;
+  chunk.bucket_ready_in_weights = is_apart ? &moments->in_weights : &cost.bucket_ready_in_weights;
   chunk.activation_here.assign(own, stage.value == 0 ? 1 : 0);
   chunk.gradient_here.assign(own, stage.position() + 1 == stages_.size() ? 1 : 0);
   return chunk;
@@ -245,10 +269,10 @@ void Engine::serve(const Event& event) {
       computation_done(event.subject, event.detail, now);
       break;
     case Event::Kind::ActivationArrived:
-      arrived(StageIndex{event.subject}, event.detail, false, now);
+      arrived(event.subject, event.detail, false, now);
       break;
     case Event::Kind::GradientArrived:
-      arrived(StageIndex{event.subject}, event.detail, true, now);
+      arrived(event.subject, event.detail, true, now);
       break;
     case Event::Kind::FlowEnded:
       transport_->flow_ended(event);
@@ -259,22 +283,22 @@ void Engine::serve(const Event& event) {
   }
 }
 
-void Engine::arrived(StageIndex index, std::int32_t micro_batch, bool is_gradient, Duration now) {
-  const StageState& stage = stages_[index.position()];
-  const std::int32_t lane = stage.first_lane + micro_batch % stage.lane_count;
-  Chunk& chunk = lanes_[at(lane)].chunks[at(stage.chunk)];
-  (is_gradient ? chunk.gradient_here : chunk.activation_here)[own_number(stage, micro_batch)] = 1;
-  try_start(lane, now);
+void Engine::arrived(std::int32_t inbox, std::int32_t micro_batch, bool is_gradient, Duration now) {
+  const auto& [index, number] = inboxes_[at(inbox)];
+  LaneState& lane = lanes_[at(index)];
+  Chunk& chunk = lane.chunks[at(number)];
+  (is_gradient ? chunk.gradient_here : chunk.activation_here)[own_number(lane, micro_batch)] = 1;
+  try_start(index, now);
 }
 
 bool Engine::can_start(const LaneState& lane, const Action& action) const {
   const StageState& stage = stages_[action.stage.position()];
   switch (action.kind) {
     case ActionKind::Forward:
-      return lane.chunks[at(stage.chunk)].activation_here[own_number(stage, action.index)] != 0;
+      return lane.chunks[at(stage.chunk)].activation_here[own_number(lane, action.index)] != 0;
     case ActionKind::Backward:
     case ActionKind::InputGradient:
-      return lane.chunks[at(stage.chunk)].gradient_here[own_number(stage, action.index)] != 0;
+      return lane.chunks[at(stage.chunk)].gradient_here[own_number(lane, action.index)] != 0;
     case ActionKind::WeightGradient:
       return true;  // its other part stands before it
     default:        // the optimizer step, or a bucket's part of it
@@ -355,16 +379,19 @@ void Engine::send(std::int32_t index, const Action& action, Duration now) {
   const std::int32_t to_stage = action.stage.value + (is_gradient ? -1 : 1);
   if (to_stage < 0 || at(to_stage) == stages_.size()) return;
   const std::int32_t boundary = is_gradient ? to_stage : action.stage.value;
-  const BoundaryCost& cost = costs_.boundaries[at(boundary)];
-  const std::vector<TransferCost>& patterns = is_gradient ? cost.backward : cost.forward;
-  const TransferCost& pattern = patterns[at(action.index) % patterns.size()];
+  const BoundaryParts& parts = boundaries_[at(boundary)];
+  const DirectionParts& transfers = is_gradient ? parts.backward : parts.forward;
+  const TransferParts& transfer = transfers[entry_of(action.index, transfers.size())];
+  // Who is dealt a micro-batch sends all of it.
+  const LaneState& lane = lanes_[at(index)];
+  const std::int32_t part = lane.dealt_to > 1 ? 0 : index - groups_[at(lane.group)].first_lane;
   const ActionKind kind = is_gradient ? ActionKind::SendGradient : ActionKind::SendActivation;
   record({.lane = LaneIndex{index},
           .action = {kind, action.index, action.stage},
           .start = now,
           .end = now,
-          .size = pattern.size});
-  transport_->send({.receiver = to_stage,
+          .size = transfer.sizes[at(part)]});
+  transport_->send({.part = part,
                     .micro_batch = action.index,
                     .boundary = boundary,
                     .is_gradient = is_gradient,
@@ -374,9 +401,10 @@ void Engine::send(std::int32_t index, const Action& action, Duration now) {
 
 Wide Engine::work_to_milestone(const LaneState& lane) const {
   const Action& action = lane.computation[lane.next];
-  const StageCost& cost = costs_.stages[action.stage.position()];
-  const std::vector<Duration>& ready =
-      action.kind == ActionKind::WeightGradient ? cost.bucket_ready_in_weights : cost.bucket_ready;
+  const Chunk& chunk = chunk_of(lane, action.stage);
+  const std::vector<Duration>& ready = action.kind == ActionKind::WeightGradient
+                                           ? *chunk.bucket_ready_in_weights
+                                           : *chunk.bucket_ready;
   const Duration length = length_of(lane, action);
   // A dealt replica may be quicker than the slowest one, whose moments the stage's costs hold.
   const auto moment = [&](std::size_t milestone) {
@@ -474,7 +502,9 @@ SimulationResult simulate(const Schedule& schedule, const PlanCost& costs, const
   if (!options.record) return result;
   Timeline& timeline = result.timeline;
   sort_actions(timeline);
-  for (const Lane& lane : schedule.lanes) timeline.lanes.push_back({lane.stages, lane.devices});
+  for (const Lane& lane : schedule.lanes) {
+    timeline.lanes.push_back({lane.stages, lane.devices, lane.samples});
+  }
   timeline.memory = device_memory(schedule, costs);
   return result;
 }

@@ -8,15 +8,16 @@
 #include <vector>
 
 #include "dapple/cost/costs.h"
+#include "dapple/simulate/shared_network.h"
 #include "dapple/simulate/simulate.h"
 #include "event_queue.h"
-#include "shared_network.h"
+#include "transfer_parts.h"
 
 namespace dapple {
 
-/// A transfer to be made: what leaves over `boundary` at `ready` for the stage `receiver`.
+/// A part of a transfer, to be made: what one lane sends over `boundary` at `ready`.
 struct TransferRequest {
-  std::int32_t receiver = 0;
+  std::int32_t part = 0;
   std::int32_t micro_batch = 0;
   std::int32_t boundary = 0;
   bool is_gradient = false;
@@ -42,7 +43,14 @@ struct TransportOutput {
   std::vector<TimedAction>* actions = nullptr;
 };
 
-std::unique_ptr<TransportLayer> make_transport(const PlanCost& costs, const Topology& topology,
+/// What is transported: `parts` by boundary, and the all-reduces of the costs. Outlives the
+/// transport.
+struct TransportWork {
+  const PlanCost& costs;
+  const std::vector<BoundaryParts>& parts;
+};
+
+std::unique_ptr<TransportLayer> make_transport(const TransportWork& work, const Topology& topology,
                                                Contention contention, TransportOutput output);
 
 }  // namespace dapple

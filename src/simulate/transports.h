@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <vector>
 
 #include "transport.h"
@@ -10,10 +11,11 @@
 namespace dapple {
 
 /// Every port of a boundary and direction serves that boundary's transfers in order, whatever else
-/// goes on.
+/// goes on. It carries what it has of a transfer in one piece, as soon as all lanes that send
+/// through it have made their parts; who waits for some of it waits for all of it.
 class IsolatedTransport : public TransportLayer {
  public:
-  IsolatedTransport(const PlanCost& costs, EventQueue& queue, std::vector<TimedAction>* actions);
+  IsolatedTransport(const TransportWork& work, TransportOutput output);
 
   void send(const TransferRequest& request) override;
   void reduce(std::int32_t stage, std::int32_t bucket, Duration start) override;
@@ -21,33 +23,70 @@ class IsolatedTransport : public TransportLayer {
   void settle(Ticks) override {}
 
  private:
-  struct Lane {
+  /// What a transfer takes of a port.
+  struct Load {
     std::int32_t port = 0;  // position in Direction::free_from
     Ticks busy;
     Duration latency;
+    std::vector<std::int32_t> parts;  // that go through it
+    std::vector<std::int32_t> receivers;
+  };
+  /// A transfer of several parts or to several receivers, while it is on its way.
+  struct Transfer {
+    struct Part {
+      std::int32_t record = -1;
+      std::int32_t loads_left = 0;
+      Ticks first_start{INT64_MAX};
+      Duration end;
+    };
+    struct Receiver {
+      std::int32_t awaited = 0;  // loads, and what gets there without a flow
+      Duration arrival;
+    };
+    std::vector<Part> parts;
+    std::vector<Receiver> receivers;
+    std::vector<std::int32_t> parts_left;  // by load
+    std::int32_t left = 0;                 // parts that are not over
+  };
+  struct Pattern {
+    const TransferParts* transfer = nullptr;
+    std::vector<Load> loads;
+    // Of transfers that are not whole:
+    std::vector<std::vector<std::int32_t>> loads_of_part;
+    Transfer start;  // as it is before any part is sent
   };
   struct Direction {
-    std::vector<std::vector<Lane>> patterns;  // of micro-batch m: m modulo their number
+    std::vector<Pattern> patterns;  // of micro-batch m: m modulo their number
     std::vector<Ticks> free_from;
+    std::map<std::int32_t, Transfer> on_the_way;  // by micro-batch
   };
   struct Boundary {
     Direction forward;
     Direction backward;
   };
-  static Direction make_direction(const std::vector<TransferCost>& patterns);
+  struct Service {
+    Ticks start;
+    Duration arrival;
+  };
+  static Direction make_direction(const DirectionParts& transfers);
+  static void name_ends(Pattern& pattern);
+  static Service serve(Direction& direction, const Load& load, Duration ready);
+  void send_whole(Direction& direction, const Pattern& pattern, const TransferRequest& request);
+  void send_part(Direction& direction, const Pattern& pattern, const TransferRequest& request);
+  void arrive(std::int32_t inbox, Duration moment, const TransferRequest& request);
+  void record(std::int32_t action, Ticks start, Duration end);
 
   const PlanCost& costs_;
-  EventQueue& queue_;
-  std::vector<TimedAction>* actions_;
+  TransportOutput output_;
   std::vector<Boundary> boundaries_;
 };
 
-/// Every pair of a transfer and every all-reduce is a flow in one network. A device sends the
-/// transfers of a stream one after another, each to all its receivers at once.
+/// Every pair of a transfer and every phase of an all-reduce is a flow in one network, phases in
+/// rounds. A device sends the transfers of a stream one after another, each to all its receivers at
+/// once.
 class SharedTransport : public TransportLayer {
  public:
-  SharedTransport(const PlanCost& costs, const Topology& topology, EventQueue& queue,
-                  std::vector<TimedAction>* actions);
+  SharedTransport(const TransportWork& work, const Topology& topology, TransportOutput output);
 
   void send(const TransferRequest& request) override;
   void reduce(std::int32_t stage, std::int32_t bucket, Duration start) override;
@@ -61,19 +100,34 @@ class SharedTransport : public TransportLayer {
     Wide work = 0;
     Duration latency;  // the largest through any of its ports: the transfer waits for all of it
     std::int32_t sender = 0;  // position in Sending::streams
+    TransferParts::Flow ends;
   };
-  struct Pattern {
-    std::vector<PreparedFlow> flows;
-    std::vector<std::int32_t> senders;  // distinct positions in Sending::streams
-  };
-  /// A transfer on its way.
-  struct Transfer {
-    TransferRequest request;
-    const Pattern* pattern = nullptr;
+  /// What one lane sends.
+  struct Part {
+    std::int32_t record = -1;
     std::int32_t flows_left = 0;
     Duration arrival;
     Ticks first_start;
     bool started = false;
+  };
+  struct Receiver {
+    std::int32_t awaited = 0;  // flows, and what gets there without one
+    Duration arrival;
+  };
+  struct Pattern {
+    const TransferParts* transfer = nullptr;
+    std::vector<PreparedFlow> flows;
+    std::vector<std::vector<std::int32_t>> senders;  // by part: distinct positions in streams
+    std::vector<Part> parts;                         // as they are before they are sent
+    std::vector<Receiver> receivers;
+  };
+  /// A transfer on its way.
+  struct Transfer {
+    TransferRequest request;  // the first part's
+    const Pattern* pattern = nullptr;
+    std::vector<Part> parts;
+    std::vector<Receiver> receivers;
+    std::int32_t parts_left = 0;
   };
   /// The stream of one device over one boundary in one direction.
   struct SendStream {
@@ -83,37 +137,46 @@ class SharedTransport : public TransportLayer {
   struct Direction {
     std::vector<Pattern> patterns;
     std::vector<SendStream> streams;
+    std::map<std::int32_t, std::int32_t> on_the_way;  // transfers of several parts, by micro-batch
   };
   struct Boundary {
     Direction forward;
     Direction backward;
   };
-  /// What a flow in the network belongs to: a transfer, or a bucket of a stage.
+  /// What a flow in the network belongs to: a transfer, or the all-reduce of a stage.
   struct Owner {
     std::int32_t transfer = -1;
     std::int32_t stage = 0;
-    std::int32_t bucket = 0;
     const PreparedFlow* flow = nullptr;
   };
-  struct PreparedReduction {
-    FlowDemand demand;
-    Wide work = 0;
+  /// The all-reduce of a stage that is under way; a stage has one at a time.
+  struct RunningReduction {
+    std::int32_t bucket = 0;
+    std::size_t phase = 0;
+    FlowDemand demand;  // of the phase
   };
 
-  Direction make_direction(const std::vector<TransferCost>& patterns) const;
-  PreparedReduction prepare(const AllReduceCost& cost) const;
+  static Direction make_direction(const DirectionParts& transfers);
+  static Pattern make_pattern(const TransferParts& transfer,
+                              const std::vector<DeviceIndex>& senders);
+  FlowDemand demand_of(const AllReducePhase& phase) const;
+  const AllReduceCost& cost_of(std::int32_t stage, std::int32_t bucket) const;
+  void start_phase(std::int32_t stage, Ticks now);
   Direction& direction_of(const TransferRequest& request);
+  std::int32_t transfer_of(Direction& direction, const Pattern& pattern,
+                           const TransferRequest& request);
+  std::int32_t begin(const Pattern& pattern, const TransferRequest& request);
   void start_next(Direction& direction, std::int32_t stream, Ticks now);
   void own(std::int32_t flow, const Owner& owner);
-  void finish(Transfer& transfer);
+  void arrive(Transfer& transfer, std::int32_t receiver, Duration moment);
+  void finish(std::int32_t transfer, std::int32_t part);
 
   const PlanCost& costs_;
-  EventQueue& queue_;
-  std::vector<TimedAction>* actions_;
+  TransportOutput output_;
   SharedNetwork network_;
   std::vector<Boundary> boundaries_;
-  std::vector<std::vector<PreparedReduction>> reductions_;  // by stage and bucket
-  std::vector<Owner> owners_;                               // by flow
+  std::vector<RunningReduction> reductions_;  // by stage
+  std::vector<Owner> owners_;                 // by flow
   std::vector<Transfer> transfers_;
   std::vector<std::int32_t> free_transfers_;
 };

@@ -65,23 +65,47 @@ std::size_t Causes::first_with(const Key& key) const {
   return static_cast<std::size_t>(found - entries_.begin());
 }
 
-std::optional<std::size_t> Causes::find_needed(std::size_t action, bool computed) const {
+/// Whether both work on some samples of each micro-batch that they have in common.
+bool Causes::feeds(LaneIndex from, LaneIndex to) const {
+  const std::optional<SampleRange>& made = timeline_.lanes[from.position()].samples;
+  const std::optional<SampleRange>& wanted = timeline_.lanes[to.position()].samples;
+  return !made || !wanted || (made->begin < wanted->end && wanted->begin < made->end);
+}
+
+/// What the action needs from the stage that makes it: of every lane that makes a part of it.
+std::vector<std::size_t> Causes::needed(std::size_t action, bool computed) const {
   const auto& [kind, stage, index] = key_of(action);
+  std::vector<std::size_t> found;
   for (const Need& need : kNeeds) {
     if (need.action != kind || is_computed(need.needed) != computed) continue;
     const Key key{need.needed, StageIndex{stage.value + need.stages_on}, index};
-    const std::size_t first = first_with(key);
-    if (first < entries_.size() && entries_[first].key == key) return entries_[first].action;
+    for (std::size_t e = first_with(key); e < entries_.size() && entries_[e].key == key; ++e) {
+      const LaneIndex from = at(entries_[e].action).lane;
+      const LaneIndex to = at(action).lane;
+      if (need.stages_on == 0 ? from == to : feeds(from, to)) found.push_back(entries_[e].action);
+    }
+    if (!found.empty()) break;
   }
-  return std::nullopt;
+  return found;
+}
+
+std::optional<std::size_t> Causes::last_of(const std::vector<std::size_t>& actions) const {
+  const auto last =
+      std::max_element(actions.begin(), actions.end(),
+                       [this](std::size_t a, std::size_t b) { return at(a).end < at(b).end; });
+  return last == actions.end() ? std::nullopt : std::optional(*last);
 }
 
 std::optional<std::size_t> Causes::transfer_to(std::size_t action) const {
-  return find_needed(action, false);
+  return last_of(needed(action, false));
 }
 
 std::optional<std::size_t> Causes::producer_for(std::size_t action) const {
-  return find_needed(action, true);
+  return last_of(needed(action, true));
+}
+
+std::vector<std::size_t> Causes::transfers_to(std::size_t action) const {
+  return needed(action, false);
 }
 
 std::vector<std::size_t> Causes::reductions_before(std::size_t step) const {
@@ -157,8 +181,9 @@ std::vector<Message> messages_of(const Timeline& timeline) {
   const Causes causes(timeline);
   std::vector<Message> messages;
   for (std::size_t i = 0; i < timeline.actions.size(); ++i) {
-    const std::optional<std::size_t> transfer = causes.transfer_to(i);
-    if (transfer) messages.push_back({.transfer = *transfer, .receiver = i});
+    for (const std::size_t transfer : causes.transfers_to(i)) {
+      messages.push_back({.transfer = transfer, .receiver = i});
+    }
   }
   return messages;
 }

@@ -25,9 +25,13 @@ class Causes {
   const std::vector<std::size_t>& line(LaneIndex lane, Stream stream) const;
 
   /// The transfer that brought an action's input, and the computation that made that input, on
-  /// whatever lane; nothing for an action without such an input. O(log actions).
+  /// whatever lane; nothing for an action without such an input. Of several lanes that each made a
+  /// part of it, the one that ended last. O(log actions + lanes of the stage).
   std::optional<std::size_t> transfer_to(std::size_t action) const;
   std::optional<std::size_t> producer_for(std::size_t action) const;
+
+  /// All transfers that brought parts of it. O(log actions + lanes of the stage).
+  std::vector<std::size_t> transfers_to(std::size_t action) const;
 
   /// The reductions that an optimizer step waits for. O(reductions of the lane).
   std::vector<std::size_t> reductions_before(std::size_t step) const;
@@ -46,7 +50,9 @@ class Causes {
   const TimedAction& at(std::size_t action) const { return timeline_.actions[action]; }
   Key key_of(std::size_t action) const;
   std::size_t first_with(const Key& key) const;
-  std::optional<std::size_t> find_needed(std::size_t action, bool computed) const;
+  bool feeds(LaneIndex from, LaneIndex to) const;
+  std::vector<std::size_t> needed(std::size_t action, bool computed) const;
+  std::optional<std::size_t> last_of(const std::vector<std::size_t>& actions) const;
   std::optional<std::size_t> previous(std::size_t action) const;
   std::vector<std::size_t> makers_of_bucket(std::size_t reduction) const;
   std::vector<std::size_t> candidates(std::size_t action) const;

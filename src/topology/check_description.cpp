@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 
 namespace dapple {
 namespace {
@@ -21,6 +22,7 @@ class Checker {
       check_group(description_.servers[i], fmt::format("/servers/{}", i));
     }
     check_network();
+    check_uplinks();
     if (check_total()) check_names();
     return std::move(violations_);
   }
@@ -61,6 +63,7 @@ class Checker {
     if (group.count < 1 || group.devices < 1 || group.devices > kMostDevices) return;
     if (group.devices > 1) check_links(group, place + "/links");
     check_nics(group, place + "/nics");
+    check_roots(group, place + "/pcie_roots");
   }
 
   void check_device_kind(const ServerGroup& group, const std::string& place) {
@@ -191,10 +194,96 @@ class Checker {
     }
   }
 
-  bool several_servers() const {
+  void check_roots(const ServerGroup& group, const std::string& place) {
+    if (group.pcie_roots.empty()) return;
+    std::vector<std::vector<std::int32_t>> devices;
+    std::vector<std::vector<std::int32_t>> nics;
+    for (std::size_t i = 0; i < group.pcie_roots.size(); ++i) {
+      check_bandwidth(group.pcie_roots[i].link.bandwidth, fmt::format("{}/{}", place, i));
+      devices.push_back(group.pcie_roots[i].devices);
+      nics.push_back(group.pcie_roots[i].nics);
+    }
+    check_below_roots(devices, {.what = "device", .count = group.devices}, place);
+    check_below_roots(nics, {.what = "NIC", .count = static_cast<std::int32_t>(group.nics.size())},
+                      place);
+  }
+
+  /// Things of a server, each of which must be below one root.
+  struct Numbered {
+    std::string_view what;
+    std::int32_t count = 0;
+  };
+  void check_below_roots(const std::vector<std::vector<std::int32_t>>& roots,
+                         const Numbered& things, const std::string& place) {
+    std::map<std::int32_t, std::size_t> owner;
+    for (std::size_t i = 0; i < roots.size(); ++i) {
+      const std::string list_place =
+          fmt::format("{}/{}/{}", place, i, things.what == "NIC" ? "nics" : "devices");
+      for (const std::int32_t number : roots[i]) {
+        if (number < 0 || number >= things.count) {
+          add(list_place, fmt::format("expected {} numbers below {}, got {}", things.what,
+                                      things.count, number));
+          continue;
+        }
+        const auto [entry, is_new] = owner.emplace(number, i);
+        if (is_new) continue;
+        add(list_place,
+            fmt::format(
+                "expected each {0} below one root, got {0} {1} {2}", things.what, number,
+                entry->second == i ? "twice" : fmt::format("of root {} again", entry->second)));
+      }
+    }
+    for (std::int32_t number = 0; number < things.count; ++number) {
+      if (owner.count(number) != 0) continue;
+      add(place,
+          fmt::format("expected each {0} below a root, got none for {0} {1}", things.what, number));
+      return;
+    }
+  }
+
+  std::int64_t server_count() const {
     std::int64_t servers = 0;
     for (const ServerGroup& group : description_.servers) servers += group.count;
-    return servers > 1;
+    return servers;
+  }
+
+  bool several_servers() const { return server_count() > 1; }
+
+  void check_uplinks() {
+    check_uplink_groups(description_.racks, "/racks", "servers", server_count());
+    if (!description_.pods.empty() && description_.racks.empty()) {
+      add("/pods", "expected racks, as there are pods, got none");
+      return;
+    }
+    std::int64_t racks = 0;
+    for (const UplinkGroup& group : description_.racks) racks += group.count;
+    check_uplink_groups(description_.pods, "/pods", "racks", racks);
+  }
+
+  void check_uplink_groups(const std::vector<UplinkGroup>& groups, const std::string& place,
+                           const std::string& members, std::int64_t wanted) {
+    if (groups.empty()) return;
+    Wide taken = 0;
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      const UplinkGroup& group = groups[i];
+      const std::string own_place = fmt::format("{}/{}", place, i);
+      if (group.count < 1) {
+        add(own_place + "/count", fmt::format("expected at least one, got {}", group.count));
+      }
+      if (group.members < 1) {
+        add(own_place + "/" + members, fmt::format("expected at least one, got {}", group.members));
+      }
+      if (group.bandwidth) check_bandwidth(*group.bandwidth, own_place + "/uplink");
+      if (group.oversubscription.billionths <= 0) {
+        add(own_place + "/uplink/oversubscription",
+            fmt::format("expected more than 0, got {} billionths",
+                        group.oversubscription.billionths));
+      }
+      taken += Wide{group.count} * group.members;
+    }
+    if (taken == wanted) return;
+    add(place, fmt::format("expected {} for all of the {} {}, got {}", place.substr(1), wanted,
+                           members, static_cast<std::int64_t>(taken)));
   }
 
   void check_network() {
@@ -213,7 +302,8 @@ class Checker {
       if (group.count < 1 || group.devices < 1) continue;
       devices += Wide{group.count} * group.devices;
       ports += Wide{group.count} *
-               (2 * Wide{group.devices} + 2 * Wide{nic_count(group)} + Wide{direct_links(group)});
+               (2 * Wide{group.devices} + 2 * Wide{nic_count(group)} + Wide{direct_links(group)} +
+                2 * static_cast<std::int64_t>(group.pcie_roots.size()));
     }
     if (devices > kMostDevices) {
       add("/servers", fmt::format("expected at most {} devices, got {}", kMostDevices,
@@ -259,6 +349,19 @@ class Checker {
   std::vector<Violation> violations_;
 };
 
+/// The root of each of `count` things, by what the roots say is below them.
+std::vector<std::int32_t> by_root(const ServerGroup& group, std::size_t count,
+                                  std::vector<std::int32_t> PcieRoot::*below) {
+  if (group.pcie_roots.empty()) return {};
+  std::vector<std::int32_t> roots(count);
+  for (std::size_t root = 0; root < group.pcie_roots.size(); ++root) {
+    for (const std::int32_t number : group.pcie_roots[root].*below) {
+      roots[static_cast<std::size_t>(number)] = static_cast<std::int32_t>(root);
+    }
+  }
+  return roots;
+}
+
 }  // namespace
 
 std::vector<Violation> check_description(const TopologyDescription& description) {
@@ -282,6 +385,14 @@ std::vector<std::int32_t> nics_by_device(const ServerGroup& group) {
         static_cast<std::int32_t>(device * count / group.devices);
   }
   return nics;
+}
+
+std::vector<std::int32_t> roots_by_device(const ServerGroup& group) {
+  return by_root(group, static_cast<std::size_t>(group.devices), &PcieRoot::devices);
+}
+
+std::vector<std::int32_t> roots_by_nic(const ServerGroup& group) {
+  return by_root(group, group.nics.size(), &PcieRoot::nics);
 }
 
 }  // namespace dapple

@@ -21,4 +21,9 @@ std::vector<Violation> check_description(const TopologyDescription& description)
 /// Requires: check_description() is empty.
 std::vector<std::int32_t> nics_by_device(const ServerGroup& group);
 
+/// The PCIe root of each device, and of each NIC, of a group's server. Empty if there are no roots.
+/// Requires: check_description() is empty.
+std::vector<std::int32_t> roots_by_device(const ServerGroup& group);
+std::vector<std::int32_t> roots_by_nic(const ServerGroup& group);
+
 }  // namespace dapple

@@ -34,9 +34,19 @@ Lanes lanes_of(const LinkKind& kind) {
 HopWidths hop_widths(const ServerGroup& group) {
   const std::size_t size = to_position(group.devices);
   HopWidths hops{size, std::vector<std::int64_t>(size * size)};
+  const std::vector<std::int32_t> roots = roots_by_device(group);
+  const auto root_width = [&](std::int32_t device) {
+    return group.pcie_roots[to_position(roots[to_position(device)])].link.bandwidth;
+  };
   const auto one_way = [&](std::int32_t from, std::int32_t to) {
-    const LinkKind* link = direct_link(group, from, to);
-    return (link != nullptr ? link->link : *group.links.host_path).bandwidth.bytes_per_second;
+    if (const LinkKind* link = direct_link(group, from, to)) {
+      return link->link.bandwidth.bytes_per_second;
+    }
+    Bandwidth width = group.links.host_path->bandwidth;
+    if (!roots.empty() && roots[to_position(from)] != roots[to_position(to)]) {
+      width = std::min({width, root_width(from), root_width(to)});
+    }
+    return width.bytes_per_second;
   };
   for (std::int32_t from = 0; from < group.devices; ++from) {
     for (std::int32_t to = 0; to < group.devices; ++to) {
@@ -46,6 +56,12 @@ HopWidths hop_widths(const ServerGroup& group) {
     }
   }
   return hops;
+}
+
+void append(Route& route, const Route& way) {
+  route.ports.insert(route.ports.end(), way.ports.begin(), way.ports.end());
+  route.latency += way.latency;
+  route.bandwidth = std::min(route.bandwidth, way.bandwidth);
 }
 
 std::vector<std::size_t> fill_numbers(const ServerGroup& group) {
@@ -89,6 +105,7 @@ void Topology::expand() {
   for (std::size_t group_number = 0; group_number < description_.servers.size(); ++group_number) {
     const ServerGroup& group = description_.servers[group_number];
     const std::vector<std::int32_t> nics = nics_by_device(group);
+    group_roots_.push_back({roots_by_device(group), roots_by_nic(group)});
     for (std::int32_t number = 0; number < group.count; ++number) {
       const auto server = index_at<ServerIndex>(servers_.size());
       servers_.push_back({group.name + std::to_string(number),
@@ -115,7 +132,9 @@ void Topology::add_ports() {
     add_device_ports(server);
     add_matrix_ports(server);
     add_nic_ports(server);
+    add_root_ports(server);
   }
+  add_uplinks();
 }
 
 void Topology::add_device_ports(const Server& server) {
@@ -162,6 +181,61 @@ void Topology::add_nic_ports(const Server& server) {
   }
 }
 
+void Topology::add_root_ports(const Server& server) {
+  const ServerGroup& group = description_.servers[to_position(server.group)];
+  first_root_.push_back(static_cast<std::int32_t>(root_ports_.size() / 2));
+  for (std::size_t root = 0; root < group.pcie_roots.size(); ++root) {
+    const Bandwidth bandwidth = group.pcie_roots[root].link.bandwidth;
+    root_ports_.push_back(add_port(fmt::format("{} root{} out", server.name, root), bandwidth));
+    root_ports_.push_back(add_port(fmt::format("{} root{} in", server.name, root), bandwidth));
+  }
+}
+
+/// `members_together`: what all members can send, in bytes per second.
+Bandwidth Topology::uplink_bandwidth(const UplinkGroup& group, Wide members_together) const {
+  if (group.bandwidth) return *group.bandwidth;
+  const Wide width = members_together * kOne.billionths / group.oversubscription.billionths;
+  return {static_cast<std::int64_t>(std::clamp<Wide>(width, 1, kMaxCount))};
+}
+
+/// Numbered over all groups. What a rack's servers can send is the sum of their NICs.
+void Topology::add_uplinks() {
+  const auto add = [&](const char* kind, const UplinkGroup& group, Wide members_together,
+                       std::vector<Enclosure>& enclosures) {
+    const Bandwidth bandwidth = uplink_bandwidth(group, members_together);
+    const std::string name = kind + std::to_string(enclosures.size());
+    enclosures.push_back({.out = add_port(name + " out", bandwidth),
+                          .in = add_port(name + " in", bandwidth),
+                          .latency = group.latency,
+                          .members = group.members});
+  };
+  ServerIndex server{0};
+  for (const UplinkGroup& group : description_.racks) {
+    for (std::int32_t rack = 0; rack < group.count; ++rack) {
+      Wide together = 0;
+      for (std::int32_t member = 0; member < group.members; ++member, server = server.next()) {
+        server_rack_.push_back(static_cast<std::int32_t>(racks_.size()));
+        const auto nics = static_cast<std::int32_t>(group_of(server).nics.size());
+        for (std::int32_t nic = 0; nic < nics; ++nic) {
+          together += nic_link(server, nic).bandwidth.bytes_per_second;
+        }
+      }
+      add("rack", group, together, racks_);
+    }
+  }
+  std::size_t rack = 0;
+  for (const UplinkGroup& group : description_.pods) {
+    for (std::int32_t pod = 0; pod < group.count; ++pod) {
+      Wide together = 0;
+      for (std::int32_t member = 0; member < group.members; ++member, ++rack) {
+        racks_[rack].inside = static_cast<std::int32_t>(pods_.size());
+        together += ports_[racks_[rack].out.position()].bandwidth.bytes_per_second;
+      }
+      add("pod", group, together, pods_);
+    }
+  }
+}
+
 void Topology::make_fill_orders() {
   std::vector<std::vector<std::size_t>> by_group;
   for (const ServerGroup& group : description_.servers) by_group.push_back(fill_numbers(group));
@@ -201,24 +275,106 @@ PortIndex Topology::matrix_port(DeviceIndex from_index, DeviceIndex to_index) co
   return matrix_ports_[to_position(first + from.number * devices + to.number)];
 }
 
+void Topology::pass(Route& route, PortIndex port, Duration latency) const {
+  route.ports.push_back(port);
+  route.latency += latency;
+  route.bandwidth = std::min(route.bandwidth, ports_[port.position()].bandwidth);
+}
+
+Route Topology::way_between_roots(ServerIndex server, std::int32_t from, std::int32_t to) const {
+  Route way;
+  if (from == to) return way;
+  const std::vector<PcieRoot>& roots = group_of(server).pcie_roots;
+  const auto port = [&](std::int32_t root) {
+    return 2 * to_position(first_root_[server.position()] + root);
+  };
+  pass(way, root_ports_[port(from)], roots[to_position(from)].link.latency);
+  pass(way, root_ports_[port(to) + 1], roots[to_position(to)].link.latency);
+  return way;
+}
+
+Route Topology::way_to_nic(DeviceIndex from) const {
+  const Device& sender = device(from);
+  const GroupRoots& roots = group_roots_[to_position(server(sender.server).group)];
+  if (roots.of_device.empty()) return {};
+  return way_between_roots(sender.server, roots.of_device[to_position(sender.number)],
+                           roots.of_nic[to_position(nic_of(from))]);
+}
+
+Route Topology::way_from_nic(DeviceIndex to) const {
+  const Device& receiver = device(to);
+  const GroupRoots& roots = group_roots_[to_position(server(receiver.server).group)];
+  if (roots.of_device.empty()) return {};
+  return way_between_roots(receiver.server, roots.of_nic[to_position(nic_of(to))],
+                           roots.of_device[to_position(receiver.number)]);
+}
+
+Route Topology::way_between(ServerIndex from, ServerIndex to) const {
+  check(from != to, "a way from a server to itself was asked for");
+  Route way;
+  way.latency = description_.network->latency;
+  if (server_rack_.empty()) return way;
+  const std::int32_t here = server_rack_[from.position()];
+  const std::int32_t there = server_rack_[to.position()];
+  if (here == there) return way;
+  const Enclosure& left = racks_[to_position(here)];
+  const Enclosure& entered = racks_[to_position(there)];
+  pass(way, left.out, left.latency);
+  if (left.inside != entered.inside) {
+    pass(way, pods_[to_position(left.inside)].out, pods_[to_position(left.inside)].latency);
+    pass(way, pods_[to_position(entered.inside)].in, pods_[to_position(entered.inside)].latency);
+  }
+  pass(way, entered.in, entered.latency);
+  return way;
+}
+
+bool Topology::have_same_uplinks(ServerIndex a, ServerIndex b) const {
+  if (server_rack_.empty()) return true;
+  const std::int32_t rack_of_a = server_rack_[a.position()];
+  const std::int32_t rack_of_b = server_rack_[b.position()];
+  if (rack_of_a == rack_of_b) return true;
+  const Enclosure& one = racks_[to_position(rack_of_a)];
+  const Enclosure& other = racks_[to_position(rack_of_b)];
+  return one.members == 1 && other.members == 1 && one.inside == other.inside &&
+         one.latency == other.latency &&
+         ports_[one.out.position()].bandwidth == ports_[other.out.position()].bandwidth;
+}
+
+/// Between devices of one server.
+Route Topology::way_inside(const Device& from, const Device& to) const {
+  const ServerGroup& group = group_of(from.server);
+  const std::int32_t first = servers_[from.server.position()].first_device.value;
+  const DeviceIndex sender{first + from.number};
+  const DeviceIndex receiver{first + to.number};
+  Route way;
+  if (const PortIndex direct = matrix_port(sender, receiver); direct != kNoPort) {
+    pass(way, direct, direct_link(group, from.number, to.number)->link.latency);
+    return way;
+  }
+  const bool is_host_path = has_matrix(group);
+  const Link& link = is_host_path ? *group.links.host_path : group.links.port;
+  pass(way, device_out(sender), link.latency);
+  const std::vector<std::int32_t>& roots =
+      group_roots_[to_position(server(from.server).group)].of_device;
+  if (is_host_path && !roots.empty()) {
+    append(way, way_between_roots(from.server, roots[to_position(from.number)],
+                                  roots[to_position(to.number)]));
+  }
+  pass(way, device_in(receiver), {});
+  return way;
+}
+
 Route Topology::route(DeviceIndex from, DeviceIndex to) const {
   check(from != to, "a route from a device to itself was asked for");
   const Device& sender = device(from);
   const Device& receiver = device(to);
-  if (sender.server != receiver.server) {
-    const Link out = nic_link(sender.server, nic_of(from));
-    const Link in = nic_link(receiver.server, nic_of(to));
-    return {{nic_out(sender.server, nic_of(from)), nic_in(receiver.server, nic_of(to))},
-            out.latency + description_.network->latency + in.latency,
-            std::min(out.bandwidth, in.bandwidth)};
-  }
-  const ServerGroup& group = group_of(sender.server);
-  if (const PortIndex direct = matrix_port(from, to); direct != kNoPort) {
-    const Link& link = direct_link(group, sender.number, receiver.number)->link;
-    return {{direct}, link.latency, link.bandwidth};
-  }
-  const Link& link = has_matrix(group) ? *group.links.host_path : group.links.port;
-  return {{device_out(from), device_in(to)}, link.latency, link.bandwidth};
+  if (sender.server == receiver.server) return way_inside(sender, receiver);
+  Route way = way_to_nic(from);
+  pass(way, nic_out(sender.server, nic_of(from)), nic_link(sender.server, nic_of(from)).latency);
+  append(way, way_between(sender.server, receiver.server));
+  pass(way, nic_in(receiver.server, nic_of(to)), nic_link(receiver.server, nic_of(to)).latency);
+  append(way, way_from_nic(to));
+  return way;
 }
 
 std::int32_t Topology::nic_of(DeviceIndex index) const {

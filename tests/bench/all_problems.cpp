@@ -39,7 +39,7 @@ std::string fault_of(MadePlan& made, const ModelProfile& profile, const Topology
   for (BaselinePlan& baseline : made.baselines) {
     if (!baseline.figures.feasible) continue;
     const Duration simulated =
-        evaluate(baseline.plan, profile, topology, Contention::Shared).prediction.iteration;
+        evaluate(baseline.plan, profile, topology, {Contention::Shared}).prediction.iteration;
     if (simulated != baseline.figures.iteration) {
       return baseline.figures.name + " takes " + std::to_string(simulated.ns) + " ns, not " +
              std::to_string(baseline.figures.iteration.ns);

@@ -276,7 +276,7 @@ bool compare(const PublishedPlan& published, const std::string& source, bool ign
     return true;
   }
   const Prediction prediction =
-      evaluate(*theirs.plan, profile, topology, Contention::Shared).prediction;
+      evaluate(*theirs.plan, profile, topology, {Contention::Shared}).prediction;
   fmt::print(
       "   {:22} {:>10} {:5.2f}x (their estimate {:5.2f}x)   {:.3f}\n", shape_text(*theirs.plan),
       show(theirs.iteration), *prediction.speedup_over_one_device, published.speedup,

@@ -1,7 +1,7 @@
 """The golden documents and the commands that make them.
 
-pair.profile.json and pair.topology.json are both inputs and goldens: what is golden about them is
-that they are canonical, so they are what the plan made from them embeds.
+pair.profile.json, pair.topology.json and racks.topology.json are both inputs and goldens: what is
+golden about them is that they are canonical, so they are what the plan made from them embeds.
 """
 
 import pathlib
@@ -11,11 +11,17 @@ import tempfile
 FOLDER = pathlib.Path(__file__).resolve().parent
 SOURCE = FOLDER.parent.parent
 
-# Name of the plan: profile, topology.
+# Name of the plan: profile, topology, what else is asked for.
 PLANS = {
     "pair": ("tests/golden/pair.profile.json", "tests/golden/pair.topology.json"),
+    "pair-auto": ("tests/golden/pair.profile.json", "tests/golden/pair.topology.json",
+                  "--schedule", "auto"),
+    "racks": ("tests/golden/pair.profile.json", "tests/golden/racks.topology.json"),
     "bert-large-8xV100": ("profiles/bert-large.json", "topologies/8xV100.json"),
     "bert-48-2x8xV100": ("profiles/bert-48.json", "topologies/2x8xV100.json"),
+    "vgg-19-mixed.independent": ("profiles/vgg-19.json", "topologies/mixed-A100-V100.json",
+                                 "--replicas", "independent", "--micro-batch", "64",
+                                 "--planner", "dapple", "--no-baselines"),
 }
 
 
@@ -40,11 +46,12 @@ def embedded(plan, key):
 def documents(binary):
     """Every golden document as the program writes it now: name of its file -> bytes."""
     written = {f"{name}.plan.json": run(binary, "--model", SOURCE / profile, "--topo",
-                                        SOURCE / topology, "-o", "-")
-               for name, (profile, topology) in PLANS.items()}
+                                        SOURCE / topology, *options, "-o", "-")
+               for name, (profile, topology, *options) in PLANS.items()}
     plan = written["pair.plan.json"]
     written["pair.profile.json"] = embedded(plan, "profile")
     written["pair.topology.json"] = embedded(plan, "description")
+    written["racks.topology.json"] = embedded(written["racks.plan.json"], "description")
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "pair.plan.json"
         path.write_bytes(plan)

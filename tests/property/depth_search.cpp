@@ -17,14 +17,14 @@ struct Fastest {
 };
 
 Fastest one_by_one(const small::Pipeline& pipeline, const DepthLimits& limits,
-                   Contention contention) {
+                   SimulationMode mode) {
   Fastest fastest;
   Plan plan = pipeline.plan;
   for (const Depths& depths : legal_depths(plan.stages.size(), plan.num_micro_batches)) {
     if (!limits.fit_as_they_are(depths)) continue;
     plan.warmup_depths = depths;
-    const Duration time = simulate(generate(plan), pipeline.costs, pipeline.topology,
-                                   {.contention = contention, .record = false})
+    const Duration time = simulate(generate(plan, mode.replicas), pipeline.costs, pipeline.topology,
+                                   {.contention = mode.contention, .record = false})
                               .iteration;
     fastest.iteration = std::min(fastest.iteration, time);
     ++fastest.depths;
@@ -34,11 +34,18 @@ Fastest one_by_one(const small::Pipeline& pipeline, const DepthLimits& limits,
 
 }  // namespace
 
-TEST_CASE("boxes of depths lead to the fastest of all, bounded at every moment", "[exact]") {
-  small::ProblemMaker maker(2221, {.layers = 6, .devices = 6, .global_batch = 12});
-  small::Dice dice(2222);
+namespace {
+
+/// How many depths there were, and how many of them were simulated.
+struct Counts {
   std::int64_t all = 0;
   std::int64_t simulated = 0;
+};
+
+Counts search_boxes(Replicas replicas) {
+  small::ProblemMaker maker(2221, {.layers = 6, .devices = 6, .global_batch = 12});
+  small::Dice dice(2222);
+  Counts counts;
   for (int round = 0; round < small::scaled(300); ++round) {
     small::PlanningProblem made = maker.next();
     const ModelProfile& profile = made.problem.profile;
@@ -54,9 +61,10 @@ TEST_CASE("boxes of depths lead to the fastest of all, bounded at every moment",
     PlannerOptions options;
     options.ignore_memory = dice.chance(50);
     options.contention = dice.chance(70) ? Contention::Shared : Contention::Off;
+    options.replicas = replicas;
     const DepthLimits limits(pipeline.plan, costs, options.ignore_memory);
-    const Fastest fastest = one_by_one(pipeline, limits, options.contention);
-    all += fastest.depths;
+    const Fastest fastest = one_by_one(pipeline, limits, options.mode());
+    counts.all += fastest.depths;
     Scored start{.plan = pipeline.plan, .iteration = Duration{INT64_MAX}, .order = 0};
     start.plan.warmup_depths.clear();
     DepthSearch search(start, costs, options);
@@ -65,7 +73,7 @@ TEST_CASE("boxes of depths lead to the fastest of all, bounded at every moment",
       const Score score =
           search.advance({.to_beat = best, .enough = Duration{INT64_MAX}, .budget = 1});
       best = std::min(best, score.best.iteration);
-      simulated += score.simulated;
+      counts.simulated += score.simulated;
       is_settled = score.is_settled;
       if (score.bound > fastest.iteration || best < fastest.iteration) {
         FAIL("round " << round << ": bound " << score.bound.ns << ", found " << best.ns
@@ -79,6 +87,19 @@ TEST_CASE("boxes of depths lead to the fastest of all, bounded at every moment",
                     << small::text_of(pipeline));
     }
   }
-  CHECK(all > small::scaled(5000));
-  CHECK(simulated < all / 4);
+  return counts;
+}
+
+}  // namespace
+
+TEST_CASE("boxes of depths lead to the fastest of all, bounded at every moment", "[exact]") {
+  const Counts counts = search_boxes(Replicas::Together);
+  CHECK(counts.all > small::scaled(5000));
+  CHECK(counts.simulated < counts.all / 4);
+}
+
+TEST_CASE("so they do where replicas are on their own", "[exact]") {
+  const Counts counts = search_boxes(Replicas::Independent);
+  CHECK(counts.all > small::scaled(5000));
+  CHECK(counts.simulated < counts.all / 2);
 }

@@ -92,6 +92,21 @@ TEST_CASE("the exact planner's plan is the fastest of all, and it knows", "[exac
   CHECK(infeasible >= small::scaled(200));
 }
 
+TEST_CASE("with replicas on their own it is the fastest too, and it knows", "[exact]") {
+  ProblemMaker maker(2007);
+  int replicated = 0;
+  for (int round = 0; round < small::scaled(600); ++round) {
+    CAPTURE(round);
+    Question question(maker.next());
+    question.options.replicas = Replicas::Independent;
+    const Made answer = question.answer();
+    small::require_fastest(question, answer);
+    const PlanDocument* document = small::document_of(answer);
+    if (document != nullptr && splits_micro_batches(document->plan)) ++replicated;
+  }
+  CHECK(replicated >= small::scaled(100));
+}
+
 TEST_CASE("with pins it is the fastest of the plans that obey them", "[exact]") {
   ProblemMaker maker(2003);
   small::Dice dice(2004);

@@ -40,6 +40,7 @@ struct Question {
   /// The fastest of all plans that are asked for and faster than `below`.
   OracleAnswer fastest(Duration below = Duration{INT64_MAX}) const {
     OracleOptions oracle{.contention = options.contention,
+                         .replicas = options.replicas,
                          .ignore_memory = options.ignore_memory,
                          .micro_batch_size = options.micro_batch_size,
                          .gradients = gradients(),
@@ -101,6 +102,7 @@ inline std::string text_of(const Made& made) {
 inline std::string text_of(const Question& question) {
   const PlannerOptions& options = question.options;
   std::string text = options.contention == Contention::Off ? "contention off" : "contention shared";
+  text += ", replicas " + std::string(to_string(options.replicas));
   if (options.ignore_memory) text += ", ignore memory";
   if (options.micro_batch_size) text += ", B " + std::to_string(*options.micro_batch_size);
   if (options.family == ScheduleFamily::GPipe) text += ", gpipe";
@@ -131,9 +133,10 @@ inline std::string fault_of(const PlanDocument& document, const Question& questi
   }
   const PlanCost costs = CostModel(profile, question.topology).plan_cost(plan);
   if (!question.options.ignore_memory && !memory_shortages(costs).empty()) return "does not fit";
-  const Duration simulated = simulate(generate(plan), costs, question.topology,
-                                      {.contention = question.options.contention, .record = false})
-                                 .iteration;
+  const Duration simulated =
+      simulate(generate(plan, question.options.replicas), costs, question.topology,
+               {.contention = question.options.contention, .record = false})
+          .iteration;
   if (simulated != document.prediction.iteration) return "simulates otherwise";
   return "";
 }

@@ -34,8 +34,8 @@ struct Tables {
   Timetable shared;
 
   Tables(const small::Pipeline& pipeline, const Topology& topology)
-      : off(pipeline.costs, pipeline.plan.num_micro_batches, topology, false),
-        shared(pipeline.costs, pipeline.plan.num_micro_batches, topology, true) {}
+      : off({pipeline.plan, pipeline.costs, topology, {Contention::Off}}),
+        shared({pipeline.plan, pipeline.costs, topology, {Contention::Shared}}) {}
 };
 
 }  // namespace

@@ -148,7 +148,9 @@ class FastestPlan {
   }
 
   bool is_too_slow(const Plan& plan, const PlanCost& costs) const {
-    return options_.use_bounds && lower_bound(plan, costs, topology_) >= answer_.iteration;
+    return options_.use_bounds &&
+           lower_bound({plan, costs, topology_, {Contention::Off, options_.replicas}}) >=
+               answer_.iteration;
   }
 
   void look_at_depths(const Plan& plan, const PlanCost& costs) {
@@ -156,7 +158,7 @@ class FastestPlan {
     if (is_too_slow(plan, costs)) return;
     // Once a misfit is known to be faster than all that fits, no other one needs to be simulated.
     if (fastest_misfit_ < answer_.iteration && !fits(plan)) return;
-    const Duration iteration = simulate(generate(plan), costs, topology_,
+    const Duration iteration = simulate(generate(plan, options_.replicas), costs, topology_,
                                         {.contention = options_.contention, .record = false})
                                    .iteration;
     if (iteration >= answer_.iteration) return;

@@ -21,6 +21,7 @@ void for_each_plan(const Problem& problem, const Topology& topology, bool ignore
 /// Which plans count, and what a search for the fastest may rely on.
 struct OracleOptions {
   Contention contention = Contention::Shared;
+  Replicas replicas = Replicas::Together;
   bool ignore_memory = false;
   std::optional<std::int64_t> micro_batch_size = {};
   std::vector<GradientHandling> gradients = {};  // any of them; the default if none is given

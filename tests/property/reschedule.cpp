@@ -18,13 +18,15 @@ constexpr ScheduleFamily kFamilies[] = {ScheduleFamily::GPipe,         ScheduleF
                                         ScheduleFamily::ListScheduled, ScheduleFamily::ZeroBubbleH1,
                                         ScheduleFamily::ZeroBubbleH2,  ScheduleFamily::ZeroBubbleV};
 
-Reschedule to(ScheduleFamily family, Contention contention) {
+Reschedule to(ScheduleFamily family, Contention contention,
+              Replicas replicas = Replicas::Together) {
   const bool loops = family == ScheduleFamily::Interleaved ||
                      family == ScheduleFamily::BreadthFirst ||
                      family == ScheduleFamily::ZeroBubbleV;
   return {.family = family,
           .chunks_per_device = loops ? 2 : 1,
           .contention = contention,
+          .replicas = replicas,
           .evaluations = 300};
 }
 
@@ -32,14 +34,16 @@ TEST_CASE("whatever the schedule, the plan is sound and never faster than its or
   Dice dice(51);
   int made = 0;
   int proven = 0;
-  for (int i = 0; i < scaled(400); ++i) {
+  for (int i = 0; i < scaled(600); ++i) {
     const Pipeline pipeline = random_pipeline(dice, {.slowdown = true});
+    const Replicas replicas = i % 3 == 0 ? Replicas::Independent : Replicas::Together;
     INFO("instance " << i << ": " << text_of(pipeline));
     const ScheduleFamily family = kFamilies[static_cast<std::size_t>(dice.roll(0, 7))];
     const Contention contention = dice.chance(50) ? Contention::Shared : Contention::Off;
-    INFO(to_string(family) << ", contention " << to_string(contention));
-    const auto result =
-        reschedule(pipeline.plan, pipeline.profile, pipeline.topology, to(family, contention));
+    INFO(to_string(family) << ", contention " << to_string(contention) << ", replicas "
+                           << to_string(replicas));
+    const auto result = reschedule(pipeline.plan, pipeline.profile, pipeline.topology,
+                                   to(family, contention, replicas));
     const auto* rescheduled = std::get_if<Rescheduled>(&result);
     if (rescheduled == nullptr) continue;
     ++made;
@@ -47,19 +51,20 @@ TEST_CASE("whatever the schedule, the plan is sound and never faster than its or
     REQUIRE(
         validate(plan, static_cast<std::int32_t>(pipeline.profile.layers.size()), pipeline.topology)
             .empty());
-    REQUIRE(validate(rescheduled->evaluation.schedule, plan).empty());
+    REQUIRE(validate(generate(plan), plan).empty());
     const Duration iteration = rescheduled->evaluation.prediction.iteration;
     REQUIRE(rescheduled->lower_bound.has_value() == carries_order(family));
     if (rescheduled->lower_bound) REQUIRE(*rescheduled->lower_bound <= iteration);
     if (rescheduled->lower_bound == iteration) ++proven;
     // No device does less than its own work.
     for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-      const StageCost& cost = rescheduled->evaluation.costs.stages[s];
-      REQUIRE(iteration >= plan.num_micro_batches * (cost.forward + cost.backward));
+      for (const ReplicaCost& cost : rescheduled->evaluation.costs.stages[s].replicas) {
+        REQUIRE(iteration >= plan.num_micro_batches * (cost.forward + cost.backward));
+      }
     }
     if (carries_order(family)) REQUIRE(rescheduled->evaluation.shortages.empty());
   }
-  CHECK(made > scaled(250));
+  CHECK(made > scaled(375));
   CHECK(proven > 0);
 }
 

@@ -34,7 +34,7 @@ struct ReferenceTimes {
 };
 
 /// Links on which each sender of a boundary and direction sends one transfer after another, each to
-/// all its receivers at once, and on which a reduction is one flow.
+/// all its receivers at once, and on which a reduction is one flow after another, round by round.
 class SharedLinks {
  public:
   explicit SharedLinks(const Pipeline& pipeline) : topology_(pipeline.topology) {
@@ -76,19 +76,21 @@ class SharedLinks {
 
   /// Its end is filled in by run().
   void add_reduction(const AllReduceCost& cost, Interval& reduction) {
-    Flow flow{.demand = {}, .work = 0, .latency = cost.latency.ns};
-    std::int64_t busiest = 0;
-    for (const auto& [port, size] : cost.ports) busiest = std::max(busiest, size.count);
-    flow.demand.cap = static_cast<Rate>(Wide{busiest} * 1024 * 1'024'000'000'000 / cost.busy.count);
-    for (const auto& [port, size] : cost.ports) {
-      const auto weight = static_cast<std::int64_t>(Wide{size.count} * kFullWeight / busiest);
-      flow.demand.ports.emplace_back(port, weight);
-      const Wide most = Wide{capacities_[port.position()]} * kFullWeight / weight;
-      flow.demand.cap = static_cast<Rate>(std::min<Wide>(flow.demand.cap, most));
-    }
-    flow.work = Wide{flow.demand.cap} * cost.busy.count;
     Stream stream;
-    stream.jobs.push_back({reduction.start * 1024, {flow}, &reduction});
+    for (const AllReducePhase& phase : cost.phases) {
+      const Flow whole = flow_of(phase);
+      // Rounds with nothing between them are one.
+      const std::int64_t rounds = phase.latency.ns > 0 ? phase.rounds : 1;
+      const auto done = [&](std::int64_t k) {
+        return static_cast<std::int64_t>((Wide{phase.busy.count} * k + rounds - 1) / rounds);
+      };
+      for (std::int64_t k = 0; k < rounds; ++k) {
+        Flow round = whole;
+        round.work = Wide{round.demand.cap} * (done(k + 1) - done(k));
+        stream.jobs.push_back(
+            {reduction.start * 1024, {round}, &reduction, phase.latency.ns * 1024});
+      }
+    }
     reduction = {reduction.start, 0};
     streams_.push_back(std::move(stream));
   }
@@ -127,12 +129,38 @@ class SharedLinks {
     std::int64_t ready = 0;  // ticks
     std::vector<Flow> flows;
     Interval* interval = nullptr;
+    std::int64_t pause = 0;  // ticks, before the next one
   };
   struct Stream {
     std::vector<Job> jobs;
     std::size_t next = 0;
     std::vector<Flow> active;  // of job next - 1
+    std::int64_t free_from = 0;
   };
+
+  /// A phase of a reduction, without its work.
+  Flow flow_of(const AllReducePhase& phase) const {
+    Flow flow{.demand = {}, .work = 0, .latency = phase.latency.ns};
+    std::int64_t busiest = 0;
+    for (const auto& [port, size] : phase.ports) busiest = std::max(busiest, size.count);
+    flow.demand.cap = 1;
+    if (busiest > 0 && phase.busy.count > 0) {
+      flow.demand.cap =
+          static_cast<Rate>(Wide{busiest} * 1024 * 1'024'000'000'000 / phase.busy.count);
+    }
+    for (const auto& [port, size] : phase.ports) {
+      const auto weight =
+          busiest == 0
+              ? 1
+              : std::max<std::int64_t>(
+                    1, static_cast<std::int64_t>(Wide{size.count} * kFullWeight / busiest));
+      flow.demand.ports.emplace_back(port, weight);
+      const Wide most = Wide{capacities_[port.position()]} * kFullWeight / weight;
+      flow.demand.cap = static_cast<Rate>(std::min<Wide>(flow.demand.cap, most));
+    }
+    flow.demand.cap = std::max<Rate>(1, flow.demand.cap);
+    return flow;
+  }
 
   /// Returns when the next job can start, of streams that wait for one.
   std::int64_t start_jobs(std::int64_t now) {
@@ -140,8 +168,9 @@ class SharedLinks {
     for (Stream& stream : streams_) {
       if (!stream.active.empty() || stream.next == stream.jobs.size()) continue;
       const Job& job = stream.jobs[stream.next];
-      if (job.ready > now) {
-        next = std::min(next, job.ready);
+      const std::int64_t ready = std::max(job.ready, stream.free_from);
+      if (ready > now) {
+        next = std::min(next, ready);
         continue;
       }
       job.interval->start = std::min(job.interval->start, (now + 1023) / 1024);
@@ -159,8 +188,9 @@ class SharedLinks {
         left.push_back(flow);
         continue;
       }
-      Interval& interval = *stream.jobs[stream.next - 1].interval;
-      interval.end = std::max(interval.end, (next + 1023) / 1024 + flow.latency);
+      const Job& job = stream.jobs[stream.next - 1];
+      job.interval->end = std::max(job.interval->end, (next + 1023) / 1024 + flow.latency);
+      stream.free_from = next + job.pause;
     }
     stream.active = std::move(left);
   }

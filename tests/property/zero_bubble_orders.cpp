@@ -7,6 +7,7 @@
 
 #include "../support/random_problem.h"
 #include "../support/random_tasks.h"
+#include "../support/tasks.h"
 #include "dapple/schedule_search/order_search.h"
 #include "zero_bubble_oracle.h"
 
@@ -103,6 +104,35 @@ TEST_CASE("more work never makes the order worse") {
       const Duration next = search_within(problem, evaluations).objective;
       REQUIRE(next <= last);
       last = next;
+    }
+  }
+}
+
+TEST_CASE("the bubble of H1 is (S-1)(F+I-W) wherever W is no longer than F and I") {
+  // Every stage has room for as many micro-batches as there are stages, 1F1B's most. All numbers of
+  // stages from 2 to 32; of micro-batches up to 256 some, and all of them in long tests.
+  small::Dice dice(3005);
+  const int step = small::scaled(1) >= 10 ? 1 : 25;
+  for (std::int32_t stages = 2; stages <= 32; ++stages) {
+    for (auto micro_batches = static_cast<std::int32_t>(stages + dice.roll(0, step - 1));
+         micro_batches <= 256; micro_batches += step) {
+      const std::int64_t forward = dice.roll(1, 60);
+      const std::int64_t backward = dice.roll(1, 60);
+      const std::int64_t weight_gradient = dice.roll(1, std::min(forward, backward));
+      CAPTURE(stages, micro_batches, forward, backward, weight_gradient);
+      const FoundOrder found = search_within(small::even_tasks({.stages = stages,
+                                                                .micro_batches = micro_batches,
+                                                                .forward = forward,
+                                                                .backward = backward,
+                                                                .weight_gradient = weight_gradient,
+                                                                .taken = 1,
+                                                                .given_by_backward = 0,
+                                                                .limit = stages}),
+                                             200);
+      const Duration expected{micro_batches * (forward + backward + weight_gradient) +
+                              (stages - 1) * (forward + backward - weight_gradient)};
+      CHECK(found.objective == expected);
+      CHECK(found.lower_bound == expected);
     }
   }
 }

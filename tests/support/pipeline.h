@@ -188,6 +188,10 @@ struct Pipeline {
   SimulationResult run(Contention contention) const {
     return run(SimulationOptions{.contention = contention});
   }
+  /// With replicas on their own.
+  SimulationResult run_apart(const SimulationOptions& options = {}) const {
+    return simulate(generate(plan, Replicas::Independent), costs, topology, options);
+  }
 };
 
 /// One layer per stage and one device per stage, in order, on the full mesh of `link`.

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "crowded_ways.h"
 #include "pipeline.h"
 #include "random_problem.h"
 
@@ -24,6 +25,8 @@ void shuffle(Dice& dice, std::vector<T>& values) {
 struct RandomChoices {
   bool slowdown = false;  // overlap may slow computation down
   bool deal = false;      // stages may deal micro-batches
+  bool crowded = false;   // there may be PCIe roots, racks and pods
+  bool mixed = false;     // servers may have slower devices
   std::int64_t most_micro_batches = 7;
 };
 
@@ -133,6 +136,16 @@ inline TopologyDescription random_cluster(Dice& dice, const Ranges& ranges) {
   return description;
 }
 
+inline void slow_some_down(Dice& dice, TopologyDescription& description) {
+  DeviceKind slow = description.devices.front();
+  slow.name = "slow gpu";
+  slow.time_scale["gpu"] = Factor{dice.roll(1, 30) * 100'000'000};
+  description.devices.push_back(slow);
+  for (ServerGroup& group : description.servers) {
+    if (dice.chance(40)) group.device = slow.name;
+  }
+}
+
 inline std::vector<std::int64_t> random_depths(Dice& dice, std::size_t stages,
                                                std::int64_t micro_batches) {
   std::vector<std::int64_t> depths;
@@ -174,10 +187,15 @@ inline std::optional<Pipeline> try_random_pipeline(Dice& dice, const RandomChoic
   const Ranges ranges = random_ranges(dice);
   ModelProfile model = random_model(dice, ranges);
   TopologyDescription description = random_cluster(dice, ranges);
+  if (choices.crowded) {
+    crowd_ways(
+        dice, [&] { return random_link(dice, ranges); }, description);
+  }
   if (choices.slowdown) {
     const std::int64_t factors[] = {1'000'000'000, 1'126'000'000, 1'500'000'000, 2'000'000'000};
     description.overlap_slowdown = Factor{factors[dice.roll(0, 3)]};
   }
+  if (choices.mixed) slow_some_down(dice, description);
   std::int32_t devices = 0;
   for (const ServerGroup& group : description.servers) devices += group.count * group.devices;
   PlanShape shape{

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "crowded_ways.h"
 #include "random_problem.h"
 
 namespace dapple::small {
@@ -21,6 +22,7 @@ struct ProblemLimits {
   std::int64_t layers = 4;
   std::int64_t devices = 4;
   std::int64_t global_batch = 6;
+  bool crowded = false;  // there may be PCIe roots, racks and pods
 };
 
 struct PlanningProblem {
@@ -126,6 +128,9 @@ class ProblemMaker {
     if (dice_.chance(40)) description.network = link(4);
     if (dice_.chance(65)) description.overlap_slowdown = {dice_.roll(1'050'000'000, 2'000'000'000)};
     if (dice_.chance(55)) mix_kinds(description);
+    if (limits_.crowded)
+      crowd_ways(
+          dice_, [&] { return link(6); }, description);
     return description;
   }
 

@@ -3,9 +3,9 @@
 //
 // Sources: DAPPLE (PPoPP'21) section 4 (stages, transfers as stages of their own, split and
 // concatenate); PyTorch DDP (VLDB'20) section 4 (gradient buckets overlapped with the backward);
-// Patarasu and Yuan 2009 (ring all-reduce). Departures: 1. replicas of a stage start a micro-batch
-// together; 2. memory counts communication buffers; 3. link-matrix servers reduce on lane-disjoint
-// rings.
+// Patarasu and Yuan 2009 (ring all-reduce). Departures: 1. a stage's costs are those of its slowest
+// replica, beside each one's own; 2. memory counts communication buffers; 3. link-matrix servers
+// reduce on lane-disjoint rings.
 #pragma once
 
 #include <cstdint>
@@ -65,18 +65,31 @@ TransferCost transfer_cost(const std::vector<TransferEnd>& from, const std::vect
 
 enum class AllReduceAlgorithm { None, FlatRing, Hierarchical, MatrixRings };
 
+/// Rounds of rings, one after another: in each all hops carry their parts at once, and then the
+/// latency of the slowest hop passes.
+struct AllReducePhase {
+  std::int64_t rounds = 0;
+  Ticks busy;  // of all rounds, without the latency; round k is over at ceil(busy * k / rounds)
+  Duration latency;  // of each round
+  /// Bytes through each port in all rounds, by port, rounded up; the busiest one sets the pace.
+  std::vector<std::pair<PortIndex, Bytes>> ports;
+};
+
 /// All-reduce of one bucket. The faster of a flat ring in device order,
 /// 2(r-1)/r * n / bandwidth + 2(r-1) * latency over its narrowest hop, and, where h >= 2 servers
 /// hold the same number g >= 2 of the devices, reduce-scatter inside, ring across all their NICs,
-/// all-gather inside; on one link-matrix server, over lane-disjoint rings where there are any.
+/// all-gather inside; on one link-matrix server, over lane-disjoint rings where there are any. What
+/// several hops of a ring have in common, a PCIe root's port or an uplink, is as narrow for each as
+/// there are hops.
 struct AllReduceCost {
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::None;
   Bytes size;
   Ticks busy;  // without the latency
   Duration latency;
-  Duration time;  // round_up(busy) + latency; zero for one device or no bytes
-  /// Bytes through each port, by port; the busiest one's share of `busy` sets the flow's rate.
-  std::vector<std::pair<PortIndex, Bytes>> ports;
+  Duration time;                       // round_up(busy) + latency; zero for one device or no bytes
+  std::vector<AllReducePhase> phases;  // one after another; together they are busy and wait as long
+  std::vector<std::pair<PortIndex, Bytes>>
+      ports;  // bytes through each port, by port, of all phases
 };
 
 /// All-reduces over one set of devices, of any size.
@@ -102,26 +115,33 @@ class AllReduceModel {
     Bandwidth all;
   };
   /// Rings over `members` that together reduce at `bandwidth`.
-  struct Phase {
+  struct Rings {
     std::int64_t members = 0;
     Bandwidth bandwidth{kMaxCount};
     Duration hop_latency;
-    std::vector<PortShare> ports;
+    std::vector<PortShare> ports;  // by port
+    std::int64_t rounds() const { return 2 * (members - 1); }
   };
   struct Alternative {
     AllReduceAlgorithm algorithm = AllReduceAlgorithm::None;
-    std::vector<Phase> phases;
+    std::vector<Rings> rings;  // Hierarchical: inside the servers, across them
   };
+  static Ticks busy(const Rings& rings, Bytes size);
   static Ticks busy(const Alternative& alternative, Bytes size);
   static Duration latency(const Alternative& alternative);
+  static AllReducePhase phase(const Rings& rings, Bytes size);
+  static std::vector<AllReducePhase> phases(const Alternative& alternative, Bytes size);
   const Alternative* fastest(Bytes size) const;
 
-  static Phase flat_ring(const std::vector<DeviceIndex>& devices, const Topology& topology);
-  static std::optional<Phase> matrix_rings(const std::vector<DeviceIndex>& devices,
+  static void merge_ports(Rings& rings, const Topology& topology);
+  static Rings flat_ring(const std::vector<DeviceIndex>& devices, const Topology& topology);
+  static std::optional<Rings> matrix_rings(const std::vector<DeviceIndex>& devices,
                                            const Topology& topology);
-  static Phase inside_servers(const std::vector<std::vector<DeviceIndex>>& servers,
+  static Rings inside_servers(const std::vector<std::vector<DeviceIndex>>& servers,
                               const Topology& topology);
-  static Phase across_servers(const std::vector<std::vector<DeviceIndex>>& servers,
+  static void add_server(Rings& rings, const std::vector<DeviceIndex>& devices,
+                         const Topology& topology);
+  static Rings across_servers(const std::vector<std::vector<DeviceIndex>>& servers,
                               const Topology& topology);
 
   std::vector<Alternative> alternatives_;
@@ -165,6 +185,13 @@ struct MemoryCost {
   Bytes peak() const { return fixed() + recompute_stash + in_flight * per_micro_batch; }
 };
 
+/// When the buckets of a stage are ready on replicas with the same share on the same kind of
+/// device.
+struct BucketMoments {
+  std::vector<Duration> in_backward;  // from the start of the last backward
+  std::vector<Duration> in_weights;   // from the start of the last weight gradient
+};
+
 /// One device's share of a stage.
 struct ReplicaCost {
   DeviceIndex device;
@@ -172,6 +199,7 @@ struct ReplicaCost {
   Duration forward;
   Duration backward;        // recomputation included
   Duration input_gradient;  // the part of it that goes first, if it is run in two; W is the rest
+  std::size_t moments = 0;  // position in StageCost::moments
   MemoryCost memory;
   Bytes memory_limit;
 };
@@ -185,6 +213,7 @@ struct StageCost {
   Duration weight_gradient;            // slowest replica
   std::vector<Duration> bucket_ready;  // from the start of the last backward, slowest replica
   std::vector<Duration> bucket_ready_in_weights;  // from the start of the last weight gradient
+  std::vector<BucketMoments> moments;             // of the replicas that differ
   std::vector<AllReduceCost> buckets;
   Duration optimizer_step;
   /// Where parameters are updated bucket by bucket: parts of it that add up to it. Else empty.

@@ -90,6 +90,27 @@ struct GradientHandling {
   friend bool operator==(const GradientHandling&, const GradientHandling&) = default;
 };
 
+/// How a simulation treats the replicas of a stage that splits micro-batches.
+enum class Replicas {
+  /// As one machine: they start a micro-batch together, when the last share of its input has
+  /// arrived, and what they make leaves when the slowest has it.
+  Together,
+  /// Each on its own: it starts its share when all that this needs has arrived, and sends what it
+  /// makes when it has it. They meet where transfers do, and at all-reduces.
+  Independent,
+};
+
+/// "together", "independent".
+std::string_view to_string(Replicas replicas);
+
+/// How a plan is simulated.
+struct SimulationMode {
+  Contention contention = Contention::Shared;
+  Replicas replicas = Replicas::Together;
+
+  friend bool operator==(const SimulationMode&, const SimulationMode&) = default;
+};
+
 struct StagePlan {
   LayerRange layers;
   std::vector<DeviceIndex> devices;  // replica by replica
@@ -135,6 +156,10 @@ SampleRange samples_of(const Plan& plan, const StagePlan& stage, std::size_t rep
 
 /// Micro-batches that replica `replica` of `stage` works on.
 std::int64_t micro_batches_of(const Plan& plan, const StagePlan& stage, std::size_t replica);
+
+/// Whether some stage splits micro-batches over several replicas: elsewhere both ways to treat them
+/// are one. O(stages).
+bool splits_micro_batches(const Plan& plan);
 
 /// Most micro-batches times stages of a plan. Its schedule has up to six actions for each, and must
 /// fit into memory.
@@ -200,9 +225,10 @@ inline constexpr TimePart kTimeParts[] = {
     {"optimizer step", "optimizer_step_ns", &TimeParts::optimizer_step},
 };
 
-/// Predicted by simulation with that contention; definitions in the formats' section of the README.
+/// Predicted by simulation in that mode; definitions in the formats' section of the README.
 struct Prediction {
   Contention contention = Contention::Shared;
+  Replicas replicas = Replicas::Together;
   Duration iteration;
   double samples_per_second = 0;
   std::optional<double> speedup_over_one_device;
@@ -242,6 +268,18 @@ struct SearchRecord {
   std::int64_t kept = 0;  // partial plans and bounds in memory in the end, some 200 bytes each
 };
 
+/// What is known of the plans of one schedule family, where several were looked at.
+struct ScheduleRecord {
+  ScheduleFamily family = ScheduleFamily::OneFOneB;
+  std::optional<Duration> iteration;    // of the best plan found, if any
+  std::optional<Duration> lower_bound;  // no plan of the family is faster
+  std::string shape;                    // shape_of() the best plan; empty without one
+  Bytes missing;                        // by the one that comes closest, where nothing fits
+  std::string reason;                   // why it is not the plan's family, or by how much it is
+
+  friend bool operator==(const ScheduleRecord&, const ScheduleRecord&) = default;
+};
+
 struct PlanDocument {
   std::string tool;  // "dapple-plan 0.1.0"
   ModelProfile profile;
@@ -250,6 +288,7 @@ struct PlanDocument {
   Prediction prediction;
   std::vector<Baseline> baselines;
   SearchRecord search;
+  std::vector<ScheduleRecord> schedules = {};  // none where 1F1B or GPipe alone was searched
   std::vector<std::string> warnings;
 };
 

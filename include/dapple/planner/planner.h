@@ -50,13 +50,17 @@ struct PlannerOptions {
   std::optional<Bytes> bucket_size = kDefaultBucketSize;  // of gradients; several if not given
   OptimizerTiming optimizer = OptimizerTiming::AtEnd;
   std::optional<ScheduleFamily> family;  // 1F1B at any depth (GPipe's included) if not given
+  bool every_family = false;             // all of them but Given; `family` is not given then
   Contention contention = Contention::Shared;
+  Replicas replicas = Replicas::Together;
   bool ignore_memory = false;  // as if every device had room for everything
   int threads = 2;             // >= 1; the plan does not depend on it
   PlannerKind planner = PlannerKind::Exact;
   Factor target_gap = {};  // the exact search ends once the proven gap is no larger
   Pins pins = {};
   bool baselines = true;  // compare with them, and never end up with a slower plan
+
+  SimulationMode mode() const { return {contention, replicas}; }
 };
 
 /// No plan fits: what comes closest, what it lacks, and what would help.
@@ -78,11 +82,13 @@ struct Evaluation {
   Schedule schedule;
   Timeline timeline;
   Prediction prediction;
+  /// The iteration if replicas were treated the other way; nothing where there is no other.
+  std::optional<Duration> otherwise;
   std::vector<MemoryShortage> shortages;
 };
 /// Fills the plan's gradient buckets if it has none. Requires: validate(plan, ...) is empty.
 Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& topology,
-                    Contention contention);
+                    SimulationMode mode);
 
 /// (iteration - lower_bound) / iteration. Requires: 0 <= lower_bound <= iteration.
 double optimality_gap(Duration iteration, Duration lower_bound);
@@ -126,7 +132,7 @@ struct PlanComparison {
 struct ComparisonGround {
   const ModelProfile& profile;
   const Topology& topology;
-  Contention contention = Contention::Shared;
+  SimulationMode mode = {};
 };
 
 /// Requires: both plans valid on that ground.

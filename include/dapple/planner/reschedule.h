@@ -3,8 +3,9 @@
 //
 // Sources: Zero Bubble Pipeline Parallelism (ICLR'24) for H1, H2 and V; Megatron-LM (SC'21) for
 // interleaving; Lamy-Poirier (MLSys'23) for breadth-first.
-// Departure: H1 and H2 are limits on what is in flight (as 1F1B; twice that less one), V on the
-// memory of 1F1B, under which any order may be found; the papers fix some of it by hand.
+// Departure: H1 and H2 are limits on what is in flight on any stage (as 1F1B on its first stage, so
+// as many micro-batches as stages; twice that less one), V on the memory of 1F1B, under which any
+// order may be found; the papers fix some of it by hand.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,7 @@ struct Reschedule {
   std::int64_t chunks_per_device = 1;  // of the looped families; a V has two, the others one
   std::vector<std::vector<Action>> order = {};  // of the family Given: per group of devices
   Contention contention = Contention::Shared;
+  Replicas replicas = Replicas::Together;
   std::int64_t evaluations = 20'000;  // orders tried, where costs decide
   std::function<bool()> should_stop = nullptr;
 };

@@ -37,7 +37,7 @@ struct Score {
 struct SimulationGround {
   const PlanCost& costs;
   const Topology& topology;
-  Contention contention = Contention::Shared;
+  SimulationMode mode = {};
 };
 
 /// The iteration; adds to the score what it took.

@@ -17,6 +17,7 @@ enum class BoundCheck {
   NotComplete,  // parts of the space were left out, and only the search knows which
   TooLarge,     // given up
   Holds,        // no plan of the whole space is faster
+  HoldsOf1F1B,  // no plan under 1F1B or GPipe is; the other families' bounds were not derived
   Refuted,      // a plan is faster: one of the violations
 };
 
@@ -32,15 +33,16 @@ struct Verification {
 inline constexpr std::int64_t kVerificationBudget = 2'000'000;
 
 /// Simulates the plan anew with the file's contention and compares every predicted figure; checks
-/// gap, completeness and baselines against each other (the baselines' own plans are not there);
-/// and, for a search that left nothing out, tries every stage boundary, device set, micro-batch
-/// size and recomputation from the last stage on, dropping a partial plan only where no plan that
-/// ends with it can be faster than the stated bound, and simulates what is left at all depths;
-/// buckets are of the plan's size, whatever others were searched.
-/// Devices that nothing tells apart are tried once: those of one switched server beside the same
-/// NIC, and the servers of one device in the same group. A plan that does not fit is taken to be
-/// one made without memory limits. Exponential, up to `budget`. Requires: no faults of check_plan()
-/// but memory.
+/// gap, completeness, baselines and schedule families against each other (the plans of baselines
+/// and families are not there); and, for a search that left nothing out, tries every stage
+/// boundary, device set, micro-batch size and recomputation from the last stage on, dropping a
+/// partial plan only where no plan that ends with it can be faster than the stated bound, and
+/// simulates what is left at all depths; buckets are of the plan's size, whatever others were
+/// searched. Where several schedule families were looked at, that is done for 1F1B alone. Devices
+/// that nothing tells apart are tried once: those of one switched server beside the same NIC, and
+/// the servers of one device in the same group. A plan that does not fit is taken to be one made
+/// without memory limits. Exponential, up to `budget`. Requires: no faults of check_plan() but
+/// memory.
 Verification verify(const PlanDocument& document, const Topology& topology,
                     std::int64_t budget = kVerificationBudget);
 

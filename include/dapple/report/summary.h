@@ -1,6 +1,7 @@
 // The plan for a person.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "dapple/plan/plan.h"
@@ -16,6 +17,10 @@ namespace dapple {
 /// fullest device. Requires: `document.plan` is valid and has a prediction.
 std::string write_summary(const PlanDocument& document, const Timeline& timeline,
                           const Topology& topology, const TextStyle& style);
+
+/// What treating replicas the other way would change, in a line: "Replicas on their own: 338.2 ms
+/// (0.1 % less)". Nothing where there is no other iteration.
+std::string other_replicas_text(const Prediction& prediction, std::optional<Duration> otherwise);
 
 /// Where the time of a timeline goes, in a few lines: idle device time by cause, the kinds of work
 /// on the critical path, communication that no computation hides, of the lane that has most of it,

@@ -28,11 +28,14 @@ Stream stream_of(ActionKind kind);
 /// "compute", "send_forward", "send_backward", "collective", "none".
 std::string_view to_string(Stream stream);
 
-/// Devices that run the same list: all replicas of a split stage, or one replica of a dealt stage.
-/// Where devices hold several stages ("chunks"), the list is of all of them.
+/// Devices that run the same list together: all replicas of a split stage, or one of them where
+/// replicas are independent, or one replica of a dealt stage. Where devices hold several stages
+/// ("chunks"), the list is of all of them.
 struct Lane {
   std::vector<StageIndex> stages;  // ascending, at least one
-  std::int32_t replica = 0;        // of a dealt stage; 0 for a split one
+  std::int32_t replica = 0;        // its first device's
+  std::int32_t dealt_to = 1;       // lanes that the stages' micro-batches are dealt to in turn
+  SampleRange samples;             // of each of its micro-batches
   std::vector<DeviceIndex> devices;
   std::vector<Action> actions;
 };
@@ -56,8 +59,10 @@ std::string to_text(const Schedule& schedule, const Topology& topology);
 /// the first word that is none: "expected an action such as 2F0, got \"2X0\"". O(length).
 std::vector<Action> parse_actions(std::string_view text);
 
-/// The schedule of a plan. Requires: validate(plan) is empty. O(actions).
-Schedule generate(const Plan& plan);
+/// The schedule of a plan. Independent replicas have a lane each, all with the list that they have
+/// together, so that the text is the same and what cannot deadlock together cannot apart: a replica
+/// waits for a part of what they all wait for. Requires: validate(plan) is empty. O(actions).
+Schedule generate(const Plan& plan, Replicas replicas = Replicas::Together);
 
 /// Per stage the most micro-batches in flight: a forward takes one, a backward's last part gives it
 /// back. O(actions).
@@ -74,7 +79,8 @@ void fill_depths(Plan& plan);
 /// or passes twice, a backward before its forward, more in flight than the warm-up depth, sends
 /// without their receive, gradients never reduced; and, where all of that holds, a dry run that
 /// finds deadlocks and names the actions that wait for each other. O(actions), times log
-/// stages of a device.
+/// stages of a device. Of independent replicas the schedule in which they run together is asked
+/// for.
 std::vector<Violation> validate(const Schedule& schedule, const Plan& plan);
 
 }  // namespace dapple

@@ -24,8 +24,11 @@ struct SearchProblem {
   GradientHandling gradients = {};
   bool ignore_memory = false;
   bool gpipe = false;             // every stage holds all micro-batches
+  bool any_order = false;         // bounds of the exact search hold beyond 1F1B's order
   bool links_are_shared = false;  // boundaries slow each other: bounds may count on it
-  Pins pins = {};                 // the number of stages is left to whoever takes the candidates
+  // What the bounds of the exact search are of; the DAPPLE search knows stages that act as one.
+  Replicas replicas = Replicas::Together;
+  Pins pins = {};  // the number of stages is left to whoever takes the candidates
 };
 
 /// How much of the space is looked at.

@@ -2,9 +2,10 @@
 // its last stage to its first.
 //
 // Devices fall into pools: neighbours in number that nothing tells apart (of one switch server,
-// with one NIC together or one each, or servers of a single device that are alike). A stage's
-// replicas stand in the order of their devices' numbers, so which devices of a pool a stage has
-// makes no difference, only how many: a taking. Devices of a link matrix are pools of their own.
+// with one NIC together or one each, reached alike, or servers of a single device that are alike
+// and in one rack). A stage's replicas stand in the order of their devices' numbers, so which
+// devices of a pool a stage has makes no difference, only how many: a taking. Devices of a link
+// matrix are pools of their own, but where it has no direct link.
 #pragma once
 
 #include <cstdint>

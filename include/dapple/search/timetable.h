@@ -17,6 +17,7 @@
 
 #include "dapple/core/quantity.h"
 #include "dapple/cost/costs.h"
+#include "dapple/search/bound.h"
 
 namespace dapple {
 
@@ -37,10 +38,10 @@ struct EarliestStarts {
 /// Of one plan, whatever its depths. Keeps its working memory from one box to the next.
 class Timetable {
  public:
-  /// `links_are_shared`: boundaries and all-reduces slow each other, which the bound may count on.
-  /// Requires: no dealt stage.
-  Timetable(const PlanCost& costs, std::int64_t num_micro_batches, const Topology& topology,
-            bool links_are_shared);
+  /// Where links are shared, boundaries and all-reduces slow each other, which the bound may count
+  /// on; not where replicas are independent, whose least_path() it follows. The plan's depths are
+  /// of no account. Requires: no dealt stage.
+  explicit Timetable(const BoundedPlan& bounded);
 
   /// At least, for any legal depths in the box, where `known` holds for them all if it is given.
   /// O(stages * micro-batches * ports).
@@ -83,6 +84,7 @@ class Timetable {
     std::vector<Duration> backward_end;
   };
 
+  Timetable(const PlanCost& costs, const BoundedPlan& bounded, bool counts_on_sharing);
   static Way way_of(const TransferCost& transfer);
   void reset(const DepthBox& box);
   Duration forward(Stage& stage, std::int64_t micro_batch, Duration earliest);

@@ -30,8 +30,8 @@ class MaxMinSolver {
  public:
   /// Rates such that no port carries more than `capacities` (by port index) and no flow could get
   /// more without a flow that has no more than it getting less, up to rounding down by one unit.
-  /// A flow without ports gets its cap. Valid until the next call. O(flows * (flows + ports in
-  /// use)).
+  /// A flow without ports gets its cap; a port with room for the caps of all its flows holds up
+  /// none of them. Valid until the next call. O(flows * (flows + ports in use)).
   const std::vector<Rate>& solve(const std::vector<const FlowDemand*>& flows,
                                  const std::vector<Rate>& capacities);
 
@@ -39,6 +39,7 @@ class MaxMinSolver {
   /// What is left of one port while flows are stopped one after another.
   struct PortState {
     Wide free = 0;          // in rate * weight
+    Wide wanted = 0;        // by all flows, likewise
     std::int64_t open = 0;  // weights of the flows that still grow
     Rate level = 0;         // to which those flows can grow together
   };

@@ -1,11 +1,18 @@
 // Executes a schedule with costs, event by event, and says what happens when.
 //
-// Streams of a lane are first in, first out; sends are eager and take no compute time; a stage's
-// replicas start a micro-batch together, when the last share of its input has arrived; what a
-// micro-batch leaves is sent when the slowest replica has it. All computation takes whole
-// nanoseconds; links keep remainders in ticks (core/quantity.h) and an arrival is rounded up to a
-// whole nanosecond. What ends at equal times is served in the order in which it was set going, the
-// lower lane first at the start, so a run is reproducible.
+// Streams of a lane are first in, first out; sends are eager and take no compute time. A lane
+// starts a micro-batch, or its share of it, when the last that it needs of its input has arrived,
+// takes as long as its slowest device, and sends what it makes when that has it. So replicas on one
+// lane act as one machine, and replicas on lanes of their own (generate() with
+// Replicas::Independent) meet where transfers do, and at all-reduces: a bucket is reduced when
+// every replica has it. Without contention a port carries what it has of a transfer in one piece,
+// from when all that send through it have made their parts, and who waits for some of that waits
+// for all of it: where nothing is dealt or slowed down, no lane on its own does anything later than
+// together. An all-reduce goes through its phases round by round, and between rounds its links are
+// free for others. All computation takes whole nanoseconds; links keep remainders in ticks
+// (core/quantity.h) and an arrival is rounded up to a whole nanosecond. What ends at equal times is
+// served in the order in which it was set going, the lower lane first at the start, so a run is
+// reproducible.
 #pragma once
 
 #include <cstdint>

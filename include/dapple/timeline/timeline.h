@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,8 @@ struct Timeline {
   struct LaneName {
     std::vector<StageIndex> stages;
     std::vector<DeviceIndex> devices;
+    /// Of each micro-batch that it works on; nothing for all of them.
+    std::optional<SampleRange> samples = {};
   };
   std::vector<LaneName> lanes;
   std::vector<TimedAction> actions;  // by start, then lane, then stream, then end

@@ -3,8 +3,9 @@
 // between any two devices.
 //
 // Bandwidths are per direction and per endpoint. A port is one direction of a link's end: the
-// outgoing side of a device's link to its server's switch, the incoming side of a NIC, or one
-// direction of a link between two devices. Two transfers share what ports they have in common.
+// outgoing side of a device's link to its server's switch, the incoming side of a NIC or of a
+// rack's uplink, or one direction of a link between two devices. Two transfers share what ports
+// they have in common.
 #pragma once
 
 #include <Eigen/Core>
@@ -75,6 +76,16 @@ struct Nic {
   std::vector<std::int32_t> devices;  // those that use it; empty: dealt evenly, in blocks
 };
 
+/// A root complex or PCIe switch of a server. What passes from below one to below another, to a
+/// device on the host path or to a NIC, takes the upstream ports of both; what stays below one
+/// takes neither.
+struct PcieRoot {
+  std::string source;
+  Link link;                          // of its upstream port
+  std::vector<std::int32_t> devices;  // below it
+  std::vector<std::int32_t> nics;     // likewise
+};
+
 struct ServerGroup {
   std::string name;
   std::int32_t count = 1;    // servers of this kind, named <name>0, <name>1, ...
@@ -82,6 +93,17 @@ struct ServerGroup {
   std::int32_t devices = 1;  // per server
   ServerLinks links;         // not looked at for one device
   std::vector<Nic> nics;
+  std::vector<PcieRoot> pcie_roots;  // each device and NIC below one; empty: none is ever crowded
+};
+
+/// Racks or pods alike, with a way out each. They take servers, or racks, in their order.
+struct UplinkGroup {
+  std::string source;
+  std::int32_t count = 1;
+  std::int32_t members = 1;            // servers of each rack, racks of each pod
+  std::optional<Bandwidth> bandwidth;  // of the uplink; without it:
+  Factor oversubscription = kOne;      // what all members together can send / its bandwidth
+  Duration latency;                    // of the uplink, per direction
 };
 
 struct TopologyDescription {
@@ -92,6 +114,8 @@ struct TopologyDescription {
   std::vector<ServerGroup> servers;
   std::optional<Link> network;  // a switch: bandwidth of one of its ports, and its latency
   std::string network_source;
+  std::vector<UplinkGroup> racks;  // of all servers; none: one switch for all
+  std::vector<UplinkGroup> pods;   // of all racks
   Factor overlap_slowdown = kOne;  // on computation, while gradients are reduced beside it
 };
 
@@ -110,15 +134,16 @@ struct Server {
 };
 
 struct Port {
-  std::string name;  // "node0:3 out", "node1 nic0 in", "node0:0>node0:3"
+  std::string name;  // "node0:3 out", "node1 nic0 in", "node0:0>node0:3", "rack0 out"
   Bandwidth bandwidth;
 };
 
-/// The way from one device to another: the ports it takes, and the sum of its parts' latencies.
+/// A way, or a part of one: the ports it takes, in their order, and the sum of its parts'
+/// latencies.
 struct Route {
-  std::vector<PortIndex> ports;  // at most two: all that can be a bottleneck
+  std::vector<PortIndex> ports;  // distinct; all that can be a bottleneck
   Duration latency;
-  Bandwidth bandwidth;  // of the narrowest port
+  Bandwidth bandwidth{kMaxCount};  // of the narrowest port
 };
 
 /// Rings over one server's devices that share no directed lane.
@@ -149,9 +174,22 @@ class Topology {
   /// Device of that name ("node0:3"), or nothing. O(log devices).
   std::optional<DeviceIndex> find_device(const std::string& name) const;
 
-  /// The way from one device to another. Never through a third device. O(1).
+  /// The way from one device to another. Never through a third device. Between servers it is
+  /// way_to_nic(), the NIC's port, way_between(), the other NIC's port, way_from_nic(). O(1).
   /// Requires: from != to.
   Route route(DeviceIndex from, DeviceIndex to) const;
+
+  /// From a device to its NIC, and back: through the ports of two PCIe roots, or none. O(1).
+  /// Requires: the server has a NIC.
+  Route way_to_nic(DeviceIndex from) const;
+  Route way_from_nic(DeviceIndex to) const;
+  /// From the NICs of one server to those of another: the network's latency, and the uplinks of the
+  /// racks and pods that one of them is in and the other is not. O(1). Requires: from != to.
+  Route way_between(ServerIndex from, ServerIndex to) const;
+
+  /// Whether no uplink tells servers of one kind apart: they are in the same rack, or alone each,
+  /// in racks of one pod with uplinks alike. O(1).
+  bool have_same_uplinks(ServerIndex a, ServerIndex b) const;
 
   /// The NIC that a device uses: its number in the server. Requires: the server has one.
   std::int32_t nic_of(DeviceIndex index) const;
@@ -185,6 +223,12 @@ class Topology {
   void add_device_ports(const Server& server);
   void add_matrix_ports(const Server& server);
   void add_nic_ports(const Server& server);
+  void add_root_ports(const Server& server);
+  void add_uplinks();
+  Bandwidth uplink_bandwidth(const UplinkGroup& group, Wide members_together) const;
+  void pass(Route& route, PortIndex port, Duration latency) const;
+  Route way_between_roots(ServerIndex server, std::int32_t from, std::int32_t to) const;
+  Route way_inside(const Device& from, const Device& to) const;
   void make_fill_orders();
   PortIndex add_port(std::string name, Bandwidth bandwidth);
   PortIndex matrix_port(DeviceIndex from, DeviceIndex to) const;  // -1 without a direct link
@@ -202,6 +246,24 @@ class Topology {
   std::vector<std::int32_t> first_matrix_port_;  // per server, -1 without a matrix
   std::vector<std::int32_t> first_port_;         // per server; alike servers have alike ports
   std::vector<std::int32_t> device_nic_;         // per device, -1 without
+  std::vector<PortIndex> root_ports_;            // out, in per PCIe root, server by server
+  std::vector<std::int32_t> first_root_;         // per server, position of its first root
+  struct GroupRoots {
+    std::vector<std::int32_t> of_device;  // number of a device's root in its server
+    std::vector<std::int32_t> of_nic;
+  };
+  std::vector<GroupRoots> group_roots_;  // per group, empty without roots
+  /// A rack or a pod.
+  struct Enclosure {
+    PortIndex out;
+    PortIndex in;
+    Duration latency;
+    std::int32_t members = 1;
+    std::int32_t inside = -1;  // the pod of a rack, or -1
+  };
+  std::vector<Enclosure> racks_;
+  std::vector<Enclosure> pods_;
+  std::vector<std::int32_t> server_rack_;  // empty without racks
   std::vector<std::vector<DeviceIndex>> fill_orders_;
   std::map<std::string, DeviceIndex> device_by_name_;
   struct RingMemory;

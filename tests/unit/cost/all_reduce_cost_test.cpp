@@ -198,5 +198,101 @@ TEST_CASE("a hierarchy over link matrices reduces inside on their rings") {
   CHECK(cost.ports.size() == 6 + 2 + 6 + 2);
 }
 
+/// "rounds x busy + rounds x latency" of each phase, in ns.
+std::string phases_of(const AllReduceCost& cost) {
+  std::string text;
+  for (const AllReducePhase& phase : cost.phases) {
+    if (!text.empty()) text += ", ";
+    text += std::to_string(phase.rounds) + " rounds " + std::to_string(phase.busy.count / 1024) +
+            " + " + std::to_string(phase.latency.ns);
+  }
+  return text;
+}
+
+TEST_CASE("a ring takes one phase of 2 (r - 1) rounds, a hierarchy three") {
+  const Link nic{bytes_per_ns(1), {3}};
+  const Topology flat(cluster({.servers = 1, .devices = 4, .inside = {bytes_per_ns(1), {3}}}));
+  CHECK(phases_of(AllReduceModel(devices({0, 1, 2, 3}), flat).cost({100})) == "6 rounds 150 + 3");
+  // Inside 2 * 1/2 * 100 / 10 = 10 ns, half of it before and half behind the 100 across.
+  const Topology topology(
+      cluster({.servers = 2, .devices = 2, .inside = {bytes_per_ns(10), {2}}, .nics = {nic}}));
+  const AllReduceCost cost = AllReduceModel(devices({0, 1, 2, 3}), topology).cost({100});
+  CHECK(phases_of(cost) == "1 rounds 5 + 2, 2 rounds 100 + 6, 1 rounds 5 + 2");
+  CHECK(cost.time.ns == 10 + 100 + 2 * 2 + 2 * 6);
+}
+
+PcieRoot root(std::vector<std::int32_t> below, std::vector<std::int32_t> nics,
+              Bandwidth bandwidth) {
+  return {
+      .source = "", .link = {bandwidth, {}}, .devices = std::move(below), .nics = std::move(nics)};
+}
+
+TEST_CASE("a ring that crosses a PCIe root's port twice has half of it for each hop") {
+  // Devices 0 and 2 below one root, 1 and 3 below the other: every hop of the ring 0 1 2 3 crosses.
+  // 2 * 3/4 * 100 = 150 bytes a hop, 300 through a root's port, of 2 bytes per ns.
+  TopologyDescription description = mesh({{0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}},
+                                         {bytes_per_ns(1), {}}, {bytes_per_ns(3), {}});
+  description.servers[0].pcie_roots = {root({0, 2}, {}, bytes_per_ns(2)),
+                                       root({1, 3}, {}, bytes_per_ns(2))};
+  const Topology topology(description);
+  const AllReduceCost cost = AllReduceModel(devices({0, 1, 2, 3}), topology).cost({100});
+  CHECK(cost.time.ns == 150);
+  CHECK(ports_of(cost, topology)
+            .find("node0 root0 out 300, node0 root0 in 300, node0 root1 out "
+                  "300, node0 root1 in 300") != std::string::npos);
+  // 0 and 2 alone stay below their root: 100 bytes at 3 per ns.
+  CHECK(AllReduceModel(devices({0, 2}), topology).time({100}).ns == 34);
+}
+
+TEST_CASE("what devices hand to a NIC below another PCIe root goes through both roots") {
+  // Of the 100 bytes that each server sends, half are of device 0, below the other root than the
+  // NIC. A root of a quarter of the NIC's bandwidth lets twice that through: 200 ns. Inside the
+  // server the switch is used: 2 * 1/2 * 100 / 10 = 10 ns.
+  TopologyDescription description =
+      cluster({.servers = 2, .devices = 2, .inside = {bytes_per_ns(10), {}}});
+  description.servers[0].pcie_roots = {root({0}, {}, {250'000'000}),
+                                       root({1}, {0}, bytes_per_ns(4))};
+  const Topology topology(description);
+  const AllReduceCost cost = AllReduceModel(devices({0, 1, 2, 3}), topology).cost({100});
+  CHECK(cost.algorithm == AllReduceAlgorithm::Hierarchical);
+  CHECK(cost.time.ns == 210);
+  CHECK(ports_of(cost, topology)
+            .find("node0 nic0 out 100, node0 nic0 in 100, node0 root0 out 50, "
+                  "node0 root0 in 50, node0 root1 out 50, node0 root1 in 50") != std::string::npos);
+}
+
+TEST_CASE("a ring in server order crosses each rack's uplink once in each direction") {
+  // Four servers of one device, two racks: 2 * 3/4 * 100 = 150 bytes a hop, at half a byte per ns.
+  TopologyDescription description = cluster({.servers = 4});
+  UplinkGroup rack;
+  rack.count = 2;
+  rack.members = 2;
+  rack.oversubscription = {4'000'000'000};
+  rack.latency = {5};
+  description.racks = {rack};
+  const Topology topology(description);
+  const AllReduceCost cost = AllReduceModel(devices({0, 1, 2, 3}), topology).cost({100});
+  CHECK(cost.time.ns == 300 + 6 * 10);
+  CHECK(ports_of(cost, topology).find("rack0 out 150, rack0 in 150, rack1 out 150, rack1 in 150") !=
+        std::string::npos);
+  // Within a rack it takes none.
+  CHECK(AllReduceModel(devices({2, 3}), topology).time({100}).ns == 100);
+}
+
+TEST_CASE("a hierarchy sends over uplinks what all NICs of a server send") {
+  // Two NICs of 1 byte per ns each; the uplink lets 1 through: 100 ns across, 10 inside.
+  const Link nic{bytes_per_ns(1), {}};
+  TopologyDescription description =
+      cluster({.servers = 2, .devices = 2, .inside = {bytes_per_ns(10), {}}, .nics = {nic, nic}});
+  UplinkGroup rack;
+  rack.count = 2;
+  rack.bandwidth = bytes_per_ns(1);
+  description.racks = {rack};
+  const Topology topology(description);
+  const AllReduceCost cost = AllReduceModel(devices({0, 1, 2, 3}), topology).cost({100});
+  CHECK(cost.algorithm == AllReduceAlgorithm::Hierarchical);
+  CHECK(cost.time.ns == 110);
+}
+
 }  // namespace
 }  // namespace dapple

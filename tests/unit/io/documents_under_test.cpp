@@ -4,6 +4,8 @@
 #include <catch2/catch.hpp>
 #include <set>
 
+#include "../../support/crowded_ways.h"
+
 namespace dapple::test {
 namespace {
 
@@ -118,9 +120,14 @@ bool same(const ServerGroup& a, const ServerGroup& b) {
   const auto same_nic = [](const Nic& x, const Nic& y) {
     return x.source == y.source && x.link == y.link && x.devices == y.devices;
   };
+  const auto same_root = [](const PcieRoot& x, const PcieRoot& y) {
+    return x.source == y.source && x.link == y.link && x.devices == y.devices && x.nics == y.nics;
+  };
   return a.name == b.name && a.count == b.count && a.device == b.device && a.devices == b.devices &&
          same(a.links, b.links) &&
-         std::equal(a.nics.begin(), a.nics.end(), b.nics.begin(), b.nics.end(), same_nic);
+         std::equal(a.nics.begin(), a.nics.end(), b.nics.begin(), b.nics.end(), same_nic) &&
+         std::equal(a.pcie_roots.begin(), a.pcie_roots.end(), b.pcie_roots.begin(),
+                    b.pcie_roots.end(), same_root);
 }
 
 bool same(const Plan& a, const Plan& b) {
@@ -143,7 +150,7 @@ bool same(const Prediction& a, const Prediction& b) {
     return x.device == y.device && x.peak_memory == y.peak_memory &&
            x.memory_limit == y.memory_limit && x.busy_fraction == y.busy_fraction;
   };
-  return a.contention == b.contention && a.iteration == b.iteration &&
+  return a.contention == b.contention && a.replicas == b.replicas && a.iteration == b.iteration &&
          a.samples_per_second == b.samples_per_second &&
          a.speedup_over_one_device == b.speedup_over_one_device && a.lower_bound == b.lower_bound &&
          a.optimality_gap == b.optimality_gap && a.bubble_fraction == b.bubble_fraction &&
@@ -186,6 +193,15 @@ bool same(const ModelProfile& a, const ModelProfile& b) {
                     [](const Layer& x, const Layer& y) { return same(x, y); });
 }
 
+bool same(const std::vector<UplinkGroup>& a, const std::vector<UplinkGroup>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const UplinkGroup& x, const UplinkGroup& y) {
+                      return x.source == y.source && x.count == y.count && x.members == y.members &&
+                             x.bandwidth == y.bandwidth &&
+                             x.oversubscription == y.oversubscription && x.latency == y.latency;
+                    });
+}
+
 bool same(const TopologyDescription& a, const TopologyDescription& b) {
   const auto same_kind = [](const DeviceKind& x, const DeviceKind& y) {
     return x.name == y.name && x.source == y.source && x.memory == y.memory &&
@@ -197,8 +213,8 @@ bool same(const TopologyDescription& a, const TopologyDescription& b) {
                     same_kind) &&
          std::equal(a.servers.begin(), a.servers.end(), b.servers.begin(), b.servers.end(),
                     [](const ServerGroup& x, const ServerGroup& y) { return same(x, y); }) &&
-         a.network == b.network && a.network_source == b.network_source &&
-         a.overlap_slowdown == b.overlap_slowdown;
+         a.network == b.network && a.network_source == b.network_source && same(a.racks, b.racks) &&
+         same(a.pods, b.pods) && a.overlap_slowdown == b.overlap_slowdown;
 }
 
 bool same(const PlanDocument& a, const PlanDocument& b) {
@@ -281,6 +297,11 @@ TopologyDescription random_topology(Dice& dice) {
       group.nics.push_back({pick_text(dice), random_link(dice), {}});
       if (dice.chance(50)) group.nics.back().devices = {0};
     }
+    if (dice.chance(40)) {
+      small::add_roots(
+          dice, [&] { return random_link(dice); }, group);
+      group.pcie_roots.front().source = pick_text(dice);
+    }
     topology.servers.push_back(group);
   }
   if (dice.chance(70)) {
@@ -288,6 +309,13 @@ TopologyDescription random_topology(Dice& dice) {
     topology.network_source = pick_text(dice);
   }
   if (dice.chance(50)) topology.overlap_slowdown = Factor{1'126'000'000};
+  if (dice.chance(50)) {
+    topology.racks = small::random_uplinks(
+        dice, [&] { return random_link(dice); }, 9);
+    topology.pods = small::random_uplinks(
+        dice, [&] { return random_link(dice); }, 3);
+    topology.racks.front().source = pick_text(dice);
+  }
   return topology;
 }
 

@@ -89,6 +89,19 @@ TEST_CASE("a plan says whether transfers slowed each other, and a file that does
   CHECK(read_plan(older, "f.json").prediction.contention == Contention::Shared);
 }
 
+TEST_CASE("a plan says where replicas were on their own, and one that does not means together") {
+  PlanDocument document = small_plan();
+  document.prediction.replicas = Replicas::Independent;
+  const std::string text = write_plan(document);
+  const std::string line = "    \"replicas\": \"independent\",\n";
+  CHECK(text.find("\"contention\": \"on\",\n" + line) != std::string::npos);
+  CHECK(same(read_plan(text, "f.json"), document));
+  document.prediction.replicas = Replicas::Together;
+  CHECK(write_plan(document) == replaced(text, line, ""));
+  const std::string spelt_out = replaced(text, "independent", "together");
+  CHECK(same(read_plan(spelt_out, "f.json"), document));
+}
+
 TEST_CASE("a computed figure keeps its last bit through the file") {
   std::mt19937_64 random(5);
   PlanDocument document = small_plan();

@@ -27,6 +27,13 @@ std::string matrix_topology(const std::string& matrix) {
                   links);
 }
 
+/// The topology of kTopologyText with both servers in one rack.
+std::string with_uplink(const std::string& uplink) {
+  return replaced(
+      kTopologyText, R"("name": "t")",
+      R"("name": "t", "racks": [{"count": 1, "servers": 2, "uplink": )" + uplink + "}]");
+}
+
 TEST_CASE("a bandwidth is what its unit says, exactly") {
   const auto read = [](const std::string& text) {
     return read_topology(with_bandwidth(text), "f.json")
@@ -215,7 +222,25 @@ TEST_CASE("a topology that is wrong is refused with what was expected") {
                 R"("memory": "16 GiB", "profile": "x.json")"),
        "/devices/D/profile: \"profile\" is not supported by this version"},
       {replaced(kTopologyText, R"("name": "t")", R"("name": "t", "racks": [])"),
-       "/racks: \"racks\" is not supported by this version"},
+       "/racks: expected at least one group, got an empty array"},
+      {with_uplink(R"({"oversubscription": 0, "latency": "1 us"})"),
+       "/racks/0/uplink/oversubscription: expected a number above 0 and up to 1000000 with at most "
+       "nine decimal places, got 0"},
+      {with_uplink(R"({"oversubscription": 2, "bandwidth": "1 GB/s", "latency": "1 us"})"),
+       "/racks/0/uplink/bandwidth: expected either a bandwidth or an oversubscription"},
+      {with_uplink(R"({"latency": "1 us"})"),
+       "/racks/0/uplink/bandwidth: expected a bandwidth such as \"25 Gbit/s\" or \"130 GB/s\" (B/s "
+       "or bit/s with k, M, G, T, Ki, Mi or Gi), but the key is missing"},
+      {with_uplink(R"({"bandwidth": "1 GB/s"})"),
+       "/racks/0/uplink/latency: expected a time such as \"5 us\" (ns, us, ms or s), but the key "
+       "is "
+       "missing"},
+      {replaced(kTopologyText, R"("name": "n")", R"("name": "n", "pcie_roots": [])"),
+       "/servers/0/pcie_roots: expected at least one PCIe root, got an empty array"},
+      {replaced(kTopologyText, R"("name": "n")",
+                R"("name": "n", "pcie_roots": [{"bandwidth": "1 GB/s", "latency": "0 us", )"
+                R"("devices": []}])"),
+       "/servers/0/pcie_roots/0/devices: expected at least one device number, got an empty array"},
       {replaced(kTopologyText, R"("name": "t")", R"("name": "t", "overlap_slowdown": 0.9)"),
        "/overlap_slowdown: expected a number from 1 to 1000 with at most nine decimal places, got "
        "0.9"},

@@ -204,7 +204,7 @@ TEST_CASE("a baseline's figures are those of its plan, whatever the threads and 
       Plan plan = baselines[b].plan;
       const auto layers = static_cast<std::int32_t>(problem.profile.layers.size());
       REQUIRE(validate(plan, layers, topology).empty());
-      const Evaluation evaluation = evaluate(plan, problem.profile, topology, options.contention);
+      const Evaluation evaluation = evaluate(plan, problem.profile, topology, options.mode());
       CHECK(evaluation.prediction.iteration == figures.iteration);
       CHECK(evaluation.prediction.parts == figures.parts);
       CHECK(evaluation.shortages.empty() == figures.feasible);

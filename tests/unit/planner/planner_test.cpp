@@ -290,7 +290,7 @@ TEST_CASE("exposed time is what the iteration would lose without that work") {
        .depths = {1, 1},
        .stages = {{.layers = 2, .devices = {0}}, {.layers = 2, .devices = {1}}}});
   Plan plan = pipeline.plan;
-  const Evaluation evaluation = evaluate(plan, profile, pipeline.topology, Contention::Shared);
+  const Evaluation evaluation = evaluate(plan, profile, pipeline.topology, {Contention::Shared});
   // 20 + 100 + 20 + 40 + 100 + 40: both transfers are exposed, nothing is reduced.
   CHECK(evaluation.prediction.iteration == Duration{320});
   CHECK(evaluation.prediction.exposed_transfer == Duration{200});

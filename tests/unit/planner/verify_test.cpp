@@ -23,7 +23,8 @@ struct Tiny {
     document.profile = profile;
     document.topology = topology.description();
     document.plan = small::plan_of(profile, shape);
-    document.prediction = evaluate(document.plan, profile, topology, Contention::Shared).prediction;
+    document.prediction =
+        evaluate(document.plan, profile, topology, {Contention::Shared}).prediction;
   }
 
   void claim(Duration bound) {
@@ -103,7 +104,7 @@ TEST_CASE("the plan is simulated as its file says, with contention or without") 
                                            .stages = {{.layers = 1, .devices = {0}},
                                                       {.layers = 1, .devices = {1}},
                                                       {.layers = 1, .devices = {2}}}});
-  document.prediction = evaluate(document.plan, profile, topology, Contention::Off).prediction;
+  document.prediction = evaluate(document.plan, profile, topology, {Contention::Off}).prediction;
   CHECK(verify(document, topology).violations.empty());
   document.prediction.contention = Contention::Shared;
   CHECK_FALSE(verify(document, topology).violations.empty());
@@ -170,7 +171,7 @@ TEST_CASE("a plan that does not fit has a bound over plans that need not fit eit
                                            .num_micro_batches = 1,
                                            .depths = {1},
                                            .stages = {{.layers = 2, .devices = {0}}}});
-  document.prediction = evaluate(document.plan, profile, topology, Contention::Shared).prediction;
+  document.prediction = evaluate(document.plan, profile, topology, {Contention::Shared}).prediction;
   document.search.complete = true;
   document.prediction.lower_bound = Duration{60};
   document.prediction.optimality_gap = 0.0;

@@ -40,6 +40,19 @@ TEST_CASE("the summary says what runs where, how long it takes and how full memo
         std::string::npos);
 }
 
+TEST_CASE("a line says what treating replicas the other way would change") {
+  Prediction prediction;
+  prediction.iteration = {200'000'000};
+  CHECK(other_replicas_text(prediction, std::nullopt).empty());
+  CHECK(other_replicas_text(prediction, Duration{199'000'000}) ==
+        "Replicas on their own: 199.0 ms (0.5 % less)\n");
+  CHECK(other_replicas_text(prediction, prediction.iteration) ==
+        "Replicas on their own: 200.0 ms (no difference)\n");
+  prediction.replicas = Replicas::Independent;
+  CHECK(other_replicas_text(prediction, Duration{202'000'000}) ==
+        "Replicas together: 202.0 ms (1.0 % more)\n");
+}
+
 TEST_CASE("the summary stays within any usual terminal") {
   for (std::int32_t stages : {2, 8, 16}) {
     const Topology topology = examples::cluster(2, 8);

@@ -116,6 +116,41 @@ TEST_CASE("every action runs on its stream, and a receive on none") {
   CHECK(to_string(Stream::SendForward) == "send_forward");
 }
 
+TEST_CASE("independent replicas have a lane each: the list of all, their own device and share") {
+  Plan plan = straight_plan(2, {2, 1});
+  plan.global_batch_size = 10;
+  plan.micro_batch_size = 5;
+  replicate(plan, {2, 1}, false, 1);
+  const Schedule together = generate(plan);
+  const Schedule apart = generate(plan, Replicas::Independent);
+  REQUIRE(together.lanes.size() == 2);
+  REQUIRE(apart.lanes.size() == 3);
+  for (const std::int32_t replica : {0, 1}) {
+    const Lane& lane = apart.lanes[static_cast<std::size_t>(replica)];
+    CHECK(text_of(lane) == text_of(together.lanes[0]));
+    CHECK(lane.replica == replica);
+    CHECK(lane.devices == std::vector<DeviceIndex>{DeviceIndex{replica}});
+    CHECK(lane.dealt_to == 1);
+    // Five samples: three and two.
+    CHECK(lane.samples.begin == 3 * replica);
+    CHECK(lane.samples.end == (replica == 0 ? 3 : 5));
+  }
+  CHECK(apart.lanes[2].samples.size() == 5);
+}
+
+TEST_CASE("replicas that are dealt micro-batches are on their own anyway") {
+  Plan plan = straight_plan(3, {2, 1});
+  replicate(plan, {2, 1}, true, 1);
+  const Schedule together = generate(plan);
+  const Schedule apart = generate(plan, Replicas::Independent);
+  REQUIRE(apart.lanes.size() == 3);
+  for (std::size_t lane = 0; lane < 3; ++lane) {
+    CHECK(text_of(apart.lanes[lane]) == text_of(together.lanes[lane]));
+    CHECK(apart.lanes[lane].replica == together.lanes[lane].replica);
+    CHECK(apart.lanes[lane].dealt_to == (lane < 2 ? 2 : 1));
+  }
+}
+
 TEST_CASE("the text of a schedule has one line for each device, in the order of the lanes") {
   ServerGroup group;
   group.name = "box";

@@ -71,6 +71,37 @@ TEST_CASE("reductions stick out by what does not fit beside the backward") {
   CHECK(exposed_all_reduce(cost) == Duration{30});
 }
 
+TEST_CASE("the least path is of the quickest replica, the quickest pair, what no replica hides") {
+  // Three samples on two devices: two and one. 10 and 20 ns per sample, 4 bytes each to the other
+  // stage's same share, over 1 byte per ns and 3 ns of latency; 6 bytes of gradients.
+  const small::Pipeline pipeline{
+      small::model_of({{.forward = 10, .backward = 20, .output = 4, .parameters = 6},
+                       {.forward = 5, .backward = 5}}),
+      small::full_mesh(4, {small::bytes_per_ns(1), {3}}),
+      small::PlanShape{
+          .micro_batch_size = 3,
+          .num_micro_batches = 4,
+          .depths = {2, 1},
+          .stages = {{.layers = 1, .devices = {0, 1}}, {.layers = 1, .devices = {2, 3}}}}};
+  const PlanCost least = least_path(pipeline.costs);
+  CHECK(least.stages[0].forward == Duration{10});
+  CHECK(least.stages[0].backward == Duration{20});
+  CHECK(least.stages[1].forward == Duration{5});
+  // Of the last layer's gradients nothing is hidden on either replica.
+  CHECK(exposed_all_reduce(least.stages[0]) == pipeline.costs.stages[0].buckets[0].time);
+  for (const std::vector<TransferCost>* way :
+       {&least.boundaries[0].forward, &least.boundaries[0].backward}) {
+    CHECK(way->front().time == Duration{4 + 3});
+    REQUIRE(way->front().ports.size() == 1);
+    CHECK(way->front().ports[0].latency == Duration{3});
+  }
+  // The work of the slow replica, four times 20 + 40, is more than any quick path; then the
+  // reduction.
+  const BoundedPlan apart{
+      pipeline.plan, pipeline.costs, pipeline.topology, {Contention::Off, Replicas::Independent}};
+  CHECK(lower_bound(apart) == Duration{4 * 60} + pipeline.costs.stages[0].buckets[0].time);
+}
+
 TEST_CASE("the bound of a plan is exact for uniform stages under policy A") {
   for (std::int64_t stages = 2; stages <= 5; ++stages) {
     small::PlanShape shape{.micro_batch_size = 1, .num_micro_batches = 7};

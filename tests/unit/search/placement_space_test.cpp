@@ -68,3 +68,44 @@ TEST_CASE("with too many ways to use the pools, only the policies' placements ar
   const auto options = space.options(PlacementSpace::kNothing, 8);
   CHECK(options.size() == 2);
 }
+
+TEST_CASE("alike servers of one device are a pool for each rack, unless they are alone in theirs") {
+  TopologyDescription description = small::cluster({.servers = 6, .devices = 1});
+  UplinkGroup rack;
+  rack.bandwidth = Bandwidth{1'000'000'000};
+  rack.count = 2;
+  rack.members = 3;
+  description.racks = {rack};
+  CHECK(sizes_of(device_pools(Topology(description))) == std::vector<std::int32_t>{3, 3});
+  rack.count = 6;
+  rack.members = 1;
+  description.racks = {rack};
+  CHECK(sizes_of(device_pools(Topology(description))) == std::vector<std::int32_t>{6});
+}
+
+TEST_CASE("devices that reach their NIC through different PCIe roots are apart") {
+  TopologyDescription description = small::cluster({.servers = 2, .devices = 4});
+  const auto root = [](std::vector<std::int32_t> devices, std::vector<std::int32_t> nics) {
+    return PcieRoot{.source = "",
+                    .link = {{1'000'000'000}, {}},
+                    .devices = std::move(devices),
+                    .nics = std::move(nics)};
+  };
+  description.servers[0].pcie_roots = {root({0, 1}, {0}), root({2, 3}, {})};
+  CHECK(sizes_of(device_pools(Topology(description))) == std::vector<std::int32_t>{2, 2, 2, 2});
+  // A NIC each, below the same root: nothing passes a root's port.
+  description.servers[0].nics = {nic_of({0}), nic_of({1}), nic_of({2}), nic_of({3})};
+  description.servers[0].pcie_roots = {root({0, 1}, {0, 1}), root({2, 3}, {2, 3})};
+  CHECK(sizes_of(device_pools(Topology(description))) == std::vector<std::int32_t>{4, 4});
+}
+
+TEST_CASE("devices on the host path alone are a pool for each PCIe root") {
+  TopologyDescription description =
+      small::mesh({{0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}}, {{1'000'000'000}, {}},
+                  {{1'000'000'000}, {}});
+  CHECK(sizes_of(device_pools(Topology(description))) == std::vector<std::int32_t>{4});
+  const Link link{{500'000'000}, {}};
+  description.servers[0].pcie_roots = {{.source = "", .link = link, .devices = {0, 1}, .nics = {}},
+                                       {.source = "", .link = link, .devices = {2, 3}, .nics = {}}};
+  CHECK(sizes_of(device_pools(Topology(description))) == std::vector<std::int32_t>{2, 2});
+}

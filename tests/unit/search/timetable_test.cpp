@@ -10,7 +10,7 @@ using namespace dapple;
 namespace {
 
 Duration bound_within(const small::Pipeline& pipeline, const DepthBox& box) {
-  return Timetable(pipeline.costs, pipeline.plan.num_micro_batches, pipeline.topology, false)
+  return Timetable({pipeline.plan, pipeline.costs, pipeline.topology, {Contention::Off}})
       .bound(box);
 }
 
@@ -56,6 +56,9 @@ TEST_CASE("the last gradients and the all-reduce of who sends them share a port"
   CHECK(lower_bound_with_contention(pipeline.plan, pipeline.costs, pipeline.topology) ==
         Duration{1338});
   const DepthBox box{{1, 1}, {1, 1}};
-  CHECK(Timetable(pipeline.costs, 1, pipeline.topology, false).bound(box) == Duration{1240});
-  CHECK(Timetable(pipeline.costs, 1, pipeline.topology, true).bound(box) == Duration{1338});
+  CHECK(
+      Timetable({pipeline.plan, pipeline.costs, pipeline.topology, {Contention::Off}}).bound(box) ==
+      Duration{1240});
+  CHECK(Timetable({pipeline.plan, pipeline.costs, pipeline.topology, {}}).bound(box) ==
+        Duration{1338});
 }

@@ -153,5 +153,51 @@ TEST_CASE("a flow takes what a rival with a narrower port must leave") {
   CHECK(gradients(result, 1) == "G0[28,40] G1[34,52]");
 }
 
+TEST_CASE("two boundaries over one rack's uplink each get half of it while both send") {
+  // As over one NIC, above: stages 0 and 2 in the first rack, 1 and 3 in the other, on servers of
+  // their own.
+  TopologyDescription description = cluster({.servers = 4, .nics = {Link{bytes_per_ns(5), {}}}});
+  UplinkGroup rack;
+  rack.count = 2;
+  rack.members = 2;
+  rack.bandwidth = bytes_per_ns(1);
+  description.racks = {rack};
+  const LayerFigures sends{.forward = 4, .backward = 4, .output = 10};
+  const LayerFigures silent{.forward = 4, .backward = 4};
+  const Pipeline pipeline(model_of({sends, silent, sends, silent}), description,
+                          PlanShape{.num_micro_batches = 2,
+                                    .stages = {{.layers = 1, .devices = {0}},
+                                               {.layers = 1, .devices = {2}},
+                                               {.layers = 1, .devices = {1}},
+                                               {.layers = 1, .devices = {3}}},
+                                    .gpipe = true});
+  const SimulationResult result = pipeline.run();
+  CHECK(activations(result, 0) == "A0[4,14] A1[14,26]");
+  CHECK(activations(result, 2) == "A0[22,34] A1[34,44]");
+  CHECK(gradients(result, 3) == "G0[52,62] G1[62,74]");
+  CHECK(gradients(result, 1) == "G0[70,82] G1[82,92]");
+}
+
+TEST_CASE("between its rounds an all-reduce leaves its links to a transfer") {
+  // Hops between servers wait 3 + 3. Both start at 41: the gradient of 30 bytes and the first of
+  // two rounds, 10 bytes, at half rate until 61. The gradient, with 20 left, goes alone until 67:
+  // 14 left. The second round goes at half rate until 87, when 4 of the gradient are left: through
+  // at 91, there at 97. The all-reduce is over at 87 + 6.
+  const Pipeline pipeline(
+      model_of({{.forward = 1, .backward = 2, .output = 30},
+                {.forward = 1, .backward = 2, .parameters = 20}}),
+      cluster({.servers = 2, .devices = 2, .nics = {Link{bytes_per_ns(1), {3}}}}),
+      PlanShape{.micro_batch_size = 2,
+                .depths = {1, 1},
+                .stages = {{.layers = 1, .devices = {0}}, {.layers = 1, .devices = {1, 3}}}});
+  const SimulationResult result = pipeline.run();
+  CHECK(activations(result, 0) == "A0[2,38]");
+  CHECK(compute(result, 1) == "F0[38,39] B0[39,41] S[93,93]");
+  CHECK(gradients(result, 1) == "G0[41,97]");
+  CHECK(reductions(result, 1) == "R0[41,93]");
+  // Alone: two rounds of 10 + 6.
+  CHECK(reductions(pipeline.run(Contention::Off), 1) == "R0[41,73]");
+}
+
 }  // namespace
 }  // namespace dapple

@@ -131,6 +131,11 @@ TEST_CASE("Zero bandwidth is refused wherever it is used") {
         "t.json: /network/bandwidth: expected more than 0 B/s, got 0 B/s");
   CHECK(refusal_with([](auto& t) { t.servers[0].nics[0].link.bandwidth = {0}; }) ==
         "t.json: /servers/0/nics/0/bandwidth: expected more than 0 B/s, got 0 B/s");
+  CHECK(refusal_with([](auto& t) {
+          t.racks.emplace_back();
+          t.racks[0].members = 2;
+          t.racks[0].bandwidth = Bandwidth{0};
+        }) == "t.json: /racks/0/uplink/bandwidth: expected more than 0 B/s, got 0 B/s");
   CHECK(refusal_with([](auto& t) { t.servers[0].links.port.bandwidth = {0}; }) ==
         "t.json: /servers/0/links/bandwidth: expected more than 0 B/s, got 0 B/s");
   ServerGroup group = meshes::mesh_group({{0, 1}, {1, 0}});
@@ -140,6 +145,59 @@ TEST_CASE("Zero bandwidth is refused wherever it is used") {
         "t.json: /servers/0/links/kinds/NV1/lanes: expected at least one lane, of at least 1 B/s "
         "each, got 0\n"
         "t.json: /servers/0/links/host_path/bandwidth: expected more than 0 B/s, got 0 B/s");
+}
+
+TEST_CASE("PCIe roots that leave something out, or have it twice, are refused") {
+  const auto with_roots = [](std::vector<std::vector<std::int32_t>> devices,
+                             std::vector<std::vector<std::int32_t>> nics) {
+    return refusal_with([&](TopologyDescription& t) {
+      for (std::size_t i = 0; i < devices.size(); ++i) {
+        t.servers[0].pcie_roots.push_back(
+            {.source = "", .link = meshes::link(16, 1), .devices = devices[i], .nics = nics[i]});
+      }
+    });
+  };
+  CHECK(with_roots({{0, 1, 2, 3}, {4, 5, 6, 7}}, {{}, {0}}) == "accepted");
+  CHECK(with_roots({{0, 1, 2, 3}, {4, 5, 6}}, {{}, {0}}) ==
+        "t.json: /servers/0/pcie_roots: expected each device below a root, got none for device 7");
+  CHECK(with_roots({{0, 1, 2, 3, 4}, {4, 5, 6, 7}}, {{}, {0}}) ==
+        "t.json: /servers/0/pcie_roots/1/devices: expected each device below one root, got device "
+        "4 of root 0 again");
+  CHECK(with_roots({{0, 1, 2, 3}, {4, 5, 6, 7, 7}}, {{}, {0}}) ==
+        "t.json: /servers/0/pcie_roots/1/devices: expected each device below one root, got device "
+        "7 twice");
+  CHECK(with_roots({{0, 1, 2, 3}, {4, 5, 6, 7}}, {{1}, {0}}) ==
+        "t.json: /servers/0/pcie_roots/0/nics: expected NIC numbers below 1, got 1");
+  CHECK(with_roots({{0, 1, 2, 3}, {4, 5, 6, 7}}, {{}, {}}) ==
+        "t.json: /servers/0/pcie_roots: expected each NIC below a root, got none for NIC 0");
+}
+
+TEST_CASE("Racks for more or fewer servers than there are, and pods likewise, are refused") {
+  const auto group = [](std::int32_t count, std::int32_t members) {
+    UplinkGroup made;
+    made.count = count;
+    made.members = members;
+    return made;
+  };
+  CHECK(refusal_with([&](auto& t) { t.racks = {group(2, 1)}; }) == "accepted");
+  CHECK(refusal_with([&](auto& t) { t.racks = {group(2, 2)}; }) ==
+        "t.json: /racks: expected racks for all of the 2 servers, got 4");
+  CHECK(refusal_with([&](auto& t) {
+          t.racks = {group(2, 1)};
+          t.pods = {group(1, 1)};
+        }) == "t.json: /pods: expected pods for all of the 2 racks, got 1");
+  CHECK(refusal_with([&](auto& t) { t.pods = {group(1, 2)}; }) ==
+        "t.json: /pods: expected racks, as there are pods, got none");
+  CHECK(refusal_with([&](auto& t) {
+          t.racks = {group(0, 1), group(1, 2)};
+        }) == "t.json: /racks/0/count: expected at least one, got 0");
+  CHECK(refusal_with([&](auto& t) {
+          t.racks = {group(1, 0), group(1, 2)};
+        }) == "t.json: /racks/0/servers: expected at least one, got 0");
+  CHECK(refusal_with([&](auto& t) {
+          t.racks = {group(1, 2)};
+          t.racks[0].oversubscription = {0};
+        }) == "t.json: /racks/0/uplink/oversubscription: expected more than 0, got 0 billionths");
 }
 
 TEST_CASE("Server names that meet once numbered are refused") {

@@ -1,0 +1,15 @@
+#include "as_pinned.h"
+
+#include <algorithm>
+
+namespace dapple {
+
+bool is_as_pinned(const Plan& plan, const Pins& pins) {
+  if (pins.stages && *pins.stages != static_cast<int>(plan.stages.size())) return false;
+  return std::all_of(plan.stages.begin(), plan.stages.end(), [&](const StagePlan& stage) {
+    return pins.allow(stage.layers, static_cast<std::int64_t>(stage.devices.size()),
+                      stage.recompute);
+  });
+}
+
+}  // namespace dapple

@@ -1,0 +1,12 @@
+// Whether a plan is as was pinned.
+#pragma once
+
+#include "dapple/plan/plan.h"
+#include "dapple/search/pins.h"
+
+namespace dapple {
+
+/// The number of stages, and every stage by itself. O(stages * pins).
+bool is_as_pinned(const Plan& plan, const Pins& pins);
+
+}  // namespace dapple

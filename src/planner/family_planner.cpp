@@ -1,0 +1,397 @@
+#include "family_planner.h"
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <variant>
+
+#include "as_pinned.h"
+#include "dapple/core/parallel.h"
+#include "dapple/planner/reschedule.h"
+#include "dapple/search/family_bound.h"
+#include "dapple/simulate/device_memory.h"
+#include "exact_planner.h"
+#include "gradient_handlings.h"
+#include "micro_batches.h"
+#include "reorder.h"
+
+namespace dapple {
+namespace {
+
+/// Stages that shapes are made of, at most, and how many shapes are looked at.
+constexpr std::int32_t kMostStages = 16;
+constexpr std::size_t kMostShapes = 64;
+constexpr std::size_t kKept = 4;
+/// Tasks put in order while shapes are compared, while layers are moved (each try, and all tries of
+/// one plan), and in the end.
+constexpr std::int64_t kTasksToCompare = 100'000;
+constexpr std::int64_t kTasksToMove = 60'000;
+constexpr std::int64_t kTasksOfMoves = 6'000'000;
+constexpr std::int64_t kTasksToFinish = 20'000'000;
+constexpr std::int64_t kMostOrders = 20'000;
+constexpr std::int64_t kMostTasks = 400'000;  // of a plan, lest one order takes all the time
+
+/// No iteration takes as long.
+constexpr Duration kLongest{std::int64_t{1} << 60};
+
+bool has_loops(ScheduleFamily family) {
+  return family == ScheduleFamily::Interleaved || family == ScheduleFamily::BreadthFirst ||
+         family == ScheduleFamily::ZeroBubbleV;
+}
+
+std::vector<std::int64_t> chunk_counts(ScheduleFamily family) {
+  if (family == ScheduleFamily::ZeroBubbleV) return {2};
+  if (has_loops(family)) return {2, 3, 4, 6, 8};
+  return {1};
+}
+
+/// Devices and micro-batches to be put under the family.
+struct Shape {
+  Plan plan;
+  std::int64_t chunks = 1;
+  Duration bound;  // of one stage per device; of a start, none
+};
+
+std::int64_t count_tasks(const Plan& plan, std::int64_t stages) {
+  const std::int64_t kinds = may_split_backward(plan.family) ? 3 : 2;
+  return kinds * stages * plan.num_micro_batches;
+}
+
+/// One micro-batch after the other: of all orders the one that needs the least memory.
+std::vector<std::vector<Action>> one_by_one(const Plan& plan) {
+  const std::vector<std::vector<StageIndex>> groups = stages_by_device_group(plan);
+  const bool is_split = may_split_backward(plan.family);
+  std::vector<std::vector<Action>> order(groups.size());
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    for (std::int32_t m = 0; m < plan.num_micro_batches; ++m) {
+      for (const StageIndex stage : groups[g]) {
+        order[g].push_back({ActionKind::Forward, m, stage});
+      }
+      for (std::size_t i = groups[g].size(); i-- > 0;) {
+        const ActionKind kind = is_split ? ActionKind::InputGradient : ActionKind::Backward;
+        order[g].push_back({kind, m, groups[g][i]});
+        if (is_split) order[g].push_back({ActionKind::WeightGradient, m, groups[g][i]});
+      }
+    }
+  }
+  return order;
+}
+
+class FamilyPlanner {
+ public:
+  FamilyPlanner(const PlanningProblem& problem, const FamilyRequest& request, Progress* progress)
+      : problem_(problem), request_(request), progress_(progress) {}
+
+  FamilyOutcome run();
+
+ private:
+  /// All plans of one micro-batch size.
+  struct Space {
+    std::int64_t micro_batch_size = 1;
+    Duration bound;
+    std::vector<Candidate> shapes;
+  };
+  struct Attempt {
+    Scored scored;
+    Score work;
+    std::optional<MemoryShortage> shortage;
+    std::string shape;
+  };
+  void bound_spaces();
+  void raise_bound(Duration most);
+  void look_at(Space& space) const;
+  void add_shape(const Plan& start, Duration bound);
+  void collect_shapes();
+  Attempt attempt(const Plan& start, std::int64_t chunks, std::int64_t tasks) const;
+  void explain_shortage(const Plan& plan, const CostModel& costs, Attempt& attempt) const;
+  void compare();
+  Attempt move_layers(const Scored& start) const;
+  void improve();
+  void finish();
+  void account(const Attempt& attempt);
+  Plan plan_of(const Candidate& candidate) const;
+  bool is_near_enough() const;
+  bool is_stopped() const;
+  void tell_progress() const;
+
+  const PlanningProblem& problem_;
+  const FamilyRequest& request_;
+  Progress* progress_;
+  mutable std::mutex asking_;
+  std::vector<Space> spaces_;
+  std::vector<Shape> shapes_;
+  std::vector<Scored> kept_;  // best first
+  FamilyOutcome outcome_;
+};
+
+bool FamilyPlanner::is_stopped() const {
+  const std::lock_guard lock(asking_);
+  return progress_ != nullptr && progress_->should_stop();
+}
+
+/// Whether the best plan is as near the bound as is asked for.
+bool FamilyPlanner::is_near_enough() const {
+  if (kept_.empty()) return true;
+  const Duration best = kept_.front().iteration;
+  const Wide allowed = Wide{best.ns} * problem_.options.target_gap.billionths;
+  return best - Duration{divide_down(allowed, kOne.billionths)} <= outcome_.lower_bound;
+}
+
+void FamilyPlanner::tell_progress() const {
+  if (progress_ == nullptr) return;
+  SearchProgress progress{.states = 0,
+                          .candidates = outcome_.candidates,
+                          .simulated = outcome_.simulated,
+                          .best = std::nullopt,
+                          .bound = outcome_.lower_bound};
+  Duration best = request_.to_beat;
+  if (!kept_.empty()) best = std::min(best, kept_.front().iteration);
+  if (best.ns != INT64_MAX) progress.best = best;
+  progress_->update(progress);
+}
+
+void FamilyPlanner::look_at(Space& space) const {
+  const CostModel costs(problem_.profile, problem_.topology);
+  const PlannerOptions& options = problem_.options;
+  // What V and the loops hold is not what one stage per device would.
+  const bool loops = has_loops(request_.family);
+  FamilyBound bound(costs, {.global_batch_size = options.global_batch_size,
+                            .micro_batch_size = space.micro_batch_size,
+                            .split_backward = may_split_backward(request_.family),
+                            .optimizer = options.optimizer,
+                            .ignore_memory = options.ignore_memory || loops,
+                            .pins = options.pins});
+  const Duration most = std::min(request_.to_beat, kLongest);
+  space.bound = loops ? bound.of_loops(most) : bound.of_pipelines(most);
+  if (space.bound >= std::min(request_.enough, kLongest) || is_stopped()) return;
+  const Duration least = loops ? bound.of_pipelines(kLongest) : space.bound;
+  if (least < kLongest) space.shapes = bound.shapes(least, kMostStages);
+}
+
+void FamilyPlanner::bound_spaces() {
+  for (const std::int64_t size : micro_batch_sizes(problem_.options).sizes) {
+    spaces_.push_back({.micro_batch_size = size, .bound = {}, .shapes = {}});
+  }
+  parallel_for(spaces_.size(), problem_.options.threads,
+               [&](std::size_t i) { look_at(spaces_[i]); });
+  outcome_.lower_bound = request_.to_beat;
+  for (const Space& space : spaces_) {
+    if (space.bound < kLongest) outcome_.lower_bound = std::min(outcome_.lower_bound, space.bound);
+  }
+  if (request_.to_beat < kLongest) raise_bound(request_.to_beat);
+}
+
+/// List schedules may be bounded by the exact search too, up to a plan that is known.
+void FamilyPlanner::raise_bound(Duration most) {
+  if (request_.family != ScheduleFamily::ListScheduled) return;
+  if (outcome_.lower_bound >= std::min(request_.enough, most) || is_stopped()) return;
+  const Duration of_any_order =
+      bound_of_any_order(problem_.profile, problem_.topology, problem_.options, most, progress_);
+  outcome_.lower_bound = std::max(outcome_.lower_bound, of_any_order);
+}
+
+Plan FamilyPlanner::plan_of(const Candidate& candidate) const {
+  const std::int64_t global = problem_.options.global_batch_size;
+  return {.global_batch_size = global,
+          .micro_batch_size = candidate.micro_batch_size,
+          .num_micro_batches = global / candidate.micro_batch_size,
+          .gradients = usual_gradients(problem_.options),
+          .family = request_.family,
+          .warmup_depths = {},
+          .stages = candidate.stages};
+}
+
+void FamilyPlanner::add_shape(const Plan& start, Duration bound) {
+  const auto groups = static_cast<std::int64_t>(start.stages.size());
+  const auto layers = static_cast<std::int64_t>(problem_.profile.layers.size());
+  for (const std::int64_t chunks : chunk_counts(request_.family)) {
+    if (groups * chunks > layers) continue;
+    Plan plan = start;
+    plan.family = request_.family;
+    if (count_tasks(plan, groups * chunks) > kMostTasks) continue;
+    shapes_.push_back({.plan = std::move(plan), .chunks = chunks, .bound = bound});
+  }
+}
+
+void FamilyPlanner::collect_shapes() {
+  for (const Plan& start : request_.starts) add_shape(start, {});
+  for (const Space& space : spaces_) {
+    for (const Candidate& candidate : space.shapes) add_shape(plan_of(candidate), candidate.bound);
+  }
+  std::stable_sort(shapes_.begin(), shapes_.end(),
+                   [](const Shape& a, const Shape& b) { return a.bound < b.bound; });
+  if (shapes_.size() > kMostShapes) shapes_.resize(kMostShapes);
+}
+
+/// Where a searched order does not fit, what the least of orders lacks.
+void FamilyPlanner::explain_shortage(const Plan& plan, const CostModel& costs,
+                                     Attempt& attempt) const {
+  Plan least = plan;
+  least.family = request_.family;
+  least.warmup_depths.assign(least.stages.size(), 1);
+  least.order = one_by_one(least);
+  if (!validate(least, costs.layer_count(), problem_.topology).empty()) return;
+  fill_gradient_buckets(least, problem_.profile);
+  fill_depths(least);
+  const auto shortages = memory_shortages(generate(least), costs.plan_cost(least));
+  if (!shortages.empty()) attempt.shortage = shortages.front();
+  attempt.shape = shape_of(least);
+}
+
+FamilyPlanner::Attempt FamilyPlanner::attempt(const Plan& start, std::int64_t chunks,
+                                              std::int64_t tasks) const {
+  Attempt result;
+  const CostModel costs(problem_.profile, problem_.topology);
+  const auto groups = static_cast<std::int64_t>(stages_by_device_group(start).size());
+  const std::int64_t orders = std::clamp<std::int64_t>(
+      tasks / std::max<std::int64_t>(1, count_tasks(start, groups * chunks)), 4, kMostOrders);
+  auto made = reorder(start, costs,
+                      {.family = request_.family,
+                       .chunks_per_device = chunks,
+                       .contention = problem_.options.contention,
+                       .replicas = problem_.options.replicas,
+                       .evaluations = orders,
+                       .should_stop = [this] { return is_stopped(); }});
+  if (std::holds_alternative<NoSchedule>(made)) {
+    if (carries_order(request_.family) && chunks == 1) explain_shortage(start, costs, result);
+    return result;
+  }
+  Plan plan = std::move(std::get<Reordered>(made).plan);
+  if (!is_as_pinned(plan, problem_.options.pins)) return result;
+  const PlanCost cost = costs.plan_cost(plan);
+  const auto shortages = memory_shortages(generate(plan), cost);
+  if (!shortages.empty()) {
+    result.shortage = shortages.front();
+    result.shape = shape_of(plan);
+    return result;
+  }
+  result.scored.iteration =
+      simulate_and_count(plan, {cost, problem_.topology, problem_.options.mode()}, result.work);
+  result.scored.plan = std::move(plan);
+  return result;
+}
+
+void FamilyPlanner::account(const Attempt& attempt) {
+  outcome_.simulated += attempt.work.simulated;
+  if (attempt.scored.feasible()) {
+    kept_.push_back(attempt.scored);
+    return;
+  }
+  if (!attempt.shortage) return;
+  if (outcome_.shortage && outcome_.shortage->missing() <= attempt.shortage->missing()) return;
+  outcome_.shortage = attempt.shortage;
+  outcome_.closest_shape = attempt.shape;
+}
+
+void FamilyPlanner::compare() {
+  std::vector<Attempt> attempts(shapes_.size());
+  parallel_for(shapes_.size(), problem_.options.threads, [&](std::size_t i) {
+    if (is_stopped()) return;
+    const Shape& shape = shapes_[i];
+    attempts[i] = attempt(shape.plan, shape.chunks, kTasksToCompare);
+    // Memory may be short only because everything is kept.
+    if (!attempts[i].scored.feasible() && !problem_.options.pins.recompute) {
+      Plan recomputing = shape.plan;
+      for (StagePlan& stage : recomputing.stages) stage.recompute = true;
+      Attempt other = attempt(recomputing, shape.chunks, kTasksToCompare);
+      if (other.scored.feasible()) attempts[i] = std::move(other);
+    }
+    attempts[i].scored.order = i;
+  });
+  outcome_.candidates = static_cast<std::int64_t>(shapes_.size());
+  for (const Attempt& attempt : attempts) account(attempt);
+  std::stable_sort(kept_.begin(), kept_.end(), better);
+  if (kept_.size() > kKept) kept_.resize(kKept);
+  tell_progress();
+}
+
+/// Gives one layer to a neighbour as long as that helps.
+FamilyPlanner::Attempt FamilyPlanner::move_layers(const Scored& start) const {
+  Attempt best;
+  best.scored = start;
+  const auto stages = static_cast<std::int64_t>(start.plan.stages.size());
+  const bool is_ordered = carries_order(request_.family);
+  // Where the order is given, a try is a simulation and no more.
+  const std::int64_t one =
+      std::max(is_ordered ? kTasksToMove : std::int64_t{1}, 4 * count_tasks(start.plan, stages));
+  std::int64_t tries = kTasksOfMoves / one;
+  for (bool improved = true; improved;) {
+    improved = false;
+    for (std::size_t s = 0; s + 1 < start.plan.stages.size(); ++s) {
+      for (const std::int32_t change : {1, -1}) {
+        Plan plan = best.scored.plan;
+        StagePlan& here = plan.stages[s];
+        StagePlan& next = plan.stages[s + 1];
+        here.layers.end += change;
+        next.layers.begin += change;
+        if (here.layers.size() < 1 || next.layers.size() < 1) continue;
+        here.gradient_buckets.clear();
+        next.gradient_buckets.clear();
+        if (tries-- <= 0 || is_stopped()) return best;
+        Attempt moved = attempt(plan, plan.chunks_per_device, one);
+        best.work.simulated += moved.work.simulated;
+        if (moved.scored.iteration >= best.scored.iteration) continue;
+        moved.scored.order = start.order;
+        best.scored = std::move(moved.scored);
+        improved = true;
+      }
+    }
+  }
+  return best;
+}
+
+void FamilyPlanner::improve() {
+  const std::vector<Scored> starts = std::exchange(kept_, {});
+  std::vector<Attempt> improved(starts.size());
+  parallel_for(starts.size(), problem_.options.threads,
+               [&](std::size_t i) { improved[i] = move_layers(starts[i]); });
+  for (const Attempt& attempt : improved) account(attempt);
+  std::stable_sort(kept_.begin(), kept_.end(), better);
+  tell_progress();
+}
+
+void FamilyPlanner::finish() {
+  if (!carries_order(request_.family) || kept_.empty() || is_stopped()) return;
+  const std::size_t count = std::min<std::size_t>(2, kept_.size());
+  std::vector<Attempt> finished(count);
+  parallel_for(count, problem_.options.threads, [&](std::size_t i) {
+    const Scored& start = kept_[i];
+    finished[i] = attempt(start.plan, start.plan.chunks_per_device, kTasksToFinish);
+    finished[i].scored.order = start.order;
+  });
+  for (const Attempt& attempt : finished) account(attempt);
+  std::stable_sort(kept_.begin(), kept_.end(), better);
+}
+
+FamilyOutcome FamilyPlanner::run() {
+  bound_spaces();
+  if (outcome_.lower_bound >= request_.enough) return std::move(outcome_);
+  outcome_.is_stopped = is_stopped();
+  if (outcome_.is_stopped) return std::move(outcome_);
+  outcome_.is_searched = true;
+  collect_shapes();
+  compare();
+  if (request_.to_beat >= kLongest && !kept_.empty()) raise_bound(kept_.front().iteration);
+  if (!is_near_enough()) improve();
+  if (!is_near_enough()) finish();
+  if (!kept_.empty()) {
+    outcome_.best = std::move(kept_.front());
+    outcome_.lower_bound = std::min(outcome_.lower_bound, outcome_.best.iteration);
+    outcome_.shortage.reset();
+  }
+  return std::move(outcome_);
+}
+
+}  // namespace
+
+bool is_beyond_1f1b(ScheduleFamily family) {
+  return family != ScheduleFamily::OneFOneB && family != ScheduleFamily::GPipe;
+}
+
+FamilyOutcome plan_family(const PlanningProblem& problem, const FamilyRequest& request,
+                          Progress* progress) {
+  return FamilyPlanner(problem, request, progress).run();
+}
+
+}  // namespace dapple

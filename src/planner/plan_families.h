@@ -1,0 +1,24 @@
+// A plan over schedule families: what the planner of 1F1B made, and what the others have to offer.
+#pragma once
+
+#include <variant>
+
+#include "baseline_search.h"
+#include "dapple/planner/planner.h"
+
+namespace dapple {
+
+/// Whether options ask for more than 1F1B and GPipe.
+bool asks_for_families(const PlannerOptions& options);
+
+/// The planner of 1F1B as it is to be asked first: all of it where its plans are among those asked
+/// for, else as little as finds plans to start from.
+PlannerOptions options_to_start(const PlannerOptions& options);
+
+/// The best plan of the families that are asked for, `first` included where 1F1B is, with a record
+/// of each family, and the least of their bounds.
+std::variant<MadePlan, Infeasible> plan_families(std::variant<MadePlan, Infeasible> first,
+                                                 const PlanningProblem& problem,
+                                                 Progress* progress);
+
+}  // namespace dapple

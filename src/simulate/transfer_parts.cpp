@@ -1,0 +1,104 @@
+#include "transfer_parts.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "dapple/core/error.h"
+
+namespace dapple {
+namespace {
+
+/// Both sides of a boundary in one direction.
+struct Sides {
+  const StageLanes& from;
+  const StageLanes& to;
+};
+
+class PartsMaker {
+ public:
+  PartsMaker(const Schedule& schedule, const Sides& sides) : schedule_(schedule), sides_(sides) {}
+
+  DirectionParts make(const std::vector<TransferCost>& costs) const {
+    const std::int64_t period = std::lcm(sides_.from.dealt_to, sides_.to.dealt_to);
+    DirectionParts transfers;
+    for (std::int64_t m = 0; m < std::min(period, schedule_.num_micro_batches); ++m) {
+      const auto number = static_cast<std::size_t>(m);
+      transfers.push_back(make_one(costs[number % costs.size()], m));
+    }
+    return transfers;
+  }
+
+ private:
+  /// Lanes that work on a micro-batch: all that share it, or the one that it is dealt to.
+  struct Span {
+    std::int32_t first = 0;
+    std::int32_t count = 0;
+  };
+  static Span span_of(const StageLanes& stage, std::int64_t micro_batch) {
+    if (stage.dealt_to == 1) return {stage.first, stage.count};
+    return {stage.first + static_cast<std::int32_t>(micro_batch % stage.dealt_to), 1};
+  }
+  const Lane& lane(std::int32_t number) const {
+    return schedule_.lanes[static_cast<std::size_t>(number)];
+  }
+
+  TransferParts make_one(const TransferCost& cost, std::int64_t micro_batch) const {
+    const Span from = span_of(sides_.from, micro_batch);
+    const Span to = span_of(sides_.to, micro_batch);
+    TransferParts parts;
+    parts.cost = &cost;
+    parts.sizes.resize(static_cast<std::size_t>(from.count));
+    for (std::int32_t j = 0; j < to.count; ++j) {
+      parts.receivers.push_back(sides_.to.first_inbox + to.first - sides_.to.first + j);
+    }
+    if (parts.is_whole()) {
+      parts.sizes.front() = cost.size;
+      parts.flows.resize(cost.flows.size());
+      if (cost.flows.empty()) parts.in_place.emplace_back();
+    } else {
+      match_flows(parts, from, to);
+    }
+    return parts;
+  }
+
+  /// Pairs of lanes with samples in common come in the order of the flows, but not every pair has
+  /// one.
+  void match_flows(TransferParts& parts, const Span& from, const Span& to) const {
+    const std::vector<PairFlow>& flows = parts.cost->flows;
+    std::int32_t first = 0;  // receiver whose samples do not end before the sender's begin
+    for (std::int32_t i = 0; i < from.count; ++i) {
+      const Lane& sender = lane(from.first + i);
+      while (lane(to.first + first).samples.end <= sender.samples.begin) ++first;
+      for (std::int32_t j = first; j < to.count; ++j) {
+        const Lane& receiver = lane(to.first + j);
+        if (receiver.samples.begin >= sender.samples.end) break;
+        const std::size_t next = parts.flows.size();
+        const bool has_flow = next < flows.size() && flows[next].from == sender.devices.front() &&
+                              flows[next].to == receiver.devices.front();
+        (has_flow ? parts.flows : parts.in_place).push_back({.part = i, .receiver = j});
+        if (has_flow) parts.sizes[static_cast<std::size_t>(i)] += flows[next].size;
+      }
+    }
+    check(parts.flows.size() == flows.size(), "a flow of a transfer belongs to no pair of lanes");
+  }
+
+  const Schedule& schedule_;
+  Sides sides_;
+};
+
+}  // namespace
+
+std::vector<BoundaryParts> transfer_parts(const Schedule& schedule,
+                                          const std::vector<StageLanes>& stages,
+                                          const PlanCost& costs) {
+  std::vector<BoundaryParts> boundaries;
+  for (std::size_t b = 0; b < costs.boundaries.size(); ++b) {
+    const StageLanes& here = stages[b];
+    const StageLanes& next = stages[b + 1];
+    boundaries.push_back({PartsMaker(schedule, {here, next}).make(costs.boundaries[b].forward),
+                          PartsMaker(schedule, {next, here}).make(costs.boundaries[b].backward)});
+  }
+  return boundaries;
+}
+
+}  // namespace dapple

@@ -1,0 +1,172 @@
+// The bounds of whole families of schedules: no plan of any family, however it came about, is
+// faster.
+
+#include <catch2/catch.hpp>
+
+#include <variant>
+
+#include "../support/random_pipeline.h"
+#include "dapple/planner/reschedule.h"
+#include "dapple/search/exact_search.h"
+#include "dapple/search/family_bound.h"
+
+namespace dapple {
+namespace {
+
+using namespace small;
+
+constexpr ScheduleFamily kFamilies[] = {ScheduleFamily::GPipe,         ScheduleFamily::OneFOneB,
+                                        ScheduleFamily::Interleaved,   ScheduleFamily::BreadthFirst,
+                                        ScheduleFamily::ListScheduled, ScheduleFamily::ZeroBubbleH1,
+                                        ScheduleFamily::ZeroBubbleH2,  ScheduleFamily::ZeroBubbleV};
+
+bool has_loops(ScheduleFamily family) {
+  return family == ScheduleFamily::Interleaved || family == ScheduleFamily::BreadthFirst ||
+         family == ScheduleFamily::ZeroBubbleV;
+}
+
+Duration bound_of(const Pipeline& pipeline, ScheduleFamily family) {
+  const CostModel costs(pipeline.profile, pipeline.topology);
+  FamilyBound bound(costs, {.global_batch_size = pipeline.plan.global_batch_size,
+                            .micro_batch_size = pipeline.plan.micro_batch_size,
+                            .split_backward = may_split_backward(family)});
+  const Duration most{std::int64_t{1} << 40};
+  return has_loops(family) ? bound.of_loops(most) : bound.of_pipelines(most);
+}
+
+TEST_CASE("no plan of a family, on any devices, is faster than the family's bound") {
+  Dice dice(71);
+  int made = 0;
+  int met = 0;
+  for (int i = 0; i < scaled(4000); ++i) {
+    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true});
+    const ScheduleFamily family = kFamilies[static_cast<std::size_t>(dice.roll(0, 7))];
+    const Contention contention = dice.chance(50) ? Contention::Shared : Contention::Off;
+    INFO("instance " << i << ": " << text_of(pipeline));
+    INFO(to_string(family) << ", contention " << to_string(contention));
+    const auto result = reschedule(pipeline.plan, pipeline.profile, pipeline.topology,
+                                   {.family = family,
+                                    .chunks_per_device = has_loops(family) ? 2 : 1,
+                                    .contention = contention,
+                                    .evaluations = 20});
+    const auto* plan = std::get_if<Rescheduled>(&result);
+    if (plan == nullptr) continue;
+    ++made;
+    const Duration bound = bound_of(pipeline, family);
+    REQUIRE(bound <= plan->evaluation.prediction.iteration);
+    if (bound == plan->evaluation.prediction.iteration) ++met;
+  }
+  CHECK(made > scaled(2500));
+  CHECK(met > scaled(50));
+}
+
+/// Of all plans with one stage per device and unsplit backwards.
+Duration bound_of_any_order(const Pipeline& pipeline, Contention contention, Duration most) {
+  ExactSearch search(pipeline.profile, pipeline.topology,
+                     {.global_batch_size = pipeline.plan.global_batch_size,
+                      .micro_batch_size = pipeline.plan.micro_batch_size,
+                      .ignore_memory = true,
+                      .any_order = true,
+                      .links_are_shared = contention == Contention::Shared});
+  search.prepare(most, [] { return false; });
+  while (!search.is_exhausted() && search.states() < 20'000) {
+    search.advance({.threshold = most, .candidates = 1'000'000, .states = 5'000});
+  }
+  return search.bound();
+}
+
+TEST_CASE("no order of one stage per device is faster than the exact search's bound of any order") {
+  Dice dice(73);
+  int beyond = 0;  // orders of their own that are faster than any depths of 1F1B
+  for (int i = 0; i < scaled(300); ++i) {
+    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true});
+    const Contention contention = dice.chance(50) ? Contention::Shared : Contention::Off;
+    INFO("instance " << i << ": " << text_of(pipeline));
+    INFO("contention " << to_string(contention));
+    const auto time_of = [&](ScheduleFamily family) {
+      const auto result =
+          reschedule(pipeline.plan, pipeline.profile, pipeline.topology,
+                     {.family = family, .contention = contention, .evaluations = 100});
+      return std::get<Rescheduled>(result).evaluation.prediction.iteration;
+    };
+    const Duration listed = time_of(ScheduleFamily::ListScheduled);
+    REQUIRE(bound_of_any_order(pipeline, contention, listed + Duration{1}) <= listed);
+    if (listed < time_of(ScheduleFamily::OneFOneB)) ++beyond;
+  }
+  CHECK(beyond > 0);
+}
+
+/// Layers alike, one device each for so many of them, transfers free, one sample at a time.
+struct Uniform {
+  std::int64_t forward;
+  std::int64_t backward;
+  int devices;
+  int layers_of_each;
+  std::int64_t micro_batches;
+};
+
+Pipeline uniform(const Uniform& figures) {
+  const LayerFigures layer{
+      .forward = figures.forward, .backward = figures.backward, .parameters = 1};
+  const auto layers =
+      static_cast<std::size_t>(figures.devices) * static_cast<std::size_t>(figures.layers_of_each);
+  PlanShape shape{.micro_batch_size = 1, .num_micro_batches = figures.micro_batches};
+  shape.depths.assign(static_cast<std::size_t>(figures.devices), 1);
+  for (int d = 0; d < figures.devices; ++d) {
+    shape.stages.push_back({.layers = figures.layers_of_each, .devices = {d}});
+  }
+  return {model_of(std::vector<LayerFigures>(layers, layer)),
+          cluster({.servers = 1, .devices = figures.devices}), shape};
+}
+
+Duration time_under(const Pipeline& pipeline, ScheduleFamily family, std::int64_t chunks) {
+  const auto result =
+      reschedule(pipeline.plan, pipeline.profile, pipeline.topology,
+                 {.family = family, .chunks_per_device = chunks, .contention = Contention::Off});
+  REQUIRE(std::holds_alternative<Rescheduled>(result));
+  return std::get<Rescheduled>(result).evaluation.prediction.iteration;
+}
+
+TEST_CASE("on uniform stages without transfers the bounds are the families' closed forms") {
+  Dice dice(72);
+  for (int i = 0; i < scaled(60); ++i) {
+    const int devices = static_cast<int>(dice.roll(2, 5));
+    const std::int64_t turns = dice.roll(2, 5);
+    const std::int64_t forward = dice.roll(1, 50);
+    // Halves: I = W = F; M is a multiple of S, as interleaving has it.
+    const Uniform one{.forward = forward,
+                      .backward = 2 * forward,
+                      .devices = devices,
+                      .layers_of_each = 1,
+                      .micro_batches = turns * devices};
+    INFO("S = " << devices << ", M = " << one.micro_batches << ", F = " << forward);
+    const Pipeline pipeline = uniform(one);
+    // 1F1B: (M + S - 1)(F + B).
+    const Duration full{(one.micro_batches + devices - 1) * 3 * forward};
+    CHECK(bound_of(pipeline, ScheduleFamily::ListScheduled) == full);
+    CHECK(time_under(pipeline, ScheduleFamily::ListScheduled, 1) == full);
+    // H1: M(F + I + W) + (S - 1)(F + I - W), where I = W.
+    const Duration h1{(one.micro_batches * 3 + devices - 1) * forward};
+    CHECK(bound_of(pipeline, ScheduleFamily::ZeroBubbleH1) == h1);
+    CHECK(time_under(pipeline, ScheduleFamily::ZeroBubbleH1, 1) == h1);
+    // Interleaved: a device has v layers, so M v(f + b) + (S - 1)(f + b).
+    Uniform some = one;
+    some.layers_of_each = static_cast<int>(dice.roll(2, 4));
+    const Duration looped{(one.micro_batches * some.layers_of_each + devices - 1) * 3 * forward};
+    const Pipeline loops = uniform(some);
+    CHECK(bound_of(loops, ScheduleFamily::Interleaved) == looped);
+    CHECK(time_under(loops, ScheduleFamily::Interleaved, some.layers_of_each) == looped);
+  }
+}
+
+TEST_CASE("where I > W, the bound of H1 stays (S-1)(I-W) below its closed form") {
+  const Pipeline pipeline = uniform(
+      {.forward = 4, .backward = 7, .devices = 4, .layers_of_each = 1, .micro_batches = 12});
+  // A backward of 7 is halved: I = 4, W = 3. H1 takes M(F+I+W) + (S-1)(F+I-W) = 12 * 11 + 3 * 5 =
+  // 147; the bound has M(F+I+W) + (S-1)F = 12 * 11 + 3 * 4 = 144.
+  CHECK(time_under(pipeline, ScheduleFamily::ZeroBubbleH1, 1).ns == 147);
+  CHECK(bound_of(pipeline, ScheduleFamily::ZeroBubbleH1).ns == 144);
+}
+
+}  // namespace
+}  // namespace dapple
