@@ -206,7 +206,8 @@ std::variant<Rescheduled, NoSchedule> reschedule(const Plan& plan, const ModelPr
   Rescheduled result;
   result.plan = std::move(std::get<Reordered>(reordered).plan);
   result.lower_bound = std::get<Reordered>(reordered).lower_bound;
-  result.evaluation = evaluate(result.plan, profile, topology, {options.contention, options.replicas});
+  result.evaluation =
+      evaluate(result.plan, profile, topology, {options.contention, options.replicas});
   return result;
 }
 

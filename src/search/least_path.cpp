@@ -6,14 +6,16 @@
 namespace dapple {
 namespace {
 
-/// How long the all-reduces of a stage stick out after one of its replicas' last backward, as far
-/// as that replica holds them up.
-Duration exposed_after(const ReplicaCost& replica, const StageCost& stage) {
+/// From one replica's last backward to the end of the stage's all-reduces and its own optimizer
+/// steps, as far as that replica holds them up.
+Duration time_after(const ReplicaCost& replica, const StageCost& stage) {
   StageCost alone;
   alone.backward = replica.backward;
   alone.buckets = stage.buckets;
   alone.bucket_ready = stage.moments[replica.moments].in_backward;
-  return exposed_all_reduce(alone);
+  alone.optimizer_step = stage.optimizer_step;
+  alone.bucket_steps = stage.bucket_steps;
+  return time_after_last_backward(alone);
 }
 
 StageCost quickest_replica(const StageCost& stage) {
@@ -22,9 +24,8 @@ StageCost quickest_replica(const StageCost& stage) {
   least.backward = stage.backward;
   least.input_gradient = stage.input_gradient;
   least.weight_gradient = stage.weight_gradient;
-  least.optimizer_step = stage.optimizer_step;
   std::vector<bool> is_known(stage.moments.size());
-  Duration exposed{INT64_MAX};
+  Duration after{INT64_MAX};
   for (const ReplicaCost& replica : stage.replicas) {
     if (is_known[replica.moments]) continue;  // alike
     is_known[replica.moments] = true;
@@ -33,10 +34,11 @@ StageCost quickest_replica(const StageCost& stage) {
     least.input_gradient = std::min(least.input_gradient, replica.input_gradient);
     least.weight_gradient =
         std::min(least.weight_gradient, replica.backward - replica.input_gradient);
-    exposed = std::min(exposed, exposed_after(replica, stage));
+    after = std::min(after, time_after(replica, stage));
   }
+  // All that follows the last backward, as one reduction.
   AllReduceCost reduction;
-  reduction.time = exposed;
+  reduction.time = after;
   least.buckets = {reduction};
   least.bucket_ready = {least.backward};
   return least;

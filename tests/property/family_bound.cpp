@@ -29,7 +29,8 @@ Duration bound_of(const Pipeline& pipeline, ScheduleFamily family) {
   const CostModel costs(pipeline.profile, pipeline.topology);
   FamilyBound bound(costs, {.global_batch_size = pipeline.plan.global_batch_size,
                             .micro_batch_size = pipeline.plan.micro_batch_size,
-                            .split_backward = may_split_backward(family)});
+                            .split_backward = may_split_backward(family),
+                            .optimizer = pipeline.plan.gradients.optimizer});
   const Duration most{std::int64_t{1} << 40};
   return has_loops(family) ? bound.of_loops(most) : bound.of_pipelines(most);
 }
@@ -65,6 +66,7 @@ Duration bound_of_any_order(const Pipeline& pipeline, Contention contention, Dur
   ExactSearch search(pipeline.profile, pipeline.topology,
                      {.global_batch_size = pipeline.plan.global_batch_size,
                       .micro_batch_size = pipeline.plan.micro_batch_size,
+                      .gradients = pipeline.plan.gradients,
                       .ignore_memory = true,
                       .any_order = true,
                       .links_are_shared = contention == Contention::Shared});
