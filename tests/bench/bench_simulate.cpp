@@ -1,6 +1,6 @@
-// How many actions per second the simulator executes on one core: 16 stages of one device each,
-// every ordered pair of devices with a link of its own, 4,096 micro-batches. Counted are forwards,
-// backwards, sends, all-reduces and optimizer steps.
+// How many actions per second the simulator executes on one core: 16 or 64 stages of one device
+// each, every ordered pair of devices with a link of its own, 4,096 micro-batches. Counted are
+// forwards, backwards, sends, all-reduces and optimizer steps.
 
 #include <benchmark/benchmark.h>
 
@@ -12,16 +12,15 @@
 namespace dapple {
 namespace {
 
-constexpr std::size_t kStages = 16;
 constexpr std::int64_t kMicroBatches = 4096;
 
 /// Transfers of 65.536 us beside 1 ms of computation; warm-up depths by policy B, which hide them.
-small::Pipeline sixteen_stages() {
+small::Pipeline straight_pipeline(std::size_t count) {
   const std::vector<small::LayerFigures> stages(
-      kStages, {.forward = 1'000'000, .backward = 2'000'000, .output = 65'536});
+      count, {.forward = 1'000'000, .backward = 2'000'000, .output = 65'536});
   small::PlanShape shape{.num_micro_batches = kMicroBatches};
-  for (std::size_t s = 0; s < kStages; ++s) {
-    shape.depths.push_back(static_cast<std::int64_t>(2 * (kStages - s) - 1));
+  for (std::size_t s = 0; s < count; ++s) {
+    shape.depths.push_back(static_cast<std::int64_t>(2 * (count - s) - 1));
   }
   return small::straight(stages, shape, {small::bytes_per_ns(1), {5'000}});
 }
@@ -36,25 +35,34 @@ std::int64_t count_actions(const Schedule& schedule) {
   return count;
 }
 
-void simulate_sixteen_stages(benchmark::State& state, const SimulationOptions& options) {
-  const small::Pipeline pipeline = sixteen_stages();
+/// range(0): stages.
+void simulate_stages(benchmark::State& state, const SimulationOptions& options) {
+  const small::Pipeline pipeline = straight_pipeline(static_cast<std::size_t>(state.range(0)));
   for (auto _ : state) { benchmark::DoNotOptimize(pipeline.run(options)); }
   state.counters["actions"] =
       benchmark::Counter(static_cast<double>(count_actions(pipeline.schedule)),
                          benchmark::Counter::kIsIterationInvariantRate);
 }
 
-BENCHMARK_CAPTURE(simulate_sixteen_stages, contention_off,
+BENCHMARK_CAPTURE(simulate_stages, contention_off,
                   SimulationOptions{.contention = Contention::Off, .record = false})
+    ->Arg(16)
+    ->Arg(64)
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(simulate_sixteen_stages, contention_shared,
+BENCHMARK_CAPTURE(simulate_stages, contention_shared,
                   SimulationOptions{.contention = Contention::Shared, .record = false})
+    ->Arg(16)
+    ->Arg(64)
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(simulate_sixteen_stages, contention_off_recorded,
+BENCHMARK_CAPTURE(simulate_stages, contention_off_recorded,
                   SimulationOptions{.contention = Contention::Off})
+    ->Arg(16)
+    ->Arg(64)
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(simulate_sixteen_stages, contention_shared_recorded,
+BENCHMARK_CAPTURE(simulate_stages, contention_shared_recorded,
                   SimulationOptions{.contention = Contention::Shared})
+    ->Arg(16)
+    ->Arg(64)
     ->Unit(benchmark::kMillisecond);
 
 }  // namespace
