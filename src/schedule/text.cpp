@@ -45,27 +45,6 @@ std::string_view to_string(ActionKind kind) {
   throw Bug("an action without a name");
 }
 
-Stream stream_of(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::Forward:
-    case ActionKind::Backward:
-    case ActionKind::InputGradient:
-    case ActionKind::WeightGradient:
-    case ActionKind::OptimizerStep:
-      return Stream::Compute;
-    case ActionKind::SendActivation:
-      return Stream::SendForward;
-    case ActionKind::SendGradient:
-      return Stream::SendBackward;
-    case ActionKind::AllReduce:
-      return Stream::Collective;
-    case ActionKind::ReceiveActivation:
-    case ActionKind::ReceiveGradient:
-      return Stream::None;
-  }
-  throw Bug("an action without a stream");
-}
-
 std::string_view to_string(Stream stream) {
   switch (stream) {
     case Stream::Compute:

@@ -1,8 +1,9 @@
 // What will happen when. Equal times are served in the order in which they were announced.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <queue>
 #include <vector>
 
 #include "dapple/core/quantity.h"
@@ -16,6 +17,7 @@ struct Event {
     GradientArrived,    // subject: inbox; detail: micro-batch
     FlowEnded,          // subject: flow; detail: version
     AllReduceDone,      // subject: stage; detail: bucket
+    InputReady,         // subject: lane, which may go on
   };
   Ticks time;
   std::int64_t order = 0;
@@ -24,23 +26,75 @@ struct Event {
   std::int32_t detail = 0;
 };
 
+/// A heap of four children each. What is served leaves its place at the front to what is announced
+/// next, which mostly follows from it.
 class EventQueue {
  public:
   void announce(Ticks time, Event::Kind kind, std::int32_t subject, std::int32_t detail) {
-    events_.push({time, next_order_++, kind, subject, detail});
+    const Event event{time, next_order_++, kind, subject, detail};
+    if (front_is_free_) {
+      front_is_free_ = false;
+      sink(event);
+      return;
+    }
+    events_.push_back(event);
+    rise(events_.size() - 1, event);
   }
-  bool empty() const { return events_.empty(); }
-  const Event& next() const { return events_.top(); }
-  void pop() { events_.pop(); }
+  bool empty() const { return events_.size() == (front_is_free_ ? 1U : 0U); }
+  /// Requires: not empty().
+  const Event& next() {
+    if (front_is_free_) close_front();
+    return events_.front();
+  }
+  /// Requires: next() has been asked for since the last pop().
+  void pop() { front_is_free_ = true; }
 
  private:
-  struct Later {
-    bool operator()(const Event& a, const Event& b) const {
-      return a.time != b.time ? a.time > b.time : a.order > b.order;
+  static constexpr std::size_t kChildren = 4;
+
+  static bool is_earlier(const Event& a, const Event& b) {
+    return a.time != b.time ? a.time < b.time : a.order < b.order;
+  }
+
+  void close_front() {
+    front_is_free_ = false;
+    const Event last = events_.back();
+    events_.pop_back();
+    if (!events_.empty()) sink(last);
+  }
+
+  /// From `place` on towards the front.
+  void rise(std::size_t place, const Event& event) {
+    while (place > 0) {
+      const std::size_t parent = (place - 1) / kChildren;
+      if (!is_earlier(event, events_[parent])) break;
+      events_[place] = events_[parent];
+      place = parent;
     }
-  };
-  std::priority_queue<Event, std::vector<Event>, Later> events_;
+    events_[place] = event;
+  }
+
+  /// From the front on.
+  void sink(const Event& event) {
+    std::size_t place = 0;
+    while (true) {
+      const std::size_t first = place * kChildren + 1;
+      if (first >= events_.size()) break;
+      const std::size_t end = std::min(first + kChildren, events_.size());
+      std::size_t earliest = first;
+      for (std::size_t child = first + 1; child < end; ++child) {
+        if (is_earlier(events_[child], events_[earliest])) earliest = child;
+      }
+      if (!is_earlier(events_[earliest], event)) break;
+      events_[place] = events_[earliest];
+      place = earliest;
+    }
+    events_[place] = event;
+  }
+
+  std::vector<Event> events_;
   std::int64_t next_order_ = 0;
+  bool front_is_free_ = false;
 };
 
 }  // namespace dapple

@@ -86,20 +86,18 @@ IsolatedTransport::Service IsolatedTransport::serve(Direction& direction, const 
   return {.start = start, .arrival = round_up(free_from) + load.latency};
 }
 
-void IsolatedTransport::send(const TransferRequest& request) {
+std::optional<Duration> IsolatedTransport::send(const TransferRequest& request) {
   Boundary& boundary = boundaries_[at(request.boundary)];
   Direction& direction = request.is_gradient ? boundary.backward : boundary.forward;
   const Pattern& pattern =
       direction.patterns[entry_of(request.micro_batch, direction.patterns.size())];
-  if (pattern.transfer->is_whole()) {
-    send_whole(direction, pattern, request);
-  } else {
-    send_part(direction, pattern, request);
-  }
+  if (pattern.transfer->is_whole()) return send_whole(direction, pattern, request);
+  send_part(direction, pattern, request);
+  return std::nullopt;
 }
 
-void IsolatedTransport::send_whole(Direction& direction, const Pattern& pattern,
-                                   const TransferRequest& request) {
+Duration IsolatedTransport::send_whole(Direction& direction, const Pattern& pattern,
+                                       const TransferRequest& request) {
   Duration arrival = request.ready;
   Ticks first_start{pattern.loads.empty() ? to_ticks(request.ready).count : INT64_MAX};
   for (const Load& load : pattern.loads) {
@@ -108,7 +106,7 @@ void IsolatedTransport::send_whole(Direction& direction, const Pattern& pattern,
     arrival = std::max(arrival, service.arrival);
   }
   record(request.record, first_start, arrival);
-  arrive(pattern.transfer->receivers.front(), arrival, request);
+  return arrival;
 }
 
 void IsolatedTransport::send_part(Direction& direction, const Pattern& pattern,

@@ -133,7 +133,7 @@ std::int32_t SharedTransport::transfer_of(Direction& direction, const Pattern& p
   return entry->second;
 }
 
-void SharedTransport::send(const TransferRequest& request) {
+std::optional<Duration> SharedTransport::send(const TransferRequest& request) {
   Direction& direction = direction_of(request);
   const Pattern& pattern =
       direction.patterns[entry_of(request.micro_batch, direction.patterns.size())];
@@ -150,12 +150,13 @@ void SharedTransport::send(const TransferRequest& request) {
   }
   if (part.flows_left == 0) {
     finish(index, request.part);
-    return;
+    return std::nullopt;
   }
   for (const std::int32_t stream : pattern.senders[static_cast<std::size_t>(request.part)]) {
     direction.streams[static_cast<std::size_t>(stream)].waiting.push_back(index);
     start_next(direction, stream, to_ticks(request.ready));
   }
+  return std::nullopt;
 }
 
 void SharedTransport::start_next(Direction& direction, std::int32_t stream_index, Ticks now) {

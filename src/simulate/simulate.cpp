@@ -42,6 +42,8 @@ class Engine {
  private:
   /// Work counts nanoseconds times billionths, so that any slowdown leaves it whole.
   static constexpr std::int64_t kSlowSpeed = kOne.billionths;
+  /// Of what has not arrived.
+  static constexpr Duration kUnknown{INT64_MAX};
 
   /// One of a lane's stages.
   struct Chunk {
@@ -49,8 +51,9 @@ class Engine {
     Duration backward;
     Duration input_gradient;
     Duration weight_gradient;
-    std::vector<char> activation_here;  // by micro-batch, of those that the lane works on
-    std::vector<char> gradient_here;
+    // When they are there, by micro-batch, of those that the lane works on; may be yet to come.
+    std::vector<Duration> activation_here;
+    std::vector<Duration> gradient_here;
     const std::vector<Duration>* bucket_ready = nullptr;  // from the start of what fills buckets
     const std::vector<Duration>* bucket_ready_in_weights = nullptr;
     std::int32_t gradients_left = 0;  // micro-batches whose weights' gradients are to be made
@@ -99,7 +102,8 @@ class Engine {
   Chunk make_chunk(const Lane& source, StageIndex stage, std::int64_t micro_batches) const;
   void serve(const Event& event);
   void try_start(std::int32_t lane, Duration now);
-  bool can_start(const LaneState& lane, const Action& action) const;
+  /// When all that an action needs is there, or kUnknown.
+  Duration ready_at(const LaneState& lane, const Action& action) const;
   bool is_by_bucket(StageIndex stage) const {
     return !costs_.stages[stage.position()].bucket_steps.empty();
   }
@@ -110,13 +114,19 @@ class Engine {
   static std::size_t own_number(const LaneState& lane, std::int32_t micro_batch) {
     return at(lane.dealt_to == 1 ? micro_batch : micro_batch / lane.dealt_to);
   }
+  struct Arrival {
+    std::int32_t micro_batch = 0;
+    bool is_gradient = false;
+    Duration moment;
+  };
   void arrived(std::int32_t inbox, std::int32_t micro_batch, bool is_gradient, Duration now);
+  void expect(std::int32_t inbox, const Arrival& arrival, Duration now);
   Duration length_of(const LaneState& lane, const Action& action) const;
   void computation_done(std::int32_t lane, std::int32_t version, Duration now);
   void finish_action(std::int32_t lane, Duration now);
   void send(std::int32_t lane, const Action& action, Duration now);
 
-  bool makes_last_gradients(LaneState& lane, const Action& action);
+  std::size_t buckets_of(const LaneState& lane, const Action& action) const;
   void begin_paced(std::int32_t lane, Duration now);
   void announce_milestone(std::int32_t lane, Duration now);
   void change_speed(GroupState& group, bool slow, Duration now);
@@ -142,6 +152,9 @@ class Engine {
   std::vector<StageState> stages_;
   std::vector<GroupState> groups_;
   std::vector<Inbox> inboxes_;
+  /// Whether lanes may set out for what is yet to arrive: where no two of them send over the same
+  /// boundary, so that it does not matter whose turn it is when they are ready at the same time.
+  bool looks_ahead_ = false;
   std::vector<BoundaryParts> boundaries_;
   std::vector<TimedAction> actions_;
   std::unique_ptr<TransportLayer> transport_;
@@ -196,6 +209,8 @@ void Engine::set_up_transport(const Schedule& schedule, const Topology& topology
   boundaries_ = transfer_parts(schedule, lanes, costs_);
   transport_ = make_transport({costs_, boundaries_}, topology, options_.contention,
                               {.queue = queue_, .actions = options_.record ? &actions_ : nullptr});
+  looks_ahead_ = std::all_of(groups_.begin(), groups_.end(),
+                             [](const GroupState& group) { return group.lane_count == 1; });
 }
 
 void Engine::set_up_lane(const Lane& source, std::int32_t index, std::int64_t micro_batches) {
@@ -205,6 +220,10 @@ void Engine::set_up_lane(const Lane& source, std::int32_t index, std::int64_t mi
   for (const StageIndex stage : source.stages) {
     lane.chunks.push_back(make_chunk(source, stage, micro_batches));
   }
+  const auto computations =
+      std::count_if(source.actions.begin(), source.actions.end(),
+                    [](const Action& action) { return stream_of(action.kind) == Stream::Compute; });
+  lane.computation.reserve(static_cast<std::size_t>(computations));
   GroupState& group = groups_[at(lane.group)];
   for (const Action& action : source.actions) {
     const Stream stream = stream_of(action.kind);
@@ -235,8 +254,8 @@ Engine::Chunk Engine::make_chunk(const Lane& source, StageIndex stage,
   const BucketMoments* moments = is_apart ? &cost.moments[replica.moments] : nullptr;
   chunk.bucket_ready = is_apart ? &moments->in_backward : &cost.bucket_ready;
   chunk.bucket_ready_in_weights = is_apart ? &moments->in_weights : &cost.bucket_ready_in_weights;
-  chunk.activation_here.assign(own, stage.value == 0 ? 1 : 0);
-  chunk.gradient_here.assign(own, stage.position() + 1 == stages_.size() ? 1 : 0);
+  chunk.activation_here.assign(own, stage.value == 0 ? Duration{} : kUnknown);
+  chunk.gradient_here.assign(own, stage.position() + 1 == stages_.size() ? Duration{} : kUnknown);
   return chunk;
 }
 
@@ -280,30 +299,41 @@ void Engine::serve(const Event& event) {
     case Event::Kind::AllReduceDone:
       reduction_done(event.subject, now);
       break;
+    case Event::Kind::InputReady:
+      try_start(event.subject, now);
+      break;
   }
 }
 
 void Engine::arrived(std::int32_t inbox, std::int32_t micro_batch, bool is_gradient, Duration now) {
+  expect(inbox, {.micro_batch = micro_batch, .is_gradient = is_gradient, .moment = now}, now);
+}
+
+/// What is there at a moment, now or later.
+void Engine::expect(std::int32_t inbox, const Arrival& arrival, Duration now) {
   const auto& [index, number] = inboxes_[at(inbox)];
   LaneState& lane = lanes_[at(index)];
   Chunk& chunk = lane.chunks[at(number)];
-  (is_gradient ? chunk.gradient_here : chunk.activation_here)[own_number(lane, micro_batch)] = 1;
+  std::vector<Duration>& here = arrival.is_gradient ? chunk.gradient_here : chunk.activation_here;
+  here[own_number(lane, arrival.micro_batch)] = arrival.moment;
   try_start(index, now);
 }
 
-bool Engine::can_start(const LaneState& lane, const Action& action) const {
+Duration Engine::ready_at(const LaneState& lane, const Action& action) const {
   const StageState& stage = stages_[action.stage.position()];
   switch (action.kind) {
     case ActionKind::Forward:
-      return lane.chunks[at(stage.chunk)].activation_here[own_number(lane, action.index)] != 0;
+      return lane.chunks[at(stage.chunk)].activation_here[own_number(lane, action.index)];
     case ActionKind::Backward:
     case ActionKind::InputGradient:
-      return lane.chunks[at(stage.chunk)].gradient_here[own_number(lane, action.index)] != 0;
+      return lane.chunks[at(stage.chunk)].gradient_here[own_number(lane, action.index)];
     case ActionKind::WeightGradient:
-      return true;  // its other part stands before it
-    default:        // the optimizer step, or a bucket's part of it
-      return is_by_bucket(action.stage) ? stage.buckets_done > action.index
-                                        : at(stage.buckets_done) == stage.lanes_ready.size();
+      return {};  // its other part stands before it
+    default: {    // the optimizer step, or a bucket's part of it
+      const std::size_t awaited =
+          is_by_bucket(action.stage) ? at(action.index) + 1 : stage.lanes_ready.size();
+      return at(stage.buckets_done) >= awaited ? Duration{} : kUnknown;
+    }
   }
 }
 
@@ -324,24 +354,37 @@ Duration Engine::length_of(const LaneState& lane, const Action& action) const {
   }
 }
 
-bool Engine::makes_last_gradients(LaneState& lane, const Action& action) {
-  if (!makes_weight_gradient(action.kind)) return false;
-  return --lane.chunks[at(stages_[action.stage.position()].chunk)].gradients_left == 0;
+/// Buckets that become ready in an action: those of the stage whose last gradients it makes.
+std::size_t Engine::buckets_of(const LaneState& lane, const Action& action) const {
+  if (!makes_weight_gradient(action.kind)) return 0;
+  const StageState& stage = stages_[action.stage.position()];
+  return lane.chunks[at(stage.chunk)].gradients_left == 1 ? stage.lanes_ready.size() : 0;
 }
 
 void Engine::try_start(std::int32_t index, Duration now) {
   LaneState& lane = lanes_[at(index)];
   if (lane.busy || lane.next == lane.computation.size()) return;
   const Action& action = lane.computation[lane.next];
-  if (!can_start(lane, action)) return;
+  const Duration ready = ready_at(lane, action);
+  if (ready == kUnknown) return;
+  const std::size_t buckets = buckets_of(lane, action);
+  const bool is_paced = may_slow_down_ || buckets > 0;
+  if (is_paced && ready > now) {
+    // What happens until then has a say in how fast it goes.
+    announce(ready, Event::Kind::InputReady, index, 0);
+    return;
+  }
   lane.busy = true;
-  lane.started = now;
-  const bool is_last = makes_last_gradients(lane, action);
-  lane.buckets = is_last ? stages_[action.stage.position()].lanes_ready.size() : 0;
-  if (may_slow_down_ || lane.buckets > 0) {
+  lane.started = std::max(now, ready);
+  lane.buckets = buckets;
+  if (makes_weight_gradient(action.kind)) {
+    --lane.chunks[at(stages_[action.stage.position()].chunk)].gradients_left;
+  }
+  if (is_paced) {
     begin_paced(index, now);
   } else {
-    announce(now + length_of(lane, action), Event::Kind::ComputationDone, index, lane.version);
+    announce(lane.started + length_of(lane, action), Event::Kind::ComputationDone, index,
+             lane.version);
   }
 }
 
@@ -391,12 +434,22 @@ void Engine::send(std::int32_t index, const Action& action, Duration now) {
           .start = now,
           .end = now,
           .size = transfer.sizes[at(part)]});
-  transport_->send({.part = part,
-                    .micro_batch = action.index,
-                    .boundary = boundary,
-                    .is_gradient = is_gradient,
-                    .ready = now,
-                    .record = static_cast<std::int32_t>(actions_.size()) - 1});
+  const std::optional<Duration> arrival =
+      transport_->send({.part = part,
+                        .micro_batch = action.index,
+                        .boundary = boundary,
+                        .is_gradient = is_gradient,
+                        .ready = now,
+                        .record = static_cast<std::int32_t>(actions_.size()) - 1});
+  if (!arrival) return;
+  const std::int32_t inbox = transfer.receivers.front();
+  if (looks_ahead_) {
+    expect(inbox, {.micro_batch = action.index, .is_gradient = is_gradient, .moment = *arrival},
+           now);
+    return;
+  }
+  announce(*arrival, is_gradient ? Event::Kind::GradientArrived : Event::Kind::ActivationArrived,
+           inbox, action.index);
 }
 
 Wide Engine::work_to_milestone(const LaneState& lane) const {

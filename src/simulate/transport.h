@@ -1,10 +1,12 @@
 // How transfers and all-reduces get their time: `IsolatedTransport` without contention,
-// `SharedTransport` over ports that all flows share. Both announce arrivals to the event queue.
+// `SharedTransport` over ports that all flows share. What they do not know at once they announce to
+// the event queue.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "dapple/cost/costs.h"
@@ -28,7 +30,9 @@ struct TransferRequest {
 class TransportLayer {
  public:
   virtual ~TransportLayer() = default;
-  virtual void send(const TransferRequest& request) = 0;
+  /// When all of it is there, if that is known at once and one lane waits for it; else arrivals are
+  /// announced.
+  virtual std::optional<Duration> send(const TransferRequest& request) = 0;
   virtual void reduce(std::int32_t stage, std::int32_t bucket, Duration start) = 0;
   /// A flow that was forecast to end by now.
   virtual void flow_ended(const Event& event) = 0;

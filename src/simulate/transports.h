@@ -17,7 +17,7 @@ class IsolatedTransport : public TransportLayer {
  public:
   IsolatedTransport(const TransportWork& work, TransportOutput output);
 
-  void send(const TransferRequest& request) override;
+  std::optional<Duration> send(const TransferRequest& request) override;
   void reduce(std::int32_t stage, std::int32_t bucket, Duration start) override;
   void flow_ended(const Event&) override {}
   void settle(Ticks) override {}
@@ -71,7 +71,7 @@ class IsolatedTransport : public TransportLayer {
   static Direction make_direction(const DirectionParts& transfers);
   static void name_ends(Pattern& pattern);
   static Service serve(Direction& direction, const Load& load, Duration ready);
-  void send_whole(Direction& direction, const Pattern& pattern, const TransferRequest& request);
+  Duration send_whole(Direction& direction, const Pattern& pattern, const TransferRequest& request);
   void send_part(Direction& direction, const Pattern& pattern, const TransferRequest& request);
   void arrive(std::int32_t inbox, Duration moment, const TransferRequest& request);
   void record(std::int32_t action, Ticks start, Duration end);
@@ -88,7 +88,7 @@ class SharedTransport : public TransportLayer {
  public:
   SharedTransport(const TransportWork& work, const Topology& topology, TransportOutput output);
 
-  void send(const TransferRequest& request) override;
+  std::optional<Duration> send(const TransferRequest& request) override;
   void reduce(std::int32_t stage, std::int32_t bucket, Duration start) override;
   void flow_ended(const Event& event) override;
   void settle(Ticks now) override;

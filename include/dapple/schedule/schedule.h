@@ -23,7 +23,26 @@ std::string_view to_string(ActionKind kind);
 /// Streams of a device; first in, first out on each. A receive is on none: it is the moment at
 /// which a dependency is met.
 enum class Stream : std::uint8_t { Compute, SendForward, SendBackward, Collective, None };
-Stream stream_of(ActionKind kind);
+constexpr Stream stream_of(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::Forward:
+    case ActionKind::Backward:
+    case ActionKind::InputGradient:
+    case ActionKind::WeightGradient:
+    case ActionKind::OptimizerStep:
+      return Stream::Compute;
+    case ActionKind::SendActivation:
+      return Stream::SendForward;
+    case ActionKind::SendGradient:
+      return Stream::SendBackward;
+    case ActionKind::AllReduce:
+      return Stream::Collective;
+    case ActionKind::ReceiveActivation:
+    case ActionKind::ReceiveGradient:
+      return Stream::None;
+  }
+  throw Bug("an action without a stream");
+}
 
 /// "compute", "send_forward", "send_backward", "collective", "none".
 std::string_view to_string(Stream stream);
