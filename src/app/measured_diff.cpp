@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <ostream>
+#include <utility>
 
 #include "commands.h"
 #include "dapple/io/documents.h"
@@ -12,6 +14,49 @@
 #include "files.h"
 
 namespace dapple {
+namespace {
+
+/// How often each device does each action, one after another by name.
+std::map<std::pair<DeviceIndex, std::string>, int> counts_of(const Timeline& timeline) {
+  std::map<std::pair<DeviceIndex, std::string>, int> counts;
+  for (const TimedAction& timed : timeline.actions) {
+    for (const DeviceIndex device : timeline.lanes[timed.lane.position()].devices) {
+      ++counts[{device, to_text(timed.action)}];
+    }
+  }
+  return counts;
+}
+
+/// A timeline with other actions than the plan's is another iteration, or part of one.
+void require_same_actions(const Timeline& predicted, const Timeline& measured,
+                          const std::string& source) {
+  const auto expected = counts_of(predicted);
+  const auto found = counts_of(measured);
+  int missing = 0;
+  int beyond = 0;
+  std::string first;
+  for (const auto& [action, count] : expected) {
+    const auto same = found.find(action);
+    if (same != found.end() && same->second >= count) continue;
+    ++missing;
+    if (first.empty()) first = action.second;
+  }
+  for (const auto& [action, count] : found) {
+    const auto same = expected.find(action);
+    if (same != expected.end() && same->second >= count) continue;
+    ++beyond;
+    if (first.empty()) first = action.second;
+  }
+  if (missing == 0 && beyond == 0) return;
+  throw Error{ErrorKind::BadInput,
+              source,
+              {{"/actions", fmt::format("expected every action of the plan once on each of its "
+                                        "devices, got {} missing and {} unknown or more than "
+                                        "once, {} the first",
+                                        missing, beyond, first)}}};
+}
+
+}  // namespace
 
 int diff_measured(const std::string& plan_path, const MeasuredFile& measured,
                   const Options& options, Console& console) {
@@ -37,6 +82,7 @@ int diff_measured(const std::string& plan_path, const MeasuredFile& measured,
                             replicas_of(options, filed.replicas)};
   const Evaluation evaluation =
       evaluate(subject.document.plan, subject.document.profile, subject.topology, mode);
+  require_same_actions(evaluation.timeline, timeline.timeline, source_name(measured.path));
   const TimelineComparison comparison = compare_timelines(evaluation.timeline, timeline.timeline);
   console.out << write_measured({.plan = source_name(plan_path),
                                  .measurement = source_name(measured.path),

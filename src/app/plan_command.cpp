@@ -102,6 +102,13 @@ void choose_families(const Options& options, PlannerOptions& planner) {
   for (const ScheduleFamily family : kScheduleFamilies) {
     if (family != ScheduleFamily::OneFOneB && name == to_string(family)) planner.family = family;
   }
+  const bool is_beyond = planner.every_family || (name != "1f1b" && name != "gpipe");
+  if (is_beyond && replicas_of(options) == Replicas::Independent) {
+    throw usage_error("--replicas",
+                      fmt::format("expected independent with --schedule 1f1b or gpipe only, got it "
+                                  "with {}",
+                                  name));
+  }
   const bool has_planners = planner.every_family || name == "1f1b" || name == "gpipe";
   if (!has_planners && options.has("planner")) {
     throw usage_error("--planner",

@@ -81,7 +81,8 @@ std::string asynchronous_text(const Subject& subject, Contention contention) {
   std::string text = fmt::format(
       "Without flushes  {} a micro-batch, {} for the {} of an iteration ({:+.2f} %), in the "
       "steady\n"
-      "                 state; every backward ends in an update of its stage's weights\n",
+      "                 state; every backward ends in an all-reduce and an update of its\n"
+      "                 stage's weights\n",
       show(time_of(*steady, 1)), show(same_work), plan.num_micro_batches,
       100 * (static_cast<double>(same_work.ns) / static_cast<double>(iteration.ns) - 1));
   const auto neediest = std::max_element(steady->peak_memory.begin(), steady->peak_memory.end());

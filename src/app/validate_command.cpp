@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ostream>
+#include <set>
 #include <utility>
 
 #include "commands.h"
@@ -39,8 +40,11 @@ void validate_file(const std::string& path, Console& console) {
                                       ? check_plan(document.plan, document.profile, topology)
                                       : costing_faults(document.plan, document.profile, topology);
   if (!faults.empty()) throw Error{ErrorKind::BadInput, source_name(path), std::move(faults)};
-  std::size_t devices = 0;
-  for (const StagePlan& stage : document.plan.stages) devices += stage.devices.size();
+  std::set<DeviceIndex> used;
+  for (const StagePlan& stage : document.plan.stages) {
+    used.insert(stage.devices.begin(), stage.devices.end());
+  }
+  const std::size_t devices = used.size();
   console.out << fmt::format(
       "valid: {}: {} on {}, {} stage{}, {} device{}, {} micro-batch{} of {}\n", source_name(path),
       printable(document.profile.name), printable(document.topology.name),

@@ -168,12 +168,13 @@ void report(const PlanDocument& document, const Request& request, const Replayed
       std::minmax_element(replayed.iterations.begin(), replayed.iterations.end());
   const double ratio = static_cast<double>(replayed.median.ns) /
                        static_cast<double>(std::max<std::int64_t>(1, predicted.ns));
-  fmt::print(std::cout, "{} on {}, replayed on {} threads, {} iterations{}\n",
+  fmt::print(std::cout, "{} on {}, replayed on {} thread{}, {} iteration{}{}\n",
              document.profile.name, document.topology.name, replayed.timeline.lanes.size(),
-             replayed.iterations.size(),
+             replayed.timeline.lanes.size() == 1 ? "" : "s", replayed.iterations.size(),
+             replayed.iterations.size() == 1 ? "" : "s",
              request.replay.pace == kOne
                  ? ""
-                 : fmt::format(", {} times slower than here",
+                 : fmt::format(", {:g} times slower than told here",
                                static_cast<double>(request.replay.pace.billionths) * 1e-9));
   fmt::print(std::cout, "  predicted  {:.3f} ms, simulated\n", milliseconds(predicted));
   fmt::print(std::cout, "  measured   {:.3f} ms, the median; {:.3f} to {:.3f} ms\n",
@@ -182,7 +183,7 @@ void report(const PlanDocument& document, const Request& request, const Replayed
   fmt::print(std::cout, "  sent       {:.1f} MB per iteration\n",
              static_cast<double>(replayed.sent.count) * 1e-6);
   constexpr double kKeptUp = 1.1;
-  if (request.replay.paces_links && ratio > kKeptUp) {
+  if (request.replay.paces_links && replayed.sent.count > 0 && ratio > kKeptUp) {
     fmt::print(std::cerr,
                "warning: this machine may not keep up with {:.1f} GB/s of messages: a larger "
                "--pace tells\n",

@@ -23,6 +23,7 @@ Plan without_flushes(const Plan& plan, std::int64_t micro_batches) {
   Plan endless = plan;
   endless.num_micro_batches = micro_batches;
   endless.global_batch_size = micro_batches * plan.micro_batch_size;
+  endless.gradients.optimizer = OptimizerTiming::AtEnd;
   for (StagePlan& stage : endless.stages) stage.gradient_buckets.clear();
   return endless;
 }
@@ -45,13 +46,14 @@ PlanCost costs_with_updates(const Plan& plan, const CostModel& model) {
   all_turns.global_batch_size *= turns_of(plan);
   PlanCost costs = model.plan_cost(all_turns);
   for (StageCost& stage : costs.stages) {
-    const Duration update = exposed_all_reduce(stage) + stage.optimizer_step;
+    const Duration update = time_after_last_backward(stage);
     stage.backward += update;
     for (ReplicaCost& replica : stage.replicas) replica.backward += update;
     stage.buckets.clear();
     stage.bucket_ready.clear();
     stage.bucket_ready_in_weights.clear();
     stage.optimizer_step = {};
+    stage.bucket_steps.clear();
   }
   return costs;
 }

@@ -8,7 +8,6 @@
 
 #include "dapple/report/causes.h"
 #include "dapple/report/table.h"
-#include "figures.h"
 
 namespace dapple {
 namespace {
@@ -82,8 +81,10 @@ std::string headline_table(const ComparedPlan& first, const ComparedPlan& second
   add_text("schedule", std::string{to_string(first.plan.family)},
            std::string{to_string(second.plan.family)});
   if (first.plan.gradients != second.plan.gradients) {
-    add_text("gradients", gradients_text(first.plan.gradients),
-             gradients_text(second.plan.gradients));
+    add_text("bucket size", show(first.plan.gradients.bucket_size),
+             show(second.plan.gradients.bucket_size));
+    add_text("optimizer step", std::string{to_string(first.plan.gradients.optimizer)},
+             std::string{to_string(second.plan.gradients.optimizer)});
   }
   return table.text(0, style);
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -22,6 +23,11 @@ std::string recomputing_stages(const Plan& plan) {
   if (numbers.empty()) return "nowhere";
   if (numbers.size() == plan.stages.size()) return "every stage";
   return (numbers.size() == 1 ? "stage " : "stages ") + show_numbers(numbers);
+}
+
+/// To the tenth of a percent that is shown, so that what is said to be at most is no less.
+double rounded_up(double fraction) {
+  return std::ceil(fraction * 1000) / 1000;
 }
 
 }  // namespace
@@ -125,18 +131,19 @@ std::vector<Figure> headline(const PlanDocument& document, const Topology& topol
   }
   // Where parts of the space were left out, it is of the plans that are in it.
   const bool is_of_all = document.search.complete;
+  const std::string plans = fmt::format("no {} plan", to_string(document.plan.family));
   if (prediction.lower_bound) {
     figures.push_back(
-        {is_of_all ? "no plan below" : "none allowed below", show(*prediction.lower_bound)});
+        {is_of_all ? plans + " below" : "none allowed below", show(*prediction.lower_bound)});
   }
   if (prediction.optimality_gap) {
     // Rounded to "0.0 %", a small gap would look like none.
     figures.push_back(
         {"gap", *prediction.optimality_gap == 0
-                    ? (is_of_all ? "none: no plan is faster" : "none: no plan allowed is faster")
+                    ? "none: " + (is_of_all ? plans : "no plan allowed") + " is faster"
                 : *prediction.optimality_gap < 0.0005
                     ? "below 0.05 %"
-                    : "at most " + show_percent(*prediction.optimality_gap)});
+                    : "at most " + show_percent(rounded_up(*prediction.optimality_gap))});
   }
   return figures;
 }

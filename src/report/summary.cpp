@@ -153,6 +153,20 @@ std::string baseline_table(const PlanDocument& document, const TextStyle& style)
   return table.text(0, style) + '\n';
 }
 
+/// What stands between semicolons; at least one part.
+std::vector<std::string> parts_of(const std::string& text) {
+  constexpr std::string_view kBetween = "; ";
+  std::vector<std::string> parts;
+  std::size_t begin = 0;
+  for (std::size_t end = text.find(kBetween); end != std::string::npos;
+       end = text.find(kBetween, begin)) {
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + kBetween.size();
+  }
+  parts.push_back(text.substr(begin));
+  return parts;
+}
+
 /// What is known of the families that were looked at, the plan's own in bold.
 std::string schedule_table(const PlanDocument& document, const TextStyle& style) {
   const bool wide = style.width >= kRoomForCommunication;
@@ -160,6 +174,7 @@ std::string schedule_table(const PlanDocument& document, const TextStyle& style)
   if (wide) columns.push_back({"stages, micro-batches", Align::Left, 12});
   columns.push_back({"best found", Align::Right});
   columns.push_back({"none below", Align::Right});
+  const std::size_t columns_before_reason = columns.size();
   columns.push_back({"why", Align::Left, 12});
   Table table{std::move(columns)};
   const auto time_text = [](const std::optional<Duration>& time) {
@@ -173,8 +188,16 @@ std::string schedule_table(const PlanDocument& document, const TextStyle& style)
     cells.push_back(
         {record.missing.count > 0 ? "lacks " + show(record.missing) : time_text(record.iteration)});
     cells.push_back({time_text(record.lower_bound)});
-    cells.push_back({printable(record.reason)});
-    table.add_row(std::move(cells));
+    // A reason that is cut may say the opposite: where there is little room, its parts stand one
+    // below the other.
+    const std::vector<std::string> parts =
+        wide ? std::vector{record.reason} : parts_of(record.reason);
+    for (const std::string& part : parts) {
+      cells.resize(columns_before_reason);
+      cells.push_back({printable(part)});
+      table.add_row(cells);
+      for (Cell& cell : cells) cell.text.clear();
+    }
   }
   return table.text(0, style) + '\n';
 }

@@ -89,6 +89,19 @@ class Executing(ToolTest):
         self.make_plan("other.json")
         self.assert_error(self.run_tool("diff", "other.json", "measured.json"), BAD_INPUT,
                           "measured.json")
+        # Half of an iteration is none.
+        timeline = self.read("measured.json")
+        count = len(timeline["actions"])
+        del timeline["actions"][count // 2:]
+        self.write("half.json", timeline)
+        self.assert_error(self.run_tool("diff", "plan.json", "half.json"), BAD_INPUT,
+                          "/actions: expected every action of the plan once on each of its devices, "
+                          f"got {count - count // 2} missing and 0 unknown")
+        timeline["actions"] = self.read("measured.json")["actions"]
+        timeline["actions"].append(timeline["actions"][0])
+        self.write("twice.json", timeline)
+        self.assert_error(self.run_tool("diff", "plan.json", "twice.json"), BAD_INPUT,
+                          "got 0 missing and 1 unknown or more than once")
         self.assert_error(self.run_tool("diff", "plan.json", "measured.json", "--model", "x"),
                           USAGE, "--model: expected none beside a timeline")
 

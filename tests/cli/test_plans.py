@@ -78,6 +78,9 @@ class Planning(ToolTest):
             times[size, step] = plan["predicted"]["iteration_ns"]
             verdict = self.run_tool("validate", "plan.json")
             self.assertEqual(verdict.returncode, DONE, verdict.stderr)
+            steady = self.run_tool("simulate", "plan.json", "--asynchronous")
+            self.assertEqual(steady.returncode, DONE, steady.stderr)
+            self.assertIn("Without flushes", steady.stdout)
         # Small buckets are reduced beside the backward, and steps beside reductions.
         self.assertLess(times["25MiB", "at-end"], times["100 MiB", "at-end"])
         self.assertLess(times["auto", "at-end"], times["25MiB", "at-end"])

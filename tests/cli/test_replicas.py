@@ -95,6 +95,14 @@ class Replicas(ToolTest):
         self.assert_error(self.run_tool("verify", "plan.json", "--replicas", "together"), USAGE,
                           "--replicas")
 
+    def test_schedules_beyond_1f1b_are_planned_with_replicas_together(self):
+        for family in ("auto", "zb-v"):
+            self.assert_error(
+                self.run_tool(*self.small_inputs(), "--schedule", family, "--replicas",
+                              "independent"), USAGE,
+                f"--replicas: expected independent with --schedule 1f1b or gpipe only, got it with "
+                f"{family}")
+
 
 if __name__ == "__main__":
     tool.main()
