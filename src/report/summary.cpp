@@ -20,6 +20,7 @@ namespace {
 
 // Columns from which a line has room for more.
 constexpr int kRoomForSamples = 92;
+constexpr int kRoomForReasons = 96;  // why a schedule was not chosen, in one line
 constexpr int kRoomForBars = 112;
 constexpr int kRoomForCommunication = 146;
 constexpr std::size_t kBarWidth = 8;
@@ -191,7 +192,7 @@ std::string schedule_table(const PlanDocument& document, const TextStyle& style)
     // A reason that is cut may say the opposite: where there is little room, its parts stand one
     // below the other.
     const std::vector<std::string> parts =
-        wide ? std::vector{record.reason} : parts_of(record.reason);
+        style.width < kRoomForReasons ? parts_of(record.reason) : std::vector{record.reason};
     for (const std::string& part : parts) {
       cells.resize(columns_before_reason);
       cells.push_back({printable(part)});
