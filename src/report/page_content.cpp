@@ -180,6 +180,12 @@ EncodedLanes encode(const Timeline& timeline) {
   return encoded;
 }
 
+std::vector<std::int32_t> numbers_of(const std::vector<StageIndex>& stages) {
+  std::vector<std::int32_t> numbers;
+  for (const StageIndex stage : stages) numbers.push_back(stage.value);
+  return numbers;
+}
+
 Json lanes_of(const ReportSubject& subject, EncodedLanes& encoded) {
   Json lanes = Json::array();
   for (std::size_t l = 0; l < encoded.lanes.size(); ++l) {
@@ -188,6 +194,7 @@ Json lanes_of(const ReportSubject& subject, EncodedLanes& encoded) {
     const auto index = index_at<LaneIndex>(l);
     lanes.push_back({{"title", lane_title(subject.timeline, index)},
                      {"home", home_stage(subject.timeline, index).value},
+                     {"holds", numbers_of(lane.stages)},
                      {"devices", show_devices(lane.devices, subject.topology)},
                      {"deviceCount", lane.devices.size()},
                      {"kind", std::move(columns.kind)},
@@ -292,13 +299,32 @@ Json baselines_of(const PlanDocument& document) {
   return rows;
 }
 
-/// Servers with their devices' stages, -1 for idle devices.
+/// What is known of the schedule families that were looked at.
+Json schedules_of(const PlanDocument& document) {
+  const auto time_text = [](const std::optional<Duration>& time) {
+    return time ? show(*time) : std::string("-");
+  };
+  Json rows = Json::array();
+  for (const ScheduleRecord& record : document.schedules) {
+    rows.push_back({{"name", to_string(record.family)},
+                    {"shape", printable(record.shape)},
+                    {"best", record.missing.count > 0 ? "lacks " + show(record.missing)
+                                                      : time_text(record.iteration)},
+                    {"bound", time_text(record.lower_bound)},
+                    {"chosen", record.family == document.plan.family},
+                    {"reason", printable(record.reason)}});
+  }
+  return rows;
+}
+
+/// Servers with the stages of each of their devices, none for idle ones.
 Json servers_of(const ReportSubject& subject) {
-  std::vector<std::int32_t> stages(static_cast<std::size_t>(subject.topology.device_count()), -1);
+  std::vector<std::vector<std::int32_t>> stages(
+      static_cast<std::size_t>(subject.topology.device_count()));
   const std::vector<StagePlan>& plan = subject.document.plan.stages;
   for (std::size_t s = 0; s < plan.size(); ++s) {
     for (const DeviceIndex device : plan[s].devices) {
-      stages[device.position()] = static_cast<std::int32_t>(s);
+      stages[device.position()].push_back(static_cast<std::int32_t>(s));
     }
   }
   Json servers = Json::array();
@@ -307,7 +333,7 @@ Json servers_of(const ReportSubject& subject) {
     const auto first = stages.begin() + server.first_device.value;
     servers.push_back({{"name", printable(server.name)},
                        {"kind", printable(subject.topology.kind_of(server.first_device).name)},
-                       {"stages", std::vector<std::int32_t>(first, first + server.device_count)}});
+                       {"stages", std::vector(first, first + server.device_count)}});
   }
   return servers;
 }
@@ -337,6 +363,7 @@ std::string page_content(const ReportSubject& subject) {
                {"path", path_of(subject.timeline, encoded.places)},
                {"statistics", statistics_of(subject.timeline)},
                {"baselines", baselines_of(document)},
+               {"schedules", schedules_of(document)},
                {"servers", servers_of(subject)},
                {"search", printable_lines(search_lines(document.search))},
                {"warnings", printable_lines(document.warnings)}};

@@ -152,6 +152,33 @@ class Quiet(PageTest):
         self.assertEqual(page.evaluate("document.querySelectorAll('.device.idle').length"), 1)
         self.check_quiet(page)
 
+    def test_devices_of_several_stages_name_them_all(self):
+        inputs = (self.write("m.json", tool.small_profile()), self.write("t.json", cluster(1, 2)))
+        self.write_page(*inputs, "--micro-batch", "4", "--pin", "stages=2")
+        for command in (("reschedule", "plan.json", "--schedule", "zb-v", "-o", "v.json"),
+                        ("report", "v.json", "-o", "page.html")):
+            result = self.run_tool(*command)
+            self.assertEqual(result.returncode, tool.DONE, result.stderr)
+        page = self.open_page()
+        self.check_quiet(page)
+        self.assertEqual(page.evaluate("[...document.querySelectorAll('.device')]"
+                                       ".map((device) => device.textContent)"), ["0,3", "1,2"])
+        chips = page.evaluate("[...document.querySelectorAll('#lanes tbody tr')]"
+                              ".map((row) => [...row.querySelectorAll('.chip')].length)")
+        self.assertEqual(chips, [2, 2])
+        self.assertTrue(page.evaluate("document.getElementById('schedules-section').hidden"))
+
+    def test_schedules_that_were_looked_at_say_why(self):
+        self.write_page(self.write("m.json", tool.small_profile()),
+                        self.write("t.json", cluster(1, 2)), "--micro-batch", "4", "--schedule",
+                        "auto")
+        page = self.open_page()
+        self.check_quiet(page)
+        rows = page.evaluate("[...document.querySelectorAll('#schedules tbody tr')]"
+                             ".map((row) => row.cells[0].textContent)")
+        self.assertEqual(rows, [row["family"] for row in self.read("plan.json")["schedules"]])
+        self.assertEqual(page.evaluate("document.querySelectorAll('#schedules b').length"), 1)
+
     def test_hostile_names_stay_text(self):
         name = "</script><script>document.title = 'stolen'</script><img src=x>"
         profile = tool.small_profile(name=name)

@@ -32,6 +32,7 @@ function decodeLane(encoded, number, kinds) {
     number,
     title: `${encoded.title[0].toUpperCase()}${encoded.title.slice(1)}`,
     home: encoded.home,
+    holds: encoded.holds,
     devices: encoded.devices,
     deviceCount: encoded.deviceCount,
     kind: encoded.kind,

@@ -106,7 +106,8 @@ function fillTables(plan) {
   const put = (id, ...children) => document.getElementById(id).append(...children);
   put("stages", stagesTable(plan));
   put("topology", ...topologyBoxes(plan));
-  const idle = plan.servers.flatMap((server) => server.stages).filter((stage) => stage < 0).length;
+  const idle = plan.servers.flatMap((server) => server.stages)
+    .filter((stages) => stages.length === 0).length;
   const devices = plan.servers.reduce((sum, server) => sum + server.stages.length, 0);
   document.getElementById("topology-note").textContent =
     `${plan.servers.length} server${plan.servers.length === 1 ? "" : "s"}, ${devices} devices; a `
@@ -117,6 +118,8 @@ function fillTables(plan) {
   put("lanes", lanesTable(plan));
   if (plan.baselines.length > 0) put("baselines", baselineBars(plan));
   else document.getElementById("baselines-section").hidden = true;
+  if (plan.schedules.length > 0) put("schedules", schedulesTable(plan));
+  else document.getElementById("schedules-section").hidden = true;
   put("footer", ...plan.search.map((line) => element("p", {}, line)),
     element("p", {}, plan.title.tool));
 }

@@ -57,14 +57,15 @@ function topologyBoxes(document) {
     element("h3", {}, element("span", { title: server.name }, server.name),
       element("span", { class: "quiet", title: server.kind }, server.kind)),
     element("div", { class: "devices", style: { "--per-row": String(perRow) } },
-      ...server.stages.map((stage, number) => {
-        const what = stage < 0 ? "idle" : `stage ${stage}`;
+      ...server.stages.map((stages, number) => {
+        const isIdle = stages.length === 0;
+        const what = isIdle ? "idle" : `stage${stages.length > 1 ? "s" : ""} ${stages.join(", ")}`;
         return element("div", {
-          class: stage < 0 ? "device idle" : "device",
+          class: isIdle ? "device idle" : "device",
           title: `${server.name}:${number}, ${what}`,
           "aria-label": `${server.name}:${number}, ${what}`,
-          style: stage < 0 ? {} : { background: tone(2, stage), color: "#fff" },
-        }, stage < 0 ? "–" : String(stage));
+          style: isIdle ? {} : { background: tone(2, stages[0]), color: "#fff" },
+        }, isIdle ? "–" : stages.length > 3 ? `${stages[0]}…` : stages.join(","));
       }))));
 }
 
@@ -126,7 +127,7 @@ function lanesTable(document) {
     const worst = parts.slice(1).reduce((most, part) => (part.ns > most.ns ? part : most));
     const isSlow = statistics.stragglers.includes(number);
     const cells = [
-      stageChip(lanes[number].home),
+      element("span", { class: "chips" }, ...lanes[number].holds.map(stageChip)),
       lanes[number].devices,
       element("span", {}, showPercent(lane.busy / iteration),
         ...(isSlow ? [element("span", { class: "bad" }, " straggler")] : [])),
@@ -140,6 +141,20 @@ function lanesTable(document) {
       if (kinds[i] === "name") made.title = cell;
       return made;
     }));
+  });
+  return element("table", { class: "grid" }, element("thead", {}, head),
+    element("tbody", {}, ...rows));
+}
+
+function schedulesTable(document) {
+  const names = ["schedule", "stages, micro-batches", "best found", "none below", "why"];
+  const kinds = ["", "name", "number", "number", "reason"];
+  const head = element("tr", {}, ...names.map((name, i) =>
+    element("th", { class: kinds[i], scope: "col" }, name)));
+  const rows = document.schedules.map((schedule) => {
+    const name = schedule.chosen ? element("b", {}, schedule.name) : schedule.name;
+    const cells = [name, schedule.shape || "-", schedule.best, schedule.bound, schedule.reason];
+    return element("tr", {}, ...cells.map((cell, i) => element("td", { class: kinds[i] }, cell)));
   });
   return element("table", { class: "grid" }, element("thead", {}, head),
     element("tbody", {}, ...rows));
