@@ -178,7 +178,8 @@ void print_infeasible(Console& console, const Infeasible& infeasible, const Mode
     return;
   }
   const bool is_pinned = !infeasible.pins.empty();
-  console.err << fmt::format("{} no plan fits{}: {}\n", error,
+  console.err << fmt::format("{} no plan {}{}: {}\n", error,
+                             infeasible.conflict.empty() ? "fits" : "was found",
                              is_pinned ? " with what is pinned" : "", subject);
   if (is_pinned) {
     console.err << fmt::format("  pinned           {}\n",
@@ -191,7 +192,7 @@ void print_infeasible(Console& console, const Infeasible& infeasible, const Mode
         printable(infeasible.device), show(infeasible.needed), show(infeasible.limit),
         show(infeasible.missing()), infeasible.missing().count, printable(infeasible.closest_plan));
   } else {
-    console.err << fmt::format("  contradiction    {}\n", printable(infeasible.conflict));
+    console.err << fmt::format("  because          {}\n", printable(infeasible.conflict));
   }
   console.err << fmt::format("  cheapest remedy  {}\n", printable(infeasible.remedy));
 }

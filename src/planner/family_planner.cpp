@@ -35,11 +35,6 @@ constexpr std::int64_t kMostTasks = 400'000;  // of a plan, lest one order takes
 /// No iteration takes as long.
 constexpr Duration kLongest{std::int64_t{1} << 60};
 
-bool has_loops(ScheduleFamily family) {
-  return family == ScheduleFamily::Interleaved || family == ScheduleFamily::BreadthFirst ||
-         family == ScheduleFamily::ZeroBubbleV;
-}
-
 std::vector<std::int64_t> chunk_counts(ScheduleFamily family) {
   if (family == ScheduleFamily::ZeroBubbleV) return {2};
   if (has_loops(family)) return {2, 3, 4, 6, 8};
@@ -384,6 +379,11 @@ FamilyOutcome FamilyPlanner::run() {
 }
 
 }  // namespace
+
+bool has_loops(ScheduleFamily family) {
+  return family == ScheduleFamily::Interleaved || family == ScheduleFamily::BreadthFirst ||
+         family == ScheduleFamily::ZeroBubbleV;
+}
 
 bool is_beyond_1f1b(ScheduleFamily family) {
   return family != ScheduleFamily::OneFOneB && family != ScheduleFamily::GPipe;

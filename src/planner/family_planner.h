@@ -38,6 +38,9 @@ struct FamilyOutcome {
 /// Whether plan_family() is the one to ask.
 bool is_beyond_1f1b(ScheduleFamily family);
 
+/// Whether its devices hold several stages each.
+bool has_loops(ScheduleFamily family);
+
 /// Where the bound is below what is enough: shapes by number of stages and micro-batch size, and
 /// the starts, are put under the family with few orders tried, the best few are improved by moving
 /// layers from stage to stage, and the best of those gets the most orders. In looped families a

@@ -268,8 +268,10 @@ Infeasible FamilyComparison::explain() const {
   const FamilyOutcome& outcome = looked_.front().outcome;
   infeasible.remedy = "--schedule auto: it looks at all families";
   if (!outcome.shortage) {
+    // Shapes are tried, not all plans: nothing is proven.
     infeasible.conflict =
-        fmt::format("no shape was found that can run as {}", to_string(looked_.front().family));
+        fmt::format("of the shapes that were tried none {} as {}, others may",
+                    missing_.count > 0 ? "fits" : "can run", to_string(looked_.front().family));
     return infeasible;
   }
   infeasible.device = problem_.topology.device(outcome.shortage->device).name;
@@ -293,7 +295,9 @@ std::variant<MadePlan, Infeasible> FamilyComparison::run(std::variant<MadePlan, 
   if (best_.feasible()) {
     return make_document(made == nullptr ? std::nullopt : std::optional(std::move(*made)));
   }
-  if (made == nullptr) return first;
+  // With one stage per device, no order needs less than one micro-batch in flight under 1F1B.
+  const bool is_like_1f1b = options.every_family || !has_loops(*options.family);
+  if (made == nullptr && is_like_1f1b) return first;
   return explain();
 }
 

@@ -150,7 +150,7 @@ class Pinning(ToolTest):
 
     def test_pins_that_need_more_devices_than_there_are_name_the_one_to_leave_out(self):
         result = self.run_tool(*self.small_inputs(), "--pin", "stages=3", "--pin", "replicas=2")
-        self.assert_error(result, INFEASIBLE, "no plan fits with what is pinned: small on 2x2",
+        self.assert_error(result, INFEASIBLE, "no plan was found with what is pinned: small on 2x2",
                           "pinned           stages=3, replicas=2",
                           "3 stages of 2 replicas need 6 devices, there are 4",
                           "cheapest remedy  leave out --pin stages=3")
