@@ -183,6 +183,12 @@ Duration descend(Dice& dice, Plan plan, const Ground& ground, int& plans) {
 /// A model and a cluster of the project's own.
 using Named = std::pair<const char*, const char*>;
 
+/// Of so many problems, which take their time, a few where everything takes ten times as long.
+int some_of(std::size_t count) {
+  const auto all = static_cast<int>(count);
+  return std::min(all, small::scaled(all));
+}
+
 void fail_to_beat(Dice& dice, const Named& problem, Replicas replicas) {
   const auto& [model, cluster] = problem;
   INFO(model << " on " << cluster << ", replicas " << to_string(replicas));
@@ -215,7 +221,9 @@ TEST_CASE("no plan of large problems gets below the proven bound", "[exact]") {
       {"resnet-50", "8xV100"},       {"amoebanet-36", "8xA100"},  {"vgg-19", "mixed-A100-V100"},
       {"amoebanet-36", "2x8xV100"},  {"vgg-19", "2x8xRTX-pcie"},  {"xlnet-36", "8x8xA100-racks"}};
   Dice dice(2301);
-  for (const Named& problem : kProblems) fail_to_beat(dice, problem, Replicas::Together);
+  for (int i = 0; i < some_of(std::size(kProblems)); ++i) {
+    fail_to_beat(dice, kProblems[i], Replicas::Together);
+  }
 }
 
 TEST_CASE("no plan of independent replicas gets below the bound proven for them", "[exact]") {
@@ -223,5 +231,7 @@ TEST_CASE("no plan of independent replicas gets below the bound proven for them"
                              {"gnmt-16", "2x8xV100"}, {"resnet-50", "8xV100"},
                              {"gnmt-16", "4x8xA100"}, {"bert-large", "mixed-A100-V100"}};
   Dice dice(2302);
-  for (const Named& problem : kProblems) fail_to_beat(dice, problem, Replicas::Independent);
+  for (int i = 0; i < some_of(std::size(kProblems)); ++i) {
+    fail_to_beat(dice, kProblems[i], Replicas::Independent);
+  }
 }

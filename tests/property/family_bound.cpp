@@ -95,7 +95,8 @@ TEST_CASE("no order of one stage per device is faster than the exact search's bo
     REQUIRE(bound_of_any_order(pipeline, contention, listed + Duration{1}) <= listed);
     if (listed < time_of(ScheduleFamily::OneFOneB)) ++beyond;
   }
-  CHECK(beyond > 0);
+  // One in some hundred is.
+  if (scaled(300) >= 300) CHECK(beyond > 0);
 }
 
 /// Layers alike, one device each for so many of them, transfers free, one sample at a time.
