@@ -43,6 +43,25 @@ constexpr std::int64_t kStretch = 100'000;
 /// States that the bound of any order may take, over all micro-batch sizes.
 constexpr std::int64_t kStateBudgetOfAnyOrder = 2'000'000;
 
+/// All that options ask for: by bucket size, then micro-batch size.
+std::vector<SearchProblem> search_problems(const PlannerOptions& options,
+                                           const ModelProfile& profile) {
+  std::vector<SearchProblem> problems;
+  for (const GradientHandling& gradients : gradient_handlings(options, profile)) {
+    for (const std::int64_t size : micro_batch_sizes(options).sizes) {
+      problems.push_back({.global_batch_size = options.global_batch_size,
+                          .micro_batch_size = size,
+                          .gradients = gradients,
+                          .ignore_memory = options.ignore_memory,
+                          .gpipe = options.family == ScheduleFamily::GPipe,
+                          .links_are_shared = options.contention == Contention::Shared,
+                          .replicas = options.replicas,
+                          .pins = options.pins});
+    }
+  }
+  return problems;
+}
+
 /// A candidate that some depths may make faster than the best plan.
 struct Unsettled {
   Candidate candidate;  // its bound rises as more of its depths are known
@@ -137,21 +156,9 @@ bool ExactPlanner::is_stopped() {
 }
 
 void ExactPlanner::prepare() {
-  MicroBatchSizes sizes = micro_batch_sizes(options_);
-  record_.cut = std::move(sizes.cut);
-  for (const GradientHandling& gradients : gradient_handlings(options_, profile_)) {
-    for (const std::int64_t size : sizes.sizes) {
-      searches_.push_back(std::make_unique<ExactSearch>(
-          profile_, topology_,
-          SearchProblem{.global_batch_size = options_.global_batch_size,
-                        .micro_batch_size = size,
-                        .gradients = gradients,
-                        .ignore_memory = options_.ignore_memory,
-                        .gpipe = options_.family == ScheduleFamily::GPipe,
-                        .links_are_shared = options_.contention == Contention::Shared,
-                        .replicas = options_.replicas,
-                        .pins = options_.pins}));
-    }
+  record_.cut = micro_batch_sizes(options_).cut;
+  for (const SearchProblem& problem : search_problems(options_, profile_)) {
+    searches_.push_back(std::make_unique<ExactSearch>(profile_, topology_, problem));
   }
   parallel_for(searches_.size(), options_.threads, [&](std::size_t i) {
     searches_[i]->prepare(threshold(), [&] { return is_stopped(); });
@@ -379,22 +386,17 @@ ExactPlans plan_exactly(const ModelProfile& profile, const Topology& topology,
 
 Duration bound_of_any_order(const ModelProfile& profile, const Topology& topology,
                             const PlannerOptions& options, Duration most, Progress* progress) {
-  const std::vector<std::int64_t> sizes = micro_batch_sizes(options).sizes;
+  std::vector<SearchProblem> problems = search_problems(options, profile);
   std::mutex asking;
   const auto is_stopped = [&] {
     const std::lock_guard lock(asking);
     return progress != nullptr && progress->should_stop();
   };
-  const std::int64_t states = kStateBudgetOfAnyOrder / static_cast<std::int64_t>(sizes.size());
-  std::vector<Duration> bounds(sizes.size());
-  parallel_for(sizes.size(), options.threads, [&](std::size_t i) {
-    ExactSearch search(profile, topology,
-                       {.global_batch_size = options.global_batch_size,
-                        .micro_batch_size = sizes[i],
-                        .ignore_memory = options.ignore_memory,
-                        .any_order = true,
-                        .links_are_shared = options.contention == Contention::Shared,
-                        .pins = options.pins});
+  const std::int64_t states = kStateBudgetOfAnyOrder / static_cast<std::int64_t>(problems.size());
+  std::vector<Duration> bounds(problems.size());
+  parallel_for(problems.size(), options.threads, [&](std::size_t i) {
+    problems[i].any_order = true;
+    ExactSearch search(profile, topology, problems[i]);
     search.prepare(most, is_stopped);
     while (search.states() < states && !search.is_exhausted() && !is_stopped()) {
       search.advance({.threshold = most,

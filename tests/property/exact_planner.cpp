@@ -151,6 +151,28 @@ TEST_CASE("with any bucket size and an optimizer that steps by bucket it is the 
   CHECK(by_bucket >= small::scaled(20));
 }
 
+TEST_CASE("the bound of list schedules is below every 1F1B plan, however gradients are handled",
+          "[exact]") {
+  // 1F1B's orders are among those that a list schedule may choose.
+  ProblemMaker maker(2009);
+  small::Dice dice(2010);
+  int compared = 0;
+  for (int round = 0; round < small::scaled(300); ++round) {
+    CAPTURE(round);
+    Question question(maker.next());
+    question.options.family = ScheduleFamily::ListScheduled;
+    question.options.optimizer = OptimizerTiming::PerBucket;
+    question.options.bucket_size = Bytes{dice.roll(1, 200) * 1'000'000};
+    const Made answer = question.answer();
+    const PlanDocument* document = small::document_of(answer);
+    const OracleAnswer fastest = question.fastest();
+    if (document == nullptr || !fastest.plan) continue;
+    ++compared;
+    REQUIRE(document->prediction.lower_bound.value() <= fastest.iteration);
+  }
+  CHECK(compared >= small::scaled(150));
+}
+
 TEST_CASE("with a micro-batch size, a family or unlimited memory asked for it is the fastest too",
           "[exact]") {
   ProblemMaker maker(2005);
