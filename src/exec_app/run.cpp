@@ -14,6 +14,7 @@ Usage
 
 Commands
   replay     with its real messages, and sleeping for computing
+  profile    measures the layers of a model, to plan from
 
   -h, --help           this, or a command's own help
   --version            version, and the formats that are read
@@ -27,14 +28,14 @@ does not answer.
 
 constexpr const char* kVersion = "dapple-exec " DAPPLE_VERSION
                                  "\n"
-                                 "reads dapple-plan/1\n"
-                                 "writes dapple-timeline/1, Chrome trace JSON\n";
+                                 "reads dapple-plan/1, dapple-profile/1\n"
+                                 "writes dapple-profile/1, dapple-timeline/1, Chrome trace JSON\n";
 
 Tool tool() {
   return {.name = "dapple-exec",
           .help = kHelp,
           .version = kVersion,
-          .commands = {replay_command()},
+          .commands = {replay_command(), profile_command()},
           .first_is_default = false};
 }
 
