@@ -8,6 +8,7 @@
 #include "commands.h"
 #include "dapple/command_line/files.h"
 #include "dapple/core/error.h"
+#include "dapple/exec/freed_memory.h"
 #include "dapple/exec/measure.h"
 #include "dapple/io/documents.h"
 #include "dapple/io/specification.h"
@@ -33,7 +34,7 @@ is that of these layers at the largest batch size.
                          stderr                (default: ./MODEL.profile.json)
   --batch-sizes N,N,...  samples at once, ascending        (default: 1,2,4,8)
   --repeat N             passes over all layers; their median counts
-                                                                 (default: 9)
+                                                                (default: 15)
   --device NAME          what topologies call this machine's cores
                                                                (default: cpu)
   -v, --verbose          what is done, on stderr
@@ -114,6 +115,7 @@ int run_profile(const Options& options, Console& console) {
   const std::string output =
       options.text("output").value_or(default_output(specification.profile, ".profile.json"));
   check_outputs({{"--output", output}}, {{"--spec", path}});
+  keep_freed_memory();
   const MeasuredModel measured = measure_model(specification, source_name(path), measure);
   write_result(console, output, write_profile(measured.profile));
   const bool out_is_taken = output == "-";

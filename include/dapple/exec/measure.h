@@ -18,7 +18,7 @@ namespace dapple {
 
 struct MeasureOptions {
   std::vector<std::int64_t> batch_sizes{1, 2, 4, 8};  // ascending
-  std::int64_t repeats = 9;                           // passes that count, after two that do not
+  std::int64_t repeats = 15;                          // passes that count, after two that do not
   std::string device = "cpu";                         // what topologies call it
 };
 
