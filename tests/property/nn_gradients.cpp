@@ -193,7 +193,7 @@ void check_same(ParameterValues& found, ParameterValues& expected) {
 
 TEST_CASE("gradients are the slopes of what a module computes") {
   Dice dice(51);
-  for (int round = 0; round < small::scaled(300); ++round) {
+  for (int round = 0; round < small::scaled(1500); ++round) {
     Instance instance = random_instance(dice.roll(1, 3), dice);
     INFO("round " << round << ", " << instance.name);
     ParameterValues parameters(*instance.module);
@@ -215,7 +215,7 @@ TEST_CASE("gradients are the slopes of what a module computes") {
 
 TEST_CASE("gradients of a batch are the sums over its parts, however it is split") {
   Dice dice(52);
-  for (int round = 0; round < small::scaled(300); ++round) {
+  for (int round = 0; round < small::scaled(1500); ++round) {
     const std::int64_t samples = dice.roll(1, 6);
     const Instance instance = random_instance(samples, dice);
     INFO("round " << round << ", " << instance.name);
@@ -250,7 +250,7 @@ TEST_CASE("gradients of a batch are the sums over its parts, however it is split
 
 TEST_CASE("a backward in two parts, with other work between, is the whole one to the bit") {
   Dice dice(53);
-  for (int round = 0; round < small::scaled(200); ++round) {
+  for (int round = 0; round < small::scaled(1000); ++round) {
     const Instance instance = random_instance(2, dice);
     INFO("round " << round << ", " << instance.name);
     ParameterValues parameters(*instance.module);
@@ -283,7 +283,7 @@ TEST_CASE("a backward in two parts, with other work between, is the whole one to
 
 TEST_CASE("where parameters and their gradients lie in memory does not change a bit") {
   Dice dice(54);
-  for (int round = 0; round < small::scaled(200); ++round) {
+  for (int round = 0; round < small::scaled(1000); ++round) {
     const Instance instance = random_instance(dice.roll(1, 3), dice);
     INFO("round " << round << ", " << instance.name);
     ParameterValues aligned(*instance.module);
