@@ -225,8 +225,8 @@ Factor measure_step(nn::OptimizerKind kind, std::int64_t parameter_count, std::i
         time_of([&] { nn::update(settings, pass, parameters, gradients, state); });
     if (pass > kWarmUps) times.push_back(time);
   }
-  return {divide_up(Wide{median(std::move(times)).ns} * kOne.billionths,
-                    static_cast<Wide>(count * sizeof(float)))};
+  return {
+      divide_up(Wide{median(std::move(times)).ns} * kOne.billionths, Wide{sizeof(float)} * count)};
 }
 
 nn::OptimizerKind optimizer_of(const Optimizer& optimizer, const std::string& source_name) {

@@ -39,7 +39,7 @@ void check_same(const Batch& a, const Batch& b) {
 TEST_CASE("a sample depends on seed, iteration and its number, and on no other") {
   std::vector<int> tokens;
   for (int i = 0; i < 200; ++i) tokens.push_back(i * i % 10);
-  for (const std::uint64_t seed : {1, 2}) {
+  for (const std::uint64_t seed : {1U, 2U}) {
     std::vector<std::unique_ptr<Batches>> kinds;
     kinds.push_back(make_synthetic_batches(kTokens, seed));
     kinds.push_back(make_synthetic_batches(kImages, seed));
