@@ -60,13 +60,15 @@ void PinParser::add(const std::string& text) {
     set(pins_.replicas, count(key, value), key);
   } else if (key == "recompute") {
     set(pins_.recompute, on_or_off(value), key);
+  } else if (text == "depths=least") {
+    pins_.least_depths = true;
   } else if (key == "cut") {
     pins_.cuts.push_back(layer(key, value));
   } else if (key == "join") {
     pins_.joints.push_back(layer(key, value));
   } else {
     throw usage_error(kOption, fmt::format("expected stages=N, replicas=N, recompute=on|off, "
-                                           "cut=LAYER or join=LAYER, got \"{}\"",
+                                           "depths=least, cut=LAYER or join=LAYER, got \"{}\"",
                                            printable(text)));
   }
 }

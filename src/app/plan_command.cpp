@@ -40,8 +40,8 @@ Usage: dapple-plan [plan] --model PROFILE --topo TOPOLOGY [options]
   --time-limit SECONDS  then the best plan so far is written, with what is
                         proven by then; so does Ctrl-C     (default: no limit)
   --gap X               a proven gap that is small enough, "1%" (default: 0)
-  --pin WHAT            stages=N, replicas=N, recompute=on|off, cut=LAYER (a
-                        stage begins there), join=LAYER (none does); repeats
+  --pin WHAT            stages=N, replicas=N, recompute=on|off, depths=least,
+                        cut=LAYER, join=LAYER (a stage begins there, or not)
   --contention on|off   transfers share links or not            (default: on)
   --replicas WAY        of a stage: together or independent (default: together)
   --unlimited-memory    plan as if every device had room for everything
@@ -332,6 +332,12 @@ int run_plan(const Options& options, Console& console) {
       check_compatible(inputs.profile, topology, planner.global_batch_size);
   if (!faults.empty()) throw Error{ErrorKind::BadInput, source_name(model), std::move(faults)};
   planner.pins = parse_pins(options.texts("pin"), inputs.profile, topology);
+  const bool is_1f1b = !planner.every_family && planner.family.value_or(ScheduleFamily::OneFOneB) ==
+                                                    ScheduleFamily::OneFOneB;
+  if (planner.pins.least_depths && !is_1f1b) {
+    throw usage_error("--pin", "expected depths=least with --schedule 1f1b only, got " +
+                                   *options.text("schedule"));
+  }
   SearchEnd end = search(inputs, topology, planner, ProgressLine{console, time_limit});
   if (const auto* infeasible = std::get_if<Infeasible>(&end.result)) {
     print_infeasible(console, *infeasible, inputs.profile, inputs.topology);

@@ -23,6 +23,7 @@ Commands
   schedule   a plan's action lists, for another runtime
   report     a page for a browser, and the timeline as a figure
   reschedule a plan under another schedule: zero bubble, interleaved, ...
+  export     a plan for Megatron-LM, DeepSpeed, PyTorch, launchers
 
 Options of plan
   --model FILE         layer profile (dapple-profile/1 or a PipeDream graph)
@@ -48,14 +49,16 @@ constexpr const char* kVersion =
     "dapple-plan " DAPPLE_VERSION
     "\n"
     "reads dapple-profile/1, dapple-topology/1, dapple-plan/1, PipeDream graph text\n"
-    "writes dapple-plan/1, dapple-timeline/1, dapple-schedule/1, Chrome trace JSON, HTML, SVG\n";
+    "writes dapple-plan/1, dapple-timeline/1, dapple-schedule/1, Chrome trace JSON, HTML, SVG\n"
+    "exports for Megatron-LM, DeepSpeed, PyTorch, torchtitan, Open MPI\n";
 
 Tool tool() {
   return {.name = "dapple-plan",
           .help = kHelp,
           .version = kVersion,
           .commands = {plan_command(), simulate_command(), validate_command(), verify_command(),
-                       diff_command(), schedule_command(), report_command(), reschedule_command()},
+                       diff_command(), schedule_command(), report_command(), reschedule_command(),
+                       export_command()},
           .first_is_default = true};
 }
 

@@ -6,7 +6,7 @@
 
 namespace dapple {
 
-/// The number of stages, and every stage by itself. O(stages * pins).
+/// The number of stages, depths, and every stage by itself. O(stages * pins).
 bool is_as_pinned(const Plan& plan, const Pins& pins);
 
 }  // namespace dapple

@@ -192,6 +192,14 @@ Depths depths_for_target(const PlanCost& costs, std::int64_t num_micro_batches, 
   return depths;
 }
 
+Depths least_depths(std::size_t stages, std::int64_t num_micro_batches) {
+  Depths depths;
+  for (std::size_t s = 0; s < stages; ++s) {
+    depths.push_back(std::min(static_cast<std::int64_t>(stages - s), num_micro_batches));
+  }
+  return depths;
+}
+
 std::vector<Depths> depth_families(std::size_t stages, std::int64_t num_micro_batches) {
   std::vector<Depths> families;
   const auto add = [&](auto depth_at) {

@@ -220,6 +220,7 @@ std::vector<Pins> each_left_out(const Pins& pins) {
   if (pins.stages) leave_out([](Pins& rest) { rest.stages.reset(); });
   if (pins.replicas) leave_out([](Pins& rest) { rest.replicas.reset(); });
   if (pins.recompute) leave_out([](Pins& rest) { rest.recompute.reset(); });
+  if (pins.least_depths) leave_out([](Pins& rest) { rest.least_depths = false; });
   for (std::size_t i = 0; i < pins.cuts.size(); ++i) {
     leave_out([i](Pins& rest) { rest.cuts.erase(rest.cuts.begin() + static_cast<int>(i)); });
   }

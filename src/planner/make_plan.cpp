@@ -27,8 +27,13 @@ std::variant<Scored, Infeasible> plan_of_least_memory(const ModelProfile& profil
   const bool fits = least.missing.count <= 0 || options.ignore_memory;
   if (least.plan.stages.empty() || !fits) return explain_infeasible(costs, options, sizes);
   const Score score = Scorer(profile, topology, options).score(least.plan, 0, Duration{INT64_MAX});
-  check(score.best.feasible(), "the plan of least memory fits, but not at any depths");
-  return score.best;
+  if (score.best.feasible()) return score.best;
+  check(options.pins.least_depths, "the plan of least memory fits, but not at any depths");
+  Infeasible infeasible;
+  infeasible.pins = to_texts(options.pins, profile);
+  infeasible.conflict = "some plan fits, but none was found that does with these depths";
+  infeasible.remedy = "leaving out --pin depths=least";
+  return infeasible;
 }
 
 bool is_asked_for(const Plan& plan, const PlannerOptions& options) {

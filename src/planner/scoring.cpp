@@ -48,6 +48,7 @@ std::vector<Depths> Scorer::depths_to_try(const Plan& plan, const PlanCost& cost
   if (options_.family == ScheduleFamily::GPipe) return {Depths(stages, micro_batches)};
   // One stage works without a break whatever is in flight.
   if (stages == 1) return {Depths{1}};
+  if (options_.pins.least_depths) return {least_depths(stages, micro_batches)};
   std::vector<Depths> depths = depth_families(stages, micro_batches);
   for (const std::int64_t slack : {1, 2, 3}) {
     for (const std::int64_t percent : {0, 2, 5, 12}) {
@@ -128,7 +129,7 @@ Score Scorer::improve(const Candidate& candidate, std::size_t order, std::int64_
 }
 
 Score Scorer::walk(const Scored& start, std::int64_t budget) const {
-  if (options_.family == ScheduleFamily::GPipe || start.plan.stages.size() == 1) {
+  if (!has_free_depths() || start.plan.stages.size() == 1) {
     Score score;
     score.best = start;
     return score;
@@ -140,7 +141,7 @@ Score Scorer::refine(const Scored& start, std::int64_t budget) const {
   const CostModel costs(profile_, topology_);
   Score score;
   score.best = start;
-  if (options_.family == ScheduleFamily::GPipe) return score;
+  if (!has_free_depths()) return score;
   const DepthLimits limits(start.plan, costs, options_.ignore_memory);
   for (bool improved = true; improved && score.actions < budget;) {
     improved = false;

@@ -43,6 +43,9 @@ class Scorer {
 
  private:
   Plan plan_of(const Candidate& candidate) const;
+  bool has_free_depths() const {
+    return options_.family != ScheduleFamily::GPipe && !options_.pins.least_depths;
+  }
   Duration bound_of(const Plan& plan, const PlanCost& cost) const;
   std::vector<Depths> depths_to_try(const Plan& plan, const PlanCost& costs, Duration bound,
                                     bool& are_all) const;

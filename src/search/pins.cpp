@@ -24,6 +24,7 @@ std::vector<std::string> to_texts(const Pins& pins, const ModelProfile& profile)
   const auto name = [&](std::int32_t layer) {
     return profile.layers[static_cast<std::size_t>(layer)].name;
   };
+  if (pins.least_depths) texts.emplace_back("depths=least");
   for (const std::int32_t cut : pins.cuts) texts.push_back("cut=" + name(cut));
   for (const std::int32_t joint : pins.joints) texts.push_back("join=" + name(joint));
   return texts;

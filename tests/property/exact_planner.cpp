@@ -38,6 +38,7 @@ Pins random_pins(small::Dice& dice, std::int32_t layers, std::int32_t devices) {
   }
   if (dice.chance(30)) pins.replicas = static_cast<std::int32_t>(dice.roll(1, 2));
   if (dice.chance(40)) pins.recompute = dice.chance(60);
+  pins.least_depths = dice.chance(40);
   for (std::int32_t layer = 1; layer < layers; ++layer) {
     if (dice.chance(20)) {
       pins.cuts.push_back(layer);

@@ -155,6 +155,7 @@ class FastestPlan {
 
   void look_at_depths(const Plan& plan, const PlanCost& costs) {
     if (options_.allow && !options_.allow(plan)) return;
+    if (options_.pins.least_depths && !has_least_depths(plan)) return;
     if (is_too_slow(plan, costs)) return;
     // Once a misfit is known to be faster than all that fits, no other one needs to be simulated.
     if (fastest_misfit_ < answer_.iteration && !fits(plan)) return;
@@ -168,6 +169,14 @@ class FastestPlan {
     }
     answer_.plan = plan;
     answer_.iteration = iteration;
+  }
+
+  static bool has_least_depths(const Plan& plan) {
+    for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+      const auto left = static_cast<std::int64_t>(plan.stages.size() - s);
+      if (plan.warmup_depths[s] != std::min(left, plan.num_micro_batches)) return false;
+    }
+    return true;
   }
 
   bool fits(const Plan& plan) const {

@@ -56,6 +56,9 @@ class DepthLimits {
 /// for transfers that are longer than policy B hides.
 std::vector<Depths> depth_families(std::size_t stages, std::int64_t num_micro_batches);
 
+/// Policy A, DAPPLE (PPoPP'21) section 3.2: S-s at stage s of S, as far as there are micro-batches.
+Depths least_depths(std::size_t stages, std::int64_t num_micro_batches);
+
 /// Depths for an end at `target`: as many micro-batches in flight as hide the round trip from each
 /// stage at the pace of the slowest, times `slack`, and as many as let the last forward of each
 /// stage start in time for what then follows behind it, all-reduces included. The second is what

@@ -14,11 +14,14 @@ struct Pins {
   std::optional<std::int32_t> stages;
   std::optional<std::int32_t> replicas;  // of every stage
   std::optional<bool> recompute;         // of every stage
-  std::vector<std::int32_t> cuts;        // layers that begin a stage
-  std::vector<std::int32_t> joints;      // layers that begin none: in the stage of the one before
+  /// Under 1F1B stage s of S keeps S - s micro-batches in flight, as Megatron-LM and DeepSpeed do.
+  /// Shapes and bounds are as without it.
+  bool least_depths = false;
+  std::vector<std::int32_t> cuts;    // layers that begin a stage
+  std::vector<std::int32_t> joints;  // layers that begin none: in the stage of the one before
 
   bool empty() const {
-    return !stages && !replicas && !recompute && cuts.empty() && joints.empty();
+    return !stages && !replicas && !recompute && !least_depths && cuts.empty() && joints.empty();
   }
 
   /// Whether a stage may be like this. O(cuts + joints).
@@ -26,7 +29,7 @@ struct Pins {
 };
 
 /// Each pin as the command line takes it, "stages=4" or "cut=encoder.3"; stages, replicas,
-/// recomputation, cuts, joints. Requires: the layers are there.
+/// recomputation, depths, cuts, joints. Requires: the layers are there.
 std::vector<std::string> to_texts(const Pins& pins, const ModelProfile& profile);
 
 }  // namespace dapple

@@ -1,0 +1,56 @@
+// DeepSpeed's PipelineModule with the plan's boundaries in place of its own.
+
+#include <fmt/format.h>
+
+#include "exporting.h"
+
+namespace dapple {
+
+Export export_deepspeed(const ExportSubject& subject) {
+  const Plan& plan = subject.document.plan;
+  std::vector<Violation> faults = faults_for({.name = "DeepSpeed"}, subject.document);
+  if (!faults.empty()) throw Error{ErrorKind::BadInput, "", std::move(faults)};
+
+  std::string parts = "0";
+  for (const StagePlan& stage : plan.stages) parts += fmt::format(", {}", stage.layers.end);
+  const std::size_t replicas = plan.stages.front().devices.size();
+  const bool recomputes = plan.stages.front().recompute;
+  Export result;
+  result.text = fmt::format(
+      R"(# {} for DeepSpeed: {} processes, rank = stage * {} + replica
+{}
+from deepspeed.pipe import PipelineModule
+from deepspeed.runtime.pipe.topology import PipeDataParallelTopology
+
+PARTS = [{}]  # stage s runs entries PARTS[s] to PARTS[s + 1] of `layers`
+
+CONFIG = {{
+    "train_batch_size": {},
+    "train_micro_batch_size_per_gpu": {},
+    "gradient_accumulation_steps": {},
+}}
+
+
+class PlannedPipeline(PipelineModule):
+    """Takes the model as a list of {} layers, in the order of the profile."""
+
+    def __init__(self, layers, **options):
+        if len(layers) != PARTS[-1]:
+            raise ValueError(f"expected {{PARTS[-1]}} layers, got {{len(layers)}}")
+        options.setdefault("activation_checkpoint_interval", {})
+        topology = PipeDataParallelTopology(num_pp={}, num_dp={})
+        super().__init__(layers=layers, topology=topology, **options)
+
+    def _partition_layers(self, method="uniform"):
+        stage = self._topo.get_coord(self.global_rank).pipe
+        self.parts = PARTS
+        self._set_bounds(start=PARTS[stage], stop=PARTS[stage + 1])
+)",
+      title_of(subject), plan.stages.size() * replicas, replicas, ranks_as_comment(subject), parts,
+      plan.global_batch_size, samples_per_replica(plan), micro_batches_per_replica(plan),
+      subject.document.profile.layers.size(),
+      recomputes ? subject.document.profile.layers.size() : 0, plan.stages.size(), replicas);
+  return result;
+}
+
+}  // namespace dapple

@@ -1,0 +1,145 @@
+// PyTorch's pipelining schedules and torchtitan, which runs them: a row of computations per rank,
+// in columns of equal time.
+
+#include <fmt/format.h>
+
+#include <map>
+#include <set>
+#include <utility>
+
+#include "dapple/schedule/schedule.h"
+#include "exporting.h"
+
+namespace dapple {
+namespace {
+
+const RuntimeLimits kTorch{
+    .name = "PyTorch's runtime", .any_order = true, .interleaves = true, .any_graph = false};
+
+void check_torch(const ExportSubject& subject) {
+  std::vector<Violation> faults = faults_for(kTorch, subject.document);
+  const Plan& plan = subject.document.plan;
+  const bool is_dealt = plan.stages.front().devices.size() > 1 &&
+                        plan.stages.front().replication == Replication::Deal;
+  if (is_dealt) {
+    faults.push_back(
+        {"/stages/0/replication", "expected split, as all replicas run one order, got deal"});
+  }
+  if (!faults.empty()) throw Error{ErrorKind::BadInput, "", std::move(faults)};
+}
+
+std::vector<Action> computations_of(const Lane& lane) {
+  std::vector<Action> result;
+  for (const Action& action : lane.actions) {
+    if (stream_of(action.kind) != Stream::Compute) continue;
+    if (action.kind != ActionKind::OptimizerStep) result.push_back(action);
+  }
+  return result;
+}
+
+/// Each computation takes a column and begins as soon as its rank is free and what it needs was
+/// made in a column before.
+class Grid {
+ public:
+  explicit Grid(const Schedule& schedule, std::size_t stages) : last_stage_(stages - 1) {
+    for (const Lane& lane : schedule.lanes) lists_.push_back(computations_of(lane));
+    next_.assign(lists_.size(), 0);
+  }
+
+  std::string text() {
+    std::vector<std::string> rows(lists_.size());
+    while (is_left()) {
+      std::vector<Action> made;
+      for (std::size_t row = 0; row < lists_.size(); ++row) {
+        if (column_ > 0) rows[row] += ',';
+        if (next_[row] == lists_[row].size() || !is_ready(lists_[row][next_[row]])) continue;
+        made.push_back(lists_[row][next_[row]++]);
+        rows[row] += to_text(made.back());
+      }
+      check(!made.empty(), "a sound schedule has come to a standstill");
+      for (const Action& action : made) note(action);
+      ++column_;
+    }
+    std::string text;
+    for (const std::string& row : rows) text += row + '\n';
+    return text;
+  }
+
+ private:
+  bool is_left() const {
+    for (std::size_t row = 0; row < lists_.size(); ++row) {
+      if (next_[row] < lists_[row].size()) return true;
+    }
+    return false;
+  }
+
+  /// From the neighbour; what its own rank makes stands before it anyway.
+  bool is_ready(const Action& action) const {
+    const std::size_t stage = action.stage.position();
+    if (action.kind == ActionKind::Forward) {
+      return stage == 0 || forwards_.count({stage - 1, action.index}) > 0;
+    }
+    if (!makes_input_gradient(action.kind) || stage == last_stage_) return true;
+    return gradients_.count({stage + 1, action.index}) > 0;
+  }
+
+  void note(const Action& action) {
+    const std::pair made{action.stage.position(), action.index};
+    if (action.kind == ActionKind::Forward) forwards_.insert(made);
+    if (makes_input_gradient(action.kind)) gradients_.insert(made);
+  }
+
+  std::size_t last_stage_;
+  std::vector<std::vector<Action>> lists_;
+  std::vector<std::size_t> next_;
+  std::set<std::pair<std::size_t, std::int32_t>> forwards_;
+  std::set<std::pair<std::size_t, std::int32_t>> gradients_;
+  std::size_t column_ = 0;
+};
+
+}  // namespace
+
+Export export_torch_csv(const ExportSubject& subject) {
+  check_torch(subject);
+  const Plan& plan = subject.document.plan;
+  return {.text = Grid(generate(plan), plan.stages.size()).text(), .warnings = {}};
+}
+
+Export export_torchtitan(const ExportSubject& subject) {
+  check_torch(subject);
+  const Plan& plan = subject.document.plan;
+  const ModelProfile& profile = subject.document.profile;
+  std::string parts;
+  for (const StagePlan& stage : plan.stages) {
+    std::string names;
+    for (std::int32_t l = stage.layers.begin; l < stage.layers.end; ++l) {
+      names +=
+          (names.empty() ? "" : ", ") + quoted(profile.layers[static_cast<std::size_t>(l)].name);
+    }
+    parts += (parts.empty() ? "[" : ", [") + names + "]";
+  }
+  const std::size_t groups = stages_by_device_group(plan).size();
+  const std::size_t replicas = plan.stages.front().devices.size();
+  Export result;
+  result.text = fmt::format(
+      "# {} for torchtitan: {} processes, rank = pipeline rank * {} + replica\n"
+      "# The order is that of `export --to torch-csv`, saved as schedule.csv.\n"
+      "{}"
+      "PIPELINE_ARGS=(\n"
+      "  --parallelism.pipeline_parallel_degree {}\n"
+      "  --parallelism.data_parallel_replicate_degree {}\n"
+      "  --parallelism.pipeline_parallel_schedule_csv schedule.csv\n"
+      "  --parallelism.pipeline_parallel_microbatch_size {}\n"
+      "  --parallelism.module_fqns_per_model_part '[{}]'\n"
+      "  --training.local_batch_size {}\n"
+      "  --training.global_batch_size {}\n"
+      ")\n",
+      title_of(subject), groups * replicas, replicas, ranks_as_comment(subject), groups, replicas,
+      samples_per_replica(plan), parts, samples_per_replica(plan) * plan.num_micro_batches,
+      plan.global_batch_size);
+  result.warnings.emplace_back(
+      "the names of layers are the profile's: torchtitan looks for modules of these names");
+  return result;
+}
+
+}  // namespace dapple

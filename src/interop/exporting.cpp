@@ -1,0 +1,176 @@
+#include "exporting.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "dapple/schedule/schedule.h"
+
+namespace dapple {
+namespace {
+
+/// Where a schedule that drains as soon as it can needs no more: stage s of S keeps S - s.
+std::int64_t least_depth(const Plan& plan, std::size_t stage) {
+  return std::min(plan.num_micro_batches, static_cast<std::int64_t>(plan.stages.size() - stage));
+}
+
+void check_replicas(const RuntimeLimits& runtime, const Plan& plan,
+                    std::vector<Violation>& faults) {
+  const StagePlan& first = plan.stages.front();
+  for (std::size_t s = 1; s < plan.stages.size(); ++s) {
+    const StagePlan& stage = plan.stages[s];
+    if (stage.devices.size() != first.devices.size()) {
+      faults.push_back({fmt::format("/stages/{}/devices", s),
+                        fmt::format("expected as many replicas as stage 0 has, {}, as {} has one "
+                                    "number for all stages, got {}; --pin replicas=N plans so",
+                                    first.devices.size(), runtime.name, stage.devices.size())});
+    }
+    if (stage.replication != first.replication && stage.devices.size() > 1) {
+      faults.push_back({fmt::format("/stages/{}/replication", s),
+                        fmt::format("expected that of stage 0, {}, got {}",
+                                    to_string(first.replication), to_string(stage.replication))});
+    }
+    if (stage.recompute != first.recompute) {
+      faults.push_back({fmt::format("/stages/{}/recompute", s),
+                        fmt::format("expected what stage 0 does, as {} has one answer for all "
+                                    "stages, got the other",
+                                    runtime.name)});
+    }
+  }
+}
+
+void check_shares(const Plan& plan, std::vector<Violation>& faults) {
+  const auto replicas = static_cast<std::int64_t>(plan.stages.front().devices.size());
+  const bool is_split = plan.stages.front().replication == Replication::Split;
+  const std::int64_t shared = is_split ? plan.micro_batch_size : plan.num_micro_batches;
+  if (shared % replicas == 0) return;
+  faults.push_back({is_split ? "/micro_batch_size" : "/num_micro_batches",
+                    fmt::format("expected a multiple of the {} replicas, so that their shares are "
+                                "equal, got {}",
+                                replicas, shared)});
+}
+
+void check_order(const RuntimeLimits& runtime, const Plan& plan, std::vector<Violation>& faults) {
+  if (runtime.any_order) return;
+  const bool interleaves = runtime.interleaves && plan.family == ScheduleFamily::Interleaved;
+  if (plan.family != ScheduleFamily::OneFOneB && !interleaves) {
+    faults.push_back({"/schedule/family", fmt::format("expected 1f1b{}, which {} runs, got {}",
+                                                      runtime.interleaves ? " or interleaved" : "",
+                                                      runtime.name, to_string(plan.family))});
+    return;
+  }
+  if (interleaves) return;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    if (plan.warmup_depths[s] == least_depth(plan, s)) continue;
+    faults.push_back({fmt::format("/schedule/warmup_depths/{}", s),
+                      fmt::format("expected {}, which {} keeps in flight there, got {}; --pin "
+                                  "depths=least plans so",
+                                  least_depth(plan, s), runtime.name, plan.warmup_depths[s])});
+  }
+}
+
+/// The first layer of a range that takes from another stage what is not its last layer's; nothing
+/// without one.
+std::optional<std::pair<LayerIndex, LayerIndex>> skip_into(const ModelProfile& profile,
+                                                           LayerRange layers) {
+  for (std::int32_t l = layers.begin; l < layers.end; ++l) {
+    for (const LayerIndex input : profile.layers[static_cast<std::size_t>(l)].inputs) {
+      if (input.value < layers.begin - 1) return std::pair{LayerIndex{l}, input};
+    }
+  }
+  return std::nullopt;
+}
+
+/// Between stages goes what the layer in front of the boundary makes, and nothing else.
+void check_chain(const RuntimeLimits& runtime, const ModelProfile& profile, const Plan& plan,
+                 std::vector<Violation>& faults) {
+  for (std::size_t s = 1; s < plan.stages.size(); ++s) {
+    const auto skip = skip_into(profile, plan.stages[s].layers);
+    if (!skip) continue;
+    faults.push_back(
+        {fmt::format("/stages/{}/layers", s),
+         fmt::format("expected one tensor from the stage before, which is all that {} hands on, "
+                     "got {} that also takes {}",
+                     runtime.name, profile.layers[skip->first.position()].name,
+                     profile.layers[skip->second.position()].name)});
+  }
+}
+
+}  // namespace
+
+std::vector<Violation> faults_for(const RuntimeLimits& runtime, const PlanDocument& document) {
+  const Plan& plan = document.plan;
+  std::vector<Violation> faults;
+  check_replicas(runtime, plan, faults);
+  if (faults.empty()) check_shares(plan, faults);
+  check_order(runtime, plan, faults);
+  if (!runtime.any_graph) check_chain(runtime, document.profile, plan, faults);
+  return faults;
+}
+
+std::int64_t samples_per_replica(const Plan& plan) {
+  const StagePlan& stage = plan.stages.front();
+  return samples_of(plan, stage, 0).size();
+}
+
+std::int64_t micro_batches_per_replica(const Plan& plan) {
+  return micro_batches_of(plan, plan.stages.front(), 0);
+}
+
+std::string title_of(const ExportSubject& subject) {
+  const auto plain = [](std::string text) {
+    std::replace_if(
+        text.begin(), text.end(), [](unsigned char c) { return c < ' '; }, '?');
+    return text;
+  };
+  return plain(subject.document.profile.name) + " on " + plain(subject.document.topology.name);
+}
+
+std::vector<DeviceIndex> devices_by_rank(const Plan& plan) {
+  std::vector<DeviceIndex> devices;
+  for (const std::vector<StageIndex>& stages : stages_by_device_group(plan)) {
+    const StagePlan& stage = plan.stages[stages.front().position()];
+    devices.insert(devices.end(), stage.devices.begin(), stage.devices.end());
+  }
+  return devices;
+}
+
+std::string ranks_as_comment(const ExportSubject& subject) {
+  const Plan& plan = subject.document.plan;
+  std::string text;
+  std::size_t rank = 0;
+  for (const std::vector<StageIndex>& stages : stages_by_device_group(plan)) {
+    const std::vector<DeviceIndex>& devices = plan.stages[stages.front().position()].devices;
+    text += fmt::format("# ranks {} to {}:", rank, rank + devices.size() - 1);
+    for (const DeviceIndex device : devices) text += ' ' + subject.topology.device(device).name;
+    text += '\n';
+    rank += devices.size();
+  }
+  return text;
+}
+
+std::string quoted(std::string_view text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\' || c == '$' || c == '`') result += '\\';
+    result += static_cast<unsigned char>(c) < ' ' ? '?' : c;
+  }
+  return result + "\"";
+}
+
+const std::vector<ExportTarget>& export_targets() {
+  static const std::vector<ExportTarget> targets{
+      {"megatron", ".megatron.sh", "options of Megatron-LM, with its layout", export_megatron},
+      {"deepspeed", ".deepspeed.py", "a PipelineModule of DeepSpeed and its settings",
+       export_deepspeed},
+      {"torch-csv", ".schedule.csv", "order of PyTorch's pipelining runtime", export_torch_csv},
+      {"torchtitan", ".torchtitan.sh", "options of torchtitan", export_torchtitan},
+      {"rankfile", ".rankfile", "placement for Open MPI", export_rankfile},
+      {"hostfile", ".hostfile", "servers and their slots in the order of ranks", export_hostfile},
+      {"visible-devices", ".sh", "a wrapper that gives each rank its GPU", export_visible_devices}};
+  return targets;
+}
+
+}  // namespace dapple

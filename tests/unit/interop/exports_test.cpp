@@ -1,0 +1,254 @@
+// A plan as other runtimes take it, and what they cannot take.
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "../../support/families.h"
+#include "../../support/pipeline.h"
+#include "dapple/interop/exports.h"
+#include "dapple/planner/reschedule.h"
+
+namespace dapple {
+namespace {
+
+using namespace small;
+
+/// An embedding, four blocks and a head, on two servers of two devices.
+PlanDocument document_of(const PlanShape& shape) {
+  PlanDocument document;
+  document.profile =
+      model_of(std::vector<LayerFigures>(6, {.forward = 2, .backward = 4, .output = 1}));
+  document.profile.name = "tiny";
+  const char* names[] = {"embedding", "block.0", "block.1", "block.2", "block.3", "head"};
+  for (std::size_t i = 0; i < 6; ++i) document.profile.layers[i].name = names[i];
+  document.topology = cluster({.servers = 2, .devices = 2});
+  document.topology.name = "2x2";
+  document.plan = plan_of(document.profile, shape);
+  return document;
+}
+
+/// Three layers each; two replicas each, of a sample each.
+PlanShape two_by_two() {
+  return {.micro_batch_size = 2,
+          .num_micro_batches = 3,
+          .depths = {2, 1},
+          .stages = {{.layers = 3, .devices = {0, 1}}, {.layers = 3, .devices = {2, 3}}}};
+}
+
+const ExportTarget& target(std::string_view name) {
+  for (const ExportTarget& each : export_targets()) {
+    if (each.name == name) return each;
+  }
+  throw Bug("no such target");
+}
+
+Export exported(const PlanDocument& document, std::string_view name) {
+  const Topology topology(document.topology);
+  return target(name).make({document, topology});
+}
+
+/// Places and messages, a line each.
+std::string refusal(const PlanDocument& document, std::string_view name) {
+  try {
+    exported(document, name);
+  } catch (const Error& error) { return error.what(); }
+  return "";
+}
+
+TEST_CASE("Megatron-LM gets the blocks of each stage and a replica's samples") {
+  CHECK(exported(document_of(two_by_two()), "megatron").text ==
+        "# tiny on 2x2 for Megatron-LM: 4 processes, rank = pipeline rank * 2 + replica\n"
+        "# ranks 0 to 1: node0:0 node0:1\n"
+        "# ranks 2 to 3: node1:0 node1:1\n"
+        "PIPELINE_ARGS=(\n"
+        "  --tensor-model-parallel-size 1\n"
+        "  --pipeline-model-parallel-size 2\n"
+        "  --pipeline-model-parallel-layout \"Et*2|t*2L\"\n"
+        "  --num-layers 4\n"
+        "  --micro-batch-size 1\n"
+        "  --global-batch-size 6\n"
+        "  --overlap-grad-reduce\n"
+        ")\n");
+}
+
+TEST_CASE("a stage of an embedding, of one block, or of a head alone has its letter") {
+  PlanShape shape{.micro_batch_size = 1,
+                  .num_micro_batches = 4,
+                  .depths = {4, 3, 2, 1},
+                  .stages = {{.layers = 1, .devices = {0}},
+                             {.layers = 1, .devices = {1}},
+                             {.layers = 3, .devices = {2}},
+                             {.layers = 1, .devices = {3}}}};
+  CHECK_THAT(exported(document_of(shape), "megatron").text,
+             Catch::Contains("layout \"E|t|t*3|L\"\n"));
+}
+
+TEST_CASE("interleaved stages go to Megatron-LM in turns") {
+  // Four stages on two devices: stage i on the devices of stage i mod 2, and Megatron-LM's rank
+  // too.
+  PlanDocument document =
+      document_of({.micro_batch_size = 1,
+                   .num_micro_batches = 4,
+                   .depths = {2, 1},
+                   .stages = {{.layers = 3, .devices = {0}}, {.layers = 3, .devices = {1}}}});
+  const Topology topology(document.topology);
+  const auto made = reschedule(document.plan, document.profile, topology,
+                               {.family = ScheduleFamily::Interleaved, .chunks_per_device = 2});
+  REQUIRE(std::holds_alternative<Rescheduled>(made));
+  document.plan = std::get<Rescheduled>(made).plan;
+  REQUIRE(document.plan.stages.size() == 4);
+  const std::string text = exported(document, "megatron").text;
+  CHECK_THAT(text, Catch::Contains("--pipeline-model-parallel-size 2\n"));
+  CHECK_THAT(text, Catch::Matches(
+                       "[\\s\\S]*layout \"E[t*0-9]*\\|[t*0-9]+\\|[t*0-9]+\\|[t*0-9]*L\"[\\s\\S]*"));
+  CHECK_THAT(
+      refusal(document, "deepspeed"),
+      Catch::Contains("/schedule/family: expected 1f1b, which DeepSpeed runs, got interleaved"));
+}
+
+TEST_CASE("what a runtime cannot express is named with its place") {
+  SECTION("stages with different numbers of replicas") {
+    PlanShape shape = two_by_two();
+    shape.stages[0].devices = {0};
+    for (const char* name : {"megatron", "deepspeed", "torch-csv", "torchtitan"}) {
+      CAPTURE(name);
+      CHECK_THAT(refusal(document_of(shape), name),
+                 Catch::Contains("/stages/1/devices: expected as many replicas as stage 0 has, 1"));
+    }
+  }
+  SECTION("shares that are not equal") {
+    PlanShape shape = two_by_two();
+    shape.micro_batch_size = 3;
+    CHECK_THAT(refusal(document_of(shape), "megatron"),
+               Catch::Contains("/micro_batch_size: expected a multiple of the 2 replicas, so that "
+                               "their shares are equal, got 3"));
+  }
+  SECTION("other depths") {
+    PlanShape shape = two_by_two();
+    shape.depths = {3, 1};
+    CHECK_THAT(refusal(document_of(shape), "deepspeed"),
+               Catch::Contains("/schedule/warmup_depths/0: expected 2, which DeepSpeed keeps in "
+                               "flight there, got 3"));
+    CHECK(refusal(document_of(shape), "torch-csv").empty());
+  }
+  SECTION("GPipe") {
+    PlanShape shape = two_by_two();
+    shape.gpipe = true;
+    CHECK_THAT(refusal(document_of(shape), "megatron"),
+               Catch::Contains("/schedule/family: expected 1f1b or interleaved"));
+  }
+  SECTION("one stage that recomputes") {
+    PlanShape shape = two_by_two();
+    shape.stages[1].recompute = true;
+    CHECK_THAT(refusal(document_of(shape), "deepspeed"),
+               Catch::Contains("/stages/1/recompute: expected what stage 0 does"));
+  }
+  SECTION("a tensor that skips a stage's last layer") {
+    PlanDocument document = document_of(two_by_two());
+    document.profile.layers[4].inputs = {LayerIndex{1}, LayerIndex{3}};
+    CHECK_THAT(
+        refusal(document, "torch-csv"),
+        Catch::Contains("/stages/1/layers: expected one tensor from the stage before, which "
+                        "is all that PyTorch's runtime hands on, got block.3 that also takes "
+                        "block.0"));
+  }
+  SECTION("an embedding in two stages, and a model without blocks") {
+    PlanDocument document = document_of(two_by_two());
+    document.profile.layers[1].name = "norm";
+    document.profile.layers[2].name = "dropout";
+    document.profile.layers[3].name = "block.1";
+    document.profile.layers[4].name = "block.2";
+    CHECK(refusal(document, "megatron").empty());
+    document.profile.layers[3].name = "position";
+    CHECK_THAT(refusal(document, "megatron"),
+               Catch::Contains("/model/profile/layers: expected transformer blocks"));
+    document.profile.layers[5].name = "block.3";
+    CHECK_THAT(
+        refusal(document, "megatron"),
+        Catch::Contains("/stages/0/layers/1: expected a boundary beside a transformer block, "
+                        "between 4 and 6"));
+  }
+  SECTION("dealt micro-batches") {
+    PlanShape shape = two_by_two();
+    shape.num_micro_batches = 4;
+    for (StageShape& stage : shape.stages) stage.dealt = true;
+    CHECK_THAT(refusal(document_of(shape), "torchtitan"),
+               Catch::Contains("/stages/0/replication: expected split"));
+    // To Megatron-LM they are micro-batches of each replica's own: two of two samples.
+    CHECK_THAT(exported(document_of(shape), "megatron").text,
+               Catch::Contains("--micro-batch-size 2\n"));
+  }
+}
+
+TEST_CASE("DeepSpeed gets the boundaries, and the batch in its own terms") {
+  PlanShape shape = two_by_two();
+  for (StageShape& stage : shape.stages) stage.recompute = true;
+  const std::string text = exported(document_of(shape), "deepspeed").text;
+  CHECK_THAT(text, Catch::Contains("PARTS = [0, 3, 6]"));
+  CHECK_THAT(text, Catch::Contains("\"train_batch_size\": 6,"));
+  CHECK_THAT(text, Catch::Contains("\"train_micro_batch_size_per_gpu\": 1,"));
+  CHECK_THAT(text, Catch::Contains("\"gradient_accumulation_steps\": 3,"));
+  CHECK_THAT(text, Catch::Contains("num_pp=2, num_dp=2"));
+  CHECK_THAT(text, Catch::Contains("\"activation_checkpoint_interval\", 6)"));
+}
+
+TEST_CASE("PyTorch's order stands in columns, each behind what it needs") {
+  // Stage 1 waits a column for its first input, stage 0 one for its first gradient.
+  CHECK(exported(document_of(two_by_two()), "torch-csv").text ==
+        "0F0,0F1,,0B0,0F2,0B1,,0B2\n"
+        ",1F0,1B0,1F1,1B1,1F2,1B2,\n");
+}
+
+TEST_CASE("whatever the order, its columns hold every computation once") {
+  const PlanDocument document = document_of(two_by_two());
+  const Topology topology(document.topology);
+  for (const ScheduleFamily family : kOwnFamilies) {
+    CAPTURE(to_string(family));
+    const auto made = reschedule(
+        document.plan, document.profile, topology,
+        {.family = family, .chunks_per_device = has_loops(family) ? 2 : 1, .evaluations = 20});
+    if (!std::holds_alternative<Rescheduled>(made)) continue;
+    PlanDocument other = document;
+    other.plan = std::get<Rescheduled>(made).plan;
+    const std::string text = exported(other, "torch-csv").text;
+    const std::size_t forwards = other.plan.stages.size() * 3;
+    CHECK(static_cast<std::size_t>(std::count(text.begin(), text.end(), 'F')) == forwards);
+    const auto all =
+        std::count(text.begin(), text.end(), 'B') + std::count(text.begin(), text.end(), 'I');
+    CHECK(static_cast<std::size_t>(all) == forwards);
+  }
+}
+
+TEST_CASE("torchtitan gets the names of each stage's layers") {
+  const Export made = exported(document_of(two_by_two()), "torchtitan");
+  CHECK_THAT(made.text,
+             Catch::Contains("'[[\"embedding\", \"block.0\", \"block.1\"], [\"block.2\", "
+                             "\"block.3\", \"head\"]]'"));
+  CHECK_THAT(made.text, Catch::Contains("--training.local_batch_size 3\n"));
+  CHECK(made.warnings.size() == 1);
+}
+
+TEST_CASE("launchers put each rank on its device") {
+  // Ranks: stage 0 on node1:1 and node0:0, stage 1 on node0:1 and node1:0.
+  PlanShape shape = two_by_two();
+  shape.stages[0].devices = {3, 0};
+  shape.stages[1].devices = {1, 2};
+  const PlanDocument document = document_of(shape);
+  CHECK(exported(document, "rankfile").text ==
+        "rank 0=node1 slot=0\nrank 1=node0 slot=0\nrank 2=node0 slot=1\nrank 3=node1 slot=1\n");
+  const Export hosts = exported(document, "hostfile");
+  CHECK(hosts.text == "node1 slots=1\nnode0 slots=2\nnode1 slots=1\n");
+  REQUIRE(hosts.warnings.size() == 1);
+  CHECK_THAT(hosts.warnings[0], Catch::Contains("node1 stands in several lines"));
+  const std::string wrapper = exported(document, "visible-devices").text;
+  CHECK_THAT(wrapper, Catch::Contains("  0) CUDA_VISIBLE_DEVICES=1 ;;  # node1:1\n"));
+  CHECK_THAT(wrapper, Catch::Contains("  3) CUDA_VISIBLE_DEVICES=0 ;;  # node1:0\n"));
+  CHECK_THAT(wrapper, Catch::Contains("expected a rank from 0 to 3"));
+}
+
+}  // namespace
+}  // namespace dapple
