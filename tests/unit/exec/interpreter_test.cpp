@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 
+#include "../../support/delaying_transport.h"
 #include "../../support/random_pipeline.h"
 #include "dapple/exec/replay.h"
 #include "job.h"
@@ -100,6 +101,59 @@ TEST_CASE("a backend that fails ends the run on every device, and its own error 
     }
   });
   CHECK(ends == std::vector<std::string>{"aborted", "aborted", "out of order"});
+}
+
+TEST_CASE("a message that cannot be sent is what is told, not that others were aborted by it") {
+  class Torn : public small::DelayingTransport {
+   public:
+    explicit Torn(Transport& under) : DelayingTransport(under, 1, 10) {}
+    std::int64_t send(const MessageKey& key, Payload payload) override {
+      if (key.action.index == 2) throw Error(ErrorKind::Environment, "", {{"", "torn"}});
+      return DelayingTransport::send(key, std::move(payload));
+    }
+  };
+  const Pipeline pipeline =
+      straight({{.output = 4}, {.output = 4}}, {.num_micro_batches = 4, .depths = {2, 1}});
+  const std::vector<DeviceSchedule> schedules = device_schedules(pipeline.schedule, pipeline.costs);
+  ThreadNetwork network(pipeline.topology, all_devices(pipeline.topology), {});
+  std::vector<std::string> ends(2);
+  side_by_side(2, [&](std::size_t i) {
+    const auto end = network.end_of(schedules[i].device);
+    Torn torn(*end);
+    try {
+      run_suspiciously(pipeline, schedules[i], i == 0 ? static_cast<Transport&>(torn) : *end, 0);
+    } catch (const JobAborted&) { ends[i] = "aborted"; } catch (const Error& error) {
+      ends[i] = error.what();
+    }
+  });
+  CHECK(ends == std::vector<std::string>{"torn", "aborted"});
+}
+
+TEST_CASE("slowed stages and links take as much longer, and no others do") {
+  // Two stages of 2 ms and 4 ms for four micro-batches; 100,000 bytes take 0.1 ms.
+  const LayerFigures layer{.forward = 2'000'000, .backward = 4'000'000, .output = 100'000};
+  const Pipeline pipeline = straight({layer, layer}, {.num_micro_batches = 4, .depths = {2, 1}});
+  PlanDocument document;
+  document.profile = pipeline.profile;
+  document.topology = pipeline.topology.description();
+  document.plan = pipeline.plan;
+  // A stage 1.5 times as long, and activations, not gradients, 20 times.
+  const Replayed slowed = replay(document, pipeline.topology,
+                                 {.iterations = 1,
+                                  .slow_stages = {{{1}, Factor{1'500'000'000}}},
+                                  .slow_links = {{{0}, {1}, Factor{20'000'000'000}}}});
+  Duration quickest_forward[2] = {{INT64_MAX}, {INT64_MAX}};
+  for (const TimedAction& timed : slowed.timeline.actions) {
+    const Duration length = timed.end - timed.start;
+    if (timed.action.kind == ActionKind::SendActivation) CHECK(length.ns >= 2'000'000);
+    if (timed.action.kind == ActionKind::SendGradient) CHECK(length.ns >= 100'000);
+    if (timed.action.kind != ActionKind::Forward) continue;
+    Duration& quickest = quickest_forward[timed.lane.position()];
+    quickest = std::min(quickest, length);
+  }
+  CHECK(quickest_forward[0].ns >= 2'000'000);
+  CHECK(quickest_forward[0].ns < 3'000'000);
+  CHECK(quickest_forward[1].ns >= 3'000'000);
 }
 
 TEST_CASE("a replayed iteration is no faster than the work of its busiest device") {
