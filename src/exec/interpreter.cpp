@@ -104,7 +104,7 @@ void Interpreter::Run::receive(const DeviceAction& entry) {
     Payload payload = own_.transport_.receive(key(send, peer.device, here()));
     check(static_cast<std::int64_t>(payload.size()) == peer.size.count,
           "a message has another size than the schedule says");
-    own_.backend_.take_in(entry.action, peer.device, std::move(payload));
+    own_.backend_.take_in(entry.action, peer, std::move(payload));
   }
 }
 
@@ -123,7 +123,7 @@ void Interpreter::Run::send(const DeviceAction& entry, WorkStream& stream) {
   // Taken out at once: what comes next may change it.
   std::vector<std::pair<DeviceIndex, Payload>> parcels;
   for (const SchedulePeer& peer : entry.peers) {
-    parcels.emplace_back(peer.device, own_.backend_.give_out(entry.action, peer.device, peer.size));
+    parcels.emplace_back(peer.device, own_.backend_.give_out(entry.action, peer));
   }
   stream.add(
       [this, action = entry.action, size = entry.size, parcels = std::move(parcels)]() mutable {
@@ -141,7 +141,7 @@ void Interpreter::Run::reduce(StageIndex stage, std::int32_t bucket) {
     const Action action{ActionKind::AllReduce, bucket, stage};
     const Bytes size = bucket_sizes_.at(stage)[static_cast<std::size_t>(bucket)];
     const std::int64_t start = monotonic_now();
-    Payload& values = own_.backend_.bucket(action, size);
+    const std::span<float> values = own_.backend_.bucket(action, size);
     all_reduce(own_.group_of_(action), key(action, here(), here()), values, own_.transport_);
     record(action, start, monotonic_now(), size);
     const std::lock_guard lock(mutex_);

@@ -22,18 +22,17 @@ class SuspiciousBackend : public Backend {
  public:
   explicit SuspiciousBackend(DeviceIndex device) : device_(device) {}
 
-  void take_in(const Action& receive, DeviceIndex from, Payload payload) override {
+  void take_in(const Action& receive, const SchedulePeer& from, Payload payload) override {
     const bool is_activation = receive.kind == ActionKind::ReceiveActivation;
     const StageIndex stage = is_activation ? receive.stage.previous() : receive.stage.next();
     const ActionKind kind = is_activation ? ActionKind::SendActivation : ActionKind::SendGradient;
-    const auto size = Bytes{static_cast<std::int64_t>(payload.size())};
-    if (payload != content({kind, receive.index, stage}, from, device_, size)) {
+    if (payload != content({kind, receive.index, stage}, from.device, device_, from.size)) {
       faults.push_back("wrong content at " + to_text(receive));
     }
   }
 
-  Payload give_out(const Action& send, DeviceIndex to, Bytes size) override {
-    return content(send, device_, to, size);
+  Payload give_out(const Action& send, const SchedulePeer& to) override {
+    return content(send, device_, to.device, to.size);
   }
 
   void compute(const Action& action, const BucketReady& ready) override {
@@ -42,11 +41,11 @@ class SuspiciousBackend : public Backend {
     for (std::int32_t k = 0; k < buckets[action.stage]; ++k) ready(k);
   }
 
-  Payload& bucket(const Action& reduction, Bytes size) override {
+  std::span<float> bucket(const Action& reduction, Bytes size) override {
     const std::lock_guard lock(mutex_);
-    Payload& values = reduced[{reduction.stage, reduction.index}];
+    std::vector<float>& values = reduced[{reduction.stage, reduction.index}];
     const auto floats = static_cast<std::size_t>(size.count) / sizeof(float) + 1;
-    values = payload_of(std::vector<float>(floats, static_cast<float>(device_.value + 1)));
+    values.assign(floats, static_cast<float>(device_.value + 1));
     return values;
   }
 
@@ -63,7 +62,7 @@ class SuspiciousBackend : public Backend {
   };
   std::map<StageIndex, std::int32_t> buckets;
   std::vector<Action> computed;
-  std::map<std::pair<StageIndex, std::int32_t>, Payload> reduced;
+  std::map<std::pair<StageIndex, std::int32_t>, std::vector<float>> reduced;
   std::map<Action, std::size_t, Before> stepped_after;
   std::vector<std::string> faults;
 
@@ -133,10 +132,10 @@ TEST_CASE("every device does what its schedule says, and is told what is meant f
         const StagePlan& stage = pipeline.plan.stages[bucket.first.position()];
         float sum = 0;
         for (const DeviceIndex member : stage.devices) sum += static_cast<float>(member.value + 1);
-        const std::vector<float> result = floats_of(values);
-        REQUIRE(result == std::vector<float>(result.size(), sum));
+        REQUIRE(values == std::vector<float>(values.size(), sum));
         // All other replicas add up as much: 2 (r-1)/r of it from each of r.
-        reduced += Bytes{static_cast<std::int64_t>(2 * (stage.devices.size() - 1) * values.size()) /
+        reduced += Bytes{static_cast<std::int64_t>(2 * (stage.devices.size() - 1) * values.size() *
+                                                   sizeof(float)) /
                          static_cast<std::int64_t>(stage.devices.size())};
         if (stage.replication == Replication::Deal) ++dealt;
       }
