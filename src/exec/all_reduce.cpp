@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "dapple/core/error.h"
-#include "float_payload.h"
+#include "value_payload.h"
 
 namespace dapple {
 namespace {
@@ -69,9 +69,9 @@ class Ring {
     ++key_.step;
     const Payload payload = transport_.receive(key);
     const std::span<float> mine = at(range);
-    if (!add) return copy_floats(payload, mine);
+    if (!add) return copy_values(payload, mine);
     theirs_.resize(range.size());
-    copy_floats(payload, theirs_);
+    copy_values(payload, std::span(theirs_));
     for (std::size_t i = 0; i < mine.size(); ++i) mine[i] += theirs_[i];
   }
 

@@ -44,6 +44,7 @@ class Interpreter::Run {
   void send(const DeviceAction& entry, WorkStream& stream);
   void reduce(StageIndex stage, std::int32_t bucket);
   void step(const Action& action);
+  void wait_for_buckets(StageIndex stage, std::int32_t count);
 
   MessageKey key(const Action& action, DeviceIndex from, DeviceIndex to) const {
     return {.iteration = iteration_, .action = action, .step = 0, .from = from, .to = to};
@@ -58,6 +59,7 @@ class Interpreter::Run {
   const std::int64_t iteration_;
   std::map<StageIndex, std::int64_t> gradients_left_;  // micro-batches
   std::map<StageIndex, std::int32_t> steps_;
+  bool has_stepped_ = false;
   std::map<StageIndex, std::vector<Bytes>> bucket_sizes_;
   std::mutex mutex_;  // of what the streams share
   std::condition_variable reduced_;
@@ -150,27 +152,35 @@ void Interpreter::Run::reduce(StageIndex stage, std::int32_t bucket) {
   });
 }
 
+void Interpreter::Run::wait_for_buckets(StageIndex stage, std::int32_t count) {
+  std::unique_lock lock(mutex_);
+  reduced_.wait(lock, [&] { return has_failed_ || buckets_reduced_[stage] >= count; });
+  if (has_failed_) throw JobAborted("a reduction has failed");
+}
+
 void Interpreter::Run::step(const Action& action) {
-  const bool is_by_bucket = steps_[action.stage] > 1;
-  const std::int32_t needed = is_by_bucket
-                                  ? action.index + 1
-                                  : static_cast<std::int32_t>(bucket_sizes_[action.stage].size());
-  {
-    std::unique_lock lock(mutex_);
-    reduced_.wait(lock, [&] { return has_failed_ || buckets_reduced_[action.stage] >= needed; });
-    if (has_failed_) throw JobAborted("a reduction has failed");
+  if (own_.before_steps_ && !has_stepped_) {
+    for (const auto& [stage, buckets] : bucket_sizes_) {
+      wait_for_buckets(stage, static_cast<std::int32_t>(buckets.size()));
+    }
+    own_.before_steps_(iteration_);
   }
+  has_stepped_ = true;
+  const bool is_by_bucket = steps_[action.stage] > 1;
+  const auto buckets = static_cast<std::int32_t>(bucket_sizes_[action.stage].size());
+  wait_for_buckets(action.stage, is_by_bucket ? action.index + 1 : buckets);
   const std::int64_t start = monotonic_now();
   own_.backend_.step(action);
   record(action, start, monotonic_now(), {});
 }
 
 Interpreter::Interpreter(const DeviceSchedule& schedule, GroupOf group_of, Backend& backend,
-                         Transport& transport)
+                         Transport& transport, BeforeSteps before_steps)
     : schedule_(schedule),
       group_of_(std::move(group_of)),
       backend_(backend),
-      transport_(transport) {}
+      transport_(transport),
+      before_steps_(std::move(before_steps)) {}
 
 std::vector<MeasuredAction> Interpreter::run(std::int64_t iteration) {
   Run run(*this, iteration);
