@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "console.h"
+#include "dapple/command_line/console.h"
 #include "dapple/planner/planner.h"
-#include "files.h"
+#include "inputs.h"
 
 namespace dapple {
 

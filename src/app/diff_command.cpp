@@ -7,8 +7,9 @@
 #include "dapple/io/documents.h"
 #include "dapple/planner/planner.h"
 #include "dapple/report/comparison.h"
-#include "files.h"
+#include "inputs.h"
 #include "measured_diff.h"
+#include "modes.h"
 
 namespace dapple {
 namespace {

@@ -11,7 +11,8 @@
 #include "dapple/planner/planner.h"
 #include "dapple/report/comparison.h"
 #include "dapple/timeline/comparison.h"
-#include "files.h"
+#include "inputs.h"
+#include "modes.h"
 
 namespace dapple {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "console.h"
-#include "options.h"
+#include "dapple/command_line/console.h"
+#include "dapple/command_line/options.h"
 
 namespace dapple {
 

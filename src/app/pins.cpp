@@ -6,8 +6,8 @@
 #include <charconv>
 #include <optional>
 
+#include "dapple/command_line/options.h"
 #include "dapple/report/show.h"
-#include "options.h"
 
 namespace dapple {
 namespace {

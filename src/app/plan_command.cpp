@@ -14,8 +14,10 @@
 #include "dapple/io/documents.h"
 #include "dapple/planner/planner.h"
 #include "dapple/report/summary.h"
-#include "files.h"
+#include "inputs.h"
+#include "modes.h"
 #include "pins.h"
+#include "progress_line.h"
 
 namespace dapple {
 namespace {

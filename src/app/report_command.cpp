@@ -9,7 +9,7 @@
 #include "dapple/planner/planner.h"
 #include "dapple/report/page.h"
 #include "dapple/report/show.h"
-#include "files.h"
+#include "inputs.h"
 
 namespace dapple {
 namespace {

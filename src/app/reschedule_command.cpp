@@ -9,7 +9,9 @@
 #include "dapple/io/documents.h"
 #include "dapple/planner/reschedule.h"
 #include "dapple/report/summary.h"
-#include "files.h"
+#include "inputs.h"
+#include "modes.h"
+#include "progress_line.h"
 
 namespace dapple {
 namespace {

@@ -8,7 +8,7 @@
 #include "dapple/io/documents.h"
 #include "dapple/io/schedule_document.h"
 #include "dapple/schedule/schedule.h"
-#include "files.h"
+#include "inputs.h"
 
 namespace dapple {
 namespace {

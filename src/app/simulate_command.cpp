@@ -12,7 +12,8 @@
 #include "dapple/planner/planner.h"
 #include "dapple/planner/steady_state.h"
 #include "dapple/report/summary.h"
-#include "files.h"
+#include "inputs.h"
+#include "modes.h"
 
 namespace dapple {
 namespace {

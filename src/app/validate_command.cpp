@@ -8,7 +8,7 @@
 #include "commands.h"
 #include "dapple/cost/costs.h"
 #include "dapple/planner/planner.h"
-#include "files.h"
+#include "inputs.h"
 
 namespace dapple {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "commands.h"
 #include "dapple/planner/verify.h"
-#include "files.h"
+#include "inputs.h"
 
 namespace dapple {
 namespace {

@@ -24,12 +24,14 @@ class Executing(ToolTest):
 
     def test_what_is_wrong_with_the_command_line_is_named(self):
         for arguments, expected in (
-                (("train",), "expected the command replay, got \"train\""),
+                (("walk",), "walk: unknown command"),
+                (("--plan", "p"), "--plan: expected a command before the options"),
                 (("replay",), "--plan: expected a plan file, got nothing"),
                 (("replay", "--plan", "p", "--iterations", "0"),
                  "--iterations: expected a whole number from 1 to 100000, got \"0\""),
                 (("replay", "--plan", "p", "--pace", "-1"), "--pace: expected a number above 0"),
-                (("replay", "--plan", "p", "--timeout", "x"), "--timeout: expected a number above"),
+                (("replay", "--plan", "p", "--timeout", "x"),
+                 "--timeout: expected seconds, a number above 0"),
                 (("replay", "--plna", "p"), "--plna"),
         ):
             with self.subTest(arguments=arguments):

@@ -1,15 +1,9 @@
-#include "files.h"
+#include "inputs.h"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <ostream>
-#include <system_error>
 #include <utility>
 
 #include "dapple/cost/costs.h"
@@ -17,36 +11,6 @@
 
 namespace dapple {
 namespace {
-
-namespace fs = std::filesystem;
-
-Error file_error(const std::string& path, const std::string& message) {
-  return Error{ErrorKind::Environment, path, {{"", message}}};
-}
-
-void check_writable(const std::string& path) {
-  std::error_code fault;
-  if (fs::is_directory(path, fault)) throw file_error(path, "expected a file, got a directory");
-  // Devices and pipes are written to as they are; their folder need not be writable.
-  if (fs::exists(path, fault) && !fs::is_regular_file(path, fault)) return;
-  fs::path directory = fs::path(path).parent_path();
-  if (directory.empty()) directory = ".";
-  if (!fs::is_directory(directory, fault)) {
-    throw file_error(path, "expected a directory to write to, got no " + directory.string());
-  }
-  if (access(directory.c_str(), W_OK | X_OK) != 0) {
-    throw file_error(
-        path, fmt::format("cannot write to {}: {}", directory.string(), std::strerror(errno)));
-  }
-}
-
-bool same_file(const std::string& a, const std::string& b) {
-  if (a == "-" || b == "-") return a == b;
-  std::error_code fault;
-  const fs::path first = fs::weakly_canonical(fs::absolute(a, fault), fault);
-  const fs::path second = fs::weakly_canonical(fs::absolute(b, fault), fault);
-  return !first.empty() && first == second;
-}
 
 ForeignProfileOptions foreign_options(const Options& options) {
   ForeignProfileOptions foreign;
@@ -94,10 +58,6 @@ void move_devices(Plan& plan, const Topology& from, const Topology& to, const st
 
 }  // namespace
 
-std::string source_name(const std::string& path) {
-  return path == "-" ? "<stdin>" : path;
-}
-
 std::vector<OptionSpec> foreign_profile_options() {
   return {{.name = "profile-batch"},
           {.name = "optimizer"},
@@ -127,10 +87,6 @@ ModelProfile load_own_profile(const std::string& path) {
 
 TopologyDescription load_topology(const std::string& path) {
   return read_topology(read_file(path), source_name(path));
-}
-
-PlanDocument load_plan(const std::string& path) {
-  return read_plan(read_file(path), source_name(path));
 }
 
 Replacement load_replacement(const Options& options) {
@@ -166,49 +122,6 @@ Subject make_subject(PlanDocument document, const Replacement& replacement,
   std::vector<Violation> faults = costing_faults(document.plan, document.profile, topology);
   if (!faults.empty()) throw Error{ErrorKind::BadInput, source, std::move(faults)};
   return {.document = std::move(document), .topology = std::move(topology)};
-}
-
-void check_outputs(const std::vector<NamedPath>& outputs, const std::vector<NamedPath>& inputs) {
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    for (std::size_t j = 0; j < i; ++j) {
-      if (same_file(outputs[i].path, outputs[j].path)) {
-        throw usage_error(outputs[i].option, "expected another file than that of " +
-                                                 outputs[j].option + ", got " + outputs[i].path +
-                                                 " for both");
-      }
-    }
-    for (const NamedPath& input : inputs) {
-      if (outputs[i].path != "-" && same_file(outputs[i].path, input.path)) {
-        throw usage_error(outputs[i].option, "expected another file than that of " + input.option +
-                                                 ", which would be overwritten, got " +
-                                                 outputs[i].path);
-      }
-    }
-  }
-  for (const NamedPath& output : outputs) {
-    if (output.path != "-") check_writable(output.path);
-  }
-}
-
-std::string default_output(const ModelProfile& profile, const std::string& ending) {
-  std::string name = profile.name;
-  for (char& c : name) {
-    const bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                          (c >= '0' && c <= '9') || c == '.' || c == '_';
-    if (!is_plain) c = '-';
-  }
-  constexpr std::size_t kLongestName = 100;
-  name.resize(std::min(name.size(), kLongestName));
-  return "./" + (name.empty() ? "model" : name) + ending;
-}
-
-void write_result(Console& console, const std::string& path, const std::string& text) {
-  if (path == "-") {
-    console.out << text;
-  } else {
-    write_file(path, text);
-    spdlog::info("wrote {} bytes to {}", text.size(), path);
-  }
 }
 
 }  // namespace dapple

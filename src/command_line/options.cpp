@@ -1,4 +1,4 @@
-#include "options.h"
+#include "dapple/command_line/options.h"
 
 #include <fmt/format.h>
 
@@ -204,17 +204,6 @@ std::string Options::choice(const std::string& name,
   }
   throw usage_error("--" + name,
                     fmt::format("expected {}, got \"{}\"", expected, printable(value)));
-}
-
-Contention contention_of(const Options& options, Contention otherwise) {
-  if (!options.has("contention")) return otherwise;
-  return options.choice("contention", {"on", "off"}) == "on" ? Contention::Shared : Contention::Off;
-}
-
-Replicas replicas_of(const Options& options, Replicas otherwise) {
-  if (!options.has("replicas")) return otherwise;
-  const std::string value = options.choice("replicas", {"together", "independent"});
-  return value == "together" ? Replicas::Together : Replicas::Independent;
 }
 
 std::optional<Factor> parse_factor(std::string_view text) {

@@ -10,7 +10,6 @@
 
 #include "dapple/core/error.h"
 #include "dapple/core/quantity.h"
-#include "dapple/plan/plan.h"
 
 namespace dapple {
 
@@ -53,12 +52,6 @@ class Options {
   std::map<std::string, std::vector<std::string>> values_;
   std::vector<std::string> positional_;
 };
-
-/// Value of --contention, or `otherwise` where it is not given.
-Contention contention_of(const Options& options, Contention otherwise = Contention::Shared);
-
-/// Value of --replicas, or `otherwise` where it is not given.
-Replicas replicas_of(const Options& options, Replicas otherwise = Replicas::Together);
 
 /// A decimal number above zero with at most nine places, at most 1000; nothing if it is none.
 std::optional<Factor> parse_factor(std::string_view text);

@@ -1,7 +1,6 @@
-#include "console.h"
+#include "dapple/command_line/console.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -9,7 +8,6 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
-#include <cmath>
 #include <cstdlib>
 #include <iostream>
 #include <string_view>
@@ -20,7 +18,6 @@ namespace {
 constexpr int kUsualWidth = 100;
 constexpr int kLeastWidth = 60;
 constexpr int kMostWidth = 200;
-constexpr auto kProgressInterval = std::chrono::milliseconds(100);
 
 std::string_view environment(const char* name) {
   const char* value = std::getenv(name);
@@ -127,48 +124,6 @@ SignalGuard::~SignalGuard() {
 
 bool SignalGuard::has_received() const {
   return signal_received;
-}
-
-ProgressLine::ProgressLine(Console& console, std::optional<Duration> time_limit)
-    : console_(console) {
-  if (!time_limit) return;
-  deadline_ = std::chrono::steady_clock::now() + std::chrono::nanoseconds(time_limit->ns);
-}
-
-bool ProgressLine::should_stop() {
-  if (stop_reason_ != StopReason::None) return true;
-  if (signals_.has_received()) {
-    stop_reason_ = StopReason::Signal;
-  } else if (deadline_ && std::chrono::steady_clock::now() >= *deadline_) {
-    stop_reason_ = StopReason::TimeLimit;
-  }
-  return stop_reason_ != StopReason::None;
-}
-
-void ProgressLine::update(const SearchProgress& progress) {
-  if (!console_.shows_progress) return;
-  const auto now = std::chrono::steady_clock::now();
-  if (is_shown_ && now - last_ < kProgressInterval) return;
-  last_ = now;
-  is_shown_ = true;
-  std::string line;
-  if (progress.best) line += fmt::format("best {}, ", show(*progress.best));
-  if (progress.bound) line += fmt::format("bound {}, ", show(*progress.bound));
-  if (progress.best && progress.bound) {
-    const Duration bound = std::min(*progress.best, *progress.bound);
-    const double gap = optimality_gap(*progress.best, bound);
-    // Rounded up to what is shown.
-    line += fmt::format("gap at most {}, ", show_percent(std::ceil(1000 * gap) / 1000));
-  }
-  line += fmt::format("{} candidates, {} simulated, {} states", show_count(progress.candidates),
-                      show_count(progress.simulated), show_count(progress.states));
-  line = shorten(line, static_cast<std::size_t>(console_.err_style.width - 1), console_.err_style);
-  console_.err << "\r\x1b[K" << line << std::flush;
-}
-
-void ProgressLine::clear() {
-  if (is_shown_) console_.err << "\r\x1b[K" << std::flush;
-  is_shown_ = false;
 }
 
 }  // namespace dapple

@@ -2,13 +2,10 @@
 // and interactive each is.
 #pragma once
 
-#include <chrono>
+#include <functional>
 #include <iosfwd>
 #include <memory>
-#include <optional>
-#include <string>
 
-#include "dapple/planner/planner.h"
 #include "dapple/report/show.h"
 
 namespace dapple {
@@ -19,6 +16,9 @@ struct Console {
   TextStyle out_style;
   TextStyle err_style;
   bool shows_progress = false;  // err is a terminal
+  /// Delivers what `out` has collected so far: for commands whose results come one by one. Throws
+  /// Error(Environment) where it cannot be written.
+  std::function<void()> deliver = [] {};
 };
 
 /// Looks at the environment (NO_COLOR, TERM, COLUMNS, LC_ALL, LC_CTYPE, LANG) and, where `out` and
@@ -45,33 +45,6 @@ class SignalGuard {
  private:
   struct Before;
   std::unique_ptr<Before> before_;
-};
-
-enum class StopReason { None, TimeLimit, Signal };
-
-/// One line on a terminal, rewritten at most ten times a second and cleared at the end. Says stop
-/// once the time limit, counted from here on, is over or a signal came.
-class ProgressLine : public Progress {
- public:
-  ProgressLine(Console& console, std::optional<Duration> time_limit);
-  ~ProgressLine() override { clear(); }
-  ProgressLine(const ProgressLine&) = delete;
-  ProgressLine& operator=(const ProgressLine&) = delete;
-
-  void update(const SearchProgress& progress) override;
-  bool should_stop() override;
-  void clear();
-
-  /// Why the search was told to stop; None as long as it was not.
-  StopReason stop_reason() const { return stop_reason_; }
-
- private:
-  Console& console_;
-  SignalGuard signals_;
-  std::optional<std::chrono::steady_clock::time_point> deadline_;
-  StopReason stop_reason_ = StopReason::None;
-  std::chrono::steady_clock::time_point last_;
-  bool is_shown_ = false;
 };
 
 }  // namespace dapple

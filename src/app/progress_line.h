@@ -1,0 +1,40 @@
+// What a search has found so far, on a terminal, and what ends it early.
+#pragma once
+
+#include <chrono>
+#include <optional>
+
+#include "dapple/command_line/console.h"
+#include "dapple/core/quantity.h"
+#include "dapple/planner/planner.h"
+
+namespace dapple {
+
+enum class StopReason { None, TimeLimit, Signal };
+
+/// One line on a terminal, rewritten at most ten times a second and cleared at the end. Says stop
+/// once the time limit, counted from here on, is over or a signal came.
+class ProgressLine : public Progress {
+ public:
+  ProgressLine(Console& console, std::optional<Duration> time_limit);
+  ~ProgressLine() override { clear(); }
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  void update(const SearchProgress& progress) override;
+  bool should_stop() override;
+  void clear();
+
+  /// Why the search was told to stop; None as long as it was not.
+  StopReason stop_reason() const { return stop_reason_; }
+
+ private:
+  Console& console_;
+  SignalGuard signals_;
+  std::optional<std::chrono::steady_clock::time_point> deadline_;
+  StopReason stop_reason_ = StopReason::None;
+  std::chrono::steady_clock::time_point last_;
+  bool is_shown_ = false;
+};
+
+}  // namespace dapple

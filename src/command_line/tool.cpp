@@ -1,0 +1,171 @@
+#include "dapple/command_line/tool.h"
+
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <iostream>
+#include <memory>
+#include <new>
+#include <optional>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+#include "dapple/report/show.h"
+
+namespace dapple {
+namespace {
+
+/// The command that an argument names; nothing where it is an option.
+std::optional<Command> named_command(const Tool& tool, const std::string& argument) {
+  if (!argument.empty() && argument.front() == '-') return std::nullopt;
+  std::vector<std::string> names;
+  for (const Command& command : tool.commands) {
+    if (command.name == argument) return command;
+    names.push_back(command.name);
+  }
+  const auto suggestion = nearest(argument, names);
+  throw usage_error(printable(argument),
+                    "unknown command" + (suggestion ? ", nearest is " + *suggestion : ""));
+}
+
+void start_logging(const Tool& tool, std::ostream& err, bool verbose) {
+  auto sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(err);
+  auto logger = std::make_shared<spdlog::logger>(tool.name, std::move(sink));
+  logger->set_pattern("%v");
+  logger->set_level(verbose ? spdlog::level::info : spdlog::level::warn);
+  spdlog::set_default_logger(std::move(logger));
+}
+
+int dispatch(const Tool& tool, std::vector<std::string> arguments, Console& console) {
+  if (arguments.empty()) {
+    console.err << tool.help;
+    return kUsage;
+  }
+  if (arguments.front() == "--help" || arguments.front() == "-h" || arguments.front() == "help") {
+    console.out << tool.help;
+    return kDone;
+  }
+  if (arguments.front() == "--version") {
+    console.out << tool.version;
+    return kDone;
+  }
+  std::optional<Command> command = named_command(tool, arguments.front());
+  if (command) {
+    arguments.erase(arguments.begin());
+  } else if (tool.first_is_default) {
+    command = tool.commands.front();
+  } else {
+    throw usage_error(printable(arguments.front()), "expected a command before the options");
+  }
+  // Help is given whatever else is wrong with the command line.
+  for (const std::string& argument : arguments) {
+    if (argument == "--help" || argument == "-h") {
+      console.out << command->help;
+      return kDone;
+    }
+  }
+  const Options options{arguments, command->options};
+  start_logging(tool, console.err, options.has("verbose"));
+  return command->run(options, console);
+}
+
+/// All of `text` to the process's stdout; 0, or the errno of what kept it from arriving.
+int write_to_stdout(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t count = write(STDOUT_FILENO, text.data(), text.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return errno;
+    text.remove_prefix(static_cast<std::size_t>(count));
+  }
+  return 0;
+}
+
+/// A reader that has seen enough, such as `head`: it is told nothing, as it does not listen.
+struct NobodyListens {};
+
+/// Hands over what a command has printed so far and makes sure that it has arrived. Throws Error or
+/// NobodyListens.
+void deliver(std::ostringstream& results, std::ostream& out) {
+  int fault = 0;
+  if (&out == &std::cout) {
+    // A stream forgets why a write failed; the descriptor says it.
+    fault = write_to_stdout(results.str());
+  } else if (!(out << results.str() << std::flush)) {
+    fault = EIO;
+  }
+  results.str("");
+  if (fault == EPIPE) throw NobodyListens{};
+  if (fault == 0) return;
+  throw Error{ErrorKind::Environment,
+              "<stdout>",
+              {{"", std::string("cannot be written: ") + std::strerror(fault)}}};
+}
+
+/// What was printed before a fault is delivered too.
+int run_guarded(const Tool& tool, const std::vector<std::string>& arguments, Console& console) {
+  try {
+    int code = kDone;
+    try {
+      code = dispatch(tool, arguments, console);
+    } catch (...) {
+      console.deliver();
+      throw;
+    }
+    console.deliver();
+    return code;
+  } catch (const NobodyListens&) { return kEnvironment; } catch (const Error& error) {
+    print_error(console, error);
+    if (error.kind() == ErrorKind::Usage) console.err << tool.name << " --help says more\n";
+    return exit_code_of(error.kind());
+  } catch (const std::bad_alloc&) {
+    console.err << "error: out of memory\n";
+    return kEnvironment;
+  } catch (const std::exception& error) {
+    console.err << "error: this is a bug in " << tool.name << ": " << error.what() << '\n';
+    return kBug;
+  } catch (...) {
+    console.err << "error: this is a bug in " << tool.name << ": an unknown exception\n";
+    return kBug;
+  }
+}
+
+}  // namespace
+
+int exit_code_of(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::Usage:
+      return kUsage;
+    case ErrorKind::BadInput:
+      return kBadInput;
+    case ErrorKind::Environment:
+      return kEnvironment;
+  }
+  return kBug;
+}
+
+void print_error(Console& console, const Error& error) {
+  std::istringstream lines{error.what()};
+  for (std::string line; std::getline(lines, line);) {
+    console.err << paint("error:", Ink::Bad, console.err_style) << ' ' << printable(line) << '\n';
+  }
+}
+
+int run_tool(const Tool& tool, const std::vector<std::string>& arguments, std::ostream& out,
+             std::ostream& err) {
+  if (&out == &std::cout) guard_standard_streams();
+  std::ostringstream results;
+  Console console = open_console(out, err, results);
+  console.deliver = [&results, &out] { deliver(results, out); };
+  start_logging(tool, err, false);
+  const int code = run_guarded(tool, arguments, console);
+  // The logger writes to the caller's stream, which may end before the program does.
+  spdlog::drop_all();
+  return code;
+}
+
+}  // namespace dapple

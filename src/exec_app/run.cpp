@@ -1,0 +1,47 @@
+#include "dapple/exec_app/run.h"
+
+#include "commands.h"
+#include "dapple/command_line/tool.h"
+
+namespace dapple {
+namespace {
+
+constexpr const char* kHelp =
+    R"(dapple-exec runs a plan that dapple-plan wrote.
+
+Usage
+  dapple-exec COMMAND [options]
+
+Commands
+  replay     with its real messages, and sleeping for computing
+
+  -h, --help           this, or a command's own help
+  --version            version, and the formats that are read
+
+Example
+  dapple-exec replay --plan bert-48.plan.json --pace 2
+
+Exit code: 0 done, 1 a bug, 2 usage, 3 bad input, 5 files, or a device that
+does not answer.
+)";
+
+constexpr const char* kVersion = "dapple-exec " DAPPLE_VERSION
+                                 "\n"
+                                 "reads dapple-plan/1\n"
+                                 "writes dapple-timeline/1, Chrome trace JSON\n";
+
+Tool tool() {
+  return {.name = "dapple-exec",
+          .help = kHelp,
+          .version = kVersion,
+          .commands = {replay_command()},
+          .first_is_default = false};
+}
+
+}  // namespace
+
+int run_exec(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& err) {
+  return run_tool(tool(), arguments, out, err);
+}
+
+}  // namespace dapple
