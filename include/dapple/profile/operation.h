@@ -9,6 +9,9 @@
 
 namespace dapple {
 
+/// Numbers of tokens and classes are held as single-precision numbers, which are exact up to it.
+inline constexpr std::int64_t kMaxDimension = std::int64_t{1} << 24;
+
 /// Tokens to vectors: [sequence] token numbers to [sequence, hidden], with a learned vector for
 /// each position added (GPT-2, BERT).
 struct EmbeddingOperation {
