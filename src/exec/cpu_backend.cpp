@@ -11,7 +11,7 @@ namespace dapple {
 
 /// What is held of a micro-batch between its forward and the end of its backward.
 struct CpuBackend::Kept {
-  nn::Tensor input;                 // where the forward is run again
+  nn::Tensor input;                // where the forward is run again
   std::vector<nn::Stash> stashes;  // by layer; none before the forward is run again
   Bytes size;
 };
@@ -41,7 +41,8 @@ Bytes size_of(const nn::Tensor& tensor) {
 SampleRange share_of(const Plan& plan, const StagePlan& stage, std::size_t replica,
                      std::int32_t micro_batch) {
   const bool is_dealt = stage.replication == Replication::Deal;
-  if (is_dealt && static_cast<std::size_t>(micro_batch) % stage.devices.size() != replica) return {};
+  if (is_dealt && static_cast<std::size_t>(micro_batch) % stage.devices.size() != replica)
+    return {};
   return samples_of(plan, stage, replica);
 }
 
@@ -52,7 +53,8 @@ SampleRange intersection(SampleRange a, SampleRange b) {
 
 /// Where sample `sample` of the micro-batch begins in a tensor that starts with sample `first`.
 std::size_t offset_of(const nn::Tensor& tensor, std::int64_t first, std::int64_t sample) {
-  const std::int64_t floats = nn::count_of(tensor.shape) / std::max<std::int64_t>(1, tensor.samples());
+  const std::int64_t floats =
+      nn::count_of(tensor.shape) / std::max<std::int64_t>(1, tensor.samples());
   return static_cast<std::size_t>((sample - first) * floats);
 }
 
@@ -87,12 +89,12 @@ CpuBackend::CpuBackend(const TrainingJob& job, DeviceIndex device) : job_(job), 
     if (here == plan.devices.end()) continue;
     const auto replica = static_cast<std::size_t>(here - plan.devices.begin());
     stages_.push_back(index_at<StageIndex>(s));
-    by_stage_[s] = std::make_unique<Stage>(
-        Stage{.index = stages_.back(),
-              .plan = plan,
-              .replica = replica,
-              .samples = samples_of(job.plan, plan, replica),
-              .parameters = StageParameters(job.layers, plan.layers, job.settings)});
+    by_stage_[s] =
+        std::make_unique<Stage>(Stage{.index = stages_.back(),
+                                      .plan = plan,
+                                      .replica = replica,
+                                      .samples = samples_of(job.plan, plan, replica),
+                                      .parameters = StageParameters(job, stages_.back())});
   }
 }
 
@@ -148,8 +150,8 @@ CpuBackend::Parcel& CpuBackend::arriving(const Place& place) {
 
 void CpuBackend::take_in(const Action& receive, const SchedulePeer& from, Payload payload) {
   const bool is_forward = receive.kind == ActionKind::ReceiveActivation;
-  Parcel& parcel = arriving({is_forward ? Direction::Forward : Direction::Backward, receive.stage,
-                             receive.index});
+  Parcel& parcel = arriving(
+      {is_forward ? Direction::Forward : Direction::Backward, receive.stage, receive.index});
   const std::size_t begin = offset_of(parcel.tensor, parcel.samples.begin, from.samples.begin);
   const std::size_t end = offset_of(parcel.tensor, parcel.samples.begin, from.samples.end);
   copy_values(payload, std::span(parcel.tensor.values).subspan(begin, end - begin));
@@ -187,8 +189,8 @@ void CpuBackend::hand_on(const Place& made, nn::Tensor tensor) {
   Parcel parcel{.tensor = std::move(tensor), .samples = stage_at(made.stage).samples};
   parcel.samples_left = parcel.samples.size();
   if (const Stage* next = by_stage_[taker.position()].get()) {
-    const SampleRange stays =
-        intersection(parcel.samples, share_of(job_.plan, next->plan, next->replica, made.micro_batch));
+    const SampleRange stays = intersection(
+        parcel.samples, share_of(job_.plan, next->plan, next->replica, made.micro_batch));
     if (stays.size() > 0) put_in({made.direction, taker, made.micro_batch}, stays, parcel);
     parcel.samples_left -= stays.size();
   }
@@ -197,8 +199,9 @@ void CpuBackend::hand_on(const Place& made, nn::Tensor tensor) {
 
 void CpuBackend::put_in(const Place& place, SampleRange samples, const Parcel& from) {
   Parcel& parcel = arriving(place);
-  const auto source = from.tensor.values.begin() +
-                      static_cast<std::ptrdiff_t>(offset_of(from.tensor, from.samples.begin, samples.begin));
+  const auto source =
+      from.tensor.values.begin() +
+      static_cast<std::ptrdiff_t>(offset_of(from.tensor, from.samples.begin, samples.begin));
   const std::size_t begin = offset_of(parcel.tensor, parcel.samples.begin, samples.begin);
   const std::size_t end = offset_of(parcel.tensor, parcel.samples.begin, samples.end);
   std::copy_n(source, end - begin,
@@ -213,10 +216,9 @@ void CpuBackend::compute(const Action& action, const BucketReady& ready) {
 }
 
 void CpuBackend::forward(Stage& stage, std::int32_t micro_batch) {
-  nn::Tensor input =
-      stage.index.value == 0
-          ? job_.batches.inputs(iteration_, in_global_batch(stage, micro_batch))
-          : take_arrived({Direction::Forward, stage.index, micro_batch});
+  nn::Tensor input = stage.index.value == 0
+                         ? job_.batches.inputs(iteration_, in_global_batch(stage, micro_batch))
+                         : take_arrived({Direction::Forward, stage.index, micro_batch});
   Kept& kept = stage.kept[micro_batch];
   if (stage.plan.recompute) kept.input = input;
   nn::Tensor output = run_layers(stage, micro_batch, std::move(input),
@@ -266,7 +268,8 @@ void CpuBackend::backward(Stage& stage, const Action& action, const BucketReady&
     const nn::Module& module = *job_.layers[static_cast<std::size_t>(layer)].module;
     nn::Stash& stash = kept.stashes[static_cast<std::size_t>(layer - stage.plan.layers.begin)];
     if (makes_input) {
-      gradient = module.input_gradient(stage.parameters.parameters(layer), std::move(gradient), stash);
+      gradient =
+          module.input_gradient(stage.parameters.parameters(layer), std::move(gradient), stash);
     }
     if (!makes_weights) continue;
     module.weight_gradient(stash, stage.parameters.gradients(layer));

@@ -11,11 +11,14 @@ bool contains(LayerRange layers, std::int32_t layer) {
 
 }  // namespace
 
-std::vector<TensorPlace> places_of(const std::vector<ModelLayer>& model, LayerRange layers) {
+std::vector<TensorPlace> places_of(const TrainingJob& job, StageIndex stage) {
+  constexpr std::size_t kCacheLine = 64 / sizeof(float);
+  const std::size_t unit = job.buckets[stage.position()].sizes.empty() ? kCacheLine : 1;
+  const LayerRange layers = job.plan.stages[stage.position()].layers;
   std::vector<TensorPlace> places;
   std::size_t offset = 0;
   for (std::int32_t layer = layers.end - 1; layer >= layers.begin; --layer) {
-    const ModelLayer& of_model = model[static_cast<std::size_t>(layer)];
+    const ModelLayer& of_model = job.layers[static_cast<std::size_t>(layer)];
     for (const nn::ParameterSpec& parameter : of_model.module->parameters()) {
       const auto size = static_cast<std::size_t>(nn::count_of(parameter.shape));
       places.push_back({.name = of_model.name + "." + parameter.name,
@@ -23,27 +26,28 @@ std::vector<TensorPlace> places_of(const std::vector<ModelLayer>& model, LayerRa
                         .shape = parameter.shape,
                         .offset = offset,
                         .size = size});
-      offset += size;
+      offset += (size + unit - 1) / unit * unit;
     }
   }
   return places;
 }
 
-StageParameters::StageParameters(const std::vector<ModelLayer>& model, LayerRange layers,
-                                 const TrainingSettings& settings)
-    : layers_(layers), optimizer_(settings.optimizer), places_(places_of(model, layers)) {
+StageParameters::StageParameters(const TrainingJob& job, StageIndex stage)
+    : layers_(job.plan.stages[stage.position()].layers),
+      optimizer_(job.settings.optimizer),
+      places_(places_of(job, stage)) {
   const std::size_t size = places_.empty() ? 0 : places_.back().offset + places_.back().size;
   const auto states = static_cast<std::size_t>(nn::state_count(optimizer_.kind));
   parameters_.resize(size);
   gradients_.resize(size);
   state_.resize(size * states);
-  views_.resize(static_cast<std::size_t>(layers.size()));
+  views_.resize(static_cast<std::size_t>(layers_.size()));
   std::vector<std::size_t> next(views_.size(), 0);  // parameter, per layer
   for (const TensorPlace& place : places_) {
-    const auto position = static_cast<std::size_t>(place.layer - layers.begin);
+    const auto position = static_cast<std::size_t>(place.layer - layers_.begin);
     const std::span<float> values = all_parameters().subspan(place.offset, place.size);
-    const nn::Module& module = *model[static_cast<std::size_t>(place.layer)].module;
-    nn::initialize(module.parameters()[next[position]++], place.name, settings.seed, values);
+    const nn::Module& module = *job.layers[static_cast<std::size_t>(place.layer)].module;
+    nn::initialize(module.parameters()[next[position]++], place.name, job.settings.seed, values);
     views_[position].parameters.push_back(values);
     views_[position].gradients.push_back(all_gradients().subspan(place.offset, place.size));
   }

@@ -1,8 +1,10 @@
 // The parameters of a stage's layers on one device, their gradients and the optimizer's state.
 //
 // Parameters and gradients lie in one piece each, layer by layer from the last to the first, as a
-// backward finishes them: the gradients of a bucket, and of any other range of layers, are
-// neighbours. The state lies in the same order, all arrays of a tensor together.
+// backward finishes them: the gradients of a bucket are neighbours, without gaps. Where a stage has
+// no buckets, each tensor begins a cache line: vectorised sums depend on how their operands are
+// aligned, and so must not depend on which other layers the stage has. The state lies in the same
+// order, all arrays of a tensor together.
 #pragma once
 
 #include <cstddef>
@@ -26,13 +28,12 @@ struct TensorPlace {
 };
 
 /// In memory's order. O(tensors).
-std::vector<TensorPlace> places_of(const std::vector<ModelLayer>& model, LayerRange layers);
+std::vector<TensorPlace> places_of(const TrainingJob& job, StageIndex stage);
 
 class StageParameters {
  public:
   /// Before training.
-  StageParameters(const std::vector<ModelLayer>& model, LayerRange layers,
-                  const TrainingSettings& settings);
+  StageParameters(const TrainingJob& job, StageIndex stage);
 
   /// Of one layer, in the order of its module's parameters().
   nn::Parameters parameters(std::int32_t layer) const { return of(layer).parameters; }

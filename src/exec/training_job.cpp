@@ -7,16 +7,14 @@
 #include "dapple/core/error.h"
 #include "dapple/schedule/schedule.h"
 #include "reduction_groups.h"
-#include "stage_parameters.h"
 
 namespace dapple {
 namespace {
 
 constexpr std::int64_t kFloat = sizeof(float);
 
-std::string pointer_to(std::size_t layer) {
-  return fmt::format("/model/profile/layers/{}", layer);
-}
+/// Layers are named in messages: `repeat` makes others of an array's entries.
+constexpr const char* kLayers = "/model/profile/layers";
 
 bool is_chained(const ModelProfile& profile, std::size_t layer) {
   const std::vector<LayerIndex>& inputs = profile.layers[layer].inputs;
@@ -24,10 +22,10 @@ bool is_chained(const ModelProfile& profile, std::size_t layer) {
   return inputs.size() == 1 && inputs.front().position() == layer - 1;
 }
 
-std::int64_t parameter_bytes(const std::vector<ModelLayer>& layers, std::int32_t layer) {
+std::int64_t parameter_bytes(const nn::Module& module) {
   std::int64_t bytes = 0;
-  for (const TensorPlace& place : places_of(layers, {layer, layer + 1})) {
-    bytes += static_cast<std::int64_t>(place.size) * kFloat;
+  for (const nn::ParameterSpec& parameter : module.parameters()) {
+    bytes += nn::count_of(parameter.shape) * kFloat;
   }
   return bytes;
 }
@@ -36,26 +34,26 @@ std::int64_t parameter_bytes(const std::vector<ModelLayer>& layers, std::int32_t
 std::optional<Violation> layer_fault(const ModelProfile& profile,
                                      const std::vector<ModelLayer>& layers, std::size_t position) {
   const Layer& layer = profile.layers[position];
-  const std::string place = pointer_to(position);
   if (!is_chained(profile, position)) {
-    return Violation{place + "/inputs",
+    return Violation{kLayers,
                      fmt::format("expected a chain, in which \"{}\" takes what the layer before it "
                                  "makes and nothing else, got other inputs",
                                  layer.name)};
   }
-  const std::int64_t parameters = parameter_bytes(layers, static_cast<std::int32_t>(position));
+  const std::int64_t parameters = parameter_bytes(*layers[position].module);
   if (layer.parameters.count != parameters) {
-    return Violation{place + "/parameter_bytes",
-                     fmt::format("expected {} bytes for what \"{}\" does, in single precision, got "
-                                 "{}; dapple-exec profile measures such a profile",
-                                 parameters, layer.name, layer.parameters.count)};
+    return Violation{
+        kLayers,
+        fmt::format("expected parameter_bytes {} for what \"{}\" does, in single precision, got "
+                    "{}; dapple-exec profile measures such a profile",
+                    parameters, layer.name, layer.parameters.count)};
   }
   const ModelLayer& runnable = layers[position];
   const Measurement& largest = layer.measurements.back();
   const std::int64_t output =
       nn::count_of(runnable.module->output_shape(runnable.input)) * largest.batch_size * kFloat;
   if (position + 1 < layers.size() && largest.output.count != output) {
-    return Violation{place + "/measurements",
+    return Violation{kLayers,
                      fmt::format("expected output_bytes {} at batch size {} for what \"{}\" makes, "
                                  "in single precision, got {}; dapple-exec profile measures such a "
                                  "profile",
@@ -67,9 +65,9 @@ std::optional<Violation> layer_fault(const ModelProfile& profile,
 std::optional<Violation> loss_fault(const std::vector<ModelLayer>& layers) {
   const ModelLayer& last = layers.back();
   if (nn::count_of(last.module->output_shape(last.input)) == 1) return std::nullopt;
-  return Violation{pointer_to(layers.size() - 1),
-                   fmt::format("expected a loss, one number per sample, in the end, got \"{}\"",
-                               last.name)};
+  return Violation{
+      kLayers,
+      fmt::format("expected a loss, one number per sample, in the end, got \"{}\"", last.name)};
 }
 
 }  // namespace

@@ -69,7 +69,7 @@ class CpuBackend : public Backend {
   };
   struct Parcel {
     nn::Tensor tensor;
-    SampleRange samples;           // of the micro-batch
+    SampleRange samples;            // of the micro-batch
     std::int64_t samples_left = 0;  // that are to arrive, or to leave
   };
 
