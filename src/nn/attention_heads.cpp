@@ -3,7 +3,6 @@
 #include <cmath>
 #include <utility>
 
-#include "dapple/core/error.h"
 #include "matrix.h"
 #include "modules.h"
 
@@ -18,12 +17,6 @@ using ConstBlock = Eigen::Map<const RowMajor, 0, Eigen::OuterStride<>>;
 class AttentionHeads : public WithoutParameters {
  public:
   explicit AttentionHeads(const AttentionOperation& operation) : operation_(operation) {
-    if (operation.hidden % operation.heads != 0) {
-      throw Error{ErrorKind::BadInput,
-                  "",
-                  {{"", fmt::format("expected heads that divide hidden {}, got {}",
-                                    operation.hidden, operation.heads)}}};
-    }
     width_ = operation.hidden / operation.heads;
     scale_ = static_cast<float>(1 / std::sqrt(static_cast<double>(width_)));
   }

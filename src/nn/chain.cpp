@@ -9,7 +9,7 @@ namespace {
 
 class Chain : public Module {
  public:
-  explicit Chain(std::vector<Part> parts) : parts_(std::move(parts)) {
+  Chain(std::vector<Part> parts, Shape takes) : parts_(std::move(parts)), takes_(std::move(takes)) {
     check(!parts_.empty(), "a chain needs a part");
     for (const Part& part : parts_) {
       const std::string prefix = part.name.empty() ? "" : part.name + ".";
@@ -23,6 +23,9 @@ class Chain : public Module {
   const std::vector<ParameterSpec>& parameters() const override { return parameters_; }
 
   Shape output_shape(const Shape& sample) const override {
+    if (!takes_.empty() && sample != takes_) {
+      refuse_shape("an input of " + to_string(takes_), sample);
+    }
     Shape shape = sample;
     for (const Part& part : parts_) shape = part.module->output_shape(shape);
     return shape;
@@ -67,6 +70,7 @@ class Chain : public Module {
 
  private:
   std::vector<Part> parts_;
+  Shape takes_;
   std::vector<ParameterSpec> parameters_;
 };
 
@@ -102,8 +106,8 @@ class Residual : public Module {
 
 }  // namespace
 
-std::unique_ptr<Module> make_chain(std::vector<Part> parts) {
-  return std::make_unique<Chain>(std::move(parts));
+std::unique_ptr<Module> make_chain(std::vector<Part> parts, Shape takes) {
+  return std::make_unique<Chain>(std::move(parts), std::move(takes));
 }
 
 std::unique_ptr<Module> make_residual(std::unique_ptr<Module> inner) {

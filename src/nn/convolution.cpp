@@ -3,7 +3,6 @@
 #include <cmath>
 #include <utility>
 
-#include "dapple/core/error.h"
 #include "matrix.h"
 #include "modules.h"
 
@@ -81,14 +80,7 @@ class Convolution : public Module {
  private:
   /// Where the kernel may lie along a side.
   std::int64_t places(std::int64_t side) const {
-    const std::int64_t padded = side + 2 * operation_.padding;
-    if (operation_.kernel > padded) {
-      throw Error{ErrorKind::BadInput,
-                  "",
-                  {{"", fmt::format("expected a kernel of at most {}, the padded input, got {}",
-                                    padded, operation_.kernel)}}};
-    }
-    return (padded - operation_.kernel) / operation_.stride + 1;
+    return (side + 2 * operation_.padding - operation_.kernel) / operation_.stride + 1;
   }
 
   /// A sample's channels, a row each.

@@ -88,7 +88,7 @@ std::unique_ptr<Module> make(const TransformerBlockOperation& operation) {
   std::vector<Part> parts;
   parts.push_back({"", make_residual(make_chain(std::move(attention)))});
   parts.push_back({"", make_residual(make_chain(std::move(feed_forward)))});
-  return make_chain(std::move(parts));
+  return make_chain(std::move(parts), {operation.sequence, hidden});
 }
 
 std::unique_ptr<Module> make(const ConvolutionOperation& operation) {

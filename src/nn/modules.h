@@ -44,8 +44,9 @@ struct Part {
   std::unique_ptr<Module> module;
 };
 
-/// One after another. Requires: at least one.
-std::unique_ptr<Module> make_chain(std::vector<Part> parts);
+/// One after another, on samples of the shape `takes` alone where one is given. Requires: at least
+/// one part.
+std::unique_ptr<Module> make_chain(std::vector<Part> parts, Shape takes = {});
 
 /// x + inner(x). Requires: the inner module's output is shaped as its input.
 std::unique_ptr<Module> make_residual(std::unique_ptr<Module> inner);

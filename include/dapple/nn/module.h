@@ -77,8 +77,7 @@ class Module {
   virtual void weight_gradient(Stash& stash, Gradients sums) const = 0;
 };
 
-/// Throws Error(BadInput), without a source, where dimensions do not fit each other. Requires: every
-/// dimension is from 1 to kMaxDimension, a padding from 0.
+/// Requires: violations_of(operation) is empty.
 std::unique_ptr<Module> make_module(const Operation& operation);
 
 /// The values of a parameter before training: a function of seed and name alone, so that every way
