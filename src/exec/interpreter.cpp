@@ -79,6 +79,7 @@ class Interpreter::Run {
 };
 
 void Interpreter::Run::interpret(const DeviceAction& entry) {
+  own_.transport_.announce(entry.action);
   switch (entry.action.kind) {
     case ActionKind::ReceiveActivation:
     case ActionKind::ReceiveGradient:
