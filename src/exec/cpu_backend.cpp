@@ -130,11 +130,16 @@ SampleRange CpuBackend::in_global_batch(const Stage& stage, std::int32_t micro_b
   return {first + stage.samples.begin, first + stage.samples.end};
 }
 
+Batch CpuBackend::batch_of(const Stage& stage, std::int32_t micro_batch) const {
+  const SampleRange samples = in_global_batch(stage, micro_batch);
+  return job_.batches->samples(iteration_, samples.begin, samples.end);
+}
+
 /// Of what is on its way: activations go into the stage, gradients come back to its output.
 const nn::Shape& CpuBackend::sample_shape(const Place& place) const {
   const LayerRange layers = job_.plan.stages[place.stage.position()].layers;
   const std::int32_t taker = place.direction == Direction::Forward ? layers.begin : layers.end;
-  return job_.layers[static_cast<std::size_t>(taker)].input;
+  return job_.layer(taker).input;
 }
 
 CpuBackend::Parcel& CpuBackend::arriving(const Place& place) {
@@ -217,7 +222,7 @@ void CpuBackend::compute(const Action& action, const BucketReady& ready) {
 
 void CpuBackend::forward(Stage& stage, std::int32_t micro_batch) {
   nn::Tensor input = stage.index.value == 0
-                         ? job_.batches.inputs(iteration_, in_global_batch(stage, micro_batch))
+                         ? batch_of(stage, micro_batch).inputs
                          : take_arrived({Direction::Forward, stage.index, micro_batch});
   Kept& kept = stage.kept[micro_batch];
   if (stage.plan.recompute) kept.input = input;
@@ -231,12 +236,10 @@ void CpuBackend::forward(Stage& stage, std::int32_t micro_batch) {
 /// Without `stashes` nothing is kept.
 nn::Tensor CpuBackend::run_layers(const Stage& stage, std::int32_t micro_batch, nn::Tensor input,
                                   std::vector<nn::Stash>* stashes) {
-  const nn::Tensor targets =
-      is_last(stage) ? job_.batches.targets(iteration_, in_global_batch(stage, micro_batch))
-                     : nn::Tensor{};
+  const nn::Tensor targets = is_last(stage) ? batch_of(stage, micro_batch).targets : nn::Tensor{};
   for (std::int32_t layer = stage.plan.layers.begin; layer < stage.plan.layers.end; ++layer) {
     nn::Stash stash;
-    const nn::Module& module = *job_.layers[static_cast<std::size_t>(layer)].module;
+    const nn::Module& module = *job_.layer(layer).module;
     input = module.forward(stage.parameters.parameters(layer), std::move(input), targets, stash);
     if (stashes != nullptr) stashes->push_back(std::move(stash));
   }
@@ -265,7 +268,7 @@ void CpuBackend::backward(Stage& stage, const Action& action, const BucketReady&
   const std::vector<std::int32_t>& filled_by = job_.buckets[stage.index.position()].first_layer;
   std::size_t bucket = 0;
   for (std::int32_t layer = stage.plan.layers.end - 1; layer >= stage.plan.layers.begin; --layer) {
-    const nn::Module& module = *job_.layers[static_cast<std::size_t>(layer)].module;
+    const nn::Module& module = *job_.layer(layer).module;
     nn::Stash& stash = kept.stashes[static_cast<std::size_t>(layer - stage.plan.layers.begin)];
     if (makes_input) {
       gradient =

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "clock.h"
 #include "dapple/core/error.h"
 #include "loss_and_norm.h"
 #include "named_tensors.h"
@@ -64,9 +63,7 @@ void DeviceTraining::restore(const NamedTensors& tensors) {
 MeasuredIteration DeviceTraining::run(std::int64_t iteration) {
   iteration_ = iteration;
   backend_.begin(iteration);
-  transport_.barrier();
-  const std::int64_t start = monotonic_now();
-  return {.start = start, .actions = interpreter_.run(iteration)};
+  return measure(interpreter_, iteration, transport_);
 }
 
 MessageKey DeviceTraining::key(StageIndex stage, std::int32_t step, DeviceIndex from,

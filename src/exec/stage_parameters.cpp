@@ -18,7 +18,7 @@ std::vector<TensorPlace> places_of(const TrainingJob& job, StageIndex stage) {
   std::vector<TensorPlace> places;
   std::size_t offset = 0;
   for (std::int32_t layer = layers.end - 1; layer >= layers.begin; --layer) {
-    const ModelLayer& of_model = job.layers[static_cast<std::size_t>(layer)];
+    const nn::ModelLayer& of_model = job.layer(layer);
     for (const nn::ParameterSpec& parameter : of_model.module->parameters()) {
       const auto size = static_cast<std::size_t>(nn::count_of(parameter.shape));
       places.push_back({.name = of_model.name + "." + parameter.name,
@@ -46,7 +46,7 @@ StageParameters::StageParameters(const TrainingJob& job, StageIndex stage)
   for (const TensorPlace& place : places_) {
     const auto position = static_cast<std::size_t>(place.layer - layers_.begin);
     const std::span<float> values = all_parameters().subspan(place.offset, place.size);
-    const nn::Module& module = *job.layers[static_cast<std::size_t>(place.layer)].module;
+    const nn::Module& module = *job.layer(place.layer).module;
     nn::initialize(module.parameters()[next[position]++], place.name, job.settings.seed, values);
     views_[position].parameters.push_back(values);
     views_[position].gradients.push_back(all_gradients().subspan(place.offset, place.size));

@@ -16,78 +16,33 @@ constexpr std::int64_t kFloat = sizeof(float);
 /// Layers are named in messages: `repeat` makes others of an array's entries.
 constexpr const char* kLayers = "/model/profile/layers";
 
-bool is_chained(const ModelProfile& profile, std::size_t layer) {
-  const std::vector<LayerIndex>& inputs = profile.layers[layer].inputs;
-  if (layer == 0) return inputs.empty();
-  return inputs.size() == 1 && inputs.front().position() == layer - 1;
-}
-
-std::int64_t parameter_bytes(const nn::Module& module) {
-  std::int64_t bytes = 0;
-  for (const nn::ParameterSpec& parameter : module.parameters()) {
-    bytes += nn::count_of(parameter.shape) * kFloat;
-  }
-  return bytes;
-}
-
-/// What is wrong with one layer, if anything.
-std::optional<Violation> layer_fault(const ModelProfile& profile,
-                                     const std::vector<ModelLayer>& layers, std::size_t position) {
-  const Layer& layer = profile.layers[position];
-  if (!is_chained(profile, position)) {
-    return Violation{kLayers,
-                     fmt::format("expected a chain, in which \"{}\" takes what the layer before it "
-                                 "makes and nothing else, got other inputs",
-                                 layer.name)};
-  }
-  const std::int64_t parameters = parameter_bytes(*layers[position].module);
-  if (layer.parameters.count != parameters) {
-    return Violation{
-        kLayers,
-        fmt::format("expected parameter_bytes {} for what \"{}\" does, in single precision, got "
-                    "{}; dapple-exec profile measures such a profile",
-                    parameters, layer.name, layer.parameters.count)};
-  }
-  const ModelLayer& runnable = layers[position];
+/// Of one layer, if it makes something else than the profile says.
+std::optional<Violation> output_fault(const Layer& layer, const nn::ModelLayer& runnable) {
   const Measurement& largest = layer.measurements.back();
-  const std::int64_t output =
-      nn::count_of(runnable.module->output_shape(runnable.input)) * largest.batch_size * kFloat;
-  if (position + 1 < layers.size() && largest.output.count != output) {
-    return Violation{kLayers,
-                     fmt::format("expected output_bytes {} at batch size {} for what \"{}\" makes, "
-                                 "in single precision, got {}; dapple-exec profile measures such a "
-                                 "profile",
-                                 output, largest.batch_size, layer.name, largest.output.count)};
-  }
-  return std::nullopt;
-}
-
-std::optional<Violation> loss_fault(const std::vector<ModelLayer>& layers) {
-  const ModelLayer& last = layers.back();
-  if (nn::count_of(last.module->output_shape(last.input)) == 1) return std::nullopt;
-  return Violation{
-      kLayers,
-      fmt::format("expected a loss, one number per sample, in the end, got \"{}\"", last.name)};
+  const std::int64_t output = nn::count_of(runnable.output) * largest.batch_size * kFloat;
+  if (largest.output.count == output) return std::nullopt;
+  return Violation{kLayers,
+                   fmt::format("expected output_bytes {} at batch size {} for what \"{}\" makes, "
+                               "in single precision, got {}; dapple-exec profile measures such a "
+                               "profile",
+                               output, largest.batch_size, layer.name, largest.output.count)};
 }
 
 }  // namespace
 
 std::vector<Violation> training_faults(const Plan& plan, const ModelProfile& profile,
-                                       const std::vector<ModelLayer>& layers,
+                                       const std::vector<nn::ModelLayer>& layers,
                                        const TrainingSettings& settings) {
   std::vector<Violation> faults;
-  for (std::size_t i = 0; i < layers.size() && faults.empty(); ++i) {
-    if (auto fault = layer_fault(profile, layers, i)) faults.push_back(std::move(*fault));
-  }
-  if (faults.empty()) {
-    if (auto fault = loss_fault(layers)) faults.push_back(std::move(*fault));
+  for (std::size_t i = 0; i + 1 < layers.size() && faults.empty(); ++i) {
+    if (auto fault = output_fault(profile.layers[i], layers[i])) faults.push_back(*fault);
   }
   if (profile.optimizer.gradient_bytes_per_parameter_byte != kOne) {
     faults.push_back({"/model/profile/optimizer/gradient_bytes_per_parameter_byte",
                       "expected gradients in single precision, 1 byte per byte of parameters"});
   }
   if (settings.clip_norm && plan.gradients.optimizer == OptimizerTiming::PerBucket) {
-    faults.push_back({"/gradients/optimizer",
+    faults.push_back({"/gradients/optimizer_step",
                       "expected \"at-end\", as gradients are to be clipped by the norm of all of "
                       "them, got \"per-bucket\""});
   }
@@ -95,8 +50,10 @@ std::vector<Violation> training_faults(const Plan& plan, const ModelProfile& pro
 }
 
 TrainingJob make_training_job(const Plan& plan, const ModelProfile& profile,
-                              const Topology& topology, std::vector<ModelLayer> layers,
-                              BatchSource batches, const TrainingSettings& settings) {
+                              const Topology& topology,
+                              std::shared_ptr<const std::vector<nn::ModelLayer>> layers,
+                              std::shared_ptr<const Batches> batches,
+                              const TrainingSettings& settings) {
   const PlanCost costs = CostModel(profile, topology).plan_cost(plan);
   TrainingJob job{.plan = plan,
                   .devices = device_schedules(generate(plan), costs),
@@ -121,7 +78,7 @@ TrainingJob on_one_device(const TrainingJob& job) {
             .warmup_depths = {1},
             .stages = {}};
   StagePlan stage;
-  stage.layers = {0, static_cast<std::int32_t>(job.layers.size())};
+  stage.layers = {0, static_cast<std::int32_t>(job.layers->size())};
   stage.devices = {job.devices.front().device};
   plan.stages.push_back(std::move(stage));
   // Nothing is sent or reduced, so that no costs are asked for.

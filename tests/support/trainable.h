@@ -3,6 +3,8 @@
 
 #include <cmath>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,8 +19,8 @@ namespace dapple::small {
 
 struct Trainable {
   ModelProfile profile;
-  std::vector<ModelLayer> layers;
-  BatchSource batches;
+  std::shared_ptr<const std::vector<nn::ModelLayer>> layers;
+  std::shared_ptr<const Batches> batches;
 };
 
 /// Numbers that depend on nothing but those of iteration and sample: whole ones below `most`, or
@@ -40,7 +42,7 @@ inline nn::Tensor numbers_of(std::int64_t iteration, SampleRange samples, nn::Sh
 }
 
 /// What a module keeps of one sample between forward and backward.
-inline Bytes stash_of(const ModelLayer& layer, nn::Tensor input, const nn::Tensor& targets) {
+inline Bytes stash_of(const nn::ModelLayer& layer, nn::Tensor input, const nn::Tensor& targets) {
   std::vector<std::vector<float>> values;
   for (const nn::ParameterSpec& parameter : layer.module->parameters()) {
     values.emplace_back(static_cast<std::size_t>(nn::count_of(parameter.shape)), 0.0F);
@@ -61,39 +63,43 @@ struct TrainableShape {
   nn::Shape positions = {};
 };
 
+/// The shape's samples: any numbers, with any right answers.
+class AnyBatches : public Batches {
+ public:
+  explicit AnyBatches(TrainableShape shape) : shape_(std::move(shape)) {}
+  Batch samples(std::int64_t iteration, std::int64_t begin, std::int64_t end) const override {
+    return {.inputs = numbers_of(iteration, {begin, end}, shape_.input, shape_.tokens),
+            .targets = numbers_of(iteration, {begin, end}, shape_.positions, shape_.classes)};
+  }
+
+ private:
+  TrainableShape shape_;
+};
+
 inline Trainable trainable(const TrainableShape& shape, Dice& dice) {
-  Trainable model;
+  std::vector<nn::ModelLayer> layers;
   std::vector<LayerFigures> figures;
   nn::Shape input = shape.input;
-  for (std::size_t i = 0; i < shape.operations.size(); ++i) {
-    ModelLayer layer{.name = "layer" + std::to_string(i),
-                     .module = nn::make_module(shape.operations[i]),
-                     .input = input};
-    input = layer.module->output_shape(input);
-    std::int64_t parameters = 0;
-    for (const nn::ParameterSpec& parameter : layer.module->parameters()) {
-      parameters += 4 * nn::count_of(parameter.shape);
-    }
-    nn::Shape one{1};
-    one.insert(one.end(), layer.input.begin(), layer.input.end());
-    const Bytes stash =
-        stash_of(layer, nn::zeros(one), numbers_of(0, {0, 1}, shape.positions, shape.classes));
-    figures.push_back({.forward = dice.roll(1, 20),
-                       .backward = dice.roll(2, 40),
-                       .output = 4 * nn::count_of(input),
-                       .parameters = parameters,
-                       .stash = stash.count});
-    model.layers.push_back(std::move(layer));
+  const AnyBatches batches(shape);
+  for (const Operation& operation : shape.operations) {
+    nn::ModelLayer& layer = layers.emplace_back();
+    layer.name = "layer" + std::to_string(figures.size());
+    layer.module = nn::make_module(operation);
+    layer.input = input;
+    layer.output = layer.module->output_shape(input);
+    input = layer.output;
+    nn::Shape one = layer.input;
+    one.insert(one.begin(), 1);
+    figures.push_back(
+        {.forward = dice.roll(1, 20),
+         .backward = dice.roll(2, 40),
+         .output = 4 * nn::count_of(layer.output),
+         .parameters = 4 * nn::parameter_count(*layer.module),
+         .stash = stash_of(layer, nn::zeros(one), batches.samples(0, 0, 1).targets).count});
   }
-  model.profile = model_of(figures);
-  model.batches.inputs = [sample = shape.input, tokens = shape.tokens](std::int64_t iteration,
-                                                                       SampleRange samples) {
-    return numbers_of(iteration, samples, sample, tokens);
-  };
-  model.batches.targets = [shape](std::int64_t iteration, SampleRange samples) {
-    return numbers_of(iteration, samples, shape.positions, shape.classes);
-  };
-  return model;
+  return {.profile = model_of(figures),
+          .layers = std::make_shared<const std::vector<nn::ModelLayer>>(std::move(layers)),
+          .batches = std::make_shared<const AnyBatches>(shape)};
 }
 
 /// Linear layers with activations and norms between them.

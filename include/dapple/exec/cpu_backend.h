@@ -76,6 +76,7 @@ class CpuBackend : public Backend {
   Stage& stage_at(StageIndex index) const;
   bool is_last(const Stage& stage) const;
   SampleRange in_global_batch(const Stage& stage, std::int32_t micro_batch) const;
+  Batch batch_of(const Stage& stage, std::int32_t micro_batch) const;
   const nn::Shape& sample_shape(const Place& place) const;
   Parcel& arriving(const Place& place);
   void put_in(const Place& place, SampleRange samples, const Parcel& from);

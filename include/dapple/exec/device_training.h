@@ -13,6 +13,7 @@
 
 #include "dapple/exec/cpu_backend.h"
 #include "dapple/exec/interpreter.h"
+#include "dapple/exec/measured_run.h"
 #include "dapple/exec/training_job.h"
 #include "dapple/exec/transport.h"
 
@@ -22,12 +23,6 @@ namespace dapple {
 using NamedTensors = std::map<std::string, nn::Tensor>;
 
 enum class TensorKind { Parameters, Gradients, State };
-
-/// An iteration as one device has measured it, in moments of the transport's clock.
-struct MeasuredIteration {
-  std::int64_t start = 0;  // behind a barrier
-  std::vector<MeasuredAction> actions;
-};
 
 class DeviceTraining {
  public:

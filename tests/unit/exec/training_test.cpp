@@ -186,7 +186,7 @@ void check_held(const Pipeline& pipeline, const TrainingJob& job, const Outcome&
 
 TrainingJob job_of(const Trainable& model, const Pipeline& pipeline,
                    const TrainingSettings& settings) {
-  REQUIRE(training_faults(pipeline.plan, model.profile, model.layers, settings).empty());
+  REQUIRE(training_faults(pipeline.plan, model.profile, *model.layers, settings).empty());
   return make_training_job(pipeline.plan, model.profile, pipeline.topology, model.layers,
                            model.batches, settings);
 }
@@ -235,7 +235,7 @@ std::optional<Pipeline> random_plan(Dice& dice, const Trainable& model, std::int
       .gpipe = dice.chance(20),
       .bucket_size = {dice.roll(1, 600)},
       .optimizer = dice.chance(40) ? OptimizerTiming::PerBucket : OptimizerTiming::AtEnd};
-  const auto layers = static_cast<std::int64_t>(model.layers.size());
+  const auto layers = static_cast<std::int64_t>(model.layers->size());
   const std::int64_t stages = dice.roll(1, std::min<std::int64_t>(4, layers));
   std::int32_t device = 0;
   std::int64_t left = layers;
@@ -333,10 +333,10 @@ TEST_CASE("whatever the schedule, gradients are those of one device") {
 TEST_CASE("ten steps of a pipeline have the losses of ten steps on one device, bit by bit") {
   Dice dice(3304);
   const Trainable model = random_transformer(dice);
-  const auto stages = static_cast<std::int32_t>(std::min<std::size_t>(4, model.layers.size()));
+  const auto stages = static_cast<std::int32_t>(std::min<std::size_t>(4, model.layers->size()));
   PlanShape shape{.micro_batch_size = 2, .num_micro_batches = 4};
   for (std::int32_t s = 0; s < stages; ++s) {
-    const auto rest = static_cast<std::int32_t>(model.layers.size()) - stages + 1;
+    const auto rest = static_cast<std::int32_t>(model.layers->size()) - stages + 1;
     shape.stages.push_back({.layers = s + 1 == stages ? rest : 1, .devices = {s}});
     shape.depths.push_back(stages - s);
   }
