@@ -51,6 +51,7 @@ class Interpreter::Run {
   void send(const DeviceAction& entry, WorkStream& stream);
   void reduce(StageIndex stage, std::int32_t bucket);
   void step(const Action& action);
+  void wait_for_buckets(StageIndex stage, std::int32_t count);
 
   MessageKey key(const Action& action, DeviceIndex from, DeviceIndex to) const {
     return {.iteration = iteration_, .action = action, .step = 0, .from = from, .to = to};
@@ -65,6 +66,7 @@ class Interpreter::Run {
   const std::int64_t iteration_;
   std::map<StageIndex, std::int64_t> gradients_left_;  // micro-batches
   std::map<StageIndex, std::int32_t> steps_;
+  bool has_stepped_ = false;
   std::map<StageIndex, std::vector<Bytes>> bucket_sizes_;
   std::mutex mutex_;  // of what the streams share
   std::condition_variable reduced_;
@@ -115,7 +117,7 @@ void Interpreter::Run::receive(const DeviceAction& entry) {
     Payload payload = own_.transport_.receive(key(send, peer.device, here()));
     check(static_cast<std::int64_t>(payload.size()) == peer.size.count,
           "a message has another size than the schedule says");
-    own_.backend_.take_in(entry.action, peer.device, std::move(payload));
+    own_.backend_.take_in(entry.action, peer, std::move(payload));
   }
 }
 
@@ -134,7 +136,7 @@ void Interpreter::Run::send(const DeviceAction& entry, WorkStream& stream) {
   // Taken out at once: what comes next may change it.
   std::vector<std::pair<DeviceIndex, Payload>> parcels;
   for (const SchedulePeer& peer : entry.peers) {
-    parcels.emplace_back(peer.device, own_.backend_.give_out(entry.action, peer.device, peer.size));
+    parcels.emplace_back(peer.device, own_.backend_.give_out(entry.action, peer));
   }
   stream.add(
       [this, action = entry.action, size = entry.size, parcels = std::move(parcels)]() mutable {
@@ -152,7 +154,7 @@ void Interpreter::Run::reduce(StageIndex stage, std::int32_t bucket) {
     const Action action{ActionKind::AllReduce, bucket, stage};
     const Bytes size = bucket_sizes_.at(stage)[static_cast<std::size_t>(bucket)];
     const std::int64_t start = monotonic_now();
-    Payload& values = own_.backend_.bucket(action, size);
+    const std::span<float> values = own_.backend_.bucket(action, size);
     all_reduce(own_.group_of_(action), key(action, here(), here()), values, own_.transport_);
     record(action, start, monotonic_now(), size);
     const std::lock_guard lock(mutex_);
@@ -161,27 +163,35 @@ void Interpreter::Run::reduce(StageIndex stage, std::int32_t bucket) {
   });
 }
 
+void Interpreter::Run::wait_for_buckets(StageIndex stage, std::int32_t count) {
+  std::unique_lock lock(mutex_);
+  reduced_.wait(lock, [&] { return failure_ || buckets_reduced_[stage] >= count; });
+  if (failure_) throw JobAborted("a reduction has failed");
+}
+
 void Interpreter::Run::step(const Action& action) {
-  const bool is_by_bucket = steps_[action.stage] > 1;
-  const std::int32_t needed = is_by_bucket
-                                  ? action.index + 1
-                                  : static_cast<std::int32_t>(bucket_sizes_[action.stage].size());
-  {
-    std::unique_lock lock(mutex_);
-    reduced_.wait(lock, [&] { return failure_ || buckets_reduced_[action.stage] >= needed; });
-    if (failure_) throw JobAborted("a reduction has failed");
+  if (own_.before_steps_ && !has_stepped_) {
+    for (const auto& [stage, buckets] : bucket_sizes_) {
+      wait_for_buckets(stage, static_cast<std::int32_t>(buckets.size()));
+    }
+    own_.before_steps_(iteration_);
   }
+  has_stepped_ = true;
+  const bool is_by_bucket = steps_[action.stage] > 1;
+  const auto buckets = static_cast<std::int32_t>(bucket_sizes_[action.stage].size());
+  wait_for_buckets(action.stage, is_by_bucket ? action.index + 1 : buckets);
   const std::int64_t start = monotonic_now();
   own_.backend_.step(action);
   record(action, start, monotonic_now(), {});
 }
 
 Interpreter::Interpreter(const DeviceSchedule& schedule, GroupOf group_of, Backend& backend,
-                         Transport& transport)
+                         Transport& transport, BeforeSteps before_steps)
     : schedule_(schedule),
       group_of_(std::move(group_of)),
       backend_(backend),
-      transport_(transport) {}
+      transport_(transport),
+      before_steps_(std::move(before_steps)) {}
 
 std::vector<MeasuredAction> Interpreter::run(std::int64_t iteration) {
   Run run(*this, iteration);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <vector>
 
 #include "clock.h"
 #include "dapple/core/error.h"
@@ -14,12 +15,13 @@ class ReplayBackend : public Backend {
   ReplayBackend(const PlanCost& costs, DeviceIndex device, const ReplayPace& pace)
       : costs_(costs), device_(device), pace_(pace) {}
 
-  void take_in(const Action& /*receive*/, DeviceIndex /*from*/, Payload /*payload*/) override {}
-  Payload give_out(const Action& /*send*/, DeviceIndex /*to*/, Bytes size) override {
-    return Payload(static_cast<std::size_t>(size.count));
+  void take_in(const Action& /*receive*/, const SchedulePeer& /*from*/,
+               Payload /*payload*/) override {}
+  Payload give_out(const Action& /*send*/, const SchedulePeer& to) override {
+    return Payload(static_cast<std::size_t>(to.size.count));
   }
   void compute(const Action& action, const BucketReady& ready) override;
-  Payload& bucket(const Action& /*reduction*/, Bytes size) override;
+  std::span<float> bucket(const Action& /*reduction*/, Bytes size) override;
   void step(const Action& action) override;
 
  private:
@@ -30,7 +32,7 @@ class ReplayBackend : public Backend {
   const PlanCost& costs_;
   const DeviceIndex device_;
   const ReplayPace pace_;
-  Payload bucket_;  // one for all buckets: they are reduced one after another
+  std::vector<float> bucket_;  // one for all buckets: they are reduced one after another
 };
 
 const ReplicaCost& ReplayBackend::replica_of(const StageCost& stage) const {
@@ -82,9 +84,9 @@ void ReplayBackend::compute(const Action& action, const BucketReady& ready) {
   sleep_until(after(start, action.stage, length));
 }
 
-Payload& ReplayBackend::bucket(const Action& /*reduction*/, Bytes size) {
+std::span<float> ReplayBackend::bucket(const Action& /*reduction*/, Bytes size) {
   const auto floats = (static_cast<std::size_t>(size.count) + sizeof(float) - 1) / sizeof(float);
-  bucket_.assign(floats * sizeof(float), std::byte{0});
+  bucket_.assign(floats, 0.0F);
   return bucket_;
 }
 

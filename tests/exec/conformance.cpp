@@ -164,11 +164,11 @@ void reduced(const ReductionGroup& group, const Place& place, Transport& end, st
     for (std::size_t i = 0; i < kValues; ++i) {
       values[i] = unit * static_cast<float>((static_cast<std::size_t>(place.number) + 1) * (i + 1));
     }
-    Payload payload(kValues * sizeof(float));
-    std::memcpy(payload.data(), values.data(), payload.size());
     MessageKey own = key;
     own.action.index = 2 * number + step;
-    all_reduce(group, own, payload, end);
+    all_reduce(group, own, values, end);
+    Payload payload(kValues * sizeof(float));
+    std::memcpy(payload.data(), values.data(), payload.size());
     return payload;
   };
   const std::int64_t sent = end.sent().count;

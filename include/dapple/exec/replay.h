@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "dapple/core/quantity.h"
+#include "dapple/exec/measured_run.h"
 #include "dapple/exec/pacing.h"
 #include "dapple/exec/transport.h"
 #include "dapple/plan/plan.h"
-#include "dapple/timeline/timeline.h"
 #include "dapple/topology/topology.h"
 
 namespace dapple {
@@ -38,12 +38,7 @@ struct ReplayOptions {
 };
 
 /// Times are those of the plan: what was measured, divided by the pace.
-struct Replayed {
-  std::vector<Duration> iterations;  // as they were measured, in their order
-  Duration median;                   // of them, the lower one of two
-  Timeline timeline;                 // of that iteration, a lane for each device
-  Bytes sent;                        // per iteration, by all devices together
-};
+using Replayed = MeasuredRun;
 
 /// The job, of which each device does its part.
 class Replay {

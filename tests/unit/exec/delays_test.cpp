@@ -12,7 +12,7 @@ namespace {
 
 using namespace small;
 
-using Sums = std::map<std::pair<StageIndex, std::int32_t>, Payload>;
+using Sums = std::map<std::pair<StageIndex, std::int32_t>, std::vector<float>>;
 
 /// All devices with delays; the sums that each has made.
 std::vector<Sums> run_delayed(const Pipeline& pipeline, std::uint64_t seed) {

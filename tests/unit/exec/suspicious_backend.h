@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -20,18 +21,17 @@ class SuspiciousBackend : public Backend {
  public:
   explicit SuspiciousBackend(DeviceIndex device) : device_(device) {}
 
-  void take_in(const Action& receive, DeviceIndex from, Payload payload) override {
+  void take_in(const Action& receive, const SchedulePeer& from, Payload payload) override {
     const bool is_activation = receive.kind == ActionKind::ReceiveActivation;
     const StageIndex stage = is_activation ? receive.stage.previous() : receive.stage.next();
     const ActionKind kind = is_activation ? ActionKind::SendActivation : ActionKind::SendGradient;
-    const auto size = Bytes{static_cast<std::int64_t>(payload.size())};
-    if (payload != content({kind, receive.index, stage}, from, device_, size)) {
+    if (payload != content({kind, receive.index, stage}, from.device, device_, from.size)) {
       faults.push_back("wrong content at " + to_text(receive));
     }
   }
 
-  Payload give_out(const Action& send, DeviceIndex to, Bytes size) override {
-    return content(send, device_, to, size);
+  Payload give_out(const Action& send, const SchedulePeer& to) override {
+    return content(send, device_, to.device, to.size);
   }
 
   void compute(const Action& action, const BucketReady& ready) override {
@@ -40,11 +40,11 @@ class SuspiciousBackend : public Backend {
     for (std::int32_t k = 0; k < buckets[action.stage]; ++k) ready(k);
   }
 
-  Payload& bucket(const Action& reduction, Bytes size) override {
+  std::span<float> bucket(const Action& reduction, Bytes size) override {
     const std::lock_guard lock(mutex_);
-    Payload& values = reduced[{reduction.stage, reduction.index}];
+    std::vector<float>& values = reduced[{reduction.stage, reduction.index}];
     const auto floats = static_cast<std::size_t>(size.count) / sizeof(float) + 1;
-    values = payload_of(std::vector<float>(floats, static_cast<float>(device_.value + 1)));
+    values.assign(floats, static_cast<float>(device_.value + 1));
     return values;
   }
 
@@ -61,7 +61,7 @@ class SuspiciousBackend : public Backend {
   };
   std::map<StageIndex, std::int32_t> buckets;
   std::vector<Action> computed;
-  std::map<std::pair<StageIndex, std::int32_t>, Payload> reduced;
+  std::map<std::pair<StageIndex, std::int32_t>, std::vector<float>> reduced;
   std::map<Action, std::size_t, Before> stepped_after;
   std::vector<std::string> faults;
 
@@ -111,7 +111,7 @@ inline void check_sent(const DeviceSchedule& schedule, const SuspiciousBackend& 
   for (const auto& [bucket, values] : backend.reduced) {
     const auto members =
         static_cast<std::int64_t>(plan.stages[bucket.first.position()].devices.size());
-    const auto size = static_cast<std::int64_t>(values.size());
+    const auto size = static_cast<std::int64_t>(values.size() * sizeof(float));
     const std::int64_t part = 2 * (members - 1) * size / members;
     const auto slack = static_cast<std::int64_t>(2 * sizeof(float)) * members;
     least += std::max<std::int64_t>(0, part - slack);
@@ -122,7 +122,7 @@ inline void check_sent(const DeviceSchedule& schedule, const SuspiciousBackend& 
 
 /// One device's part of an iteration. Throws where it is told or does other than it should; the
 /// sums that it ended up with.
-inline std::map<std::pair<StageIndex, std::int32_t>, Payload> run_suspiciously(
+inline std::map<std::pair<StageIndex, std::int32_t>, std::vector<float>> run_suspiciously(
     const Pipeline& pipeline, const DeviceSchedule& schedule, Transport& end,
     std::int64_t iteration) {
   SuspiciousBackend backend(schedule.device);
@@ -145,8 +145,7 @@ inline std::map<std::pair<StageIndex, std::int32_t>, Payload> run_suspiciously(
     for (const DeviceIndex member : pipeline.plan.stages[bucket.first.position()].devices) {
       sum += static_cast<float>(member.value + 1);
     }
-    const std::vector<float> result = floats_of(values);
-    demand(result == std::vector<float>(result.size(), sum), "a sum is not the sum");
+    demand(values == std::vector<float>(values.size(), sum), "a sum is not the sum");
   }
   std::size_t actions = 0;
   for (const DeviceAction& entry : schedule.actions) {
