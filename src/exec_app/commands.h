@@ -6,5 +6,6 @@
 namespace dapple {
 
 Command replay_command();
+Command train_command();
 
 }  // namespace dapple
