@@ -17,7 +17,9 @@ constexpr auto kProgressInterval = std::chrono::milliseconds(100);
 ProgressLine::ProgressLine(Console& console, std::optional<Duration> time_limit)
     : console_(console) {
   if (!time_limit) return;
-  deadline_ = std::chrono::steady_clock::now() + std::chrono::nanoseconds(time_limit->ns);
+  const auto now = std::chrono::steady_clock::now();
+  half_time_ = now + std::chrono::nanoseconds(time_limit->ns / 2);
+  deadline_ = now + std::chrono::nanoseconds(time_limit->ns);
 }
 
 bool ProgressLine::should_stop() {
@@ -28,6 +30,17 @@ bool ProgressLine::should_stop() {
     stop_reason_ = StopReason::TimeLimit;
   }
   return stop_reason_ != StopReason::None;
+}
+
+bool ProgressLine::should_end_first_part() {
+  const bool is_half_over = half_time_ && std::chrono::steady_clock::now() >= *half_time_;
+  has_ended_first_part_ = has_ended_first_part_ || is_half_over;
+  return should_stop() || has_ended_first_part_;
+}
+
+StopReason ProgressLine::stop_reason() const {
+  if (stop_reason_ != StopReason::None || !has_ended_first_part_) return stop_reason_;
+  return StopReason::TimeLimit;
 }
 
 void ProgressLine::update(const SearchProgress& progress) {
@@ -45,8 +58,9 @@ void ProgressLine::update(const SearchProgress& progress) {
     // Rounded up to what is shown.
     line += fmt::format("gap at most {}, ", show_percent(std::ceil(1000 * gap) / 1000));
   }
-  line += fmt::format("{} candidates, {} simulated, {} states", show_count(progress.candidates),
-                      show_count(progress.simulated), show_count(progress.states));
+  if (progress.candidates > 0) line += show_count(progress.candidates) + " candidates, ";
+  line += fmt::format("{} simulated, {} states", show_count(progress.simulated),
+                      show_count(progress.states));
   line = shorten(line, static_cast<std::size_t>(console_.err_style.width - 1), console_.err_style);
   console_.err << "\r\x1b[K" << line << std::flush;
 }

@@ -23,16 +23,20 @@ class ProgressLine : public Progress {
 
   void update(const SearchProgress& progress) override;
   bool should_stop() override;
+  /// Half of the time limit is for the first part.
+  bool should_end_first_part() override;
   void clear();
 
-  /// Why the search was told to stop; None as long as it was not.
-  StopReason stop_reason() const { return stop_reason_; }
+  /// Why the search, or its first part, was told to stop; None as long as it was not.
+  StopReason stop_reason() const;
 
  private:
   Console& console_;
   SignalGuard signals_;
+  std::optional<std::chrono::steady_clock::time_point> half_time_;
   std::optional<std::chrono::steady_clock::time_point> deadline_;
   StopReason stop_reason_ = StopReason::None;
+  bool has_ended_first_part_ = false;
   std::chrono::steady_clock::time_point last_;
   bool is_shown_ = false;
 };

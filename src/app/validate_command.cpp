@@ -33,12 +33,7 @@ Exit code 3 if there is a fault, 5 if a file cannot be read.
 void validate_file(const std::string& path, Console& console) {
   const PlanDocument document = load_plan(path);
   const Topology topology{document.topology, source_name(path)};
-  // Memory is judged with the costs, which need a profile that can be used there.
-  const bool can_be_costed =
-      check_compatible(document.profile, topology, document.plan.global_batch_size).empty();
-  std::vector<Violation> faults = can_be_costed
-                                      ? check_plan(document.plan, document.profile, topology)
-                                      : costing_faults(document.plan, document.profile, topology);
+  std::vector<Violation> faults = check_plan(document.plan, document.profile, topology);
   if (!faults.empty()) throw Error{ErrorKind::BadInput, source_name(path), std::move(faults)};
   std::set<DeviceIndex> used;
   for (const StagePlan& stage : document.plan.stages) {

@@ -5,6 +5,7 @@
 
 namespace dapple {
 
+Command profile_command();
 Command replay_command();
 Command train_command();
 

@@ -14,6 +14,7 @@ Usage
 
 Commands
   replay     with its real messages, and sleeping for computing
+  profile    measures the layers of a model, to plan from
   train      its model, on this machine's CPU, by the plan's schedule
 
   -h, --help           this, or a command's own help
@@ -29,15 +30,14 @@ does not answer.
 constexpr const char* kVersion =
     "dapple-exec " DAPPLE_VERSION
     "\n"
-    "reads dapple-plan/1, dapple-checkpoint/1\n"
-    "writes dapple-timeline/1, dapple-checkpoint/1 (safetensors), Chrome "
-    "trace JSON\n";
+    "reads dapple-plan/1, dapple-profile/1, dapple-checkpoint/1\n"
+    "writes dapple-profile/1, dapple-timeline/1, dapple-checkpoint/1, Chrome trace JSON\n";
 
 Tool tool() {
   return {.name = "dapple-exec",
           .help = kHelp,
           .version = kVersion,
-          .commands = {replay_command(), train_command()},
+          .commands = {replay_command(), profile_command(), train_command()},
           .first_is_default = false};
 }
 

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <mutex>
 
 #include "dapple/core/error.h"
 #include "dapple/core/parallel.h"
@@ -10,6 +9,7 @@
 #include "dapple_planner.h"
 #include "gradient_handlings.h"
 #include "micro_batches.h"
+#include "stop_question.h"
 
 namespace dapple {
 namespace {
@@ -73,7 +73,8 @@ class DapplePlanner {
         topology_(topology),
         options_(options),
         scorer_(profile, topology, options_),
-        progress_(progress) {}
+        progress_(progress),
+        is_stopped_(progress) {}
 
   DapplePlans run();
 
@@ -87,7 +88,6 @@ class DapplePlanner {
   void simulate_best_first(const std::vector<Candidate>& candidates);
   void account(const Score& score);
   void tell_progress();
-  bool is_stopped();
   SearchRecord record() const;
 
   const ModelProfile& profile_;
@@ -95,7 +95,7 @@ class DapplePlanner {
   const PlannerOptions& options_;
   Scorer scorer_;
   Progress* progress_;
-  std::mutex asking_;
+  StopQuestion is_stopped_;
   std::vector<std::int64_t> micro_batch_sizes_;
   std::vector<GradientHandling> gradients_;
   std::vector<Scored> kept_;  // the best few of different candidates, best first
@@ -145,14 +145,8 @@ bool DapplePlanner::is_allowed(const Candidate& candidate) const {
   });
 }
 
-/// The searches' threads ask too, but `progress_` is used by one at a time.
-bool DapplePlanner::is_stopped() {
-  const std::lock_guard lock(asking_);
-  return progress_ != nullptr && progress_->should_stop();
-}
-
 std::vector<Candidate> DapplePlanner::search(SearchEffort effort) {
-  effort.should_stop = [this] { return is_stopped(); };
+  effort.should_stop = [this] { return is_stopped_(); };
   std::vector<SearchOutcome> outcomes(micro_batch_sizes_.size() * gradients_.size());
   parallel_for(outcomes.size(), options_.threads, [&](std::size_t i) {
     const CostModel costs(profile_, topology_);
@@ -191,7 +185,7 @@ void DapplePlanner::account(const Score& score) {
 void DapplePlanner::simulate_best_first(const std::vector<Candidate>& candidates) {
   for (std::size_t first = 0; first < candidates.size(); first += kBatch) {
     const Duration to_beat = incumbent();
-    if (candidates[first].bound >= to_beat || is_stopped()) return;
+    if (candidates[first].bound >= to_beat || is_stopped_()) return;
     if (actions_ > kActionBudget) {
       for (std::size_t i = first; i < candidates.size(); ++i) {
         if (candidates[i].bound < to_beat) ++not_simulated_;
@@ -232,13 +226,13 @@ DapplePlans DapplePlanner::run() {
   record_.candidates += static_cast<std::int64_t>(first.size());
   simulate_best_first(first);
   for (const auto& effort : {scout, thorough}) {
-    if (is_stopped()) break;
+    if (is_stopped_()) break;
     simulate_best_first(search(effort(size, incumbent())));
   }
   kept_.resize(std::min(kept_.size(), kRefined));
   // Where this is only the start of the exact search, that does it better.
   const bool is_start = options_.planner == PlannerKind::Exact && !options_.baselines;
-  std::vector<Score> refined(is_start || is_stopped() ? 0 : kept_.size());
+  std::vector<Score> refined(is_start || is_stopped_() ? 0 : kept_.size());
   parallel_for(refined.size(), options_.threads,
                [&](std::size_t i) { refined[i] = scorer_.refine(kept_[i], kRefinementBudget); });
   for (const Score& result : refined) account(result);

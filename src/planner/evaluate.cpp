@@ -119,16 +119,7 @@ double optimality_gap(Duration iteration, Duration lower_bound) {
 
 std::vector<Violation> check_plan(const Plan& plan, const ModelProfile& profile,
                                   const Topology& topology) {
-  std::vector<Violation> violations =
-      validate(plan, static_cast<std::int32_t>(profile.layers.size()), topology);
-  if (!violations.empty()) return violations;
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    if (!match_buckets(profile, plan.stages[s])) {
-      violations.push_back(
-          {fmt::format("/stages/{}/costs/gradient_buckets_bytes", s),
-           "expected buckets of whole layers' gradients, last layer first, all of the stage's"});
-    }
-  }
+  std::vector<Violation> violations = costing_faults(plan, profile, topology);
   if (!violations.empty()) return violations;
   const Schedule schedule = generate(plan);
   violations = validate(schedule, plan);

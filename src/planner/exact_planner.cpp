@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "dapple/core/parallel.h"
@@ -13,6 +12,7 @@
 #include "dapple/search/exact_search.h"
 #include "gradient_handlings.h"
 #include "micro_batches.h"
+#include "stop_question.h"
 
 namespace dapple {
 namespace {
@@ -78,7 +78,8 @@ class ExactPlanner {
         topology_(topology),
         options_(options),
         scorer_(profile, topology, options_),
-        progress_(progress) {}
+        progress_(progress),
+        is_stopped_(progress) {}
 
   ExactPlans run(std::vector<Scored> known);
 
@@ -100,7 +101,6 @@ class ExactPlanner {
   Duration bound() const;
   Duration bound_of_unsearched() const;
   bool is_spent() const;
-  bool is_stopped();
   void tell_progress();
   SearchRecord record() const;
 
@@ -109,7 +109,7 @@ class ExactPlanner {
   const PlannerOptions& options_;
   Scorer scorer_;
   Progress* progress_;
-  std::mutex asking_;
+  StopQuestion is_stopped_;
   std::vector<std::unique_ptr<ExactSearch>> searches_;  // by bucket size, then micro-batch size
   std::vector<Scored> best_;                            // the best few, best first
   std::vector<Unsettled> unsettled_;
@@ -149,19 +149,13 @@ bool ExactPlanner::is_spent() const {
          states > (is_all ? kStateBudget : kStateBudgetOfMany);
 }
 
-/// Searches ask side by side; the caller is asked by one of them at a time.
-bool ExactPlanner::is_stopped() {
-  const std::lock_guard lock(asking_);
-  return progress_ != nullptr && progress_->should_stop();
-}
-
 void ExactPlanner::prepare() {
   record_.cut = micro_batch_sizes(options_).cut;
   for (const SearchProblem& problem : search_problems(options_, profile_)) {
     searches_.push_back(std::make_unique<ExactSearch>(profile_, topology_, problem));
   }
   parallel_for(searches_.size(), options_.threads, [&](std::size_t i) {
-    searches_[i]->prepare(threshold(), [&] { return is_stopped(); });
+    searches_[i]->prepare(threshold(), [&] { return is_stopped_(); });
   });
 }
 
@@ -265,7 +259,7 @@ void ExactPlanner::walk() {
 void ExactPlanner::settle(std::int64_t budget) {
   const std::int64_t last = actions_ + budget;
   std::int64_t progress = actions_;
-  while (actions_ < std::min(last, progress + kStagnation) && !is_stopped()) {
+  while (actions_ < std::min(last, progress + kStagnation) && !is_stopped_()) {
     sort_unsettled();
     const std::pair before{bound(), best()};
     const Duration enough = std::min(threshold(), bound_of_unsearched());
@@ -296,7 +290,7 @@ void ExactPlanner::settle(std::int64_t budget) {
 /// Makes the best plan faster and the bound higher by what depths do, the cheap ways first.
 void ExactPlanner::finish() {
   const std::int64_t last = actions_ + kImprovementBudget;
-  const auto is_open = [&] { return bound() < threshold() && !is_stopped(); };
+  const auto is_open = [&] { return bound() < threshold() && !is_stopped_(); };
   while (is_open() && actions_ < last && improve()) settle(kSettlementBetween);
   if (is_open()) walk();
   if (is_open()) settle(kSettlementBudget);
@@ -319,7 +313,7 @@ ExactPlans ExactPlanner::run(std::vector<Scored> known) {
   best_ = std::move(known);
   prepare();
   while (bound() < threshold() && !is_spent()) {
-    if (is_stopped()) break;
+    if (is_stopped_()) break;
     advance();
     const std::vector<Candidate> batch = take_batch();
     simulate(batch);
@@ -387,17 +381,13 @@ ExactPlans plan_exactly(const ModelProfile& profile, const Topology& topology,
 Duration bound_of_any_order(const ModelProfile& profile, const Topology& topology,
                             const PlannerOptions& options, Duration most, Progress* progress) {
   std::vector<SearchProblem> problems = search_problems(options, profile);
-  std::mutex asking;
-  const auto is_stopped = [&] {
-    const std::lock_guard lock(asking);
-    return progress != nullptr && progress->should_stop();
-  };
+  const StopQuestion is_stopped(progress);
   const std::int64_t states = kStateBudgetOfAnyOrder / static_cast<std::int64_t>(problems.size());
   std::vector<Duration> bounds(problems.size());
   parallel_for(problems.size(), options.threads, [&](std::size_t i) {
     problems[i].any_order = true;
     ExactSearch search(profile, topology, problems[i]);
-    search.prepare(most, is_stopped);
+    search.prepare(most, [&] { return is_stopped(); });
     while (search.states() < states && !search.is_exhausted() && !is_stopped()) {
       search.advance({.threshold = most,
                       .candidates = std::numeric_limits<std::size_t>::max(),

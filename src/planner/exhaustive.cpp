@@ -63,10 +63,11 @@ std::int64_t most_in_flight(const ReplicaCost& replica, std::int64_t num_micro_b
 class Exhaustive {
  public:
   Exhaustive(const ModelProfile& profile, const Topology& topology,
-             const ExhaustiveProblem& problem)
+             const ExhaustiveProblem& problem, Progress* progress)
       : profile_(profile),
         topology_(topology),
         problem_(problem),
+        progress_(progress),
         costs_(profile, topology),
         groups_(group_alike(topology)) {}
 
@@ -83,19 +84,35 @@ class Exhaustive {
   BoundedPlan bounded(const PlanCost& cost) const {
     return {plan_, cost, topology_, {Contention::Off, problem_.mode.replicas}};
   }
-  bool is_over() const { return outcome_.faster || work_ >= problem_.budget; }
+  bool is_over();
 
   const ModelProfile& profile_;
   const Topology& topology_;
   const ExhaustiveProblem& problem_;
+  Progress* progress_;
   CostModel costs_;
   std::vector<AlikeDevices> groups_;
   Plan plan_;  // its last stages, so far
   std::vector<DeviceIndex> devices_;
   std::vector<std::int64_t> limits_;  // per stage of a whole plan
   std::int64_t work_ = 0;             // in partial plans costed
+  std::int64_t next_question_ = 0;    // to the progress, in the same
+  bool is_stopped_ = false;
   ExhaustiveOutcome outcome_;
 };
+
+bool Exhaustive::is_over() {
+  constexpr std::int64_t kWorkBetweenQuestions = 256;
+  if (progress_ != nullptr && work_ >= next_question_) {
+    next_question_ = work_ + kWorkBetweenQuestions;
+    SearchProgress told;
+    told.states = outcome_.partial_plans;
+    told.simulated = outcome_.simulated;
+    progress_->update(told);
+    is_stopped_ = progress_->should_stop();
+  }
+  return outcome_.faster || is_stopped_ || work_ >= problem_.budget;
+}
 
 ExhaustiveOutcome Exhaustive::run() {
   for (std::int64_t size = 1; size <= problem_.global_batch_size && !is_over(); ++size) {
@@ -222,8 +239,8 @@ void Exhaustive::simulate_plan() {
 }  // namespace
 
 ExhaustiveOutcome search_exhaustively(const ModelProfile& profile, const Topology& topology,
-                                      const ExhaustiveProblem& problem) {
-  return Exhaustive(profile, topology, problem).run();
+                                      const ExhaustiveProblem& problem, Progress* progress) {
+  return Exhaustive(profile, topology, problem, progress).run();
 }
 
 }  // namespace dapple

@@ -6,6 +6,7 @@
 
 #include "dapple/core/quantity.h"
 #include "dapple/plan/plan.h"
+#include "dapple/planner/planner.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/topology/topology.h"
 
@@ -30,8 +31,8 @@ struct ExhaustiveOutcome {
   std::int64_t simulated = 0;
 };
 
-/// Deterministic; ends with the first plan that is faster than `below`.
+/// Deterministic, unless stopped; ends with the first plan that is faster than `below`.
 ExhaustiveOutcome search_exhaustively(const ModelProfile& profile, const Topology& topology,
-                                      const ExhaustiveProblem& problem);
+                                      const ExhaustiveProblem& problem, Progress* progress);
 
 }  // namespace dapple

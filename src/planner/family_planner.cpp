@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <variant>
 
@@ -15,6 +14,7 @@
 #include "gradient_handlings.h"
 #include "micro_batches.h"
 #include "reorder.h"
+#include "stop_question.h"
 
 namespace dapple {
 namespace {
@@ -76,7 +76,7 @@ std::vector<std::vector<Action>> one_by_one(const Plan& plan) {
 class FamilyPlanner {
  public:
   FamilyPlanner(const PlanningProblem& problem, const FamilyRequest& request, Progress* progress)
-      : problem_(problem), request_(request), progress_(progress) {}
+      : problem_(problem), request_(request), progress_(progress), is_stopped_(progress) {}
 
   FamilyOutcome run();
 
@@ -107,23 +107,17 @@ class FamilyPlanner {
   void account(const Attempt& attempt);
   Plan plan_of(const Candidate& candidate) const;
   bool is_near_enough() const;
-  bool is_stopped() const;
   void tell_progress() const;
 
   const PlanningProblem& problem_;
   const FamilyRequest& request_;
   Progress* progress_;
-  mutable std::mutex asking_;
+  StopQuestion is_stopped_;
   std::vector<Space> spaces_;
   std::vector<Shape> shapes_;
   std::vector<Scored> kept_;  // best first
   FamilyOutcome outcome_;
 };
-
-bool FamilyPlanner::is_stopped() const {
-  const std::lock_guard lock(asking_);
-  return progress_ != nullptr && progress_->should_stop();
-}
 
 /// Whether the best plan is as near the bound as is asked for.
 bool FamilyPlanner::is_near_enough() const {
@@ -159,7 +153,7 @@ void FamilyPlanner::look_at(Space& space) const {
                             .pins = options.pins});
   const Duration most = std::min(request_.to_beat, kLongest);
   space.bound = loops ? bound.of_loops(most) : bound.of_pipelines(most);
-  if (space.bound >= std::min(request_.enough, kLongest) || is_stopped()) return;
+  if (space.bound >= std::min(request_.enough, kLongest) || is_stopped_()) return;
   const Duration least = loops ? bound.of_pipelines(kLongest) : space.bound;
   if (least < kLongest) space.shapes = bound.shapes(least, kMostStages);
 }
@@ -180,7 +174,7 @@ void FamilyPlanner::bound_spaces() {
 /// List schedules may be bounded by the exact search too, up to a plan that is known.
 void FamilyPlanner::raise_bound(Duration most) {
   if (request_.family != ScheduleFamily::ListScheduled) return;
-  if (outcome_.lower_bound >= std::min(request_.enough, most) || is_stopped()) return;
+  if (outcome_.lower_bound >= std::min(request_.enough, most) || is_stopped_()) return;
   const Duration of_any_order =
       bound_of_any_order(problem_.profile, problem_.topology, problem_.options, most, progress_);
   outcome_.lower_bound = std::max(outcome_.lower_bound, of_any_order);
@@ -247,7 +241,7 @@ FamilyPlanner::Attempt FamilyPlanner::attempt(const Plan& start, std::int64_t ch
                        .contention = problem_.options.contention,
                        .replicas = problem_.options.replicas,
                        .evaluations = orders,
-                       .should_stop = [this] { return is_stopped(); }});
+                       .should_stop = [this] { return is_stopped_(); }});
   if (std::holds_alternative<NoSchedule>(made)) {
     if (carries_order(request_.family) && chunks == 1) explain_shortage(start, costs, result);
     return result;
@@ -282,7 +276,7 @@ void FamilyPlanner::account(const Attempt& attempt) {
 void FamilyPlanner::compare() {
   std::vector<Attempt> attempts(shapes_.size());
   parallel_for(shapes_.size(), problem_.options.threads, [&](std::size_t i) {
-    if (is_stopped()) return;
+    if (is_stopped_()) return;
     const Shape& shape = shapes_[i];
     attempts[i] = attempt(shape.plan, shape.chunks, kTasksToCompare);
     // Memory may be short only because everything is kept.
@@ -323,7 +317,7 @@ FamilyPlanner::Attempt FamilyPlanner::move_layers(const Scored& start) const {
         if (here.layers.size() < 1 || next.layers.size() < 1) continue;
         here.gradient_buckets.clear();
         next.gradient_buckets.clear();
-        if (tries-- <= 0 || is_stopped()) return best;
+        if (tries-- <= 0 || is_stopped_()) return best;
         Attempt moved = attempt(plan, plan.chunks_per_device, one);
         best.work.simulated += moved.work.simulated;
         if (moved.scored.iteration >= best.scored.iteration) continue;
@@ -347,7 +341,7 @@ void FamilyPlanner::improve() {
 }
 
 void FamilyPlanner::finish() {
-  if (!carries_order(request_.family) || kept_.empty() || is_stopped()) return;
+  if (!carries_order(request_.family) || kept_.empty() || is_stopped_()) return;
   const std::size_t count = std::min<std::size_t>(2, kept_.size());
   std::vector<Attempt> finished(count);
   parallel_for(count, problem_.options.threads, [&](std::size_t i) {
@@ -362,7 +356,7 @@ void FamilyPlanner::finish() {
 FamilyOutcome FamilyPlanner::run() {
   bound_spaces();
   if (outcome_.lower_bound >= request_.enough) return std::move(outcome_);
-  outcome_.is_stopped = is_stopped();
+  outcome_.is_stopped = is_stopped_();
   if (outcome_.is_stopped) return std::move(outcome_);
   outcome_.is_searched = true;
   collect_shapes();

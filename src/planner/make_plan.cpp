@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <iterator>
+#include <optional>
 
 #include "as_pinned.h"
 #include "baseline_search.h"
@@ -112,6 +113,17 @@ std::variant<MadePlan, Infeasible> plan_one_family(const ModelProfile& profile,
   return made;
 }
 
+/// Of a search that other families follow.
+class FirstPart : public Progress {
+ public:
+  explicit FirstPart(Progress& whole) : whole_(whole) {}
+  void update(const SearchProgress& progress) override { whole_.update(progress); }
+  bool should_stop() override { return whole_.should_end_first_part(); }
+
+ private:
+  Progress& whole_;
+};
+
 }  // namespace
 
 std::variant<MadePlan, Infeasible> make_plan(const ModelProfile& profile, const Topology& topology,
@@ -123,7 +135,10 @@ std::variant<MadePlan, Infeasible> make_plan(const ModelProfile& profile, const 
                   "expected together with a schedule beyond 1f1b and gpipe, whose bounds are of "
                   "replicas that start together, got independent"}});
   }
-  auto first = plan_one_family(profile, topology, options_to_start(options), progress);
+  std::optional<FirstPart> first_part;
+  if (progress != nullptr) first_part.emplace(*progress);
+  auto first = plan_one_family(profile, topology, options_to_start(options),
+                               first_part ? &*first_part : nullptr);
   return plan_families(std::move(first), {profile, topology, options}, progress);
 }
 

@@ -195,7 +195,7 @@ std::string shape_of(const Plan& plan, const Topology& topology) {
 }
 
 void derive_bound(Claims& claims, const PlanDocument& document, const Topology& topology,
-                  std::int64_t budget, Verification& verification) {
+                  std::int64_t budget, Progress* progress, Verification& verification) {
   const Prediction& claimed = document.prediction;
   if (!claimed.lower_bound) return;
   if (!document.search.complete) {
@@ -214,7 +214,8 @@ void derive_bound(Claims& claims, const PlanDocument& document, const Topology& 
        .mode = {claimed.contention, claimed.replicas},
        .ignore_memory = std::any_of(claimed.devices.begin(), claimed.devices.end(), lacks_memory),
        .below = *claimed.lower_bound,
-       .budget = budget});
+       .budget = budget},
+      progress);
   verification.partial_plans = outcome.partial_plans;
   verification.simulated = outcome.simulated;
   verification.bound = !outcome.is_through ? BoundCheck::TooLarge
@@ -230,7 +231,8 @@ void derive_bound(Claims& claims, const PlanDocument& document, const Topology& 
 
 }  // namespace
 
-Verification verify(const PlanDocument& document, const Topology& topology, std::int64_t budget) {
+Verification verify(const PlanDocument& document, const Topology& topology, std::int64_t budget,
+                    Progress* progress) {
   Claims claims;
   Verification verification;
   Plan plan = document.plan;
@@ -242,7 +244,7 @@ Verification verify(const PlanDocument& document, const Topology& topology, std:
   check_certificate(claims, document.prediction, document.search);
   check_baselines(claims, document);
   check_schedules(claims, document);
-  derive_bound(claims, document, topology, budget, verification);
+  derive_bound(claims, document, topology, budget, progress, verification);
   verification.violations = claims.take();
   return verification;
 }

@@ -67,6 +67,13 @@ class FamilyBound::Search {
     Duration within;
   };
   bool is_small(std::int32_t most_stages) const;
+  /// A stage from the layer on that is looked at: it is asked for with every number of devices.
+  struct KnownStage {
+    bool is_known = false;
+    bool fits = false;
+    StageFloor floor;
+  };
+  const KnownStage& known_stage(LayerRange layers, std::size_t share);
   void grow(const Reach& reach);
   void grow_from(const Reach& reach, std::int32_t stages, std::int32_t begin, std::int32_t used);
   Label& label(std::int32_t stages, std::int32_t end, std::int32_t used) {
@@ -89,6 +96,7 @@ class FamilyBound::Search {
   std::int32_t layers_;
   std::int32_t devices_;
   std::vector<Label> labels_;
+  std::vector<KnownStage> known_stages_;  // by position in replica_counts(), then end
 };
 
 bool FamilyBound::Search::is_small(std::int32_t most_stages) const {
@@ -113,17 +121,32 @@ bool FamilyBound::Search::is_within(const StageFloor& stage, const Label& front,
   return front.head + end <= within && front.both_ways + before_way_back <= within;
 }
 
+const FamilyBound::Search::KnownStage& FamilyBound::Search::known_stage(LayerRange layers,
+                                                                        std::size_t share) {
+  KnownStage& known = known_stages_[share * static_cast<std::size_t>(layers_ + 1) +
+                                    static_cast<std::size_t>(layers.end)];
+  if (known.is_known) return known;
+  const std::int32_t replicas = floors_.replica_counts()[share];
+  known.is_known = true;
+  known.fits = floors_.fits(layers, replicas);
+  if (known.fits) known.floor = floors_.stage(layers, replicas);
+  return known;
+}
+
 void FamilyBound::Search::grow_from(const Reach& reach, std::int32_t stages, std::int32_t begin,
                                     std::int32_t used) {
   const Label front = label(stages, begin, used);
   const std::int32_t behind = reach.most_stages == 0 ? 0 : stages + 1;
-  for (const std::int32_t replicas : floors_.replica_counts()) {
+  const std::vector<std::int32_t>& counts = floors_.replica_counts();
+  for (std::size_t share = 0; share < counts.size(); ++share) {
+    const std::int32_t replicas = counts[share];
     if (used + replicas > devices_) break;
     const std::int32_t left = devices_ - used - replicas;
     for (std::int32_t end = left == 0 ? layers_ : begin + 1; end <= layers_; ++end) {
       const LayerRange range{begin, end};
-      if (!floors_.fits(range, replicas)) break;
-      const StageFloor stage = floors_.stage(range, replicas);
+      const KnownStage& known = known_stage(range, share);
+      if (!known.fits) break;
+      const StageFloor& stage = known.floor;
       if (front.head + floors_.micro_batches() * (stage.forward + stage.backward) > reach.within) {
         break;
       }
@@ -155,6 +178,8 @@ void FamilyBound::Search::grow(const Reach& reach) {
   label(0, 0, 0).head = {};
   label(0, 0, 0).both_ways = {};
   for (std::int32_t begin = 0; begin < layers_; ++begin) {
+    known_stages_.assign(floors_.replica_counts().size() * static_cast<std::size_t>(layers_ + 1),
+                         {});
     for (std::int32_t stages = 0; stages <= std::max(0, reach.most_stages - 1); ++stages) {
       for (std::int32_t used = 0; used < devices_; ++used) {
         if (label(stages, begin, used).is_reached()) grow_from(reach, stages, begin, used);

@@ -11,27 +11,14 @@
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "../support/pipeline.h"
+#include "peak_memory.h"
 
 namespace dapple {
 namespace {
-
-/// Makes the process' peak of memory what it holds now. Does nothing where there is no /proc.
-void forget_peak_memory() {
-  std::ofstream("/proc/self/clear_refs") << "5";
-}
-
-double peak_memory_mib() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.rfind("VmHWM:", 0) == 0) return std::stod(line.substr(6)) / 1024.0;
-  }
-  return 0;
-}
 
 struct Counts {
   std::int64_t transfers = 0;
@@ -53,7 +40,7 @@ Counts count_transfers(const small::Pipeline& pipeline) {
 void measure(benchmark::State& state, const small::Pipeline& pipeline) {
   const Counts counts = count_transfers(pipeline);
   std::int64_t events = 0;
-  forget_peak_memory();
+  small::forget_peak_memory();
   for (auto _ : state) {
     events = pipeline.run({.contention = Contention::Shared, .record = false}).events;
   }
@@ -65,7 +52,7 @@ void measure(benchmark::State& state, const small::Pipeline& pipeline) {
   state.counters["transfers/s"] = rate(counts.transfers);
   state.counters["flows/s"] = rate(counts.flows);
   state.counters["events"] = static_cast<double>(events);
-  state.counters["peak_MiB"] = peak_memory_mib();
+  state.counters["peak_MiB"] = small::peak_memory_mib();
 }
 
 /// Policy A of the paper.

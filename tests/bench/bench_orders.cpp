@@ -47,15 +47,6 @@ constexpr small::EvenTasks kMoreMemory{.stages = 4,
                                        .backward = 6,
                                        .weight_gradient = 4,
                                        .limit = 14};
-constexpr small::EvenTasks kEightStages{.stages = 8,
-                                        .micro_batches = 32,
-                                        .forward = 29'850,
-                                        .backward = 29'767,
-                                        .weight_gradient = 18'868,
-                                        .send = 466,
-                                        .taken = 3'720,
-                                        .given_by_backward = 2'048,
-                                        .limit = 59'520};
 // Nothing is proven here: 16 stages with the memory of 1F1B, most of it given back by backwards.
 constexpr small::EvenTasks kSixteenStages{.stages = 16,
                                           .micro_batches = 64,
@@ -79,7 +70,7 @@ BENCHMARK_CAPTURE(search_for, four_stages_more_memory, kMoreMemory)
     ->Arg(10'000)
     ->Iterations(1)
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(search_for, eight_stages, kEightStages)
+BENCHMARK_CAPTURE(search_for, eight_stages, small::kPublishedProfile)
     ->Arg(5)
     ->Arg(100)
     ->Arg(10'000)
@@ -91,7 +82,7 @@ BENCHMARK_CAPTURE(search_for, sixteen_stages, kSixteenStages)
     ->Arg(10'000)
     ->Iterations(1)
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(prove, eight_stages, kEightStages)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(prove, eight_stages, small::kPublishedProfile)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(prove, sixteen_stages, kSixteenStages)->Unit(benchmark::kMillisecond);
 
 }  // namespace

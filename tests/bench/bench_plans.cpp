@@ -9,30 +9,17 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "dapple/io/documents.h"
 #include "dapple/planner/planner.h"
+#include "peak_memory.h"
 
 namespace {
 
 using namespace dapple;
-
-/// Makes the process' peak of memory what it holds now. Does nothing where there is no /proc.
-void forget_peak_memory() {
-  std::ofstream("/proc/self/clear_refs") << "5";
-}
-
-double peak_memory_mib() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.rfind("VmHWM:", 0) == 0) return std::stod(line.substr(6)) / 1024.0;
-  }
-  return 0;
-}
 
 constexpr double kSecondsAllowed = 60;
 
@@ -64,7 +51,7 @@ void show(benchmark::State& state, const PlanDocument& document) {
   state.counters["states"] = static_cast<double>(document.search.states);
   state.counters["candidates"] = static_cast<double>(document.search.candidates);
   state.counters["simulations"] = static_cast<double>(document.search.simulated);
-  state.counters["peak_MiB"] = peak_memory_mib();
+  state.counters["peak_MiB"] = small::peak_memory_mib();
 }
 
 void plan_problem(benchmark::State& state, Question question) {
@@ -75,7 +62,7 @@ void plan_problem(benchmark::State& state, Question question) {
   const ModelProfile profile = read_profile(read_file(profile_path), profile_path);
   const Topology topology(read_topology(read_file(topology_path), topology_path), topology_path);
   question.options.global_batch_size = *profile.global_batch_size;
-  forget_peak_memory();
+  small::forget_peak_memory();
   for (auto _ : state) {
     TimeLimit limit;
     const auto made = make_plan(profile, topology, question.options, &limit);

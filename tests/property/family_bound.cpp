@@ -5,6 +5,7 @@
 
 #include <variant>
 
+#include "../support/families.h"
 #include "../support/random_pipeline.h"
 #include "dapple/planner/reschedule.h"
 #include "dapple/search/exact_search.h"
@@ -14,16 +15,6 @@ namespace dapple {
 namespace {
 
 using namespace small;
-
-constexpr ScheduleFamily kFamilies[] = {ScheduleFamily::GPipe,         ScheduleFamily::OneFOneB,
-                                        ScheduleFamily::Interleaved,   ScheduleFamily::BreadthFirst,
-                                        ScheduleFamily::ListScheduled, ScheduleFamily::ZeroBubbleH1,
-                                        ScheduleFamily::ZeroBubbleH2,  ScheduleFamily::ZeroBubbleV};
-
-bool has_loops(ScheduleFamily family) {
-  return family == ScheduleFamily::Interleaved || family == ScheduleFamily::BreadthFirst ||
-         family == ScheduleFamily::ZeroBubbleV;
-}
 
 Duration bound_of(const Pipeline& pipeline, ScheduleFamily family) {
   const CostModel costs(pipeline.profile, pipeline.topology);
@@ -41,7 +32,7 @@ TEST_CASE("no plan of a family, on any devices, is faster than the family's boun
   int met = 0;
   for (int i = 0; i < scaled(4000); ++i) {
     const Pipeline pipeline = random_pipeline(dice, {.slowdown = true});
-    const ScheduleFamily family = kFamilies[static_cast<std::size_t>(dice.roll(0, 7))];
+    const ScheduleFamily family = kOwnFamilies[static_cast<std::size_t>(dice.roll(0, 7))];
     const Contention contention = dice.chance(50) ? Contention::Shared : Contention::Off;
     INFO("instance " << i << ": " << text_of(pipeline));
     INFO(to_string(family) << ", contention " << to_string(contention));

@@ -4,6 +4,7 @@
 
 #include <variant>
 
+#include "../support/families.h"
 #include "../support/random_pipeline.h"
 #include "dapple/planner/reschedule.h"
 #include "dapple/simulate/device_memory.h"
@@ -13,18 +14,10 @@ namespace {
 
 using namespace small;
 
-constexpr ScheduleFamily kFamilies[] = {ScheduleFamily::GPipe,         ScheduleFamily::OneFOneB,
-                                        ScheduleFamily::Interleaved,   ScheduleFamily::BreadthFirst,
-                                        ScheduleFamily::ListScheduled, ScheduleFamily::ZeroBubbleH1,
-                                        ScheduleFamily::ZeroBubbleH2,  ScheduleFamily::ZeroBubbleV};
-
 Reschedule to(ScheduleFamily family, Contention contention,
               Replicas replicas = Replicas::Together) {
-  const bool loops = family == ScheduleFamily::Interleaved ||
-                     family == ScheduleFamily::BreadthFirst ||
-                     family == ScheduleFamily::ZeroBubbleV;
   return {.family = family,
-          .chunks_per_device = loops ? 2 : 1,
+          .chunks_per_device = has_loops(family) ? 2 : 1,
           .contention = contention,
           .replicas = replicas,
           .evaluations = 300};
@@ -38,7 +31,7 @@ TEST_CASE("whatever the schedule, the plan is sound and never faster than its or
     const Pipeline pipeline = random_pipeline(dice, {.slowdown = true});
     const Replicas replicas = i % 3 == 0 ? Replicas::Independent : Replicas::Together;
     INFO("instance " << i << ": " << text_of(pipeline));
-    const ScheduleFamily family = kFamilies[static_cast<std::size_t>(dice.roll(0, 7))];
+    const ScheduleFamily family = kOwnFamilies[static_cast<std::size_t>(dice.roll(0, 7))];
     const Contention contention = dice.chance(50) ? Contention::Shared : Contention::Off;
     INFO(to_string(family) << ", contention " << to_string(contention) << ", replicas "
                            << to_string(replicas));

@@ -21,6 +21,17 @@ struct EvenTasks {
   std::int64_t limit = 1'000'000;
 };
 
+/// A profile of 8 stages and 32 micro-batches that the zero-bubble paper's code comes with.
+inline constexpr EvenTasks kPublishedProfile{.stages = 8,
+                                             .micro_batches = 32,
+                                             .forward = 29'850,
+                                             .backward = 29'767,
+                                             .weight_gradient = 18'868,
+                                             .send = 466,
+                                             .taken = 3'720,
+                                             .given_by_backward = 2'048,
+                                             .limit = 59'520};
+
 inline TaskProblem even_tasks(const EvenTasks& even) {
   TaskProblem problem;
   problem.num_micro_batches = even.micro_batches;

@@ -37,6 +37,9 @@ class Progress {
   /// Asked at short intervals. Once true, the planner ends with the best plan so far and the bound
   /// proven by then.
   virtual bool should_stop() { return false; }
+  /// Asked instead in the first of two parts of a search: true also where the other one shall have
+  /// what time is left.
+  virtual bool should_end_first_part() { return should_stop(); }
 };
 
 enum class PlannerKind {

@@ -8,6 +8,7 @@
 
 #include "dapple/core/error.h"
 #include "dapple/plan/plan.h"
+#include "dapple/planner/planner.h"
 #include "dapple/topology/topology.h"
 
 namespace dapple {
@@ -15,7 +16,7 @@ namespace dapple {
 enum class BoundCheck {
   NotStated,    // the file states no bound
   NotComplete,  // parts of the space were left out, and only the search knows which
-  TooLarge,     // given up
+  TooLarge,     // given up, or stopped
   Holds,        // no plan of the whole space is faster
   HoldsOf1F1B,  // no plan under 1F1B or GPipe is; the other families' bounds were not derived
   Refuted,      // a plan is faster: one of the violations
@@ -41,9 +42,9 @@ inline constexpr std::int64_t kVerificationBudget = 2'000'000;
 /// searched. Where several schedule families were looked at, that is done for 1F1B alone. Devices
 /// that nothing tells apart are tried once: those of one switched server beside the same NIC, and
 /// the servers of one device in the same group. A plan that does not fit is taken to be one made
-/// without memory limits. Exponential, up to `budget`. Requires: no faults of check_plan() but
-/// memory.
+/// without memory limits. Exponential, up to `budget` or until `progress` says stop. Requires: no
+/// faults of check_plan() but memory.
 Verification verify(const PlanDocument& document, const Topology& topology,
-                    std::int64_t budget = kVerificationBudget);
+                    std::int64_t budget = kVerificationBudget, Progress* progress = nullptr);
 
 }  // namespace dapple

@@ -58,6 +58,24 @@ TEST_CASE("the family that fills the bubble is chosen, and nothing is proven fas
   CHECK(document.search.cut == std::vector<std::string>{"micro-batch size: only 1, as asked"});
 }
 
+TEST_CASE("a limit on the time leaves the families what the first of them does not get") {
+  // As above; 1F1B is told to end at once, the others are not.
+  class FirstEnds : public Progress {
+   public:
+    void update(const SearchProgress& /*progress*/) override {}
+    bool should_end_first_part() override { return true; }
+  } progress;
+  const std::vector<LayerFigures> layers(4, {.forward = 2, .backward = 4, .parameters = 1});
+  PlannerOptions options = one_by_one(8);
+  options.every_family = true;
+  const auto result = make_plan(model_of(layers), Topology(cluster({.servers = 1, .devices = 4})),
+                                options, &progress);
+  REQUIRE(std::holds_alternative<MadePlan>(result));
+  const MadePlan& made = std::get<MadePlan>(result);
+  CHECK(made.document.plan.family == ScheduleFamily::ZeroBubbleH1);
+  CHECK(made.document.prediction.iteration.ns == 54);
+}
+
 TEST_CASE("on one device no family is faster, and none is searched") {
   const MadePlan made = plan_over_all(
       model_of({{.forward = 2, .backward = 4, .parameters = 1}, {.forward = 3, .backward = 5}}),

@@ -120,6 +120,20 @@ TEST_CASE("a space that is too large is given up and not called verified") {
   CHECK(given_up.partial_plans <= needed / 2);
 }
 
+TEST_CASE("who says stop gets the figures verified and no bound") {
+  class Stop : public Progress {
+   public:
+    void update(const SearchProgress& /*progress*/) override {}
+    bool should_stop() override { return true; }
+  } stop;
+  Tiny best(kReplicated);
+  best.claim({120});
+  const Verification stopped = verify(best.document, best.topology, kVerificationBudget, &stop);
+  CHECK(stopped.violations.empty());
+  CHECK(stopped.bound == BoundCheck::TooLarge);
+  CHECK(stopped.partial_plans == 0);
+}
+
 TEST_CASE("a bound over a space that was cut is left alone") {
   Tiny tiny(kStraight);
   tiny.claim({121});

@@ -91,16 +91,7 @@ TEST_CASE("with the memory of 1F1B the bubble is that of ZB-H1") {
 
 TEST_CASE("a few milliseconds' work beats the greedy variants of the zero-bubble paper") {
   // Its profile of 8 stages and 32 micro-batches, for which the best of the eight has 2,517,463.
-  const FoundOrder found = search_within(even_tasks({.stages = 8,
-                                                     .micro_batches = 32,
-                                                     .forward = 29'850,
-                                                     .backward = 29'767,
-                                                     .weight_gradient = 18'868,
-                                                     .send = 466,
-                                                     .taken = 3'720,
-                                                     .given_by_backward = 2'048,
-                                                     .limit = 59'520}),
-                                         400);
+  const FoundOrder found = search_within(even_tasks(small::kPublishedProfile), 400);
   CHECK(found.objective < Duration{2'517'463});
 }
 
@@ -159,15 +150,7 @@ TEST_CASE("without the least memory there is no order") {
 
 TEST_CASE("a search is over when its work is used up or it is told to stop") {
   // A problem whose bound is not met at once.
-  const TaskProblem problem = even_tasks({.stages = 8,
-                                          .micro_batches = 32,
-                                          .forward = 29'850,
-                                          .backward = 29'767,
-                                          .weight_gradient = 18'868,
-                                          .send = 466,
-                                          .taken = 3'720,
-                                          .given_by_backward = 2'048,
-                                          .limit = 59'520});
+  const TaskProblem problem = even_tasks(small::kPublishedProfile);
   const FoundOrder one = search_within(problem, 1);
   CHECK(one.work.list_schedules + one.work.moves == 1);
   const FoundOrder more = search_within(problem, 700);

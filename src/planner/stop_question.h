@@ -1,0 +1,25 @@
+// Whether a planner shall end early, asked from any of its threads.
+#pragma once
+
+#include <mutex>
+
+#include "dapple/planner/planner.h"
+
+namespace dapple {
+
+/// The caller's progress is asked by one thread at a time. Never says so without one.
+class StopQuestion {
+ public:
+  explicit StopQuestion(Progress* progress) : progress_(progress) {}
+
+  bool operator()() const {
+    const std::lock_guard lock(asking_);
+    return progress_ != nullptr && progress_->should_stop();
+  }
+
+ private:
+  Progress* progress_;
+  mutable std::mutex asking_;
+};
+
+}  // namespace dapple
