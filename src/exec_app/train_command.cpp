@@ -14,6 +14,7 @@
 #include "dapple/core/error.h"
 #include "dapple/exec/batches.h"
 #include "dapple/exec/checkpoint.h"
+#include "dapple/exec/freed_memory.h"
 #include "dapple/exec/train.h"
 #include "dapple/io/documents.h"
 #include "dapple/io/specification.h"
@@ -60,8 +61,18 @@ that does not answer.
 
 constexpr std::int64_t kMostSteps = 1'000'000'000;
 
+/// Nothing where an option was not given.
+struct GivenSettings {
+  std::optional<nn::OptimizerKind> optimizer;
+  std::optional<float> learning_rate;
+  std::optional<float> weight_decay;
+  std::optional<double> clip_norm;
+  std::optional<std::uint64_t> seed;
+};
+
 struct Request {
   std::string plan;
+  GivenSettings settings;
   std::int64_t steps = 10;
   std::optional<std::string> tokens;
   std::optional<std::string> checkpoint;
@@ -77,25 +88,41 @@ double number_of(Factor factor) {
   return static_cast<double>(factor.billionths) * 1e-9;
 }
 
-/// What was given changes `settings`, the rest stays.
-void read_settings(const Options& options, TrainingSettings& settings) {
+GivenSettings given_settings(const Options& options) {
+  GivenSettings given;
   if (options.has("optimizer")) {
     const std::string kind = options.choice("optimizer", {"adamw", "adam", "momentum", "sgd"});
     for (const auto candidate : {nn::OptimizerKind::Sgd, nn::OptimizerKind::Momentum,
                                  nn::OptimizerKind::Adam, nn::OptimizerKind::AdamW}) {
-      if (nn::to_string(candidate) == kind) settings.optimizer.kind = candidate;
+      if (nn::to_string(candidate) == kind) given.optimizer = candidate;
     }
   }
   if (const auto rate = options.positive_factor("learning-rate")) {
-    settings.optimizer.learning_rate = static_cast<float>(number_of(*rate));
+    given.learning_rate = static_cast<float>(number_of(*rate));
   }
   if (const auto decay = options.fraction("weight-decay")) {
-    settings.optimizer.weight_decay = static_cast<float>(number_of(*decay));
+    given.weight_decay = static_cast<float>(number_of(*decay));
   }
-  if (const auto norm = options.positive_factor("clip-norm")) settings.clip_norm = number_of(*norm);
+  if (const auto norm = options.positive_factor("clip-norm")) given.clip_norm = number_of(*norm);
   if (const auto seed = options.positive_integer("seed", INT64_MAX)) {
-    settings.seed = static_cast<std::uint64_t>(*seed);
+    given.seed = static_cast<std::uint64_t>(*seed);
   }
+  return given;
+}
+
+/// What was given goes before what the checkpoint says, and that before the defaults.
+TrainingSettings settings_of(const GivenSettings& given, const std::optional<Checkpoint>& start) {
+  TrainingSettings settings{.clip_norm = given.clip_norm};
+  if (start) {
+    settings.optimizer = start->optimizer;
+    settings.seed = start->seed;
+  }
+  nn::OptimizerSettings& optimizer = settings.optimizer;
+  optimizer.kind = given.optimizer.value_or(optimizer.kind);
+  optimizer.learning_rate = given.learning_rate.value_or(optimizer.learning_rate);
+  optimizer.weight_decay = given.weight_decay.value_or(optimizer.weight_decay);
+  settings.seed = given.seed.value_or(settings.seed);
+  return settings;
 }
 
 Request request_of(const Options& options) {
@@ -103,6 +130,7 @@ Request request_of(const Options& options) {
     throw usage_error(options.positional().front(), "expected options only");
   }
   Request request{.plan = options.required("plan", "a plan file"),
+                  .settings = given_settings(options),
                   .tokens = options.text("tokens"),
                   .checkpoint = options.text("checkpoint"),
                   .resume = options.text("resume"),
@@ -150,19 +178,13 @@ std::optional<Checkpoint> read_start(const Request& request) {
   return read_checkpoint(read_file(*request.resume, kMost), source_name(*request.resume));
 }
 
-/// What was given on the command line goes before what the checkpoint says.
-Session make_session(const Request& request, const Options& options, const RunnablePlan& plan) {
+Session make_session(const Request& request, const RunnablePlan& plan) {
   const std::string source = source_name(request.plan);
   const std::vector<Operation> operations = read_operations(plan.document.profile, source);
   auto layers = std::make_shared<const std::vector<nn::ModelLayer>>(
       nn::make_model(plan.document.profile, operations, source));
   std::optional<Checkpoint> start = read_start(request);
-  TrainingSettings settings;
-  if (start) {
-    settings.optimizer = start->optimizer;
-    settings.seed = start->seed;
-  }
-  read_settings(options, settings);
+  const TrainingSettings settings = settings_of(request.settings, start);
   std::vector<Violation> faults =
       training_faults(plan.document.plan, plan.document.profile, *layers, settings);
   if (!faults.empty()) throw Error(ErrorKind::BadInput, source, std::move(faults));
@@ -296,8 +318,9 @@ int verify_session(const Request& request, const RunnablePlan& plan, const Sessi
 int run_train(const Options& options, Console& console) {
   const Request request = request_of(options);
   check_outputs(request);
+  keep_freed_memory();
   const RunnablePlan plan(request.plan);
-  const Session session = make_session(request, options, plan);
+  const Session session = make_session(request, plan);
   return request.verifies ? verify_session(request, plan, session, console)
                           : train_session(request, plan, session, console);
 }

@@ -177,8 +177,8 @@ class Training(ToolTest):
                 self.assert_error(self.train(*arguments), USAGE, expected)
 
     def test_plans_that_cannot_be_trained_are_refused_and_the_layer_is_named(self):
-        self.make_plan("small.json")
-        self.assert_error(self.train("--plan", "small.json"), BAD_INPUT, "op")
+        self.make_plan("plain.json")
+        self.assert_error(self.train("--plan", "plain.json"), BAD_INPUT, "layer", "op")
         wrong = perceptron()
         wrong["layers"][0]["measurements"][0]["output_bytes"] = 128
         self.plan("half.json", wrong, cores(1, "1 MB/s"))
