@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -29,6 +30,12 @@ class Interpreter::Run {
     forward_.finish();
     backward_.finish();
     collective_.finish();
+  }
+
+  /// What the first stream to fail has thrown, if one has.
+  std::exception_ptr stream_failure() {
+    const std::lock_guard lock(mutex_);
+    return failure_;
   }
 
   std::vector<MeasuredAction> take() {
@@ -64,13 +71,16 @@ class Interpreter::Run {
   std::mutex mutex_;  // of what the streams share
   std::condition_variable reduced_;
   std::map<StageIndex, std::int32_t> buckets_reduced_;
-  bool has_failed_ = false;
+  std::exception_ptr failure_;  // of the first stream to fail
   std::vector<MeasuredAction> measured_;
+  /// Called while what the stream threw is handled, and noted before others are made to fail by it.
   std::function<void()> stop_ = [this] {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!failure_) failure_ = std::current_exception();
+      reduced_.notify_all();
+    }
     own_.transport_.abort();
-    const std::lock_guard lock(mutex_);
-    has_failed_ = true;
-    reduced_.notify_all();
   };
   // Last, so that they end before what they use.
   WorkStream forward_{stop_};
@@ -155,8 +165,8 @@ void Interpreter::Run::reduce(StageIndex stage, std::int32_t bucket) {
 
 void Interpreter::Run::wait_for_buckets(StageIndex stage, std::int32_t count) {
   std::unique_lock lock(mutex_);
-  reduced_.wait(lock, [&] { return has_failed_ || buckets_reduced_[stage] >= count; });
-  if (has_failed_) throw JobAborted("a reduction has failed");
+  reduced_.wait(lock, [&] { return failure_ || buckets_reduced_[stage] >= count; });
+  if (failure_) throw JobAborted("a reduction has failed");
 }
 
 void Interpreter::Run::step(const Action& action) {
@@ -187,6 +197,11 @@ std::vector<MeasuredAction> Interpreter::run(std::int64_t iteration) {
   Run run(*this, iteration);
   try {
     run.actions();
+  } catch (const JobAborted&) {
+    transport_.abort();
+    // A stream's own failure may be why.
+    if (const std::exception_ptr failure = run.stream_failure()) std::rethrow_exception(failure);
+    throw;
   } catch (...) {
     transport_.abort();
     throw;

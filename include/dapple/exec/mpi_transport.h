@@ -38,7 +38,7 @@
 namespace dapple {
 
 struct MpiTransportOptions {
-  std::optional<Pacing> pacing;                                 // unpaced if not given
+  std::optional<Pacing> pacing = {};                            // unpaced if not given
   std::chrono::nanoseconds timeout = std::chrono::seconds(30);  // of every wait
   LastWords* last_words = nullptr;  // learns what this device is at; must outlive the transport
   /// For tests of faults: may change what has come in, before it is checked.

@@ -16,7 +16,7 @@
 namespace dapple {
 
 struct ThreadTransportOptions {
-  std::optional<Pacing> pacing;                                 // unpaced if not given
+  std::optional<Pacing> pacing = {};                            // unpaced if not given
   std::chrono::nanoseconds timeout = std::chrono::seconds(30);  // of every wait
 };
 
