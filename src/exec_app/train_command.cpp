@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -19,7 +19,9 @@
 #include "dapple/io/documents.h"
 #include "dapple/io/specification.h"
 #include "dapple/nn/model.h"
+#include "mpi_rank.h"
 #include "runnable_plan.h"
+#include "train_request.h"
 
 namespace dapple {
 namespace {
@@ -28,8 +30,10 @@ constexpr const char* kHelp =
     R"(dapple-exec train: a plan's model, trained by the plan on this machine's CPU.
 
 Usage: dapple-exec train --plan PLAN [options]
+       mpirun -np N dapple-exec train --plan PLAN [options]
 
-Every device is a thread, every layer what its "op" says, in single precision.
+Every device is a thread, or a rank by the order of the plan's devices (-v says
+which); every layer is what its "op" says, in single precision.
 
   --plan FILE           whose profile dapple-exec profile wrote; "-" is stdin
   --steps N             optimizer steps                            (default: 10)
@@ -59,112 +63,6 @@ Exit code: 0 done, 1 not verified, 2 usage, 3 bad input, 5 files, or a device
 that does not answer.
 )";
 
-constexpr std::int64_t kMostSteps = 1'000'000'000;
-
-/// Nothing where an option was not given.
-struct GivenSettings {
-  std::optional<nn::OptimizerKind> optimizer;
-  std::optional<float> learning_rate;
-  std::optional<float> weight_decay;
-  std::optional<double> clip_norm;
-  std::optional<std::uint64_t> seed;
-};
-
-struct Request {
-  std::string plan;
-  GivenSettings settings;
-  std::int64_t steps = 10;
-  std::optional<std::string> tokens;
-  std::optional<std::string> checkpoint;
-  std::int64_t checkpoint_every = 0;
-  std::optional<std::string> resume;
-  bool verifies = false;
-  std::optional<std::string> timeline;
-  std::optional<std::string> trace;
-  std::chrono::nanoseconds timeout = std::chrono::seconds(30);
-};
-
-double number_of(Factor factor) {
-  return static_cast<double>(factor.billionths) * 1e-9;
-}
-
-GivenSettings given_settings(const Options& options) {
-  GivenSettings given;
-  if (options.has("optimizer")) {
-    const std::string kind = options.choice("optimizer", {"adamw", "adam", "momentum", "sgd"});
-    for (const auto candidate : {nn::OptimizerKind::Sgd, nn::OptimizerKind::Momentum,
-                                 nn::OptimizerKind::Adam, nn::OptimizerKind::AdamW}) {
-      if (nn::to_string(candidate) == kind) given.optimizer = candidate;
-    }
-  }
-  if (const auto rate = options.positive_factor("learning-rate")) {
-    given.learning_rate = static_cast<float>(number_of(*rate));
-  }
-  if (const auto decay = options.fraction("weight-decay")) {
-    given.weight_decay = static_cast<float>(number_of(*decay));
-  }
-  if (const auto norm = options.positive_factor("clip-norm")) given.clip_norm = number_of(*norm);
-  if (const auto seed = options.positive_integer("seed", INT64_MAX)) {
-    given.seed = static_cast<std::uint64_t>(*seed);
-  }
-  return given;
-}
-
-/// What was given goes before what the checkpoint says, and that before the defaults.
-TrainingSettings settings_of(const GivenSettings& given, const std::optional<Checkpoint>& start) {
-  TrainingSettings settings{.clip_norm = given.clip_norm};
-  if (start) {
-    settings.optimizer = start->optimizer;
-    settings.seed = start->seed;
-  }
-  nn::OptimizerSettings& optimizer = settings.optimizer;
-  optimizer.kind = given.optimizer.value_or(optimizer.kind);
-  optimizer.learning_rate = given.learning_rate.value_or(optimizer.learning_rate);
-  optimizer.weight_decay = given.weight_decay.value_or(optimizer.weight_decay);
-  settings.seed = given.seed.value_or(settings.seed);
-  return settings;
-}
-
-Request request_of(const Options& options) {
-  if (!options.positional().empty()) {
-    throw usage_error(options.positional().front(), "expected options only");
-  }
-  Request request{.plan = options.required("plan", "a plan file"),
-                  .settings = given_settings(options),
-                  .tokens = options.text("tokens"),
-                  .checkpoint = options.text("checkpoint"),
-                  .resume = options.text("resume"),
-                  .verifies = options.has("verify"),
-                  .timeline = options.text("timeline"),
-                  .trace = options.text("trace")};
-  if (const auto steps = options.positive_integer("steps", kMostSteps)) request.steps = *steps;
-  if (const auto every = options.positive_integer("checkpoint-every", kMostSteps)) {
-    if (!request.checkpoint) {
-      throw usage_error("--checkpoint-every", "expected --checkpoint FILE beside it");
-    }
-    request.checkpoint_every = *every;
-  }
-  if (const auto timeout = options.positive_seconds("timeout")) {
-    request.timeout = std::chrono::nanoseconds(timeout->ns);
-  }
-  for (const char* name : {"checkpoint", "timeline", "trace"}) {
-    if (request.verifies && options.has(name)) {
-      throw usage_error(std::string("--") + name, "expected no --verify beside it");
-    }
-  }
-  return request;
-}
-
-void check_outputs(const Request& request) {
-  std::vector<NamedPath> outputs;
-  std::vector<NamedPath> inputs{{"--plan", request.plan}};
-  if (request.checkpoint) outputs.push_back({"--checkpoint", *request.checkpoint});
-  if (request.timeline) outputs.push_back({"--timeline", *request.timeline});
-  if (request.trace) outputs.push_back({"--trace", *request.trace});
-  if (request.tokens) inputs.push_back({"--tokens", *request.tokens});
-  check_outputs(outputs, inputs);
-}
-
 /// A job with what it goes on from.
 struct Session {
   TrainingJob job;
@@ -172,13 +70,13 @@ struct Session {
   std::int64_t steps_before() const { return start ? start->steps : 0; }
 };
 
-std::optional<Checkpoint> read_start(const Request& request) {
+std::optional<Checkpoint> read_start(const TrainRequest& request) {
   constexpr std::size_t kMost = std::size_t{1} << 40;
   if (!request.resume) return std::nullopt;
   return read_checkpoint(read_file(*request.resume, kMost), source_name(*request.resume));
 }
 
-Session make_session(const Request& request, const RunnablePlan& plan) {
+Session make_session(const TrainRequest& request, const RunnablePlan& plan) {
   const std::string source = source_name(request.plan);
   const std::vector<Operation> operations = read_operations(plan.document.profile, source);
   auto layers = std::make_shared<const std::vector<nn::ModelLayer>>(
@@ -217,10 +115,11 @@ std::string plural(std::int64_t count, const char* word) {
   return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
 }
 
-void report_head(const RunnablePlan& plan, const Session& session, Console& console) {
+void report_head(const RunnablePlan& plan, const Session& session, const char* carrier,
+                 Console& console) {
   const auto devices = static_cast<std::int64_t>(session.job.devices.size());
   console.out << fmt::format("{} on {}, trained on {}, {} a step", plan.document.profile.name,
-                             plan.document.topology.name, plural(devices, "thread"),
+                             plan.document.topology.name, plural(devices, carrier),
                              plural(session.job.plan.global_batch_size, "sample"));
   if (session.start) { console.out << fmt::format(", from step {}", session.start->steps); }
   console.out << '\n';
@@ -257,8 +156,15 @@ Checkpoint checkpoint_of(const Session& session, std::int64_t steps, NamedTensor
           .tensors = std::move(tensors)};
 }
 
-int train_session(const Request& request, const RunnablePlan& plan, const Session& session,
-                  Console& console) {
+/// How the devices' parts are run: all of them on threads of this process, or one as a rank.
+struct Carrier {
+  const char* name = "thread";
+  bool is_lead = true;  // of the ranks; it tells what comes out
+  std::function<void(const std::function<void(DeviceTraining& device)>& part)> run;
+};
+
+int train_session(const TrainRequest& request, const RunnablePlan& plan, const Session& session,
+                  const Carrier& carrier, Console& console) {
   const SignalGuard interrupt;
   TrainOptions options{.steps_before = session.steps_before(),
                        .steps = request.steps,
@@ -271,14 +177,13 @@ int train_session(const Request& request, const RunnablePlan& plan, const Sessio
                    write_checkpoint(checkpoint_of(session, steps, std::move(tensors))));
     };
   }
-  report_head(plan, session, console);
   std::optional<Trained> trained;
-  run_on_threads(session.job, plan.topology, {.pacing = {}, .timeout = request.timeout},
-                 [&](DeviceTraining& device) {
-                   if (session.start) device.restore(session.start->tensors);
-                   std::optional<Trained> result = train(device, options);
-                   if (result) trained = std::move(result);
-                 });
+  carrier.run([&](DeviceTraining& device) {
+    if (session.start) device.restore(session.start->tensors);
+    std::optional<Trained> result = train(device, options);
+    if (result) trained = std::move(result);
+  });
+  if (!trained) return kDone;
   report_end(plan, session, *trained, console);
   if (request.checkpoint) {
     console.out << fmt::format("  checkpoint {}, step {}\n", *request.checkpoint,
@@ -293,16 +198,15 @@ int train_session(const Request& request, const RunnablePlan& plan, const Sessio
   return kDone;
 }
 
-int verify_session(const Request& request, const RunnablePlan& plan, const Session& session,
+int verify_session(const TrainRequest& request, const Session& session, const Carrier& carrier,
                    Console& console) {
-  report_head(plan, session, console);
   std::optional<Verification> verified;
-  run_on_threads(session.job, plan.topology, {.pacing = {}, .timeout = request.timeout},
-                 [&](DeviceTraining& device) {
-                   if (session.start) device.restore(session.start->tensors);
-                   auto result = verify(device, session.steps_before(), request.steps);
-                   if (result) verified = std::move(result);
-                 });
+  carrier.run([&](DeviceTraining& device) {
+    if (session.start) device.restore(session.start->tensors);
+    std::optional<Verification> result = verify(device, session.steps_before(), request.steps);
+    if (result) verified = std::move(result);
+  });
+  if (!verified) return kDone;
   console.out << fmt::format("  gradients  {} differ by {:.2g} at most, {} of step {}\n",
                              plural(static_cast<std::int64_t>(verified->tensors), "tensor"),
                              verified->gradients.relative, verified->gradients.name,
@@ -315,14 +219,52 @@ int verify_session(const Request& request, const RunnablePlan& plan, const Sessi
   return verified->passed() ? kDone : kBug;
 }
 
-int run_train(const Options& options, Console& console) {
-  const Request request = request_of(options);
-  check_outputs(request);
+int run_session(const TrainRequest& request, const RunnablePlan& plan, const Session& session,
+                const Carrier& carrier, Console& console) {
   keep_freed_memory();
+  if (carrier.is_lead) report_head(plan, session, carrier.name, console);
+  return request.verifies ? verify_session(request, session, carrier, console)
+                          : train_session(request, plan, session, carrier, console);
+}
+
+int train_on_threads(const TrainRequest& request, Console& console) {
+  check_outputs(request);
   const RunnablePlan plan(request.plan);
   const Session session = make_session(request, plan);
-  return request.verifies ? verify_session(request, plan, session, console)
-                          : train_session(request, plan, session, console);
+  Carrier carrier;
+  carrier.run = [&](const std::function<void(DeviceTraining&)>& part) {
+    run_on_threads(session.job, plan.topology, {.pacing = {}, .timeout = request.timeout}, part);
+  };
+  return run_session(request, plan, session, carrier, console);
+}
+
+int train_as_rank(const TrainRequest& request, Console& console, MpiJob& job,
+                  LastWords& last_words) {
+  if (request.plan == "-") {
+    throw usage_error("--plan", "expected a file, which every rank can read, got stdin");
+  }
+  if (job.rank() == 0) check_outputs(request);
+  const RunnablePlan plan(request.plan);
+  const Session session = make_session(request, plan);
+  std::vector<DeviceIndex> devices;
+  for (const DeviceSchedule& schedule : session.job.devices) devices.push_back(schedule.device);
+  const std::unique_ptr<Transport> end =
+      join_job(job, plan.topology, devices,
+               {.pacing = {}, .timeout = request.timeout, .last_words = &last_words});
+  Carrier carrier{.name = "rank", .is_lead = job.rank() == 0};
+  carrier.run = [&](const std::function<void(DeviceTraining&)>& part) {
+    DeviceTraining device(session.job, devices[static_cast<std::size_t>(job.rank())], *end);
+    part(device);
+  };
+  return run_session(request, plan, session, carrier, console);
+}
+
+int run_train(const Options& options, Console& console) {
+  const TrainRequest request = train_request(options);
+  if (!is_mpi_rank()) return train_on_threads(request, console);
+  return run_as_rank(console, [&](MpiJob& job, LastWords& last_words) {
+    return train_as_rank(request, console, job, last_words);
+  });
 }
 
 }  // namespace
