@@ -160,7 +160,7 @@ Checkpoint checkpoint_of(const Session& session, std::int64_t steps, NamedTensor
 struct Carrier {
   const char* name = "thread";
   bool is_lead = true;  // of the ranks; it tells what comes out
-  std::function<void(const std::function<void(DeviceTraining& device)>& part)> run;
+  std::function<void(const std::function<void(DeviceTraining& device)>& part)> run = nullptr;
 };
 
 int train_session(const TrainRequest& request, const RunnablePlan& plan, const Session& session,
