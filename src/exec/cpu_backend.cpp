@@ -81,7 +81,7 @@ void CpuBackend::Stage::release(std::int32_t micro_batch) {
   kept.erase(micro_batch);
 }
 
-CpuBackend::CpuBackend(const TrainingJob& job, DeviceIndex device) : job_(job), device_(device) {
+CpuBackend::CpuBackend(const TrainingJob& job, DeviceIndex device) : job_(job) {
   by_stage_.resize(job.plan.stages.size());
   for (std::size_t s = 0; s < by_stage_.size(); ++s) {
     const StagePlan& plan = job.plan.stages[s];

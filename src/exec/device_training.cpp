@@ -63,7 +63,11 @@ void DeviceTraining::restore(const NamedTensors& tensors) {
 MeasuredIteration DeviceTraining::run(std::int64_t iteration) {
   iteration_ = iteration;
   backend_.begin(iteration);
-  return measure(interpreter_, iteration, transport_);
+  const Bytes sent_before = transport_.sent();
+  MeasuredIteration measured = measure(interpreter_, iteration, transport_);
+  sent_ += transport_.sent() - sent_before;
+  ++iterations_;
+  return measured;
 }
 
 MessageKey DeviceTraining::key(StageIndex stage, std::int32_t step, DeviceIndex from,
@@ -144,6 +148,15 @@ NamedTensors DeviceTraining::gather(TensorKind kind) {
     }
   }
   return tensors;
+}
+
+std::optional<MeasuredRun> DeviceTraining::gather_measured(
+    std::vector<MeasuredIteration> iterations) {
+  const auto place = static_cast<std::size_t>(&schedule_of(job_, device_) - job_.devices.data());
+  const auto count = static_cast<std::int64_t>(iterations.size());
+  const DeviceMeasurements own{.sent = {sent_.count / iterations_ * count},
+                               .iterations = std::move(iterations)};
+  return dapple::gather(own, job_.devices, place, iteration_ + 1, kOne, transport_);
 }
 
 bool DeviceTraining::as_the_lead_says(bool answer) {

@@ -34,6 +34,11 @@ class StageParameters {
  public:
   /// Before training.
   StageParameters(const TrainingJob& job, StageIndex stage);
+  StageParameters(StageParameters&&) = default;  // what the views show does not move
+  StageParameters& operator=(StageParameters&&) = default;
+  StageParameters(const StageParameters&) = delete;
+  StageParameters& operator=(const StageParameters&) = delete;
+  ~StageParameters() = default;
 
   /// Of one layer, in the order of its module's parameters().
   nn::Parameters parameters(std::int32_t layer) const { return of(layer).parameters; }

@@ -15,12 +15,11 @@
 #include "commands.h"
 #include "dapple/command_line/files.h"
 #include "dapple/core/error.h"
-#include "dapple/cost/costs.h"
 #include "dapple/exec/replay.h"
 #include "dapple/io/documents.h"
-#include "dapple/schedule/schedule.h"
 #include "iteration_line.h"
 #include "mpi_rank.h"
+#include "runnable_plan.h"
 
 namespace dapple {
 namespace {
@@ -141,14 +140,6 @@ void check_slowed(const ReplayOptions& replay, const Plan& plan) {
   }
 }
 
-/// Throws Error(BadInput) where the plan cannot be run; memory is not looked at.
-void check_runnable(const PlanDocument& document, const Topology& topology,
-                    const std::string& source) {
-  std::vector<Violation> faults = costing_faults(document.plan, document.profile, topology);
-  if (faults.empty()) faults = validate(generate(document.plan), document.plan);
-  if (!faults.empty()) throw Error{ErrorKind::BadInput, source, std::move(faults)};
-}
-
 double milliseconds(Duration time) {
   return static_cast<double>(time.ns) * 1e-6;
 }
@@ -210,19 +201,14 @@ void check_outputs(const Request& request) {
   check_outputs(outputs, {{"--plan", request.plan}});
 }
 
-/// A plan that can be replayed, and its topology.
-struct Replayable {
-  explicit Replayable(const Request& request)
-      : document(load_plan(request.plan)), topology(document.topology, source_name(request.plan)) {
-    check_runnable(document, topology, source_name(request.plan));
-    check_slowed(request.replay, document.plan);
-  }
+/// Also refuses slowed stages that it does not have.
+RunnablePlan replayable_plan(const Request& request) {
+  RunnablePlan plan(request.plan);
+  check_slowed(request.replay, plan.document.plan);
+  return plan;
+}
 
-  PlanDocument document;
-  Topology topology;
-};
-
-void deliver(const Request& request, const Replayable& replayable, const Replayed& replayed,
+void deliver(const Request& request, const RunnablePlan& replayable, const Replayed& replayed,
              const char* carrier, Console& console) {
   const Topology& topology = replayable.topology;
   if (request.timeline) {
@@ -242,7 +228,7 @@ void show_progress(ReplayOptions& replay, IterationLine& line) {
 
 int replay_on_threads(Request& request, Console& console) {
   check_outputs(request);
-  const Replayable replayable(request);
+  const RunnablePlan replayable = replayable_plan(request);
   Replayed replayed;
   {
     IterationLine line(console);
@@ -258,7 +244,7 @@ int replay_as_rank(Request& request, Console& console, MpiJob& job, LastWords& l
     throw usage_error("--plan", "expected a file, which every rank can read, got stdin");
   }
   if (job.rank() == 0) check_outputs(request);
-  const Replayable replayable(request);
+  const RunnablePlan replayable = replayable_plan(request);
   const Topology& topology = replayable.topology;
   IterationLine line(console);
   if (job.rank() == 0) show_progress(request.replay, line);

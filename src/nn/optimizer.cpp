@@ -46,6 +46,14 @@ std::string_view to_string(OptimizerKind kind) {
   throw Bug("an optimizer of no kind");
 }
 
+std::optional<OptimizerKind> optimizer_of(std::string_view name) {
+  for (const OptimizerKind kind :
+       {OptimizerKind::Sgd, OptimizerKind::Momentum, OptimizerKind::Adam, OptimizerKind::AdamW}) {
+    if (to_string(kind) == name) return kind;
+  }
+  return std::nullopt;
+}
+
 std::int64_t state_count(OptimizerKind kind) {
   switch (kind) {
     case OptimizerKind::Sgd:

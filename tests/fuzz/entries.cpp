@@ -4,6 +4,8 @@
 
 #include "dapple/interop/pipedream.h"
 #include "dapple/io/documents.h"
+#include "dapple/io/specification.h"
+#include "dapple/nn/model.h"
 
 namespace dapple::fuzz {
 
@@ -76,6 +78,16 @@ ModelProfile example_profile() {
   profile.layers = {layer, layer};
   profile.layers[1].name = "second";
   profile.layers[1].inputs = {LayerIndex{0}};
+  return profile;
+}
+
+ModelProfile example_specification() {
+  ModelProfile profile = example_profile();
+  for (Layer& layer : profile.layers) layer.measurements.clear();
+  profile.layers[0].parameters = Bytes{4 * (6 * 3 + 3)};
+  profile.layers[0].operation = R"({"inputs": 6, "kind": "linear", "outputs": 3})";
+  profile.layers[1].parameters = Bytes{0};
+  profile.layers[1].operation = R"({"classes": 3, "kind": "softmax_cross_entropy"})";
   return profile;
 }
 
@@ -157,6 +169,16 @@ bool exercise_profile(std::string_view text) {
   return true;
 }
 
+bool exercise_specification(std::string_view text) {
+  Specification specification;
+  if (!accepted([&] { specification = read_specification(text, kSource); })) return false;
+  const std::string written = write_profile(specification.profile);
+  const Specification again = read_specification(written, kSource);
+  check(write_profile(again.profile) == written, "a written specification reads as another one");
+  accepted([&] { nn::make_model(specification.profile, specification.operations, kSource); });
+  return true;
+}
+
 bool exercise_topology(std::string_view text) {
   TopologyDescription description;
   if (!accepted([&] { description = read_topology(text, kSource); })) return false;
@@ -203,6 +225,7 @@ bool exercise_pipedream(std::string_view text) {
 
 std::string example_for(std::string_view entry) {
   if (entry == "profile") return write_profile(example_profile());
+  if (entry == "specification") return write_profile(example_specification());
   if (entry == "topology") return write_topology(example_topology());
   if (entry == "plan") return write_plan(example_document());
   check(entry == "pipedream", "an entry without an example");

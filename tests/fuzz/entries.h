@@ -12,6 +12,9 @@ namespace dapple::fuzz {
 
 bool exercise_profile(std::string_view text);
 
+/// A profile, with measurements or without, whose layers say what they do; also makes the modules.
+bool exercise_specification(std::string_view text);
+
 /// Also expands the description to a Topology, and asks it for its routes.
 bool exercise_topology(std::string_view text);
 
@@ -27,9 +30,8 @@ struct Entry {
   bool (*exercise)(std::string_view text);
 };
 inline constexpr Entry kEntries[] = {
-    {"profile", exercise_profile},
-    {"topology", exercise_topology},
-    {"plan", exercise_plan},
+    {"profile", exercise_profile},     {"specification", exercise_specification},
+    {"topology", exercise_topology},   {"plan", exercise_plan},
     {"pipedream", exercise_pipedream},
 };
 

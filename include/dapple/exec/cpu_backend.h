@@ -92,7 +92,6 @@ class CpuBackend : public Backend {
   LayerRange layers_of_bucket(const Action& action) const;
 
   const TrainingJob& job_;
-  const DeviceIndex device_;
   std::int64_t iteration_ = 0;
   std::vector<StageIndex> stages_;
   std::vector<std::unique_ptr<Stage>> by_stage_;  // null where another device holds it

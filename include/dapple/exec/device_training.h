@@ -50,6 +50,10 @@ class DeviceTraining {
   /// Gradients are reduced and clipped.
   NamedTensors gather(TensorKind kind);
 
+  /// Of these iterations, the last of which is the one just run, on the lead; nothing elsewhere.
+  /// What was sent is that of all iterations so far, each counted alike.
+  std::optional<MeasuredRun> gather_measured(std::vector<MeasuredIteration> iterations);
+
   /// The lead's answer, everywhere.
   bool as_the_lead_says(bool answer);
 
@@ -62,7 +66,9 @@ class DeviceTraining {
   const TrainingJob& job_;
   const DeviceIndex device_;
   Transport& transport_;
-  std::int64_t iteration_ = -1;
+  std::int64_t iteration_ = -1;  // the one just run
+  std::int64_t iterations_ = 0;  // run so far
+  Bytes sent_;                   // in all of them
   CpuBackend backend_;
   Interpreter interpreter_;
 };
