@@ -22,8 +22,6 @@ bool is_mpi_rank() {
                      [](const char* name) { return std::getenv(name) != nullptr; });
 }
 
-#ifdef DAPPLE_MPI
-
 namespace {
 
 /// Ends this process, but not the job, which the launcher does. MPI has threads of its own, so that
@@ -78,20 +76,5 @@ std::unique_ptr<Transport> join_job(MpiJob& job, const Topology& topology,
   spdlog::info("{}", rank_name(job.rank(), topology.device(own).name));
   return job.join(topology, devices, std::move(options));
 }
-
-#else
-
-std::unique_ptr<Transport> join_job(MpiJob& /*job*/, const Topology& /*topology*/,
-                                    const std::vector<DeviceIndex>& /*devices*/,
-                                    MpiTransportOptions /*options*/) {
-  throw Bug("a job of MPI, in a build without it");
-}
-
-int run_as_rank(Console& /*console*/,
-                const std::function<int(MpiJob& job, LastWords& last_words)>& /*part*/) {
-  throw usage_error("", "expected a dapple-exec that was built with MPI, to be run as its rank");
-}
-
-#endif
 
 }  // namespace dapple

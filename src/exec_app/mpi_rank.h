@@ -15,8 +15,7 @@ namespace dapple {
 bool is_mpi_rank();
 
 /// Does `part` in a process of its own, and returns its exit code. Whatever fails, on whichever
-/// rank, ends the job on all of them, and only the first to fail says why, on its err. Throws
-/// Error(Usage) in a build without MPI.
+/// rank, ends the job on all of them, and only the first to fail says why, on its err.
 int run_as_rank(Console& console,
                 const std::function<int(MpiJob& job, LastWords& last_words)>& part);
 

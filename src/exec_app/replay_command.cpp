@@ -259,9 +259,12 @@ int replay_as_rank(Request& request, Console& console, MpiJob& job, LastWords& l
 }
 
 int run_replay(const Options& options, Console& console) {
-  Request request = request_of(options);
-  if (!is_mpi_rank()) return replay_on_threads(request, console);
+  if (!is_mpi_rank()) {
+    Request request = request_of(options);
+    return replay_on_threads(request, console);
+  }
   return run_as_rank(console, [&](MpiJob& job, LastWords& last_words) {
+    Request request = request_of(options);  // of which one rank says what is wrong with it
     return replay_as_rank(request, console, job, last_words);
   });
 }

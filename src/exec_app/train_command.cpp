@@ -260,10 +260,9 @@ int train_as_rank(const TrainRequest& request, Console& console, MpiJob& job,
 }
 
 int run_train(const Options& options, Console& console) {
-  const TrainRequest request = train_request(options);
-  if (!is_mpi_rank()) return train_on_threads(request, console);
+  if (!is_mpi_rank()) return train_on_threads(train_request(options), console);
   return run_as_rank(console, [&](MpiJob& job, LastWords& last_words) {
-    return train_as_rank(request, console, job, last_words);
+    return train_as_rank(train_request(options), console, job, last_words);
   });
 }
 

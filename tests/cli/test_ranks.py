@@ -87,6 +87,8 @@ class Ranks(ToolTest):
         self.assertEqual(result.returncode, USAGE, result.stderr)
         self.assertIn(f"error: expected {self.ranks} ranks, one for each device of the plan, got 2",
                       result.stderr)
+        result = self.execute(2, "replay", "--plan", "plan.json", "--pace", "fast")
+        self.assertEqual(result.returncode, USAGE, result.stderr)
         result = self.execute(2, "replay", "--plan", "none.json")
         self.assertEqual(result.returncode, ENVIRONMENT, result.stderr)
         self.assertIn("error: none.json", result.stderr)

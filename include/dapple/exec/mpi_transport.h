@@ -48,7 +48,7 @@ struct MpiTransportOptions {
 /// This process's part in the job. One at a time, and one in a process's life.
 class MpiJob {
  public:
-  /// Throws Error(Environment) where MPI cannot be used.
+  /// Throws Error(Environment) where MPI cannot be used, or was not there to build with.
   MpiJob();
   /// Without finish() before: ends the job everywhere, with code 5.
   ~MpiJob();
