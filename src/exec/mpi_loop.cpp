@@ -67,9 +67,10 @@ void MpiLoop::serve(std::promise<void>& initialised) {
   initialised.set_value();
   try {
     while (true) {
-      const bool worked = do_work() | finish_requests();
+      const bool sent = do_work();
+      const bool finished = finish_requests();
       handler_.turn();
-      turns_without_work_ = worked ? 0 : turns_without_work_ + 1;
+      turns_without_work_ = sent || finished ? 0 : turns_without_work_ + 1;
       const std::lock_guard lock(mutex_);
       if (is_closed_ && work_.empty()) break;
     }
