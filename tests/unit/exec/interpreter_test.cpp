@@ -130,9 +130,9 @@ TEST_CASE("a message that cannot be sent is what is told, not that others were a
 }
 
 TEST_CASE("slowed stages and links take as much longer, and no others do") {
-  // Two stages of 2 ms and 4 ms for four micro-batches; 100,000 bytes take 0.1 ms.
+  // Two stages of 2 ms and 4 ms for eight micro-batches; 100,000 bytes take 0.1 ms.
   const LayerFigures layer{.forward = 2'000'000, .backward = 4'000'000, .output = 100'000};
-  const Pipeline pipeline = straight({layer, layer}, {.num_micro_batches = 4, .depths = {2, 1}});
+  const Pipeline pipeline = straight({layer, layer}, {.num_micro_batches = 8, .depths = {2, 1}});
   PlanDocument document;
   document.profile = pipeline.profile;
   document.topology = pipeline.topology.description();
