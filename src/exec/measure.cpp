@@ -26,7 +26,8 @@ Duration time_of(const Work& work) {
   return {std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count()};
 }
 
-/// The lower one of two in the middle. Requires: there is one.
+/// The time below which that share of them lies; of two in question the lower. Requires: there is
+/// one.
 Duration quantile(std::vector<Duration> times, double share) {
   const auto at = static_cast<std::ptrdiff_t>(share * static_cast<double>(times.size() - 1));
   std::nth_element(times.begin(), times.begin() + at, times.end());
@@ -93,9 +94,7 @@ class TimedLayer {
       positions.pop_back();
       targets_ = random_tensor(std::move(positions), loss->classes);
     }
-    forwards_.clear();
-    input_gradients_.clear();
-    weight_gradients_.clear();
+    forget();
     sizes_ = {};
     sizes_.batch_size = samples;
   }
@@ -190,7 +189,7 @@ std::vector<MeasuredLayer> measure_layers(const Specification& specification,
                                           const std::vector<nn::ModelLayer>& model,
                                           const Kinds& kinds, const MeasureOptions& options) {
   std::vector<TimedLayer> timed;
-  timed.reserve(kinds.first.size());  // their views of their own parameters must stay
+  timed.reserve(kinds.first.size());
   std::vector<MeasuredLayer> measured;
   for (std::size_t kind = 0; kind < kinds.first.size(); ++kind) {
     const std::size_t layer = kinds.first[kind];
@@ -231,32 +230,36 @@ Factor measure_step(nn::OptimizerKind kind, std::int64_t parameter_count, std::i
 }
 
 nn::OptimizerKind optimizer_of(const Optimizer& optimizer, const std::string& source_name) {
-  const auto refuse = [&source_name](const char* place, std::string message) {
-    throw Error{ErrorKind::BadInput, source_name, {{place, std::move(message)}}};
+  const auto refusal = [&source_name](const char* place, std::string message) {
+    return Error{ErrorKind::BadInput, source_name, {{place, std::move(message)}}};
   };
   const auto kind = nn::optimizer_of(optimizer.name);
   if (!kind) {
-    refuse("/optimizer/name",
-           fmt::format("expected sgd, momentum, adam or adamw, got \"{}\"", optimizer.name));
+    throw refusal("/optimizer/name",
+                  fmt::format("expected sgd, momentum, adam or adamw, got \"{}\"", optimizer.name));
   }
   const Factor state{nn::state_count(*kind) * kOne.billionths};
   if (optimizer.state_bytes_per_parameter_byte != state) {
-    refuse("/optimizer/state_bytes_per_parameter_byte",
-           fmt::format("expected {} of {}, got another number", nn::state_count(*kind),
-                       optimizer.name));
+    throw refusal("/optimizer/state_bytes_per_parameter_byte",
+                  fmt::format("expected {}, what {} keeps, got another number",
+                              nn::state_count(*kind), optimizer.name));
   }
   return *kind;
 }
 
-void add_provenance(const MeasureOptions& options, bool is_pinned, ModelProfile& profile) {
-  profile.notes.insert(profile.notes.begin(), "Specification: " + profile.source);
+/// A profile that is measured anew has said already what it was made from.
+void add_provenance(const MeasureOptions& options, bool is_pinned, bool is_first,
+                    ModelProfile& profile) {
+  if (is_first) {
+    profile.notes.insert(profile.notes.begin(), profile.source);
+    profile.notes.emplace_back(
+        "Layers with the same op and input were measured once. Sizes are those of the tensors; "
+        "workspace was not measured.");
+  }
   profile.source = fmt::format(
       "measured by dapple-exec profile: medians of {} passes over all layers after {} to warm up, "
       "single precision, one thread{}",
       options.repeats, kWarmUps, is_pinned ? " bound to one core" : ", not bound to a core");
-  profile.notes.emplace_back(
-      "Layers with the same op and input were measured once. Sizes are those of the tensors; "
-      "workspace was not measured.");
 }
 
 }  // namespace
@@ -284,7 +287,8 @@ MeasuredModel measure_model(const Specification& specification, const std::strin
   if (options.batch_sizes.size() == 1) profile.batch_scaling = BatchScaling::Proportional;
   profile.optimizer.step_ns_per_parameter_byte =
       measure_step(optimizer, parameters, options.repeats);
-  add_provenance(options, measured.is_pinned, profile);
+  const bool is_first = specification.profile.layers.front().measurements.empty();
+  add_provenance(options, measured.is_pinned, is_first, profile);
   return measured;
 }
 

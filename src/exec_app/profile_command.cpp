@@ -66,15 +66,21 @@ std::vector<std::int64_t> batch_sizes_of(const std::string& text) {
   return sizes;
 }
 
+bool is_device_name(const std::string& name) {
+  constexpr std::size_t kLongest = 200;
+  const auto is_shown = [](char letter) { return letter >= ' ' && letter <= '~'; };
+  return !name.empty() && name.size() <= kLongest &&
+         std::all_of(name.begin(), name.end(), is_shown);
+}
+
 MeasureOptions measure_options(const Options& options) {
   constexpr std::int64_t kMostRepeats = 10'000;
-  constexpr std::size_t kLongestName = 200;
   MeasureOptions measure;
   if (const auto sizes = options.text("batch-sizes")) measure.batch_sizes = batch_sizes_of(*sizes);
   if (const auto n = options.positive_integer("repeat", kMostRepeats)) measure.repeats = *n;
   if (const auto device = options.text("device")) measure.device = *device;
-  if (measure.device.empty() || measure.device.size() > kLongestName) {
-    throw usage_error("--device", "expected a name of 1 to 200 characters");
+  if (!is_device_name(measure.device)) {
+    throw usage_error("--device", "expected a name of 1 to 200 characters from blank to ~");
   }
   return measure;
 }

@@ -68,9 +68,12 @@ class Profiling(ToolTest):
         topology = self.write("2x2.json", tool.small_topology())
         planned = self.run_tool("--model", "two.profile.json", "--topo", topology, "-o", "plan.json")
         self.assertEqual(planned.returncode, DONE, planned.stderr)
+        # Measured anew, it says once what it was made from.
         again = self.profile("--spec", "two.profile.json", "--batch-sizes", "2", "-o", "-")
         self.assertEqual(again.returncode, DONE, again.stderr)
         self.assertIn('"batch_scaling": "proportional"', again.stdout)
+        self.assertEqual(again.stdout.count("made up"), 1)
+        self.assertEqual(again.stdout.count("measured once"), 1)
         self.assertIn("weight gradient", again.stderr)
 
     def test_what_is_wrong_with_the_command_line_is_named(self):
@@ -81,7 +84,8 @@ class Profiling(ToolTest):
                 (("--spec", model, "--batch-sizes", "1,,2"), "--batch-sizes: expected a value"),
                 (("--spec", model, "--batch-sizes", "1,x"), "--batch-sizes: expected a whole number"),
                 (("--spec", model, "--repeat", "0"), "--repeat: expected a whole number"),
-                (("--spec", model, "--device", ""), "--device"),
+                (("--spec", model, "--device", ""), "--device: expected a name"),
+                (("--spec", model, "--device", "a\nb"), "--device: expected a name"),
                 (("--spec", model, "-o", model), "two.json"),
                 (("--spec", model, "more"), "more: expected options only"),
         ):
@@ -105,7 +109,7 @@ class Profiling(ToolTest):
                  "\"rmsprop\""),
                 ("state.json", specification(optimizer={"name": "adam",
                                                         "state_bytes_per_parameter_byte": 1}),
-                 "state.json: /optimizer/state_bytes_per_parameter_byte: expected 2"),
+                 "state.json: /optimizer/state_bytes_per_parameter_byte: expected 2, what adam keeps"),
                 ("times.json", tool.small_profile(),
                  "times.json: layer layer.0/op: expected what the layer does, but the key is "
                  "missing"),

@@ -37,6 +37,19 @@ Tensor random_tensor(Shape shape, Dice& dice) {
   return tensor;
 }
 
+/// Numbers 0.05 apart from each other and from zero, in any order: where what has corners there is
+/// moved by a little, it stays on its side of them.
+Tensor spaced_tensor(Shape shape, Dice& dice) {
+  Tensor tensor = zeros(std::move(shape));
+  const auto count = static_cast<std::int64_t>(tensor.values.size());
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto at = static_cast<std::size_t>(dice.roll(0, i));
+    tensor.values[static_cast<std::size_t>(i)] = tensor.values[at];
+    tensor.values[at] = 0.05F * static_cast<float>(i - count / 2) + 0.025F;
+  }
+  return tensor;
+}
+
 Tensor random_numbers(Shape shape, std::int64_t below, Dice& dice) {
   Tensor tensor = zeros(std::move(shape));
   for (float& value : tensor.values) value = static_cast<float>(dice.roll(0, below - 1));
@@ -56,7 +69,8 @@ Instance random_image_module(std::int64_t samples, Dice& dice) {
   const Shape shape{samples, channels, height, width};
   switch (dice.roll(0, 2)) {
     case 0:
-      return with_input("max_pool", MaxPoolOperation{kernel, stride}, shape, dice);
+      return {"max_pool", make_module(MaxPoolOperation{kernel, stride}), spaced_tensor(shape, dice),
+              Tensor{}, 0};
     case 1:
       return with_input("flatten", FlattenOperation{}, shape, dice);
     default:
@@ -76,14 +90,16 @@ Instance random_sequence_module(std::int64_t samples, Dice& dice) {
   switch (dice.roll(0, 5)) {
     case 0:
       return with_input("attention", AttentionOperation{hidden, heads, causal}, shape, dice);
-    case 1:
-      return with_input(
-          "transformer_block",
-          TransformerBlockOperation{hidden, heads, dice.roll(1, 12), sequence, causal}, shape,
-          dice);
+    case 1: {
+      // A norm of two or three numbers is all but a jump where they meet.
+      const std::int64_t wide = heads * dice.roll(4, 6);
+      return with_input("transformer_block",
+                        TransformerBlockOperation{wide, heads, dice.roll(1, 12), sequence, causal},
+                        {samples, sequence, wide}, dice);
+    }
     case 2:
-      return with_input("layer_norm", LayerNormOperation{hidden + 1},
-                        {samples, sequence, hidden + 1}, dice);
+      return with_input("layer_norm", LayerNormOperation{hidden + 3},
+                        {samples, sequence, hidden + 3}, dice);
     case 3: {
       const std::int64_t vocabulary = dice.roll(1, 20);
       return {"embedding", make_module(EmbeddingOperation{vocabulary, sequence, hidden}),
@@ -104,7 +120,8 @@ Instance random_sequence_module(std::int64_t samples, Dice& dice) {
 Instance random_instance(std::int64_t samples, Dice& dice) {
   switch (dice.roll(0, 4)) {
     case 0:
-      return with_input("relu", ReluOperation{}, {samples, dice.roll(1, 30)}, dice);
+      return {"relu", make_module(ReluOperation{}),
+              spaced_tensor({samples, dice.roll(1, 30)}, dice), Tensor{}, 0};
     case 1:
       return with_input("gelu", GeluOperation{}, {samples, dice.roll(1, 3'000)}, dice);
     case 2:
@@ -145,6 +162,7 @@ std::vector<float> direction_for(std::size_t count, Dice& dice) {
 
 struct Slopes {
   double measured = 0;  // (f(x + h d) - f(x - h d)) / 2h
+  double bend = 0;      // what doubling h changes of it
   double computed = 0;  // gradient times d
   double length = 0;    // of the gradient
 };
@@ -156,11 +174,17 @@ Slopes slopes_along(std::span<float> values, std::span<const float> gradient, Di
   constexpr float kStep = 1.0F / 128;
   const std::vector<float> direction = direction_for(values.size(), dice);
   const std::vector<float> before(values.begin(), values.end());
+  const auto measured = [&](float step) {
+    double slope = 0;
+    for (const float way : {step, -step}) {
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] = before[i] + way * direction[i];
+      slope += f() / static_cast<double>(2 * way);
+    }
+    return slope;
+  };
   Slopes slopes;
-  for (const float step : {kStep, -kStep}) {
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = before[i] + step * direction[i];
-    slopes.measured += f() / static_cast<double>(2 * step);
-  }
+  slopes.measured = measured(kStep);
+  slopes.bend = std::abs(measured(2 * kStep) - slopes.measured);
   std::copy(before.begin(), before.end(), values.begin());
   double square = 0;
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -172,15 +196,28 @@ Slopes slopes_along(std::span<float> values, std::span<const float> gradient, Di
 }
 
 void check_slopes(const Slopes& slopes) {
-  // Rounding of 1e-6 over a step of 1/128, the third derivative, and now and then a corner of a
-  // ReLU or a window between the two points.
-  CHECK(slopes.measured == Approx(slopes.computed).margin(0.02 * slopes.length + 2e-3));
+  // Rounding of 1e-6 over a step of 1/128; and the third derivative, which makes a doubled step
+  // miss by four times as much, and is large where a norm is of numbers that hardly differ.
+  CHECK(slopes.measured ==
+        Approx(slopes.computed).margin(0.01 * slopes.length + 2e-3 + slopes.bend));
 }
 
 void whole_backward(const Instance& instance, const ParameterValues& parameters, Tensor slope,
                     Pass& pass, ParameterValues& sums) {
   small::input_gradient(*instance.module, parameters, std::move(slope), pass);
   small::weight_gradient(*instance.module, pass, sums);
+}
+
+/// Within 1e-5 of the norm, or of one: sums of numbers of that size may all but cancel.
+void check_near(std::span<const float> found, std::span<const float> expected) {
+  REQUIRE(found.size() == expected.size());
+  double difference = 0;
+  double norm = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    difference += std::pow(static_cast<double>(found[i] - expected[i]), 2);
+    norm += std::pow(static_cast<double>(expected[i]), 2);
+  }
+  CHECK(std::sqrt(difference) < 1e-5 * std::max(1.0, std::sqrt(norm)));
 }
 
 void check_same(ParameterValues& found, ParameterValues& expected) {
@@ -193,7 +230,7 @@ void check_same(ParameterValues& found, ParameterValues& expected) {
 
 TEST_CASE("gradients are the slopes of what a module computes") {
   Dice dice(51);
-  for (int round = 0; round < small::scaled(300); ++round) {
+  for (int round = 0; round < small::scaled(1500); ++round) {
     Instance instance = random_instance(dice.roll(1, 3), dice);
     INFO("round " << round << ", " << instance.name);
     ParameterValues parameters(*instance.module);
@@ -215,7 +252,7 @@ TEST_CASE("gradients are the slopes of what a module computes") {
 
 TEST_CASE("gradients of a batch are the sums over its parts, however it is split") {
   Dice dice(52);
-  for (int round = 0; round < small::scaled(300); ++round) {
+  for (int round = 0; round < small::scaled(1500); ++round) {
     const std::int64_t samples = dice.roll(1, 6);
     const Instance instance = random_instance(samples, dice);
     INFO("round " << round << ", " << instance.name);
@@ -240,17 +277,15 @@ TEST_CASE("gradients of a batch are the sums over its parts, however it is split
                        part.input_gradient.values.end());
       begin = end;
     }
-    CHECK(small::relative_difference(outputs, whole.output.values) < 1e-5);
-    CHECK(small::relative_difference(gradients, whole.input_gradient.values) < 1e-5);
-    for (std::size_t i = 0; i < sums.size(); ++i) {
-      CHECK(small::relative_difference(sums[i], expected[i]) < 1e-5);
-    }
+    check_near(outputs, whole.output.values);
+    check_near(gradients, whole.input_gradient.values);
+    for (std::size_t i = 0; i < sums.size(); ++i) check_near(sums[i], expected[i]);
   }
 }
 
 TEST_CASE("a backward in two parts, with other work between, is the whole one to the bit") {
   Dice dice(53);
-  for (int round = 0; round < small::scaled(200); ++round) {
+  for (int round = 0; round < small::scaled(1000); ++round) {
     const Instance instance = random_instance(2, dice);
     INFO("round " << round << ", " << instance.name);
     ParameterValues parameters(*instance.module);
@@ -283,7 +318,7 @@ TEST_CASE("a backward in two parts, with other work between, is the whole one to
 
 TEST_CASE("where parameters and their gradients lie in memory does not change a bit") {
   Dice dice(54);
-  for (int round = 0; round < small::scaled(200); ++round) {
+  for (int round = 0; round < small::scaled(1000); ++round) {
     const Instance instance = random_instance(dice.roll(1, 3), dice);
     INFO("round " << round << ", " << instance.name);
     ParameterValues aligned(*instance.module);
