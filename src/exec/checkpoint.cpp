@@ -7,6 +7,7 @@
 #include <bit>
 #include <charconv>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -120,7 +121,8 @@ class Reader {
     Number number{};
     const char* end = text.data() + text.size();
     const auto [stop, fault] = std::from_chars(text.data(), end, number);
-    if (fault != std::errc{} || stop != end || number < Number{}) {
+    const bool is_in_range = number >= Number{} && number <= std::numeric_limits<Number>::max();
+    if (fault != std::errc{} || stop != end || !is_in_range) {
       refuse(pointer_to(kMetadata) + "/" + key,
              fmt::format("expected a number from 0, got \"{}\"", text));
     }
