@@ -3,13 +3,16 @@
 import json
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
+import unittest
 
 import tool
 from tool import ARGUMENTS, BAD_INPUT, DONE, ENVIRONMENT, ROOT, USAGE, ToolTest
 
 FLOAT = 4
+LAUNCHER = ROOT / "tests" / "exec" / "run_mpi"
 
 
 def measured(layer, output, milliseconds):
@@ -132,6 +135,22 @@ class Training(ToolTest):
         for (step, loss), (expected_step, expected) in zip(other, whole[4:], strict=True):
             self.assertEqual(step, expected_step)
             self.assertAlmostEqual(float(loss), float(expected), places=4)
+
+    @unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun")
+    def test_ranks_train_as_threads_do(self):
+        self.pipeline()
+        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        arguments = ("--plan", "plan.json", "--steps", "3", "--clip-norm", "0.5", "--checkpoint")
+        threads = self.losses(self.train(*arguments, "threads"))
+        ranks = self.losses(self.run_tool(2, binary, "train", *arguments, "ranks",
+                                          binary=LAUNCHER))
+        self.assertEqual(ranks, threads)
+        self.assertEqual((self.folder / "ranks").read_bytes(),
+                         (self.folder / "threads").read_bytes())
+        verified = self.run_tool(2, binary, "train", "--plan", "plan.json", "--verify",
+                                 binary=LAUNCHER)
+        self.assertEqual(verified.returncode, DONE, verified.stderr)
+        self.assertIn("verified", verified.stdout)
 
     def test_what_was_measured_can_be_compared_with_what_was_predicted(self):
         self.pipeline()
