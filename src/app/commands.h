@@ -13,5 +13,6 @@ Command diff_command();
 Command schedule_command();
 Command report_command();
 Command reschedule_command();
+Command import_command();
 
 }  // namespace dapple

@@ -23,6 +23,7 @@ Commands
   schedule   a plan's action lists, for another runtime
   report     a page for a browser, and the timeline as a figure
   reschedule a plan under another schedule: zero bubble, interleaved, ...
+  import     other tools' topology files as one of ours
 
 Options of plan
   --model FILE         layer profile (dapple-profile/1 or a PipeDream graph)
@@ -55,7 +56,8 @@ Tool tool() {
           .help = kHelp,
           .version = kVersion,
           .commands = {plan_command(), simulate_command(), validate_command(), verify_command(),
-                       diff_command(), schedule_command(), report_command(), reschedule_command()},
+                       diff_command(), schedule_command(), report_command(), reschedule_command(),
+                       import_command()},
           .first_is_default = true};
 }
 
