@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include <map>
+#include <algorithm>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -136,7 +136,7 @@ void add_server_links(const ServerGroup& group, std::vector<UsedLink>& links) {
     add("device to device, a port each", group.links.port);
   }
   for (const LinkKind& kind : group.links.kinds) add("direct link " + kind.name, kind.link);
-  if (group.links.host_path) add("device's PCIe port", *group.links.host_path);
+  if (group.links.host_path) add("host path of a device", *group.links.host_path);
   for (const PcieRoot& root : group.pcie_roots) add("out of a socket", root.link);
   for (const Nic& nic : group.nics) add("NIC", nic.link);
 }
@@ -189,7 +189,7 @@ void write_summary(const ImportedTopology& imported, std::ostream& words, const 
                    {.text = show_rate(static_cast<double>(link.bandwidth.bytes_per_second) / 1e9)},
                    {.text = show(link.latency)}});
   }
-  words << '\n' << table.text(0, style) << '\n';
+  if (topology.device_count() > 1) words << '\n' << table.text(0, style) << '\n';
 }
 
 int run_import(const Options& options, Console& console) {

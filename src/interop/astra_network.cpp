@@ -150,7 +150,7 @@ void NetworkReader::add_matrix(ServerGroup& group, std::size_t dimensions) {
   for (std::size_t d = 0; d < dimensions; ++d) {
     const Dimension& dimension = dimensions_[d];
     links.kinds.push_back({.name = fmt::format("dimension{}", d),
-                           .source = file_.name,
+                           .source = base_name(file_.name),
                            .link = {dimension.bandwidth, dimension.latency}});
     for (std::int32_t from = 0; from < group.devices; ++from) {
       const std::int32_t at = from / stride % dimension.count;
@@ -194,7 +194,7 @@ ServerGroup NetworkReader::server() {
   }
   group.devices = static_cast<std::int32_t>(devices);
   if (devices == 1) return group;
-  group.links.source = file_.name;
+  group.links.source = base_name(file_.name);
   if (first.shape == Shape::Switch) {
     group.links.port = {first.bandwidth, first.latency};
   } else {
@@ -223,11 +223,12 @@ void NetworkReader::add_network(TopologyDescription& description, std::size_t fi
   const Dimension& network = dimensions_[first];
   group.count = network.count;
   for (std::int32_t device = 0; device < group.devices; ++device) {
-    group.nics.push_back(
-        {.source = file_.name, .link = {network.bandwidth, Duration{0}}, .devices = {device}});
+    group.nics.push_back({.source = base_name(file_.name),
+                          .link = {network.bandwidth, Duration{0}},
+                          .devices = {device}});
   }
   description.network = Link{network.bandwidth, network.latency};
-  description.network_source = file_.name;
+  description.network_source = base_name(file_.name);
   std::int64_t devices = std::int64_t{group.devices} * network.count;
   for (std::size_t d = first + 1; d < dimensions_.size(); ++d) {
     const Dimension& tier = dimensions_[d];
@@ -235,7 +236,7 @@ void NetworkReader::add_network(TopologyDescription& description, std::size_t fi
     const std::int32_t count =
         is_rack && d + 1 < dimensions_.size() ? tier.count * dimensions_[d + 1].count : tier.count;
     // An uplink is passed on the way out and on the way in.
-    UplinkGroup uplink{.source = file_.name,
+    UplinkGroup uplink{.source = base_name(file_.name),
                        .count = count,
                        .members = dimensions_[d - 1].count,
                        .bandwidth = Bandwidth{devices * tier.bandwidth.bytes_per_second},
@@ -253,7 +254,7 @@ TopologyDescription NetworkReader::run() {
   if (faults_.empty()) read_dimensions(document);
   throw_faults(std::exchange(faults_, {}), file_.name);
   TopologyDescription description;
-  description.source = fmt::format("ASTRA-sim network ({})", file_.name);
+  description.source = fmt::format("ASTRA-sim network ({})", base_name(file_.name));
   description.servers = {server()};
   if (faults_.empty()) add_network(description, server_dimensions());
   throw_faults(std::move(faults_), file_.name);
@@ -263,7 +264,9 @@ TopologyDescription NetworkReader::run() {
 }  // namespace
 
 bool is_astra_network(std::string_view text) {
-  return text.find("npus_count") != std::string_view::npos;
+  const std::vector<std::string_view> lines = split(text, "\n");
+  return std::any_of(lines.begin(), lines.end(),
+                     [](std::string_view line) { return begins_with(trim(line), "npus_count"); });
 }
 
 TopologyDescription read_astra_network(const ForeignFile& file, ImportNotes& notes) {

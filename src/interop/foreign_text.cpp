@@ -52,6 +52,10 @@ std::optional<std::int32_t> parse_count(std::string_view text) {
   return number;
 }
 
+std::string base_name(std::string_view path) {
+  return shown(path.substr(path.rfind('/') + 1));
+}
+
 std::string shown(std::string_view text) {
   constexpr std::size_t kLongest = 60;
   std::string result;

@@ -24,6 +24,9 @@ bool begins_with(std::string_view text, std::string_view prefix);
 /// A whole number of at most nine digits, or nothing.
 std::optional<std::int32_t> parse_count(std::string_view text);
 
+/// "b.txt" of "a/b.txt": what a topology says of its source must not depend on where that lay.
+std::string base_name(std::string_view path);
+
 /// What a message may show of a foreign text: printable ASCII, at most 60 characters.
 std::string shown(std::string_view text);
 

@@ -24,13 +24,13 @@ struct Format {
   std::string_view name;
   bool (*looks_like)(std::string_view text);
 };
-// In the order in which a text is tried: hwloc's XML has words of others in it.
+// In the order in which a text is tried: comments of one may have words of a later one.
 constexpr Format kFormats[] = {{TopologyFormat::NvidiaSmi, "nvidia-smi", is_nvidia_smi},
                                {TopologyFormat::HwlocXml, "hwloc-xml", is_hwloc_topology},
                                {TopologyFormat::NcclXml, "nccl-xml", is_nccl_topology},
+                               {TopologyFormat::AstraSim, "astra-sim", is_astra_network},
                                {TopologyFormat::NcclTests, "nccl-tests", is_nccl_tests},
-                               {TopologyFormat::Slurm, "slurm", is_slurm_topology},
-                               {TopologyFormat::AstraSim, "astra-sim", is_astra_network}};
+                               {TopologyFormat::Slurm, "slurm", is_slurm_topology}};
 
 /// What servers have in common if they are alike: all but their name and the names of their NICs.
 std::string content_of(ServerGroup group) {
@@ -84,6 +84,7 @@ class Importer {
   void calibrate(const MeasuredCollective& measured);
   void calibrate_server(const MeasuredCollective& measured);
   void calibrate_nics(const MeasuredCollective& measured);
+  void refuse_figures();
   std::int64_t server_count() const;
   [[noreturn]] void refuse(const std::string& file, std::string message) const;
 
@@ -133,9 +134,26 @@ void Importer::read_files() {
         break;
     }
     description_.source += fmt::format("{}{} ({})", description_.source.empty() ? "" : "; ",
-                                       name_of(file.format), file.name);
+                                       name_of(file.format), base_name(file.name));
   }
   if (options_.nodes && !tree_) notes_.want("--nodes", "expected only with a Slurm topology");
+}
+
+/// A whole network says all but what its devices are.
+void Importer::refuse_figures() {
+  const std::pair<const char*, bool> given[] = {
+      {"--servers", options_.servers.has_value()},
+      {"--nvlink-bandwidth", options_.nvlink.has_value()},
+      {"--pcie-bandwidth", options_.pcie.has_value()},
+      {"--socket-bandwidth", options_.socket.has_value()},
+      {"--nic-bandwidth", options_.nic.has_value()},
+      {"--nics", options_.nics.has_value()},
+      {"--network-bandwidth", options_.network.has_value()},
+      {"--rack-uplink", options_.rack_uplink || options_.rack_oversubscription},
+      {"--pod-uplink", options_.pod_uplink || options_.pod_oversubscription}};
+  for (const auto& [option, is_given] : given) {
+    if (is_given) notes_.want(option, "expected not with an ASTRA-sim network, which says it");
+  }
 }
 
 std::int64_t Importer::server_count() const {
@@ -238,7 +256,9 @@ void Importer::add_uplinks(const SlurmTree& tree) {
         ++groups.back().count;
         continue;
       }
-      groups.push_back({.source = fmt::format("Slurm ({}); bandwidth as asked for", tree_file_),
+      groups.push_back({.source = fmt::format("Slurm ({}); bandwidth as asked for; latency: an "
+                                              "allowance for the switch above",
+                                              base_name(tree_file_)),
                         .count = 1,
                         .members = count,
                         .bandwidth = bandwidth,
@@ -312,7 +332,7 @@ void Importer::calibrate_server(const MeasuredCollective& measured) {
     if (group.devices != measured.ranks) continue;
     ServerLinks& links = group.links;
     const std::string source = fmt::format("nccl-tests ({}): bus bandwidth of {} bytes",
-                                           measured.file, measured.bus_size.count);
+                                           base_name(measured.file), measured.bus_size.count);
     const auto replace = [&](Bandwidth& bandwidth, std::string& said) {
       if (measured.bus > bandwidth) {
         notes_.warn(fmt::format("{}: {} measured is above the {} of the links; it stands",
@@ -354,7 +374,8 @@ void Importer::calibrate_nics(const MeasuredCollective& measured) {
     for (Nic& nic : group.nics) {
       const Wide part = Wide{nic.link.bandwidth.bytes_per_second} * measured.bus.bytes_per_second;
       nic.link.bandwidth = {static_cast<std::int64_t>(part / all.bytes_per_second)};
-      nic.source += fmt::format("; nccl-tests ({}): its part of the bus bandwidth", measured.file);
+      nic.source +=
+          fmt::format("; nccl-tests ({}): its part of the bus bandwidth", base_name(measured.file));
     }
   }
 }
@@ -376,6 +397,7 @@ ImportedTopology Importer::run() {
   read_files();
   if (whole_) {
     description_ = std::move(*whole_);
+    refuse_figures();
     const DeviceKind kind = device_kind({}, files_.front().name, options_, notes_);
     description_.devices = {kind};
     description_.servers.front().device = kind.name;

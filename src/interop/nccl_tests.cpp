@@ -171,7 +171,8 @@ void ResultReader::warn_of_oddities() {
   if (half_rows_ > 0)
     warn(fmt::format("{} of {} rows have only half of the columns", half_rows_, rows_));
   if (runs_ > 1) warn(fmt::format("it has {} runs one after another", runs_));
-  if (strange_lines_ > 0) warn(fmt::format("{} lines between the rows are none", strange_lines_));
+  if (strange_lines_ > 0)
+    warn(fmt::format("lines between the rows are passed over: {}", strange_lines_));
   if (drops_ > 0) {
     warn(
         fmt::format("{} rows have less than half the bandwidth of smaller messages: the machine or "

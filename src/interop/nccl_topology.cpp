@@ -348,12 +348,13 @@ ServerWiring SystemReader::wiring_of(Host& host) {
   }
   for (const End& nic : host.nics) {
     ends.push_back(&nic);
-    const Bandwidth bandwidth{nic.speed * 125'000};
-    wiring.nics.push_back({nic.name, bandwidth});
+    Bandwidth bandwidth{nic.speed * 125'000};
     if (nic.port && *nic.port < bandwidth) {
-      notes_.warn(fmt::format("{}: {} has {} and only {} of PCIe", file_.name, shown(nic.name),
+      notes_.warn(fmt::format("{}: a NIC of {} has only {} of PCIe, which counts", file_.name,
                               gigabytes(bandwidth), gigabytes(*nic.port)));
+      bandwidth = *nic.port;
     }
+    wiring.nics.push_back({nic.name, bandwidth});
   }
   wiring.distances.assign(ends.size(), std::vector<PcieDistance>(ends.size()));
   for (std::size_t a = 0; a < ends.size(); ++a) {

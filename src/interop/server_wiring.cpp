@@ -20,6 +20,10 @@ struct Placement {
   Numbers sockets;            // per device, then per NIC
 };
 
+std::string links_text(std::int32_t count) {
+  return fmt::format("{} link{}", count, count == 1 ? "" : "s");
+}
+
 class GroupMaker {
  public:
   GroupMaker(const ServerWiring& wiring, const ForeignTopologyOptions& options, ImportNotes& notes)
@@ -197,11 +201,11 @@ void GroupMaker::add_matrix() {
   counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
   for (const std::int32_t count : counts) {
     const Bandwidth bandwidth{count * lane().bytes_per_second};
-    links.kinds.push_back(
-        {.name = fmt::format("{}{}", wiring_.lane_name, count),
-         .source = fmt::format("{} links of {}; {}", count, gigabytes(lane()), kLatencySource),
-         .link = {bandwidth, kLinkLatency},
-         .lanes = count});
+    links.kinds.push_back({.name = fmt::format("{}{}", wiring_.lane_name, count),
+                           .source = fmt::format("{} of {}; {}", links_text(count),
+                                                 gigabytes(lane()), kLatencySource),
+                           .link = {bandwidth, kLinkLatency},
+                           .lanes = count});
   }
   // Kinds are written by name, so "NV12" stands before "NV2".
   std::sort(links.kinds.begin(), links.kinds.end(),
@@ -229,7 +233,7 @@ void GroupMaker::add_links(const Placement& placement) {
   links.source = wiring_.source;
   if (const std::int32_t lanes = port_lanes(); lanes > 0) {
     links.port = {Bandwidth{lanes * lane().bytes_per_second}, kLinkLatency};
-    links.source = fmt::format("{}: {} links of {} to a switch; {}", wiring_.source, lanes,
+    links.source = fmt::format("{}: {} of {} to a switch; {}", wiring_.source, links_text(lanes),
                                gigabytes(lane()), kLatencySource);
     return;
   }
