@@ -29,6 +29,11 @@ std::int64_t line_of(const YAML::Node& node) {
   return node.Mark().line + 1;
 }
 
+Bandwidth together(std::int64_t devices, Bandwidth of_each) {
+  const Wide all = Wide{devices} * of_each.bytes_per_second;
+  return {static_cast<std::int64_t>(std::min<Wide>(all, kMaxCount))};
+}
+
 class NetworkReader {
  public:
   NetworkReader(const ForeignFile& file, ImportNotes& notes) : file_(file), notes_(notes) {}
@@ -239,7 +244,7 @@ void NetworkReader::add_network(TopologyDescription& description, std::size_t fi
     UplinkGroup uplink{.source = base_name(file_.name),
                        .count = count,
                        .members = dimensions_[d - 1].count,
-                       .bandwidth = Bandwidth{devices * tier.bandwidth.bytes_per_second},
+                       .bandwidth = together(devices, tier.bandwidth),
                        .oversubscription = kOne,
                        .latency = {(tier.latency.ns + 1) / 2}};
     (is_rack ? description.racks : description.pods).push_back(uplink);

@@ -409,7 +409,9 @@ ImportedTopology Importer::run() {
   }
   description_.name = options_.name;
   if (!notes_.missing.empty()) throw Error(ErrorKind::Usage, "", std::move(notes_.missing));
-  const Topology accepted(description_, files_.front().name);
+  // The reader's limits are those of a file of ours: what it would refuse is refused here.
+  const std::string& file = files_.front().name;
+  const Topology accepted(read_topology(write_topology(description_), file), file);
   check(accepted.device_count() > 0, "a topology without devices");
   return {std::move(description_), std::move(notes_.warnings)};
 }

@@ -22,15 +22,17 @@ bool exercise_plan(std::string_view text);
 /// PipeDream's graph text; what is imported must be a profile that can be written.
 bool exercise_pipedream(std::string_view text);
 
+/// Topologies of other tools, of whatever kind the text looks like, Slurm's beside a sound server;
+/// what is imported must be a topology that can be written, with its routes.
+bool exercise_foreign(std::string_view text);
+
 struct Entry {
   const char* name;
   bool (*exercise)(std::string_view text);
 };
 inline constexpr Entry kEntries[] = {
-    {"profile", exercise_profile},
-    {"topology", exercise_topology},
-    {"plan", exercise_plan},
-    {"pipedream", exercise_pipedream},
+    {"profile", exercise_profile},     {"topology", exercise_topology}, {"plan", exercise_plan},
+    {"pipedream", exercise_pipedream}, {"foreign", exercise_foreign},
 };
 
 /// A small sound document for the entry of that name. Requires: there is one.

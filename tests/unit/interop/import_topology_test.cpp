@@ -235,7 +235,7 @@ TEST_CASE("malformed results of nccl-tests are refused by line") {
        {"", "busbw", "expected a table"},
        {"#       size         count", "#       bytes        count", "expected a table"},
        {"alpha device", "alpha", "line 4: expected '# Rank"},
-       {"  on  alpha", "  at  alpha", "line 4: expected '# Rank"},
+       {" on  alpha", " at  alpha", "line 4: expected '# Rank"},
        {row, "  1073741824 268435456 float", "line 14: expected size, count, type"},
        {row, "  1073741824 268435456 float sum", "line 14: expected"},
        {row, "  1e99 268435456 float sum -1 1 1 1 0", "line 14: expected size"},
