@@ -49,6 +49,7 @@ constexpr const char* kVersion =
     "dapple-plan " DAPPLE_VERSION
     "\n"
     "reads dapple-profile/1, dapple-topology/1, dapple-plan/1, PipeDream graph text\n"
+    "imports topologies of nvidia-smi, NCCL, hwloc, nccl-tests, Slurm, ASTRA-sim\n"
     "writes dapple-plan/1, dapple-timeline/1, dapple-schedule/1, Chrome trace JSON, HTML, SVG\n";
 
 Tool tool() {

@@ -229,7 +229,7 @@ bool exercise_foreign(std::string_view text) {
   const std::optional<TopologyFormat> format = detect_topology_format(text);
   if (!format) return false;
   std::vector<ForeignFile> files{{std::string(text), kSource, *format}};
-  if (*format == TopologyFormat::Slurm) {
+  if (*format == TopologyFormat::Slurm || *format == TopologyFormat::NcclTests) {
     files.push_back({example_table(), "table", TopologyFormat::NvidiaSmi});
   }
   ImportedTopology imported;

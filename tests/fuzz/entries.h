@@ -22,8 +22,8 @@ bool exercise_plan(std::string_view text);
 /// PipeDream's graph text; what is imported must be a profile that can be written.
 bool exercise_pipedream(std::string_view text);
 
-/// Topologies of other tools, of whatever kind the text looks like, Slurm's beside a sound server;
-/// what is imported must be a topology that can be written, with its routes.
+/// Topologies of other tools, of whatever kind the text looks like, Slurm's and nccl-tests' beside
+/// a sound server; what is imported must be a topology that can be written, with its routes.
 bool exercise_foreign(std::string_view text);
 
 struct Entry {

@@ -226,7 +226,9 @@ TEST_CASE("a result inside a server is its devices' bandwidth, the rings' where 
 
 TEST_CASE("malformed results of nccl-tests are refused by line") {
   const std::string row =
-      "  1073741824     268435456     float     sum      -1  71600.0   15.00   22.50";
+      "  1073741824     268435456     float     sum      -1  71600.0   15.00   22.50      0  "
+      "71700.0"
+      "   14.98   22.47      0";
   std::string alone = changed(sample("pair.nccl-tests.txt"), "  beta", " alpha");
   alone = changed(alone, "  beta", " alpha");
   check_refusals(
