@@ -125,7 +125,7 @@ struct UsedLink {
   Bandwidth bandwidth;
   Duration latency;
 
-  friend auto operator<=>(const UsedLink&, const UsedLink&) = default;
+  friend bool operator==(const UsedLink&, const UsedLink&) = default;
 };
 
 void add_server_links(const ServerGroup& group, std::vector<UsedLink>& links) {

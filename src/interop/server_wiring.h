@@ -53,8 +53,11 @@ struct ImportNotes {
   void want(const std::string& option, const std::string& message);
 };
 
-/// Distances are made symmetric, the greater counting. Requires: `wiring` is square in itself.
+/// Between two ends: devices are numbered first, NICs after them.
 PcieDistance& distance(ServerWiring& wiring, std::size_t a, std::size_t b);
+
+/// Gives both directions between two ends the fewer links and the greater distance; what one side
+/// does not say, the other does. Warns where they differ. O((devices + NICs)^2).
 void make_symmetric(ServerWiring& wiring, ImportNotes& notes);
 
 /// The kind of device of that name: from the table of known ones and the options.
