@@ -14,5 +14,6 @@ Command schedule_command();
 Command report_command();
 Command reschedule_command();
 Command export_command();
+Command import_command();
 
 }  // namespace dapple

@@ -24,6 +24,7 @@ Commands
   report     a page for a browser, and the timeline as a figure
   reschedule a plan under another schedule: zero bubble, interleaved, ...
   export     a plan for Megatron-LM, DeepSpeed, PyTorch, launchers
+  import     other tools' topology files as one of ours
 
 Options of plan
   --model FILE         layer profile (dapple-profile/1 or a PipeDream graph)
@@ -49,6 +50,7 @@ constexpr const char* kVersion =
     "dapple-plan " DAPPLE_VERSION
     "\n"
     "reads dapple-profile/1, dapple-topology/1, dapple-plan/1, PipeDream graph text\n"
+    "imports topologies of nvidia-smi, NCCL, hwloc, nccl-tests, Slurm, ASTRA-sim\n"
     "writes dapple-plan/1, dapple-timeline/1, dapple-schedule/1, Chrome trace JSON, HTML, SVG\n"
     "exports for Megatron-LM, DeepSpeed, PyTorch, torchtitan, Open MPI\n";
 
@@ -58,7 +60,7 @@ Tool tool() {
           .version = kVersion,
           .commands = {plan_command(), simulate_command(), validate_command(), verify_command(),
                        diff_command(), schedule_command(), report_command(), reschedule_command(),
-                       export_command()},
+                       export_command(), import_command()},
           .first_is_default = true};
 }
 

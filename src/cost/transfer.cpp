@@ -17,12 +17,13 @@ std::vector<PairFlow> intersect(const std::vector<TransferEnd>& from,
     // Both ends rise, so a receiver that ends before this sender begins is done with.
     while (receiver < to.size() && to[receiver].samples.end <= sender.samples.begin) ++receiver;
     for (std::size_t i = receiver; i < to.size() && to[i].samples.begin < sender.samples.end; ++i) {
-      const std::int64_t overlap = std::min(sender.samples.end, to[i].samples.end) -
-                                   std::max(sender.samples.begin, to[i].samples.begin);
-      const Bytes size = size_of(overlap);
+      const SampleRange overlap{std::max(sender.samples.begin, to[i].samples.begin),
+                                std::min(sender.samples.end, to[i].samples.end)};
+      const Bytes size = size_of(overlap.size());
       if (sender.device == to[i].device || size.count == 0) continue;
       flows.push_back({.from = sender.device,
                        .to = to[i].device,
+                       .samples = overlap,
                        .size = size,
                        .route = topology.route(sender.device, to[i].device)});
     }

@@ -1,11 +1,10 @@
 #include "dapple/exec/all_reduce.h"
 
 #include <algorithm>
-#include <cstring>
-#include <span>
 #include <utility>
 
 #include "dapple/core/error.h"
+#include "value_payload.h"
 
 namespace dapple {
 namespace {
@@ -25,7 +24,7 @@ Range part(const Range& whole, std::size_t i, std::size_t parts) {
 /// One ring of devices, seen from one of them.
 class Ring {
  public:
-  Ring(const std::vector<DeviceIndex>& members, MessageKey& key, Payload& values,
+  Ring(const std::vector<DeviceIndex>& members, MessageKey& key, std::span<float> values,
        Transport& transport)
       : members_(members), key_(key), values_(values), transport_(transport) {
     const auto here = std::find(members.begin(), members.end(), key.from);
@@ -53,12 +52,14 @@ class Ring {
   }
 
  private:
-  std::byte* at(const Range& range) { return values_.data() + range.begin * sizeof(float); }
+  std::span<float> at(const Range& range) const {
+    return values_.subspan(range.begin, range.size());
+  }
 
   void send(const Range& range) {
     MessageKey key = key_;
     key.to = members_[(place_ + 1) % size()];
-    transport_.send(key, Payload(at(range), at(range) + range.size() * sizeof(float)));
+    transport_.send(key, payload_of(at(range)));
   }
 
   void receive(const Range& range, bool add) {
@@ -67,33 +68,25 @@ class Ring {
     key.to = key_.from;
     ++key_.step;
     const Payload payload = transport_.receive(key);
-    check(payload.size() == range.size() * sizeof(float), "a part of a reduction has another size");
-    if (!add) {
-      if (!payload.empty()) std::memcpy(at(range), payload.data(), payload.size());
-      return;
-    }
-    for (std::size_t i = 0; i < range.size(); ++i) {
-      float mine = 0;
-      float theirs = 0;
-      std::memcpy(&mine, at(range) + i * sizeof(float), sizeof(float));
-      std::memcpy(&theirs, payload.data() + i * sizeof(float), sizeof(float));
-      mine += theirs;
-      std::memcpy(at(range) + i * sizeof(float), &mine, sizeof(float));
-    }
+    const std::span<float> mine = at(range);
+    if (!add) return copy_values(payload, mine);
+    theirs_.resize(range.size());
+    copy_values(payload, std::span(theirs_));
+    for (std::size_t i = 0; i < mine.size(); ++i) mine[i] += theirs_[i];
   }
 
   const std::vector<DeviceIndex>& members_;
   MessageKey& key_;
-  Payload& values_;
+  std::span<float> values_;
   Transport& transport_;
   std::size_t place_ = 0;
+  std::vector<float> theirs_;  // of one step
 };
 
 }  // namespace
 
-void all_reduce(const ReductionGroup& group, MessageKey key, Payload& values,
+void all_reduce(const ReductionGroup& group, MessageKey key, std::span<float> values,
                 Transport& transport) {
-  check(values.size() % sizeof(float) == 0, "values to be reduced are no whole floats");
   const auto is_mine = [&](const std::vector<DeviceIndex>& server) {
     return std::find(server.begin(), server.end(), key.from) != server.end();
   };
@@ -105,7 +98,7 @@ void all_reduce(const ReductionGroup& group, MessageKey key, Payload& values,
   for (const std::vector<DeviceIndex>& other : group.servers) {
     across.push_back(other[static_cast<std::size_t>(place)]);
   }
-  const Range all{0, values.size() / sizeof(float)};
+  const Range all{0, values.size()};
   Ring inside(server, key, values, transport);
   Ring between(across, key, values, transport);
   inside.reduce_scatter(all);

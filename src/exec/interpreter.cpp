@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -31,6 +32,12 @@ class Interpreter::Run {
     collective_.finish();
   }
 
+  /// What the first stream to fail has thrown, if one has.
+  std::exception_ptr stream_failure() {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
+
   std::vector<MeasuredAction> take() {
     std::stable_sort(measured_.begin(), measured_.end(),
                      [](const auto& a, const auto& b) { return a.end < b.end; });
@@ -44,6 +51,7 @@ class Interpreter::Run {
   void send(const DeviceAction& entry, WorkStream& stream);
   void reduce(StageIndex stage, std::int32_t bucket);
   void step(const Action& action);
+  void wait_for_buckets(StageIndex stage, std::int32_t count);
 
   MessageKey key(const Action& action, DeviceIndex from, DeviceIndex to) const {
     return {.iteration = iteration_, .action = action, .step = 0, .from = from, .to = to};
@@ -58,17 +66,21 @@ class Interpreter::Run {
   const std::int64_t iteration_;
   std::map<StageIndex, std::int64_t> gradients_left_;  // micro-batches
   std::map<StageIndex, std::int32_t> steps_;
+  bool has_stepped_ = false;
   std::map<StageIndex, std::vector<Bytes>> bucket_sizes_;
   std::mutex mutex_;  // of what the streams share
   std::condition_variable reduced_;
   std::map<StageIndex, std::int32_t> buckets_reduced_;
-  bool has_failed_ = false;
+  std::exception_ptr failure_;  // of the first stream to fail
   std::vector<MeasuredAction> measured_;
+  /// Called while what the stream threw is handled, and noted before others are made to fail by it.
   std::function<void()> stop_ = [this] {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!failure_) failure_ = std::current_exception();
+      reduced_.notify_all();
+    }
     own_.transport_.abort();
-    const std::lock_guard lock(mutex_);
-    has_failed_ = true;
-    reduced_.notify_all();
   };
   // Last, so that they end before what they use.
   WorkStream forward_{stop_};
@@ -77,6 +89,7 @@ class Interpreter::Run {
 };
 
 void Interpreter::Run::interpret(const DeviceAction& entry) {
+  own_.transport_.announce(entry.action);
   switch (entry.action.kind) {
     case ActionKind::ReceiveActivation:
     case ActionKind::ReceiveGradient:
@@ -104,7 +117,7 @@ void Interpreter::Run::receive(const DeviceAction& entry) {
     Payload payload = own_.transport_.receive(key(send, peer.device, here()));
     check(static_cast<std::int64_t>(payload.size()) == peer.size.count,
           "a message has another size than the schedule says");
-    own_.backend_.take_in(entry.action, peer.device, std::move(payload));
+    own_.backend_.take_in(entry.action, peer, std::move(payload));
   }
 }
 
@@ -123,7 +136,7 @@ void Interpreter::Run::send(const DeviceAction& entry, WorkStream& stream) {
   // Taken out at once: what comes next may change it.
   std::vector<std::pair<DeviceIndex, Payload>> parcels;
   for (const SchedulePeer& peer : entry.peers) {
-    parcels.emplace_back(peer.device, own_.backend_.give_out(entry.action, peer.device, peer.size));
+    parcels.emplace_back(peer.device, own_.backend_.give_out(entry.action, peer));
   }
   stream.add(
       [this, action = entry.action, size = entry.size, parcels = std::move(parcels)]() mutable {
@@ -141,7 +154,7 @@ void Interpreter::Run::reduce(StageIndex stage, std::int32_t bucket) {
     const Action action{ActionKind::AllReduce, bucket, stage};
     const Bytes size = bucket_sizes_.at(stage)[static_cast<std::size_t>(bucket)];
     const std::int64_t start = monotonic_now();
-    Payload& values = own_.backend_.bucket(action, size);
+    const std::span<float> values = own_.backend_.bucket(action, size);
     all_reduce(own_.group_of_(action), key(action, here(), here()), values, own_.transport_);
     record(action, start, monotonic_now(), size);
     const std::lock_guard lock(mutex_);
@@ -150,32 +163,45 @@ void Interpreter::Run::reduce(StageIndex stage, std::int32_t bucket) {
   });
 }
 
+void Interpreter::Run::wait_for_buckets(StageIndex stage, std::int32_t count) {
+  std::unique_lock lock(mutex_);
+  reduced_.wait(lock, [&] { return failure_ || buckets_reduced_[stage] >= count; });
+  if (failure_) throw JobAborted("a reduction has failed");
+}
+
 void Interpreter::Run::step(const Action& action) {
-  const bool is_by_bucket = steps_[action.stage] > 1;
-  const std::int32_t needed = is_by_bucket
-                                  ? action.index + 1
-                                  : static_cast<std::int32_t>(bucket_sizes_[action.stage].size());
-  {
-    std::unique_lock lock(mutex_);
-    reduced_.wait(lock, [&] { return has_failed_ || buckets_reduced_[action.stage] >= needed; });
-    if (has_failed_) throw JobAborted("a reduction has failed");
+  if (own_.before_steps_ && !has_stepped_) {
+    for (const auto& [stage, buckets] : bucket_sizes_) {
+      wait_for_buckets(stage, static_cast<std::int32_t>(buckets.size()));
+    }
+    own_.before_steps_(iteration_);
   }
+  has_stepped_ = true;
+  const bool is_by_bucket = steps_[action.stage] > 1;
+  const auto buckets = static_cast<std::int32_t>(bucket_sizes_[action.stage].size());
+  wait_for_buckets(action.stage, is_by_bucket ? action.index + 1 : buckets);
   const std::int64_t start = monotonic_now();
   own_.backend_.step(action);
   record(action, start, monotonic_now(), {});
 }
 
 Interpreter::Interpreter(const DeviceSchedule& schedule, GroupOf group_of, Backend& backend,
-                         Transport& transport)
+                         Transport& transport, BeforeSteps before_steps)
     : schedule_(schedule),
       group_of_(std::move(group_of)),
       backend_(backend),
-      transport_(transport) {}
+      transport_(transport),
+      before_steps_(std::move(before_steps)) {}
 
 std::vector<MeasuredAction> Interpreter::run(std::int64_t iteration) {
   Run run(*this, iteration);
   try {
     run.actions();
+  } catch (const JobAborted&) {
+    transport_.abort();
+    // A stream's own failure may be why.
+    if (const std::exception_ptr failure = run.stream_failure()) std::rethrow_exception(failure);
+    throw;
   } catch (...) {
     transport_.abort();
     throw;

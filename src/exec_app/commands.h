@@ -5,6 +5,8 @@
 
 namespace dapple {
 
+Command profile_command();
 Command replay_command();
+Command train_command();
 
 }  // namespace dapple

@@ -14,6 +14,8 @@ Usage
 
 Commands
   replay     with its real messages, and sleeping for computing
+  profile    measures the layers of a model, to plan from
+  train      its model, on this machine's CPU, by the plan's schedule
 
   -h, --help           this, or a command's own help
   --version            version, and the formats that are read
@@ -25,16 +27,17 @@ Exit code: 0 done, 1 a bug, 2 usage, 3 bad input, 5 files, or a device that
 does not answer.
 )";
 
-constexpr const char* kVersion = "dapple-exec " DAPPLE_VERSION
-                                 "\n"
-                                 "reads dapple-plan/1\n"
-                                 "writes dapple-timeline/1, Chrome trace JSON\n";
+constexpr const char* kVersion =
+    "dapple-exec " DAPPLE_VERSION
+    "\n"
+    "reads dapple-plan/1, dapple-profile/1, dapple-checkpoint/1\n"
+    "writes dapple-profile/1, dapple-timeline/1, dapple-checkpoint/1, Chrome trace JSON\n";
 
 Tool tool() {
   return {.name = "dapple-exec",
           .help = kHelp,
           .version = kVersion,
-          .commands = {replay_command()},
+          .commands = {replay_command(), profile_command(), train_command()},
           .first_is_default = false};
 }
 

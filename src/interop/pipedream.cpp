@@ -65,27 +65,6 @@ void check_options(const ForeignProfileOptions& options, const std::string& sour
   if (!violations.empty()) throw Error(ErrorKind::Usage, source_name, std::move(violations));
 }
 
-/// Throws all faults, by line; of very many only the first.
-void throw_faults(std::vector<LineFault> faults, const std::string& source_name) {
-  if (faults.empty()) return;
-  constexpr std::size_t kMostReported = 100;
-  std::stable_sort(faults.begin(), faults.end(),
-                   [](const LineFault& a, const LineFault& b) { return a.line < b.line; });
-  std::vector<Violation> violations;
-  for (std::size_t i = 0; i < std::min(faults.size(), kMostReported); ++i) {
-    violations.push_back({faults[i].line > 0 ? fmt::format("line {}", faults[i].line) : "",
-                          std::move(faults[i].message)});
-  }
-  if (faults.size() > kMostReported) {
-    violations.push_back({"", fmt::format("{} more faults", faults.size() - kMostReported)});
-  }
-  throw Error(ErrorKind::BadInput, source_name, std::move(violations));
-}
-
-bool begins_with(std::string_view text, std::string_view prefix) {
-  return text.substr(0, prefix.size()) == prefix;
-}
-
 /// "Input", "Input0", "Input(...)", but no "InputProjection".
 bool is_named_input(std::string_view description) {
   constexpr std::string_view kName = "Input";
@@ -378,10 +357,10 @@ ImportedProfile Importer::run(std::string_view text) {
 }  // namespace
 
 bool is_pipedream_graph(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\r\n";
+  constexpr std::string_view kLineBlanks = " \t\r\n";
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   if (begins_with(text, kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
-  const std::size_t begin = text.find_first_not_of(kBlanks);
+  const std::size_t begin = text.find_first_not_of(kLineBlanks);
   if (begin == std::string_view::npos) return false;
   text.remove_prefix(begin);
   return begins_as_node(text.substr(0, text.find('\n')));

@@ -14,39 +14,12 @@ namespace dapple {
 namespace {
 
 constexpr std::string_view kSeparator = " -- ";
-constexpr std::string_view kBlanks = " \t\r\v\f";
-
-std::string_view trim(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
-}
-
-std::vector<std::string_view> split(std::string_view text, std::string_view separator) {
-  std::vector<std::string_view> parts;
-  std::size_t begin = 0;
-  for (;;) {
-    const std::size_t end = text.find(separator, begin);
-    if (end == std::string_view::npos) break;
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + separator.size();
-  }
-  parts.push_back(text.substr(begin));
-  return parts;
-}
 
 /// 12 of "node12". At most nine digits, so that the number is not cut off.
 std::optional<std::int64_t> node_number(std::string_view id) {
   constexpr std::string_view kPrefix = "node";
-  if (id.substr(0, kPrefix.size()) != kPrefix) return std::nullopt;
-  id.remove_prefix(kPrefix.size());
-  if (id.empty() || id.size() > 9) return std::nullopt;
-  std::int64_t number = 0;
-  for (const char c : id) {
-    if (c < '0' || c > '9') return std::nullopt;
-    number = number * 10 + (c - '0');
-  }
-  return number;
+  if (!begins_with(id, kPrefix)) return std::nullopt;
+  return parse_count(id.substr(kPrefix.size()));
 }
 
 struct Edge {
@@ -305,14 +278,6 @@ bool begins_as_node(std::string_view line) {
 
 PipedreamGraph parse_pipedream_graph(std::string_view text, std::vector<LineFault>& faults) {
   return GraphParser(faults).run(text);
-}
-
-std::string shown(std::string_view text) {
-  constexpr std::size_t kLongest = 60;
-  std::string result;
-  for (const char c : text.substr(0, kLongest)) result += c >= ' ' && c <= '~' ? c : '?';
-  if (text.size() > kLongest) result += "...";
-  return result;
 }
 
 }  // namespace dapple

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dapple/core/quantity.h"
+#include "foreign_text.h"
 
 namespace dapple {
 
@@ -20,12 +21,6 @@ struct GraphNode {
   Bytes output;  // of all its outputs together
   Bytes parameters;
   std::vector<std::int32_t> inputs;  // positions, ascending, each once
-};
-
-/// What is wrong with a line, or with the whole text if `line` is 0.
-struct LineFault {
-  std::int64_t line = 0;
-  std::string message;
 };
 
 struct PipedreamGraph {
@@ -43,8 +38,5 @@ bool begins_as_node(std::string_view line);
 /// are not looked for. Appends what is wrong to `faults`; the graph is to be used only if nothing
 /// is. O(length of the text), times log nodes.
 PipedreamGraph parse_pipedream_graph(std::string_view text, std::vector<LineFault>& faults);
-
-/// What a message may show of a foreign text: printable ASCII, at most 60 characters.
-std::string shown(std::string_view text);
 
 }  // namespace dapple

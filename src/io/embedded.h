@@ -6,11 +6,12 @@
 #include "dapple/topology/topology.h"
 #include "json_reader.h"
 #include "json_writer.h"
+#include "layers_json.h"
 
 namespace dapple::io {
 
 // Faults go to the field's violations; the result is to be used only if there are none.
-ModelProfile read_profile(const Field& field);
+ModelProfile read_profile(const Field& field, Measurements measurements = Measurements::Required);
 TopologyDescription read_topology(const Field& field);
 
 void write_profile(JsonWriter& writer, const ModelProfile& profile);

@@ -17,8 +17,6 @@
 namespace dapple {
 namespace {
 
-constexpr std::size_t kMaxFileSize = std::size_t{256} << 20;
-
 [[noreturn]] void refuse(const std::string& path, std::string message) {
   throw Error(ErrorKind::Environment, path, {{"", std::move(message)}});
 }
@@ -47,7 +45,7 @@ class Descriptor {
   int number_;
 };
 
-std::string read_all(int number, const std::string& name) {
+std::string read_all(int number, const std::string& name, std::size_t most) {
   std::string text;
   std::array<char, 1 << 16> block;
   while (true) {
@@ -56,8 +54,8 @@ std::string read_all(int number, const std::string& name) {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) refuse_system(name, kNotRead, errno);
     text.append(block.data(), static_cast<std::size_t>(count));
-    if (text.size() > kMaxFileSize)
-      refuse(name, fmt::format("expected at most {} MiB, got more", kMaxFileSize >> 20));
+    if (text.size() > most)
+      refuse(name, fmt::format("expected at most {} MiB, got more", most >> 20));
   }
 }
 
@@ -141,15 +139,15 @@ void replace(const std::string& path, const std::filesystem::path& target, std::
 
 }  // namespace
 
-std::string read_file(const std::string& path) {
+std::string read_file(const std::string& path, std::size_t most) {
   if (path.empty()) refuse("", "expected the name of a file, got an empty one");
-  if (path == "-") return read_all(STDIN_FILENO, "standard input");
+  if (path == "-") return read_all(STDIN_FILENO, "standard input", most);
   Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.number() < 0) refuse_system(path, kNotRead, errno);
   struct stat status {};
   if (::fstat(file.number(), &status) == 0 && S_ISDIR(status.st_mode))
     refuse(path, "expected a file, got a directory");
-  return read_all(file.number(), path);
+  return read_all(file.number(), path, most);
 }
 
 void write_file(const std::string& path, std::string_view text) {

@@ -15,8 +15,13 @@ inline constexpr std::int64_t kMaxLayers = 100'000;
 /// Measurements of all layers after expansion.
 inline constexpr std::int64_t kMaxMeasurements = 1'000'000;
 
+enum class Measurements {
+  Required,
+  NoneOrAll,  // a specification may have none; where a layer has some, all have
+};
+
 /// Reads, expands and orders layers. The result is to be used only if there was no fault.
-std::vector<Layer> read_layers(const Field& field);
+std::vector<Layer> read_layers(const Field& field, Measurements measurements);
 
 /// Layers that differ in nothing but their number, each fed by the one before, become one entry.
 void write_layers(JsonWriter& writer, const std::vector<Layer>& layers);

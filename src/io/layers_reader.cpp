@@ -303,7 +303,7 @@ void Expansion::report_cycle(const std::vector<std::int32_t>& order) const {
 
 }  // namespace
 
-std::vector<Layer> read_layers(const Field& field) {
+std::vector<Layer> read_layers(const Field& field, Measurements measurements) {
   const ArrayReader array(field, "an array of layers");
   if (!array.valid()) return {};
   if (array.size() == 0) field.refuse("at least one layer");
@@ -314,7 +314,7 @@ std::vector<Layer> read_layers(const Field& field) {
     entries.push_back(read_entry(array.at(i), needs_measurements));
     entries.back().position = i;
   }
-  if (!needs_measurements) {
+  if (!needs_measurements && measurements == Measurements::Required) {
     field.add(
         "expected measurements, got a specification: no layer has any, so the model has to be "
         "profiled before it can be planned");

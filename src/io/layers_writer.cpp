@@ -61,6 +61,13 @@ void write_measurement(JsonWriter& writer, const Measurement& measurement) {
   writer.close();
 }
 
+void write_measurements(JsonWriter& writer, const std::vector<Measurement>& measurements) {
+  writer.key("measurements")
+      .open_array(measurements.size() == 1 ? JsonWriter::Layout::Line : JsonWriter::Layout::Lines);
+  for (const Measurement& measurement : measurements) write_measurement(writer, measurement);
+  writer.close();
+}
+
 void write_inputs(JsonWriter& writer, const std::vector<Layer>& layers, std::size_t position) {
   const Layer& layer = layers[position];
   if (position == 0 ? layer.inputs.empty() : follows(layer, position)) return;
@@ -85,12 +92,7 @@ void write_layers(JsonWriter& writer, const std::vector<Layer>& layers) {
       writer.key("fixed_overhead_ns").integer(layer.fixed_overhead.ns);
     write_inputs(writer, layers, position);
     if (!layer.operation.empty()) writer.key("op").raw(layer.operation);
-    writer.key("measurements")
-        .open_array(layer.measurements.size() == 1 ? JsonWriter::Layout::Line
-                                                   : JsonWriter::Layout::Lines);
-    for (const Measurement& measurement : layer.measurements)
-      write_measurement(writer, measurement);
-    writer.close();
+    if (!layer.measurements.empty()) write_measurements(writer, layer.measurements);
     writer.close();
     position += count;
   }

@@ -70,7 +70,7 @@ std::string read_device(const Field& field) {
 
 }  // namespace
 
-ModelProfile read_profile(const Field& field) {
+ModelProfile read_profile(const Field& field, Measurements measurements) {
   ObjectReader object(field);
   ModelProfile profile;
   if (!check_schema(object, "dapple-profile/1")) return profile;
@@ -83,7 +83,7 @@ ModelProfile read_profile(const Field& field) {
   const Field batch_scaling = object.field("batch_scaling");
   profile.batch_scaling = read_batch_scaling(batch_scaling);
   profile.optimizer = read_optimizer(object.field("optimizer"));
-  profile.layers = read_layers(object.field("layers"));
+  profile.layers = read_layers(object.field("layers"), measurements);
   check_batch_scaling(batch_scaling, profile.layers);
   object.refuse_reserved({"slices", "frozen_prefix", "fused_jobs", "tied_to", "variants"});
   object.finish();
@@ -111,7 +111,8 @@ void write_profile(JsonWriter& writer, const ModelProfile& profile) {
 }  // namespace io
 
 ModelProfile read_profile(std::string_view text, const std::string& source_name) {
-  return io::read_document<ModelProfile>(text, source_name, io::read_profile);
+  return io::read_document<ModelProfile>(
+      text, source_name, [](const io::Field& field) { return io::read_profile(field); });
 }
 
 std::string write_profile(const ModelProfile& profile) {

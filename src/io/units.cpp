@@ -8,6 +8,7 @@
 
 #include "dapple/core/decimal.h"
 #include "dapple/io/documents.h"
+#include "dapple/io/quantity_text.h"
 #include "number_text.h"
 
 namespace dapple::io {
@@ -180,17 +181,44 @@ std::string duration_text(Duration duration) {
 }  // namespace dapple::io
 
 namespace dapple {
+namespace {
 
-std::optional<Bytes> parse_size(std::string_view text) {
+/// "25 GB/s" or "25GB/s" in its parts.
+std::optional<io::Quantity> split_loosely(std::string_view text) {
   const std::size_t end = text.find_first_not_of("0123456789.");
   if (end == std::string_view::npos) return std::nullopt;
-  const std::string_view number = text.substr(0, end);
-  const std::string_view unit = text.substr(text[end] == ' ' ? end + 1 : end);
-  const std::optional<std::int64_t> multiple = io::find_prefix(unit, "B");
-  if (!multiple || !is_plain_decimal(number)) return std::nullopt;
-  const std::optional<Wide> count = scaled_exactly(number, *multiple);
-  if (!count || *count < 1 || *count > kMaxCount) return std::nullopt;
-  return Bytes{static_cast<std::int64_t>(*count)};
+  const io::Quantity quantity{text.substr(0, end), text.substr(text[end] == ' ' ? end + 1 : end)};
+  return is_plain_decimal(quantity.number) ? std::optional(quantity) : std::nullopt;
+}
+
+/// A whole count from 1 to kMaxCount, of a number times `multiple` / `divisor`.
+std::optional<std::int64_t> whole_count(std::string_view number, std::int64_t multiple,
+                                        std::int64_t divisor) {
+  const std::optional<Wide> count = scaled_exactly(number, multiple);
+  if (!count || *count % divisor != 0) return std::nullopt;
+  const Wide whole = *count / divisor;
+  if (whole < 1 || whole > kMaxCount) return std::nullopt;
+  return static_cast<std::int64_t>(whole);
+}
+
+}  // namespace
+
+std::optional<Bytes> parse_size(std::string_view text) {
+  const std::optional<io::Quantity> quantity = split_loosely(text);
+  const auto multiple = quantity ? io::find_prefix(quantity->unit, "B") : std::nullopt;
+  if (!multiple) return std::nullopt;
+  const std::optional<std::int64_t> count = whole_count(quantity->number, *multiple, 1);
+  return count ? std::optional(Bytes{*count}) : std::nullopt;
+}
+
+std::optional<Bandwidth> parse_bandwidth(std::string_view text) {
+  const std::optional<io::Quantity> quantity = split_loosely(text);
+  const auto bytes = quantity ? io::find_prefix(quantity->unit, "B/s") : std::nullopt;
+  const auto bits = quantity ? io::find_prefix(quantity->unit, "bit/s") : std::nullopt;
+  if (!bytes && !bits) return std::nullopt;
+  const std::optional<std::int64_t> count =
+      whole_count(quantity->number, bytes ? *bytes : *bits, bytes ? 1 : 8);
+  return count ? std::optional(Bandwidth{*count}) : std::nullopt;
 }
 
 }  // namespace dapple

@@ -8,10 +8,6 @@ namespace {
 /// Peers and bytes of one action on one of its devices.
 DeviceAction device_action(DeviceIndex device, Action action, const PlanCost& costs) {
   DeviceAction result{.action = action, .peers = {}, .size = {}};
-  const auto add = [&result](DeviceIndex peer, Bytes size) {
-    result.peers.push_back({peer, size});
-    result.size += size;
-  };
   // A boundary belongs to the stage before it.
   const std::size_t stage = action.stage.position();
   const auto transfer = [&action](const std::vector<TransferCost>& turns) -> const TransferCost& {
@@ -19,7 +15,9 @@ DeviceAction device_action(DeviceIndex device, Action action, const PlanCost& co
   };
   const auto add_flows = [&](const TransferCost& cost, bool sends) {
     for (const PairFlow& flow : cost.flows) {
-      if ((sends ? flow.from : flow.to) == device) add(sends ? flow.to : flow.from, flow.size);
+      if ((sends ? flow.from : flow.to) != device) continue;
+      result.peers.push_back({sends ? flow.to : flow.from, flow.samples, flow.size});
+      result.size += flow.size;
     }
   };
   switch (action.kind) {
@@ -39,7 +37,7 @@ DeviceAction device_action(DeviceIndex device, Action action, const PlanCost& co
       const StageCost& cost = costs.stages[stage];
       const Bytes size = cost.buckets[static_cast<std::size_t>(action.index)].size;
       for (const ReplicaCost& replica : cost.replicas) {
-        if (replica.device != device) result.peers.push_back({replica.device, size});
+        if (replica.device != device) result.peers.push_back({replica.device, {}, size});
       }
       result.size = size;
       break;

@@ -28,6 +28,16 @@ std::vector<std::string> names_in(const std::string& folder) {
   return names;
 }
 
+/// Models with times; the others are yet to be profiled.
+std::vector<std::string> profiled_models(const std::string& folder) {
+  std::vector<std::string> models = names_in(folder);
+  std::erase_if(models, [&folder](const std::string& model) {
+    const std::string text = read_file(folder + "/" + model + ".json");
+    return text.find("\"measurements\"") == std::string::npos;
+  });
+  return models;
+}
+
 /// What is wrong with the plan. Empty if nothing.
 std::string fault_of(MadePlan& made, const ModelProfile& profile, const Topology& topology) {
   const Prediction& prediction = made.document.prediction;
@@ -90,7 +100,7 @@ int main(int argc, char** argv) {
   try {
     const std::string& source = arguments[0];
     bool all_well = true;
-    for (const std::string& model : names_in(source + "/profiles")) {
+    for (const std::string& model : profiled_models(source + "/profiles")) {
       if (arguments.size() > 1 && model != arguments[1]) continue;
       for (const std::string& cluster : names_in(source + "/topologies")) {
         if (arguments.size() > 2 && cluster != arguments[2]) continue;

@@ -33,6 +33,13 @@ class Executing(ToolTest):
                 (("replay", "--plan", "p", "--timeout", "x"),
                  "--timeout: expected seconds, a number above 0"),
                 (("replay", "--plna", "p"), "--plna"),
+                (("replay", "--plan", "p", "--slow-stage", "1"),
+                 "--slow-stage: expected STAGE:FACTOR, such as 1:1.2, got \"1\""),
+                (("replay", "--plan", "p", "--slow-stage", "one:2"), "--slow-stage: expected STAGE"),
+                (("replay", "--plan", "p", "--slow-link", "0:2:2"),
+                 "--slow-link: expected STAGE:NEIGHBOUR:FACTOR, such as 0:1:2, got \"0:2:2\""),
+                (("replay", "--plan", "p", "--slow-link", "0:1:2", "--unpaced-links"),
+                 "--slow-link: expected no --unpaced-links beside it"),
         ):
             with self.subTest(arguments=arguments):
                 self.assert_error(self.execute(*arguments), USAGE, expected)
@@ -106,6 +113,36 @@ class Executing(ToolTest):
                           "got 0 missing and 1 unknown or more than once")
         self.assert_error(self.run_tool("diff", "plan.json", "measured.json", "--model", "x"),
                           USAGE, "--model: expected none beside a timeline")
+
+    def test_diff_names_the_stage_and_the_link_that_are_slower_than_planned(self):
+        self.make_deep_plan()
+        stages = len(self.read("plan.json")["stages"])
+        # Where this machine is busy with other things, other lines stand beside it.
+        for option, expected in ((("--slow-stage", "1:2"), "of stage 1: "),
+                                 (("--slow-link", "0:1:8"), "activations from stage 0 to 1: "),
+                                 (("--slow-link", "1:0:8"), "gradients from stage 1 to 0: ")):
+            with self.subTest(option=option):
+                result = self.execute("replay", "--plan", "plan.json", "--iterations", 3, "--pace",
+                                      3, "--timeline", "measured.json", *option)
+                self.assertEqual(result.returncode, DONE, result.stderr)
+                result = self.run_tool("diff", "plan.json", "measured.json")
+                self.assertEqual(result.returncode, DONE, result.stderr)
+                self.assertIn("Slower than predicted", result.stdout)
+                self.assertIn(expected, result.stdout.split("Slower than predicted", 1)[1])
+        for option, stage in (("--slow-stage", f"{stages}:2"),
+                              ("--slow-link", f"{stages - 1}:{stages}:2")):
+            self.assert_error(self.execute("replay", "--plan", "plan.json", option, stage), USAGE,
+                              f"{option}: expected stages from 0 to {stages - 1}, got {stages}")
+
+    def test_progress_is_shown_on_a_terminal_alone(self):
+        self.make_plan()
+        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        code, shown = self.run_on_terminal("replay", "--plan", "plan.json", "--iterations", "2",
+                                           binary=binary)
+        self.assertEqual(code, DONE, shown)
+        self.assertIn("iteration 1 of 2", shown)
+        self.assertNotIn("iteration 1 of", self.execute("replay", "--plan", "plan.json",
+                                                        "--iterations", "2").stderr)
 
     def test_nothing_is_quicker_than_predicted_at_any_pace(self):
         self.make_plan()

@@ -5,7 +5,7 @@ import re
 import tool
 from tool import BAD_INPUT, DONE, ENVIRONMENT, USAGE, ToolTest
 
-COMMANDS = ("plan", "simulate", "validate", "verify", "diff", "schedule")
+COMMANDS = ("plan", "simulate", "validate", "verify", "diff", "schedule", "import")
 
 
 class Help(ToolTest):

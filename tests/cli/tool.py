@@ -105,7 +105,7 @@ class ToolTest(unittest.TestCase):
             timeout=SECONDS, check=False,
             env={**os.environ, "LC_ALL": "C", "COLUMNS": "100", **(environment or {})}, **options)
 
-    def run_on_terminal(self, *arguments, columns=100, environment=None):
+    def run_on_terminal(self, *arguments, binary=None, columns=100, environment=None):
         """Runs the program with stdout and stderr on a terminal; exit code and all that it shows."""
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
@@ -113,9 +113,9 @@ class ToolTest(unittest.TestCase):
         for name in ("NO_COLOR", "COLUMNS"):
             if name not in (environment or {}):
                 variables.pop(name, None)
-        process = subprocess.Popen([ARGUMENTS.binary, *map(str, arguments)], cwd=self.folder,
-                                   stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
-                                   env=variables)
+        process = subprocess.Popen([binary or ARGUMENTS.binary, *map(str, arguments)],
+                                   cwd=self.folder, stdin=subprocess.DEVNULL, stdout=theirs,
+                                   stderr=theirs, env=variables)
         os.close(theirs)
         shown = b""
         while True:

@@ -1,9 +1,14 @@
 #include "entries.h"
 
 #include <algorithm>
+#include <optional>
+#include <vector>
 
+#include "dapple/interop/foreign_topology.h"
 #include "dapple/interop/pipedream.h"
 #include "dapple/io/documents.h"
+#include "dapple/io/specification.h"
+#include "dapple/nn/model.h"
 
 namespace dapple::fuzz {
 
@@ -79,6 +84,16 @@ ModelProfile example_profile() {
   return profile;
 }
 
+ModelProfile example_specification() {
+  ModelProfile profile = example_profile();
+  for (Layer& layer : profile.layers) layer.measurements.clear();
+  profile.layers[0].parameters = Bytes{4 * (6 * 3 + 3)};
+  profile.layers[0].operation = R"({"inputs": 6, "kind": "linear", "outputs": 3})";
+  profile.layers[1].parameters = Bytes{0};
+  profile.layers[1].operation = R"({"classes": 3, "kind": "softmax_cross_entropy"})";
+  return profile;
+}
+
 TopologyDescription example_topology() {
   TopologyDescription topology;
   topology.name = "three-cards";
@@ -147,6 +162,27 @@ std::string example_graph() {
          "  node3 -- node9";
 }
 
+std::string example_table() {
+  return "\tGPU0\tGPU1\tNIC0\tCPU Affinity\nGPU0\tX\tNV2\tPIX\t0-3\nGPU1\tNV2\tX\tSYS\t4-7\n"
+         "NIC0\tPIX\tSYS\tX\n\nNIC Legend:\n\n  NIC0: mlx5_0\n";
+}
+
+/// All that files leave out, so that only what they say can be refused.
+ForeignTopologyOptions foreign_options(TopologyFormat format) {
+  ForeignTopologyOptions options;
+  options.device = "card";
+  options.memory = Bytes{std::int64_t{16} << 30};
+  if (format == TopologyFormat::AstraSim) return options;
+  options.nvlink = Bandwidth{20'000'000'000};
+  options.pcie = Bandwidth{12'000'000'000};
+  options.socket = Bandwidth{10'000'000'000};
+  options.nic = Bandwidth{1'000'000'000};
+  if (format != TopologyFormat::Slurm) return options;
+  options.rack_oversubscription = kOne;
+  options.pod_oversubscription = kOne;
+  return options;
+}
+
 }  // namespace
 
 bool exercise_profile(std::string_view text) {
@@ -154,6 +190,16 @@ bool exercise_profile(std::string_view text) {
   if (!accepted([&] { profile = read_profile(text, kSource); })) return false;
   check(document_kind(text) == "profile", "a profile of another kind");
   check_profile_survives(profile);
+  return true;
+}
+
+bool exercise_specification(std::string_view text) {
+  Specification specification;
+  if (!accepted([&] { specification = read_specification(text, kSource); })) return false;
+  const std::string written = write_profile(specification.profile);
+  const Specification again = read_specification(written, kSource);
+  check(write_profile(again.profile) == written, "a written specification reads as another one");
+  accepted([&] { nn::make_model(specification.profile, specification.operations, kSource); });
   return true;
 }
 
@@ -201,10 +247,34 @@ bool exercise_pipedream(std::string_view text) {
   return true;
 }
 
+bool exercise_foreign(std::string_view text) {
+  const std::optional<TopologyFormat> format = detect_topology_format(text);
+  if (!format) return false;
+  std::vector<ForeignFile> files{{std::string(text), kSource, *format}};
+  if (*format == TopologyFormat::Slurm || *format == TopologyFormat::NcclTests) {
+    files.push_back({example_table(), "table", TopologyFormat::NvidiaSmi});
+  }
+  ImportedTopology imported;
+  try {
+    imported = import_topology(files, foreign_options(*format));
+  } catch (const Error& error) {
+    // Several hosts want figures that one does not: those of the network between them.
+    if (error.kind() != ErrorKind::Usage) check_refusal(error);
+    return false;
+  }
+  const std::string written = write_topology(imported.description);
+  const TopologyDescription again = read_topology(written, kSource);
+  check(write_topology(again) == written, "an imported topology reads as another one");
+  check_routes(Topology(again));
+  return true;
+}
+
 std::string example_for(std::string_view entry) {
   if (entry == "profile") return write_profile(example_profile());
+  if (entry == "specification") return write_profile(example_specification());
   if (entry == "topology") return write_topology(example_topology());
   if (entry == "plan") return write_plan(example_document());
+  if (entry == "foreign") return example_table();
   check(entry == "pipedream", "an entry without an example");
   return example_graph();
 }

@@ -12,6 +12,9 @@ namespace dapple::fuzz {
 
 bool exercise_profile(std::string_view text);
 
+/// A profile, with measurements or without, whose layers say what they do; also makes the modules.
+bool exercise_specification(std::string_view text);
+
 /// Also expands the description to a Topology, and asks it for its routes.
 bool exercise_topology(std::string_view text);
 
@@ -22,15 +25,18 @@ bool exercise_plan(std::string_view text);
 /// PipeDream's graph text; what is imported must be a profile that can be written.
 bool exercise_pipedream(std::string_view text);
 
+/// Topologies of other tools, of whatever kind the text looks like, Slurm's and nccl-tests' beside
+/// a sound server; what is imported must be a topology that can be written, with its routes.
+bool exercise_foreign(std::string_view text);
+
 struct Entry {
   const char* name;
   bool (*exercise)(std::string_view text);
 };
 inline constexpr Entry kEntries[] = {
-    {"profile", exercise_profile},
-    {"topology", exercise_topology},
-    {"plan", exercise_plan},
-    {"pipedream", exercise_pipedream},
+    {"profile", exercise_profile},     {"specification", exercise_specification},
+    {"topology", exercise_topology},   {"plan", exercise_plan},
+    {"pipedream", exercise_pipedream}, {"foreign", exercise_foreign},
 };
 
 /// A small sound document for the entry of that name. Requires: there is one.

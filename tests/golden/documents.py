@@ -24,6 +24,20 @@ PLANS = {
                                  "--planner", "dapple", "--no-baselines"),
 }
 
+# Name of an imported topology: files of other tools, what they do not say.
+IMPORTS = {
+    "box": ("box.smi.txt", "--device", "V100-16GB", "--servers", "2", "--nic-bandwidth",
+            "100 Gbit/s", "--socket-bandwidth", "10 GB/s"),
+    "switched": ("switched.xml", "--network-bandwidth", "200 Gbit/s"),
+    "measured": ("switched.xml", "pair.nccl-tests.txt"),
+    "bridged": ("bridged.hwloc.xml", "--device", "A100-40GB", "--socket-bandwidth", "16 GB/s"),
+    "tree": ("tree.conf", "box.smi.txt", "--device", "card", "--memory", "8 GiB", "--nodes",
+             "gpu[01-05]", "--nic-bandwidth", "25 Gbit/s", "--nvlink-bandwidth", "20 GB/s",
+             "--pcie-bandwidth", "12 GB/s", "--socket-bandwidth", "6 GB/s", "--rack-uplink", "2",
+             "--pod-uplink", "50 Gbit/s"),
+    "ring": ("ring.astra.yml", "--device", "card", "--memory", "16 GiB"),
+}
+
 
 def run(binary, *arguments):
     """What the program prints on stdout; an error if it fails."""
@@ -48,6 +62,11 @@ def documents(binary):
     written = {f"{name}.plan.json": run(binary, "--model", SOURCE / profile, "--topo",
                                         SOURCE / topology, *options, "-o", "-")
                for name, (profile, topology, *options) in PLANS.items()}
+    for name, words in IMPORTS.items():
+        files = [FOLDER / "interop" / word if (FOLDER / "interop" / word).is_file() else word
+                 for word in words]
+        written[f"interop/{name}.topology.json"] = run(
+            binary, "import", "topology", *files, "--name", name, "-o", "-")
     plan = written["pair.plan.json"]
     written["pair.profile.json"] = embedded(plan, "profile")
     written["pair.topology.json"] = embedded(plan, "description")

@@ -28,6 +28,7 @@ namespace dapple {
 struct PairFlow {
   DeviceIndex from;
   DeviceIndex to;
+  SampleRange samples;  // of the micro-batch
   Bytes size;
   Route route;
 };

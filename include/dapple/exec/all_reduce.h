@@ -5,6 +5,7 @@
 // rings do), the shards of a server all at once.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "dapple/core/index.h"
@@ -17,10 +18,11 @@ struct ReductionGroup {
   std::vector<std::vector<DeviceIndex>> servers;
 };
 
-/// Sums `values`, whole floats, over the group, in place. Every member adds a shard up in the same
+/// Sums `values` over the group, in place. Every member adds a shard up in the same
 /// order, the one in which the shard passes the ring, so all end up with the same bits. A member
-/// sends 2 (r-1)/r of the bytes, rounded to whole floats. Requires: called by every member with the
-/// same iteration and action, and as many bytes.
-void all_reduce(const ReductionGroup& group, MessageKey key, Payload& values, Transport& transport);
+/// sends 2 (r-1)/r of the values, rounded to whole ones. Requires: called by every member with the
+/// same iteration and action, and as many values.
+void all_reduce(const ReductionGroup& group, MessageKey key, std::span<float> values,
+                Transport& transport);
 
 }  // namespace dapple

@@ -3,11 +3,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 
-#include "dapple/core/index.h"
 #include "dapple/core/quantity.h"
 #include "dapple/exec/transport.h"
 #include "dapple/plan/action.h"
+#include "dapple/schedule/device_schedule.h"
 
 namespace dapple {
 
@@ -19,18 +20,19 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  /// Takes in what a peer has sent for an action: a receive of activations or gradients.
-  virtual void take_in(const Action& receive, DeviceIndex from, Payload payload) = 0;
+  /// Takes in what a peer has sent for an action: its samples' activations or gradients.
+  virtual void take_in(const Action& receive, const SchedulePeer& from, Payload payload) = 0;
 
-  /// What goes to a peer, `size` bytes of it. The computation that made it is over.
-  virtual Payload give_out(const Action& send, DeviceIndex to, Bytes size) = 0;
+  /// What goes to a peer: its samples' activations or gradients, as many bytes as it says. The
+  /// computation that made them is over.
+  virtual Payload give_out(const Action& send, const SchedulePeer& to) = 0;
 
   /// A forward, a backward or a part of one. `ready` is given where it makes the stage's last
   /// gradients, and called for every bucket before the call returns.
   virtual void compute(const Action& action, const BucketReady& ready) = 0;
 
-  /// The gradients of a bucket: `size` bytes. Reduced in place.
-  virtual Payload& bucket(const Action& reduction, Bytes size) = 0;
+  /// The gradients of a bucket: `size` bytes, rounded up to whole floats. Reduced in place.
+  virtual std::span<float> bucket(const Action& reduction, Bytes size) = 0;
 
   /// The optimizer on all of a stage's gradients, or on one bucket's.
   virtual void step(const Action& action) = 0;

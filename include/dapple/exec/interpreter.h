@@ -30,11 +30,16 @@ struct MeasuredAction {
 /// The devices among which a bucket is reduced.
 using GroupOf = std::function<ReductionGroup(const Action& reduction)>;
 
+/// Called once an iteration: all gradients of the device are complete and reduced, and none of its
+/// optimizer steps has begun.
+using BeforeSteps = std::function<void(std::int64_t iteration)>;
+
 class Interpreter {
  public:
-  /// All must outlive it.
+  /// All must outlive it. With `before_steps`, steps wait for all buckets. Requires then: the
+  /// device's steps stand behind all of its computations.
   Interpreter(const DeviceSchedule& schedule, GroupOf group_of, Backend& backend,
-              Transport& transport);
+              Transport& transport, BeforeSteps before_steps = nullptr);
 
   /// One iteration. The actions by their ends. Throws what backend and transport throw, once its
   /// streams are at rest; it has then aborted the transport.
@@ -46,6 +51,7 @@ class Interpreter {
   GroupOf group_of_;
   Backend& backend_;
   Transport& transport_;
+  BeforeSteps before_steps_;
 };
 
 }  // namespace dapple

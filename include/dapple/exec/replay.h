@@ -1,35 +1,72 @@
-// A plan run for real on threads, one per device, with sleeping for computing: its messages have
-// their real sizes and share links that let them pass no faster than the topology's.
+// A plan run for real, with sleeping for computing: its messages have their real sizes and share
+// links that let them pass no faster than the topology's. Over any transport: one device per
+// thread, or one per process.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "dapple/core/quantity.h"
+#include "dapple/exec/measured_run.h"
+#include "dapple/exec/pacing.h"
+#include "dapple/exec/transport.h"
 #include "dapple/plan/plan.h"
-#include "dapple/timeline/timeline.h"
 #include "dapple/topology/topology.h"
 
 namespace dapple {
+
+/// Everything that the stage computes takes so many times as long as the plan says.
+struct SlowStage {
+  StageIndex stage;
+  Factor slowdown = kOne;
+};
 
 struct ReplayOptions {
   std::int64_t iterations = 10;
   Factor pace = kOne;  // how many times longer everything takes than the plan says
   bool paces_links = true;
+  std::vector<SlowStage> slow_stages = {};
+  std::vector<SlowLink> slow_links = {};
   std::chrono::nanoseconds timeout = std::chrono::seconds(30);  // of every wait for another device
+  /// Told, in the thread of the first device, how many iterations are over.
+  std::function<void(std::int64_t iterations)> progress = {};
 };
 
 /// Times are those of the plan: what was measured, divided by the pace.
-struct Replayed {
-  std::vector<Duration> iterations;  // as they were measured, in their order
-  Duration median;                   // of them, the lower one of two
-  Timeline timeline;                 // of that iteration, a lane for each device
-  Bytes sent;                        // per iteration, by all devices together
+using Replayed = MeasuredRun;
+
+/// The job, of which each device does its part.
+class Replay {
+ public:
+  /// Requires: check_plan() finds no fault but memory, slowed links are between neighbours. The
+  /// topology must outlive it.
+  Replay(const PlanDocument& document, const Topology& topology, ReplayOptions options);
+  ~Replay();
+  Replay(const Replay&) = delete;
+  Replay& operator=(const Replay&) = delete;
+
+  /// Those that take part, by the schedule's lanes, in which each has its place among the others.
+  const std::vector<DeviceIndex>& devices() const;
+
+  /// How the transport has to pace its messages; nothing: not at all.
+  std::optional<Pacing> pacing() const;
+
+  /// The part of the device with that place, over its end. Returns, on the first device alone, what
+  /// all have measured. Every device must be run, at the same time. Throws Error(Environment)
+  /// naming device and action where a message does not come in time, and JobAborted.
+  std::optional<Replayed> run(std::size_t place, Transport& transport);
+
+ private:
+  class Job;
+  std::unique_ptr<Job> job_;
 };
 
-/// Requires: check_plan() finds no fault but memory. Throws Error(Environment) naming device and
-/// action where a message does not come in time.
+/// On threads of this process, one per device. Throws what the first device to fail has thrown.
 Replayed replay(const PlanDocument& document, const Topology& topology,
                 const ReplayOptions& options);
 

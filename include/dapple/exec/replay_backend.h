@@ -3,15 +3,21 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "dapple/cost/costs.h"
 #include "dapple/exec/backend.h"
+#include "dapple/exec/replay.h"
 
 namespace dapple {
 
-/// `pace`: how many times longer everything takes. What is sent has its real size and no content.
-/// The costs must outlive it.
+struct ReplayPace {
+  Factor pace = kOne;                       // how many times longer everything takes
+  std::vector<SlowStage> slow_stages = {};  // and what these compute, once more
+};
+
+/// What is sent has its real size and no content. The costs must outlive it.
 std::unique_ptr<Backend> make_replay_backend(const PlanCost& costs, DeviceIndex device,
-                                             Factor pace);
+                                             const ReplayPace& pace);
 
 }  // namespace dapple

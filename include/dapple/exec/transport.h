@@ -1,16 +1,18 @@
 // What the devices of a running plan say to each other. A transport carries messages of bytes
 // between devices, in order or not; everything else, collectives too, is made of these.
 //
-// Moments are steady-clock nanoseconds of the process.
+// Moments are steady-clock nanoseconds of the host.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "dapple/core/index.h"
+#include "dapple/core/quantity.h"
 #include "dapple/plan/action.h"
 
 namespace dapple {
@@ -23,6 +25,17 @@ struct MessageKey {
   std::int32_t step = 0;
   DeviceIndex from;
   DeviceIndex to;
+};
+
+/// An order in which to keep messages.
+struct EarlierMessage {
+  bool operator()(const MessageKey& a, const MessageKey& b) const {
+    const auto order = [](const MessageKey& key) {
+      return std::tuple(key.iteration, key.from, key.to, key.action.stage, key.action.kind,
+                        key.action.index, key.step);
+    };
+    return order(a) < order(b);
+  }
 };
 
 using Payload = std::vector<std::byte>;
@@ -40,8 +53,8 @@ class Transport {
   virtual ~Transport() = default;
 
   /// Returns once the last byte has left: whoever must not wait calls it on a thread of its own.
-  /// The moment at which the last byte is there. Messages that one thread sends leave one after
-  /// another.
+  /// The moment at which the last byte is there, as far as the sender can know. Messages that one
+  /// thread sends leave one after another. Nobody needs to wait for a message for it to leave.
   virtual std::int64_t send(const MessageKey& key, Payload payload) = 0;
 
   /// Waits for the message. Throws Error(Environment) naming it if it does not come in time.
@@ -49,6 +62,15 @@ class Transport {
 
   /// Waits until all devices are here. Throws Error(Environment) if they do not come in time.
   virtual void barrier() = 0;
+
+  /// What this device is at from now on: named where others wait for it in vain, or it dies.
+  virtual void announce(const Action& action) noexcept = 0;
+
+  /// Bytes that this end has sent so far, all messages together.
+  virtual Bytes sent() const = 0;
+
+  /// What has to be added to a moment of this host's clock for one of the first device's.
+  virtual std::int64_t clock_offset() const { return 0; }
 
   /// Ends all waiting, here and elsewhere. Never throws; the first call counts.
   virtual void abort() noexcept = 0;

@@ -3,6 +3,7 @@
 // with its JSON pointer. Writers are canonical: the same content gives the same bytes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -66,8 +67,8 @@ std::string hash_of(const PlanDocument& document);
 std::string schedule_digest(const Plan& plan, const Topology& topology);
 
 /// Whole file as text; "-" is stdin. Throws Error(Environment) if it cannot be read (a directory,
-/// missing, no permission) or is larger than 256 MiB.
-std::string read_file(const std::string& path);
+/// missing, no permission) or is larger than `most` bytes.
+std::string read_file(const std::string& path, std::size_t most = std::size_t{256} << 20);
 
 /// Writes to a temporary name beside `path`, then renames; "-" is stdout. Throws Error(Environment)
 /// and leaves nothing behind if that fails: a file that was there stays as it was. A symbolic link

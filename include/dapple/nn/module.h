@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "dapple/core/quantity.h"
 #include "dapple/nn/tensor.h"
 #include "dapple/profile/operation.h"
 
@@ -35,9 +36,16 @@ struct ParameterSpec {
   Initial initial;
 };
 
-/// Tensors that a forward leaves for the backward, in an order that its module knows. The first
-/// holds the module's input where that is needed at all.
-using Stash = std::vector<Tensor>;
+/// What a forward leaves for the backward. Only the module that made it knows what is what: tensors
+/// of its own, and the stashes of the modules that it is made of. What the profile calls the stash
+/// of a layer: its input where that is needed, its output not.
+struct Stash {
+  std::vector<Tensor> tensors;
+  std::vector<Stash> parts;
+};
+
+/// Of all numbers in it. O(tensors).
+Bytes size_of(const Stash& stash);
 
 /// A module's parameters or their gradients, in the order of parameters().
 using Parameters = std::span<const std::span<const float>>;
@@ -53,7 +61,8 @@ class Module {
   /// the module cannot take such an input.
   virtual Shape output_shape(const Shape& sample) const = 0;
 
-  /// `targets` are the samples' right answers: only a loss looks at them. Appends to `stash`.
+  /// `targets` are the samples' right answers: only a loss looks at them. Requires: the stash is
+  /// empty, the input has an output_shape(), and numbers of tokens and classes are in range.
   virtual Tensor forward(Parameters parameters, Tensor input, const Tensor& targets,
                          Stash& stash) const = 0;
 
@@ -63,12 +72,12 @@ class Module {
   virtual Tensor input_gradient(Parameters parameters, Tensor output_gradient,
                                 Stash& stash) const = 0;
 
-  /// Adds the weights' gradients of the stash's samples to `sums`, and empties the stash. Requires:
-  /// input_gradient() was called on it.
+  /// Adds the weights' gradients of the stash's samples to `sums`, and leaves nothing in the stash.
+  /// Requires: input_gradient() was called on it.
   virtual void weight_gradient(Stash& stash, Gradients sums) const = 0;
 };
 
-/// Throws Error(BadInput), without a source, where dimensions do not fit each other.
+/// Requires: violations_of(operation) is empty.
 std::unique_ptr<Module> make_module(const Operation& operation);
 
 /// The values of a parameter before training: a function of seed and name alone, so that every way

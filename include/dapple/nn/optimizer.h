@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -12,6 +13,7 @@ enum class OptimizerKind { Sgd, Momentum, Adam, AdamW };
 
 /// "sgd", "momentum", "adam", "adamw".
 std::string_view to_string(OptimizerKind kind);
+std::optional<OptimizerKind> optimizer_of(std::string_view name);
 
 struct OptimizerSettings {
   OptimizerKind kind = OptimizerKind::AdamW;

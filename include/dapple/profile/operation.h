@@ -6,8 +6,16 @@
 
 #include <cstdint>
 #include <variant>
+#include <vector>
+
+#include "dapple/core/error.h"
 
 namespace dapple {
+
+/// The most of a vocabulary and of classes: their numbers are held in single precision.
+inline constexpr std::int64_t kMaxTokens = std::int64_t{1} << 24;
+/// The most of every other dimension.
+inline constexpr std::int64_t kMaxDimension = std::int64_t{1} << 20;
 
 /// Tokens to vectors: [sequence] token numbers to [sequence, hidden], with a learned vector for
 /// each position added (GPT-2, BERT).
@@ -78,5 +86,9 @@ using Operation =
     std::variant<EmbeddingOperation, LinearOperation, LayerNormOperation, ReluOperation,
                  GeluOperation, AttentionOperation, TransformerBlockOperation, ConvolutionOperation,
                  MaxPoolOperation, FlattenOperation, SoftmaxCrossEntropyOperation>;
+
+/// Dimensions that do not fit each other; each place is "/" and the key in the document. Requires:
+/// every dimension is from 1, a padding from 0, to the most that it may be.
+std::vector<Violation> violations_of(const Operation& operation);
 
 }  // namespace dapple

@@ -15,6 +15,7 @@ namespace dapple {
 /// of the tensor, for an all-reduce the other replicas with the whole bucket.
 struct SchedulePeer {
   DeviceIndex device;
+  SampleRange samples;  // of the micro-batch, sent or received; none for an all-reduce
   Bytes size;
 };
 

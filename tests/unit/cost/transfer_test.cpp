@@ -32,6 +32,15 @@ std::string flows_of(const TransferCost& cost) {
   return text;
 }
 
+std::string samples_of(const TransferCost& cost) {
+  std::string text;
+  for (const PairFlow& flow : cost.flows) {
+    if (!text.empty()) text += ' ';
+    text += std::to_string(flow.samples.begin) + "-" + std::to_string(flow.samples.end);
+  }
+  return text;
+}
+
 std::string ports_of(const TransferCost& cost, const Topology& topology) {
   std::string text;
   for (const PortLoad& load : cost.ports) {
@@ -47,6 +56,7 @@ TEST_CASE("three senders to two receivers send what their samples have in common
   const TransferCost cost =
       transfer_cost(shares(7, {0, 1, 2}), shares(7, {3, 4}), ten_a_sample, topology);
   CHECK(flows_of(cost) == "0>3:30 1>3:10 1>4:10 2>4:20");
+  CHECK(samples_of(cost) == "0-3 3-4 4-5 5-7");
   CHECK(ports_of(cost, topology) ==
         "node0:0 out 30, node0:1 out 20, node0:2 out 20, node0:3 in 40, node0:4 in 30");
   CHECK(cost.size.count == 70);

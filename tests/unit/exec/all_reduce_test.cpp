@@ -31,15 +31,14 @@ Outcome reduce(const std::vector<std::vector<float>>& values, std::size_t server
   outcome.values.resize(values.size());
   side_by_side(values.size(), [&](std::size_t i) {
     const auto end = network.end_of(index_at<DeviceIndex>(i));
-    Payload payload = payload_of(values[i]);
+    outcome.values[i] = values[i];
     all_reduce(group,
                {.iteration = 0,
                 .action = kReduction,
                 .step = 0,
                 .from = index_at<DeviceIndex>(i),
                 .to = index_at<DeviceIndex>(i)},
-               payload, *end);
-    outcome.values[i] = floats_of(payload);
+               outcome.values[i], *end);
   });
   outcome.sent = network.sent();
   return outcome;

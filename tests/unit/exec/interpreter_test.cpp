@@ -8,85 +8,16 @@
 #include <set>
 #include <string>
 
+#include "../../support/delaying_transport.h"
 #include "../../support/random_pipeline.h"
 #include "dapple/exec/replay.h"
 #include "job.h"
+#include "suspicious_backend.h"
 
 namespace dapple {
 namespace {
 
 using namespace small;
-
-/// Sends what names sender, action and receiver, and notes what it is told that it should not be.
-class SuspiciousBackend : public Backend {
- public:
-  explicit SuspiciousBackend(DeviceIndex device) : device_(device) {}
-
-  void take_in(const Action& receive, DeviceIndex from, Payload payload) override {
-    const bool is_activation = receive.kind == ActionKind::ReceiveActivation;
-    const StageIndex stage = is_activation ? receive.stage.previous() : receive.stage.next();
-    const ActionKind kind = is_activation ? ActionKind::SendActivation : ActionKind::SendGradient;
-    const auto size = Bytes{static_cast<std::int64_t>(payload.size())};
-    if (payload != content({kind, receive.index, stage}, from, device_, size)) {
-      faults.push_back("wrong content at " + to_text(receive));
-    }
-  }
-
-  Payload give_out(const Action& send, DeviceIndex to, Bytes size) override {
-    return content(send, device_, to, size);
-  }
-
-  void compute(const Action& action, const BucketReady& ready) override {
-    computed.push_back(action);
-    if (!ready) return;
-    for (std::int32_t k = 0; k < buckets[action.stage]; ++k) ready(k);
-  }
-
-  Payload& bucket(const Action& reduction, Bytes size) override {
-    const std::lock_guard lock(mutex_);
-    Payload& values = reduced[{reduction.stage, reduction.index}];
-    const auto floats = static_cast<std::size_t>(size.count) / sizeof(float) + 1;
-    values = payload_of(std::vector<float>(floats, static_cast<float>(device_.value + 1)));
-    return values;
-  }
-
-  void step(const Action& action) override {
-    computed.push_back(action);
-    const std::lock_guard lock(mutex_);
-    stepped_after[action] = reduced.size();
-  }
-
-  struct Before {
-    bool operator()(const Action& a, const Action& b) const {
-      return std::pair(a.stage, a.index) < std::pair(b.stage, b.index);
-    }
-  };
-  std::map<StageIndex, std::int32_t> buckets;
-  std::vector<Action> computed;
-  std::map<std::pair<StageIndex, std::int32_t>, Payload> reduced;
-  std::map<Action, std::size_t, Before> stepped_after;
-  std::vector<std::string> faults;
-
- private:
-  static Payload content(const Action& send, DeviceIndex from, DeviceIndex to, Bytes size) {
-    const std::string name =
-        to_text(send) + " " + std::to_string(from.value) + ">" + std::to_string(to.value) + ";";
-    Payload payload(static_cast<std::size_t>(size.count));
-    for (std::size_t i = 0; i < payload.size(); ++i) payload[i] = std::byte(name[i % name.size()]);
-    return payload;
-  }
-
-  const DeviceIndex device_;
-  std::mutex mutex_;
-};
-
-std::vector<Action> computations_of(const DeviceSchedule& schedule) {
-  std::vector<Action> actions;
-  for (const DeviceAction& entry : schedule.actions) {
-    if (stream_of(entry.action.kind) == Stream::Compute) actions.push_back(entry.action);
-  }
-  return actions;
-}
 
 TEST_CASE("every device does what its schedule says, and is told what is meant for it") {
   Dice dice(3201);
@@ -96,58 +27,13 @@ TEST_CASE("every device does what its schedule says, and is told what is meant f
     INFO("instance " << round << ": " << text_of(pipeline));
     const std::vector<DeviceSchedule> schedules =
         device_schedules(pipeline.schedule, pipeline.costs);
-    std::vector<DeviceIndex> devices;
-    Bytes expected;
-    for (const DeviceSchedule& schedule : schedules) {
-      devices.push_back(schedule.device);
-      for (const DeviceAction& entry : schedule.actions) {
-        const Stream stream = stream_of(entry.action.kind);
-        if (stream == Stream::SendForward || stream == Stream::SendBackward) expected += entry.size;
-      }
-    }
-    ThreadNetwork network(pipeline.topology, devices, {});
-    std::vector<std::unique_ptr<SuspiciousBackend>> backends;
-    std::vector<std::vector<MeasuredAction>> measured(schedules.size());
-    for (const DeviceSchedule& schedule : schedules) {
-      backends.push_back(std::make_unique<SuspiciousBackend>(schedule.device));
-      for (const StageIndex stage : schedule.stages) {
-        backends.back()->buckets[stage] = static_cast<std::int32_t>(
-            pipeline.plan.stages[stage.position()].gradient_buckets.size());
-      }
-    }
-    Bytes reduced;
+    ThreadNetwork network(pipeline.topology, devices_of(schedules), {});
     side_by_side(schedules.size(), [&](std::size_t i) {
-      const auto end = network.end_of(schedules[i].device);
-      Interpreter interpreter(
-          schedules[i],
-          [&](const Action& reduction) {
-            return ReductionGroup{{pipeline.plan.stages[reduction.stage.position()].devices}};
-          },
-          *backends[i], *end);
-      measured[i] = interpreter.run(0);
+      run_suspiciously(pipeline, schedules[i], *network.end_of(schedules[i].device), 0);
     });
-    for (std::size_t i = 0; i < schedules.size(); ++i) {
-      REQUIRE(backends[i]->faults.empty());
-      REQUIRE(backends[i]->computed == computations_of(schedules[i]));
-      for (const auto& [bucket, values] : backends[i]->reduced) {
-        const StagePlan& stage = pipeline.plan.stages[bucket.first.position()];
-        float sum = 0;
-        for (const DeviceIndex member : stage.devices) sum += static_cast<float>(member.value + 1);
-        const std::vector<float> result = floats_of(values);
-        REQUIRE(result == std::vector<float>(result.size(), sum));
-        // All other replicas add up as much: 2 (r-1)/r of it from each of r.
-        reduced += Bytes{static_cast<std::int64_t>(2 * (stage.devices.size() - 1) * values.size()) /
-                         static_cast<std::int64_t>(stage.devices.size())};
-        if (stage.replication == Replication::Deal) ++dealt;
-      }
-      std::size_t actions = 0;
-      for (const DeviceAction& entry : schedules[i].actions) {
-        if (stream_of(entry.action.kind) != Stream::None) ++actions;
-      }
-      REQUIRE(measured[i].size() == actions);
+    for (const StagePlan& stage : pipeline.plan.stages) {
+      if (stage.replication == Replication::Deal) ++dealt;
     }
-    REQUIRE(network.sent() >= expected);
-    if (reduced.count == 0) REQUIRE(network.sent() == expected);
   }
   CHECK(dealt >= scaled(20));
 }
@@ -215,6 +101,59 @@ TEST_CASE("a backend that fails ends the run on every device, and its own error 
     }
   });
   CHECK(ends == std::vector<std::string>{"aborted", "aborted", "out of order"});
+}
+
+TEST_CASE("a message that cannot be sent is what is told, not that others were aborted by it") {
+  class Torn : public small::DelayingTransport {
+   public:
+    explicit Torn(Transport& under) : DelayingTransport(under, 1, 10) {}
+    std::int64_t send(const MessageKey& key, Payload payload) override {
+      if (key.action.index == 2) throw Error(ErrorKind::Environment, "", {{"", "torn"}});
+      return DelayingTransport::send(key, std::move(payload));
+    }
+  };
+  const Pipeline pipeline =
+      straight({{.output = 4}, {.output = 4}}, {.num_micro_batches = 4, .depths = {2, 1}});
+  const std::vector<DeviceSchedule> schedules = device_schedules(pipeline.schedule, pipeline.costs);
+  ThreadNetwork network(pipeline.topology, all_devices(pipeline.topology), {});
+  std::vector<std::string> ends(2);
+  side_by_side(2, [&](std::size_t i) {
+    const auto end = network.end_of(schedules[i].device);
+    Torn torn(*end);
+    try {
+      run_suspiciously(pipeline, schedules[i], i == 0 ? static_cast<Transport&>(torn) : *end, 0);
+    } catch (const JobAborted&) { ends[i] = "aborted"; } catch (const Error& error) {
+      ends[i] = error.what();
+    }
+  });
+  CHECK(ends == std::vector<std::string>{"torn", "aborted"});
+}
+
+TEST_CASE("slowed stages and links take as much longer, and no others do") {
+  // Two stages of 2 ms and 4 ms for eight micro-batches; 100,000 bytes take 0.1 ms.
+  const LayerFigures layer{.forward = 2'000'000, .backward = 4'000'000, .output = 100'000};
+  const Pipeline pipeline = straight({layer, layer}, {.num_micro_batches = 8, .depths = {2, 1}});
+  PlanDocument document;
+  document.profile = pipeline.profile;
+  document.topology = pipeline.topology.description();
+  document.plan = pipeline.plan;
+  // A stage 1.5 times as long, and activations, not gradients, 20 times.
+  const Replayed slowed = replay(document, pipeline.topology,
+                                 {.iterations = 1,
+                                  .slow_stages = {{{1}, Factor{1'500'000'000}}},
+                                  .slow_links = {{{0}, {1}, Factor{20'000'000'000}}}});
+  Duration quickest_forward[2] = {{INT64_MAX}, {INT64_MAX}};
+  for (const TimedAction& timed : slowed.timeline.actions) {
+    const Duration length = timed.end - timed.start;
+    if (timed.action.kind == ActionKind::SendActivation) CHECK(length.ns >= 2'000'000);
+    if (timed.action.kind == ActionKind::SendGradient) CHECK(length.ns >= 100'000);
+    if (timed.action.kind != ActionKind::Forward) continue;
+    Duration& quickest = quickest_forward[timed.lane.position()];
+    quickest = std::min(quickest, length);
+  }
+  CHECK(quickest_forward[0].ns >= 2'000'000);
+  CHECK(quickest_forward[0].ns < 3'000'000);
+  CHECK(quickest_forward[1].ns >= 3'000'000);
 }
 
 TEST_CASE("a replayed iteration is no faster than the work of its busiest device") {

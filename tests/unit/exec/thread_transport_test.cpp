@@ -52,7 +52,8 @@ TEST_CASE("messages are taken in by name, in any order") {
 TEST_CASE("a paced message takes its size over the bandwidth, and the latency") {
   // 2,000,000 bytes at 1 byte per ns: 2 ms; then 1 ms of latency; both three times as long.
   const Topology topology = two_servers();
-  ThreadNetwork network(topology, all_devices(topology), {.pace = Factor{3'000'000'000}});
+  ThreadNetwork network(topology, all_devices(topology),
+                        {.pacing = Pacing{.pace = Factor{3'000'000'000}}});
   const auto sender = network.end_of({0});
   const auto receiver = network.end_of({2});
   const std::int64_t start = now_ns();
@@ -70,7 +71,7 @@ TEST_CASE("messages through one NIC share it, and those through two do not") {
     std::int64_t arrival[2] = {};
   };
   const auto send_both = [&](std::int32_t from, std::int32_t to) {
-    ThreadNetwork network(topology, all_devices(topology), {.pace = kOne});
+    ThreadNetwork network(topology, all_devices(topology), {.pacing = Pacing{}});
     Both both;
     side_by_side(2, [&](std::size_t i) {
       const MessageKey message = i == 0 ? key(0, 2) : key(from, to);
@@ -98,7 +99,7 @@ TEST_CASE("messages through one NIC share it, and those through two do not") {
 
 TEST_CASE("who waits for a message that never comes is told which one") {
   const Topology topology = two_servers();
-  ThreadNetwork network(topology, all_devices(topology), {.pace = {}, .timeout = 20ms});
+  ThreadNetwork network(topology, all_devices(topology), {.pacing = {}, .timeout = 20ms});
   const auto receiver = network.end_of({2});
   REQUIRE_THROWS_WITH(receiver->receive(key(1, 2, 7)),
                       "node1:0: 0SEND_F7: expected a message from node0:1 within 0.02 s, got none");

@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 
+#include "dapple/io/specification.h"
 #include "documents_under_test.h"
 
 namespace dapple::test {
@@ -14,14 +15,22 @@ std::vector<std::string> json_files(const std::string& folder) {
   return files;
 }
 
-TEST_CASE("every shipped profile is in canonical form") {
+TEST_CASE("every shipped profile and specification is in canonical form") {
   const std::vector<std::string> files = json_files("/profiles");
-  REQUIRE(files.size() >= 7);
+  REQUIRE(files.size() >= 12);
+  std::size_t specifications = 0;
   for (const std::string& file : files) {
     INFO(file);
     const std::string text = read_file(file);
-    CHECK(write_profile(read_profile(text, file)) == text);
+    if (text.find("\"measurements\"") != std::string::npos) {
+      CHECK(write_profile(read_profile(text, file)) == text);
+    } else {
+      CHECK(write_profile(read_specification(text, file).profile) == text);
+      CHECK_THROWS_AS(read_profile(text, file), Error);
+      ++specifications;
+    }
   }
+  CHECK(specifications == 5);
 }
 
 TEST_CASE("every shipped topology says the same when written and read again") {

@@ -1,0 +1,41 @@
+// A model in training as a file: parameters, the optimizer's state, and what training goes on with.
+// Whole tensors under their layers' names, so that any plan of the model can go on from it.
+//
+// Format: safetensors (huggingface.co/docs/safetensors): the header's length in 8 bytes, a JSON
+// header of names, shapes and offsets, the tensors; little-endian. All are F32, and lie without
+// gaps in the order of their names. "__metadata__" has the rest, as text: "format"
+// ("dapple-checkpoint/1"), "steps", "seed", and the optimizer's settings.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dapple/exec/device_training.h"
+#include "dapple/nn/optimizer.h"
+
+namespace dapple {
+
+struct Checkpoint {
+  std::int64_t steps = 0;  // made so far
+  std::uint64_t seed = 1;
+  nn::OptimizerSettings optimizer;
+  NamedTensors tensors;  // parameters and state
+};
+
+/// O(bytes).
+std::string write_checkpoint(const Checkpoint& checkpoint);
+
+/// Throws Error(BadInput) with the first fault: cut off, no JSON, another format, a kind of number
+/// that is not F32, offsets that do not fit a shape or leave gaps, settings that are none. Other
+/// keys of "__metadata__" are passed over. O(bytes).
+Checkpoint read_checkpoint(std::string_view bytes, const std::string& source_name);
+
+/// What keeps the model from going on from the checkpoint: tensors that are missing, have another
+/// shape, or belong to another model or optimizer. In the order of their names; at most ten.
+std::vector<Violation> restoring_faults(const Checkpoint& checkpoint,
+                                        const std::vector<nn::ModelLayer>& layers,
+                                        nn::OptimizerKind optimizer);
+
+}  // namespace dapple

@@ -1,0 +1,93 @@
+// One device's part of training by a plan, whatever carries its messages: every device of the job
+// runs the same calls at the same time, be it on a thread or as a process.
+//
+// The first device of the job is its lead: it is told what only all of them know together, the
+// loss and whole models, and decides whether they go on.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dapple/exec/cpu_backend.h"
+#include "dapple/exec/interpreter.h"
+#include "dapple/exec/measured_run.h"
+#include "dapple/exec/training_job.h"
+#include "dapple/exec/transport.h"
+
+namespace dapple {
+
+/// "LAYER.PARAMETER"; state of the optimizer "LAYER.PARAMETER.moment1", "... .moment2".
+using NamedTensors = std::map<std::string, nn::Tensor>;
+
+enum class TensorKind { Parameters, Gradients, State };
+
+class DeviceTraining {
+ public:
+  /// Parameters as before training. All must outlive it.
+  DeviceTraining(const TrainingJob& job, DeviceIndex device, Transport& transport);
+  DeviceTraining(const DeviceTraining&) = delete;
+  DeviceTraining& operator=(const DeviceTraining&) = delete;
+
+  bool is_lead() const { return device_ == job_.devices.front().device; }
+  const TrainingJob& job() const { return job_; }
+  const CpuBackend& backend() const { return backend_; }
+
+  /// Goes on from a model and its optimizer's state. Throws Bug where a tensor is missing or has
+  /// another shape.
+  void restore(const NamedTensors& tensors);
+
+  /// One iteration, counted from zero over the whole training. Throws what transports throw; the
+  /// job is aborted then.
+  MeasuredIteration run(std::int64_t iteration);
+
+  /// The mean loss of the iteration just run, on the lead; zero elsewhere.
+  double loss();
+
+  /// A kind of tensor of the whole model after the iteration just run, on the lead; none elsewhere.
+  /// Gradients are reduced and clipped.
+  NamedTensors gather(TensorKind kind);
+
+  /// Of these iterations, the last of which is the one just run, on the lead; nothing elsewhere.
+  /// What was sent is that of all iterations so far, each counted alike.
+  std::optional<MeasuredRun> gather_measured(std::vector<MeasuredIteration> iterations);
+
+  /// The lead's answer, everywhere.
+  bool as_the_lead_says(bool answer);
+
+ private:
+  MessageKey key(StageIndex stage, std::int32_t step, DeviceIndex from, DeviceIndex to) const;
+  DeviceIndex lead() const { return job_.devices.front().device; }
+  void clip();
+  std::vector<double> squares();
+
+  const TrainingJob& job_;
+  const DeviceIndex device_;
+  Transport& transport_;
+  std::int64_t iteration_ = -1;  // the one just run
+  std::int64_t iterations_ = 0;  // run so far
+  Bytes sent_;                   // in all of them
+  CpuBackend backend_;
+  Interpreter interpreter_;
+};
+
+/// The same training on one device without a pipeline, action by action: what a plan's is compared
+/// with.
+class PlainTraining {
+ public:
+  /// Of the job's model, samples and micro-batches.
+  explicit PlainTraining(const TrainingJob& job);
+
+  void restore(const NamedTensors& tensors);
+  /// One iteration; its mean loss.
+  double run(std::int64_t iteration);
+  NamedTensors tensors(TensorKind kind);
+
+ private:
+  TrainingJob job_;
+  CpuBackend backend_;
+};
+
+}  // namespace dapple

@@ -1,0 +1,60 @@
+// What all devices that train a model by a plan have in common: the plan's actions, the layers as
+// modules, the samples, and how gradients change parameters.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "dapple/cost/costs.h"
+#include "dapple/exec/all_reduce.h"
+#include "dapple/exec/batches.h"
+#include "dapple/nn/model.h"
+#include "dapple/nn/optimizer.h"
+#include "dapple/plan/plan.h"
+#include "dapple/profile/model_profile.h"
+#include "dapple/schedule/device_schedule.h"
+#include "dapple/topology/topology.h"
+
+namespace dapple {
+
+struct TrainingSettings {
+  nn::OptimizerSettings optimizer = {};
+  std::optional<double> clip_norm = {};  // the largest norm of all gradients together
+  std::uint64_t seed = 1;                // of the parameters before training
+};
+
+struct TrainingJob {
+  const nn::ModelLayer& layer(std::int32_t number) const {
+    return (*layers)[static_cast<std::size_t>(number)];
+  }
+
+  Plan plan;
+  std::vector<DeviceSchedule> devices;
+  std::vector<GradientBuckets> buckets;             // by stage
+  std::vector<std::vector<ReductionGroup>> groups;  // by stage and bucket
+  std::shared_ptr<const std::vector<nn::ModelLayer>> layers;
+  std::shared_ptr<const Batches> batches;
+  TrainingSettings settings;
+};
+
+/// What keeps the plan from being trained, with JSON pointers into it: boundaries whose sizes are
+/// not those of single-precision tensors (the first that differs), gradients that are not as large
+/// as the parameters, or that are to be clipped where parameters are updated bucket by bucket.
+/// O(layers). Requires: costing_faults() is empty, and the layers are the profile's.
+std::vector<Violation> training_faults(const Plan& plan, const ModelProfile& profile,
+                                       const std::vector<nn::ModelLayer>& layers,
+                                       const TrainingSettings& settings);
+
+/// Requires: training_faults() is empty.
+TrainingJob make_training_job(const Plan& plan, const ModelProfile& profile,
+                              const Topology& topology,
+                              std::shared_ptr<const std::vector<nn::ModelLayer>> layers,
+                              std::shared_ptr<const Batches> batches,
+                              const TrainingSettings& settings);
+
+/// The same model, samples and micro-batches on one device, without a pipeline.
+TrainingJob on_one_device(const TrainingJob& job);
+
+}  // namespace dapple

@@ -1,0 +1,38 @@
+// A model as a chain of modules, one per layer of its profile.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dapple/nn/module.h"
+#include "dapple/nn/tensor.h"
+#include "dapple/profile/model_profile.h"
+#include "dapple/profile/operation.h"
+
+namespace dapple::nn {
+
+/// Shapes are those of one sample.
+struct ModelLayer {
+  std::string name;
+  std::unique_ptr<Module> module;
+  Shape input;
+  Shape output;
+};
+
+/// The layers of `profile`, which do `operations`. Throws Error(BadInput) naming the layer where
+/// the first one does not say what the model takes, one cannot take what the one before it makes,
+/// the last one is no loss or another one is, or parameter_bytes are not 4 for each parameter.
+/// O(layers). Requires: an operation for each layer, and violations_of() it is empty.
+std::vector<ModelLayer> make_model(const ModelProfile& profile,
+                                   const std::vector<Operation>& operations,
+                                   const std::string& source_name);
+
+/// What a model takes that begins with the operation: [sequence] token numbers, a vector, or an
+/// image of [channels, height, width]. Empty if the operation does not say.
+Shape model_input(const Operation& operation);
+
+/// Numbers of a module's parameters, all together.
+std::int64_t parameter_count(const Module& module);
+
+}  // namespace dapple::nn

@@ -1,0 +1,23 @@
+#include "loss_and_norm.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace dapple {
+
+double mean_loss(std::vector<CpuBackend::SampleLoss> losses) {
+  std::sort(losses.begin(), losses.end(),
+            [](const auto& a, const auto& b) { return a.sample < b.sample; });
+  double sum = 0;
+  for (const CpuBackend::SampleLoss& loss : losses) sum += double{loss.loss};
+  return sum / static_cast<double>(losses.size());
+}
+
+float clip_factor(const std::vector<double>& squares, double clip_norm) {
+  constexpr double kAgainstZero = 1e-6;
+  const double norm = std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0));
+  return static_cast<float>(std::min(1.0, clip_norm / (norm + kAgainstZero)));
+}
+
+}  // namespace dapple

@@ -1,0 +1,29 @@
+// How many iterations are over, on a terminal.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "dapple/command_line/console.h"
+
+namespace dapple {
+
+/// One line, rewritten at most ten times a second and cleared at the end; nothing where err is no
+/// terminal.
+class IterationLine {
+ public:
+  explicit IterationLine(Console& console) : console_(console) {}
+  ~IterationLine() { clear(); }
+  IterationLine(const IterationLine&) = delete;
+  IterationLine& operator=(const IterationLine&) = delete;
+
+  void show(std::int64_t done, std::int64_t all);
+  void clear();
+
+ private:
+  Console& console_;
+  std::chrono::steady_clock::time_point last_;
+  bool is_shown_ = false;
+};
+
+}  // namespace dapple

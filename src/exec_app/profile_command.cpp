@@ -1,0 +1,147 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "dapple/command_line/files.h"
+#include "dapple/core/error.h"
+#include "dapple/exec/freed_memory.h"
+#include "dapple/exec/measure.h"
+#include "dapple/io/documents.h"
+#include "dapple/io/specification.h"
+#include "dapple/report/show.h"
+#include "dapple/report/table.h"
+
+namespace dapple {
+namespace {
+
+constexpr const char* kHelp =
+    R"(dapple-exec profile: the times of a model's layers on this machine.
+
+Usage: dapple-exec profile --spec MODEL [options]
+
+Runs every layer forward and backward on one core, in single precision, and
+writes a profile that dapple-plan can plan from and dapple-exec can run. Layers
+that do the same on the same input are measured once. The memory that is needed
+is that of these layers at the largest batch size.
+
+  --spec FILE            a specification (profiles/README.md), or a profile that
+                         is to be measured anew; "-" is stdin
+  -o, --output FILE      the profile; "-" is stdout, and then the table is on
+                         stderr                (default: ./MODEL.profile.json)
+  --batch-sizes N,N,...  samples at once, ascending        (default: 1,2,4,8)
+  --repeat N             passes over all layers; their median counts
+                                                                (default: 15)
+  --device NAME          what topologies call this machine's cores
+                                                               (default: cpu)
+  -v, --verbose          what is done, on stderr
+  -h, --help             this
+
+Example
+  dapple-exec profile --spec gpt2-tiny.json -o profile.json --batch-sizes 2,4
+
+Exit code: 0 done, 2 usage, 3 bad input, 5 files.
+)";
+
+std::vector<std::int64_t> batch_sizes_of(const std::string& text) {
+  std::vector<std::int64_t> sizes;
+  std::size_t begin = 0;
+  while (begin <= text.size()) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string part = text.substr(begin, end - begin);
+    // The reader of options knows whole numbers and says what is wrong with others.
+    const Options one({"--batch-sizes=" + part}, {{.name = "batch-sizes"}});
+    constexpr std::int64_t kMostSamples = 100'000;
+    const std::int64_t size = one.positive_integer("batch-sizes", kMostSamples).value_or(0);
+    if (!sizes.empty() && size <= sizes.back()) {
+      throw usage_error("--batch-sizes", fmt::format("expected ascending numbers, got {} after {}",
+                                                     size, sizes.back()));
+    }
+    sizes.push_back(size);
+    begin = end + 1;
+  }
+  return sizes;
+}
+
+bool is_device_name(const std::string& name) {
+  constexpr std::size_t kLongest = 200;
+  const auto is_shown = [](char letter) { return letter >= ' ' && letter <= '~'; };
+  return !name.empty() && name.size() <= kLongest &&
+         std::all_of(name.begin(), name.end(), is_shown);
+}
+
+MeasureOptions measure_options(const Options& options) {
+  constexpr std::int64_t kMostRepeats = 10'000;
+  MeasureOptions measure;
+  if (const auto sizes = options.text("batch-sizes")) measure.batch_sizes = batch_sizes_of(*sizes);
+  if (const auto n = options.positive_integer("repeat", kMostRepeats)) measure.repeats = *n;
+  if (const auto device = options.text("device")) measure.device = *device;
+  if (!is_device_name(measure.device)) {
+    throw usage_error("--device", "expected a name of 1 to 200 characters from blank to ~");
+  }
+  return measure;
+}
+
+void report(const MeasuredModel& measured, std::ostream& out, const TextStyle& style) {
+  Table table({{.header = "layer", .least = 8},
+               {.header = "copies", .align = Align::Right},
+               {.header = "batch", .align = Align::Right},
+               {.header = "forward", .align = Align::Right},
+               {.header = "input gradient", .align = Align::Right},
+               {.header = "weight gradient", .align = Align::Right},
+               {.header = "spread", .align = Align::Right},
+               {.header = "stash", .align = Align::Right}});
+  for (const MeasuredLayer& layer : measured.layers) {
+    for (std::size_t i = 0; i < layer.measurements.size(); ++i) {
+      const Measurement& figures = layer.measurements[i];
+      table.add_row({{i == 0 ? layer.name : ""},
+                     {i == 0 ? show_count(layer.copies) : ""},
+                     {show_count(figures.batch_size)},
+                     {show(figures.forward)},
+                     {show(figures.input_gradient.value_or(Duration{}))},
+                     {show(figures.weight_gradient.value_or(Duration{}))},
+                     {show_percent(layer.spreads[i])},
+                     {show(figures.stash)}});
+    }
+  }
+  out << fmt::format("{}: {}\n\n", measured.profile.name, measured.profile.source)
+      << table.text(0, style);
+}
+
+int run_profile(const Options& options, Console& console) {
+  if (!options.positional().empty()) {
+    throw usage_error(options.positional().front(), "expected options only");
+  }
+  const std::string path = options.required("spec", "a specification");
+  const MeasureOptions measure = measure_options(options);
+  const Specification specification = read_specification(read_file(path), source_name(path));
+  const std::string output =
+      options.text("output").value_or(default_output(specification.profile, ".profile.json"));
+  check_outputs({{"--output", output}}, {{"--spec", path}});
+  keep_freed_memory();
+  const MeasuredModel measured = measure_model(specification, source_name(path), measure);
+  write_result(console, output, write_profile(measured.profile));
+  const bool out_is_taken = output == "-";
+  std::ostream& stream = out_is_taken ? console.err : console.out;
+  report(measured, stream, out_is_taken ? console.err_style : console.out_style);
+  if (!out_is_taken) stream << "profile written to " << output << '\n';
+  return kDone;
+}
+
+}  // namespace
+
+Command profile_command() {
+  return {.name = "profile",
+          .help = kHelp,
+          .options = {{.name = "spec"},
+                      {.name = "output", .letter = 'o'},
+                      {.name = "batch-sizes"},
+                      {.name = "repeat"},
+                      {.name = "device"}},
+          .run = run_profile};
+}
+
+}  // namespace dapple

@@ -1,0 +1,292 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "commands.h"
+#include "dapple/command_line/files.h"
+#include "dapple/core/error.h"
+#include "dapple/exec/batches.h"
+#include "dapple/exec/checkpoint.h"
+#include "dapple/exec/freed_memory.h"
+#include "dapple/exec/train.h"
+#include "dapple/io/documents.h"
+#include "dapple/io/specification.h"
+#include "dapple/nn/model.h"
+#include "mpi_rank.h"
+#include "runnable_plan.h"
+#include "train_request.h"
+
+namespace dapple {
+namespace {
+
+constexpr const char* kHelp =
+    R"(dapple-exec train: a plan's model, trained by the plan on this machine's CPU.
+
+Usage: dapple-exec train --plan PLAN [options]
+       mpirun -np N dapple-exec train --plan PLAN [options]
+
+Every device is a thread, or a rank by the order of the plan's devices (-v says
+which); every layer is what its "op" says, in single precision.
+
+  --plan FILE           whose profile dapple-exec profile wrote; "-" is stdin
+  --steps N             optimizer steps                            (default: 10)
+  --tokens FILE         little-endian tokens of two bytes; without it, made up
+  --seed N              of first parameters and samples             (default: 1)
+  --optimizer KIND      adamw, adam, momentum or sgd            (default: adamw)
+  --learning-rate X                                             (default: 0.001)
+  --weight-decay X      from 0 to below 1                           (default: 0)
+  --clip-norm X         the largest norm of all gradients together
+  --checkpoint FILE     the model in the end, in safetensors; Ctrl-C ends the
+                        training after the step that it is at
+  --checkpoint-every N  and after every N steps
+  --resume FILE         goes on from a checkpoint, of any plan of the model;
+                        seed and optimizer are its own unless given
+  --verify              compares losses and gradients with those of one device;
+                        exit code 1 if one differs by more than 1e-5
+  --timeline FILE       the median step of the last hundred, dapple-timeline/1
+  --trace FILE          the same for chrome://tracing or ui.perfetto.dev
+  --timeout SECONDS     of every wait for another device           (default: 30)
+  -v, --verbose         what is done, on stderr
+  -h, --help            this
+
+Example
+  dapple-exec train --plan gpt2-tiny.plan.json --steps 100 --clip-norm 1
+
+Exit code: 0 done, 1 not verified, 2 usage, 3 bad input, 5 files, or a device
+that does not answer.
+)";
+
+/// A job with what it goes on from.
+struct Session {
+  TrainingJob job;
+  std::optional<Checkpoint> start;
+  std::int64_t steps_before() const { return start ? start->steps : 0; }
+};
+
+std::optional<Checkpoint> read_start(const TrainRequest& request) {
+  constexpr std::size_t kMost = std::size_t{1} << 40;
+  if (!request.resume) return std::nullopt;
+  return read_checkpoint(read_file(*request.resume, kMost), source_name(*request.resume));
+}
+
+Session make_session(const TrainRequest& request, const RunnablePlan& plan) {
+  const std::string source = source_name(request.plan);
+  const std::vector<Operation> operations = read_operations(plan.document.profile, source);
+  auto layers = std::make_shared<const std::vector<nn::ModelLayer>>(
+      nn::make_model(plan.document.profile, operations, source));
+  std::optional<Checkpoint> start = read_start(request);
+  const TrainingSettings settings = settings_of(request.settings, start);
+  std::vector<Violation> faults =
+      training_faults(plan.document.plan, plan.document.profile, *layers, settings);
+  if (!faults.empty()) throw Error(ErrorKind::BadInput, source, std::move(faults));
+  if (start) {
+    faults = restoring_faults(*start, *layers, settings.optimizer.kind);
+    if (!faults.empty()) {
+      throw Error(ErrorKind::BadInput, source_name(*request.resume), std::move(faults));
+    }
+  }
+  const BatchShape shape = batch_shape(operations, *layers);
+  std::shared_ptr<const Batches> batches =
+      request.tokens ? make_token_batches(read_file(*request.tokens), source_name(*request.tokens),
+                                          shape, settings.seed)
+                     : make_synthetic_batches(shape, settings.seed);
+  return {.job = make_training_job(plan.document.plan, plan.document.profile, plan.topology,
+                                   std::move(layers), std::move(batches), settings),
+          .start = std::move(start)};
+}
+
+double milliseconds(Duration time) {
+  return static_cast<double>(time.ns) * 1e-6;
+}
+
+double samples_per_second(const Session& session, Duration time) {
+  return static_cast<double>(session.job.plan.global_batch_size) * 1e9 /
+         static_cast<double>(std::max<std::int64_t>(1, time.ns));
+}
+
+std::string plural(std::int64_t count, const char* word) {
+  return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
+}
+
+void report_head(const RunnablePlan& plan, const Session& session, const char* carrier,
+                 Console& console) {
+  const auto devices = static_cast<std::int64_t>(session.job.devices.size());
+  console.out << fmt::format("{} on {}, trained on {}, {} a step", plan.document.profile.name,
+                             plan.document.topology.name, plural(devices, carrier),
+                             plural(session.job.plan.global_batch_size, "sample"));
+  if (session.start) { console.out << fmt::format(", from step {}", session.start->steps); }
+  console.out << '\n';
+  console.deliver();
+}
+
+void report_step(const Session& session, const StepReport& step, Console& console) {
+  console.out << fmt::format("  step {:>4}  loss {:.5f}  {:.1f} samples/s\n", step.number,
+                             step.loss, samples_per_second(session, step.time));
+  console.deliver();
+}
+
+void report_end(const RunnablePlan& plan, const Session& session, const Trained& trained,
+                Console& console) {
+  const Duration measured = trained.measured.median;
+  const Duration predicted = plan.document.prediction.iteration;
+  const double ratio = static_cast<double>(measured.ns) /
+                       static_cast<double>(std::max<std::int64_t>(1, predicted.ns));
+  console.out << fmt::format("  predicted  {:.3f} ms, simulated\n", milliseconds(predicted));
+  console.out << fmt::format(
+      "  measured   {:.3f} ms, the median of the last {}; {:.1f} samples/s\n",
+      milliseconds(measured),
+      plural(static_cast<std::int64_t>(trained.measured.iterations.size()), "step"),
+      samples_per_second(session, measured));
+  console.out << fmt::format("  difference {:+.1f} %\n", 100 * (ratio - 1));
+  console.out << fmt::format("  sent       {:.3f} MB a step\n",
+                             static_cast<double>(trained.measured.sent.count) * 1e-6);
+}
+
+Checkpoint checkpoint_of(const Session& session, std::int64_t steps, NamedTensors tensors) {
+  return {.steps = steps,
+          .seed = session.job.settings.seed,
+          .optimizer = session.job.settings.optimizer,
+          .tensors = std::move(tensors)};
+}
+
+/// How the devices' parts are run: all of them on threads of this process, or one as a rank.
+struct Carrier {
+  const char* name = "thread";
+  bool is_lead = true;  // of the ranks; it tells what comes out
+  std::function<void(const std::function<void(DeviceTraining& device)>& part)> run = nullptr;
+};
+
+int train_session(const TrainRequest& request, const RunnablePlan& plan, const Session& session,
+                  const Carrier& carrier, Console& console) {
+  const SignalGuard interrupt;
+  TrainOptions options{.steps_before = session.steps_before(),
+                       .steps = request.steps,
+                       .save_every = request.checkpoint_every};
+  options.on_step = [&](const StepReport& step) { report_step(session, step, console); };
+  options.should_stop = [&] { return interrupt.has_received(); };
+  if (request.checkpoint) {
+    options.save = [&](std::int64_t steps, NamedTensors tensors) {
+      write_result(console, *request.checkpoint,
+                   write_checkpoint(checkpoint_of(session, steps, std::move(tensors))));
+    };
+  }
+  std::optional<Trained> trained;
+  carrier.run([&](DeviceTraining& device) {
+    if (session.start) device.restore(session.start->tensors);
+    std::optional<Trained> result = train(device, options);
+    if (result) trained = std::move(result);
+  });
+  if (!trained) return kDone;
+  report_end(plan, session, *trained, console);
+  if (request.checkpoint) {
+    console.out << fmt::format("  checkpoint {}, step {}\n", *request.checkpoint,
+                               session.steps_before() + trained->steps);
+  }
+  const Timeline& timeline = trained->measured.timeline;
+  if (request.timeline) {
+    write_result(console, *request.timeline,
+                 write_timeline(timeline, plan.topology, hash_of(plan.document)));
+  }
+  if (request.trace) write_result(console, *request.trace, write_trace(timeline, plan.topology));
+  return kDone;
+}
+
+int verify_session(const TrainRequest& request, const Session& session, const Carrier& carrier,
+                   Console& console) {
+  std::optional<Verification> verified;
+  carrier.run([&](DeviceTraining& device) {
+    if (session.start) device.restore(session.start->tensors);
+    std::optional<Verification> result = verify(device, session.steps_before(), request.steps);
+    if (result) verified = std::move(result);
+  });
+  if (!verified) return kDone;
+  console.out << fmt::format("  gradients  {} differ by {:.2g} at most, {} of step {}\n",
+                             plural(static_cast<std::int64_t>(verified->tensors), "tensor"),
+                             verified->gradients.relative, verified->gradients.name,
+                             verified->gradients.step);
+  console.out << fmt::format("  losses     of {} differ by {:.2g} at most\n",
+                             plural(verified->steps, "step"), verified->loss);
+  console.out << fmt::format("  {} what one device does, within {:g}\n",
+                             verified->passed() ? "verified:  it is" : "failed:    it is not",
+                             Verification::kTolerance);
+  return verified->passed() ? kDone : kBug;
+}
+
+int run_session(const TrainRequest& request, const RunnablePlan& plan, const Session& session,
+                const Carrier& carrier, Console& console) {
+  keep_freed_memory();
+  if (carrier.is_lead) report_head(plan, session, carrier.name, console);
+  return request.verifies ? verify_session(request, session, carrier, console)
+                          : train_session(request, plan, session, carrier, console);
+}
+
+int train_on_threads(const TrainRequest& request, Console& console) {
+  check_outputs(request);
+  const RunnablePlan plan(request.plan);
+  const Session session = make_session(request, plan);
+  Carrier carrier;
+  carrier.run = [&](const std::function<void(DeviceTraining&)>& part) {
+    run_on_threads(session.job, plan.topology, {.pacing = {}, .timeout = request.timeout}, part);
+  };
+  return run_session(request, plan, session, carrier, console);
+}
+
+int train_as_rank(const TrainRequest& request, Console& console, MpiJob& job,
+                  LastWords& last_words) {
+  if (request.plan == "-") {
+    throw usage_error("--plan", "expected a file, which every rank can read, got stdin");
+  }
+  if (job.rank() == 0) check_outputs(request);
+  const RunnablePlan plan(request.plan);
+  const Session session = make_session(request, plan);
+  std::vector<DeviceIndex> devices;
+  for (const DeviceSchedule& schedule : session.job.devices) devices.push_back(schedule.device);
+  const std::unique_ptr<Transport> end =
+      join_job(job, plan.topology, devices,
+               {.pacing = {}, .timeout = request.timeout, .last_words = &last_words});
+  Carrier carrier{.name = "rank", .is_lead = job.rank() == 0};
+  carrier.run = [&](const std::function<void(DeviceTraining&)>& part) {
+    DeviceTraining device(session.job, devices[static_cast<std::size_t>(job.rank())], *end);
+    part(device);
+  };
+  return run_session(request, plan, session, carrier, console);
+}
+
+int run_train(const Options& options, Console& console) {
+  if (!is_mpi_rank()) return train_on_threads(train_request(options), console);
+  return run_as_rank(console, [&](MpiJob& job, LastWords& last_words) {
+    return train_as_rank(train_request(options), console, job, last_words);
+  });
+}
+
+}  // namespace
+
+Command train_command() {
+  return {.name = "train",
+          .help = kHelp,
+          .options = {{.name = "plan"},
+                      {.name = "steps"},
+                      {.name = "tokens"},
+                      {.name = "seed"},
+                      {.name = "optimizer"},
+                      {.name = "learning-rate"},
+                      {.name = "weight-decay"},
+                      {.name = "clip-norm"},
+                      {.name = "checkpoint"},
+                      {.name = "checkpoint-every"},
+                      {.name = "resume"},
+                      {.name = "verify", .takes_value = false},
+                      {.name = "timeline"},
+                      {.name = "trace"},
+                      {.name = "timeout"}},
+          .run = run_train};
+}
+
+}  // namespace dapple

@@ -1,0 +1,94 @@
+#include "train_request.h"
+
+#include <vector>
+
+#include "dapple/command_line/files.h"
+
+namespace dapple {
+namespace {
+
+constexpr std::int64_t kMostSteps = 1'000'000'000;
+
+double number_of(Factor factor) {
+  return static_cast<double>(factor.billionths) * 1e-9;
+}
+
+GivenSettings given_settings(const Options& options) {
+  GivenSettings given;
+  if (options.has("optimizer")) {
+    const std::string kind = options.choice("optimizer", {"adamw", "adam", "momentum", "sgd"});
+    for (const auto candidate : {nn::OptimizerKind::Sgd, nn::OptimizerKind::Momentum,
+                                 nn::OptimizerKind::Adam, nn::OptimizerKind::AdamW}) {
+      if (nn::to_string(candidate) == kind) given.optimizer = candidate;
+    }
+  }
+  if (const auto rate = options.positive_factor("learning-rate")) {
+    given.learning_rate = static_cast<float>(number_of(*rate));
+  }
+  if (const auto decay = options.fraction("weight-decay")) {
+    given.weight_decay = static_cast<float>(number_of(*decay));
+  }
+  if (const auto norm = options.positive_factor("clip-norm")) given.clip_norm = number_of(*norm);
+  if (const auto seed = options.positive_integer("seed", INT64_MAX)) {
+    given.seed = static_cast<std::uint64_t>(*seed);
+  }
+  return given;
+}
+
+}  // namespace
+
+TrainRequest train_request(const Options& options) {
+  if (!options.positional().empty()) {
+    throw usage_error(options.positional().front(), "expected options only");
+  }
+  TrainRequest request{.plan = options.required("plan", "a plan file"),
+                       .settings = given_settings(options),
+                       .tokens = options.text("tokens"),
+                       .checkpoint = options.text("checkpoint"),
+                       .resume = options.text("resume"),
+                       .verifies = options.has("verify"),
+                       .timeline = options.text("timeline"),
+                       .trace = options.text("trace")};
+  if (const auto steps = options.positive_integer("steps", kMostSteps)) request.steps = *steps;
+  if (const auto every = options.positive_integer("checkpoint-every", kMostSteps)) {
+    if (!request.checkpoint) {
+      throw usage_error("--checkpoint-every", "expected --checkpoint FILE beside it");
+    }
+    request.checkpoint_every = *every;
+  }
+  if (const auto timeout = options.positive_seconds("timeout")) {
+    request.timeout = std::chrono::nanoseconds(timeout->ns);
+  }
+  for (const char* name : {"checkpoint", "timeline", "trace"}) {
+    if (request.verifies && options.has(name)) {
+      throw usage_error(std::string("--") + name, "expected no --verify beside it");
+    }
+  }
+  return request;
+}
+
+void check_outputs(const TrainRequest& request) {
+  std::vector<NamedPath> outputs;
+  std::vector<NamedPath> inputs{{"--plan", request.plan}};
+  if (request.checkpoint) outputs.push_back({"--checkpoint", *request.checkpoint});
+  if (request.timeline) outputs.push_back({"--timeline", *request.timeline});
+  if (request.trace) outputs.push_back({"--trace", *request.trace});
+  if (request.tokens) inputs.push_back({"--tokens", *request.tokens});
+  check_outputs(outputs, inputs);
+}
+
+TrainingSettings settings_of(const GivenSettings& given, const std::optional<Checkpoint>& start) {
+  TrainingSettings settings{.clip_norm = given.clip_norm};
+  if (start) {
+    settings.optimizer = start->optimizer;
+    settings.seed = start->seed;
+  }
+  nn::OptimizerSettings& optimizer = settings.optimizer;
+  optimizer.kind = given.optimizer.value_or(optimizer.kind);
+  optimizer.learning_rate = given.learning_rate.value_or(optimizer.learning_rate);
+  optimizer.weight_decay = given.weight_decay.value_or(optimizer.weight_decay);
+  settings.seed = given.seed.value_or(settings.seed);
+  return settings;
+}
+
+}  // namespace dapple

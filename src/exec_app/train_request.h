@@ -1,0 +1,47 @@
+// What dapple-exec train is asked for.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "dapple/command_line/options.h"
+#include "dapple/exec/checkpoint.h"
+#include "dapple/exec/training_job.h"
+
+namespace dapple {
+
+/// Nothing where an option was not given.
+struct GivenSettings {
+  std::optional<nn::OptimizerKind> optimizer;
+  std::optional<float> learning_rate;
+  std::optional<float> weight_decay;
+  std::optional<double> clip_norm;
+  std::optional<std::uint64_t> seed;
+};
+
+struct TrainRequest {
+  std::string plan;
+  GivenSettings settings;
+  std::int64_t steps = 10;
+  std::optional<std::string> tokens;
+  std::optional<std::string> checkpoint;
+  std::int64_t checkpoint_every = 0;
+  std::optional<std::string> resume;
+  bool verifies = false;
+  std::optional<std::string> timeline;
+  std::optional<std::string> trace;
+  std::chrono::nanoseconds timeout = std::chrono::seconds(30);
+};
+
+/// Throws Error(Usage).
+TrainRequest train_request(const Options& options);
+
+/// Refuses outputs as check_outputs() of files does.
+void check_outputs(const TrainRequest& request);
+
+/// What was given goes before what the checkpoint says, and that before the defaults.
+TrainingSettings settings_of(const GivenSettings& given, const std::optional<Checkpoint>& start);
+
+}  // namespace dapple

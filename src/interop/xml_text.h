@@ -1,0 +1,20 @@
+// XML of other tools, parsed by pugixml: errors and places by line.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace pugi {
+class xml_document;
+class xml_node;
+}  // namespace pugi
+
+namespace dapple {
+
+/// Throws Error(BadInput) with the line if the text is no XML.
+void parse_xml(pugi::xml_document& document, const std::string& text, const std::string& file);
+
+/// Line of a node of a document that was parsed from `text`. O(length).
+std::int64_t line_of(const pugi::xml_node& node, const std::string& text);
+
+}  // namespace dapple

@@ -1,0 +1,90 @@
+#include <cmath>
+#include <utility>
+
+#include "matrix.h"
+#include "modules.h"
+
+namespace dapple::nn {
+namespace {
+
+class LayerNorm : public Module {
+ public:
+  explicit LayerNorm(const LayerNormOperation& operation) : hidden_(operation.hidden) {
+    parameters_.push_back({"scale", {hidden_}, {Initial::Kind::Constant, 1}});
+    parameters_.push_back({"shift", {hidden_}, {}});
+  }
+
+  const std::vector<ParameterSpec>& parameters() const override { return parameters_; }
+
+  Shape output_shape(const Shape& sample) const override {
+    check_last_dimension(sample, hidden_);
+    return sample;
+  }
+
+  /// Turns the input into the normalised one, which is what the backward needs, with 1 / deviation.
+  Tensor forward(Parameters parameters, Tensor input, const Tensor&, Stash& stash) const override {
+    const ConstVector scale = vector_of(parameters[0]);
+    const ConstVector shift = vector_of(parameters[1]);
+    Tensor output{input.shape, {}};
+    output.values.resize(input.values.size());
+    Matrix from = rows_of(input, hidden_);
+    Matrix to = rows_of(output, hidden_);
+    Tensor inverses = zeros({from.rows()});
+    for (Eigen::Index row = 0; row < from.rows(); ++row) {
+      auto values = from.row(row).array();
+      values -= values.mean();
+      const float inverse = 1 / std::sqrt(values.square().mean() + kLeastVariance);
+      values *= inverse;
+      to.row(row).array() = values * scale.array() + shift.array();
+      inverses.values[static_cast<std::size_t>(row)] = inverse;
+    }
+    stash.tensors.push_back(std::move(input));
+    stash.tensors.push_back(std::move(inverses));
+    return output;
+  }
+
+  /// With h the scaled gradient and n the normalised input: (h - mean(h) - n mean(h n)) /
+  /// deviation.
+  Tensor input_gradient(Parameters parameters, Tensor output_gradient,
+                        Stash& stash) const override {
+    const ConstVector scale = vector_of(parameters[0]);
+    const ConstMatrix normalised = rows_of(std::as_const(stash.tensors[0]), hidden_);
+    Tensor gradient{output_gradient.shape, {}};
+    gradient.values.resize(output_gradient.values.size());
+    const ConstMatrix from = rows_of(std::as_const(output_gradient), hidden_);
+    Matrix to = rows_of(gradient, hidden_);
+    for (Eigen::Index row = 0; row < from.rows(); ++row) {
+      const float inverse = stash.tensors[1].values[static_cast<std::size_t>(row)];
+      const auto n = normalised.row(row).array();
+      auto h = to.row(row).array();
+      h = from.row(row).array() * scale.array();
+      const float mean = h.mean();
+      const float slope = (h * n).mean();
+      h = inverse * (h - mean - n * slope);
+    }
+    stash.tensors[1] = std::move(output_gradient);
+    return gradient;
+  }
+
+  void weight_gradient(Stash& stash, Gradients sums) const override {
+    const ConstMatrix normalised = rows_of(std::as_const(stash.tensors[0]), hidden_);
+    const ConstMatrix gradient = rows_of(std::as_const(stash.tensors[1]), hidden_);
+    add_rows(gradient.cwiseProduct(normalised), vector_of(sums[0]));
+    add_rows(gradient, vector_of(sums[1]));
+    stash.tensors.clear();
+  }
+
+ private:
+  static constexpr float kLeastVariance = 1e-5F;  // as GPT-2 has it
+
+  std::int64_t hidden_;
+  std::vector<ParameterSpec> parameters_;
+};
+
+}  // namespace
+
+std::unique_ptr<Module> make_layer_norm(const LayerNormOperation& operation) {
+  return std::make_unique<LayerNorm>(operation);
+}
+
+}  // namespace dapple::nn

@@ -1,0 +1,62 @@
+// Views of tensors and parameters as Eigen has them. Nothing is copied; what is looked at must
+// stay.
+#pragma once
+
+#include <Eigen/Core>
+#include <cstdint>
+#include <span>
+
+#include "dapple/nn/tensor.h"
+
+namespace dapple::nn {
+
+using RowMajor = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using Matrix = Eigen::Map<RowMajor>;
+using ConstMatrix = Eigen::Map<const RowMajor>;
+using Vector = Eigen::Map<Eigen::RowVectorXf>;
+using ConstVector = Eigen::Map<const Eigen::RowVectorXf>;
+using Array = Eigen::Map<Eigen::ArrayXf>;
+using ConstArray = Eigen::Map<const Eigen::ArrayXf>;
+
+/// Rows of `columns` numbers each. Requires: they divide the numbers.
+inline Matrix rows_of(Tensor& tensor, std::int64_t columns) {
+  return {tensor.values.data(), static_cast<std::int64_t>(tensor.values.size()) / columns, columns};
+}
+inline ConstMatrix rows_of(const Tensor& tensor, std::int64_t columns) {
+  return {tensor.values.data(), static_cast<std::int64_t>(tensor.values.size()) / columns, columns};
+}
+inline Matrix rows_of(std::span<float> values, std::int64_t columns) {
+  return {values.data(), static_cast<std::int64_t>(values.size()) / columns, columns};
+}
+inline ConstMatrix rows_of(std::span<const float> values, std::int64_t columns) {
+  return {values.data(), static_cast<std::int64_t>(values.size()) / columns, columns};
+}
+
+inline Vector vector_of(std::span<float> values) {
+  return {values.data(), static_cast<std::int64_t>(values.size())};
+}
+inline ConstVector vector_of(std::span<const float> values) {
+  return {values.data(), static_cast<std::int64_t>(values.size())};
+}
+
+/// All numbers, whatever the shape.
+inline Array array_of(std::span<float> values) {
+  return {values.data(), static_cast<std::int64_t>(values.size())};
+}
+inline ConstArray array_of(std::span<const float> values) {
+  return {values.data(), static_cast<std::int64_t>(values.size())};
+}
+inline Array array_of(Tensor& tensor) {
+  return array_of(std::span<float>(tensor.values));
+}
+inline ConstArray array_of(const Tensor& tensor) {
+  return array_of(std::span<const float>(tensor.values));
+}
+
+/// Row by row, so that the order of the additions is that of the rows.
+template <class Rows>
+void add_rows(const Rows& rows, Vector sum) {
+  for (Eigen::Index row = 0; row < rows.rows(); ++row) sum += rows.row(row);
+}
+
+}  // namespace dapple::nn

@@ -1,0 +1,129 @@
+"""dapple-exec profile: a profile that can be planned from, and what it refuses."""
+
+import pathlib
+
+import tool
+from tool import ARGUMENTS, BAD_INPUT, DONE, USAGE, ToolTest
+
+
+def linear(inputs, outputs):
+    return {"parameter_bytes": 4 * (inputs * outputs + outputs),
+            "op": {"kind": "linear", "inputs": inputs, "outputs": outputs}}
+
+
+def specification(**changes):
+    """Two equal layers of 8 x 8 weights, and a loss over 8 classes."""
+    model = {
+        "schema": "dapple-profile/1",
+        "name": "two",
+        "source": "made up",
+        "global_batch_size": 8,
+        "device": "",
+        "optimizer": {"name": "adam", "state_bytes_per_parameter_byte": 2},
+        "layers": [
+            {"name": "same", "repeat": 2, **linear(8, 8)},
+            {"name": "loss", "parameter_bytes": 0,
+             "op": {"kind": "softmax_cross_entropy", "classes": 8}},
+        ],
+    }
+    model.update(changes)
+    return model
+
+
+class Profiling(ToolTest):
+    def profile(self, *arguments, **options):
+        """Runs dapple-exec, which is built beside dapple-plan."""
+        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        return self.run_tool("profile", *arguments, binary=binary, **options)
+
+    def test_help_fits_a_screen(self):
+        lines = self.profile("--help").stdout.splitlines()
+        self.assertLessEqual(len(lines), 40)
+        self.assertLessEqual(max(map(len, lines)), 80)
+        self.assertIn("Example", lines)
+
+    def test_a_measured_specification_can_be_planned_from_and_measured_again(self):
+        result = self.profile("--spec", self.write("two.json", specification()), "--batch-sizes",
+                              "1,3", "--repeat", "3", "--device", "card")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertIn("profile written to ./two.profile.json", result.stdout)
+        profile = self.read("two.profile.json")
+        self.assertEqual(profile["device"], "card")
+        self.assertIn("medians of 3 passes", profile["source"])
+        self.assertGreater(profile["optimizer"]["step_ns_per_parameter_byte"], 0)
+        same, loss = profile["layers"]
+        self.assertEqual(same["repeat"], 2)
+        self.assertEqual(same["op"], linear(8, 8)["op"])
+        # Of a sample: 8 floats of input, which the layer keeps, and 8 of output; the loss keeps 8
+        # and makes one.
+        for layer, output, stash in ((same, 32, 32), (loss, 4, 32)):
+            self.assertEqual([point["batch_size"] for point in layer["measurements"]], [1, 3])
+            for point in layer["measurements"]:
+                samples = point["batch_size"]
+                self.assertEqual(point["output_bytes"], output * samples)
+                self.assertEqual(point["stash_bytes"], stash * samples)
+                self.assertEqual(point["backward_ns"],
+                                 point["input_gradient_ns"] + point["weight_gradient_ns"])
+                self.assertGreater(point["forward_ns"], 0)
+        topology = self.write("2x2.json", tool.small_topology())
+        planned = self.run_tool("--model", "two.profile.json", "--topo", topology, "-o", "plan.json")
+        self.assertEqual(planned.returncode, DONE, planned.stderr)
+        # Measured anew, it says once what it was made from.
+        again = self.profile("--spec", "two.profile.json", "--batch-sizes", "2", "-o", "-")
+        self.assertEqual(again.returncode, DONE, again.stderr)
+        self.assertIn('"batch_scaling": "proportional"', again.stdout)
+        self.assertEqual(again.stdout.count("made up"), 1)
+        self.assertEqual(again.stdout.count("measured once"), 1)
+        self.assertIn("weight gradient", again.stderr)
+
+    def test_what_is_wrong_with_the_command_line_is_named(self):
+        model = self.write("two.json", specification())
+        for arguments, expected in (
+                ((), "--spec: expected a specification, got nothing"),
+                (("--spec", model, "--batch-sizes", "2,1"), "expected ascending numbers, got 1 after 2"),
+                (("--spec", model, "--batch-sizes", "1,,2"), "--batch-sizes: expected a value"),
+                (("--spec", model, "--batch-sizes", "1,x"), "--batch-sizes: expected a whole number"),
+                (("--spec", model, "--repeat", "0"), "--repeat: expected a whole number"),
+                (("--spec", model, "--device", ""), "--device: expected a name"),
+                (("--spec", model, "--device", "a\nb"), "--device: expected a name"),
+                (("--spec", model, "-o", model), "two.json"),
+                (("--spec", model, "more"), "more: expected options only"),
+        ):
+            with self.subTest(arguments=arguments):
+                self.assert_error(self.profile(*arguments), USAGE, expected)
+
+    def test_a_model_that_cannot_be_run_is_refused(self):
+        short = specification()
+        short["layers"][0]["parameter_bytes"] = 4
+        wrong = specification()
+        wrong["layers"][1]["op"]["classes"] = 9
+        for name, model, expected in (
+                ("short.json", short,
+                 "short.json: layer same.0/parameter_bytes: expected 288, 4 for each parameter of "
+                 "its op, got 4"),
+                ("wrong.json", wrong,
+                 "wrong.json: layer loss/op: expected an input whose last dimension is 9, got [8]"),
+                ("other.json", specification(optimizer={"name": "rmsprop",
+                                                        "state_bytes_per_parameter_byte": 1}),
+                 "other.json: /optimizer/name: expected sgd, momentum, adam or adamw, got "
+                 "\"rmsprop\""),
+                ("state.json", specification(optimizer={"name": "adam",
+                                                        "state_bytes_per_parameter_byte": 1}),
+                 "state.json: /optimizer/state_bytes_per_parameter_byte: expected 2, what adam keeps"),
+                ("times.json", tool.small_profile(),
+                 "times.json: layer layer.0/op: expected what the layer does, but the key is "
+                 "missing"),
+        ):
+            with self.subTest(name=name):
+                self.write(name, model)
+                self.assert_error(self.profile("--spec", name), BAD_INPUT, expected)
+
+    def test_a_specification_is_not_planned_from(self):
+        model = self.write("two.json", specification())
+        topology = self.write("2x2.json", tool.small_topology())
+        self.assert_error(self.run_tool("--model", model, "--topo", topology), BAD_INPUT,
+                          "/layers: expected measurements, got a specification")
+
+
+if __name__ == "__main__":
+    tool.main()

@@ -1,0 +1,171 @@
+"""dapple-exec as the ranks of an MPI job: what it measures, and how it ends when a rank dies, hangs
+or cannot go on. Of ranks that are killed one after another in random moments a few are tried; with
+DAPPLE_TEST_SCALE=10 it is fifty."""
+
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+import time
+import unittest
+
+import tool
+from tool import ARGUMENTS, BAD_INPUT, DONE, ENVIRONMENT, ROOT, USAGE, ToolTest
+
+LAUNCHER = ROOT / "tests" / "exec" / "run_mpi"
+SCALE = max(1, int(os.environ.get("DAPPLE_TEST_SCALE", "1")))
+NAMED = re.compile(r"rank \d+ \(node\d:\d\): ")
+
+
+def processes_below(ancestor):
+    """Pids of all descendants of a process, by what /proc says of each one's parent."""
+    children = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended meanwhile
+            continue
+        children.setdefault(int(fields[1]), []).append(int(entry.name))
+    found = []
+    waiting = [ancestor]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found += below
+        waiting += below
+    return found
+
+
+def is_running(pid):
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+@unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun")
+class Ranks(ToolTest):
+    def setUp(self):
+        super().setUp()
+        self.make_deep_plan()
+        stages = self.read("plan.json")["stages"]
+        self.ranks = len({device for stage in stages for device in stage["devices"]})
+
+    def command(self, ranks, *arguments):
+        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        return [str(LAUNCHER), str(ranks), str(binary), *map(str, arguments)]
+
+    def execute(self, ranks, *arguments):
+        """One error at most, whatever the launcher adds."""
+        launcher, *rest = self.command(ranks, *arguments)
+        result = self.run_tool(*rest, binary=launcher)
+        self.assertLessEqual(result.stderr.count("error:"), 1, result.stderr)
+        return result
+
+    def test_ranks_measure_what_threads_do(self):
+        result = self.execute(self.ranks, "replay", "--plan", "plan.json", "--iterations", 2, "-v",
+                              "--timeline", "measured.json", "--trace", "trace.json")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertIn(f"deep on 2x2, replayed on {self.ranks} ranks, 2 iterations", result.stdout)
+        for rank in range(self.ranks):
+            self.assertIn(f"rank {rank} (node", result.stderr)
+        # The bytes are the plan's, whatever carries them.
+        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        threads = self.run_tool("replay", "--plan", "plan.json", "--iterations", 1, binary=binary)
+        sent = re.compile(r"sent +[\d.]+ MB")
+        self.assertEqual(sent.findall(result.stdout), sent.findall(threads.stdout))
+        compared = self.run_tool("diff", "plan.json", "measured.json")
+        self.assertEqual(compared.returncode, DONE, compared.stderr)
+
+    def test_one_rank_says_what_is_wrong_with_all(self):
+        result = self.execute(2, "replay", "--plan", "plan.json")
+        self.assertEqual(result.returncode, USAGE, result.stderr)
+        self.assertIn(f"error: expected {self.ranks} ranks, one for each device of the plan, got 2",
+                      result.stderr)
+        result = self.execute(2, "replay", "--plan", "plan.json", "--pace", "fast")
+        self.assertEqual(result.returncode, USAGE, result.stderr)
+        result = self.execute(2, "replay", "--plan", "none.json")
+        self.assertEqual(result.returncode, ENVIRONMENT, result.stderr)
+        self.assertIn("error: none.json", result.stderr)
+        self.write("bad.json", "{")
+        result = self.execute(2, "replay", "--plan", "bad.json")
+        self.assertEqual(result.returncode, BAD_INPUT, result.stderr)
+        result = self.execute(2, "replay", "--plan", "-")
+        self.assertEqual(result.returncode, USAGE, result.stderr)
+
+    def disturb(self, rank, number, delay, timeout):
+        """Starts a long replay, sends one rank the signal, and sees it end: its only error."""
+        # What it says goes to a file: a pipe would be held open by whoever is left behind.
+        with open(self.folder / "said", "w+", encoding="utf-8") as said:
+            job = subprocess.Popen(
+                self.command(self.ranks, "replay", "--plan", "plan.json", "--iterations", 100000,
+                             "--timeout", timeout),
+                cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said)
+            try:
+                workers = self.await_workers(job.pid)
+                time.sleep(delay)
+                everyone = processes_below(job.pid)
+                os.kill(workers[rank], number)
+                started = time.monotonic()
+                code = job.wait(timeout + 20)
+                took = time.monotonic() - started
+            finally:
+                job.kill()
+            said.seek(0)
+            text = said.read()
+        self.assertEqual(code, ENVIRONMENT, text)
+        self.assertEqual(text.count("error:"), 1, text)
+        self.assertRegex(text, NAMED)
+        # The launcher takes a few seconds more to end the others.
+        self.assertLess(took, timeout + 10)
+        deadline = time.monotonic() + 15
+        while any(map(is_running, everyone)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertEqual([pid for pid in everyone if is_running(pid)], [])
+        return text
+
+    def await_workers(self, launcher):
+        """Pids of the processes that work, by rank: each is the child of one that watches it."""
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            workers = {}
+            for pid in processes_below(launcher):
+                try:
+                    variables = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+                    names = (pathlib.Path(f"/proc/{pid}/comm").read_text().strip(),
+                             len(list(pathlib.Path(f"/proc/{pid}/task").iterdir())))
+                except OSError:
+                    continue
+                ranks = [int(entry.partition(b"=")[2]) for entry in variables
+                         if entry.startswith(b"OMPI_COMM_WORLD_RANK=")]
+                # Who watches has one thread; who works, has streams and MPI's once it has begun.
+                if ranks and names[0] == "dapple-exec" and names[1] >= 5:
+                    workers[ranks[0]] = pid
+            if len(workers) == self.ranks:
+                return workers
+            time.sleep(0.05)
+        self.fail("the ranks did not start")
+
+    def test_a_rank_that_is_killed_ends_all_and_is_named(self):
+        dice = random.Random(3601)
+        for round_number in range(5 * SCALE):
+            rank = round_number % self.ranks
+            with self.subTest(rank=rank, round=round_number):
+                text = self.disturb(rank, signal.SIGKILL, dice.uniform(0, 0.3), timeout=30)
+                self.assertRegex(text, rf"rank {rank} \(node\d:\d\): \d\w+: expected to go on, got "
+                                       r"killed by signal 9")
+
+    def test_a_rank_that_hangs_ends_all_in_time(self):
+        for rank in range(min(self.ranks, 1 + SCALE)):
+            with self.subTest(rank=rank):
+                text = self.disturb(rank, signal.SIGSTOP, 0.1, timeout=4)
+                self.assertIn(f"rank {rank} (node", text)
+
+
+if __name__ == "__main__":
+    tool.main()

@@ -1,0 +1,227 @@
+"""dapple-exec train: models that learn, plans that are verified, training that is gone on with."""
+
+import json
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import unittest
+
+import tool
+from tool import ARGUMENTS, BAD_INPUT, DONE, ENVIRONMENT, ROOT, USAGE, ToolTest
+
+FLOAT = 4
+LAUNCHER = ROOT / "tests" / "exec" / "run_mpi"
+
+
+def measured(layer, output, milliseconds):
+    """A layer with made-up times, and the sizes that it really has."""
+    return {**layer, "measurements": [{
+        "batch_size": 1,
+        "forward_ns": int(milliseconds * 1e6),
+        "backward_ns": int(2 * milliseconds * 1e6),
+        "output_bytes": FLOAT * output,
+        "stash_bytes": FLOAT * output,
+    }]}
+
+
+def perceptron(**changes):
+    """Four linear layers of 64 x 64, and a loss over 64 classes."""
+    linear = {"parameter_bytes": FLOAT * (64 * 64 + 64),
+              "op": {"kind": "linear", "inputs": 64, "outputs": 64}}
+    loss = {"name": "loss", "parameter_bytes": 0,
+            "op": {"kind": "softmax_cross_entropy", "classes": 64}}
+    profile = {
+        "schema": "dapple-profile/1",
+        "name": "perceptron",
+        "source": "made up",
+        "global_batch_size": 12,
+        "device": "core",
+        "batch_scaling": "proportional",
+        "optimizer": {"name": "adamw", "state_bytes_per_parameter_byte": 2},
+        "layers": [measured({"name": "linear", "repeat": 4, **linear}, 64, 1),
+                   measured(loss, 1, 0.01)],
+    }
+    profile.update(changes)
+    return profile
+
+
+def cores(count, bandwidth):
+    return {
+        "schema": "dapple-topology/1",
+        "name": "cores",
+        "source": "made up",
+        "devices": {"core": {"memory": "1 GiB", "source": "made up"}},
+        "servers": [{"name": "node", "count": 1, "device": "core", "devices": count,
+                     "links": {"kind": "switch", "bandwidth": bandwidth, "latency": "1 us",
+                               "source": "made up"}}],
+    }
+
+
+class Training(ToolTest):
+    def train(self, *arguments, **options):
+        """Runs dapple-exec, which is built beside dapple-plan."""
+        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        return self.run_tool("train", *arguments, binary=binary, **options)
+
+    def plan(self, name, profile, topology, *more):
+        result = self.run_tool("--model", self.write("profile.json", profile), "--topo",
+                               self.write("topology.json", topology), "-o", name, *more)
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        return name
+
+    def pipeline(self, name="plan.json"):
+        """Two stages: over such links gradients take longer than all else."""
+        self.plan(name, perceptron(), cores(2, "1 MB/s"))
+        self.assertEqual(len(self.read(name)["stages"]), 2)
+        return name
+
+    def losses(self, result):
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        return re.findall(r"step +(\d+)  loss (\d+\.\d+)", result.stdout)
+
+    def test_help_fits_a_screen(self):
+        lines = self.train("--help").stdout.splitlines()
+        self.assertLessEqual(len(lines), 40)
+        self.assertLessEqual(max(map(len, lines)), 80)
+        self.assertIn("Example", lines)
+
+    def test_a_small_gpt_learns_a_small_text(self):
+        profile = json.loads((ROOT / "profiles" / "gpt2-tiny.json").read_text())
+        outputs = {"embedding": 64 * 64, "transformer_block": 64 * 64, "layer_norm": 64 * 64,
+                   "linear": 64 * 256, "softmax_cross_entropy": 1}
+        profile.update(device="core", batch_scaling="proportional")
+        profile["layers"] = [measured(layer, outputs[layer["op"]["kind"]], 1)
+                             for layer in profile["layers"]]
+        self.plan("gpt.json", profile, cores(2, "10 MB/s"))
+        self.assertEqual(len(self.read("gpt.json")["stages"]), 2)
+        tokens = subprocess.run([ROOT / "tools" / "make_text"], check=True, capture_output=True)
+        (self.folder / "text.tokens").write_bytes(tokens.stdout)
+        losses = self.losses(self.train(
+            "--plan", "gpt.json", "--tokens", "text.tokens", "--steps", "60", "--learning-rate",
+            "0.003", "--clip-norm", "1"))
+        self.assertEqual(len(losses), 60)
+        # One of 256 bytes at first: log 256 is 5.5. A character of the text is worth about one.
+        self.assertGreater(float(losses[0][1]), 5)
+        self.assertLess(float(losses[-1][1]), 1.8)
+
+    def test_a_plan_is_verified_against_one_device(self):
+        plans = [self.pipeline(), self.plan("copies.json", perceptron(), cores(3, "100 GB/s")),
+                 self.plan("zero-bubble.json", perceptron(), cores(2, "1 MB/s"), "--schedule",
+                           "zb-h1")]
+        for plan in plans:
+            with self.subTest(plan=plan):
+                result = self.train("--plan", plan, "--steps", "3", "--verify")
+                self.assertEqual(result.returncode, DONE, result.stdout + result.stderr)
+                self.assertIn("8 tensors differ by", result.stdout)
+                self.assertIn("verified", result.stdout)
+
+    def test_training_goes_on_from_a_checkpoint_with_the_same_losses(self):
+        self.pipeline()
+        whole = self.losses(self.train("--plan", "plan.json", "--steps", "6", "--checkpoint", "a",
+                                       "--seed", "5", "--optimizer", "adam"))
+        self.train("--plan", "plan.json", "--steps", "4", "--checkpoint", "b", "--seed", "5",
+                   "--optimizer", "adam", "--checkpoint-every", "2")
+        rest = self.losses(self.train("--plan", "plan.json", "--steps", "2", "--resume", "b",
+                                      "--checkpoint", "b"))
+        self.assertEqual(rest, whole[4:])
+        self.assertEqual((self.folder / "a").read_bytes(), (self.folder / "b").read_bytes())
+        # Another plan, of one device.
+        self.plan("one.json", perceptron(), cores(1, "1 MB/s"))
+        self.train("--plan", "plan.json", "--steps", "4", "--checkpoint", "c", "--seed", "5",
+                   "--optimizer", "adam")
+        other = self.losses(self.train("--plan", "one.json", "--steps", "2", "--resume", "c"))
+        for (step, loss), (expected_step, expected) in zip(other, whole[4:], strict=True):
+            self.assertEqual(step, expected_step)
+            self.assertAlmostEqual(float(loss), float(expected), places=4)
+
+    @unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun")
+    def test_ranks_train_as_threads_do(self):
+        self.pipeline()
+        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        arguments = ("--plan", "plan.json", "--steps", "3", "--clip-norm", "0.5", "--checkpoint")
+        threads = self.losses(self.train(*arguments, "threads"))
+        ranks = self.losses(self.run_tool(2, binary, "train", *arguments, "ranks",
+                                          binary=LAUNCHER))
+        self.assertEqual(ranks, threads)
+        self.assertEqual((self.folder / "ranks").read_bytes(),
+                         (self.folder / "threads").read_bytes())
+        verified = self.run_tool(2, binary, "train", "--plan", "plan.json", "--verify",
+                                 binary=LAUNCHER)
+        self.assertEqual(verified.returncode, DONE, verified.stderr)
+        self.assertIn("verified", verified.stdout)
+
+    def test_what_was_measured_can_be_compared_with_what_was_predicted(self):
+        self.pipeline()
+        result = self.train("--plan", "plan.json", "--steps", "3", "--timeline", "measured.json",
+                            "--trace", "trace.json")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertEqual(self.read("measured.json")["origin"], "measured")
+        self.assertTrue(self.read("trace.json"))
+        compared = self.run_tool("diff", "plan.json", "measured.json")
+        self.assertEqual(compared.returncode, DONE, compared.stderr)
+        self.assertIn("forward of stage 1", compared.stdout)
+
+    def test_an_interrupt_ends_the_training_with_a_checkpoint(self):
+        self.pipeline()
+        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        with subprocess.Popen([binary, "train", "--plan", "plan.json", "--steps", "1000000",
+                               "--checkpoint", "model"], cwd=self.folder, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            for line in process.stdout:
+                if "step    3" in line:
+                    break
+            process.send_signal(signal.SIGINT)
+            rest, errors = process.communicate(timeout=tool.SECONDS)
+        self.assertEqual(process.returncode, DONE, errors)
+        step = re.search(r"checkpoint model, step (\d+)", rest).group(1)
+        resumed = self.losses(self.train("--plan", "plan.json", "--steps", "1", "--resume",
+                                         "model"))
+        self.assertEqual(int(resumed[0][0]), int(step) + 1)
+
+    def test_what_is_wrong_with_the_command_line_is_named(self):
+        for arguments, expected in (
+                ((), "--plan: expected a plan file, got nothing"),
+                (("--plan", "p", "--steps", "0"), "--steps: expected a whole number from 1"),
+                (("--plan", "p", "--optimizer", "lion"), "--optimizer: expected"),
+                (("--plan", "p", "--learning-rate", "0"), "--learning-rate: expected a number"),
+                (("--plan", "p", "--clip-norm", "-1"), "--clip-norm: expected a number above 0"),
+                (("--plan", "p", "--checkpoint-every", "2"),
+                 "--checkpoint-every: expected --checkpoint FILE beside it"),
+                (("--plan", "p", "--verify", "--timeline", "t"),
+                 "--timeline: expected no --verify beside it"),
+        ):
+            with self.subTest(arguments=arguments):
+                self.assert_error(self.train(*arguments), USAGE, expected)
+
+    def test_plans_that_cannot_be_trained_are_refused_and_the_layer_is_named(self):
+        self.make_plan("plain.json")
+        self.assert_error(self.train("--plan", "plain.json"), BAD_INPUT, "layer", "op")
+        wrong = perceptron()
+        wrong["layers"][0]["measurements"][0]["output_bytes"] = 128
+        self.plan("half.json", wrong, cores(1, "1 MB/s"))
+        self.assert_error(self.train("--plan", "half.json"), BAD_INPUT,
+                          "expected output_bytes 256 at batch size 1", "linear", "got 128",
+                          "dapple-exec profile")
+        self.plan("parts.json", perceptron(), cores(2, "1 MB/s"), "--optimizer-step", "per-bucket")
+        self.assert_error(self.train("--plan", "parts.json", "--clip-norm", "1"), BAD_INPUT,
+                          "/gradients/optimizer_step: expected \"at-end\"")
+
+    def test_files_that_do_not_fit_the_model_are_refused(self):
+        self.pipeline()
+        self.assert_error(self.train("--plan", "plan.json", "--resume", "none"), ENVIRONMENT,
+                          "none")
+        self.write("text", "no checkpoint at all")
+        self.assert_error(self.train("--plan", "plan.json", "--resume", "text"), BAD_INPUT,
+                          "text: expected a header of")
+        self.train("--plan", "plan.json", "--steps", "1", "--checkpoint", "model", "--optimizer",
+                   "sgd")
+        self.assert_error(self.train("--plan", "plan.json", "--resume", "model", "--optimizer",
+                                     "adam"), BAD_INPUT,
+                          "bias.moment1: expected a tensor of shape [64], got none")
+        self.assert_error(self.train("--plan", "plan.json", "--tokens", "text"), BAD_INPUT, "text")
+
+
+if __name__ == "__main__":
+    tool.main()

@@ -1,0 +1,341 @@
+// Gradients of random modules of random shapes, checked without another implementation of them.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "../support/dice.h"
+#include "../support/module_pass.h"
+#include "../support/random_problem.h"
+#include "dapple/core/random.h"
+#include "dapple/nn/module.h"
+
+using namespace dapple;
+using namespace dapple::nn;
+using small::Dice;
+using small::ParameterValues;
+using small::Pass;
+
+namespace {
+
+/// A module, its parameters, and a batch for it.
+struct Instance {
+  std::string name;
+  std::unique_ptr<Module> module;
+  Tensor input;
+  Tensor targets;
+  std::int64_t tokens = 0;  // the input is that many different ones; 0: it is numbers
+};
+
+Tensor random_tensor(Shape shape, Dice& dice) {
+  Tensor tensor = zeros(std::move(shape));
+  const RandomStream stream(static_cast<std::uint64_t>(dice.roll(0, 1'000'000'000)));
+  for (std::size_t i = 0; i < tensor.values.size(); ++i) {
+    tensor.values[i] = stream.normal_pair(i).first;
+  }
+  return tensor;
+}
+
+/// Numbers 0.05 apart from each other and from zero, in any order: where what has corners there is
+/// moved by a little, it stays on its side of them.
+Tensor spaced_tensor(Shape shape, Dice& dice) {
+  Tensor tensor = zeros(std::move(shape));
+  const auto count = static_cast<std::int64_t>(tensor.values.size());
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto at = static_cast<std::size_t>(dice.roll(0, i));
+    tensor.values[static_cast<std::size_t>(i)] = tensor.values[at];
+    tensor.values[at] = 0.05F * static_cast<float>(i - count / 2) + 0.025F;
+  }
+  return tensor;
+}
+
+Tensor random_numbers(Shape shape, std::int64_t below, Dice& dice) {
+  Tensor tensor = zeros(std::move(shape));
+  for (float& value : tensor.values) value = static_cast<float>(dice.roll(0, below - 1));
+  return tensor;
+}
+
+Instance with_input(std::string name, const Operation& operation, Shape shape, Dice& dice) {
+  return {std::move(name), make_module(operation), random_tensor(std::move(shape), dice), {}, 0};
+}
+
+Instance random_image_module(std::int64_t samples, Dice& dice) {
+  const std::int64_t channels = dice.roll(1, 3);
+  const std::int64_t height = dice.roll(3, 9);
+  const std::int64_t width = dice.roll(3, 9);
+  const std::int64_t kernel = dice.roll(1, 3);
+  const std::int64_t stride = dice.roll(1, 3);
+  const Shape shape{samples, channels, height, width};
+  switch (dice.roll(0, 2)) {
+    case 0:
+      return {"max_pool", make_module(MaxPoolOperation{kernel, stride}), spaced_tensor(shape, dice),
+              Tensor{}, 0};
+    case 1:
+      return with_input("flatten", FlattenOperation{}, shape, dice);
+    default:
+      return with_input("convolution",
+                        ConvolutionOperation{channels, dice.roll(1, 4), height, width, kernel,
+                                             stride, dice.roll(0, kernel - 1)},
+                        shape, dice);
+  }
+}
+
+Instance random_sequence_module(std::int64_t samples, Dice& dice) {
+  const std::int64_t sequence = dice.roll(1, 9);
+  const std::int64_t heads = dice.roll(1, 3);
+  const std::int64_t hidden = heads * dice.roll(1, 5);
+  const bool causal = dice.chance(50);
+  const Shape shape{samples, sequence, hidden};
+  switch (dice.roll(0, 5)) {
+    case 0:
+      return with_input("attention", AttentionOperation{hidden, heads, causal}, shape, dice);
+    case 1: {
+      // A norm of two or three numbers is all but a jump where they meet.
+      const std::int64_t wide = heads * dice.roll(4, 6);
+      return with_input("transformer_block",
+                        TransformerBlockOperation{wide, heads, dice.roll(1, 12), sequence, causal},
+                        {samples, sequence, wide}, dice);
+    }
+    case 2:
+      return with_input("layer_norm", LayerNormOperation{hidden + 3},
+                        {samples, sequence, hidden + 3}, dice);
+    case 3: {
+      const std::int64_t vocabulary = dice.roll(1, 20);
+      return {"embedding", make_module(EmbeddingOperation{vocabulary, sequence, hidden}),
+              random_numbers({samples, sequence}, vocabulary, dice), Tensor{}, vocabulary};
+    }
+    case 4: {
+      Instance loss =
+          with_input("softmax_cross_entropy", SoftmaxCrossEntropyOperation{hidden}, shape, dice);
+      loss.targets = random_numbers({samples, sequence}, hidden, dice);
+      return loss;
+    }
+    default:
+      return with_input("linear", LinearOperation{hidden, dice.roll(1, 40), dice.chance(50)}, shape,
+                        dice);
+  }
+}
+
+Instance random_instance(std::int64_t samples, Dice& dice) {
+  switch (dice.roll(0, 4)) {
+    case 0:
+      return {"relu", make_module(ReluOperation{}),
+              spaced_tensor({samples, dice.roll(1, 30)}, dice), Tensor{}, 0};
+    case 1:
+      return with_input("gelu", GeluOperation{}, {samples, dice.roll(1, 3'000)}, dice);
+    case 2:
+      return random_image_module(samples, dice);
+    default:
+      return random_sequence_module(samples, dice);
+  }
+}
+
+void randomize(ParameterValues& values, std::uint64_t seed) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const RandomStream stream = RandomStream(seed).of(i);
+    for (std::size_t k = 0; k < values[i].size(); ++k) {
+      values[i][k] = 0.5F * stream.normal_pair(k).first;
+    }
+  }
+}
+
+/// The output times `slope`, summed up.
+double projected(const Instance& instance, const ParameterValues& parameters, const Tensor& input,
+                 const Tensor& slope) {
+  const Pass pass = small::forward(*instance.module, parameters, input, instance.targets);
+  double sum = 0;
+  for (std::size_t i = 0; i < slope.values.size(); ++i) {
+    sum += static_cast<double>(pass.output.values[i]) * static_cast<double>(slope.values[i]);
+  }
+  return sum;
+}
+
+/// Moves numbers along a direction of length one, which it returns.
+std::vector<float> direction_for(std::size_t count, Dice& dice) {
+  Tensor direction = random_tensor({static_cast<std::int64_t>(count)}, dice);
+  double norm = 0;
+  for (const float value : direction.values) norm += static_cast<double>(value * value);
+  for (float& value : direction.values) value /= static_cast<float>(std::sqrt(norm));
+  return direction.values;
+}
+
+struct Slopes {
+  double measured = 0;  // (f(x + h d) - f(x - h d)) / 2h
+  double bend = 0;      // what doubling h changes of it
+  double computed = 0;  // gradient times d
+  double length = 0;    // of the gradient
+};
+
+/// `values` are what `f` depends on; they are moved and put back.
+template <class Function>
+Slopes slopes_along(std::span<float> values, std::span<const float> gradient, Dice& dice,
+                    const Function& f) {
+  constexpr float kStep = 1.0F / 128;
+  const std::vector<float> direction = direction_for(values.size(), dice);
+  const std::vector<float> before(values.begin(), values.end());
+  const auto measured = [&](float step) {
+    double slope = 0;
+    for (const float way : {step, -step}) {
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] = before[i] + way * direction[i];
+      slope += f() / static_cast<double>(2 * way);
+    }
+    return slope;
+  };
+  Slopes slopes;
+  slopes.measured = measured(kStep);
+  slopes.bend = std::abs(measured(2 * kStep) - slopes.measured);
+  std::copy(before.begin(), before.end(), values.begin());
+  double square = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    slopes.computed += static_cast<double>(gradient[i]) * static_cast<double>(direction[i]);
+    square += std::pow(static_cast<double>(gradient[i]), 2);
+  }
+  slopes.length = std::sqrt(square);
+  return slopes;
+}
+
+void check_slopes(const Slopes& slopes) {
+  // Rounding of 1e-6 over a step of 1/128; and the third derivative, which makes a doubled step
+  // miss by four times as much, and is large where a norm is of numbers that hardly differ.
+  CHECK(slopes.measured ==
+        Approx(slopes.computed).margin(0.01 * slopes.length + 2e-3 + slopes.bend));
+}
+
+void whole_backward(const Instance& instance, const ParameterValues& parameters, Tensor slope,
+                    Pass& pass, ParameterValues& sums) {
+  small::input_gradient(*instance.module, parameters, std::move(slope), pass);
+  small::weight_gradient(*instance.module, pass, sums);
+}
+
+/// Within 1e-5 of the norm, or of one: sums of numbers of that size may all but cancel.
+void check_near(std::span<const float> found, std::span<const float> expected) {
+  REQUIRE(found.size() == expected.size());
+  double difference = 0;
+  double norm = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    difference += std::pow(static_cast<double>(found[i] - expected[i]), 2);
+    norm += std::pow(static_cast<double>(expected[i]), 2);
+  }
+  CHECK(std::sqrt(difference) < 1e-5 * std::max(1.0, std::sqrt(norm)));
+}
+
+void check_same(ParameterValues& found, ParameterValues& expected) {
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    CHECK(std::equal(found[i].begin(), found[i].end(), expected[i].begin()));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("gradients are the slopes of what a module computes") {
+  Dice dice(51);
+  for (int round = 0; round < small::scaled(1500); ++round) {
+    Instance instance = random_instance(dice.roll(1, 3), dice);
+    INFO("round " << round << ", " << instance.name);
+    ParameterValues parameters(*instance.module);
+    randomize(parameters, static_cast<std::uint64_t>(round));
+    Pass pass = small::forward(*instance.module, parameters, instance.input, instance.targets);
+    const Tensor slope = random_tensor(pass.output.shape, dice);
+    ParameterValues sums(*instance.module);
+    whole_backward(instance, parameters, slope, pass, sums);
+    const auto f = [&] { return projected(instance, parameters, instance.input, slope); };
+    if (instance.tokens == 0) {
+      check_slopes(slopes_along(instance.input.values, pass.input_gradient.values, dice, f));
+    }
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      INFO(instance.module->parameters()[i].name);
+      check_slopes(slopes_along(parameters[i], sums[i], dice, f));
+    }
+  }
+}
+
+TEST_CASE("gradients of a batch are the sums over its parts, however it is split") {
+  Dice dice(52);
+  for (int round = 0; round < small::scaled(1500); ++round) {
+    const std::int64_t samples = dice.roll(1, 6);
+    const Instance instance = random_instance(samples, dice);
+    INFO("round " << round << ", " << instance.name);
+    ParameterValues parameters(*instance.module);
+    randomize(parameters, static_cast<std::uint64_t>(round));
+    Pass whole = small::forward(*instance.module, parameters, instance.input, instance.targets);
+    const Tensor slope = random_tensor(whole.output.shape, dice);
+    ParameterValues expected(*instance.module);
+    whole_backward(instance, parameters, slope, whole, expected);
+    ParameterValues sums(*instance.module);
+    std::vector<float> outputs;
+    std::vector<float> gradients;
+    for (std::int64_t begin = 0; begin < samples;) {
+      const std::int64_t end = dice.roll(begin + 1, samples);
+      const Tensor targets =
+          instance.targets.values.empty() ? Tensor{} : samples_of(instance.targets, begin, end);
+      Pass part = small::forward(*instance.module, parameters,
+                                 samples_of(instance.input, begin, end), targets);
+      outputs.insert(outputs.end(), part.output.values.begin(), part.output.values.end());
+      whole_backward(instance, parameters, samples_of(slope, begin, end), part, sums);
+      gradients.insert(gradients.end(), part.input_gradient.values.begin(),
+                       part.input_gradient.values.end());
+      begin = end;
+    }
+    check_near(outputs, whole.output.values);
+    check_near(gradients, whole.input_gradient.values);
+    for (std::size_t i = 0; i < sums.size(); ++i) check_near(sums[i], expected[i]);
+  }
+}
+
+TEST_CASE("a backward in two parts, with other work between, is the whole one to the bit") {
+  Dice dice(53);
+  for (int round = 0; round < small::scaled(1000); ++round) {
+    const Instance instance = random_instance(2, dice);
+    INFO("round " << round << ", " << instance.name);
+    ParameterValues parameters(*instance.module);
+    randomize(parameters, static_cast<std::uint64_t>(round));
+    const auto forward = [&](std::int64_t sample) {
+      const Tensor targets = instance.targets.values.empty()
+                                 ? Tensor{}
+                                 : samples_of(instance.targets, sample, sample + 1);
+      return small::forward(*instance.module, parameters,
+                            samples_of(instance.input, sample, sample + 1), targets);
+    };
+    Pass first = forward(0);
+    Pass second = forward(1);
+    const Tensor slope = random_tensor(first.output.shape, dice);
+    ParameterValues whole(*instance.module);
+    whole_backward(instance, parameters, slope, first, whole);
+    whole_backward(instance, parameters, slope, second, whole);
+    Pass other_first = forward(0);
+    Pass other_second = forward(1);
+    ParameterValues split(*instance.module);
+    small::input_gradient(*instance.module, parameters, slope, other_first);
+    small::input_gradient(*instance.module, parameters, slope, other_second);
+    small::weight_gradient(*instance.module, other_first, split);
+    small::weight_gradient(*instance.module, other_second, split);
+    CHECK(first.input_gradient.values == other_first.input_gradient.values);
+    CHECK(second.input_gradient.values == other_second.input_gradient.values);
+    check_same(split, whole);
+  }
+}
+
+TEST_CASE("where parameters and their gradients lie in memory does not change a bit") {
+  Dice dice(54);
+  for (int round = 0; round < small::scaled(1000); ++round) {
+    const Instance instance = random_instance(dice.roll(1, 3), dice);
+    INFO("round " << round << ", " << instance.name);
+    ParameterValues aligned(*instance.module);
+    randomize(aligned, static_cast<std::uint64_t>(round));
+    Pass pass = small::forward(*instance.module, aligned, instance.input, instance.targets);
+    const Tensor slope = random_tensor(pass.output.shape, dice);
+    ParameterValues expected(*instance.module);
+    whole_backward(instance, aligned, slope, pass, expected);
+    for (std::size_t shift = 1; shift < 4; ++shift) {
+      ParameterValues shifted(*instance.module, shift);
+      randomize(shifted, static_cast<std::uint64_t>(round));
+      Pass again = small::forward(*instance.module, shifted, instance.input, instance.targets);
+      CHECK(again.output.values == pass.output.values);
+      ParameterValues sums(*instance.module, 4 - shift);
+      whole_backward(instance, shifted, slope, again, sums);
+      CHECK(again.input_gradient.values == pass.input_gradient.values);
+      check_same(sums, expected);
+    }
+  }
+}

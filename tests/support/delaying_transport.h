@@ -1,0 +1,65 @@
+// A transport on which nothing happens at once: every call waits a random time first, and most of
+// them a random time afterwards.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "dapple/exec/transport.h"
+#include "dice.h"
+
+namespace dapple::small {
+
+class DelayingTransport : public Transport {
+ public:
+  /// `most`: the longest wait, in microseconds; half of the waits are none.
+  DelayingTransport(Transport& under, std::uint64_t seed, std::int64_t most)
+      : under_(under), dice_(seed), most_(most) {}
+
+  std::int64_t send(const MessageKey& key, Payload payload) override {
+    delay();
+    const std::int64_t arrival = under_.send(key, std::move(payload));
+    delay();
+    return arrival;
+  }
+  Payload receive(const MessageKey& key) override {
+    delay();
+    Payload payload = under_.receive(key);
+    delay();
+    return payload;
+  }
+  void barrier() override {
+    delay();
+    under_.barrier();
+  }
+  void announce(const Action& action) noexcept override {
+    delay();
+    under_.announce(action);
+  }
+  Bytes sent() const override { return under_.sent(); }
+  std::int64_t clock_offset() const override { return under_.clock_offset(); }
+  void abort() noexcept override {
+    delay();
+    under_.abort();
+  }
+
+ private:
+  void delay() {
+    std::int64_t microseconds = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      if (dice_.chance(50)) microseconds = dice_.roll(0, most_);
+    }
+    if (microseconds > 0) std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
+  }
+
+  Transport& under_;
+  std::mutex mutex_;
+  Dice dice_;
+  const std::int64_t most_;
+};
+
+}  // namespace dapple::small

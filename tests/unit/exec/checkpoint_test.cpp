@@ -1,0 +1,297 @@
+// Checkpoints as files, and training that goes on from them.
+
+#include "dapple/exec/checkpoint.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "../../support/trainable.h"
+#include "dapple/exec/train.h"
+
+namespace dapple {
+namespace {
+
+using namespace small;
+
+Checkpoint example() {
+  return {.steps = 12,
+          .seed = 7,
+          .optimizer = {.kind = nn::OptimizerKind::Momentum, .learning_rate = 0.1F},
+          .tensors = {{"a.bias", {.shape = {2}, .values = {1.5F, -0.0F}}},
+                      {"a.weight", {.shape = {2, 1}, .values = {3e-42F, 4}}}}};
+}
+
+/// A file of that header, and `size` bytes of tensors.
+std::string file_of(const std::string& header, std::size_t size) {
+  const std::uint64_t length = header.size();
+  std::string bytes(8, '\0');
+  std::memcpy(bytes.data(), &length, 8);
+  return bytes + header + std::string(size, '\0');
+}
+
+TEST_CASE("a checkpoint comes back as it was, to the last bit") {
+  const Checkpoint written = example();
+  const std::string bytes = write_checkpoint(written);
+  const Checkpoint read = read_checkpoint(bytes, "model");
+  CHECK(read.steps == 12);
+  CHECK(read.seed == 7);
+  CHECK(read.optimizer.kind == nn::OptimizerKind::Momentum);
+  CHECK(read.optimizer.learning_rate == 0.1F);
+  CHECK(read.optimizer.epsilon == written.optimizer.epsilon);
+  REQUIRE(read.tensors.size() == 2);
+  for (const auto& [name, tensor] : written.tensors) {
+    CHECK(read.tensors.at(name).shape == tensor.shape);
+    CHECK(std::memcmp(read.tensors.at(name).values.data(), tensor.values.data(), 8) == 0);
+  }
+  CHECK(write_checkpoint(read) == bytes);
+}
+
+TEST_CASE("the file is what safetensors says it is") {
+  const std::string bytes = write_checkpoint(example());
+  std::uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), 8);
+  CHECK(length % 8 == 0);
+  CHECK(bytes.size() == 8 + length + 16);  // four floats
+  const std::string header = bytes.substr(8, length);
+  CHECK(header.find(R"("a.bias":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})") !=
+        std::string::npos);
+  CHECK(header.find(R"("a.weight":{"dtype":"F32","shape":[2,1],"data_offsets":[8,16]})") !=
+        std::string::npos);
+}
+
+TEST_CASE("what is no checkpoint is refused, and its first fault is named") {
+  const std::string metadata =
+      R"("__metadata__":{"format":"dapple-checkpoint/1","steps":"1","seed":"1","optimizer":"sgd",)"
+      R"("learning_rate":"1","momentum":"0","beta1":"0","beta2":"0","epsilon":"0",)"
+      R"("weight_decay":"0"})";
+  const auto tensor = [&](const std::string& text) {
+    return "{" + metadata + ",\"a\":" + text + "}";
+  };
+  struct Case {
+    std::string bytes;
+    std::string message;
+  };
+  std::string wrong_format = "{" + metadata + "}";
+  wrong_format.replace(wrong_format.find("/1"), 2, "/2");
+  std::string wrong_optimizer = "{" + metadata + "}";
+  wrong_optimizer.replace(wrong_optimizer.find("sgd"), 3, "lion");
+  std::string wrong_steps = "{" + metadata + "}";
+  wrong_steps.replace(wrong_steps.find(R"("steps":"1")"), 11, R"("steps":"-1")");
+  std::string wrong_rate = "{" + metadata + "}";
+  wrong_rate.replace(wrong_rate.find(R"("learning_rate":"1")") + 17, 1, "nan");
+  const std::vector<Case> cases{
+      {"", "m: expected a safetensors file, got 0 bytes"},
+      {file_of("{}", 0).substr(0, 9), "m: expected a header of 2 bytes, got 1"},
+      {file_of("[]", 0), "m: expected a JSON object as the header, got something else"},
+      {file_of("{\"a\":", 0), "m: expected a JSON object as the header, got something else"},
+      {file_of("{}", 0),
+       "m: /__metadata__: expected what dapple-exec train writes there, got none"},
+      {file_of(wrong_format, 0),
+       "m: /__metadata__/format: expected \"dapple-checkpoint/1\", got "
+       "\"dapple-checkpoint/2\""},
+      {file_of(wrong_optimizer, 0),
+       "m: /__metadata__/optimizer: expected one of sgd, momentum, "
+       "adam, adamw, got \"lion\""},
+      {file_of(wrong_steps, 0), "m: /__metadata__/steps: expected a number from 0, got \"-1\""},
+      {file_of(wrong_rate, 0),
+       "m: /__metadata__/learning_rate: expected a number from 0, got \"nan\""},
+      {file_of(tensor(R"({"dtype":"F16","shape":[2],"data_offsets":[0,4]})"), 4),
+       "m: /a/dtype: expected \"F32\", got something else"},
+      {file_of(tensor(R"({"dtype":"F32","shape":[-2],"data_offsets":[0,8]})"), 8),
+       "m: /a/shape: expected a list of whole numbers from 0, got something else"},
+      {file_of(tensor(R"({"dtype":"F32","shape":[2],"data_offsets":[0]})"), 8),
+       "m: /a/data_offsets: expected two whole numbers from 0, got something else"},
+      {file_of(tensor(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8]})"), 7),
+       "m: /a/data_offsets: expected a part of the 7 bytes of tensors, got [0, 8)"},
+      {file_of(tensor(R"({"dtype":"F32","shape":[3],"data_offsets":[0,8]})"), 8),
+       "m: /a/data_offsets: expected 4 bytes for each number of its shape, got 8"},
+      {file_of(tensor(R"({"dtype":"F32","shape":[2],"data_offsets":[4,12]})"), 12),
+       "m: /a/data_offsets: expected 0 as its begin, got 4"},
+      {file_of(tensor(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8]})"), 9),
+       "m: expected 8 bytes of tensors, got 9"},
+      {file_of(tensor(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                      R"("b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]})"),
+               4),
+       "m: /b/data_offsets: expected bytes of its own, got another tensor's"}};
+  for (const Case& fault : cases) {
+    INFO(fault.message);
+    try {
+      read_checkpoint(fault.bytes, "m");
+      FAIL("was read");
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::BadInput);
+      CHECK(error.what() == fault.message);
+    }
+  }
+}
+
+TEST_CASE("every part of a file that is cut off is refused") {
+  const std::string bytes = write_checkpoint(example());
+  for (std::size_t size = 0; size < bytes.size(); ++size) {
+    REQUIRE_THROWS_AS(read_checkpoint(bytes.substr(0, size), "m"), Error);
+  }
+}
+
+/// A perceptron of two linear layers, always the same, on stages of `devices` replicas each.
+struct Placed {
+  Trainable model;
+  Pipeline pipeline;
+};
+
+Placed placed(const std::vector<std::int32_t>& layers, const std::vector<std::int32_t>& replicas,
+              std::int64_t micro_batch_size) {
+  Dice dice(3401);
+  const TrainableShape shape{
+      .operations = {LinearOperation{4, 8}, GeluOperation{}, LinearOperation{8, 4},
+                     SoftmaxCrossEntropyOperation{.classes = 4}},
+      .input = {4},
+      .classes = 4};
+  Trainable model = trainable(shape, dice);
+  PlanShape plan{.micro_batch_size = micro_batch_size, .num_micro_batches = 12 / micro_batch_size};
+  std::int32_t device = 0;
+  for (std::size_t s = 0; s < layers.size(); ++s) {
+    StageShape stage{.layers = layers[s]};
+    for (std::int32_t r = 0; r < replicas[s]; ++r) stage.devices.push_back(device++);
+    plan.stages.push_back(std::move(stage));
+    plan.depths.push_back(static_cast<std::int64_t>(layers.size() - s));
+  }
+  Pipeline pipeline(model.profile,
+                    full_mesh(static_cast<std::size_t>(device), {bytes_per_ns(1), {}}), plan);
+  return {std::move(model), std::move(pipeline)};
+}
+
+struct Outcome {
+  std::vector<double> losses;
+  Checkpoint checkpoint;
+};
+
+Outcome train_for(const Placed& placed, std::int64_t steps, const Checkpoint* start = nullptr) {
+  const TrainingSettings settings{.optimizer = {.learning_rate = 0.02F}, .clip_norm = 0.3};
+  const TrainingJob job =
+      make_training_job(placed.pipeline.plan, placed.model.profile, placed.pipeline.topology,
+                        placed.model.layers, placed.model.batches, settings);
+  Outcome outcome;
+  TrainOptions options{.steps_before = start != nullptr ? start->steps : 0, .steps = steps};
+  options.on_step = [&](const StepReport& step) { outcome.losses.push_back(step.loss); };
+  options.save = [&](std::int64_t made, NamedTensors tensors) {
+    outcome.checkpoint = {.steps = made,
+                          .seed = settings.seed,
+                          .optimizer = settings.optimizer,
+                          .tensors = std::move(tensors)};
+  };
+  run_on_threads(job, placed.pipeline.topology, {}, [&](DeviceTraining& device) {
+    if (start != nullptr) device.restore(start->tensors);
+    train(device, options);
+  });
+  return outcome;
+}
+
+TEST_CASE("training goes on as if it had not been interrupted") {
+  const Placed two = placed({2, 2}, {1, 1}, 3);
+  const Outcome whole = train_for(two, 8);
+  const Outcome first = train_for(two, 5);
+  const Checkpoint stored = read_checkpoint(write_checkpoint(first.checkpoint), "m");
+  REQUIRE(stored.steps == 5);
+  REQUIRE(restoring_faults(stored, *two.model.layers, nn::OptimizerKind::AdamW).empty());
+  const Outcome rest = train_for(two, 3, &stored);
+  CHECK(rest.losses == std::vector<double>(whole.losses.begin() + 5, whole.losses.end()));
+  CHECK(write_checkpoint(rest.checkpoint) == write_checkpoint(whole.checkpoint));
+}
+
+TEST_CASE("training goes on under another plan with the same losses") {
+  const Outcome whole = train_for(placed({2, 2}, {1, 1}, 3), 8);
+  const Outcome first = train_for(placed({2, 2}, {1, 1}, 3), 5);
+  const std::vector<double> expected(whole.losses.begin() + 5, whole.losses.end());
+  // Other stages with the same micro-batches: the same bits.
+  for (const Placed& other : {placed({4}, {1}, 3), placed({1, 2, 1}, {1, 1, 1}, 3)}) {
+    CHECK(train_for(other, 3, &first.checkpoint).losses == expected);
+  }
+  // Other replicas and micro-batches: sums in another order.
+  for (const Placed& other : {placed({2, 2}, {2, 1}, 4), placed({1, 3}, {2, 3}, 6)}) {
+    const Outcome rest = train_for(other, 3, &first.checkpoint);
+    REQUIRE(rest.losses.size() == 3);
+    for (std::size_t i = 0; i < 3; ++i) CHECK(rest.losses[i] == Approx(expected[i]).epsilon(1e-5));
+  }
+}
+
+TEST_CASE("a checkpoint of another model or optimizer is refused by name") {
+  const Placed one = placed({4}, {1}, 3);
+  Checkpoint checkpoint = train_for(one, 1).checkpoint;
+  const auto faults_as = [&](nn::OptimizerKind kind) {
+    return restoring_faults(checkpoint, *one.model.layers, kind);
+  };
+  CHECK(faults_as(nn::OptimizerKind::AdamW).empty());
+  // Two layers of two parameters, each with a second moment that momentum does not know.
+  const std::vector<Violation> extra = faults_as(nn::OptimizerKind::Momentum);
+  REQUIRE(extra.size() == 4);
+  CHECK(extra.front().place == "/layer0.bias.moment2");
+  CHECK(extra.front().message ==
+        "expected no such tensor, as neither the model nor momentum has it");
+  checkpoint.tensors.at("layer2.weight").shape = {4, 8};
+  checkpoint.tensors.erase("layer0.bias");
+  const std::vector<Violation> faults = faults_as(nn::OptimizerKind::AdamW);
+  REQUIRE(faults.size() == 2);
+  CHECK(faults[0] == Violation{"/layer0.bias", "expected a tensor of shape [8], got none"});
+  CHECK(faults[1] == Violation{"/layer2.weight", "expected shape [8, 4], got [4, 8]"});
+}
+
+TEST_CASE("training stops after the step at which it is told to, and saves where it is due") {
+  const Placed two = placed({2, 2}, {1, 2}, 4);
+  const TrainingJob job =
+      make_training_job(two.pipeline.plan, two.model.profile, two.pipeline.topology,
+                        two.model.layers, two.model.batches, {});
+  std::vector<std::int64_t> saved;
+  std::int64_t seen = 0;
+  TrainOptions options{.steps = 100, .save_every = 2};
+  options.on_step = [&](const StepReport& step) { seen = step.number; };
+  options.should_stop = [&] { return seen == 5; };
+  options.save = [&](std::int64_t steps, const NamedTensors&) { saved.push_back(steps); };
+  std::optional<Trained> trained;
+  run_on_threads(job, two.pipeline.topology, {}, [&](DeviceTraining& device) {
+    if (auto result = train(device, options)) trained = std::move(result);
+  });
+  REQUIRE(trained.has_value());
+  CHECK(trained->steps == 5);
+  CHECK(saved == std::vector<std::int64_t>{2, 4, 5});
+  CHECK(trained->measured.iterations.size() == 5);
+  CHECK(trained->measured.timeline.lanes.size() == 3);
+}
+
+TEST_CASE("verification finds nothing in a sound plan, and what differs most in tensors that do") {
+  const Placed two = placed({2, 2}, {2, 1}, 4);
+  const TrainingJob job =
+      make_training_job(two.pipeline.plan, two.model.profile, two.pipeline.topology,
+                        two.model.layers, two.model.batches, {});
+  std::optional<Verification> verified;
+  run_on_threads(job, two.pipeline.topology, {}, [&](DeviceTraining& device) {
+    if (auto result = verify(device, 0, 4)) verified = std::move(result);
+  });
+  REQUIRE(verified.has_value());
+  CHECK(verified->passed());
+  CHECK(verified->tensors == 4);
+  CHECK(verified->steps == 4);
+  CHECK_FALSE(verified->gradients.name.empty());
+
+  // Norms 5 and 1, of all together sqrt(26): b differs by 0.5 of 1, c by 0.001 of a thousandth of
+  // sqrt(26), as it is nothing itself.
+  const NamedTensors expected{{"a", {{2}, {3, 4}}}, {"b", {{1}, {1}}}, {"c", {{1}, {0}}}};
+  NamedTensors other = expected;
+  other["b"].values = {1.5F};
+  other["c"].values = {0.001F};
+  const TensorDifference worst = worst_difference(other, expected);
+  CHECK(worst.name == "b");
+  CHECK(worst.relative == Approx(0.5));
+  other["c"].values = {0.01F};
+  CHECK(worst_difference(other, expected).name == "c");
+  CHECK(worst_difference(other, expected).relative == Approx(0.01 / (1e-3 * std::sqrt(26.0))));
+  other["a"].values = {std::nanf(""), 4};
+  CHECK(worst_difference(other, expected).name == "a");
+  CHECK(std::isinf(worst_difference(other, expected).relative));
+}
+
+}  // namespace
+}  // namespace dapple

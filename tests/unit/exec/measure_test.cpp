@@ -1,0 +1,51 @@
+#include "dapple/exec/measure.h"
+
+#include <catch2/catch.hpp>
+
+#include "../../support/files.h"
+#include "dapple/core/error.h"
+#include "dapple/io/documents.h"
+
+namespace dapple {
+namespace {
+
+Specification shipped(const std::string& name) {
+  const std::string path = "profiles/" + name + ".json";
+  return read_specification(test::source_file(path), path);
+}
+
+TEST_CASE("a measured model can be planned from, and layers that do the same are measured once") {
+  const MeasuredModel measured =
+      measure_model(shipped("gpt2-tiny"), "m.json", {.batch_sizes = {1, 2}, .repeats = 1});
+  const ModelProfile& profile = measured.profile;
+  REQUIRE(measured.layers.size() == 5);  // embedding, block, norm, head, loss
+  CHECK(measured.layers[1].name == "block.0");
+  CHECK(measured.layers[1].copies == 4);
+  REQUIRE(profile.layers.size() == 8);
+  for (std::size_t block = 1; block <= 4; ++block) {
+    const Measurement& one = profile.layers[block].measurements[0];
+    CHECK(one.forward == measured.layers[1].measurements[0].forward);
+    CHECK(one.backward == *one.input_gradient + *one.weight_gradient);
+    CHECK(one.output == Bytes{4 * 64 * 64});
+    // Per position and of hidden 64 and feed-forward 256: two norms of 65, two inputs of linear
+    // layers and what the heads give, 64 each, queries, keys and values 192, feed-forward 512; and
+    // 4 heads of 64 x 64 shares.
+    CHECK(one.stash == Bytes{4 * (64 * (130 + 3 * 64 + 192 + 512) + 4 * 64 * 64)});
+    CHECK(profile.layers[block].measurements[1].stash == 2 * one.stash);
+  }
+  const std::string text = write_profile(profile);
+  CHECK(write_profile(read_profile(text, "m.json")) == text);
+  CHECK(read_specification(text, "m.json").operations.size() == 8);
+}
+
+TEST_CASE("layers of the same kind on other inputs are measured apart") {
+  const MeasuredModel measured =
+      measure_model(shipped("vgg-11-like"), "m.json", {.batch_sizes = {1}, .repeats = 1});
+  // Of the 28, convolutions 6 and 7 are alike; ReLUs behind convolutions 2 and 3, 4 and 5, 6 and 7,
+  // and behind linear layers 0 and 1; linear layers 0 and 1.
+  CHECK(measured.layers.size() == 28 - 6);
+  CHECK(measured.profile.batch_scaling == BatchScaling::Proportional);
+}
+
+}  // namespace
+}  // namespace dapple

@@ -1,0 +1,446 @@
+// Topologies of other tools: figures worked out by hand, and what is refused, by line.
+#include <catch2/catch.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../../support/files.h"
+#include "dapple/core/error.h"
+#include "dapple/interop/foreign_topology.h"
+#include "dapple/io/documents.h"
+
+namespace dapple {
+namespace {
+
+using test::source_file;
+
+ForeignFile foreign(std::string text, const std::string& name = "file") {
+  const auto format = detect_topology_format(text);
+  REQUIRE(format);
+  return {.text = std::move(text), .name = name, .format = *format};
+}
+
+std::string sample(const std::string& name) {
+  return source_file("tests/golden/interop/" + name);
+}
+
+/// Every figure that a file may leave out.
+ForeignTopologyOptions all_figures() {
+  ForeignTopologyOptions options;
+  options.device = "card";
+  options.memory = Bytes{std::int64_t{16} << 30};
+  options.nvlink = Bandwidth{20'000'000'000};
+  options.pcie = Bandwidth{12'000'000'000};
+  options.socket = Bandwidth{10'000'000'000};
+  return options;
+}
+
+std::string changed(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  INFO(from);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, from.size(), to);
+}
+
+std::string refusal_of(const ForeignFile& file, const ForeignTopologyOptions& options) {
+  try {
+    import_topology({file}, options);
+  } catch (const Error& error) { return error.what(); }
+  return "accepted";
+}
+
+bool warns(const ImportedTopology& imported, const std::string& words) {
+  for (const std::string& warning : imported.warnings) {
+    if (warning.find(words) != std::string::npos) return true;
+  }
+  return false;
+}
+
+struct Malformed {
+  std::string from;
+  std::string to;
+  std::string refusal;  // a part of it
+};
+
+/// Each variant of a sound text is refused with its reason.
+void check_refusals(TopologyFormat format, const std::string& text,
+                    const ForeignTopologyOptions& options, const std::vector<Malformed>& cases) {
+  CHECK(cases.size() >= 15);
+  CHECK(refusal_of({text, "file", format}, options) == "accepted");
+  for (const Malformed& variant : cases) {
+    INFO(variant.from << " -> " << variant.to);
+    const std::string broken =
+        variant.from.empty() ? variant.to : changed(text, variant.from, variant.to);
+    const std::string refusal = refusal_of({broken, "file", format}, options);
+    INFO(refusal);
+    CHECK(refusal.find(variant.refusal) != std::string::npos);
+  }
+}
+
+constexpr const char* kTable =
+    "\tGPU0\tGPU1\tNIC0\tCPU Affinity\n"
+    "GPU0\tX\tNV2\tPIX\t0-3\n"
+    "GPU1\tNV2\tX\tSYS\t4-7\n"
+    "NIC0\tPIX\tSYS\tX\n";
+
+TEST_CASE("a table of nvidia-smi with the same links everywhere is a switch only beyond a mesh") {
+  // Three devices of 12 links: NV6 to each of two others may be a mesh, NV12 may not.
+  const auto table = [](const std::string& cell) {
+    return "\tGPU0\tGPU1\tGPU2\nGPU0\tX\t" + cell + "\t" + cell + "\nGPU1\t" + cell + "\tX\t" +
+           cell + "\nGPU2\t" + cell + "\t" + cell + "\tX\n";
+  };
+  ForeignTopologyOptions options;
+  options.device = "A100-40GB";
+  const auto links_of = [&](const std::string& cell) {
+    return import_topology({foreign(table(cell))}, options).description.servers.front().links;
+  };
+  CHECK(links_of("NV6").kind == ServerLinks::Kind::Matrix);
+  CHECK(links_of("NV6").kinds.front().link.bandwidth == Bandwidth{120'000'000'000});
+  CHECK(links_of("NV12").kind == ServerLinks::Kind::Switch);
+  CHECK(links_of("NV12").port.bandwidth == Bandwidth{240'000'000'000});
+}
+
+TEST_CASE("devices across sockets share what the sockets carry, others do not need it") {
+  ForeignTopologyOptions options = all_figures();
+  options.nic = Bandwidth{1'000'000'000};
+  const ServerGroup crossed =
+      import_topology({foreign(kTable)}, options).description.servers.front();
+  // GPU1 reaches NIC0 across the sockets: a root for each.
+  REQUIRE(crossed.pcie_roots.size() == 2);
+  CHECK(crossed.pcie_roots[0].devices == std::vector<std::int32_t>{0});
+  CHECK(crossed.pcie_roots[0].nics == std::vector<std::int32_t>{0});
+  CHECK(crossed.pcie_roots[1].devices == std::vector<std::int32_t>{1});
+  options.nic.reset();
+  CHECK(import_topology({foreign(kTable)}, options).description.servers.front().pcie_roots.empty());
+}
+
+TEST_CASE("cells that differ between a row and its column count as the slower one") {
+  const ImportedTopology imported =
+      import_topology({foreign(changed(kTable, "GPU1\tNV2", "GPU1\tSYS"))}, all_figures());
+  CHECK(warns(imported, "GPU1 sees GPU0 in another way"));
+  CHECK(imported.description.servers.front().links.kinds.empty());
+}
+
+TEST_CASE("old drivers' words and escape sequences without an end are read") {
+  const ImportedTopology imported = import_topology(
+      {foreign("\t\x1b[4mGPU0\tGPU1\tmlx5_0\tCPU Affinity\nGPU0\tX\tSOC\tSOC\t0-3\nGPU1\tSOC\tX"
+               "\tPIX\t4-7\nmlx5_0\tSOC\tPIX\tX\t\n")},
+      all_figures());
+  CHECK(imported.description.servers.front().devices == 2);
+  CHECK(imported.description.servers.front().pcie_roots.size() == 2);
+}
+
+TEST_CASE("malformed tables of nvidia-smi are refused by line") {
+  check_refusals(TopologyFormat::NvidiaSmi, kTable, all_figures(),
+                 {{"", "", "expected a header"},
+                  {"", "GPU\tX\n", "expected a header"},
+                  {"\tGPU0\tGPU1", "\tGPU0\tGPU0", "line 1: expected each column once"},
+                  {"GPU1\tNV2", "GPU0\tNV2", "line 3: expected one row for each device"},
+                  {"GPU1\tNV2\tX\tSYS\t4-7\n", "", "expected a row for GPU1, got none"},
+                  {"GPU1\tNV2", "GPU7\tNV2", "line 3: expected a device of the header, got GPU7"},
+                  {"NV2\tX\tSYS\t4-7", "NV2", "line 3: expected 3 cells in the row of GPU1, got 1"},
+                  {"X\tNV2", "NV2\tNV2", "line 2: expected X where GPU0 meets itself"},
+                  {"X\tNV2", "X\tX", "line 2: expected X where GPU0 meets itself and nowhere else"},
+                  {"X\tNV2", "X\tNV0", "got 'NV0'"},
+                  {"X\tNV2", "X\tNV37", "got 'NV37'"},
+                  {"X\tNV2", "X\tNV", "got 'NV'"},
+                  {"X\tNV2", "X\tNV-2", "got 'NV-2'"},
+                  {"X\tNV2", "X\tQPI", "line 2: expected X, NV1 to NV36"},
+                  {"X\tNV2", "X\tpix", "got 'pix'"},
+                  {"NIC0\tPIX", "NIC0\tNV2", "line 4: expected X, NV1"},
+                  {"NIC0\tPIX\tSYS\tX\n", "", "expected a row for NIC0, got none"}});
+}
+
+TEST_CASE("NCCL's links to switches add up, and NICs that are left widen none that is shared") {
+  const ImportedTopology imported = import_topology({foreign(sample("switched.xml"))}, {});
+  const ServerGroup& group = imported.description.servers.front();
+  CHECK(group.count == 2);
+  // 10 + 8 links of 20.6 GB/s each.
+  CHECK(group.links.port.bandwidth == Bandwidth{370'800'000'000});
+  REQUIRE(group.nics.size() == 2);
+  // 100,000 Mbit/s.
+  CHECK(group.nics[0].link.bandwidth == Bandwidth{12'500'000'000});
+  CHECK(imported.description.network->bandwidth == Bandwidth{12'500'000'000});
+}
+
+TEST_CASE("malformed topologies of NCCL are refused by line") {
+  const std::string text = sample("switched.xml");
+  check_refusals(
+      TopologyFormat::NcclXml, text, {},
+      {{"", "", "expected XML"},
+       {"", "<system", "expected XML"},
+       {"", "<graphs/>", "expected <system> at the top"},
+       {"", "<system/>", "expected a <cpu>"},
+       {"", "<system><cpu/></system>", "expected a <gpu> in each host"},
+       {"", "<system><cpu><pci busid='1' class='0x030200'/></cpu></system>",
+        "expected <gpu> elements with their links, got 1 PCI devices alone"},
+       {"</system>", "", "expected XML"},
+       {"<gpu dev=\"0\"", "<gpu dev=\"zero\"", "line 6: expected dev="},
+       {"<gpu dev=\"0\"", "<gpu", "line 6: expected dev="},
+       {"<gpu dev=\"0\"", "<gpu dev=\"-1\"", "line 6: expected dev="},
+       {"count=\"10\"", "count=\"0\"", "line 7: expected count= from 1 to 64"},
+       {"count=\"10\"", "count=\"65\"", "got '65'"},
+       {"count=\"10\"", "count=\"ten\"", "got 'ten'"},
+       {"count=\"10\"", "", "line 7: expected count="},
+       {"busid=\"0000:04:00.0\"", "busid=\"0000:02:00.0\"", "expected each device once"},
+       {"busid=\"0000:04:00.0\"", "", "expected busid= on <pci>"},
+       {"speed=\"100000\"", "speed=\"fast\"", "expected speed= in Mbit/s on <net>, got 'fast'"},
+       {"speed=\"100000\"", "", "expected speed= in Mbit/s"},
+       {"speed=\"100000\"", "speed=\"999999999\"", "expected speed= in Mbit/s"}});
+}
+
+TEST_CASE("NCCL's defaults stand for what a dump leaves out, with a warning") {
+  std::string text = changed(sample("switched.xml"), "speed=\"100000\"", "speed=\"-1\"");
+  text = changed(text, "link_speed=\"16 GT/s\"", "link_speed=\"\"");
+  const ImportedTopology imported = import_topology({foreign(text)}, {});
+  CHECK(warns(imported, "states no link speed"));
+  CHECK(warns(imported, "mlx5_0 states no speed (-1): 10000 Mbit/s"));
+  // The hosts are no longer alike.
+  CHECK(imported.description.servers.size() == 2);
+}
+
+TEST_CASE("a result over servers is what all NICs of one carry, unless that cannot be") {
+  const auto nic_with = [](const std::string& bus) {
+    std::string text = sample("pair.nccl-tests.txt");
+    text = changed(text, "15.00   22.50", "15.00 " + bus);
+    const ImportedTopology imported =
+        import_topology({foreign(sample("switched.xml")), foreign(text)}, {});
+    CHECK(warns(imported, "above what the NICs") == (bus == "30.00"));
+    return imported.description.servers.front().nics.front().link.bandwidth.bytes_per_second;
+  };
+  // Two NICs of 12.5 GB/s: 22.5 GB/s are 11.25 each, 30 are more than they have.
+  CHECK(nic_with("22.50") == 11'250'000'000);
+  CHECK(nic_with("30.00") == 12'500'000'000);
+}
+
+TEST_CASE("a result inside a server is its devices' bandwidth, the rings' where there are links") {
+  ForeignTopologyOptions options = all_figures();
+  // Two devices with two links: one ring of 40 GB/s. Bus bandwidth equals algorithm bandwidth.
+  const std::string text =
+      "# size count type redop time algbw busbw #wrong time algbw busbw #wrong\n"
+      "1000000 250000 float sum 50 20.0 20.0 0 50 20.0 20.0 0\n# Avg bus bandwidth : 20\n";
+  const ImportedTopology imported = import_topology({foreign(kTable), foreign(text)}, options);
+  CHECK(imported.description.servers.front().links.kinds.front().link.bandwidth ==
+        Bandwidth{20'000'000'000});
+}
+
+TEST_CASE("malformed results of nccl-tests are refused by line") {
+  const std::string row =
+      "  1073741824     268435456     float     sum      -1  71600.0   15.00   22.50      0  "
+      "71700.0"
+      "   14.98   22.47      0";
+  std::string alone = changed(sample("pair.nccl-tests.txt"), "  beta", " alpha");
+  alone = changed(alone, "  beta", " alpha");
+  check_refusals(
+      TopologyFormat::NcclTests, alone, {},
+      {{"", "", "expected a table"},
+       {"", "busbw", "expected a table"},
+       {"#       size         count", "#       bytes        count", "expected a table"},
+       {"alpha device", "alpha", "line 4: expected '# Rank"},
+       {" on  alpha", " at  alpha", "line 4: expected '# Rank"},
+       {row, "  1073741824 268435456 float", "line 14: expected size, count, type"},
+       {row, "  1073741824 268435456 float sum", "line 14: expected"},
+       {row, "  1e99 268435456 float sum -1 1 1 1 0", "line 14: expected size"},
+       {row, "  -1 268435456 float sum -1 1 1 1 0", "line 14: expected size"},
+       {"71600.0   15.00   22.50", "fast 15.00 22.50", "got 'fast 15.00 22.50'"},
+       {"71600.0   15.00   22.50", "71600.0 -15.00 22.50", "got '71600.0 -15.00 22.50'"},
+       {"71600.0   15.00   22.50", "71600.0 15.00 inf", "got '71600.0 15.00 inf'"},
+       {"71600.0   15.00   22.50", "71600.0 15.00 nan", "got '71600.0 15.00 nan'"},
+       {"71600.0   15.00   22.50", "71600.0 15.00 1e30", "got '71600.0 15.00 1e30'"},
+       {"", "# size count type redop time algbw busbw\n", "expected a bus bandwidth above zero"},
+       {"", "# size count type time algbw busbw\n8 2 float 1 0 0\n", "above zero"}});
+}
+
+TEST_CASE("Slurm's leaves are racks in the order of the tree, and hosts keep their zeros") {
+  ForeignTopologyOptions options = all_figures();
+  options.nic = Bandwidth{1'000'000'000};
+  options.rack_oversubscription = kOne;
+  options.pod_uplink = Bandwidth{3'000'000'000};
+  const ImportedTopology imported =
+      import_topology({foreign(sample("tree.conf")), foreign(kTable)}, options);
+  const TopologyDescription& description = imported.description;
+  // gpu01-02, gpu03-04, gpu05 with login1: three racks of two, in a pod of two and one of one.
+  CHECK(description.servers.front().count == 6);
+  REQUIRE(description.racks.size() == 1);
+  CHECK(description.racks[0].count == 3);
+  CHECK(description.pods.size() == 2);
+  CHECK(description.notes.front() == "servers 0 to 1 are gpu01 to gpu02, on switch leaf1");
+  CHECK(warns(imported, "2 kinds of names (gpu, login)"));
+}
+
+TEST_CASE("malformed topologies of Slurm are refused by line") {
+  // Alone it is refused for want of servers, so a sound one gets as far as that.
+  const std::string text =
+      "SwitchName=top Switches=s[0-1]\nSwitchName=s0 Nodes=a[1-2]\n"
+      "SwitchName=s1 Nodes=b\n";
+  const auto refusal = [](const std::string& broken) {
+    return refusal_of({broken, "file", TopologyFormat::Slurm}, {});
+  };
+  CHECK(refusal(text).find("expected beside it a file") != std::string::npos);
+  const std::vector<Malformed> cases{
+      {"", "", "expected SwitchName= lines, got none"},
+      {"", "# nothing\n", "expected SwitchName= lines, got none"},
+      {"SwitchName=s1", "Name=s1", "line 3: expected SwitchName="},
+      {"SwitchName=s1", "s1", "line 3: expected KEY=VALUE"},
+      {"Nodes=b", "Nodes=", "line 3: expected KEY=VALUE, got 'Nodes='"},
+      {"Nodes=b", "", "line 3: expected Nodes= or Switches= of s1"},
+      {"Nodes=b", "Nodes=b Switches=s0", "line 3: expected Nodes= or Switches= of s1"},
+      {"Nodes=b", "Nodes=b Nodes=c", "line 3: expected nodes once"},
+      {"Nodes=b", "Nodes=b[1-", "line 3: expected a list of names"},
+      {"Nodes=b", "Nodes=b[2-1]", "line 3: expected a list of names"},
+      {"Nodes=b", "Nodes=b]", "line 3: expected a list of names"},
+      {"Nodes=b", "Nodes=b,,c", "line 3: expected a list of names"},
+      {"Nodes=b", "Nodes=b[0-999999999]", "line 3: expected a list of names"},
+      {"Nodes=b", "Nodes=b[1-300]x[1-300]", "line 3: expected a list of names"},
+      {"Nodes=b", "Nodes=a1", "line 3: expected each host on one switch, got a1"},
+      {"SwitchName=s1", "SwitchName=s0", "line 3: expected each switch once, got s0"},
+      {"s[0-1]", "s[0-2]", "line 1: expected a switch of the file, got s2"},
+      {"s[0-1]", "s0", "expected one switch above all others, got 2"},
+      {"Nodes=b", "Switches=top", "expected one switch above all others, got 0"},
+      {"Nodes=b", "Switches=s2\nSwitchName=s2 Nodes=b", "expected all leaves at one depth"},
+      {"SwitchName=s0", "BlockName=s0", "line 2: expected the plugin topology/tree"}};
+  for (const Malformed& variant : cases) {
+    INFO(variant.from << " -> " << variant.to);
+    const std::string found =
+        refusal(variant.from.empty() ? variant.to : changed(text, variant.from, variant.to));
+    INFO(found);
+    CHECK(found.find(variant.refusal) != std::string::npos);
+  }
+}
+
+TEST_CASE("malformed networks of ASTRA-sim are refused by line") {
+  ForeignTopologyOptions options;
+  options.device = "card";
+  options.memory = Bytes{std::int64_t{16} << 30};
+  check_refusals(
+      TopologyFormat::AstraSim, sample("ring.astra.yml"), options,
+      {{"", "", "expected topology:"},
+       {"", "npus_count", "expected topology:"},
+       {"", "npus_count: [", "expected YAML"},
+       {"", "npus_count: [ 1 ]", "expected topology: with a list"},
+       {"npus_count: [ 3,", "npus_count: [", "expected lists of one length"},
+       {"npus_count: [ 3", "npus_count: [ three", "line 3: npus_count: expected a number"},
+       {"npus_count: [ 3", "npus_count: [ 0", "line 3: npus_count"},
+       {"npus_count: [ 3", "npus_count: [ 99999", "line 3: npus_count"},
+       {"npus_count: [ 3", "npus_count: [ 65536", "expected at most 65536 devices"},
+       {"npus_count: [ 3", "npus_count: [ 300", "expected at most 256 devices without a switch"},
+       {"npus_count: [ 3, 2, 2, 2 ]", "npus_count: 3", "expected npus_count: with a list"},
+       {"100.0", "tbd", "line 4: bandwidth in GB/s: expected a number, above zero, got 'tbd'"},
+       {"100.0", "0", "line 4: bandwidth in GB/s"},
+       {"100.0", "-5", "line 4: bandwidth in GB/s"},
+       {"500.0", "tbd", "line 5: latency in ns: expected a number, 0 or more"},
+       {"500.0", "[ 5 ]", "line 5: latency in ns"},
+       {"[ Ring", "[ Torus", "line 2: topology: expected Ring, FullyConnected or Switch"},
+       {"[ Ring, FullyConnected, Switch, Switch ]", "[ Switch, Ring, Switch, Switch ]",
+        "expected a switch in every dimension behind a server's"}});
+}
+
+TEST_CASE("malformed XML of hwloc is refused by line") {
+  ForeignTopologyOptions options = all_figures();
+  check_refusals(TopologyFormat::HwlocXml, sample("bridged.hwloc.xml"), options,
+                 {{"", "", "expected XML"},
+                  {"", "<topology", "expected XML"},
+                  {"", "<topology/>", "of hwloc 2"},
+                  {"", "<topology version='2.0'/>", "expected OSDev objects nvml0"},
+                  {"version=\"2.0\"", "version=\"1.0\"", "of hwloc 2"},
+                  {"</topology>", "", "expected XML"},
+                  {"5 11 13", "5 11", "expected the indexes"},
+                  {"5 11 13", "", "expected the indexes"},
+                  {"5 11 13", "5 11 13 14", "got 4 and 9"},
+                  {"50000 1000000 ", "50000 ", "got 3 and 8"},
+                  {"50000 1000000 ", "50000 1000000 7", "got 3 and 10"},
+                  {"50000", "50001", "expected MB/s of whole links"},
+                  {"50000", "-50000", "got '-50000'"},
+                  {"50000", "fast", "got 'fast'"},
+                  {"50000", "99999999999", "got '99999999999'"},
+                  {"<object type=\"Machine\"", "<objekt type=\"Machine\"", "expected XML"}});
+}
+
+TEST_CASE("what files do not say is asked for, all at once") {
+  CHECK(
+      refusal_of(foreign(kTable), {}) ==
+      "--device: expected the kind of the devices, which file does not say: V100-16GB, V100-32GB, "
+      "A100-40GB, A100-80GB, A100-PCIe-40GB, A100-PCIe-80GB, A800-80GB, H100-80GB, "
+      "H100-PCIe-80GB, H800-80GB, H200-141GB, B200-180GB, A10-24GB, L4-24GB, RTX-6000-Ada, "
+      "RTX-3090, GTX-1080-Ti, MI100-32GB, MI250X-64GB, MI300X-192GB, or another name with "
+      "--memory\n"
+      "--nvlink-bandwidth: expected the bandwidth of one NVLink per direction, as \"20 GB/s\", or "
+      "a known --device; file has links and says neither");
+}
+
+TEST_CASE("a network faster than its NICs is doubted") {
+  ForeignTopologyOptions options = all_figures();
+  options.servers = 2;
+  options.nic = Bandwidth{1'250'000'000};       // 10 Gbit/s
+  options.network = Bandwidth{20'000'000'000};  // 20 GB/s
+  const ImportedTopology imported = import_topology({foreign(kTable)}, options);
+  CHECK(warns(imported, "the network has 20 GB/s a port and the NICs only 1.25 GB/s"));
+}
+
+/// Real files: those that are imported, and a warning of each, or the reason of those that are not.
+TEST_CASE("real files are imported, with their oddities named, or refused with the reason") {
+  struct Real {
+    const char* name;
+    const char* words;  // of a warning, or of the refusal; empty: no warning
+    bool imported = true;
+  };
+  const std::vector<Real> files{
+      {"nvidia-smi/dgx1-v100.txt", ""},
+      {"nvidia-smi/dgx-a100.txt", ""},
+      {"nvidia-smi/aws-p5.48xlarge-h100.txt", ""},
+      {"nvidia-smi/aws-g6f.2xlarge-1gpu.txt", ""},
+      {"nvidia-smi/asus-esc8000a-4gpu-pcie.txt", ""},
+      {"nvidia-smi/pc-2x1080ti.txt", ""},
+      {"nvidia-smi/vm-4xa10-sys.txt", "virtual machine"},
+      {"nvidia-smi/hgx-h800-nv8-damaged.txt", "NIC0 has a row and no column"},
+      {"nccl-xml/azure-ndv2-v100.xml", "static file", false},
+      {"nccl-xml/azure-ndv4-a100.xml", "static file", false},
+      {"nccl-xml/azure-ncv4-a100pcie.xml", "to itself"},
+      {"nccl-xml/azure-nc48v4-2xa100.xml", "no link speed"},
+      {"nccl-xml/aws-p4d.24xlarge-a100.xml", "static file", false},
+      {"nccl-xml/aws-p4de.24xlarge-a100.xml", "static file", false},
+      {"nccl-xml/oci-bm-h100.xml", "6 GB/s up and 48 GB/s down"},
+      {"nccl-xml/amd-8p6l-gfx908.xml", ""},
+      {"nccl-xml/amd-8p-pcie-vega20.xml", ""},
+      {"nccl-xml/amd-16p1h-gfx90a.xml", ""},
+      {"slurm/oci-sim-3tier.conf", "expected beside it", false},
+      {"slurm/nstda-tara.conf", "expected beside it", false},
+      {"slurm/nstda-example.conf", "expected beside it", false},
+      {"astra-sim/hgx-h100-validated.yml", ""},
+      {"astra-sim/hgx-h100-8gpu.yml", ""},
+      {"astra-sim/dgx-v100-8gpu-tbd.yml", "got 'tbd'", false},
+      {"astra-sim/tpu-v3-8.yml", "without a link"},
+      {"astra-sim/ring-8npus.yml", "without a link"},
+      {"astra-sim/ring-fc-switch-3d.yml", "without a link"},
+      {"nccl-tests/a100-sxm4-8gpu-allreduce.log", "lines between the rows"},
+      {"nccl-tests/a100-sxm4-8gpu-alltoall.log", "no reduction"},
+      {"nccl-tests/dgx-a100-4node-allreduce.txt", "it has neither", false},
+      {"nccl-tests/dgx-2node-roce-allreduce.txt", "it has neither", false},
+      {"nccl-tests/aws-p4de-2node-allreduce.txt", "it has neither", false},
+      {"nccl-tests/aws-p5-2node-allreduce.txt", "it has neither", false},
+      {"nccl-tests/oci-h100-2node-allreduce.txt", "it measured 2 servers", false},
+      {"nccl-tests/gcp-a3mega-2node-allgather.txt", "it has neither", false},
+      {"nccl-tests/v100-sxm2-8gpu-allreduce-concat.txt", "runs one after another"},
+      {"nccl-tests/a100-pcie-8gpu-allreduce-concat.txt", "only half of the columns"}};
+  for (const Real& real : files) {
+    const auto text = test::shared_file(std::string("topologies/") + real.name);
+    if (!text) return;
+    INFO(real.name);
+    ForeignTopologyOptions options;
+    options.device = "card";
+    options.memory = Bytes{std::int64_t{16} << 30};
+    const ForeignFile file = foreign(*text, real.name);
+    if (file.format == TopologyFormat::NvidiaSmi) options = all_figures();
+    if (!real.imported) {
+      CHECK(refusal_of(file, options).find(real.words) != std::string::npos);
+      continue;
+    }
+    const ImportedTopology imported = import_topology({file}, options);
+    CHECK((real.words[0] == '\0' || warns(imported, real.words)));
+    const std::string written = write_topology(imported.description);
+    CHECK(write_topology(read_topology(written, real.name)) == written);
+  }
+}
+
+}  // namespace
+}  // namespace dapple

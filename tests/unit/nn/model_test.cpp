@@ -1,0 +1,102 @@
+#include "dapple/nn/model.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "../../support/files.h"
+#include "dapple/core/error.h"
+#include "dapple/io/specification.h"
+
+namespace dapple::nn {
+namespace {
+
+struct GivenLayer {
+  Operation operation;
+  std::int64_t parameter_bytes = 0;
+};
+
+/// What is said of a model of these layers, named "0", "1", ...
+std::string refusal_of(const std::vector<GivenLayer>& layers) {
+  ModelProfile profile;
+  std::vector<Operation> operations;
+  for (const GivenLayer& given : layers) {
+    Layer& layer = profile.layers.emplace_back();
+    layer.name = std::to_string(operations.size());
+    layer.parameters = Bytes{given.parameter_bytes};
+    operations.push_back(given.operation);
+  }
+  try {
+    make_model(profile, operations, "m.json");
+  } catch (const Error& error) { return error.what(); }
+  return "";
+}
+
+constexpr std::int64_t kFloat = 4;
+const GivenLayer kLinear{LinearOperation{3, 2, true}, kFloat*(3 * 2 + 2)};
+const GivenLayer kLoss{SoftmaxCrossEntropyOperation{2}, 0};
+
+}  // namespace
+
+TEST_CASE("layers that do not fit each other are named") {
+  CHECK(refusal_of({kLinear, kLoss}).empty());
+  CHECK(refusal_of({kLinear, {ReluOperation{}, 0}, kLinear, kLoss}) ==
+        "m.json: layer 2/op: expected an input whose last dimension is 3, got [2]");
+  CHECK(refusal_of({{LinearOperation{3, 2, false}, 32}, kLoss}) ==
+        "m.json: layer 0/parameter_bytes: expected 24, 4 for each parameter of its op, got 32");
+  CHECK(refusal_of({{ReluOperation{}, 0}, kLoss}) ==
+        "m.json: layer 0/op: expected a first layer that says what it takes, such as an embedding");
+  CHECK(refusal_of({kLinear}) ==
+        "m.json: layer 0/op: expected a loss as the last layer and nowhere else");
+  CHECK(refusal_of({kLoss, kLoss}) ==
+        "m.json: layer 0/op: expected a loss as the last layer and nowhere else\n"
+        "m.json: layer 1/op: expected an input whose last dimension is 2, got []");
+  CHECK(refusal_of({{EmbeddingOperation{5, 4, 3}, kFloat * (5 + 4) * 3},
+                    {ConvolutionOperation{3, 1, 4, 4, 1, 1, 0}, kFloat * 4},
+                    kLoss}) == "m.json: layer 1/op: expected an input of [3, 4, 4], got [4, 3]");
+  CHECK(refusal_of({{LinearOperation{3, 2, true}, 32}, {MaxPoolOperation{2, 2}, 0}, kLoss}) ==
+        "m.json: layer 1/op: expected an input of [channels, height, width] with sides of at least "
+        "2, got [2]");
+  const TransformerBlockOperation block{4, 2, 8, 6, false};
+  // 12 h^2 + 13 h with the feed-forward 4 h; here it is 2 h: 4 h^2 + 4 h^2 + 11 h.
+  CHECK(refusal_of({{EmbeddingOperation{5, 7, 4}, kFloat * 12 * 4},
+                    {block, kFloat * (8 * 16 + 11 * 4)},
+                    kLoss}) == "m.json: layer 1/op: expected an input of [6, 4], got [7, 4]");
+}
+
+TEST_CASE("the shipped specifications are sound models of the sizes that they state") {
+  struct Expected {
+    const char* name;
+    std::size_t layers;
+    std::int64_t parameters;
+    Shape input;
+  };
+  // A block of hidden h and feed-forward 4 h has 12 h^2 + 13 h parameters.
+  const std::vector<Expected> shipped{
+      // (256 + 64) 64 + 4 (12 * 64^2 + 13 * 64) + 2 * 64 + 64 * 256
+      {"gpt2-tiny", 8, 236'928, {64}},
+      // (50,257 + 1,024) 768 + 12 (12 * 768^2 + 13 * 768) + 2 * 768: GPT-2's 124,439,808; and a
+      // head
+      {"gpt2-small", 16, 124'439'808 + 768 * 50'257, {1'024}},
+      {"bert-base-like", 16, (30'522 + 128) * 768 + 12 * 7'087'872 + 1'536 + 769 * 30'522, {128}},
+      // Convolutions of VGG-A, 9,220,480 (Simonyan and Zisserman), and 513 (512 + 512 + 10).
+      {"vgg-11-like", 28, 9'220'480 + 513 * 1'034, {3, 32, 32}},
+      {"mlp", 6, 785 * 512 + 513 * 256 + 257 * 10, {784}},
+  };
+  for (const Expected& expected : shipped) {
+    INFO(expected.name);
+    const std::string path = std::string("profiles/") + expected.name + ".json";
+    const Specification specification = read_specification(test::source_file(path), path);
+    const std::vector<ModelLayer> model =
+        make_model(specification.profile, specification.operations, path);
+    CHECK(specification.profile.name == expected.name);
+    CHECK(model.size() == expected.layers);
+    CHECK(model.front().input == expected.input);
+    CHECK(model.back().output.empty());
+    std::int64_t parameters = 0;
+    for (const ModelLayer& layer : model) parameters += parameter_count(*layer.module);
+    CHECK(parameters == expected.parameters);
+  }
+}
+
+}  // namespace dapple::nn
