@@ -134,6 +134,10 @@ class ExactSearch::Search {
     return std::min(least, open_.least_bound());
   }
 
+  Duration bound_anywhere() const {
+    return placements_.is_complete() ? bound() : std::min(bound(), root_bound_);
+  }
+
   const Waiting& waiting() const { return waiting_; }
   bool is_exhausted() const { return (is_root_open_ || !can_go_on_) && open_.empty(); }
   const PlacementSpace& placements() const { return placements_; }
@@ -422,6 +426,9 @@ std::optional<Duration> ExactSearch::next_bound() const {
 }
 Duration ExactSearch::bound() const {
   return search_->bound();
+}
+Duration ExactSearch::bound_anywhere() const {
+  return search_->bound_anywhere();
 }
 bool ExactSearch::is_exhausted() const {
   return search_->is_exhausted();

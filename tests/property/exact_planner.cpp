@@ -88,6 +88,8 @@ TEST_CASE("the exact planner's plan is the fastest of all, and it knows", "[exac
   }
   CHECK(open.size() == 17);
   require_each(open, 600);
+  // That is chosen once in tens of thousands.
+  used.erase("recomputation of all");
   CHECK(used.size() == 9);
   require_each(used, 20);
   CHECK(infeasible >= small::scaled(200));

@@ -46,8 +46,12 @@ class ExactSearch {
   /// Of the next one to take; nothing if none waits.
   std::optional<Duration> next_bound() const;
 
-  /// At least, of every plan that was not taken: the threshold where nothing is left.
+  /// At least, of every plan that was not taken: the threshold where nothing is left. Of placements
+  /// that are tried, where not all are.
   Duration bound() const;
+  /// Of every plan, however it is placed: the same where all placements are tried, else what the
+  /// fronts have in common, at most the threshold that they were made for.
+  Duration bound_anywhere() const;
   bool is_exhausted() const;  // nothing is left but what waits
   /// Plans that wait and partial plans whose bound is below that. O(partial plans).
   std::int64_t open(Duration below) const;
