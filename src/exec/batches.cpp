@@ -21,35 +21,45 @@ Batch room_for(const BatchShape& shape, std::int64_t count) {
   return {with_room(shape.input), with_room(shape.targets)};
 }
 
-RandomStream stream_of(std::uint64_t seed, std::int64_t iteration, std::int64_t sample) {
-  return RandomStream(seed)
-      .of(static_cast<std::uint64_t>(iteration))
-      .of(static_cast<std::uint64_t>(sample));
-}
-
-/// Tokens, and next tokens as targets.
-class SyntheticTokens : public Batches {
+/// Every sample from a random stream of its own.
+class SampleBySample : public Batches {
  public:
-  SyntheticTokens(BatchShape shape, std::uint64_t seed) : shape_(std::move(shape)), seed_(seed) {}
+  SampleBySample(BatchShape shape, std::uint64_t seed) : shape_(std::move(shape)), seed_(seed) {}
 
   Batch samples(std::int64_t iteration, std::int64_t begin, std::int64_t end) const override {
     Batch batch = room_for(shape_, end - begin);
+    const RandomStream all = RandomStream(seed_).of(static_cast<std::uint64_t>(iteration));
     for (std::int64_t sample = begin; sample < end; ++sample) {
-      add_sample(stream_of(seed_, iteration, sample), batch);
+      add_sample(all.of(static_cast<std::uint64_t>(sample)), batch);
     }
     return batch;
   }
 
+ protected:
+  const BatchShape& shape() const { return shape_; }
+
  private:
-  void add_sample(const RandomStream& stream, Batch& batch) const {
-    const std::int64_t length = nn::count_of(shape_.input);
-    const std::int64_t targets = nn::count_of(shape_.targets);
-    std::int64_t token = stream.below(shape_.vocabulary, 0);
+  virtual void add_sample(const RandomStream& stream, Batch& batch) const = 0;
+
+  BatchShape shape_;
+  std::uint64_t seed_;
+};
+
+/// Tokens, and next tokens as targets.
+class SyntheticTokens : public SampleBySample {
+ public:
+  using SampleBySample::SampleBySample;
+
+ private:
+  void add_sample(const RandomStream& stream, Batch& batch) const override {
+    const std::int64_t length = nn::count_of(shape().input);
+    const std::int64_t targets = nn::count_of(shape().targets);
+    std::int64_t token = stream.below(shape().vocabulary, 0);
     for (std::int64_t position = 0; position < length; ++position) {
       batch.inputs.values.push_back(static_cast<float>(token));
       token = next(token, stream, static_cast<std::uint64_t>(position));
       if (position < targets) {
-        batch.targets.values.push_back(static_cast<float>(token % shape_.classes));
+        batch.targets.values.push_back(static_cast<float>(token % shape().classes));
       }
     }
   }
@@ -57,70 +67,51 @@ class SyntheticTokens : public Batches {
   std::int64_t next(std::int64_t token, const RandomStream& stream, std::uint64_t position) const {
     constexpr std::int64_t kOftenness = 8;
     if (stream.below(kOftenness, 2 * position + 1) == 0) {
-      return stream.below(shape_.vocabulary, 2 * position + 2);
+      return stream.below(shape().vocabulary, 2 * position + 2);
     }
-    return (5 * token + 7) % shape_.vocabulary;
+    return (5 * token + 7) % shape().vocabulary;
   }
-
-  BatchShape shape_;
-  std::uint64_t seed_;
 };
 
-class SyntheticNumbers : public Batches {
+class SyntheticNumbers : public SampleBySample {
  public:
   SyntheticNumbers(BatchShape shape, std::uint64_t seed)
-      : shape_(std::move(shape)), seed_(seed), patterns_(RandomStream(seed).of("patterns")) {}
-
-  Batch samples(std::int64_t iteration, std::int64_t begin, std::int64_t end) const override {
-    Batch batch = room_for(shape_, end - begin);
-    for (std::int64_t sample = begin; sample < end; ++sample) {
-      add_sample(stream_of(seed_, iteration, sample), batch);
-    }
-    return batch;
-  }
+      : SampleBySample(std::move(shape), seed), patterns_(RandomStream(seed).of("patterns")) {}
 
  private:
-  void add_sample(const RandomStream& stream, Batch& batch) const {
+  void add_sample(const RandomStream& stream, Batch& batch) const override {
     const RandomStream labels = stream.of("labels");
     std::int64_t label = 0;
-    for (std::int64_t i = 0; i < nn::count_of(shape_.targets); ++i) {
-      label = labels.below(shape_.classes, static_cast<std::uint64_t>(i));
+    for (std::int64_t i = 0; i < nn::count_of(shape().targets); ++i) {
+      label = labels.below(shape().classes, static_cast<std::uint64_t>(i));
       batch.targets.values.push_back(static_cast<float>(label));
     }
     const RandomStream pattern = patterns_.of(static_cast<std::uint64_t>(label));
-    const auto count = static_cast<std::uint64_t>(nn::count_of(shape_.input));
+    const auto count = static_cast<std::uint64_t>(nn::count_of(shape().input));
     for (std::uint64_t i = 0; i < count; ++i) {
       const float noise = stream.normal_pair(i).first;
       batch.inputs.values.push_back(noise + pattern.normal_pair(i).first);
     }
   }
 
-  BatchShape shape_;
-  std::uint64_t seed_;
   RandomStream patterns_;  // what the numbers of each class are beside the noise
 };
 
-class TokensOfText : public Batches {
+class TokensOfText : public SampleBySample {
  public:
   TokensOfText(std::vector<std::uint16_t> tokens, BatchShape shape, std::uint64_t seed)
-      : tokens_(std::move(tokens)), shape_(std::move(shape)), seed_(seed) {}
-
-  Batch samples(std::int64_t iteration, std::int64_t begin, std::int64_t end) const override {
-    Batch batch = room_for(shape_, end - begin);
-    const std::int64_t length = shape_.input.front();
-    const std::int64_t pieces = static_cast<std::int64_t>(tokens_.size()) - length;
-    for (std::int64_t sample = begin; sample < end; ++sample) {
-      const auto first = tokens_.begin() + stream_of(seed_, iteration, sample).below(pieces, 0);
-      batch.inputs.values.insert(batch.inputs.values.end(), first, first + length);
-      batch.targets.values.insert(batch.targets.values.end(), first + 1, first + 1 + length);
-    }
-    return batch;
-  }
+      : SampleBySample(std::move(shape), seed), tokens_(std::move(tokens)) {}
 
  private:
+  void add_sample(const RandomStream& stream, Batch& batch) const override {
+    const std::int64_t length = shape().input.front();
+    const std::int64_t pieces = static_cast<std::int64_t>(tokens_.size()) - length;
+    const auto first = tokens_.begin() + stream.below(pieces, 0);
+    batch.inputs.values.insert(batch.inputs.values.end(), first, first + length);
+    batch.targets.values.insert(batch.targets.values.end(), first + 1, first + 1 + length);
+  }
+
   std::vector<std::uint16_t> tokens_;
-  BatchShape shape_;
-  std::uint64_t seed_;
 };
 
 std::vector<std::uint16_t> tokens_of(std::string_view text) {
