@@ -28,7 +28,7 @@ void hold(const Case& one, std::size_t count, std::int64_t iteration) {
 }
 
 TEST_CASE("threads carry messages as every transport must") {
-  for (const std::size_t count : {2, 3, 4}) {
+  for (const std::size_t count : {2U, 3U, 4U}) {
     for (const Case& one : cases()) {
       INFO(one.claim << ", " << count << " devices");
       REQUIRE_NOTHROW(hold(one, count, 1));
