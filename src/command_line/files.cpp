@@ -58,6 +58,12 @@ PlanDocument load_plan(const std::string& path) {
 }
 
 void check_outputs(const std::vector<NamedPath>& outputs, const std::vector<NamedPath>& inputs) {
+  for (const std::vector<NamedPath>* paths : {&inputs, &outputs}) {
+    for (const NamedPath& named : *paths) {
+      if (!named.path.empty()) continue;
+      throw usage_error(named.option, "expected the name of a file, got an empty one");
+    }
+  }
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       if (same_file(outputs[i].path, outputs[j].path)) {

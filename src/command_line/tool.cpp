@@ -13,6 +13,7 @@
 #include <optional>
 #include <sstream>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "dapple/report/show.h"
@@ -41,7 +42,9 @@ void start_logging(const Tool& tool, std::ostream& err, bool verbose) {
   spdlog::set_default_logger(std::move(logger));
 }
 
-int dispatch(const Tool& tool, std::vector<std::string> arguments, Console& console) {
+/// `topic` becomes whose help says more, "dapple-plan diff".
+int dispatch(const Tool& tool, std::vector<std::string> arguments, Console& console,
+             std::string& topic) {
   if (arguments.empty()) {
     console.err << tool.help;
     return kUsage;
@@ -56,6 +59,7 @@ int dispatch(const Tool& tool, std::vector<std::string> arguments, Console& cons
   }
   std::optional<Command> command = named_command(tool, arguments.front());
   if (command) {
+    topic += ' ' + command->name;
     arguments.erase(arguments.begin());
   } else if (tool.first_is_default) {
     command = tool.commands.front();
@@ -108,10 +112,11 @@ void deliver(std::ostringstream& results, std::ostream& out) {
 
 /// What was printed before a fault is delivered too.
 int run_guarded(const Tool& tool, const std::vector<std::string>& arguments, Console& console) {
+  std::string topic = tool.name;
   try {
     int code = kDone;
     try {
-      code = dispatch(tool, arguments, console);
+      code = dispatch(tool, arguments, console, topic);
     } catch (...) {
       console.deliver();
       throw;
@@ -120,10 +125,13 @@ int run_guarded(const Tool& tool, const std::vector<std::string>& arguments, Con
     return code;
   } catch (const NobodyListens&) { return kEnvironment; } catch (const Error& error) {
     print_error(console, error);
-    if (error.kind() == ErrorKind::Usage) console.err << tool.name << " --help says more\n";
+    if (error.kind() == ErrorKind::Usage) console.err << topic << " --help says more\n";
     return exit_code_of(error.kind());
   } catch (const std::bad_alloc&) {
     console.err << "error: out of memory\n";
+    return kEnvironment;
+  } catch (const std::system_error& error) {  // such as a thread that cannot be started
+    console.err << "error: the system refuses: " << error.what() << '\n';
     return kEnvironment;
   } catch (const std::exception& error) {
     console.err << "error: this is a bug in " << tool.name << ": " << error.what() << '\n';

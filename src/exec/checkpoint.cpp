@@ -27,17 +27,23 @@ constexpr const char* kFormat = "dapple-checkpoint/1";
 constexpr const char* kMetadata = "__metadata__";
 constexpr std::size_t kLengthSize = 8;
 
+constexpr std::int64_t kMostSteps = 1'000'000'000'000'000;
+constexpr float kAnything = std::numeric_limits<float>::max();
+constexpr float kBelowOne = 1.0F - std::numeric_limits<float>::epsilon() / 2;
+
 /// The optimizer's numbers with their keys in the file.
 struct Setting {
   const char* key;
   float nn::OptimizerSettings::*value;
+  float most;
 };
-constexpr Setting kSettings[] = {{"learning_rate", &nn::OptimizerSettings::learning_rate},
-                                 {"momentum", &nn::OptimizerSettings::momentum},
-                                 {"beta1", &nn::OptimizerSettings::beta1},
-                                 {"beta2", &nn::OptimizerSettings::beta2},
-                                 {"epsilon", &nn::OptimizerSettings::epsilon},
-                                 {"weight_decay", &nn::OptimizerSettings::weight_decay}};
+constexpr Setting kSettings[] = {
+    {"learning_rate", &nn::OptimizerSettings::learning_rate, kAnything},
+    {"momentum", &nn::OptimizerSettings::momentum, kBelowOne},
+    {"beta1", &nn::OptimizerSettings::beta1, kBelowOne},
+    {"beta2", &nn::OptimizerSettings::beta2, kBelowOne},
+    {"epsilon", &nn::OptimizerSettings::epsilon, kAnything},
+    {"weight_decay", &nn::OptimizerSettings::weight_decay, kAnything}};
 
 Json metadata_of(const Checkpoint& checkpoint) {
   Json metadata;
@@ -115,16 +121,17 @@ class Reader {
     return metadata[key].get<std::string>();
   }
 
+  /// From zero up to `most`.
   template <class Number>
-  Number metadata_number(const Json& metadata, const char* key) const {
+  Number metadata_number(const Json& metadata, const char* key, Number most) const {
     const std::string text = metadata_text(metadata, key);
     Number number{};
     const char* end = text.data() + text.size();
     const auto [stop, fault] = std::from_chars(text.data(), end, number);
-    const bool is_in_range = number >= Number{} && number <= std::numeric_limits<Number>::max();
+    const bool is_in_range = number >= Number{} && number <= most;
     if (fault != std::errc{} || stop != end || !is_in_range) {
       refuse(pointer_to(kMetadata) + "/" + key,
-             fmt::format("expected a number from 0, got \"{}\"", text));
+             fmt::format("expected a number from 0 to {}, got \"{}\"", most, text));
     }
     return number;
   }
@@ -140,8 +147,8 @@ class Reader {
              fmt::format("expected \"{}\", got \"{}\"", kFormat, format));
     }
     Checkpoint checkpoint;
-    checkpoint.steps = metadata_number<std::int64_t>(metadata, "steps");
-    checkpoint.seed = metadata_number<std::uint64_t>(metadata, "seed");
+    checkpoint.steps = metadata_number(metadata, "steps", kMostSteps);
+    checkpoint.seed = metadata_number(metadata, "seed", std::numeric_limits<std::uint64_t>::max());
     const std::string kind = metadata_text(metadata, "optimizer");
     const std::optional<nn::OptimizerKind> found = optimizer_kind_of(kind);
     if (!found) {
@@ -150,7 +157,7 @@ class Reader {
     }
     checkpoint.optimizer.kind = *found;
     for (const Setting& setting : kSettings) {
-      checkpoint.optimizer.*setting.value = metadata_number<float>(metadata, setting.key);
+      checkpoint.optimizer.*setting.value = metadata_number(metadata, setting.key, setting.most);
     }
     return checkpoint;
   }

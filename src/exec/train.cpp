@@ -1,5 +1,7 @@
 #include "dapple/exec/train.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <deque>
@@ -41,6 +43,15 @@ Duration length_of(const MeasuredIteration& iteration) {
   return {end - iteration.start};
 }
 
+/// Nothing good comes of the steps behind one that has no loss. Others than the lead do not ask.
+void check_loss(std::int64_t step, double loss) {
+  if (std::isfinite(loss)) return;
+  throw Error(ErrorKind::BadInput, "",
+              {{fmt::format("step {}", step),
+                "expected a loss that is a number, got none: the training diverges; a lower "
+                "learning rate or a lower --clip-norm may help"}});
+}
+
 NamedTensors whole_model(DeviceTraining& device) {
   NamedTensors tensors = device.gather(TensorKind::Parameters);
   tensors.merge(device.gather(TensorKind::State));
@@ -59,6 +70,7 @@ std::optional<Trained> train(DeviceTraining& device, const TrainOptions& options
     last.push_back(device.run(step++));
     if (last.size() > kMostMeasured) last.pop_front();
     const double loss = device.loss();
+    if (device.is_lead()) check_loss(step, loss);
     if (device.is_lead() && options.on_step) {
       options.on_step({.number = step, .loss = loss, .time = length_of(last.back())});
     }
@@ -106,6 +118,7 @@ std::optional<Verification> verify(DeviceTraining& device, std::int64_t steps_be
     const double loss = device.loss();
     const NamedTensors gradients = device.gather(TensorKind::Gradients);
     if (!plain) continue;
+    check_loss(step + 1, loss);
     plain->restore(before);
     const double expected = plain->run(step);
     const double difference = relative_to(std::abs(loss - expected), std::abs(expected));

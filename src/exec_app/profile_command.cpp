@@ -14,6 +14,7 @@
 #include "dapple/io/specification.h"
 #include "dapple/report/show.h"
 #include "dapple/report/table.h"
+#include "mpi_rank.h"
 
 namespace dapple {
 namespace {
@@ -114,6 +115,9 @@ void report(const MeasuredModel& measured, std::ostream& out, const TextStyle& s
 int run_profile(const Options& options, Console& console) {
   if (!options.positional().empty()) {
     throw usage_error(options.positional().front(), "expected options only");
+  }
+  if (is_mpi_rank()) {
+    throw usage_error("", "expected no launcher: the times are of one process on one core");
   }
   const std::string path = options.required("spec", "a specification");
   const MeasureOptions measure = measure_options(options);

@@ -174,13 +174,15 @@ void report(const PlanDocument& document, const ReplayOptions& replay, const Rep
   console.out << fmt::format("  sent       {:.1f} MB per iteration\n",
                              static_cast<double>(replayed.sent.count) * 1e-6);
   constexpr double kKeptUp = 1.1;
-  if (replay.paces_links && replayed.sent.count > 0 && ratio > kKeptUp) {
+  constexpr double kHard = 0.1;  // GB/s
+  const double rate = static_cast<double>(replayed.sent.count) * 1e9 /
+                      static_cast<double>(replay.pace.billionths) /
+                      static_cast<double>(std::max<std::int64_t>(1, predicted.ns));
+  if (replay.paces_links && rate > kHard && ratio > kKeptUp) {
     console.err << fmt::format(
         "warning: this machine may not keep up with {:.1f} GB/s of messages: a larger "
         "--pace tells\n",
-        static_cast<double>(replayed.sent.count) * 1e9 /
-            static_cast<double>(replay.pace.billionths) /
-            static_cast<double>(std::max<std::int64_t>(1, predicted.ns)));
+        rate);
   }
 }
 

@@ -75,6 +75,10 @@ void check_outputs(const TrainRequest& request) {
   if (request.trace) outputs.push_back({"--trace", *request.trace});
   if (request.tokens) inputs.push_back({"--tokens", *request.tokens});
   check_outputs(outputs, inputs);
+  if (!request.resume) return;
+  // A checkpoint may be replaced by the one that comes of it, by nothing else.
+  std::erase_if(outputs, [](const NamedPath& output) { return output.option == "--checkpoint"; });
+  check_outputs(outputs, {{"--resume", *request.resume}});
 }
 
 TrainingSettings settings_of(const GivenSettings& given, const std::optional<Checkpoint>& start) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -184,6 +185,14 @@ class OperationsReader {
 
 std::vector<Operation> read_operations(const ModelProfile& profile,
                                        const std::string& source_name) {
+  const bool has_any = std::any_of(profile.layers.begin(), profile.layers.end(),
+                                   [](const Layer& layer) { return !layer.operation.empty(); });
+  if (!has_any) {
+    throw Error(ErrorKind::BadInput, source_name,
+                {{"layers",
+                  "expected an \"op\" in each, which says what the layer does, got none: the model "
+                  "can be planned and replayed, not run"}});
+  }
   return io::OperationsReader(source_name).read(profile.layers);
 }
 

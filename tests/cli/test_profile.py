@@ -111,8 +111,8 @@ class Profiling(ToolTest):
                                                         "state_bytes_per_parameter_byte": 1}),
                  "state.json: /optimizer/state_bytes_per_parameter_byte: expected 2, what adam keeps"),
                 ("times.json", tool.small_profile(),
-                 "times.json: layer layer.0/op: expected what the layer does, but the key is "
-                 "missing"),
+                 "times.json: layers: expected an \"op\" in each, which says what the layer does, "
+                 "got none"),
         ):
             with self.subTest(name=name):
                 self.write(name, model)

@@ -136,6 +136,40 @@ class Training(ToolTest):
             self.assertEqual(step, expected_step)
             self.assertAlmostEqual(float(loss), float(expected), places=4)
 
+    def test_a_training_that_diverges_ends_before_anything_is_saved(self):
+        self.pipeline()
+        wild = ("--plan", "plan.json", "--steps", "40", "--learning-rate", "1000", "--optimizer",
+                "sgd", "--resume", "start")
+        self.train("--plan", "plan.json", "--steps", "1", "--optimizer", "sgd", "--checkpoint",
+                   "start")
+        for more in (("--checkpoint", "good", "--checkpoint-every", "1"), ("--verify",)):
+            with self.subTest(more=more):
+                self.assert_error(self.train(*wild, *more), BAD_INPUT, "error: step ",
+                                  "expected a loss that is a number, got none")
+        # Saved were steps with a loss: training goes on from there, to diverge again.
+        self.assert_error(self.train("--plan", "plan.json", "--steps", "40", "--resume", "good"),
+                          BAD_INPUT, "expected a loss that is a number")
+
+    def test_a_checkpoint_that_is_read_is_not_overwritten_by_something_else(self):
+        self.pipeline()
+        self.train("--plan", "plan.json", "--steps", "1", "--checkpoint", "start")
+        before = (self.folder / "start").read_bytes()
+        for option in ("--timeline", "--trace"):
+            self.assert_error(
+                self.train("--plan", "plan.json", "--steps", "1", "--resume", "start", option,
+                           "start"), USAGE,
+                f"{option}: expected another file than that of --resume")
+        self.assertEqual((self.folder / "start").read_bytes(), before)
+
+    def test_a_file_without_a_name_is_noticed_before_the_first_step(self):
+        self.pipeline()
+        for option in ("--checkpoint", "--timeline", "--trace"):
+            result = self.train("--plan", "plan.json", "--steps", "1", option, "")
+            self.assert_error(result, USAGE,
+                              f"{option}: expected the name of a file, got an empty one",
+                              "dapple-exec train --help says more")
+            self.assertEqual(result.stdout, "")
+
     @unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun")
     def test_ranks_train_as_threads_do(self):
         self.pipeline()

@@ -38,7 +38,8 @@ struct Trained {
   MeasuredRun measured;    // of the last steps, a hundred at most
 };
 
-/// What was measured is known to the first device alone. Requires: at least one step.
+/// What was measured is known to the first device alone. Throws Error(BadInput) naming the step
+/// where the loss is no number, before anything is saved of it. Requires: at least one step.
 std::optional<Trained> train(DeviceTraining& device, const TrainOptions& options);
 
 /// Relative to what one device, without a pipeline, makes of the same parameters and samples.

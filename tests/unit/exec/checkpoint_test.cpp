@@ -83,6 +83,8 @@ TEST_CASE("what is no checkpoint is refused, and its first fault is named") {
   wrong_steps.replace(wrong_steps.find(R"("steps":"1")"), 11, R"("steps":"-1")");
   std::string wrong_rate = "{" + metadata + "}";
   wrong_rate.replace(wrong_rate.find(R"("learning_rate":"1")") + 17, 1, "nan");
+  std::string wrong_beta = "{" + metadata + "}";
+  wrong_beta.replace(wrong_beta.find(R"("beta1":"0")") + 9, 1, "1");
   const std::vector<Case> cases{
       {"", "m: expected a safetensors file, got 0 bytes"},
       {file_of("{}", 0).substr(0, 9), "m: expected a header of 2 bytes, got 1"},
@@ -96,9 +98,12 @@ TEST_CASE("what is no checkpoint is refused, and its first fault is named") {
       {file_of(wrong_optimizer, 0),
        "m: /__metadata__/optimizer: expected one of sgd, momentum, "
        "adam, adamw, got \"lion\""},
-      {file_of(wrong_steps, 0), "m: /__metadata__/steps: expected a number from 0, got \"-1\""},
+      {file_of(wrong_steps, 0),
+       "m: /__metadata__/steps: expected a number from 0 to 1000000000000000, got \"-1\""},
       {file_of(wrong_rate, 0),
-       "m: /__metadata__/learning_rate: expected a number from 0, got \"nan\""},
+       "m: /__metadata__/learning_rate: expected a number from 0 to 3.4028235e+38, got \"nan\""},
+      {file_of(wrong_beta, 0),
+       "m: /__metadata__/beta1: expected a number from 0 to 0.99999994, got \"1\""},
       {file_of(tensor(R"({"dtype":"F16","shape":[2],"data_offsets":[0,4]})"), 4),
        "m: /a/dtype: expected \"F32\", got something else"},
       {file_of(tensor(R"({"dtype":"F32","shape":[-2],"data_offsets":[0,8]})"), 8),

