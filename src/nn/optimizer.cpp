@@ -9,7 +9,7 @@ namespace dapple::nn {
 namespace {
 
 void adam(const OptimizerSettings& settings, std::int64_t number, Array parameters,
-          ConstArray gradients, std::span<float> state) {
+          const ConstArray& gradients, std::span<float> state) {
   const std::size_t count = state.size() / 2;
   Array mean = array_of(state.first(count));
   Array square = array_of(state.subspan(count));
