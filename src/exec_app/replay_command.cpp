@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "beside_prediction.h"
 #include "commands.h"
 #include "dapple/command_line/files.h"
 #include "dapple/core/error.h"
@@ -140,10 +141,6 @@ void check_slowed(const ReplayOptions& replay, const Plan& plan) {
   }
 }
 
-double milliseconds(Duration time) {
-  return static_cast<double>(time.ns) * 1e-6;
-}
-
 struct Request {
   std::string plan;
   ReplayOptions replay;
@@ -156,8 +153,7 @@ void report(const PlanDocument& document, const ReplayOptions& replay, const Rep
   const Duration predicted = document.prediction.iteration;
   const auto [least, most] =
       std::minmax_element(replayed.iterations.begin(), replayed.iterations.end());
-  const double ratio = static_cast<double>(replayed.median.ns) /
-                       static_cast<double>(std::max<std::int64_t>(1, predicted.ns));
+  const double ratio = ratio_of(replayed.median, predicted);
   console.out << fmt::format(
       "{} on {}, replayed on {} {}{}, {} iteration{}{}\n", document.profile.name,
       document.topology.name, replayed.timeline.lanes.size(), carrier,

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "beside_prediction.h"
 #include "commands.h"
 #include "dapple/command_line/files.h"
 #include "dapple/core/error.h"
@@ -102,10 +103,6 @@ Session make_session(const TrainRequest& request, const RunnablePlan& plan) {
           .start = std::move(start)};
 }
 
-double milliseconds(Duration time) {
-  return static_cast<double>(time.ns) * 1e-6;
-}
-
 double samples_per_second(const Session& session, Duration time) {
   return static_cast<double>(session.job.plan.global_batch_size) * 1e9 /
          static_cast<double>(std::max<std::int64_t>(1, time.ns));
@@ -136,8 +133,7 @@ void report_end(const RunnablePlan& plan, const Session& session, const Trained&
                 Console& console) {
   const Duration measured = trained.measured.median;
   const Duration predicted = plan.document.prediction.iteration;
-  const double ratio = static_cast<double>(measured.ns) /
-                       static_cast<double>(std::max<std::int64_t>(1, predicted.ns));
+  const double ratio = ratio_of(measured, predicted);
   console.out << fmt::format("  predicted  {:.3f} ms, simulated\n", milliseconds(predicted));
   console.out << fmt::format(
       "  measured   {:.3f} ms, the median of the last {}; {:.1f} samples/s\n",

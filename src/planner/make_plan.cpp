@@ -13,6 +13,7 @@
 #include "micro_batches.h"
 #include "plan_families.h"
 #include "scoring.h"
+#include "stop_question.h"
 
 namespace dapple {
 namespace {
@@ -53,7 +54,7 @@ std::variant<MadePlan, Infeasible> plan_one_family(const ModelProfile& profile,
   MadePlan made;
   DapplePlans dapple = plan_by_dapple(profile, topology, options, progress);
   std::vector<Scored> known = std::move(dapple.best);
-  const auto is_stopped = [&] { return progress != nullptr && progress->should_stop(); };
+  const StopQuestion is_stopped(progress);
   if (options.baselines && !is_stopped()) {
     made.baselines = make_baselines(profile, topology, options);
     if (!known.empty()) {

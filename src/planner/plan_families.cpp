@@ -13,6 +13,7 @@
 #include "dapple/core/error.h"
 #include "family_planner.h"
 #include "micro_batches.h"
+#include "stop_question.h"
 
 namespace dapple {
 namespace {
@@ -54,7 +55,6 @@ class FamilyComparison {
   void take_first(const MadePlan& first);
   void look_at(ScheduleFamily family);
   Duration enough() const;
-  bool is_stopped() const { return progress_ != nullptr && progress_->should_stop(); }
   MadePlan make_document(std::optional<MadePlan> first);
   void fill_bound(PlanDocument& document) const;
   void fill_search(PlanDocument& document) const;
@@ -263,7 +263,7 @@ MadePlan FamilyComparison::make_document(std::optional<MadePlan> first) {
 /// Of one family alone: its closest shape.
 Infeasible FamilyComparison::explain() const {
   Infeasible infeasible;
-  infeasible.stopped = is_stopped();
+  infeasible.stopped = StopQuestion(progress_)();
   infeasible.pins = to_texts(problem_.options.pins, problem_.profile);
   const FamilyOutcome& outcome = looked_.front().outcome;
   infeasible.remedy = "--schedule auto: it looks at all families";

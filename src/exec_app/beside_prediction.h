@@ -1,0 +1,21 @@
+// A measured time beside the predicted one, as every command that runs a plan tells it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "dapple/core/quantity.h"
+
+namespace dapple {
+
+inline double milliseconds(Duration time) {
+  return static_cast<double>(time.ns) * 1e-6;
+}
+
+/// Of a prediction of no time, how many nanoseconds were measured.
+inline double ratio_of(Duration measured, Duration predicted) {
+  return static_cast<double>(measured.ns) /
+         static_cast<double>(std::max<std::int64_t>(1, predicted.ns));
+}
+
+}  // namespace dapple
