@@ -1,9 +1,12 @@
 #include <fmt/format.h>
 
 #include <ostream>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "commands.h"
+#include "dapple/io/comparison_document.h"
 #include "dapple/io/documents.h"
 #include "dapple/planner/planner.h"
 #include "dapple/report/comparison.h"
@@ -21,14 +24,15 @@ or a plan and what was measured of it, action by action.
 Usage: dapple-plan diff A B [options]
        dapple-plan diff PLAN TIMELINE [options]
 
-  --model FILE         layer profile to cost both with  (default: the plans')
-  --topo FILE          topology to cost both with       (default: the plans')
+  --model FILE         layer profile to cost both with  (default: A's)
+  --topo FILE          topology to cost both with       (default: A's)
   --contention on|off  transfers share links or not
                        (default: the plans', on where they differ)
   --replicas WAY       of a stage: together or independent
                        (default: the plans', together where they differ)
-Without --model or --topo both plans must have been made from the same one.
-Devices are matched by name. The figures are simulated anew, not the files'.
+  --json               the comparison of two plans as dapple-comparison/1
+Stages correspond by their layers, devices by their names. The figures are
+simulated anew, not the files'; a plan that cannot be costed so is an error.
 
 Examples
   dapple-plan diff bert-48.plan.json my.plan.json
@@ -46,23 +50,57 @@ SimulationMode mode_of(const Options& options, const Prediction& first, const Pr
           replicas_of(options, same_replicas ? first.replicas : Replicas::Together)};
 }
 
-/// What both plans are costed with: the same in both, unless an option gives it.
-struct CommonPart {
-  const char* what;
-  const char* option;
-  bool is_given = false;
-  std::string first_hash;
-  std::string second_hash;
+/// What B is costed with, and what to say where B was made from something else.
+struct CommonGround {
+  Replacement replacement;
+  std::vector<std::string> notes;
 };
 
-void require_common(const CommonPart& part, const std::vector<std::string>& paths) {
-  if (part.is_given || part.first_hash == part.second_hash) return;
-  throw Error{ErrorKind::BadInput,
-              source_name(paths[1]),
-              {{"", fmt::format("expected the {} of {} (sha256 {}...), got another (sha256 {}...); "
-                                "pass {} to cost both plans with one",
-                                part.what, source_name(paths[0]), part.first_hash.substr(0, 12),
-                                part.second_hash.substr(0, 12), part.option)}}};
+CommonGround common_ground(const Replacement& given, const PlanDocument& first,
+                           const PlanDocument& second) {
+  CommonGround common{.replacement = given, .notes = {}};
+  const auto note = [&common](const char* what, const std::string& hash, const char* option) {
+    common.notes.push_back(
+        fmt::format("both are costed with A's {0}; B was made from another (sha256 {1}...), which "
+                    "{2} would take instead",
+                    what, hash.substr(0, 12), option));
+  };
+  if (!given.profile && hash_of(first.profile) != hash_of(second.profile)) {
+    common.replacement.profile = first.profile;
+    note("model", hash_of(second.profile), "--model");
+  }
+  if (!given.topology && hash_of(first.topology) != hash_of(second.topology)) {
+    common.replacement.topology = first.topology;
+    note("topology", hash_of(second.topology), "--topo");
+  }
+  return common;
+}
+
+int diff_plans(const std::vector<std::string>& paths, const std::string& second_text,
+               const Options& options, Console& console) {
+  PlanDocument first = load_plan(paths[0]);
+  PlanDocument second = read_plan(second_text, source_name(paths[1]));
+  const SimulationMode mode = mode_of(options, first.prediction, second.prediction);
+  const Replacement given = load_replacement(options);
+  const CommonGround common = common_ground(given, first, second);
+  Subject a = make_subject(std::move(first), given, source_name(paths[0]));
+  Subject b = make_subject(std::move(second), common.replacement, source_name(paths[1]));
+  PlanComparison comparison =
+      compare_plans(a.document.plan, b.document.plan,
+                    {.profile = a.document.profile, .topology = a.topology, .mode = mode});
+  const ComparedPair pair{.first = {.name = source_name(paths[0]),
+                                    .plan = std::move(a.document.plan),
+                                    .prediction = std::move(comparison.first)},
+                          .second = {.name = source_name(paths[1]),
+                                     .plan = std::move(b.document.plan),
+                                     .prediction = std::move(comparison.second)},
+                          .profile = a.document.profile,
+                          .topology = a.topology,
+                          .notes = common.notes};
+  console.out << (options.has("json")
+                      ? write_comparison_json({.tool = kTool, .pair = pair, .mode = mode})
+                      : write_comparison(pair, console.out_style));
+  return kDone;
 }
 
 int run_diff(const Options& options, Console& console) {
@@ -70,45 +108,14 @@ int run_diff(const Options& options, Console& console) {
   if (paths.size() != 2) {
     throw usage_error("diff", fmt::format("expected two plan files, got {}", paths.size()));
   }
-  if (paths[0] == "-" && paths[1] == "-") {
-    throw usage_error("diff", "expected two plan files, got \"-\" for both");
-  }
+  std::vector<NamedPath> inputs = given_paths(options, {"model", "topo"});
+  inputs.insert(inputs.begin(), {{"A", paths[0]}, {"B", paths[1]}});
+  check_inputs(inputs);
   const std::string second_text = read_file(paths[1]);
   if (document_kind(second_text) == "timeline") {
     return diff_measured(paths[0], {.path = paths[1], .text = second_text}, options, console);
   }
-  PlanDocument first = load_plan(paths[0]);
-  PlanDocument second = read_plan(second_text, source_name(paths[1]));
-  const SimulationMode mode = mode_of(options, first.prediction, second.prediction);
-  const Replacement replacement = load_replacement(options);
-  require_common({.what = "model",
-                  .option = "--model",
-                  .is_given = replacement.profile.has_value(),
-                  .first_hash = hash_of(first.profile),
-                  .second_hash = hash_of(second.profile)},
-                 paths);
-  require_common({.what = "topology",
-                  .option = "--topo",
-                  .is_given = replacement.topology.has_value(),
-                  .first_hash = hash_of(first.topology),
-                  .second_hash = hash_of(second.topology)},
-                 paths);
-  Subject a = make_subject(std::move(first), replacement, source_name(paths[0]));
-  Subject b = make_subject(std::move(second), replacement, source_name(paths[1]));
-  PlanComparison comparison =
-      compare_plans(a.document.plan, b.document.plan,
-                    {.profile = a.document.profile, .topology = a.topology, .mode = mode});
-  const auto compared = [](const std::string& path, Subject& subject, Prediction& prediction) {
-    return ComparedPlan{.name = source_name(path),
-                        .plan = std::move(subject.document.plan),
-                        .prediction = std::move(prediction)};
-  };
-  console.out << write_comparison({.first = compared(paths[0], a, comparison.first),
-                                   .second = compared(paths[1], b, comparison.second),
-                                   .profile = a.document.profile,
-                                   .topology = a.topology},
-                                  console.out_style);
-  return kDone;
+  return diff_plans(paths, second_text, options, console);
 }
 
 }  // namespace
@@ -119,7 +126,8 @@ Command diff_command() {
           .options = {{.name = "model"},
                       {.name = "topo"},
                       {.name = "contention"},
-                      {.name = "replicas"}},
+                      {.name = "replicas"},
+                      {.name = "json", .takes_value = false}},
           .run = run_diff};
 }
 

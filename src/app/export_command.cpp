@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
 #include <ostream>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "commands.h"
 #include "dapple/interop/exports.h"
@@ -18,16 +20,22 @@ Usage: dapple-plan export PLAN --to TARGET [-o FILE]
 
   --to megatron         options of Megatron-LM, with its layout of blocks
   --to deepspeed        a PipelineModule of DeepSpeed and its settings
-  --to torch-csv        the order for PyTorch's pipelining runtime
+  --to torch-python     stages and order for PyTorch's pipelining runtime
+  --to torch-csv        the order alone
   --to torchtitan       options of torchtitan, to go with torch-csv
+  --to colossalai       arguments of ColossalAI's HybridParallelPlugin
+  --to pipedream        a configuration of PipeDream's runtime
+  --to sailor           a plan as Sailor writes it
+  --to chakra           execution traces for ASTRA-sim: the groups of ranks as
+                        the file, and FILE.RANK.et beside it
   --to rankfile         placement for Open MPI's --rankfile
   --to hostfile         servers and their slots, in the order of ranks
   --to visible-devices  a wrapper that gives each rank its GPU
-  -o, --output FILE     "-" is stdout               (default: by the model's name)
+  -o, --output FILE     "-" is stdout             (default: by the model's name)
 
 What the target cannot express is an error that names it: replicas that differ
-from stage to stage, orders or depths that it does not have. Ranks go stage by
-stage, replica by replica.
+from stage to stage, orders or depths that it does not have; planning with
+--for TARGET leaves it out. Ranks go stage by stage, replica by replica.
 
 Example
   dapple-plan export bert-48.plan.json --to megatron
@@ -38,9 +46,7 @@ Exit code 3 if the target cannot express the plan.
 const ExportTarget& target_of(const Options& options) {
   std::vector<std::string> names;
   for (const ExportTarget& target : export_targets()) names.emplace_back(target.name);
-  options.required("to",
-                   "one of megatron, deepspeed, torch-csv, torchtitan, rankfile, hostfile "
-                   "and visible-devices");
+  options.required("to", fmt::format("one of {}", fmt::join(names, ", ")));
   const std::string name = options.choice("to", names);
   for (const ExportTarget& target : export_targets()) {
     if (target.name == name) return target;
@@ -48,11 +54,39 @@ const ExportTarget& target_of(const Options& options) {
   throw Bug("a choice that is none of the targets");
 }
 
-/// The fault is the plan's, for that target.
+/// "a" of "a.groups.json": what the files beside it begin with.
+std::string stem_of(const std::string& output, const ExportTarget& target) {
+  return output.ends_with(target.ending) ? output.substr(0, output.size() - target.ending.size())
+                                         : output;
+}
+
+/// Nothing is written where some of it cannot be.
+std::vector<NamedPath> paths_of(const Export& made, const ExportTarget& target,
+                                const std::string& output) {
+  if (!made.files.empty() && output == "-") {
+    throw usage_error("--output", fmt::format("expected the name of a file, as {} are several, got "
+                                              "\"-\"",
+                                              target.name));
+  }
+  std::vector<NamedPath> paths{{"--output", output}};
+  for (const ExportFile& file : made.files) {
+    paths.push_back({"--output", stem_of(output, target) + file.ending});
+  }
+  return paths;
+}
+
+/// The fault is the plan's, for that target; planning for it has none.
 Export make(const ExportTarget& target, const ExportSubject& subject, const std::string& source) {
   try {
     return target.make(subject);
-  } catch (const Error& error) { throw Error{error.kind(), source, error.violations()}; }
+  } catch (const Error& error) {
+    if (target.limits == nullptr) throw Error{error.kind(), source, error.violations()};
+    std::vector<Violation> faults = error.violations();
+    faults.push_back({"", fmt::format("expected a plan that {} can express; dapple-plan --for {} "
+                                      "makes the fastest one",
+                                      target.limits->name, target.name)});
+    throw Error{error.kind(), source, std::move(faults)};
+  }
 }
 
 int run_export(const Options& options, Console& console) {
@@ -65,11 +99,17 @@ int run_export(const Options& options, Console& console) {
   const Subject subject = make_subject(load_plan(path), {}, source_name(path));
   const std::string output = options.text("output").value_or(
       default_output(subject.document.profile, std::string(target.ending)));
-  check_outputs({{"--output", output}}, {{"the plan", path}});
   const Export made = make(target, {subject.document, subject.topology}, source_name(path));
+  const std::vector<NamedPath> paths = paths_of(made, target, output);
+  check_outputs(paths, {{"the plan", path}});
+  for (std::size_t i = 0; i < made.files.size(); ++i) {
+    write_result(console, paths[i + 1].path, made.files[i].text);
+  }
   write_result(console, output, made.text);
-  for (const std::string& warning : made.warnings) {
-    console.err << "warning: " << printable(warning) << '\n';
+  for (const std::string& warning : made.warnings) print_warning(console, warning);
+  if (!made.files.empty()) {
+    console.out << made.files.size() << " files " << printable(stem_of(output, target))
+                << ".RANK.et written\n";
   }
   if (output != "-") console.out << target.what << " written to " << printable(output) << '\n';
   return kDone;

@@ -1,249 +1,33 @@
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <optional>
-#include <ostream>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "commands.h"
-#include "dapple/interop/foreign_topology.h"
-#include "dapple/io/documents.h"
-#include "dapple/io/quantity_text.h"
-#include "dapple/report/table.h"
-#include "inputs.h"
+#include "import_parts.h"
 
 namespace dapple {
 namespace {
 
 constexpr const char* kHelp =
-    R"(dapple-plan import topology: other tools' files as a topology.
+    R"(dapple-plan import: files of other tools as files of ours.
 
-Usage: dapple-plan import topology FILE... [-o FILE] [options]
+Usage: dapple-plan import KIND FILE... [options]
 
-How the devices of a server are wired: nvidia-smi topo -m, NCCL's topology
-XML, hwloc's XML; one file, or one for each server. With one of them: Slurm's
-topology.conf, results of nccl-tests. Alone: ASTRA-sim's network.
+  import topology  how devices are wired: nvidia-smi, NCCL, hwloc, nccl-tests,
+                   Slurm, ASTRA-sim
+  import model     profiles: PipeDream, Piper, Metis, Sailor, Galvatron
+  import plan      plans: PipeDream, Megatron-LM, DeepSpeed, PyTorch and
+                   torchtitan, Sailor
 
-  -o, --output FILE        the topology    (default: ./NAME.topology.json)
-  --format KIND            nvidia-smi, nccl-xml, hwloc-xml, nccl-tests, slurm
-                           or astra-sim    (default: told by each file)
-  --name NAME              (default: imported)
-  --device NAME            kind of the devices: H100-80GB, ... or any name
-  --memory SIZE            of a device     (default: that of a known kind)
-  --reserved SIZE          of it, for driver and framework (default: 1 GiB)
-  --servers N              alike           (default: 1)
-  --nvlink-bandwidth B     of one link     (default: NCCL's figure)
-  --pcie-bandwidth B       of a device     (default: likewise)
-  --socket-bandwidth B     between sockets (default: NCCL's, if the CPU is told)
-  --nic-bandwidth B        of one NIC      (default: the file's)
-  --nics N                 of a server, where the file lists none
-  --network-bandwidth B    of a switch port (default: a NIC's)
-  --rack-uplink B|N        of a rack: a bandwidth, or oversubscription N
-  --pod-uplink B|N         of a pod, likewise
-  --nodes HOSTS            of Slurm's, as gpu[01-08] (default: all)
-B is per direction, as "25 GB/s" or "200 Gbit/s". What is neither in the files
-nor known nor given is asked for.
+"dapple-plan import KIND --help" says more.
 
 Example
-  nvidia-smi topo -m | dapple-plan import topology - --device H100-80GB \
-    --servers 4 --nic-bandwidth "400 Gbit/s" -o cluster.json
+  dapple-plan import model graph.txt --profile-batch 128 --optimizer momentum \
+    --global-batch 2048 --profile-device V100-16GB -o profile.json
 )";
-
-std::optional<Bandwidth> bandwidth_of(const Options& options, const std::string& name) {
-  const std::optional<std::string> text = options.text(name);
-  if (!text) return std::nullopt;
-  const std::optional<Bandwidth> bandwidth = parse_bandwidth(*text);
-  if (!bandwidth) {
-    throw usage_error("--" + name,
-                      fmt::format("expected a bandwidth such as \"25 GB/s\" or \"200 Gbit/s\", got "
-                                  "\"{}\"",
-                                  printable(*text)));
-  }
-  return bandwidth;
-}
-
-/// An uplink is a bandwidth, or a plain number, the oversubscription.
-void read_uplink(const Options& options, const std::string& name,
-                 std::optional<Bandwidth>& bandwidth, std::optional<Factor>& oversubscription) {
-  if (const std::optional<std::string> text = options.text(name)) {
-    oversubscription = parse_factor(*text);
-    if (!oversubscription) bandwidth = bandwidth_of(options, name);
-  }
-}
-
-ForeignTopologyOptions foreign_options(const Options& options) {
-  constexpr std::int64_t kMost = 65'536;
-  ForeignTopologyOptions foreign;
-  foreign.name = options.text("name").value_or(foreign.name);
-  foreign.device = options.text("device");
-  foreign.memory = options.size("memory");
-  foreign.reserved = options.size("reserved").value_or(foreign.reserved);
-  foreign.servers = options.positive_integer("servers", kMost);
-  foreign.nvlink = bandwidth_of(options, "nvlink-bandwidth");
-  foreign.pcie = bandwidth_of(options, "pcie-bandwidth");
-  foreign.socket = bandwidth_of(options, "socket-bandwidth");
-  foreign.nic = bandwidth_of(options, "nic-bandwidth");
-  foreign.nics = options.positive_integer("nics", 64);
-  foreign.network = bandwidth_of(options, "network-bandwidth");
-  read_uplink(options, "rack-uplink", foreign.rack_uplink, foreign.rack_oversubscription);
-  read_uplink(options, "pod-uplink", foreign.pod_uplink, foreign.pod_oversubscription);
-  foreign.nodes = options.text("nodes");
-  return foreign;
-}
-
-std::vector<ForeignFile> read_files(const Options& options, const std::vector<std::string>& paths) {
-  std::optional<TopologyFormat> forced;
-  std::vector<std::string> names{"detect"};
-  for (const TopologyFormat format : all_topology_formats()) names.emplace_back(name_of(format));
-  const std::string choice = options.choice("format", names);
-  for (const TopologyFormat format : all_topology_formats()) {
-    if (choice == name_of(format)) forced = format;
-  }
-  std::vector<ForeignFile> files;
-  for (const std::string& path : paths) {
-    ForeignFile file{.text = read_file(path), .name = source_name(path)};
-    const std::optional<TopologyFormat> format =
-        forced ? forced : detect_topology_format(file.text);
-    if (!format) {
-      throw Error{ErrorKind::BadInput,
-                  file.name,
-                  {{"",
-                    "expected a file of nvidia-smi topo -m, NCCL (topology XML), hwloc (XML), "
-                    "nccl-tests, Slurm (topology.conf) or ASTRA-sim (network), got none of "
-                    "them; --format says which it is"}}};
-    }
-    file.format = *format;
-    files.push_back(std::move(file));
-  }
-  return files;
-}
-
-struct UsedLink {
-  std::string what;
-  Bandwidth bandwidth;
-  Duration latency;
-
-  friend bool operator==(const UsedLink&, const UsedLink&) = default;
-};
-
-void add_server_links(const ServerGroup& group, std::vector<UsedLink>& links) {
-  const auto add = [&](const std::string& what, const Link& link) {
-    links.push_back({group.name + ": " + what, link.bandwidth, link.latency});
-  };
-  if (group.devices > 1 && group.links.kind == ServerLinks::Kind::Switch) {
-    add("device to device, a port each", group.links.port);
-  }
-  for (const LinkKind& kind : group.links.kinds) add("direct link " + kind.name, kind.link);
-  if (group.links.host_path) add("host path of a device", *group.links.host_path);
-  for (const PcieRoot& root : group.pcie_roots) add("out of a socket", root.link);
-  for (const Nic& nic : group.nics) add("NIC", nic.link);
-}
-
-/// Every kind of link once, in the order from the device outwards.
-std::vector<UsedLink> used_links(const TopologyDescription& description) {
-  std::vector<UsedLink> links;
-  for (const ServerGroup& group : description.servers) add_server_links(group, links);
-  if (description.network) {
-    links.push_back({"network, a port of its switch", description.network->bandwidth,
-                     description.network->latency});
-  }
-  const Topology topology(description);
-  for (const auto& [groups, name] :
-       {std::pair{&description.racks, "rack"}, std::pair{&description.pods, "pod"}}) {
-    std::int32_t number = 0;
-    for (const UplinkGroup& group : *groups) {
-      const std::string port_name = fmt::format("{}{} out", name, number);
-      number += group.count;
-      for (const Port& port : topology.ports()) {
-        if (port.name == port_name) {
-          links.push_back({fmt::format("uplink of a {}", name), port.bandwidth, group.latency});
-        }
-      }
-    }
-  }
-  std::vector<UsedLink> distinct;
-  for (const UsedLink& link : links) {
-    if (std::find(distinct.begin(), distinct.end(), link) == distinct.end()) {
-      distinct.push_back(link);
-    }
-  }
-  return distinct;
-}
-
-void write_summary(const ImportedTopology& imported, std::ostream& words, const TextStyle& style) {
-  const Topology topology(imported.description);
-  words << fmt::format("{}: {} server{}, {} device{}\n", printable(imported.description.name),
-                       topology.server_count(), topology.server_count() == 1 ? "" : "s",
-                       topology.device_count(), topology.device_count() == 1 ? "" : "s");
-  for (const DeviceKind& kind : imported.description.devices) {
-    words << fmt::format("{}: {} of memory, {} of it reserved\n", printable(kind.name),
-                         show(kind.memory), show(kind.reserved));
-  }
-  Table table({{.header = "link, each direction", .least = 20},
-               {.header = "GB/s", .align = Align::Right},
-               {.header = "latency", .align = Align::Right}});
-  for (const UsedLink& link : used_links(imported.description)) {
-    table.add_row({{.text = printable(link.what)},
-                   {.text = show_rate(static_cast<double>(link.bandwidth.bytes_per_second) / 1e9)},
-                   {.text = show(link.latency)}});
-  }
-  if (topology.device_count() > 1) words << '\n' << table.text(0, style) << '\n';
-}
-
-int run_import(const Options& options, Console& console) {
-  std::vector<std::string> paths = options.positional();
-  if (paths.size() < 2 || paths.front() != "topology") {
-    throw usage_error("import", "expected \"topology\" and one file or more");
-  }
-  paths.erase(paths.begin());
-  const ForeignTopologyOptions foreign = foreign_options(options);
-  std::string name = foreign.name;
-  for (char& c : name) {
-    const bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                          (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_';
-    if (!is_plain) c = '-';
-  }
-  const std::string output = options.text("output").value_or("./" + name + ".topology.json");
-  std::vector<NamedPath> inputs;
-  for (const std::string& path : paths) inputs.push_back({"an input", path});
-  check_outputs({{"--output", output}}, inputs);
-
-  const ImportedTopology imported = import_topology(read_files(options, paths), foreign);
-  for (const std::string& warning : imported.warnings) {
-    console.err << "warning: " << printable(warning) << '\n';
-  }
-  const bool to_stdout = output == "-";
-  std::ostream& words = to_stdout ? console.err : console.out;
-  write_summary(imported, words, to_stdout ? console.err_style : console.out_style);
-  write_result(console, output, write_topology(imported.description));
-  if (!to_stdout) words << "topology written to " << printable(output) << '\n';
-  return kDone;
-}
 
 }  // namespace
 
 Command import_command() {
   return {.name = "import",
           .help = kHelp,
-          .options = {{.name = "output", .letter = 'o'},
-                      {.name = "format"},
-                      {.name = "name"},
-                      {.name = "device"},
-                      {.name = "memory"},
-                      {.name = "reserved"},
-                      {.name = "servers"},
-                      {.name = "nvlink-bandwidth"},
-                      {.name = "pcie-bandwidth"},
-                      {.name = "socket-bandwidth"},
-                      {.name = "nic-bandwidth"},
-                      {.name = "nics"},
-                      {.name = "network-bandwidth"},
-                      {.name = "rack-uplink"},
-                      {.name = "pod-uplink"},
-                      {.name = "nodes"}},
-          .run = run_import};
+          .parts = {import_topology_command(), import_model_command(), import_plan_command()}};
 }
 
 }  // namespace dapple

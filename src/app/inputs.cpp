@@ -4,37 +4,15 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "dapple/cost/costs.h"
+#include "dapple/interop/pipedream.h"
 #include "dapple/io/documents.h"
 
 namespace dapple {
 namespace {
-
-ForeignProfileOptions foreign_options(const Options& options) {
-  ForeignProfileOptions foreign;
-  foreign.profile_batch = options.positive_integer("profile-batch", kMaxCount);
-  foreign.optimizer = options.text("optimizer");
-  foreign.global_batch = options.positive_integer("global-batch", kMaxCount);
-  foreign.device = options.text("profile-device");
-  if (options.has("batch-scaling")) {
-    foreign.batch_scaling = options.choice("batch-scaling", {"proportional", "floor"}) == "floor"
-                                ? BatchScaling::Floor
-                                : BatchScaling::Proportional;
-  }
-  if (options.text("stash") == "output") {
-    foreign.stash = kOne;
-  } else if (const auto stash = options.text("stash")) {
-    foreign.stash = parse_factor(*stash);
-    if (!foreign.stash) {
-      throw usage_error("--stash", fmt::format("expected output or a factor on the layer's output, "
-                                               "got \"{}\"",
-                                               printable(*stash)));
-    }
-  }
-  return foreign;
-}
 
 /// The same devices, by name, in another topology.
 void move_devices(Plan& plan, const Topology& from, const Topology& to, const std::string& source) {
@@ -66,6 +44,34 @@ std::vector<OptionSpec> foreign_profile_options() {
           {.name = "profile-device"}};
 }
 
+ForeignProfileOptions foreign_options(const Options& options) {
+  ForeignProfileOptions foreign;
+  foreign.profile_batch = options.positive_integer("profile-batch", kMaxCount);
+  foreign.optimizer = options.text("optimizer");
+  foreign.global_batch = options.positive_integer("global-batch", kMaxCount);
+  foreign.device = options.text("profile-device");
+  if (options.has("batch-scaling")) {
+    foreign.batch_scaling = options.choice("batch-scaling", {"proportional", "floor"}) == "floor"
+                                ? BatchScaling::Floor
+                                : BatchScaling::Proportional;
+  }
+  if (options.text("stash") == "output") {
+    foreign.stash = kOne;
+  } else if (const auto stash = options.text("stash")) {
+    foreign.stash = parse_factor(*stash);
+    if (!foreign.stash) {
+      throw usage_error("--stash", fmt::format("expected output or a factor on the layer's output, "
+                                               "got \"{}\"",
+                                               printable(*stash)));
+    }
+  }
+  foreign.tensor_parallel = options.positive_integer("tensor-parallel", kMaxCount);
+  foreign.backward_ratio = options.positive_factor("backward-ratio");
+  foreign.output = options.size("output-size");
+  foreign.layers = options.positive_integer("layers", kMaxCount);
+  return foreign;
+}
+
 ImportedProfile load_profile(const std::string& path, const Options& options) {
   const std::string text = read_file(path);
   if (is_pipedream_graph(text)) {
@@ -81,6 +87,24 @@ ImportedProfile load_profile(const std::string& path, const Options& options) {
   return {.profile = read_profile(text, source_name(path)), .warnings = {}};
 }
 
+void settle_device(ModelProfile& profile, const TopologyDescription& topology,
+                   std::vector<std::string>& warnings) {
+  if (!profile.device.empty()) return;
+  std::set<std::string> kinds;
+  for (const ServerGroup& group : topology.servers) kinds.insert(group.device);
+  if (kinds.size() != 1) {
+    throw usage_error("--profile-device",
+                      fmt::format("expected the kind of device that the profile was measured on, "
+                                  "since the topology has {} kinds",
+                                  kinds.size()));
+  }
+  profile.device = *kinds.begin();
+  warnings.push_back(
+      fmt::format("the profile does not name its device: its times are taken as those of a {} "
+                  "(--profile-device names another)",
+                  profile.device));
+}
+
 ModelProfile load_own_profile(const std::string& path) {
   return read_profile(read_file(path), source_name(path));
 }
@@ -93,9 +117,7 @@ Replacement load_replacement(const Options& options) {
   Replacement replacement;
   const auto model = options.text("model");
   const auto topology = options.text("topo");
-  if (model == "-" && topology == "-") {
-    throw usage_error("--topo", "expected a file, got \"-\" for --model and --topo both");
-  }
+  if (model && topology) check_inputs({{"--model", *model}, {"--topo", *topology}});
   if (model) replacement.profile = load_own_profile(*model);
   if (topology) replacement.topology = load_topology(*topology);
   return replacement;
@@ -118,6 +140,7 @@ Subject make_subject(PlanDocument document, const Replacement& replacement,
                             stage.layers.end <= layer_count;
       if (in_range && !match_buckets(document.profile, stage)) stage.gradient_buckets.clear();
     }
+    document.plan.tied_gradients = tied_gradients(document.profile, document.plan.stages);
   }
   std::vector<Violation> faults = costing_faults(document.plan, document.profile, topology);
   if (!faults.empty()) throw Error{ErrorKind::BadInput, source, std::move(faults)};

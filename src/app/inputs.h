@@ -7,7 +7,7 @@
 
 #include "dapple/command_line/files.h"
 #include "dapple/command_line/options.h"
-#include "dapple/interop/pipedream.h"
+#include "dapple/interop/foreign_profile.h"
 #include "dapple/plan/plan.h"
 #include "dapple/topology/topology.h"
 
@@ -18,12 +18,20 @@ inline constexpr const char* kTool = "dapple-plan " DAPPLE_VERSION;
 /// Options of plan that say what a PipeDream graph does not.
 std::vector<OptionSpec> foreign_profile_options();
 
+/// All options that say what a foreign profile does not, as far as the command has them.
+ForeignProfileOptions foreign_options(const Options& options);
+
 /// The profile of --model, in our format or as a PipeDream graph, told apart by its content. The
 /// foreign options with one of our profiles are a usage error: they would do nothing.
 ImportedProfile load_profile(const std::string& path, const Options& options);
 
 ModelProfile load_own_profile(const std::string& path);
 TopologyDescription load_topology(const std::string& path);
+
+/// A graph need not say what it was measured on; with one kind of device there is only one answer,
+/// which is a warning. Throws Error(Usage) where there are several.
+void settle_device(ModelProfile& profile, const TopologyDescription& topology,
+                   std::vector<std::string>& warnings);
 
 /// A plan together with the model and topology that it is judged with.
 struct Subject {

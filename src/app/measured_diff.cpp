@@ -5,6 +5,7 @@
 #include <map>
 #include <ostream>
 #include <utility>
+#include <vector>
 
 #include "commands.h"
 #include "dapple/io/documents.h"
@@ -57,6 +58,28 @@ void require_same_actions(const Timeline& predicted, const Timeline& measured,
                                         missing, beyond, first)}}};
 }
 
+/// No device computes two things at once; messages may overlap. Requires: the actions are sorted.
+void require_one_after_another(const Timeline& timeline, const Topology& topology,
+                               const std::string& source) {
+  std::vector<const TimedAction*> last(timeline.lanes.size(), nullptr);
+  for (const TimedAction& timed : timeline.actions) {
+    if (stream_of(timed.action.kind) != Stream::Compute) continue;
+    const TimedAction*& before = last[timed.lane.position()];
+    if (before != nullptr && timed.start < before->end) {
+      const DeviceIndex device = timeline.lanes[timed.lane.position()].devices.front();
+      throw Error{
+          ErrorKind::BadInput,
+          source,
+          {{"/actions",
+            fmt::format("expected what {} computes one after another, got {} from {} ns on, "
+                        "before {} has ended at {} ns",
+                        topology.device(device).name, to_text(timed.action), timed.start.ns,
+                        to_text(before->action), before->end.ns)}}};
+    }
+    before = &timed;
+  }
+}
+
 }  // namespace
 
 int diff_measured(const std::string& plan_path, const MeasuredFile& measured,
@@ -66,29 +89,23 @@ int diff_measured(const std::string& plan_path, const MeasuredFile& measured,
     throw usage_error(std::string("--") + option,
                       "expected none beside a timeline, which is of the plan as it is");
   }
+  if (options.has("json")) throw usage_error("--json", "expected with two plans only");
   PlanDocument document = load_plan(plan_path);
   const std::string hash = hash_of(document);
   Subject subject = make_subject(std::move(document), {}, source_name(plan_path));
-  const TimelineDocument timeline =
-      read_timeline(measured.text, source_name(measured.path), subject.topology);
-  if (timeline.plan_sha256 != hash) {
-    throw Error{ErrorKind::BadInput,
-                source_name(measured.path),
-                {{"/plan_sha256",
-                  fmt::format("expected {}..., the hash of {}, got {}...", hash.substr(0, 12),
-                              source_name(plan_path), timeline.plan_sha256.substr(0, 12))}}};
-  }
+  const std::string source = source_name(measured.path);
+  const Timeline timeline = read_timeline(measured.text, source, subject.topology, hash);
   const Prediction& filed = subject.document.prediction;
   const SimulationMode mode{contention_of(options, filed.contention),
                             replicas_of(options, filed.replicas)};
   const Evaluation evaluation =
       evaluate(subject.document.plan, subject.document.profile, subject.topology, mode);
-  require_same_actions(evaluation.timeline, timeline.timeline, source_name(measured.path));
-  const TimelineComparison comparison = compare_timelines(evaluation.timeline, timeline.timeline);
-  console.out << write_measured({.plan = source_name(plan_path),
-                                 .measurement = source_name(measured.path),
-                                 .comparison = comparison},
-                                console.out_style);
+  require_same_actions(evaluation.timeline, timeline, source);
+  require_one_after_another(timeline, subject.topology, source);
+  const TimelineComparison comparison = compare_timelines(evaluation.timeline, timeline);
+  console.out << write_measured(
+      {.plan = source_name(plan_path), .measurement = source, .comparison = comparison},
+      console.out_style);
   return kDone;
 }
 

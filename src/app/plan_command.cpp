@@ -2,8 +2,8 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <optional>
 #include <ostream>
-#include <set>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -13,7 +13,9 @@
 #include "dapple/cost/costs.h"
 #include "dapple/io/documents.h"
 #include "dapple/planner/planner.h"
+#include "dapple/planner/restricted.h"
 #include "dapple/report/summary.h"
+#include "for_target.h"
 #include "inputs.h"
 #include "modes.h"
 #include "pins.h"
@@ -42,6 +44,7 @@ Usage: dapple-plan [plan] --model PROFILE --topo TOPOLOGY [options]
   --gap X               a proven gap that is small enough, "1%" (default: 0)
   --pin WHAT            stages=N, replicas=N, recompute=on|off, depths=least,
                         cut=LAYER, join=LAYER (a stage begins there, or not)
+  --for TARGET          only plans that "export" can express for that target
   --contention on|off   transfers share links or not            (default: on)
   --replicas WAY        of a stage: together or independent (default: together)
   --unlimited-memory    plan as if every device had room for everything
@@ -54,8 +57,7 @@ Usage: dapple-plan [plan] --model PROFILE --topo TOPOLOGY [options]
   --write-baselines DIR  their plans, as DIR/NAME.plan.json
   --trace FILE          timeline for chrome://tracing or ui.perfetto.dev
 Only for a PipeDream graph as --model, which does not say these:
-  --profile-batch N     samples at which it was measured
-  --profile-device D    kind of device that was measured
+  --profile-batch N     samples and, with --profile-device D, kind of device
   --optimizer NAME      sgd, momentum, rmsprop or adam
   --batch-scaling proportional|floor       --stash output|X times the output
 
@@ -77,6 +79,7 @@ std::vector<OptionSpec> specs() {
                               {.name = "time-limit"},
                               {.name = "gap"},
                               {.name = "pin", .repeats = true},
+                              {.name = "for"},
                               {.name = "contention"},
                               {.name = "replicas"},
                               {.name = "unlimited-memory", .takes_value = false},
@@ -205,29 +208,8 @@ struct Inputs {
   std::vector<std::string> warnings;
 };
 
-/// A graph need not say what it was measured on; with one kind of device there is only one guess.
-void settle_device(ModelProfile& profile, const TopologyDescription& topology,
-                   std::vector<std::string>& warnings) {
-  if (!profile.device.empty()) return;
-  std::set<std::string> kinds;
-  for (const ServerGroup& group : topology.servers) kinds.insert(group.device);
-  if (kinds.size() != 1) {
-    throw usage_error("--profile-device",
-                      fmt::format("expected the kind of device that the profile was measured on, "
-                                  "since the topology has {} kinds",
-                                  kinds.size()));
-  }
-  profile.device = *kinds.begin();
-  warnings.push_back(
-      fmt::format("the profile does not name its device: its times are taken as those of a {} "
-                  "(--profile-device names another)",
-                  profile.device));
-}
-
 Inputs load_inputs(const Options& options, const std::string& model, const std::string& topo) {
-  if (model == "-" && topo == "-") {
-    throw usage_error("--topo", "expected a file, got \"-\" for --model and --topo both");
-  }
+  check_inputs({{"--model", model}, {"--topo", topo}});
   const auto time_scale = options.positive_factor("time-scale");
   ImportedProfile imported = load_profile(model, options);
   Inputs inputs{.profile = std::move(imported.profile),
@@ -247,8 +229,10 @@ struct SearchEnd {
 
 /// Takes the progress line over, as signals are caught while that lives.
 SearchEnd search(const Inputs& inputs, const Topology& topology, const PlannerOptions& planner,
-                 ProgressLine progress) {
-  auto result = make_plan(inputs.profile, topology, planner, &progress);
+                 const std::optional<PlanRestriction>& restriction, ProgressLine progress) {
+  auto result =
+      restriction ? make_restricted_plan(inputs.profile, topology, planner, *restriction, &progress)
+                  : make_plan(inputs.profile, topology, planner, &progress);
   return {.result = std::move(result), .stop_reason = progress.stop_reason()};
 }
 
@@ -291,8 +275,7 @@ int write_outputs(const MadePlan& made, const Topology& topology, const Options&
       options.text("output").value_or(default_output(document.profile, ".plan.json"));
   const auto trace = options.text("trace");
   const bool out_is_taken = output == "-" || trace == "-";
-  std::ostream& stream = out_is_taken ? console.err : console.out;
-  const TextStyle& style = out_is_taken ? console.err_style : console.out_style;
+  const auto [stream, style] = console.words(out_is_taken);
   write_result(console, output, write_plan(document));
   if (trace) write_result(console, *trace, write_trace(made.evaluation.timeline, topology));
   stream << write_summary(document, made.evaluation.timeline, topology, style)
@@ -303,10 +286,7 @@ int write_outputs(const MadePlan& made, const Topology& topology, const Options&
 }
 
 int run_plan(const Options& options, Console& console) {
-  if (!options.positional().empty()) {
-    throw usage_error(printable(options.positional().front()),
-                      "expected only options, as in --model FILE --topo FILE");
-  }
+  options.require_options_only("--model FILE --topo FILE");
   const std::string model = options.required("model", "a layer profile");
   const std::string topo = options.required("topo", "a topology");
   PlannerOptions planner = planner_options(options);
@@ -338,7 +318,8 @@ int run_plan(const Options& options, Console& console) {
     throw usage_error("--pin", "expected depths=least with --schedule 1f1b only, got " +
                                    *options.text("schedule"));
   }
-  SearchEnd end = search(inputs, topology, planner, ProgressLine{console, time_limit});
+  const auto restriction = restriction_of(options, planner, inputs.profile);
+  SearchEnd end = search(inputs, topology, planner, restriction, ProgressLine{console, time_limit});
   if (const auto* infeasible = std::get_if<Infeasible>(&end.result)) {
     print_infeasible(console, *infeasible, inputs.profile, inputs.topology);
     return kInfeasible;

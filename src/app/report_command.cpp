@@ -63,7 +63,7 @@ int run_report(const Options& options, Console& console) {
       .document = subject.document, .timeline = evaluation.timeline, .topology = subject.topology};
   if (page) write_result(console, *page, write_page(drawn));
   if (svg) write_result(console, *svg, write_figure(drawn));
-  std::ostream& words = page == "-" || svg == "-" ? console.err : console.out;
+  std::ostream& words = console.words(takes_stdout(outputs)).stream;
   for (const NamedPath& output : outputs) {
     if (output.path == "-") continue;
     words << (output.option == "--svg" ? "figure" : "report") << " written to "

@@ -17,12 +17,12 @@ namespace dapple {
 namespace {
 
 constexpr const char* kHelp =
-    R"(dapple-plan reschedule: a plan's devices and micro-batches under another schedule.
+    R"(dapple-plan reschedule: a plan's stages and devices under another schedule.
 
 Usage: dapple-plan reschedule PLAN --schedule FAMILY [options]
 
-  --schedule FAMILY    gpipe, 1f1b; list-scheduled (1F1B's memory, the order that
-                       the costs ask for); interleaved, breadth-first (several
+  --schedule FAMILY    gpipe, 1f1b; list-scheduled (1F1B's memory, the order
+                       that costs ask for); interleaved, breadth-first (several
                        stages per device); zb-h1, zb-h2, zb-v (zero bubble, the
                        backward in two parts); given (with --order)
   --chunks N           stages per device of the looped families  (default: 2)
@@ -120,13 +120,14 @@ int run_reschedule(const Options& options, Console& console) {
                       fmt::format("expected one plan file, got {}", options.positional().size()));
   }
   const std::string& path = options.positional().front();
+  std::vector<NamedPath> inputs = given_paths(options, {"order"});
+  inputs.insert(inputs.begin(), {"the plan", path});
+  check_inputs(inputs);
   Subject subject = make_subject(load_plan(path), {}, source_name(path));
   PlanDocument& document = subject.document;
   Reschedule request = request_of(options, subject);
   const std::string output = options.text("output").value_or(
       default_output(document.profile, fmt::format(".{}.plan.json", to_string(request.family))));
-  std::vector<NamedPath> inputs{{"the plan", path}};
-  if (const auto order = options.text("order")) inputs.push_back({"--order", *order});
   check_outputs({{"--output", output}}, inputs);
 
   ProgressLine progress{console, options.positive_seconds("time-limit")};
@@ -152,13 +153,11 @@ int run_reschedule(const Options& options, Console& console) {
   const std::optional<Duration> otherwise = rescheduled.evaluation.otherwise;
   renew(document, std::move(rescheduled), subject.topology);
   write_result(console, output, write_plan(document));
-  const bool out_is_taken = output == "-";
-  (out_is_taken ? console.err : console.out)
-      << write_summary(document, timeline, subject.topology,
-                       out_is_taken ? console.err_style : console.out_style)
-      << other_replicas_text(document.prediction, otherwise)
-      << verdict(before, document.prediction);
-  if (!out_is_taken) console.out << "plan written to " << output << '\n';
+  const auto [stream, style] = console.words(output == "-");
+  stream << write_summary(document, timeline, subject.topology, style)
+         << other_replicas_text(document.prediction, otherwise)
+         << verdict(before, document.prediction);
+  if (output != "-") stream << "plan written to " << output << '\n';
   return kDone;
 }
 

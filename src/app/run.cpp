@@ -23,8 +23,8 @@ Commands
   schedule   a plan's action lists, for another runtime
   report     a page for a browser, and the timeline as a figure
   reschedule a plan under another schedule: zero bubble, interleaved, ...
-  export     a plan for Megatron-LM, DeepSpeed, PyTorch, launchers
-  import     other tools' topology files as one of ours
+  export     a plan for Megatron-LM, DeepSpeed, PyTorch, ASTRA-sim, ...
+  import     other tools' topologies, profiles and plans as ours
 
 Options of plan
   --model FILE         layer profile (dapple-profile/1 or a PipeDream graph)
@@ -51,8 +51,12 @@ constexpr const char* kVersion =
     "\n"
     "reads dapple-profile/1, dapple-topology/1, dapple-plan/1, PipeDream graph text\n"
     "imports topologies of nvidia-smi, NCCL, hwloc, nccl-tests, Slurm, ASTRA-sim\n"
-    "writes dapple-plan/1, dapple-timeline/1, dapple-schedule/1, Chrome trace JSON, HTML, SVG\n"
-    "exports for Megatron-LM, DeepSpeed, PyTorch, torchtitan, Open MPI\n";
+    "imports profiles of PipeDream, Piper, Metis, Sailor, Galvatron\n"
+    "imports plans of PipeDream, Megatron-LM, DeepSpeed, PyTorch, torchtitan, Sailor\n"
+    "writes dapple-plan/1, dapple-timeline/1, dapple-schedule/1, dapple-comparison/1\n"
+    "writes Chrome trace JSON, HTML, SVG\n"
+    "exports for Megatron-LM, DeepSpeed, PyTorch, torchtitan, ColossalAI, PipeDream, Sailor\n"
+    "exports Chakra execution traces, files for Open MPI\n";
 
 Tool tool() {
   return {.name = "dapple-plan",

@@ -22,7 +22,8 @@ Usage: dapple-plan schedule PLAN [--format text|csv|json]
                   <stage>F<n> forward of micro-batch n, B backward,
                   I and W its two parts where they are run apart,
                   SEND_F RECV_F activations, SEND_B RECV_B gradients,
-                  REDUCE_GRAD<k> all-reduce of bucket k, STEP the optimizer
+                  REDUCE_GRAD<k> all-reduce of bucket k, REDUCE_TIED<k> of
+                  gradients that several stages hold, STEP the optimizer
                   (the default)
   --format csv    one row per action, with stream, peers and sizes in bytes
   --format json   dapple-schedule/1: the same, per device

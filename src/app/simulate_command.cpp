@@ -97,14 +97,6 @@ std::string asynchronous_text(const Subject& subject, Contention contention) {
                             show(worst.limit));
 }
 
-std::vector<NamedPath> given_paths(const Options& options, const std::vector<std::string>& names) {
-  std::vector<NamedPath> paths;
-  for (const std::string& name : names) {
-    if (const auto path = options.text(name)) paths.push_back({"--" + name, *path});
-  }
-  return paths;
-}
-
 /// What the plan is to be costed with instead of its own documents: what was given, or nothing if
 /// that had to be the same.
 Replacement checked_replacement(const PlanDocument& filed, const Options& options) {
@@ -142,7 +134,8 @@ int run_simulate(const Options& options, Console& console) {
   }
   std::vector<NamedPath> inputs = given_paths(options, {"model", "topo"});
   inputs.push_back({"the plan", path});
-  check_outputs(given_paths(options, {"trace", "timeline"}), inputs);
+  const std::vector<NamedPath> outputs = given_paths(options, {"trace", "timeline"});
+  check_outputs(outputs, inputs);
 
   PlanDocument filed = load_plan(path);
   const SimulationMode mode{contention_of(options, filed.prediction.contention),
@@ -170,14 +163,13 @@ int run_simulate(const Options& options, Console& console) {
     write_result(console, *timeline,
                  write_timeline(evaluation.timeline, subject.topology, plan_hash));
   }
-  const bool out_is_taken = trace == "-" || timeline == "-";
-  (out_is_taken ? console.err : console.out)
-      << write_summary(subject.document, evaluation.timeline, subject.topology,
-                       out_is_taken ? console.err_style : console.out_style)
-      << other_replicas_text(evaluation.prediction, evaluation.otherwise)
-      << write_statistics(evaluation.timeline, out_is_taken ? console.err_style : console.out_style)
-      << (options.has("asynchronous") ? asynchronous_text(subject, mode.contention) : std::string())
-      << verdict(prediction, evaluation.prediction);
+  const auto [stream, style] = console.words(takes_stdout(outputs));
+  stream << write_summary(subject.document, evaluation.timeline, subject.topology, style)
+         << other_replicas_text(evaluation.prediction, evaluation.otherwise)
+         << write_statistics(evaluation.timeline, style)
+         << (options.has("asynchronous") ? asynchronous_text(subject, mode.contention)
+                                         : std::string())
+         << verdict(prediction, evaluation.prediction);
   return kDone;
 }
 

@@ -52,6 +52,7 @@ int run_validate(const Options& options, Console& console) {
   if (options.positional().empty()) {
     throw usage_error("validate", "expected one plan file or more, got none");
   }
+  check_inputs(numbered_paths(options.positional()));
   int code = kDone;
   for (const std::string& path : options.positional()) {
     try {

@@ -5,6 +5,7 @@
 
 #include "commands.h"
 #include "dapple/planner/verify.h"
+#include "dapple/report/show.h"
 #include "inputs.h"
 #include "progress_line.h"
 
@@ -93,7 +94,7 @@ int run_verify(const Options& options, Console& console) {
       show(prediction.iteration), prediction.stages.size(),
       prediction.stages.size() == 1 ? "" : "s", prediction.devices.size(),
       prediction.devices.size() == 1 ? "" : "s", memory_text(prediction, subject.topology),
-      bound_verdict(subject.document, verification));
+      fill_lines(bound_verdict(subject.document, verification), 11, console.out_style));
   return kDone;
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <charconv>
 #include <cstdlib>
@@ -78,9 +79,13 @@ void guard_standard_streams() {
     if (open("/dev/null", flags) < 0) return;
   }
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
 }
 
 namespace {
+
+/// The last one is what launchers pass on, and queueing systems send before they end a job.
+constexpr std::array<int, 3> kStopSignals{SIGINT, SIGTERM, SIGUSR1};
 
 std::atomic<bool> signal_received{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may not wait");
@@ -99,27 +104,27 @@ void install(int number, struct sigaction& before) {
   action.sa_handler = remember_signal;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  sigaddset(&action.sa_mask, SIGINT);
-  sigaddset(&action.sa_mask, SIGTERM);
+  for (const int other : kStopSignals) sigaddset(&action.sa_mask, other);
   sigaction(number, &action, nullptr);
 }
 
 }  // namespace
 
 struct SignalGuard::Before {
-  struct sigaction interrupt = {};
-  struct sigaction terminate = {};
+  std::array<struct sigaction, kStopSignals.size()> actions = {};
 };
 
 SignalGuard::SignalGuard() : before_(std::make_unique<Before>()) {
   signal_received = false;
-  install(SIGINT, before_->interrupt);
-  install(SIGTERM, before_->terminate);
+  for (std::size_t i = 0; i < kStopSignals.size(); ++i) {
+    install(kStopSignals[i], before_->actions[i]);
+  }
 }
 
 SignalGuard::~SignalGuard() {
-  sigaction(SIGINT, &before_->interrupt, nullptr);
-  sigaction(SIGTERM, &before_->terminate, nullptr);
+  for (std::size_t i = 0; i < kStopSignals.size(); ++i) {
+    sigaction(kStopSignals[i], &before_->actions[i], nullptr);
+  }
 }
 
 bool SignalGuard::has_received() const {

@@ -11,7 +11,6 @@
 #include <ostream>
 #include <system_error>
 
-#include "dapple/command_line/options.h"
 #include "dapple/io/documents.h"
 
 namespace dapple {
@@ -39,6 +38,13 @@ void check_writable(const std::string& path) {
   }
 }
 
+void check_names(const std::vector<NamedPath>& paths) {
+  for (const NamedPath& named : paths) {
+    if (!named.path.empty()) continue;
+    throw usage_error(named.option, "expected the name of a file, got an empty one");
+  }
+}
+
 bool same_file(const std::string& a, const std::string& b) {
   if (a == "-" || b == "-") return a == b;
   std::error_code fault;
@@ -57,13 +63,38 @@ PlanDocument load_plan(const std::string& path) {
   return read_plan(read_file(path), source_name(path));
 }
 
-void check_outputs(const std::vector<NamedPath>& outputs, const std::vector<NamedPath>& inputs) {
-  for (const std::vector<NamedPath>* paths : {&inputs, &outputs}) {
-    for (const NamedPath& named : *paths) {
-      if (!named.path.empty()) continue;
-      throw usage_error(named.option, "expected the name of a file, got an empty one");
-    }
+std::vector<NamedPath> given_paths(const Options& options, const std::vector<std::string>& names) {
+  std::vector<NamedPath> paths;
+  for (const std::string& name : names) {
+    if (const auto path = options.text(name)) paths.push_back({"--" + name, *path});
   }
+  return paths;
+}
+
+std::vector<NamedPath> numbered_paths(const std::vector<std::string>& paths) {
+  std::vector<NamedPath> numbered;
+  for (const std::string& path : paths) {
+    numbered.push_back({fmt::format("FILE {}", numbered.size() + 1), path});
+  }
+  return numbered;
+}
+
+void check_inputs(const std::vector<NamedPath>& inputs) {
+  check_names(inputs);
+  const NamedPath* first = nullptr;
+  for (const NamedPath& input : inputs) {
+    if (input.path != "-") continue;
+    if (first != nullptr) {
+      throw usage_error(input.option, fmt::format("expected a file, got \"-\" for {} and {} both",
+                                                  first->option, input.option));
+    }
+    first = &input;
+  }
+}
+
+void check_outputs(const std::vector<NamedPath>& outputs, const std::vector<NamedPath>& inputs) {
+  check_inputs(inputs);
+  check_names(outputs);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       if (same_file(outputs[i].path, outputs[j].path)) {
@@ -85,16 +116,25 @@ void check_outputs(const std::vector<NamedPath>& outputs, const std::vector<Name
   }
 }
 
+bool takes_stdout(const std::vector<NamedPath>& outputs) {
+  return std::any_of(outputs.begin(), outputs.end(),
+                     [](const NamedPath& output) { return output.path == "-"; });
+}
+
 std::string default_output(const ModelProfile& profile, const std::string& ending) {
-  std::string name = profile.name;
-  for (char& c : name) {
+  return default_output(profile.name, ending);
+}
+
+std::string default_output(const std::string& name, const std::string& ending) {
+  std::string plain = name;
+  for (char& c : plain) {
     const bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
                           (c >= '0' && c <= '9') || c == '.' || c == '_';
     if (!is_plain) c = '-';
   }
   constexpr std::size_t kLongestName = 100;
-  name.resize(std::min(name.size(), kLongestName));
-  return "./" + (name.empty() ? "model" : name) + ending;
+  plain.resize(std::min(plain.size(), kLongestName));
+  return "./" + (plain.empty() ? "model" : plain) + ending;
 }
 
 void write_result(Console& console, const std::string& path, const std::string& text) {

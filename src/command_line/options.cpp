@@ -117,6 +117,11 @@ std::vector<std::string> Options::texts(const std::string& name) const {
   return found == values_.end() ? std::vector<std::string>{} : found->second;
 }
 
+void Options::require_options_only(const std::string& example) const {
+  if (positional_.empty()) return;
+  throw usage_error(printable(positional_.front()), "expected options only, as in " + example);
+}
+
 std::string Options::required(const std::string& name, const std::string& what) const {
   const auto value = text(name);
   if (!value) throw usage_error("--" + name, "expected " + what + ", got nothing");
@@ -153,8 +158,7 @@ std::optional<Duration> Options::positive_seconds(const std::string& name) const
   constexpr std::int64_t kMostSeconds = 1'000'000;
   const auto value = text(name);
   if (!value) return std::nullopt;
-  const std::optional<Wide> time =
-      is_plain_decimal(*value) ? scaled_exactly(*value, kNanosecondsPerSecond) : std::nullopt;
+  const std::optional<Wide> time = scaled_exactly(*value, kNanosecondsPerSecond);
   if (!time || *time <= 0 || *time > Wide{kMostSeconds} * kNanosecondsPerSecond) {
     throw usage_error("--" + name,
                       fmt::format("expected seconds, a number above 0 with at most nine decimals, "
@@ -170,10 +174,8 @@ std::optional<Factor> Options::fraction(const std::string& name) const {
   const bool is_percent = !value->empty() && value->back() == '%';
   const std::string number = is_percent ? value->substr(0, value->size() - 1) : *value;
   const std::optional<Wide> billionths =
-      is_plain_decimal(number)
-          ? scaled_exactly(number, is_percent ? kOne.billionths / 100 : kOne.billionths)
-          : std::nullopt;
-  if (!billionths || *billionths >= kOne.billionths) {
+      scaled_exactly(number, is_percent ? kOne.billionths / 100 : kOne.billionths);
+  if (!billionths || *billionths < 0 || *billionths >= kOne.billionths) {
     throw usage_error("--" + name, fmt::format("expected a fraction such as \"1%\" or \"0.01\", at "
                                                "least 0 and below 1, got \"{}\"",
                                                printable(*value)));
@@ -194,6 +196,20 @@ std::optional<Bytes> Options::size(const std::string& name) const {
   return size;
 }
 
+std::optional<std::string> Options::name(const std::string& name) const {
+  constexpr std::size_t kLongest = 200;
+  const auto value = text(name);
+  if (!value) return std::nullopt;
+  const std::size_t length = display_width(*value);
+  if (length < 1 || length > kLongest || printable(*value) != *value) {
+    throw usage_error("--" + name,
+                      fmt::format("expected a name of 1 to {} characters, none of them a control "
+                                  "character, got \"{}\"",
+                                  kLongest, shorten(printable(*value), 40, {})));
+  }
+  return value;
+}
+
 std::string Options::choice(const std::string& name,
                             const std::vector<std::string>& choices) const {
   const std::string value = text(name).value_or(choices.front());
@@ -208,7 +224,6 @@ std::string Options::choice(const std::string& name,
 
 std::optional<Factor> parse_factor(std::string_view text) {
   constexpr Factor kMost{1'000 * kOne.billionths};
-  if (!is_plain_decimal(text)) return std::nullopt;
   const std::optional<Wide> billionths = scaled_exactly(text, kOne.billionths);
   if (!billionths || *billionths <= 0 || *billionths > kMost.billionths) return std::nullopt;
   return Factor{static_cast<std::int64_t>(*billionths)};

@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <exception>
@@ -22,10 +23,11 @@ namespace dapple {
 namespace {
 
 /// The command that an argument names; nothing where it is an option.
-std::optional<Command> named_command(const Tool& tool, const std::string& argument) {
+std::optional<Command> named_command(const std::vector<Command>& commands,
+                                     const std::string& argument) {
   if (!argument.empty() && argument.front() == '-') return std::nullopt;
   std::vector<std::string> names;
-  for (const Command& command : tool.commands) {
+  for (const Command& command : commands) {
     if (command.name == argument) return command;
     names.push_back(command.name);
   }
@@ -42,6 +44,24 @@ void start_logging(const Tool& tool, std::ostream& err, bool verbose) {
   spdlog::set_default_logger(std::move(logger));
 }
 
+/// Puts the part of a command that the first argument names in the command's place.
+void choose_part(Command& command, std::vector<std::string>& arguments, std::string& topic) {
+  std::optional<Command> part;
+  if (!arguments.empty()) part = named_command(command.parts, arguments.front());
+  if (!part) {
+    std::string names;
+    for (const Command& each : command.parts) names += (names.empty() ? "" : ", ") + each.name;
+    throw usage_error(command.name, "expected one of " + names + " behind it");
+  }
+  topic += ' ' + part->name;
+  arguments.erase(arguments.begin());
+  command = std::move(*part);
+}
+
+bool asks_for_help(const std::string& argument) {
+  return argument == "--help" || argument == "-h";
+}
+
 /// `topic` becomes whose help says more, "dapple-plan diff".
 int dispatch(const Tool& tool, std::vector<std::string> arguments, Console& console,
              std::string& topic) {
@@ -49,7 +69,7 @@ int dispatch(const Tool& tool, std::vector<std::string> arguments, Console& cons
     console.err << tool.help;
     return kUsage;
   }
-  if (arguments.front() == "--help" || arguments.front() == "-h" || arguments.front() == "help") {
+  if (asks_for_help(arguments.front()) || arguments.front() == "help") {
     console.out << tool.help;
     return kDone;
   }
@@ -57,7 +77,7 @@ int dispatch(const Tool& tool, std::vector<std::string> arguments, Console& cons
     console.out << tool.version;
     return kDone;
   }
-  std::optional<Command> command = named_command(tool, arguments.front());
+  std::optional<Command> command = named_command(tool.commands, arguments.front());
   if (command) {
     topic += ' ' + command->name;
     arguments.erase(arguments.begin());
@@ -66,12 +86,12 @@ int dispatch(const Tool& tool, std::vector<std::string> arguments, Console& cons
   } else {
     throw usage_error(printable(arguments.front()), "expected a command before the options");
   }
+  const bool is_help_on_parts = !arguments.empty() && asks_for_help(arguments.front());
+  if (!command->parts.empty() && !is_help_on_parts) choose_part(*command, arguments, topic);
   // Help is given whatever else is wrong with the command line.
-  for (const std::string& argument : arguments) {
-    if (argument == "--help" || argument == "-h") {
-      console.out << command->help;
-      return kDone;
-    }
+  if (std::any_of(arguments.begin(), arguments.end(), asks_for_help)) {
+    console.out << command->help;
+    return kDone;
   }
   const Options options{arguments, command->options};
   start_logging(tool, console.err, options.has("verbose"));
@@ -124,8 +144,10 @@ int run_guarded(const Tool& tool, const std::vector<std::string>& arguments, Con
     console.deliver();
     return code;
   } catch (const NobodyListens&) { return kEnvironment; } catch (const Error& error) {
+    const bool is_usage = error.kind() == ErrorKind::Usage;
+    if (is_usage && tool.tells_usage_errors != nullptr && !tool.tells_usage_errors()) return kUsage;
     print_error(console, error);
-    if (error.kind() == ErrorKind::Usage) console.err << topic << " --help says more\n";
+    if (is_usage) console.err << topic << " --help says more\n";
     return exit_code_of(error.kind());
   } catch (const std::bad_alloc&) {
     console.err << "error: out of memory\n";
@@ -161,6 +183,12 @@ void print_error(Console& console, const Error& error) {
   for (std::string line; std::getline(lines, line);) {
     console.err << paint("error:", Ink::Bad, console.err_style) << ' ' << printable(line) << '\n';
   }
+}
+
+void print_warning(Console& console, const std::string& text) {
+  constexpr std::string_view kHead = "warning:";
+  console.err << paint(kHead, Ink::Warning, console.err_style) << ' '
+              << fill_lines(printable(text), kHead.size() + 1, console.err_style) << '\n';
 }
 
 int run_tool(const Tool& tool, const std::vector<std::string>& arguments, std::ostream& out,

@@ -1,12 +1,9 @@
+#include <algorithm>
+
 #include "dapple/cost/costs.h"
 
 namespace dapple {
 namespace {
-
-Bytes gradient_size(const ModelProfile& profile, std::int32_t layer) {
-  return scale_up(profile.layers[static_cast<std::size_t>(layer)].parameters,
-                  profile.optimizer.gradient_bytes_per_parameter_byte);
-}
 
 /// Fills buckets from the last layer to the first; `is_full(k, size)` says when bucket k is closed.
 template <class IsFull>
@@ -14,7 +11,7 @@ GradientBuckets fill_buckets(const ModelProfile& profile, LayerRange layers, IsF
   GradientBuckets buckets;
   bool open = false;
   for (std::int32_t layer = layers.end - 1; layer >= layers.begin; --layer) {
-    const Bytes gradient = gradient_size(profile, layer);
+    const Bytes gradient = bucketed_gradient(profile, layer, layers);
     if (gradient.count == 0) continue;
     if (!open) {
       buckets.sizes.emplace_back();
@@ -28,6 +25,15 @@ GradientBuckets fill_buckets(const ModelProfile& profile, LayerRange layers, IsF
 }
 
 }  // namespace
+
+Bytes bucketed_gradient(const ModelProfile& profile, std::int32_t layer, LayerRange layers) {
+  const bool is_tied_outside = std::any_of(
+      profile.ties.begin(), profile.ties.end(),
+      [&](const Tie& tie) { return tie.holder.value == layer && sides_of(tie, layers).outside; });
+  if (is_tied_outside) return {};
+  return scale_up(profile.layers[static_cast<std::size_t>(layer)].parameters,
+                  profile.optimizer.gradient_bytes_per_parameter_byte);
+}
 
 GradientBuckets gradient_buckets(const ModelProfile& profile, LayerRange layers,
                                  Bytes bucket_size) {
@@ -49,6 +55,7 @@ std::optional<GradientBuckets> match_buckets(const ModelProfile& profile, const 
 }
 
 void fill_gradient_buckets(Plan& plan, const ModelProfile& profile) {
+  plan.tied_gradients = tied_gradients(profile, plan.stages);
   for (StagePlan& stage : plan.stages) {
     if (stage.devices.size() < 2 || !stage.gradient_buckets.empty()) continue;
     stage.gradient_buckets =

@@ -82,13 +82,24 @@ Bytes CostModel::boundary_size(std::int32_t cut, std::int64_t samples) const {
 }
 
 Bytes CostModel::parameters(LayerRange layers) const {
-  return tables_->parameters[static_cast<std::size_t>(layers.end)] -
-         tables_->parameters[static_cast<std::size_t>(layers.begin)];
+  Bytes parameters = tables_->parameters[static_cast<std::size_t>(layers.end)] -
+                     tables_->parameters[static_cast<std::size_t>(layers.begin)];
+  for (const Tie& tie : profile_.ties) {
+    const bool is_before = tie.holder.value < layers.begin;
+    if (is_before && sides_of(tie, layers).inside) {
+      parameters += profile_.layers[tie.holder.position()].parameters;
+    }
+  }
+  return parameters;
 }
 
 Duration CostModel::optimizer_step(LayerRange layers) const {
+  return optimizer_step(parameters(layers));
+}
+
+Duration CostModel::optimizer_step(Bytes parameters) const {
   const std::optional<Factor> step = profile_.optimizer.step_ns_per_parameter_byte;
-  return {step ? scale_up(parameters(layers), *step).count : 0};
+  return {step ? scale_up(parameters, *step).count : 0};
 }
 
 MemoryCost CostModel::memory_cost(const StageContext& stage, std::int64_t samples,
@@ -176,14 +187,42 @@ StageCost CostModel::stage_cost(const Plan& plan, std::size_t index) const {
   for (const Bytes size : buckets.sizes) cost.buckets.push_back(reduction.cost(size));
   cost.optimizer_step = optimizer_step(stage.layers);
   if (plan.gradients.optimizer == OptimizerTiming::PerBucket) {
-    Duration before;
-    for (const std::int32_t first : buckets.first_layer) {
-      const Duration until = optimizer_step({first, stage.layers.end});
-      cost.bucket_steps.push_back(until - before);
-      before = until;
-    }
+    cost.bucket_steps = bucket_steps(stage.layers, buckets);
   }
   return cost;
+}
+
+/// Of each bucket, then of what is tied to layers outside; none where that would be one.
+std::vector<Duration> CostModel::bucket_steps(LayerRange layers,
+                                              const GradientBuckets& buckets) const {
+  const auto own_parameters = [&](std::int32_t first) {
+    Bytes parameters = tables_->parameters[static_cast<std::size_t>(layers.end)] -
+                       tables_->parameters[static_cast<std::size_t>(first)];
+    for (const Tie& tie : profile_.ties) {
+      const bool is_inside = first <= tie.holder.value && tie.holder.value < layers.end;
+      if (is_inside && sides_of(tie, layers).outside) {
+        parameters = parameters - profile_.layers[tie.holder.position()].parameters;
+      }
+    }
+    return parameters;
+  };
+  std::vector<Duration> steps;
+  Duration before;
+  const auto add_until = [&](Duration until) {
+    steps.push_back(until - before);
+    before = until;
+  };
+  for (const std::int32_t first : buckets.first_layer) {
+    add_until(optimizer_step(own_parameters(first)));
+  }
+  const bool is_tied = std::any_of(profile_.ties.begin(), profile_.ties.end(), [&](const Tie& tie) {
+    const TieSides sides = sides_of(tie, layers);
+    return sides.inside && sides.outside;
+  });
+  if (!is_tied) return steps;
+  if (steps.empty()) add_until(optimizer_step(own_parameters(layers.begin)));
+  add_until(optimizer_step(layers));
+  return steps;
 }
 
 BoundaryCost CostModel::boundary_cost(const Plan& plan, std::size_t index) const {
@@ -210,7 +249,29 @@ PlanCost CostModel::plan_cost(const Plan& plan) const {
     cost.stages.push_back(stage_cost(plan, s));
     if (s + 1 < plan.stages.size()) cost.boundaries.push_back(boundary_cost(plan, s));
   }
+  add_ties(plan, cost);
   return cost;
+}
+
+void CostModel::add_ties(const Plan& plan, PlanCost& cost) const {
+  for (const TiedGradients& tied : plan.tied_gradients) {
+    std::vector<DeviceIndex> members;
+    for (const StageIndex stage : tied.stages) {
+      const std::vector<DeviceIndex>& devices = plan.stages[stage.position()].devices;
+      members.insert(members.end(), devices.begin(), devices.end());
+    }
+    std::sort(members.begin(), members.end());
+    members.erase(std::unique(members.begin(), members.end()), members.end());
+    const Bytes size = scale_up(profile_.layers[tied.holder.position()].parameters,
+                                profile_.optimizer.gradient_bytes_per_parameter_byte);
+    TiedCost& of_tie = cost.ties.emplace_back();
+    of_tie.stages = tied.stages;
+    of_tie.reduction = AllReduceModel(members, topology_).cost(size);
+    for (const StageIndex stage : tied.stages) {
+      cost.stages[stage.position()].tied_reduction += of_tie.reduction.time;
+    }
+    cost.stages[tied.stages.front().position()].tied_reduction_from_here += of_tie.reduction.time;
+  }
 }
 
 std::vector<MemoryShortage> memory_shortages(const PlanCost& costs) {

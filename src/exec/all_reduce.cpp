@@ -85,6 +85,12 @@ class Ring {
 
 }  // namespace
 
+const ReductionGroup& ReductionGroups::of(const Action& reduction) const {
+  const auto index = static_cast<std::size_t>(reduction.index);
+  return reduction.kind == ActionKind::ReduceTied ? ties[index]
+                                                  : buckets[reduction.stage.position()][index];
+}
+
 void all_reduce(const ReductionGroup& group, MessageKey key, std::span<float> values,
                 Transport& transport) {
   const auto is_mine = [&](const std::vector<DeviceIndex>& server) {

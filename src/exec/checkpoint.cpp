@@ -85,12 +85,16 @@ class Reader {
       covered = part.first;
     }
     if (covered != bytes_.size()) {
-      refuse("", fmt::format("expected {} bytes of tensors, got {}", covered, bytes_.size()));
+      refuse(kHeader, fmt::format("expected tensors of {} bytes, as many as follow, got {}",
+                                  bytes_.size(), covered));
     }
     return checkpoint;
   }
 
  private:
+  static constexpr const char* kLengthPlace = "bytes 0 to 7";
+  static constexpr const char* kHeader = "header";
+
   [[noreturn]] void refuse(const std::string& place, std::string message) const {
     throw Error(ErrorKind::BadInput, source_name_, {{place, std::move(message)}});
   }
@@ -100,18 +104,30 @@ class Reader {
   Json read_header() {
     std::uint64_t length = 0;
     if (bytes_.size() < kLengthSize) {
-      refuse("", fmt::format("expected a safetensors file, got {} bytes", bytes_.size()));
+      refuse("", fmt::format("expected a safetensors file, got {} bytes in all", bytes_.size()));
     }
     std::memcpy(&length, bytes_.data(), kLengthSize);
     bytes_.remove_prefix(kLengthSize);
     if (length > bytes_.size()) {
-      refuse("", fmt::format("expected a header of {} bytes, got {}", length, bytes_.size()));
+      refuse(kLengthPlace,
+             fmt::format("expected the length of a safetensors header, at most {}, got {}",
+                         bytes_.size(), length));
     }
     const std::string_view text = bytes_.substr(0, static_cast<std::size_t>(length));
     bytes_.remove_prefix(text.size());
-    Json header = Json::parse(text, nullptr, false);
-    if (!header.is_object()) refuse("", "expected a JSON object as the header, got something else");
+    Json header = parse_header(text);
+    if (!header.is_object()) refuse(kHeader, "expected a JSON object, got something else");
     return header;
+  }
+
+  Json parse_header(std::string_view text) const {
+    try {
+      return Json::parse(text);
+    } catch (const Json::parse_error& error) {
+      // Counted from one, behind the length.
+      const std::size_t place = kLengthSize + std::max<std::size_t>(error.byte, 1) - 1;
+      refuse(fmt::format("byte {}", place), "expected a header in JSON, got something else");
+    }
   }
 
   std::string metadata_text(const Json& metadata, const char* key) const {
@@ -228,7 +244,7 @@ std::map<std::string, nn::Shape> expected_shapes(const std::vector<nn::ModelLaye
                                                  nn::OptimizerKind optimizer) {
   std::map<std::string, nn::Shape> shapes;
   for (const nn::ModelLayer& layer : layers) {
-    for (const nn::ParameterSpec& parameter : layer.module->parameters()) {
+    for (const nn::ParameterSpec& parameter : layer.own_parameters()) {
       const std::string name = layer.name + "." + parameter.name;
       shapes[name] = parameter.shape;
       for (std::int64_t k = 0; k < nn::state_count(optimizer); ++k) {
@@ -269,10 +285,15 @@ Checkpoint read_checkpoint(std::string_view bytes, const std::string& source_nam
   return Reader(bytes, source_name).read();
 }
 
-std::vector<Violation> restoring_faults(const Checkpoint& checkpoint,
-                                        const std::vector<nn::ModelLayer>& layers,
-                                        nn::OptimizerKind optimizer) {
-  constexpr std::size_t kMost = 10;
+std::optional<Violation> restoring_fault(const Checkpoint& checkpoint,
+                                         const std::vector<nn::ModelLayer>& layers,
+                                         nn::OptimizerKind optimizer) {
+  const nn::OptimizerKind own = checkpoint.optimizer.kind;
+  if (nn::state_count(own) != nn::state_count(optimizer)) {
+    return Violation{fmt::format("/{}/optimizer", kMetadata),
+                     fmt::format("expected {}, which is to go on, got {}, which keeps other state",
+                                 nn::to_string(optimizer), nn::to_string(own))};
+  }
   const std::map<std::string, nn::Shape> shapes = expected_shapes(layers, optimizer);
   std::vector<Violation> faults;
   for (const auto& [name, shape] : shapes) {
@@ -292,8 +313,13 @@ std::vector<Violation> restoring_faults(const Checkpoint& checkpoint,
                       fmt::format("expected no such tensor, as neither the model nor {} has it",
                                   nn::to_string(optimizer))});
   }
-  if (faults.size() > kMost) faults.resize(kMost);
-  return faults;
+  if (faults.empty()) return std::nullopt;
+  Violation& first = faults.front();
+  if (faults.size() > 1) {
+    first.message += fmt::format("; {} more differ{}: a checkpoint of another model?",
+                                 faults.size() - 1, faults.size() == 2 ? "s" : "");
+  }
+  return std::move(first);
 }
 
 }  // namespace dapple

@@ -1,6 +1,7 @@
 #include "dapple/exec/cpu_backend.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "dapple/core/error.h"
@@ -295,26 +296,63 @@ nn::Tensor CpuBackend::output_gradient(const Stage& stage, std::int32_t micro_ba
 }
 
 std::span<float> CpuBackend::bucket(const Action& reduction, Bytes size) {
-  const std::span<float> gradients =
-      stage_at(reduction.stage).parameters.gradients_of(layers_of_bucket(reduction));
+  const bool is_tied = reduction.kind == ActionKind::ReduceTied;
+  if (is_tied) gather_tied(reduction);
+  StageParameters& parameters = stage_at(reduction.stage).parameters;
+  const std::span<float> gradients = is_tied ? parameters.gradients_of_tie(reduction.index)
+                                             : parameters.gradients_of(layers_of_bucket(reduction));
   check(static_cast<std::int64_t>(gradients.size_bytes()) == size.count,
         "a bucket has another size than the plan says");
   return gradients;
 }
 
-/// From the layer that fills it to the one that has filled the bucket before.
+/// Adds those of this device's other stages to those of the one that the reduction goes by.
+void CpuBackend::gather_tied(const Action& reduction) {
+  const TiedGradients& tied = job_.plan.tied_gradients[static_cast<std::size_t>(reduction.index)];
+  const std::span<float> sum =
+      stage_at(reduction.stage).parameters.gradients_of_tie(reduction.index);
+  for (const StageIndex other : tied.stages) {
+    Stage* stage = by_stage_[other.position()].get();
+    if (stage == nullptr || other == reduction.stage) continue;
+    const std::span<const float> own = stage->parameters.gradients_of_tie(reduction.index);
+    std::transform(own.begin(), own.end(), sum.begin(), sum.begin(), std::plus<>());
+  }
+}
+
+/// From the stage of this device that the reductions of tied gradients went by.
+void CpuBackend::take_reduced(Stage& stage) {
+  for (const std::int32_t tie : ties_of(job_.plan, {stage.index})) {
+    const StageIndex speaker =
+        speaker_of(job_.plan.tied_gradients[static_cast<std::size_t>(tie)], stages_);
+    if (speaker == stage.index) continue;
+    const std::span<const float> sum = stage_at(speaker).parameters.gradients_of_tie(tie);
+    std::copy(sum.begin(), sum.end(), stage.parameters.gradients_of_tie(tie).begin());
+  }
+}
+
+/// From the layer that fills it to the one that has filled the bucket before; all of them where
+/// there is no bucket.
 LayerRange CpuBackend::layers_of_bucket(const Action& action) const {
   const StagePlan& plan = job_.plan.stages[action.stage.position()];
   const std::vector<std::int32_t>& filled_by = job_.buckets[action.stage.position()].first_layer;
+  if (filled_by.empty()) return plan.layers;
   const auto bucket = static_cast<std::size_t>(action.index);
   return {filled_by[bucket], bucket == 0 ? plan.layers.end : filled_by[bucket - 1]};
 }
 
 void CpuBackend::step(const Action& action) {
   Stage& stage = stage_at(action.stage);
-  const bool is_by_bucket = optimizer_steps(job_.plan, action.stage) > 1;
-  stage.parameters.step(is_by_bucket ? layers_of_bucket(action) : stage.plan.layers,
-                        iteration_ + 1);
+  const std::int32_t steps = optimizer_steps(job_.plan, action.stage);
+  const auto own = std::max<std::size_t>(1, job_.buckets[action.stage.position()].sizes.size());
+  const std::int64_t number = iteration_ + 1;
+  if (steps == 1) {
+    stage.parameters.step(stage.plan.layers, number);
+  } else if (static_cast<std::size_t>(action.index) < own) {
+    stage.parameters.step(layers_of_bucket(action), number);
+  }
+  if (action.index + 1 < steps) return;
+  take_reduced(stage);
+  stage.parameters.step_tied(number);
 }
 
 }  // namespace dapple

@@ -46,11 +46,8 @@ DeviceTraining::DeviceTraining(const TrainingJob& job, DeviceIndex device, Trans
       backend_(job, device),
       interpreter_(
           schedule_of(job, device),
-          [this](const Action& reduction) {
-            return job_
-                .groups[reduction.stage.position()][static_cast<std::size_t>(reduction.index)];
-          },
-          backend_, transport,
+          [this](const Action& reduction) { return job_.groups.of(reduction); }, backend_,
+          transport,
           job.settings.clip_norm ? BeforeSteps([this](std::int64_t) { clip(); }) : nullptr) {}
 
 void DeviceTraining::restore(const NamedTensors& tensors) {

@@ -20,6 +20,7 @@ class Interpreter::Run {
     for (const DeviceAction& entry : own_.schedule_.actions) {
       if (makes_weight_gradient(entry.action.kind)) ++gradients_left_[entry.action.stage];
       if (entry.action.kind == ActionKind::OptimizerStep) ++steps_[entry.action.stage];
+      if (entry.action.kind == ActionKind::ReduceTied) ++ties_left_;
       if (entry.action.kind != ActionKind::AllReduce) continue;
       bucket_sizes_[entry.action.stage].push_back(entry.size);
     }
@@ -49,9 +50,12 @@ class Interpreter::Run {
   void receive(const DeviceAction& entry);
   void compute(const Action& action);
   void send(const DeviceAction& entry, WorkStream& stream);
-  void reduce(StageIndex stage, std::int32_t bucket);
+  void reduce(const Action& action, Bytes size);
   void step(const Action& action);
-  void wait_for_buckets(StageIndex stage, std::int32_t count);
+  void wait_for_buckets(StageIndex stage, std::size_t count);
+  void wait_for_ties();
+  template <class Condition>
+  void wait_until(const Condition& is_reduced);
 
   MessageKey key(const Action& action, DeviceIndex from, DeviceIndex to) const {
     return {.iteration = iteration_, .action = action, .step = 0, .from = from, .to = to};
@@ -70,7 +74,8 @@ class Interpreter::Run {
   std::map<StageIndex, std::vector<Bytes>> bucket_sizes_;
   std::mutex mutex_;  // of what the streams share
   std::condition_variable reduced_;
-  std::map<StageIndex, std::int32_t> buckets_reduced_;
+  std::map<StageIndex, std::size_t> buckets_reduced_;
+  std::int32_t ties_left_ = 0;  // to be reduced
   std::exception_ptr failure_;  // of the first stream to fail
   std::vector<MeasuredAction> measured_;
   /// Called while what the stream threw is handled, and noted before others are made to fail by it.
@@ -100,6 +105,8 @@ void Interpreter::Run::interpret(const DeviceAction& entry) {
       return send(entry, backward_);
     case ActionKind::AllReduce:
       return;  // begun by the backward that made the gradients, as soon as they were
+    case ActionKind::ReduceTied:
+      return reduce(entry.action, entry.size);  // stands behind all that make them
     case ActionKind::OptimizerStep:
       return step(entry.action);
     default:
@@ -126,7 +133,10 @@ void Interpreter::Run::compute(const Action& action) {
   BucketReady ready;
   const bool is_last = makes_weight_gradient(action.kind) && --gradients_left_[action.stage] == 0;
   if (is_last && bucket_sizes_.count(action.stage) > 0) {
-    ready = [this, &action](std::int32_t bucket) { reduce(action.stage, bucket); };
+    ready = [this, &action](std::int32_t bucket) {
+      reduce({ActionKind::AllReduce, bucket, action.stage},
+             bucket_sizes_.at(action.stage)[static_cast<std::size_t>(bucket)]);
+    };
   }
   own_.backend_.compute(action, ready);
   record(action, start, monotonic_now(), {});
@@ -149,37 +159,53 @@ void Interpreter::Run::send(const DeviceAction& entry, WorkStream& stream) {
       });
 }
 
-void Interpreter::Run::reduce(StageIndex stage, std::int32_t bucket) {
-  collective_.add([this, stage, bucket] {
-    const Action action{ActionKind::AllReduce, bucket, stage};
-    const Bytes size = bucket_sizes_.at(stage)[static_cast<std::size_t>(bucket)];
+void Interpreter::Run::reduce(const Action& action, Bytes size) {
+  collective_.add([this, action, size] {
     const std::int64_t start = monotonic_now();
     const std::span<float> values = own_.backend_.bucket(action, size);
-    all_reduce(own_.group_of_(action), key(action, here(), here()), values, own_.transport_);
+    // Those who reduce what is tied know it by stages of their own.
+    Action common = action;
+    if (action.kind == ActionKind::ReduceTied) common.stage = StageIndex{0};
+    all_reduce(own_.group_of_(action), key(common, here(), here()), values, own_.transport_);
     record(action, start, monotonic_now(), size);
     const std::lock_guard lock(mutex_);
-    ++buckets_reduced_[stage];
+    if (action.kind == ActionKind::ReduceTied) {
+      --ties_left_;
+    } else {
+      ++buckets_reduced_[action.stage];
+    }
     reduced_.notify_all();
   });
 }
 
-void Interpreter::Run::wait_for_buckets(StageIndex stage, std::int32_t count) {
+template <class Condition>
+void Interpreter::Run::wait_until(const Condition& is_reduced) {
   std::unique_lock lock(mutex_);
-  reduced_.wait(lock, [&] { return failure_ || buckets_reduced_[stage] >= count; });
+  reduced_.wait(lock, [&] { return failure_ || is_reduced(); });
   if (failure_) throw JobAborted("a reduction has failed");
+}
+
+void Interpreter::Run::wait_for_buckets(StageIndex stage, std::size_t count) {
+  wait_until([&] { return buckets_reduced_[stage] >= count; });
+}
+
+void Interpreter::Run::wait_for_ties() {
+  wait_until([&] { return ties_left_ == 0; });
 }
 
 void Interpreter::Run::step(const Action& action) {
   if (own_.before_steps_ && !has_stepped_) {
-    for (const auto& [stage, buckets] : bucket_sizes_) {
-      wait_for_buckets(stage, static_cast<std::int32_t>(buckets.size()));
-    }
+    for (const auto& [stage, buckets] : bucket_sizes_) wait_for_buckets(stage, buckets.size());
+    wait_for_ties();
     own_.before_steps_(iteration_);
   }
   has_stepped_ = true;
+  const std::size_t buckets = bucket_sizes_[action.stage].size();
+  const auto number = static_cast<std::size_t>(action.index);
   const bool is_by_bucket = steps_[action.stage] > 1;
-  const auto buckets = static_cast<std::int32_t>(bucket_sizes_[action.stage].size());
-  wait_for_buckets(action.stage, is_by_bucket ? action.index + 1 : buckets);
+  wait_for_buckets(action.stage, is_by_bucket ? std::min(number + 1, buckets) : buckets);
+  const bool is_of_bucket = is_by_bucket && number < std::max<std::size_t>(1, buckets);
+  if (!is_of_bucket) wait_for_ties();
   const std::int64_t start = monotonic_now();
   own_.backend_.step(action);
   record(action, start, monotonic_now(), {});

@@ -1,9 +1,10 @@
 #include "dapple/exec/last_words.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,29 +12,36 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <optional>
+#include <thread>
+#include <utility>
 
 #include "announced.h"
 #include "dapple/core/error.h"
 #include "dapple/schedule/schedule.h"
 
 namespace dapple {
+namespace {
+
+[[noreturn]] void refuse(const char* what) {
+  throw Error(ErrorKind::Environment, "",
+              {{"", fmt::format("expected {}, got \"{}\"", what, std::strerror(errno))}});
+}
+
+}  // namespace
 
 struct LastWords::Page {
-  std::array<char, 101> name{};  // ends with a zero; written once, before the action
+  std::array<char, 101> name{};  // ends with a zero; only ever gets longer
   AnnouncedAction action;
 };
 
 LastWords::LastWords() {
   void* memory =
       mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) {
-    throw Error(
-        ErrorKind::Environment, "",
-        {{"", fmt::format("expected a page of shared memory, got \"{}\"", std::strerror(errno))}});
-  }
+  if (memory == MAP_FAILED) refuse("a page of shared memory");
   page_ = new (memory) Page;
 }
 
@@ -61,31 +69,85 @@ namespace {
 
 constexpr int kEnvironmentCode = 5;
 
+using Tell = std::function<void(const std::string& sentence)>;
+
+/// Two ends, of which one hears the other close, also by its process's death.
+class Pipe {
+ public:
+  Pipe() {
+    if (pipe2(ends_.data(), O_CLOEXEC) != 0) refuse("a pipe");
+  }
+  ~Pipe() {
+    close(ends_[0]);
+    close_writing();
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+
+  int reading() const { return ends_[0]; }
+  void close_writing() {
+    if (ends_[1] >= 0) close(std::exchange(ends_[1], -1));
+  }
+
+ private:
+  std::array<int, 2> ends_{-1, -1};
+};
+
 int wait_for(pid_t child) {
   int status = 0;
   while (waitpid(child, &status, 0) == -1 && errno == EINTR) continue;
   return status;
 }
 
+/// Until one of them is closed on the other side: whether it is the first.
+bool closes_first(int first, int second) {
+  std::array<pollfd, 2> ends{pollfd{first, POLLIN, 0}, pollfd{second, POLLIN, 0}};
+  while (poll(ends.data(), ends.size(), -1) == -1 && errno == EINTR) continue;
+  return ends[0].revents != 0;
+}
+
+void wake_watcher() noexcept {
+  kill(getppid(), SIGCONT);
+}
+
+/// What the work of a watched process leaves, however it ends.
+struct WorkEnd {
+  Pipe& pipe;
+  ~WorkEnd() {
+    pipe.close_writing();
+    wake_watcher();
+  }
+};
+
+/// In the process that works. `life` closes when the watcher dies.
+int work_watched(LastWords& words, Pipe& life, const std::function<int(LastWords&)>& work,
+                 const Tell& tell) {
+  life.close_writing();
+  Pipe end;
+  const std::jthread guard([&] {
+    if (!closes_first(life.reading(), end.reading())) return;
+    tell(words.text() + ": expected the process that watches it to go on, but it was killed");
+    std::_Exit(kEnvironmentCode);
+  });
+  const WorkEnd at_end{end};
+  return work(words);
+}
+
 }  // namespace
 
-int run_watched(const std::function<int(LastWords&)>& work,
-                const std::function<void(const std::string& sentence)>& tell) {
+void leave_watched(int code) noexcept {
+  wake_watcher();
+  std::_Exit(code);
+}
+
+int run_watched(const std::function<int(LastWords&)>& work, const Tell& tell) {
   LastWords words;
-  const pid_t watcher = getpid();
+  Pipe life;
   const pid_t child = fork();
-  if (child == -1) {
-    throw Error(ErrorKind::Environment, "",
-                {{"", fmt::format("expected another process, got \"{}\"", std::strerror(errno))}});
-  }
-  if (child == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    // The watcher may have died before that call.
-    return getppid() == watcher ? work(words) : kEnvironmentCode;
-  }
+  if (child == -1) refuse("another process");
+  if (child == 0) return work_watched(words, life, work, tell);
   // The signals reach the whole group: the worker decides what becomes of them.
-  signal(SIGINT, SIG_IGN);
-  signal(SIGTERM, SIG_IGN);
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1}) signal(number, SIG_IGN);
   const int status = wait_for(child);
   if (WIFEXITED(status)) return WEXITSTATUS(status);
   const int number = WTERMSIG(status);

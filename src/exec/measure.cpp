@@ -280,7 +280,7 @@ MeasuredModel measure_model(const Specification& specification, const std::strin
   for (std::size_t i = 0; i < model.size(); ++i) {
     profile.layers[i].measurements = measured.layers[kinds.of_layer[i]].measurements;
     profile.layers[i].fixed_overhead = {};
-    parameters += nn::parameter_count(*model[i].module);
+    parameters += nn::parameter_count(model[i].own_parameters());
   }
   profile.device = options.device;
   profile.batch_scaling.reset();

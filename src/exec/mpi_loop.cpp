@@ -10,6 +10,7 @@
 
 #include "clock.h"
 #include "dapple/core/error.h"
+#include "waiting.h"
 
 namespace dapple {
 namespace {
@@ -42,10 +43,17 @@ void check_mpi(int code) {
 
 }  // namespace
 
-MpiLoop::MpiLoop(MpiHandler handler) : handler_(std::move(handler)) {
+MpiLoop::MpiLoop(MpiHandler handler, std::chrono::nanoseconds timeout)
+    : handler_(std::move(handler)) {
   std::promise<void> initialised;
   std::future<void> is_initialised = initialised.get_future();
   thread_ = std::jthread([this, promise = std::move(initialised)]() mutable { serve(promise); });
+  if (is_initialised.wait_for(timeout) != std::future_status::ready) {
+    thread_.detach();
+    throw Error(ErrorKind::Environment, "MPI",
+                {{"start", fmt::format("expected all ranks within {} s, but some did not come",
+                                       seconds_of(timeout))}});
+  }
   is_initialised.get();
 }
 

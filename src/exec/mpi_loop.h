@@ -4,6 +4,7 @@
 
 #include <mpi.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -51,8 +52,10 @@ struct MpiHandler {
 
 class MpiLoop {
  public:
-  /// Initialises MPI. Throws Error(Environment).
-  explicit MpiLoop(MpiHandler handler);
+  /// Initialises MPI, for which all ranks have to come. Throws Error(Environment). If they do not
+  /// come in time, MPI still waits for them, in a thread: then the process has to be ended by
+  /// std::_Exit().
+  MpiLoop(MpiHandler handler, std::chrono::nanoseconds timeout);
   /// Without leave() before: ends the job everywhere.
   ~MpiLoop();
   MpiLoop(const MpiLoop&) = delete;

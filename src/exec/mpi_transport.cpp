@@ -58,16 +58,17 @@ std::string rank_name(int rank, const std::string& device) {
 
 class MpiJob::State {
  public:
-  State()
+  explicit State(nanoseconds timeout)
       : loop_({.message = [this](const Frame& frame,
                                  Payload payload) { take_in(frame, std::move(payload)); },
                .notice = [this](const Notice& notice) { take_in(notice); },
                .turn = [this] { take_turn(); },
-               .fault = [this](std::exception_ptr fault) { give_up(std::move(fault)); }}) {}
+               .fault = [this](std::exception_ptr fault) { give_up(std::move(fault)); }},
+              timeout) {}
 
   MpiLoop& loop() { return loop_; }
-  void join(const Topology& topology, std::vector<DeviceIndex> devices,
-            MpiTransportOptions options);
+  void join(const Topology& topology, const std::vector<DeviceIndex>& devices,
+            const MpiTransportOptions& options);
   std::int64_t send(const MessageKey& key, Payload payload);
   Payload receive(const MessageKey& key);
   void barrier();
@@ -120,12 +121,12 @@ class MpiJob::State {
   MpiLoop loop_;                           // last: it uses all the others
 };
 
-void MpiJob::State::join(const Topology& topology, std::vector<DeviceIndex> devices,
-                         MpiTransportOptions options) {
+void MpiJob::State::join(const Topology& topology, const std::vector<DeviceIndex>& devices,
+                         const MpiTransportOptions& options) {
   check(devices.size() == static_cast<std::size_t>(loop_.size()), "not one device for each rank");
   topology_ = &topology;
-  devices_ = std::move(devices);
-  options_ = std::move(options);
+  devices_ = devices;
+  options_ = options;
   if (options_.last_words) options_.last_words->set_name(name_of(loop_.rank()));
   if (options_.pacing) {
     if (!loop_.is_on_one_host()) {
@@ -416,7 +417,7 @@ class MpiJob::End : public Transport {
   State& state_;
 };
 
-MpiJob::MpiJob() : state_(std::make_unique<State>()) {}
+MpiJob::MpiJob(nanoseconds timeout) : state_(std::make_unique<State>(timeout)) {}
 
 MpiJob::~MpiJob() = default;
 
@@ -432,9 +433,10 @@ bool MpiJob::is_on_one_host() const {
   return state_->loop().is_on_one_host();
 }
 
-std::unique_ptr<Transport> MpiJob::join(const Topology& topology, std::vector<DeviceIndex> devices,
-                                        MpiTransportOptions options) {
-  state_->join(topology, std::move(devices), std::move(options));
+std::unique_ptr<Transport> MpiJob::join(const Topology& topology,
+                                        const std::vector<DeviceIndex>& devices,
+                                        const MpiTransportOptions& options) {
+  state_->join(topology, devices, options);
   return std::make_unique<End>(*state_);
 }
 

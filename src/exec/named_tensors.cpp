@@ -26,6 +26,7 @@ void add_tensors(const std::vector<TensorPlace>& places, std::span<const float> 
   const bool is_state = kind == TensorKind::State;
   const auto arrays = static_cast<std::size_t>(is_state ? states : 1);
   for (const TensorPlace& place : places) {
+    if (place.is_copy) continue;
     for (std::size_t k = 0; k < arrays; ++k) {
       const std::span<const float> array =
           values.subspan(place.offset * arrays + k * place.size, place.size);

@@ -13,8 +13,8 @@ namespace dapple {
 /// Name of a tensor's `number`th array of the optimizer's state, from zero.
 std::string moment_name(const std::string& tensor, std::int64_t number);
 
-/// One tensor per place, of its parameters or gradients, or `states` of the optimizer's.
-/// Requires: `values` are all of that kind, in the order of the places.
+/// One tensor per place that is no copy, of its parameters or gradients, or `states` of the
+/// optimizer's. Requires: `values` are all of that kind, in the order of the places.
 void add_tensors(const std::vector<TensorPlace>& places, std::span<const float> values,
                  TensorKind kind, std::int64_t states, NamedTensors& tensors);
 

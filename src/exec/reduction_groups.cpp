@@ -1,14 +1,15 @@
 #include "reduction_groups.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace dapple {
 namespace {
 
-ReductionGroup group_of(const StagePlan& stage, const AllReduceCost& cost,
+ReductionGroup group_of(std::vector<DeviceIndex> members, const AllReduceCost& cost,
                         const Topology& topology) {
-  std::vector<DeviceIndex> members = stage.devices;
   std::sort(members.begin(), members.end());
+  members.erase(std::unique(members.begin(), members.end()), members.end());
   if (cost.algorithm != AllReduceAlgorithm::Hierarchical) return {.servers = {members}};
   ReductionGroup group;
   for (const DeviceIndex member : members) {
@@ -23,13 +24,22 @@ ReductionGroup group_of(const StagePlan& stage, const AllReduceCost& cost,
 
 }  // namespace
 
-std::vector<std::vector<ReductionGroup>> reduction_groups(const Plan& plan, const PlanCost& costs,
-                                                          const Topology& topology) {
-  std::vector<std::vector<ReductionGroup>> groups(plan.stages.size());
-  for (std::size_t s = 0; s < groups.size(); ++s) {
+ReductionGroups reduction_groups(const Plan& plan, const PlanCost& costs,
+                                 const Topology& topology) {
+  ReductionGroups groups;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    std::vector<ReductionGroup>& of_stage = groups.buckets.emplace_back();
     for (const AllReduceCost& bucket : costs.stages[s].buckets) {
-      groups[s].push_back(group_of(plan.stages[s], bucket, topology));
+      of_stage.push_back(group_of(plan.stages[s].devices, bucket, topology));
     }
+  }
+  for (const TiedCost& tie : costs.ties) {
+    std::vector<DeviceIndex> members;
+    for (const StageIndex stage : tie.stages) {
+      const std::vector<DeviceIndex>& devices = plan.stages[stage.position()].devices;
+      members.insert(members.end(), devices.begin(), devices.end());
+    }
+    groups.ties.push_back(group_of(std::move(members), tie.reduction, topology));
   }
   return groups;
 }

@@ -22,7 +22,7 @@ class Replay::Job {
  private:
   const ReplayOptions options_;
   PlanCost costs_;
-  std::vector<std::vector<ReductionGroup>> groups_;  // by stage and bucket
+  ReductionGroups groups_;
   std::vector<DeviceSchedule> schedules_;
   std::vector<DeviceIndex> devices_;
 };
@@ -39,9 +39,7 @@ Replay::Job::Job(const PlanDocument& document, const Topology& topology, ReplayO
 std::optional<Replayed> Replay::Job::run(std::size_t place, Transport& transport) {
   const std::unique_ptr<Backend> backend = make_replay_backend(
       costs_, devices_[place], {.pace = options_.pace, .slow_stages = options_.slow_stages});
-  const auto group_of = [this](const Action& reduction) {
-    return groups_[reduction.stage.position()][static_cast<std::size_t>(reduction.index)];
-  };
+  const auto group_of = [this](const Action& reduction) { return groups_.of(reduction); };
   Interpreter interpreter(schedules_[place], group_of, *backend, transport);
   DeviceMeasurements measured;
   for (std::int64_t iteration = 0; iteration < options_.iterations; ++iteration) {

@@ -1,6 +1,7 @@
 #include "stage_parameters.h"
 
 #include <algorithm>
+#include <map>
 
 namespace dapple {
 namespace {
@@ -13,21 +14,40 @@ bool contains(LayerRange layers, std::int32_t layer) {
 
 std::vector<TensorPlace> places_of(const TrainingJob& job, StageIndex stage) {
   constexpr std::size_t kCacheLine = 64 / sizeof(float);
-  const std::size_t unit = job.buckets[stage.position()].sizes.empty() ? kCacheLine : 1;
+  const auto round_up_to = [](std::size_t unit, std::size_t size) {
+    return (size + unit - 1) / unit * unit;
+  };
+  const bool is_bucketed = !job.buckets[stage.position()].sizes.empty();
   const LayerRange layers = job.plan.stages[stage.position()].layers;
   std::vector<TensorPlace> places;
   std::size_t offset = 0;
-  for (std::int32_t layer = layers.end - 1; layer >= layers.begin; --layer) {
+  const auto add_layer = [&](std::int32_t layer, std::optional<std::int32_t> tie) {
     const nn::ModelLayer& of_model = job.layer(layer);
-    for (const nn::ParameterSpec& parameter : of_model.module->parameters()) {
+    for (const nn::ParameterSpec& parameter : of_model.own_parameters()) {
       const auto size = static_cast<std::size_t>(nn::count_of(parameter.shape));
       places.push_back({.name = of_model.name + "." + parameter.name,
                         .layer = layer,
+                        .tie = tie,
+                        .is_copy = !contains(layers, layer),
                         .shape = parameter.shape,
                         .offset = offset,
                         .size = size});
-      offset += (size + unit - 1) / unit * unit;
+      const bool has_neighbours = tie || is_bucketed;
+      offset += round_up_to(has_neighbours ? 1 : kCacheLine, size);
     }
+  };
+  const std::vector<std::int32_t> ties = ties_of(job.plan, {stage});
+  const auto holder_of = [&](std::int32_t tie) {
+    return job.plan.tied_gradients[static_cast<std::size_t>(tie)].holder.value;
+  };
+  for (std::int32_t layer = layers.end - 1; layer >= layers.begin; --layer) {
+    const bool is_tied = std::any_of(ties.begin(), ties.end(),
+                                     [&](std::int32_t tie) { return holder_of(tie) == layer; });
+    if (!is_tied) add_layer(layer, std::nullopt);
+  }
+  for (const std::int32_t tie : ties) {
+    offset = round_up_to(kCacheLine, offset);
+    add_layer(holder_of(tie), tie);
   }
   return places;
 }
@@ -41,27 +61,44 @@ StageParameters::StageParameters(const TrainingJob& job, StageIndex stage)
   parameters_.resize(size);
   gradients_.resize(size);
   state_.resize(size * states);
-  views_.resize(static_cast<std::size_t>(layers_.size()));
-  std::vector<std::size_t> next(views_.size(), 0);  // parameter, per layer
+  std::map<std::int32_t, LayerViews> held;  // by the layer that they belong to
   for (const TensorPlace& place : places_) {
-    const auto position = static_cast<std::size_t>(place.layer - layers_.begin);
     const std::span<float> values = all_parameters().subspan(place.offset, place.size);
-    const nn::Module& module = *job.layer(place.layer).module;
-    nn::initialize(module.parameters()[next[position]++], place.name, job.settings.seed, values);
-    views_[position].parameters.push_back(values);
-    views_[position].gradients.push_back(all_gradients().subspan(place.offset, place.size));
+    LayerViews& views = held[place.layer];
+    const auto own = job.layer(place.layer).own_parameters();
+    nn::initialize(own[views.parameters.size()], place.name, job.settings.seed, values);
+    views.parameters.push_back(values);
+    views.gradients.push_back(all_gradients().subspan(place.offset, place.size));
+  }
+  for (std::int32_t layer = layers_.begin; layer < layers_.end; ++layer) {
+    LayerViews& views = views_.emplace_back();
+    if (const auto holder = job.layer(layer).tied_to) views = held[*holder];
+    const LayerViews& own = held[layer];
+    views.parameters.insert(views.parameters.end(), own.parameters.begin(), own.parameters.end());
+    views.gradients.insert(views.gradients.end(), own.gradients.begin(), own.gradients.end());
   }
 }
 
-std::span<float> StageParameters::gradients_of(LayerRange layers) {
+/// Requires: what is chosen lies together.
+template <class Chosen>
+std::span<float> StageParameters::gradients_where(const Chosen& is_chosen) {
   std::size_t begin = gradients_.size();
   std::size_t end = 0;
   for (const TensorPlace& place : places_) {
-    if (!contains(layers, place.layer)) continue;
+    if (!is_chosen(place)) continue;
     begin = std::min(begin, place.offset);
     end = place.offset + place.size;
   }
   return all_gradients().subspan(std::min(begin, end), end - std::min(begin, end));
+}
+
+std::span<float> StageParameters::gradients_of(LayerRange layers) {
+  return gradients_where(
+      [&](const TensorPlace& place) { return !place.tie && contains(layers, place.layer); });
+}
+
+std::span<float> StageParameters::gradients_of_tie(std::int32_t tie) {
+  return gradients_where([&](const TensorPlace& place) { return place.tie == tie; });
 }
 
 void StageParameters::clear_gradients() {
@@ -74,19 +111,31 @@ void StageParameters::scale_gradients(float factor) {
 
 double StageParameters::squared_norm(std::int32_t layer) const {
   double sum = 0;
-  for (const std::span<float> tensor : of(layer).gradients) {
-    for (const float gradient : tensor) sum += double{gradient} * double{gradient};
+  for (const TensorPlace& place : places_) {
+    if (place.layer != layer || place.is_copy) continue;
+    for (const float gradient : std::span(gradients_).subspan(place.offset, place.size)) {
+      sum += double{gradient} * double{gradient};
+    }
   }
   return sum;
 }
 
-void StageParameters::step(LayerRange layers, std::int64_t number) {
+void StageParameters::update(const TensorPlace& place, std::int64_t number) {
   const auto states = static_cast<std::size_t>(nn::state_count(optimizer_.kind));
+  nn::update(optimizer_, number, all_parameters().subspan(place.offset, place.size),
+             all_gradients().subspan(place.offset, place.size),
+             all_state().subspan(place.offset * states, place.size * states));
+}
+
+void StageParameters::step(LayerRange layers, std::int64_t number) {
   for (const TensorPlace& place : places_) {
-    if (!contains(layers, place.layer)) continue;
-    nn::update(optimizer_, number, all_parameters().subspan(place.offset, place.size),
-               all_gradients().subspan(place.offset, place.size),
-               all_state().subspan(place.offset * states, place.size * states));
+    if (!place.tie && contains(layers, place.layer)) update(place, number);
+  }
+}
+
+void StageParameters::step_tied(std::int64_t number) {
+  for (const TensorPlace& place : places_) {
+    if (place.tie) update(place, number);
   }
 }
 

@@ -4,12 +4,13 @@
 // backward finishes them: the gradients of a bucket are neighbours, without gaps. Where a stage has
 // no buckets, each tensor begins a cache line: vectorised sums depend on how their operands are
 // aligned, and so must not depend on which other layers the stage has. The state lies in the same
-// order, all arrays of a tensor together.
+// order, all arrays of a tensor together. Behind all of that lie, tie by tie, the tensors to whose
+// gradients other stages add too, whichever stage's layer they belong to.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,8 +21,10 @@ namespace dapple {
 
 /// Where a tensor of a stage lies, in floats.
 struct TensorPlace {
-  std::string name;  // "LAYER.PARAMETER"
-  std::int32_t layer = 0;
+  std::string name;                 // "LAYER.PARAMETER"
+  std::int32_t layer = 0;           // that it belongs to
+  std::optional<std::int32_t> tie;  // in the plan's tied gradients, if its gradient is among them
+  bool is_copy = false;             // of a layer's on another stage
   nn::Shape shape;
   std::size_t offset = 0;
   std::size_t size = 0;
@@ -40,18 +43,22 @@ class StageParameters {
   StageParameters& operator=(const StageParameters&) = delete;
   ~StageParameters() = default;
 
-  /// Of one layer, in the order of its module's parameters().
+  /// That one layer uses, in the order of its module's parameters().
   nn::Parameters parameters(std::int32_t layer) const { return of(layer).parameters; }
   nn::Gradients gradients(std::int32_t layer) const { return of(layer).gradients; }
 
+  /// Those of layers that no other stage adds to, and those of a tie.
   std::span<float> gradients_of(LayerRange layers);
+  std::span<float> gradients_of_tie(std::int32_t tie);
   void clear_gradients();
   void scale_gradients(float factor);
-  /// Sum of the squares of a layer's gradients, in their order.
+  /// Sum of the squares of the gradients of a layer's own parameters, in their order.
   double squared_norm(std::int32_t layer) const;
 
-  /// The `number`th step, from one, of the optimizer on those layers.
+  /// The `number`th step, from one, of the optimizer on what no other stage adds to of those
+  /// layers, and on the rest.
   void step(LayerRange layers, std::int64_t number);
+  void step_tied(std::int64_t number);
 
   const std::vector<TensorPlace>& places() const { return places_; }
   std::span<float> all_parameters() { return parameters_; }
@@ -66,6 +73,10 @@ class StageParameters {
   const LayerViews& of(std::int32_t layer) const {
     return views_[static_cast<std::size_t>(layer - layers_.begin)];
   }
+
+  template <class Chosen>
+  std::span<float> gradients_where(const Chosen& is_chosen);
+  void update(const TensorPlace& place, std::int64_t number);
 
   LayerRange layers_;
   nn::OptimizerSettings optimizer_;

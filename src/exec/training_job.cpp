@@ -86,7 +86,7 @@ TrainingJob on_one_device(const TrainingJob& job) {
   return {.plan = std::move(plan),
           .devices = std::move(devices),
           .buckets = {GradientBuckets{}},
-          .groups = {{}},
+          .groups = {},
           .layers = job.layers,
           .batches = job.batches,
           .settings = job.settings};

@@ -17,9 +17,9 @@ inline double seconds_of(std::chrono::nanoseconds time) {
   return std::chrono::duration<double>(time).count();
 }
 
-/// ", which is at 2F1", or nothing where that is not known.
+/// ": it is at 2F1", or nothing where that is not known.
 inline std::string whereabouts(const std::optional<Action>& action) {
-  return action ? ", which is at " + to_text(*action) : "";
+  return action ? ": it is at " + to_text(*action) : "";
 }
 
 struct WaitingPair {
@@ -33,8 +33,8 @@ inline Error missing_message(const WaitingPair& pair, const MessageKey& key,
   return {ErrorKind::Environment,
           pair.here,
           {{to_text(key.action),
-            fmt::format("expected a message from {}{} within {} s, got none", pair.peer,
-                        whereabouts(pair.peer_at), seconds_of(timeout))}}};
+            fmt::format("expected a message from {} within {} s, got none{}", pair.peer,
+                        seconds_of(timeout), whereabouts(pair.peer_at))}}};
 }
 
 }  // namespace dapple

@@ -7,7 +7,7 @@ namespace dapple {
 
 class MpiJob::State {};
 
-MpiJob::MpiJob() {
+MpiJob::MpiJob(std::chrono::nanoseconds /*timeout*/) {
   throw Error(ErrorKind::Environment, "MPI",
               {{"", "expected a program that was built with it, got one without"}});
 }
@@ -27,8 +27,8 @@ bool MpiJob::is_on_one_host() const {
 }
 
 std::unique_ptr<Transport> MpiJob::join(const Topology& /*topology*/,
-                                        std::vector<DeviceIndex> /*devices*/,
-                                        MpiTransportOptions /*options*/) {
+                                        const std::vector<DeviceIndex>& /*devices*/,
+                                        const MpiTransportOptions& /*options*/) {
   throw Bug("a job of MPI in a program without it");
 }
 

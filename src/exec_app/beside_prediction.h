@@ -8,10 +8,6 @@
 
 namespace dapple {
 
-inline double milliseconds(Duration time) {
-  return static_cast<double>(time.ns) * 1e-6;
-}
-
 /// Of a prediction of no time, how many nanoseconds were measured.
 inline double ratio_of(Duration measured, Duration predicted) {
   return static_cast<double>(measured.ns) /

@@ -33,9 +33,10 @@ is that of these layers at the largest batch size.
                          is to be measured anew; "-" is stdin
   -o, --output FILE      the profile; "-" is stdout, and then the table is on
                          stderr                (default: ./MODEL.profile.json)
-  --batch-sizes N,N,...  samples at once, ascending        (default: 1,2,4,8)
-  --repeat N             passes over all layers; their median counts
-                                                                (default: 15)
+  --batch-sizes N,N,...  samples at once, ascending, up to 100,000
+                                                           (default: 1,2,4,8)
+  --repeat N             passes over all layers, up to 10,000; their median
+                         counts                                 (default: 15)
   --device NAME          what topologies call this machine's cores
                                                                (default: cpu)
   -v, --verbose          what is done, on stderr
@@ -67,22 +68,12 @@ std::vector<std::int64_t> batch_sizes_of(const std::string& text) {
   return sizes;
 }
 
-bool is_device_name(const std::string& name) {
-  constexpr std::size_t kLongest = 200;
-  const auto is_shown = [](char letter) { return letter >= ' ' && letter <= '~'; };
-  return !name.empty() && name.size() <= kLongest &&
-         std::all_of(name.begin(), name.end(), is_shown);
-}
-
 MeasureOptions measure_options(const Options& options) {
   constexpr std::int64_t kMostRepeats = 10'000;
   MeasureOptions measure;
   if (const auto sizes = options.text("batch-sizes")) measure.batch_sizes = batch_sizes_of(*sizes);
   if (const auto n = options.positive_integer("repeat", kMostRepeats)) measure.repeats = *n;
-  if (const auto device = options.text("device")) measure.device = *device;
-  if (!is_device_name(measure.device)) {
-    throw usage_error("--device", "expected a name of 1 to 200 characters from blank to ~");
-  }
+  measure.device = options.name("device").value_or(measure.device);
   return measure;
 }
 
@@ -91,8 +82,8 @@ void report(const MeasuredModel& measured, std::ostream& out, const TextStyle& s
                {.header = "copies", .align = Align::Right},
                {.header = "batch", .align = Align::Right},
                {.header = "forward", .align = Align::Right},
-               {.header = "input gradient", .align = Align::Right},
-               {.header = "weight gradient", .align = Align::Right},
+               {.header = "input grad", .align = Align::Right},
+               {.header = "weight grad", .align = Align::Right},
                {.header = "spread", .align = Align::Right},
                {.header = "stash", .align = Align::Right}});
   for (const MeasuredLayer& layer : measured.layers) {
@@ -108,14 +99,13 @@ void report(const MeasuredModel& measured, std::ostream& out, const TextStyle& s
                      {show(figures.stash)}});
     }
   }
-  out << fmt::format("{}: {}\n\n", measured.profile.name, measured.profile.source)
-      << table.text(0, style);
+  const std::string head =
+      fmt::format("{}: {}", printable(measured.profile.name), printable(measured.profile.source));
+  out << fill_lines(head, 0, style) << "\n\n" << table.text(0, style);
 }
 
 int run_profile(const Options& options, Console& console) {
-  if (!options.positional().empty()) {
-    throw usage_error(options.positional().front(), "expected options only");
-  }
+  options.require_options_only("--spec FILE");
   if (is_mpi_rank()) {
     throw usage_error("", "expected no launcher: the times are of one process on one core");
   }
@@ -128,10 +118,9 @@ int run_profile(const Options& options, Console& console) {
   keep_freed_memory();
   const MeasuredModel measured = measure_model(specification, source_name(path), measure);
   write_result(console, output, write_profile(measured.profile));
-  const bool out_is_taken = output == "-";
-  std::ostream& stream = out_is_taken ? console.err : console.out;
-  report(measured, stream, out_is_taken ? console.err_style : console.out_style);
-  if (!out_is_taken) stream << "profile written to " << output << '\n';
+  const auto [stream, style] = console.words(output == "-");
+  report(measured, stream, style);
+  if (output != "-") stream << "profile written to " << printable(output) << '\n';
   return kDone;
 }
 

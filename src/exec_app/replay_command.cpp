@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -18,6 +17,7 @@
 #include "dapple/core/error.h"
 #include "dapple/exec/replay.h"
 #include "dapple/io/documents.h"
+#include "dapple/report/show.h"
 #include "iteration_line.h"
 #include "mpi_rank.h"
 #include "runnable_plan.h"
@@ -37,16 +37,18 @@ real messages over links that let them pass no faster than the topology's; what
 shares a link is not computed, it happens. Tells measured and predicted times.
 
   --plan FILE        a plan that dapple-plan wrote; "-" is stdin
-  --iterations N     the median of them counts                   (default: 10)
-  --pace X           everything takes X times longer, so that this machine can
-                     keep up; what is told is divided by X again  (default: 1)
+  --iterations N     up to 100,000; the median of them counts    (default: 10)
+  --pace X           up to 1000: everything takes X times longer, so that this
+                     machine can keep up; what is told is divided by X again
+                                                                  (default: 1)
   --unpaced-links    messages pass as fast as this machine copies; ranks on
                      several hosts must do without paced ones
   --slow-stage S:X   what stage S computes takes X times longer; may repeat
   --slow-link S:T:X  what stage S sends to its neighbour T passes at the X-th
                      part of the bandwidth; may repeat
   --timeout SECONDS  of every wait for another device           (default: 30)
-  --timeline FILE    what was measured, as dapple-timeline/1
+  --timeline FILE    what was measured, as dapple-timeline/1; "-" is stdout, and
+                     then all else is on stderr
   --trace FILE       the same for chrome://tracing or ui.perfetto.dev
   -v, --verbose      what is done, on stderr
   -h, --help         this
@@ -86,8 +88,9 @@ std::vector<SlowStage> slow_stages(const Options& options) {
   for (const std::string& text : options.texts("slow-stage")) {
     const std::optional<Slowing> slowing = parse_slowing(text, 1);
     if (!slowing) {
-      throw usage_error("--slow-stage",
-                        fmt::format("expected STAGE:FACTOR, such as 1:1.2, got \"{}\"", text));
+      throw usage_error(
+          "--slow-stage",
+          fmt::format("expected STAGE:FACTOR, such as 1:1.2, got \"{}\"", printable(text)));
     }
     slow.push_back({.stage = slowing->stages[0], .slowdown = slowing->slowdown});
   }
@@ -98,13 +101,19 @@ std::vector<SlowLink> slow_links(const Options& options) {
   std::vector<SlowLink> slow;
   for (const std::string& text : options.texts("slow-link")) {
     const std::optional<Slowing> slowing = parse_slowing(text, 2);
-    if (!slowing || std::abs(slowing->stages[0].value - slowing->stages[1].value) != 1) {
-      throw usage_error(
-          "--slow-link",
-          fmt::format("expected STAGE:NEIGHBOUR:FACTOR, such as 0:1:2, got \"{}\"", text));
+    if (!slowing) {
+      throw usage_error("--slow-link", fmt::format("expected STAGE:NEIGHBOUR:FACTOR, such as "
+                                                   "0:1:2, got \"{}\"",
+                                                   printable(text)));
     }
-    slow.push_back(
-        {.from = slowing->stages[0], .to = slowing->stages[1], .slowdown = slowing->slowdown});
+    const StageIndex from = slowing->stages[0];
+    const StageIndex to = slowing->stages[1];
+    if (from.value - to.value != 1 && to.value - from.value != 1) {
+      throw usage_error("--slow-link", fmt::format("expected two stages that follow each other, as "
+                                                   "others send each other nothing, got {} and {}",
+                                                   from.value, to.value));
+    }
+    slow.push_back({.from = from, .to = to, .slowdown = slowing->slowdown});
   }
   if (!slow.empty() && options.has("unpaced-links")) {
     throw usage_error("--slow-link", "expected no --unpaced-links beside it");
@@ -132,10 +141,13 @@ void check_slowed(const ReplayOptions& replay, const Plan& plan) {
   const auto count = static_cast<std::int32_t>(plan.stages.size());
   const auto check_stage = [&](const char* option, StageIndex stage) {
     if (stage.value < count) return;
-    throw usage_error(option,
-                      fmt::format("expected stages from 0 to {}, got {}", count - 1, stage.value));
+    throw usage_error(option, fmt::format("expected stages of the plan, 0 to {}, got {}", count - 1,
+                                          stage.value));
   };
   for (const SlowStage& slow : replay.slow_stages) check_stage("--slow-stage", slow.stage);
+  if (count == 1 && !replay.slow_links.empty()) {
+    throw usage_error("--slow-link", "expected a plan of two stages or more, got one of one");
+  }
   for (const SlowLink& slow : replay.slow_links) {
     check_stage("--slow-link", std::max(slow.from, slow.to));
   }
@@ -146,57 +158,50 @@ struct Request {
   ReplayOptions replay;
   std::optional<std::string> timeline;
   std::optional<std::string> trace;
+  std::vector<NamedPath> outputs;  // these two, as far as given
 };
 
-void report(const PlanDocument& document, const ReplayOptions& replay, const Replayed& replayed,
+void report(const Request& request, const RunnablePlan& replayable, const Replayed& replayed,
             const char* carrier, Console& console) {
+  std::ostream& stream = console.words(takes_stdout(request.outputs)).stream;
+  const PlanDocument& document = replayable.document;
+  const ReplayOptions& replay = request.replay;
   const Duration predicted = document.prediction.iteration;
   const auto [least, most] =
       std::minmax_element(replayed.iterations.begin(), replayed.iterations.end());
   const double ratio = ratio_of(replayed.median, predicted);
-  console.out << fmt::format(
-      "{} on {}, replayed on {} {}{}, {} iteration{}{}\n", document.profile.name,
-      document.topology.name, replayed.timeline.lanes.size(), carrier,
+  stream << fmt::format(
+      "{} on {}, replayed on {} {}{}, {} iteration{}{}\n", printable(document.profile.name),
+      printable(document.topology.name), replayed.timeline.lanes.size(), carrier,
       replayed.timeline.lanes.size() == 1 ? "" : "s", replayed.iterations.size(),
       replayed.iterations.size() == 1 ? "" : "s",
       replay.pace == kOne ? ""
                           : fmt::format(", {:g} times slower than told here",
                                         static_cast<double>(replay.pace.billionths) * 1e-9));
-  console.out << fmt::format("  predicted  {:.3f} ms, simulated\n", milliseconds(predicted));
-  console.out << fmt::format("  measured   {:.3f} ms, the median; {:.3f} to {:.3f} ms\n",
-                             milliseconds(replayed.median), milliseconds(*least),
-                             milliseconds(*most));
-  console.out << fmt::format("  difference {:+.1f} %\n", 100 * (ratio - 1));
-  console.out << fmt::format("  sent       {:.1f} MB per iteration\n",
-                             static_cast<double>(replayed.sent.count) * 1e-6);
+  stream << fmt::format("  predicted  {}, simulated\n", show(predicted))
+         << fmt::format("  measured   {}, the median; {} to {}\n", show(replayed.median),
+                        show(*least), show(*most))
+         << fmt::format("  difference {:+.1f} %\n", 100 * (ratio - 1))
+         << fmt::format("  sent       {} per iteration\n", show(replayed.sent));
   constexpr double kKeptUp = 1.1;
   constexpr double kHard = 0.1;  // GB/s
   const double rate = static_cast<double>(replayed.sent.count) * 1e9 /
                       static_cast<double>(replay.pace.billionths) /
                       static_cast<double>(std::max<std::int64_t>(1, predicted.ns));
   if (replay.paces_links && rate > kHard && ratio > kKeptUp) {
-    console.err << fmt::format(
-        "warning: this machine may not keep up with {:.1f} GB/s of messages: a larger "
-        "--pace tells\n",
-        rate);
+    print_warning(console, fmt::format("this machine may not keep up with {} GB/s of messages: a "
+                                       "larger --pace tells",
+                                       show_rate(rate)));
   }
 }
 
 Request request_of(const Options& options) {
-  if (!options.positional().empty()) {
-    throw usage_error(options.positional().front(), "expected options only");
-  }
+  options.require_options_only("--plan FILE");
   return {.plan = options.required("plan", "a plan file"),
           .replay = replay_options(options),
           .timeline = options.text("timeline"),
-          .trace = options.text("trace")};
-}
-
-void check_outputs(const Request& request) {
-  std::vector<NamedPath> outputs;
-  if (request.timeline) outputs.push_back({"--timeline", *request.timeline});
-  if (request.trace) outputs.push_back({"--trace", *request.trace});
-  check_outputs(outputs, {{"--plan", request.plan}});
+          .trace = options.text("trace"),
+          .outputs = given_paths(options, {"timeline", "trace"})};
 }
 
 /// Also refuses slowed stages that it does not have.
@@ -216,7 +221,7 @@ void deliver(const Request& request, const RunnablePlan& replayable, const Repla
   if (request.trace) {
     write_result(console, *request.trace, write_trace(replayed.timeline, topology));
   }
-  report(replayable.document, request.replay, replayed, carrier, console);
+  report(request, replayable, replayed, carrier, console);
 }
 
 /// Shows on a terminal how far it is.
@@ -225,7 +230,7 @@ void show_progress(ReplayOptions& replay, IterationLine& line) {
 }
 
 int replay_on_threads(Request& request, Console& console) {
-  check_outputs(request);
+  check_outputs(request.outputs, {{"--plan", request.plan}});
   const RunnablePlan replayable = replayable_plan(request);
   Replayed replayed;
   {
@@ -238,10 +243,7 @@ int replay_on_threads(Request& request, Console& console) {
 }
 
 int replay_as_rank(Request& request, Console& console, MpiJob& job, LastWords& last_words) {
-  if (request.plan == "-") {
-    throw usage_error("--plan", "expected a file, which every rank can read, got stdin");
-  }
-  if (job.rank() == 0) check_outputs(request);
+  if (job.rank() == 0) check_outputs(request.outputs, {{"--plan", request.plan}});
   const RunnablePlan replayable = replayable_plan(request);
   const Topology& topology = replayable.topology;
   IterationLine line(console);
@@ -257,12 +259,10 @@ int replay_as_rank(Request& request, Console& console, MpiJob& job, LastWords& l
 }
 
 int run_replay(const Options& options, Console& console) {
-  if (!is_mpi_rank()) {
-    Request request = request_of(options);
-    return replay_on_threads(request, console);
-  }
-  return run_as_rank(console, [&](MpiJob& job, LastWords& last_words) {
-    Request request = request_of(options);  // of which one rank says what is wrong with it
+  Request request = request_of(options);
+  if (!is_mpi_rank()) return replay_on_threads(request, console);
+  check_rank_inputs({{"--plan", request.plan}});
+  return run_as_rank(console, request.replay.timeout, [&](MpiJob& job, LastWords& last_words) {
     return replay_as_rank(request, console, job, last_words);
   });
 }

@@ -2,6 +2,7 @@
 
 #include "commands.h"
 #include "dapple/command_line/tool.h"
+#include "mpi_rank.h"
 
 namespace dapple {
 namespace {
@@ -38,7 +39,8 @@ Tool tool() {
           .help = kHelp,
           .version = kVersion,
           .commands = {replay_command(), profile_command(), train_command()},
-          .first_is_default = false};
+          .first_is_default = false,
+          .tells_usage_errors = tells_usage_errors};
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include "dapple/io/documents.h"
 #include "dapple/io/specification.h"
 #include "dapple/nn/model.h"
+#include "dapple/report/show.h"
 #include "mpi_rank.h"
 #include "runnable_plan.h"
 #include "train_request.h"
@@ -37,23 +38,27 @@ Every device is a thread, or a rank by the order of the plan's devices (-v says
 which); every layer is what its "op" says, in single precision.
 
   --plan FILE           whose profile dapple-exec profile wrote; "-" is stdin
-  --steps N             optimizer steps                            (default: 10)
+  --steps N             optimizer steps, up to 1,000,000,000       (default: 10)
   --tokens FILE         little-endian tokens of two bytes; without it, made up
   --seed N              of first parameters and samples             (default: 1)
   --optimizer KIND      adamw, adam, momentum or sgd            (default: adamw)
-  --learning-rate X                                             (default: 0.001)
+  --learning-rate X     above 0, up to 1000, as 0.001 or 1e-3   (default: 0.001)
   --weight-decay X      from 0 to below 1                           (default: 0)
-  --clip-norm X         the largest norm of all gradients together
-  --checkpoint FILE     the model in the end, in safetensors; Ctrl-C ends the
-                        training after the step that it is at
+  --clip-norm X         the largest norm of all gradients together, up to 1000
+  --checkpoint FILE     the model in the end, in safetensors; Ctrl-C, or SIGUSR1
+                        to mpirun, ends the training after the step it is at
   --checkpoint-every N  and after every N steps
   --resume FILE         goes on from a checkpoint, of any plan of the model;
                         seed and optimizer are its own unless given
-  --verify              compares losses and gradients with those of one device;
-                        exit code 1 if one differs by more than 1e-5
+  --verify              compares losses and gradients with those of one device
+                        and writes nothing; exit code 1 if one differs by more
+                        than 1e-5
   --timeline FILE       the median step of the last hundred, dapple-timeline/1
   --trace FILE          the same for chrome://tracing or ui.perfetto.dev
-  --timeout SECONDS     of every wait for another device           (default: 30)
+                        (of these three files one may be "-", stdout; all else
+                        is then on stderr)
+  --timeout SECONDS     of every wait for another device, up to 1,000,000
+                                                                   (default: 30)
   -v, --verbose         what is done, on stderr
   -h, --help            this
 
@@ -88,9 +93,9 @@ Session make_session(const TrainRequest& request, const RunnablePlan& plan) {
       training_faults(plan.document.plan, plan.document.profile, *layers, settings);
   if (!faults.empty()) throw Error(ErrorKind::BadInput, source, std::move(faults));
   if (start) {
-    faults = restoring_faults(*start, *layers, settings.optimizer.kind);
-    if (!faults.empty()) {
-      throw Error(ErrorKind::BadInput, source_name(*request.resume), std::move(faults));
+    std::optional<Violation> fault = restoring_fault(*start, *layers, settings.optimizer.kind);
+    if (fault) {
+      throw Error(ErrorKind::BadInput, source_name(*request.resume), {std::move(*fault)});
     }
   }
   const BatchShape shape = batch_shape(operations, *layers);
@@ -112,37 +117,48 @@ std::string plural(std::int64_t count, const char* word) {
   return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
 }
 
+/// What is told while a training runs, line by line: beside a result on stdout, on stderr.
+struct Teller {
+  Teller(Console& of, bool out_is_taken)
+      : console(of), out(of.words(out_is_taken).stream), tells_out(!out_is_taken) {}
+  void deliver() const {
+    if (tells_out) console.deliver();
+  }
+
+  Console& console;
+  std::ostream& out;
+  bool tells_out;
+};
+
 void report_head(const RunnablePlan& plan, const Session& session, const char* carrier,
-                 Console& console) {
+                 const Teller& teller) {
   const auto devices = static_cast<std::int64_t>(session.job.devices.size());
-  console.out << fmt::format("{} on {}, trained on {}, {} a step", plan.document.profile.name,
-                             plan.document.topology.name, plural(devices, carrier),
-                             plural(session.job.plan.global_batch_size, "sample"));
-  if (session.start) { console.out << fmt::format(", from step {}", session.start->steps); }
-  console.out << '\n';
-  console.deliver();
+  teller.out << fmt::format("{} on {}, trained on {}, {} a step",
+                            printable(plan.document.profile.name),
+                            printable(plan.document.topology.name), plural(devices, carrier),
+                            plural(session.job.plan.global_batch_size, "sample"));
+  if (session.start) teller.out << fmt::format(", from step {}", session.start->steps);
+  teller.out << '\n';
+  teller.deliver();
 }
 
-void report_step(const Session& session, const StepReport& step, Console& console) {
-  console.out << fmt::format("  step {:>4}  loss {:.5f}  {:.1f} samples/s\n", step.number,
-                             step.loss, samples_per_second(session, step.time));
-  console.deliver();
+void report_step(const Session& session, const StepReport& step, const Teller& teller) {
+  teller.out << fmt::format("  step {:>4}  loss {:.5f}  {} samples/s\n", step.number, step.loss,
+                            show_rate(samples_per_second(session, step.time)));
+  teller.deliver();
 }
 
 void report_end(const RunnablePlan& plan, const Session& session, const Trained& trained,
-                Console& console) {
+                const Teller& teller) {
   const Duration measured = trained.measured.median;
   const Duration predicted = plan.document.prediction.iteration;
-  const double ratio = ratio_of(measured, predicted);
-  console.out << fmt::format("  predicted  {:.3f} ms, simulated\n", milliseconds(predicted));
-  console.out << fmt::format(
-      "  measured   {:.3f} ms, the median of the last {}; {:.1f} samples/s\n",
-      milliseconds(measured),
-      plural(static_cast<std::int64_t>(trained.measured.iterations.size()), "step"),
-      samples_per_second(session, measured));
-  console.out << fmt::format("  difference {:+.1f} %\n", 100 * (ratio - 1));
-  console.out << fmt::format("  sent       {:.3f} MB a step\n",
-                             static_cast<double>(trained.measured.sent.count) * 1e-6);
+  teller.out << fmt::format("  predicted  {}, simulated\n", show(predicted))
+             << fmt::format(
+                    "  measured   {}, the median of the last {}; {} samples/s\n", show(measured),
+                    plural(static_cast<std::int64_t>(trained.measured.iterations.size()), "step"),
+                    show_rate(samples_per_second(session, measured)))
+             << fmt::format("  difference {:+.1f} %\n", 100 * (ratio_of(measured, predicted) - 1))
+             << fmt::format("  sent       {} a step\n", show(trained.measured.sent));
 }
 
 Checkpoint checkpoint_of(const Session& session, std::int64_t steps, NamedTensors tensors) {
@@ -160,12 +176,13 @@ struct Carrier {
 };
 
 int train_session(const TrainRequest& request, const RunnablePlan& plan, const Session& session,
-                  const Carrier& carrier, Console& console) {
+                  const Carrier& carrier, const Teller& teller) {
+  Console& console = teller.console;
   const SignalGuard interrupt;
   TrainOptions options{.steps_before = session.steps_before(),
                        .steps = request.steps,
                        .save_every = request.checkpoint_every};
-  options.on_step = [&](const StepReport& step) { report_step(session, step, console); };
+  options.on_step = [&](const StepReport& step) { report_step(session, step, teller); };
   options.should_stop = [&] { return interrupt.has_received(); };
   if (request.checkpoint) {
     options.save = [&](std::int64_t steps, NamedTensors tensors) {
@@ -180,10 +197,11 @@ int train_session(const TrainRequest& request, const RunnablePlan& plan, const S
     if (result) trained = std::move(result);
   });
   if (!trained) return kDone;
-  report_end(plan, session, *trained, console);
+  report_end(plan, session, *trained, teller);
   if (request.checkpoint) {
-    console.out << fmt::format("  checkpoint {}, step {}\n", *request.checkpoint,
-                               session.steps_before() + trained->steps);
+    teller.out << fmt::format("  checkpoint {}, step {}\n",
+                              *request.checkpoint == "-" ? "on stdout" : *request.checkpoint,
+                              session.steps_before() + trained->steps);
   }
   const Timeline& timeline = trained->measured.timeline;
   if (request.timeline) {
@@ -195,7 +213,7 @@ int train_session(const TrainRequest& request, const RunnablePlan& plan, const S
 }
 
 int verify_session(const TrainRequest& request, const Session& session, const Carrier& carrier,
-                   Console& console) {
+                   const Teller& teller) {
   std::optional<Verification> verified;
   carrier.run([&](DeviceTraining& device) {
     if (session.start) device.restore(session.start->tensors);
@@ -203,24 +221,32 @@ int verify_session(const TrainRequest& request, const Session& session, const Ca
     if (result) verified = std::move(result);
   });
   if (!verified) return kDone;
-  console.out << fmt::format("  gradients  {} differ by {:.2g} at most, {} of step {}\n",
-                             plural(static_cast<std::int64_t>(verified->tensors), "tensor"),
-                             verified->gradients.relative, verified->gradients.name,
-                             verified->gradients.step);
-  console.out << fmt::format("  losses     of {} differ by {:.2g} at most\n",
-                             plural(verified->steps, "step"), verified->loss);
-  console.out << fmt::format("  {} what one device does, within {:g}\n",
-                             verified->passed() ? "verified:  it is" : "failed:    it is not",
-                             Verification::kTolerance);
+  const std::string tensors = plural(static_cast<std::int64_t>(verified->tensors), "tensor");
+  const std::string steps = plural(verified->steps, "step");
+  if (verified->gradients.relative == 0) {
+    teller.out << fmt::format("  gradients  of {} do not differ\n", tensors);
+  } else {
+    teller.out << fmt::format("  gradients  of {} differ by {:.2g} at most\n", tensors,
+                              verified->gradients.relative)
+               << fmt::format("             by that {} of step {}\n",
+                              printable(verified->gradients.name), verified->gradients.step);
+  }
+  teller.out << (verified->loss == 0 ? fmt::format("  losses     of {} do not differ\n", steps)
+                                     : fmt::format("  losses     of {} differ by {:.2g} at most\n",
+                                                   steps, verified->loss))
+             << fmt::format("  {} what one device does, within {:g}\n",
+                            verified->passed() ? "verified:  it is" : "failed:    it is not",
+                            Verification::kTolerance);
   return verified->passed() ? kDone : kBug;
 }
 
 int run_session(const TrainRequest& request, const RunnablePlan& plan, const Session& session,
                 const Carrier& carrier, Console& console) {
   keep_freed_memory();
-  if (carrier.is_lead) report_head(plan, session, carrier.name, console);
-  return request.verifies ? verify_session(request, session, carrier, console)
-                          : train_session(request, plan, session, carrier, console);
+  const Teller teller(console, takes_stdout(outputs_of(request)));
+  if (carrier.is_lead) report_head(plan, session, carrier.name, teller);
+  return request.verifies ? verify_session(request, session, carrier, teller)
+                          : train_session(request, plan, session, carrier, teller);
 }
 
 int train_on_threads(const TrainRequest& request, Console& console) {
@@ -236,9 +262,6 @@ int train_on_threads(const TrainRequest& request, Console& console) {
 
 int train_as_rank(const TrainRequest& request, Console& console, MpiJob& job,
                   LastWords& last_words) {
-  if (request.plan == "-") {
-    throw usage_error("--plan", "expected a file, which every rank can read, got stdin");
-  }
   if (job.rank() == 0) check_outputs(request);
   const RunnablePlan plan(request.plan);
   const Session session = make_session(request, plan);
@@ -256,9 +279,11 @@ int train_as_rank(const TrainRequest& request, Console& console, MpiJob& job,
 }
 
 int run_train(const Options& options, Console& console) {
-  if (!is_mpi_rank()) return train_on_threads(train_request(options), console);
-  return run_as_rank(console, [&](MpiJob& job, LastWords& last_words) {
-    return train_as_rank(train_request(options), console, job, last_words);
+  const TrainRequest request = train_request(options);
+  if (!is_mpi_rank()) return train_on_threads(request, console);
+  check_rank_inputs(inputs_of(request));
+  return run_as_rank(console, request.timeout, [&](MpiJob& job, LastWords& last_words) {
+    return train_as_rank(request, console, job, last_words);
   });
 }
 

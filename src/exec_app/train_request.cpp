@@ -1,8 +1,7 @@
 #include "train_request.h"
 
+#include <algorithm>
 #include <vector>
-
-#include "dapple/command_line/files.h"
 
 namespace dapple {
 namespace {
@@ -38,9 +37,7 @@ GivenSettings given_settings(const Options& options) {
 }  // namespace
 
 TrainRequest train_request(const Options& options) {
-  if (!options.positional().empty()) {
-    throw usage_error(options.positional().front(), "expected options only");
-  }
+  options.require_options_only("--plan FILE");
   TrainRequest request{.plan = options.required("plan", "a plan file"),
                        .settings = given_settings(options),
                        .tokens = options.text("tokens"),
@@ -54,6 +51,10 @@ TrainRequest train_request(const Options& options) {
     if (!request.checkpoint) {
       throw usage_error("--checkpoint-every", "expected --checkpoint FILE beside it");
     }
+    if (request.checkpoint == "-") {
+      throw usage_error("--checkpoint-every",
+                        "expected a file as --checkpoint, got \"-\", which takes only one");
+    }
     request.checkpoint_every = *every;
   }
   if (const auto timeout = options.positive_seconds("timeout")) {
@@ -61,22 +62,36 @@ TrainRequest train_request(const Options& options) {
   }
   for (const char* name : {"checkpoint", "timeline", "trace"}) {
     if (request.verifies && options.has(name)) {
-      throw usage_error(std::string("--") + name, "expected no --verify beside it");
+      throw usage_error(std::string("--") + name,
+                        "expected a training, got --verify, which compares and writes no file");
     }
   }
   return request;
 }
 
-void check_outputs(const TrainRequest& request) {
-  std::vector<NamedPath> outputs;
+std::vector<NamedPath> inputs_of(const TrainRequest& request) {
   std::vector<NamedPath> inputs{{"--plan", request.plan}};
+  if (request.tokens) inputs.push_back({"--tokens", *request.tokens});
+  if (request.resume) inputs.push_back({"--resume", *request.resume});
+  return inputs;
+}
+
+std::vector<NamedPath> outputs_of(const TrainRequest& request) {
+  std::vector<NamedPath> outputs;
   if (request.checkpoint) outputs.push_back({"--checkpoint", *request.checkpoint});
   if (request.timeline) outputs.push_back({"--timeline", *request.timeline});
   if (request.trace) outputs.push_back({"--trace", *request.trace});
-  if (request.tokens) inputs.push_back({"--tokens", *request.tokens});
+  return outputs;
+}
+
+void check_outputs(const TrainRequest& request) {
+  std::vector<NamedPath> outputs = outputs_of(request);
+  std::vector<NamedPath> inputs = inputs_of(request);
+  check_inputs(inputs);
+  // A checkpoint may be replaced by the one that comes of it, by nothing else.
+  std::erase_if(inputs, [](const NamedPath& input) { return input.option == "--resume"; });
   check_outputs(outputs, inputs);
   if (!request.resume) return;
-  // A checkpoint may be replaced by the one that comes of it, by nothing else.
   std::erase_if(outputs, [](const NamedPath& output) { return output.option == "--checkpoint"; });
   check_outputs(outputs, {{"--resume", *request.resume}});
 }

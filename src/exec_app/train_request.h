@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "dapple/command_line/files.h"
 #include "dapple/command_line/options.h"
 #include "dapple/exec/checkpoint.h"
 #include "dapple/exec/training_job.h"
@@ -37,6 +39,9 @@ struct TrainRequest {
 
 /// Throws Error(Usage).
 TrainRequest train_request(const Options& options);
+
+std::vector<NamedPath> inputs_of(const TrainRequest& request);
+std::vector<NamedPath> outputs_of(const TrainRequest& request);
 
 /// Refuses outputs as check_outputs() of files does.
 void check_outputs(const TrainRequest& request);

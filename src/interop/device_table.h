@@ -15,7 +15,7 @@ struct KnownDevice {
   std::string_view name;     // as our topologies call it
   std::string_view product;  // as the driver does, or a part of that
   std::vector<int> pci_ids;  // device ids of its vendor
-  std::int64_t memory_gib = 0;
+  std::int64_t memory_mib = 0;
   std::int32_t lanes = 0;  // NVLinks (or xGMI), 0 without
   Bandwidth lane;          // of one of them, per direction, effective: NCCL's (or RCCL's) figure
   Bandwidth pcie;          // likewise, of its x16 port

@@ -8,9 +8,7 @@ namespace dapple {
 
 Export export_deepspeed(const ExportSubject& subject) {
   const Plan& plan = subject.document.plan;
-  std::vector<Violation> faults = faults_for({.name = "DeepSpeed"}, subject.document);
-  if (!faults.empty()) throw Error{ErrorKind::BadInput, "", std::move(faults)};
-
+  require_runs(subject, kDeepSpeed);
   std::string parts = "0";
   for (const StagePlan& stage : plan.stages) parts += fmt::format(", {}", stage.layers.end);
   const std::size_t replicas = plan.stages.front().devices.size();

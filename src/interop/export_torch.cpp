@@ -13,21 +13,6 @@
 namespace dapple {
 namespace {
 
-const RuntimeLimits kTorch{
-    .name = "PyTorch's runtime", .any_order = true, .interleaves = true, .any_graph = false};
-
-void check_torch(const ExportSubject& subject) {
-  std::vector<Violation> faults = faults_for(kTorch, subject.document);
-  const Plan& plan = subject.document.plan;
-  const bool is_dealt = plan.stages.front().devices.size() > 1 &&
-                        plan.stages.front().replication == Replication::Deal;
-  if (is_dealt) {
-    faults.push_back(
-        {"/stages/0/replication", "expected split, as all replicas run one order, got deal"});
-  }
-  if (!faults.empty()) throw Error{ErrorKind::BadInput, "", std::move(faults)};
-}
-
 std::vector<Action> computations_of(const Lane& lane) {
   std::vector<Action> result;
   for (const Action& action : lane.actions) {
@@ -99,14 +84,17 @@ class Grid {
 
 }  // namespace
 
+std::string torch_order(const Plan& plan) {
+  return Grid(generate(plan), plan.stages.size()).text();
+}
+
 Export export_torch_csv(const ExportSubject& subject) {
-  check_torch(subject);
-  const Plan& plan = subject.document.plan;
-  return {.text = Grid(generate(plan), plan.stages.size()).text(), .warnings = {}};
+  require_runs(subject, kTorch);
+  return {.text = torch_order(subject.document.plan), .warnings = {}};
 }
 
 Export export_torchtitan(const ExportSubject& subject) {
-  check_torch(subject);
+  require_runs(subject, kTorch);
   const Plan& plan = subject.document.plan;
   const ModelProfile& profile = subject.document.profile;
   std::string parts;

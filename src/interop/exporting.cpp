@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "dapple/schedule/schedule.h"
+#include "transformer_blocks.h"
 
 namespace dapple {
 namespace {
@@ -16,18 +17,35 @@ std::int64_t least_depth(const Plan& plan, std::size_t stage) {
   return std::min(plan.num_micro_batches, static_cast<std::int64_t>(plan.stages.size() - stage));
 }
 
+bool only_deals(const Plan& plan) {
+  return std::all_of(plan.stages.begin(), plan.stages.end(), [](const StagePlan& stage) {
+    return stage.devices.size() == 1 || stage.replication == Replication::Deal;
+  });
+}
+
 void check_replicas(const RuntimeLimits& runtime, const Plan& plan,
                     std::vector<Violation>& faults) {
   const StagePlan& first = plan.stages.front();
+  if (first.recompute && !runtime.recomputes) {
+    faults.push_back(
+        {"/stages/0/recompute",
+         fmt::format("expected no recomputation, which {} does not have, got some", runtime.name)});
+  }
+  if (!runtime.deals && first.devices.size() > 1 && first.replication == Replication::Deal) {
+    faults.push_back({"/stages/0/replication",
+                      fmt::format("expected split, as all replicas of {} run one order, got deal",
+                                  runtime.name)});
+  }
+  const bool may_differ = runtime.deals_unequally && only_deals(plan);
   for (std::size_t s = 1; s < plan.stages.size(); ++s) {
     const StagePlan& stage = plan.stages[s];
-    if (stage.devices.size() != first.devices.size()) {
+    if (stage.devices.size() != first.devices.size() && !may_differ) {
       faults.push_back({fmt::format("/stages/{}/devices", s),
                         fmt::format("expected as many replicas as stage 0 has, {}, as {} has one "
-                                    "number for all stages, got {}; --pin replicas=N plans so",
+                                    "number for all stages, got {}",
                                     first.devices.size(), runtime.name, stage.devices.size())});
     }
-    if (stage.replication != first.replication && stage.devices.size() > 1) {
+    if (stage.replication != first.replication && stage.devices.size() > 1 && !may_differ) {
       faults.push_back({fmt::format("/stages/{}/replication", s),
                         fmt::format("expected that of stage 0, {}, got {}",
                                     to_string(first.replication), to_string(stage.replication))});
@@ -61,12 +79,11 @@ void check_order(const RuntimeLimits& runtime, const Plan& plan, std::vector<Vio
                                                       runtime.name, to_string(plan.family))});
     return;
   }
-  if (interleaves) return;
+  if (interleaves || runtime.any_depths) return;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     if (plan.warmup_depths[s] == least_depth(plan, s)) continue;
     faults.push_back({fmt::format("/schedule/warmup_depths/{}", s),
-                      fmt::format("expected {}, which {} keeps in flight there, got {}; --pin "
-                                  "depths=least plans so",
+                      fmt::format("expected {}, which {} keeps in flight there, got {}",
                                   least_depth(plan, s), runtime.name, plan.warmup_depths[s])});
   }
 }
@@ -98,16 +115,61 @@ void check_chain(const RuntimeLimits& runtime, const ModelProfile& profile, cons
   }
 }
 
+void check_ties(const RuntimeLimits& runtime, const ModelProfile& profile, const Plan& plan,
+                std::vector<Violation>& faults) {
+  for (const TiedGradients& tied : plan.tied_gradients) {
+    faults.push_back({fmt::format("/stages/{}/layers", tied.stages.back().value),
+                      fmt::format("expected layers that share no weights with other stages, as {} "
+                                  "adds up no gradients over stages, got weights of {}",
+                                  runtime.name, profile.layers[tied.holder.position()].name)});
+  }
+}
+
+/// What stands before the blocks is one embedding there, what stands behind them one head.
+void check_blocks(const RuntimeLimits& runtime, const ModelProfile& profile, const Plan& plan,
+                  std::vector<Violation>& faults) {
+  const LayerRange blocks = find_blocks(profile);
+  if (blocks.size() == 0) {
+    faults.push_back({"/model/profile/layers",
+                      "expected transformer blocks, layers numbered under one name as encoder.0, "
+                      "encoder.1, got none"});
+    return;
+  }
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const LayerRange layers = plan.stages[s].layers;
+    if (runtime.block_in_every_stage && blocks_in(layers, blocks) == 0) {
+      faults.push_back({fmt::format("/stages/{}/layers", s),
+                        fmt::format("expected a transformer block, as {} has some in every stage, "
+                                    "got none",
+                                    runtime.name)});
+    }
+    const bool is_beside = layers.end >= blocks.begin && layers.end <= blocks.end;
+    if (s + 1 == plan.stages.size() || is_beside) continue;
+    faults.push_back({fmt::format("/stages/{}/layers/1", s),
+                      fmt::format("expected a boundary beside a transformer block, between {} and "
+                                  "{}, as {} has one embedding and one head, got {}",
+                                  blocks.begin, blocks.end, runtime.name, layers.end)});
+  }
+}
+
 }  // namespace
 
 std::vector<Violation> faults_for(const RuntimeLimits& runtime, const PlanDocument& document) {
   const Plan& plan = document.plan;
   std::vector<Violation> faults;
   check_replicas(runtime, plan, faults);
-  if (faults.empty()) check_shares(plan, faults);
+  const bool shares_differ = runtime.deals_unequally && only_deals(plan);
+  if (faults.empty() && !shares_differ) check_shares(plan, faults);
   check_order(runtime, plan, faults);
   if (!runtime.any_graph) check_chain(runtime, document.profile, plan, faults);
+  if (!runtime.ties) check_ties(runtime, document.profile, plan, faults);
+  if (runtime.counts_blocks) check_blocks(runtime, document.profile, plan, faults);
   return faults;
+}
+
+void require_runs(const ExportSubject& subject, const RuntimeLimits& runtime) {
+  std::vector<Violation> faults = faults_for(runtime, subject.document);
+  if (!faults.empty()) throw Error{ErrorKind::BadInput, "", std::move(faults)};
 }
 
 std::int64_t samples_per_replica(const Plan& plan) {
@@ -162,14 +224,26 @@ std::string quoted(std::string_view text) {
 
 const std::vector<ExportTarget>& export_targets() {
   static const std::vector<ExportTarget> targets{
-      {"megatron", ".megatron.sh", "options of Megatron-LM, with its layout", export_megatron},
-      {"deepspeed", ".deepspeed.py", "a PipelineModule of DeepSpeed and its settings",
+      {"megatron", ".megatron.sh", "options of Megatron-LM, with its layout", &kMegatron,
+       export_megatron},
+      {"deepspeed", ".deepspeed.py", "a PipelineModule of DeepSpeed and its settings", &kDeepSpeed,
        export_deepspeed},
-      {"torch-csv", ".schedule.csv", "order of PyTorch's pipelining runtime", export_torch_csv},
-      {"torchtitan", ".torchtitan.sh", "options of torchtitan", export_torchtitan},
-      {"rankfile", ".rankfile", "placement for Open MPI", export_rankfile},
-      {"hostfile", ".hostfile", "servers and their slots in the order of ranks", export_hostfile},
-      {"visible-devices", ".sh", "a wrapper that gives each rank its GPU", export_visible_devices}};
+      {"torch-python", ".torch.py", "stages and their order for PyTorch's pipelining runtime",
+       &kTorch, export_torch_python},
+      {"torch-csv", ".schedule.csv", "order of PyTorch's pipelining runtime", &kTorch,
+       export_torch_csv},
+      {"torchtitan", ".torchtitan.sh", "options of torchtitan", &kTorch, export_torchtitan},
+      {"colossalai", ".colossalai.py", "arguments of ColossalAI's plugin", &kColossalAi,
+       export_colossalai},
+      {"pipedream", ".pipedream.json", "a configuration of PipeDream's runtime", &kPipeDream,
+       export_pipedream},
+      {"sailor", ".sailor.json", "a plan of Sailor", &kSailor, export_sailor},
+      {"chakra", ".groups.json", "groups of the execution traces", nullptr, export_chakra},
+      {"rankfile", ".rankfile", "placement for Open MPI", nullptr, export_rankfile},
+      {"hostfile", ".hostfile", "servers and their slots in the order of ranks", nullptr,
+       export_hostfile},
+      {"visible-devices", ".sh", "a wrapper that gives each rank its GPU", nullptr,
+       export_visible_devices}};
   return targets;
 }
 

@@ -15,27 +15,48 @@ Export export_megatron(const ExportSubject& subject);
 Export export_deepspeed(const ExportSubject& subject);
 Export export_torch_csv(const ExportSubject& subject);
 Export export_torchtitan(const ExportSubject& subject);
+Export export_torch_python(const ExportSubject& subject);
+Export export_colossalai(const ExportSubject& subject);
+Export export_pipedream(const ExportSubject& subject);
+Export export_sailor(const ExportSubject& subject);
+Export export_chakra(const ExportSubject& subject);
 Export export_rankfile(const ExportSubject& subject);
 Export export_hostfile(const ExportSubject& subject);
 Export export_visible_devices(const ExportSubject& subject);
 
-/// What a runtime can do, where it is less than a plan may ask for.
-struct RuntimeLimits {
-  std::string name;          // "Megatron-LM"
-  bool any_order = false;    // of forwards and backwards; else 1F1B in the least depths
-  bool interleaves = false;  // else a device holds one stage
-  bool any_graph = false;    // else one tensor goes from stage to stage
-};
+inline constexpr RuntimeLimits kMegatron{
+    .name = "Megatron-LM", .interleaves = true, .counts_blocks = true};
+inline constexpr RuntimeLimits kDeepSpeed{.name = "DeepSpeed"};
+inline constexpr RuntimeLimits kTorch{.name = "PyTorch's runtime",
+                                      .any_order = true,
+                                      .interleaves = true,
+                                      .ties = false,
+                                      .deals = false};
+inline constexpr RuntimeLimits kColossalAi{
+    .name = "ColossalAI", .deals = false, .counts_blocks = true, .block_in_every_stage = true};
+inline constexpr RuntimeLimits kPipeDream{.name = "PipeDream",
+                                          .any_depths = true,
+                                          .any_graph = true,
+                                          .ties = false,
+                                          .deals_unequally = true};
+inline constexpr RuntimeLimits kSailor{.name = "Sailor", .deals = false, .recomputes = false};
 
 /// What keeps the plan from running there: replica counts that differ, shares that differ, an order
-/// or depths that it does not have, tensors past a stage, stages of which only some recompute.
+/// or depths that it does not have, tensors past a stage, weights that stages share, stages of
+/// which only some recompute.
 std::vector<Violation> faults_for(const RuntimeLimits& runtime, const PlanDocument& document);
+
+/// Throws Error(BadInput) with these faults.
+void require_runs(const ExportSubject& subject, const RuntimeLimits& runtime);
 
 /// Samples that one replica works on at a time. Requires: no faults_for().
 std::int64_t samples_per_replica(const Plan& plan);
 
 /// Micro-batches that one replica works on. Requires: no faults_for().
 std::int64_t micro_batches_per_replica(const Plan& plan);
+
+/// The order for PyTorch's pipelining runtime, as --to torch-csv writes it.
+std::string torch_order(const Plan& plan);
 
 /// "BERT-48 on 2x8xV100": a line of comment.
 std::string title_of(const ExportSubject& subject);

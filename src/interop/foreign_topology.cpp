@@ -77,6 +77,7 @@ class Importer {
  private:
   void read_files();
   void add_servers();
+  void check_limits() const;
   void add_measured_server();
   void add_tree();
   void add_uplinks(const SlurmTree& tree);
@@ -393,6 +394,20 @@ void Importer::calibrate(const MeasuredCollective& measured) {
   }
 }
 
+/// The reader's limits are those of a file of ours: what it would refuse is refused here. Too many
+/// servers are the fault of who asked for them.
+void Importer::check_limits() const {
+  const std::string& file = files_.front().name;
+  try {
+    const Topology accepted(read_topology(write_topology(description_), file), file);
+    check(accepted.device_count() > 0, "a topology without devices");
+  } catch (const Error& error) {
+    const Violation& first = error.violations().front();
+    if (!options_.servers || first.place != "/servers") throw;
+    throw Error(ErrorKind::Usage, "", {{"--servers", first.message}});
+  }
+}
+
 ImportedTopology Importer::run() {
   read_files();
   if (whole_) {
@@ -409,10 +424,7 @@ ImportedTopology Importer::run() {
   }
   description_.name = options_.name;
   if (!notes_.missing.empty()) throw Error(ErrorKind::Usage, "", std::move(notes_.missing));
-  // The reader's limits are those of a file of ours: what it would refuse is refused here.
-  const std::string& file = files_.front().name;
-  const Topology accepted(read_topology(write_topology(description_), file), file);
-  check(accepted.device_count() > 0, "a topology without devices");
+  check_limits();
   return {std::move(description_), std::move(notes_.warnings)};
 }
 

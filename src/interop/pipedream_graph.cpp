@@ -156,7 +156,11 @@ void GraphParser::parse_node(std::string_view line) {
     return;
   }
   node.number = *number;
-  if (parts.size() > 3 && trim(parts.back()).substr(0, 9) == "stage_id=") parts.pop_back();
+  constexpr std::string_view kStage = "stage_id=";
+  if (parts.size() > 3 && begins_with(trim(parts.back()), kStage)) {
+    node.stage = parse_count(trim(trim(parts.back()).substr(kStage.size())));
+    parts.pop_back();
+  }
   if (parts.size() < 3) {
     fail(fmt::format("expected '<node> -- <description> -- <figures>', got '{}'", shown(line)));
     broken_nodes_.push_back(node.number);
@@ -269,7 +273,63 @@ PipedreamGraph GraphParser::run(std::string_view text) {
   return std::move(graph_);
 }
 
+/// "Input", "Input0", "Input(...)", but no "InputProjection".
+bool is_named_input(std::string_view description) {
+  constexpr std::string_view kName = "Input";
+  if (!begins_with(description, kName)) return false;
+  description.remove_prefix(kName.size());
+  const std::size_t end = description.find_first_not_of("0123456789");
+  return end == std::string_view::npos || description[end] == '(' || description[end] == ' ';
+}
+
 }  // namespace
+
+LayerGraph keep_layers(std::vector<GraphNode> nodes) {
+  std::vector<std::size_t> consumers(nodes.size());
+  for (const GraphNode& node : nodes) {
+    for (const std::int32_t input : node.inputs) ++consumers[static_cast<std::size_t>(input)];
+  }
+  std::vector<bool> left_out(nodes.size());
+  std::vector<std::size_t> sinks;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    // What has parameters or inputs of its own is a layer, whatever its name.
+    left_out[i] = is_named_input(nodes[i].description) && nodes[i].inputs.empty() &&
+                  nodes[i].parameters == Bytes{};
+    if (consumers[i] == 0) sinks.push_back(i);
+  }
+  while (!sinks.empty()) {
+    const std::size_t sink = sinks.back();
+    sinks.pop_back();
+    const GraphNode& node = nodes[sink];
+    const bool works = node.forward + node.backward > Duration{} || node.parameters > Bytes{};
+    if (left_out[sink] || works || !begins_with(node.description, "__getitem__")) continue;
+    left_out[sink] = true;
+    for (const std::int32_t input : node.inputs) {
+      const auto position = static_cast<std::size_t>(input);
+      if (--consumers[position] == 0) sinks.push_back(position);
+    }
+  }
+
+  LayerGraph result;
+  std::vector<std::int32_t> new_position(nodes.size(), -1);
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (left_out[i]) {
+      if (is_named_input(nodes[i].description)) result.inputs.push_back(std::move(nodes[i]));
+      continue;
+    }
+    new_position[i] = static_cast<std::int32_t>(result.nodes.size());
+    result.nodes.push_back(std::move(nodes[i]));
+  }
+  for (GraphNode& node : result.nodes) {
+    std::vector<std::int32_t> kept;
+    for (const std::int32_t input : node.inputs) {
+      const std::int32_t position = new_position[static_cast<std::size_t>(input)];
+      if (position >= 0) kept.push_back(position);
+    }
+    node.inputs = std::move(kept);
+  }
+  return result;
+}
 
 bool begins_as_node(std::string_view line) {
   const std::size_t end = line.find("--");

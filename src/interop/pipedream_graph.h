@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,7 +21,8 @@ struct GraphNode {
   Duration backward;
   Bytes output;  // of all its outputs together
   Bytes parameters;
-  std::vector<std::int32_t> inputs;  // positions, ascending, each once
+  std::vector<std::int32_t> inputs;                  // positions, ascending, each once
+  std::optional<std::int32_t> stage = std::nullopt;  // that its planner has put it in
 };
 
 struct PipedreamGraph {
@@ -33,10 +35,19 @@ inline constexpr std::size_t kMaxGraphNodes = 100'000;
 bool begins_as_node(std::string_view line);
 
 /// Lines in any order. Figures may be integers or decimals, with or without a blank after the
-/// comma, an activation_size of several tensors "[a; b]" is their sum, a stage_id is not looked at;
-/// an edge begins with any white space; lines may end in CR LF, and the last one in nothing. Cycles
-/// are not looked for. Appends what is wrong to `faults`; the graph is to be used only if nothing
-/// is. O(length of the text), times log nodes.
+/// comma, an activation_size of several tensors "[a; b]" is their sum, a stage_id that is no
+/// number counts as none; an edge begins with any white space; lines may end in CR LF, and the last
+/// one in nothing. Cycles are not looked for. Appends what is wrong to `faults`; the graph is to be
+/// used only if nothing is. O(length of the text), times log nodes.
 PipedreamGraph parse_pipedream_graph(std::string_view text, std::vector<LineFault>& faults);
+
+/// What remains of a graph without the nodes that are no layers: `Input` nodes that have neither
+/// parameters nor inputs, and `__getitem__` sinks without work.
+struct LayerGraph {
+  std::vector<GraphNode> nodes;   // inputs are positions among them
+  std::vector<GraphNode> inputs;  // the `Input` nodes that are left out
+};
+/// O(nodes + edges).
+LayerGraph keep_layers(std::vector<GraphNode> nodes);
 
 }  // namespace dapple

@@ -428,7 +428,7 @@ DeviceKind device_kind(const std::optional<std::string>& name, const std::string
   DeviceKind kind;
   kind.name = chosen.value_or("device");
   kind.reserved = options.reserved;
-  kind.memory = Bytes{(known == nullptr ? 1 : known->memory_gib) << 30};
+  kind.memory = Bytes{(known == nullptr ? 1024 : known->memory_mib) << 20};
   kind.source = fmt::format("memory: {}; reserved for driver, framework and cuDNN: an allowance",
                             options.memory ? "as asked for" : "its maker's datasheet");
   if (options.memory) kind.memory = *options.memory;

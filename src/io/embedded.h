@@ -1,10 +1,10 @@
 // Our documents as parts of other documents: a plan holds a profile and a topology.
 #pragma once
 
+#include "dapple/io/json_reader.h"
 #include "dapple/plan/plan.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/topology/topology.h"
-#include "json_reader.h"
 #include "json_writer.h"
 #include "layers_json.h"
 

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <filesystem>
 #include <optional>
@@ -13,6 +12,8 @@
 
 #include "dapple/core/error.h"
 #include "dapple/io/documents.h"
+#include "descriptor.h"
+#include "temporary_file.h"
 
 namespace dapple {
 namespace {
@@ -27,23 +28,6 @@ namespace {
 
 constexpr std::string_view kNotRead = "cannot be read";
 constexpr std::string_view kNotWritten = "cannot be written";
-
-/// An open file, closed at the end of the scope.
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  int number() const { return number_; }
-  /// False, with errno set, if what was written is not all there.
-  bool close() { return ::close(std::exchange(number_, -1)) == 0; }
-
- private:
-  int number_;
-};
 
 std::string read_all(int number, const std::string& name, std::size_t most) {
   std::string text;
@@ -93,48 +77,14 @@ void write_in_place(const std::string& path, std::string_view text) {
   if (!file.close()) refuse_system(path, kNotWritten, errno);
 }
 
-/// A file under a temporary name, gone at the end of the scope unless it was renamed.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(std::filesystem::path name) : name_(std::move(name)) {}
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-  ~TemporaryFile() {
-    if (!is_renamed_) ::unlink(name_.c_str());
-  }
-  const char* name() const { return name_.c_str(); }
-  bool rename(const std::filesystem::path& target) {
-    is_renamed_ = ::rename(name_.c_str(), target.c_str()) == 0;
-    return is_renamed_;
-  }
-
- private:
-  std::filesystem::path name_;
-  bool is_renamed_ = false;
-};
-
-/// A name in the same folder that nobody else uses: it holds the process and a count.
-std::filesystem::path temporary_name(const std::filesystem::path& target, int attempt) {
-  return target.parent_path() / fmt::format(".dapple-{}-{}.part", ::getpid(), attempt);
-}
-
 void replace(const std::string& path, const std::filesystem::path& target, std::string_view text,
              std::optional<mode_t> mode) {
-  static std::atomic<int> count{0};
-  std::filesystem::path name;
-  int number = -1;
-  do {
-    name = temporary_name(target, count.fetch_add(1));
-    number = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  } while (number < 0 && errno == EEXIST);
-  if (number < 0) refuse_system(path, kNotWritten, errno);
-  TemporaryFile temporary(name);
-  Descriptor file(number);
+  TemporaryFile file(target);
+  if (file.number() < 0) refuse_system(path, kNotWritten, errno);
   if (mode && ::fchmod(file.number(), *mode) != 0) refuse_system(path, kNotWritten, errno);
   if (const int error = write_all(file.number(), text); error != 0)
     refuse_system(path, kNotWritten, error);
-  if (!file.close()) refuse_system(path, kNotWritten, errno);
-  if (!temporary.rename(target)) refuse_system(path, kNotWritten, errno);
+  if (!file.replace_target()) refuse_system(path, kNotWritten, errno);
 }
 
 }  // namespace

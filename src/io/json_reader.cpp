@@ -1,4 +1,4 @@
-#include "json_reader.h"
+#include "dapple/io/json_reader.h"
 
 #include <fmt/format.h>
 

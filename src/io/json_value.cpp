@@ -1,4 +1,4 @@
-#include "json_value.h"
+#include "dapple/io/json_value.h"
 
 #include <fmt/format.h>
 

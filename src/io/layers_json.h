@@ -4,8 +4,8 @@
 
 #include <vector>
 
+#include "dapple/io/json_reader.h"
 #include "dapple/profile/model_profile.h"
-#include "json_reader.h"
 #include "json_writer.h"
 
 namespace dapple::io {
@@ -20,10 +20,15 @@ enum class Measurements {
   NoneOrAll,  // a specification may have none; where a layer has some, all have
 };
 
+struct LayersAndTies {
+  std::vector<Layer> layers;
+  std::vector<Tie> ties;
+};
+
 /// Reads, expands and orders layers. The result is to be used only if there was no fault.
-std::vector<Layer> read_layers(const Field& field, Measurements measurements);
+LayersAndTies read_layers(const Field& field, Measurements measurements);
 
 /// Layers that differ in nothing but their number, each fed by the one before, become one entry.
-void write_layers(JsonWriter& writer, const std::vector<Layer>& layers);
+void write_layers(JsonWriter& writer, const ModelProfile& profile);
 
 }  // namespace dapple::io

@@ -17,6 +17,7 @@ struct Entry {
   std::int64_t repeat = 1;
   bool is_repeated = false;
   std::optional<std::vector<std::string>> input_names;  // of the first copy
+  std::optional<std::string> tied_to;                   // of every copy
   std::size_t position = 0;                             // in the array
 
   std::string name_of_copy(std::int64_t copy) const {
@@ -146,12 +147,13 @@ Entry read_entry(const Field& field, bool needs_measurements) {
   const Field overhead = object.field("fixed_overhead_ns");
   if (const Field inputs = object.field("inputs"); inputs.present())
     entry.input_names = read_input_names(inputs);
+  if (const Field tied = object.field("tied_to"); tied.present()) entry.tied_to = read_name(tied);
   entry.layer.operation = read_operation(object.field("op"));
   const Field measurements = object.field("measurements");
   if (object.valid() && (needs_measurements || measurements.present()))
     entry.layer.measurements = read_measurements(measurements);
   read_fixed_overhead(overhead, entry.layer);
-  object.refuse_reserved({"slices", "frozen_prefix", "fused_jobs", "tied_to", "variants"});
+  object.refuse_reserved({"slices", "frozen_prefix", "fused_jobs", "variants"});
   object.finish();
   return entry;
 }
@@ -194,14 +196,23 @@ class Expansion {
   Expansion(const ArrayReader& array, const std::vector<Entry>& entries) : array_(array) {
     for (const Entry& entry : entries) add_copies(entry);
     for (const Entry& entry : entries) connect(entry);
+    tied_to_.resize(layers_.size());
+    std::size_t first = 0;
+    for (const Entry& entry : entries) {
+      tie(entry, first);
+      first += static_cast<std::size_t>(entry.repeat);
+    }
   }
 
-  /// The layers in topological order, or none and a fault that names a cycle.
-  std::vector<Layer> in_order();
+  /// The layers in topological order, or none and faults: a cycle, a tie that is none.
+  LayersAndTies in_order();
 
  private:
   void add_copies(const Entry& entry);
   void connect(const Entry& entry);
+  void tie(const Entry& entry, std::size_t first);
+  std::vector<Tie> ties_in(const std::vector<std::int32_t>& position_of) const;
+  void refuse_tie(std::size_t layer, const std::string& expected) const;
   void report_cycle(const std::vector<std::int32_t>& order) const;
   Field field_of(std::size_t layer) const { return array_.at(entry_of_[layer]); }
 
@@ -209,6 +220,7 @@ class Expansion {
   std::vector<Layer> layers_;
   std::vector<std::size_t> entry_of_;              // position in the array of each layer
   std::vector<std::vector<std::int32_t>> inputs_;  // of each layer
+  std::vector<std::optional<std::int32_t>> tied_to_;
   std::map<std::string, std::int32_t> by_name_;
   std::size_t connected_ = 0;
 };
@@ -250,7 +262,46 @@ void Expansion::connect(const Entry& entry) {
   }
 }
 
-std::vector<Layer> Expansion::in_order() {
+/// Remembers whom the entry's layers, from the `first` on, are tied to.
+void Expansion::tie(const Entry& entry, std::size_t first) {
+  if (!entry.tied_to) return;
+  const auto holder = by_name_.find(*entry.tied_to);
+  if (holder == by_name_.end()) return refuse_tie(first, "the name of a layer (after repeat)");
+  const auto copies = static_cast<std::size_t>(entry.repeat);
+  for (std::size_t layer = first; layer < first + copies; ++layer) tied_to_[layer] = holder->second;
+}
+
+void Expansion::refuse_tie(std::size_t layer, const std::string& expected) const {
+  ObjectReader object(field_of(layer));
+  object.field("tied_to").refuse(expected);
+}
+
+/// Ties between layers at those positions.
+std::vector<Tie> Expansion::ties_in(const std::vector<std::int32_t>& position_of) const {
+  std::map<LayerIndex, Tie> ties;
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+    if (!tied_to_[layer]) continue;
+    const auto from = static_cast<std::size_t>(*tied_to_[layer]);
+    const LayerIndex holder{position_of[from]};
+    const LayerIndex user{position_of[layer]};
+    if (tied_to_[from]) {
+      refuse_tie(layer, "a layer that is not tied itself");
+    } else if (layers_[from].parameters.count == 0) {
+      refuse_tie(layer, "a layer with parameters");
+    } else if (holder >= user) {
+      refuse_tie(layer, "a layer that runs before it");
+    } else {
+      Tie& tie = ties[holder];
+      tie.holder = holder;
+      tie.users.insert(std::upper_bound(tie.users.begin(), tie.users.end(), user), user);
+    }
+  }
+  std::vector<Tie> by_holder;
+  for (auto& [holder, tie] : ties) by_holder.push_back(std::move(tie));
+  return by_holder;
+}
+
+LayersAndTies Expansion::in_order() {
   const std::vector<std::int32_t> order = topological_order(inputs_);
   if (order.size() < layers_.size()) {
     report_cycle(order);
@@ -259,7 +310,8 @@ std::vector<Layer> Expansion::in_order() {
   std::vector<std::int32_t> position_of(layers_.size());
   for (std::size_t i = 0; i < order.size(); ++i)
     position_of[static_cast<std::size_t>(order[i])] = static_cast<std::int32_t>(i);
-  std::vector<Layer> ordered;
+  LayersAndTies result{.layers = {}, .ties = ties_in(position_of)};
+  std::vector<Layer>& ordered = result.layers;
   ordered.reserve(layers_.size());
   for (const std::int32_t from : order) {
     const auto position = static_cast<std::size_t>(from);
@@ -268,7 +320,7 @@ std::vector<Layer> Expansion::in_order() {
       layer.inputs.push_back(LayerIndex{position_of[static_cast<std::size_t>(input)]});
     std::sort(layer.inputs.begin(), layer.inputs.end());
   }
-  return ordered;
+  return result;
 }
 
 void Expansion::report_cycle(const std::vector<std::int32_t>& order) const {
@@ -303,7 +355,7 @@ void Expansion::report_cycle(const std::vector<std::int32_t>& order) const {
 
 }  // namespace
 
-std::vector<Layer> read_layers(const Field& field, Measurements measurements) {
+LayersAndTies read_layers(const Field& field, Measurements measurements) {
   const ArrayReader array(field, "an array of layers");
   if (!array.valid()) return {};
   if (array.size() == 0) field.refuse("at least one layer");

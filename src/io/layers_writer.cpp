@@ -27,12 +27,16 @@ bool follows(const Layer& layer, std::size_t position) {
 }
 
 /// Layers from `first` on that one entry of that stem stands for; 1 if it is a layer of its own.
-std::size_t count_copies(const std::vector<Layer>& layers, std::size_t first,
-                         const std::string& stem) {
+std::size_t count_copies(const ModelProfile& profile, std::size_t first, const std::string& stem) {
+  const std::vector<Layer>& layers = profile.layers;
+  const auto holder_of = [&](std::size_t layer) {
+    return tied_to(profile, index_at<LayerIndex>(layer));
+  };
   std::size_t count = 1;
   while (first + count < layers.size() &&
          layers[first + count].name == fmt::format("{}.{}", stem, count) &&
          is_copy(layers[first], layers[first + count]) &&
+         holder_of(first) == holder_of(first + count) &&
          follows(layers[first + count], first + count))
     ++count;
   return count;
@@ -78,12 +82,13 @@ void write_inputs(JsonWriter& writer, const std::vector<Layer>& layers, std::siz
 
 }  // namespace
 
-void write_layers(JsonWriter& writer, const std::vector<Layer>& layers) {
+void write_layers(JsonWriter& writer, const ModelProfile& profile) {
+  const std::vector<Layer>& layers = profile.layers;
   writer.open_array(JsonWriter::Layout::Lines);
   for (std::size_t position = 0; position < layers.size();) {
     const Layer& layer = layers[position];
     const std::string stem = stem_of(layer.name);
-    const std::size_t count = stem.empty() ? 1 : count_copies(layers, position, stem);
+    const std::size_t count = stem.empty() ? 1 : count_copies(profile, position, stem);
     writer.open_object(JsonWriter::Layout::Lines);
     writer.key("name").text(count > 1 ? stem : layer.name);
     if (count > 1) writer.key("repeat").integer(static_cast<std::int64_t>(count));
@@ -91,6 +96,8 @@ void write_layers(JsonWriter& writer, const std::vector<Layer>& layers) {
     if (layer.fixed_overhead.ns != 0)
       writer.key("fixed_overhead_ns").integer(layer.fixed_overhead.ns);
     write_inputs(writer, layers, position);
+    if (const auto holder = tied_to(profile, index_at<LayerIndex>(position)))
+      writer.key("tied_to").text(layers[holder->position()].name);
     if (!layer.operation.empty()) writer.key("op").raw(layer.operation);
     if (!layer.measurements.empty()) write_measurements(writer, layer.measurements);
     writer.close();

@@ -359,6 +359,7 @@ PlanDocument read_plan_document(const Field& field) {
   ObjectReader schedule(object.field("schedule"));
   const Field digest = read_schedule(schedule, plan);
   read_stages(object.field("stages"), names, document);
+  plan.tied_gradients = tied_gradients(document.profile, plan.stages);
   read_prediction(object.field("predicted"), names, document.prediction);
   document.baselines = read_baselines(object.field("baselines"));
   document.search = read_search(object.field("search_space"));

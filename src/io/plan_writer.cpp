@@ -1,6 +1,7 @@
 #include "dapple/core/error.h"
 #include "dapple/io/documents.h"
 #include "embedded.h"
+#include "plan_parts.h"
 
 namespace dapple {
 namespace io {
@@ -43,13 +44,6 @@ void write_schedule(JsonWriter& writer, const Plan& plan, const Topology& topolo
   writer.close();
 }
 
-void write_gradients(JsonWriter& writer, const GradientHandling& gradients) {
-  writer.open_object(Layout::Line);
-  writer.key("bucket_bytes").integer(gradients.bucket_size.count);
-  writer.key("optimizer_step").text(to_string(gradients.optimizer));
-  writer.close();
-}
-
 void write_stage_costs(JsonWriter& writer, const StagePlan& stage, const StageFigures& figures) {
   writer.open_object(Layout::Line);
   writer.key("forward_ns").integer(figures.forward.ns);
@@ -89,12 +83,6 @@ void write_nullable(JsonWriter& writer, const std::optional<double>& value) {
   }
 }
 
-void write_parts(JsonWriter& writer, const TimeParts& parts) {
-  writer.open_object(Layout::Line);
-  for (const TimePart& part : kTimeParts) writer.key(part.key).integer((parts.*part.part).ns);
-  writer.close();
-}
-
 void write_prediction(JsonWriter& writer, const Prediction& prediction, const Topology& topology) {
   writer.open_object(Layout::Lines);
   writer.key("contention").text(to_string(prediction.contention));
@@ -115,7 +103,7 @@ void write_prediction(JsonWriter& writer, const Prediction& prediction, const To
   writer.key("bubble_fraction").number(prediction.bubble_fraction);
   writer.key("exposed_transfer_ns").integer(prediction.exposed_transfer.ns);
   writer.key("exposed_all_reduce_ns").integer(prediction.exposed_all_reduce.ns);
-  write_parts(writer.key("time_parts"), prediction.parts);
+  write_time_parts(writer.key("time_parts"), prediction.parts);
   writer.key("devices").open_array(Layout::Lines);
   for (const DeviceFigures& figures : prediction.devices) {
     writer.open_object(Layout::Line);
@@ -136,7 +124,7 @@ void write_baselines(JsonWriter& writer, const std::vector<Baseline>& baselines)
     writer.key("name").text(baseline.name);
     writer.key("shape").text(baseline.shape);
     writer.key("iteration_ns").integer(baseline.iteration.ns);
-    write_parts(writer.key("time_parts"), baseline.parts);
+    write_time_parts(writer.key("time_parts"), baseline.parts);
     writer.key("feasible").boolean(baseline.feasible);
     writer.key("missing_bytes").integer(baseline.missing.count);
     writer.key("depth_limited").boolean(baseline.depth_limited);

@@ -83,9 +83,11 @@ ModelProfile read_profile(const Field& field, Measurements measurements) {
   const Field batch_scaling = object.field("batch_scaling");
   profile.batch_scaling = read_batch_scaling(batch_scaling);
   profile.optimizer = read_optimizer(object.field("optimizer"));
-  profile.layers = read_layers(object.field("layers"), measurements);
+  LayersAndTies layers = read_layers(object.field("layers"), measurements);
+  profile.layers = std::move(layers.layers);
+  profile.ties = std::move(layers.ties);
   check_batch_scaling(batch_scaling, profile.layers);
-  object.refuse_reserved({"slices", "frozen_prefix", "fused_jobs", "tied_to", "variants"});
+  object.refuse_reserved({"slices", "frozen_prefix", "fused_jobs", "variants"});
   object.finish();
   return profile;
 }
@@ -104,7 +106,7 @@ void write_profile(JsonWriter& writer, const ModelProfile& profile) {
         .text(*profile.batch_scaling == BatchScaling::Proportional ? "proportional" : "floor");
   }
   write_optimizer(writer.key("optimizer"), profile.optimizer);
-  write_layers(writer.key("layers"), profile.layers);
+  write_layers(writer.key("layers"), profile);
   writer.close();
 }
 

@@ -34,6 +34,8 @@ std::string_view kind_name(ActionKind kind) {
       return "receive_gradient";
     case ActionKind::AllReduce:
       return "all_reduce";
+    case ActionKind::ReduceTied:
+      return "reduce_tied";
     case ActionKind::OptimizerStep:
       return "optimizer_step";
   }
@@ -47,8 +49,7 @@ std::string_view stream_name(ActionKind kind) {
 }
 
 std::optional<std::int32_t> micro_batch_of(Action action) {
-  const bool has_none =
-      action.kind == ActionKind::AllReduce || action.kind == ActionKind::OptimizerStep;
+  const bool has_none = reduces(action.kind) || action.kind == ActionKind::OptimizerStep;
   return has_none ? std::nullopt : std::optional{action.index};
 }
 
@@ -68,6 +69,7 @@ void write_action(JsonWriter& writer, const DeviceAction& entry, const Topology&
     writer.key("micro_batch").integer(*micro_batch);
   }
   if (const auto bucket = bucket_of(entry.action)) writer.key("bucket").integer(*bucket);
+  if (entry.action.kind == ActionKind::ReduceTied) writer.key("tie").integer(entry.action.index);
   if (stream_of(entry.action.kind) != Stream::Compute) {
     writer.key("bytes").integer(entry.size.count);
     writer.key("peers").open_array(JsonWriter::Layout::Line);

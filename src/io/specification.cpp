@@ -33,6 +33,14 @@ Operation read_embedding(ObjectReader& object) {
   operation.vocabulary = required_integer(object.field("vocabulary"), kTokens);
   operation.sequence = dimension(object, "sequence");
   operation.hidden = dimension(object, "hidden");
+  operation.positions = boolean_or(object, "positions", true);
+  return operation;
+}
+
+Operation read_position_embedding(ObjectReader& object) {
+  PositionEmbeddingOperation operation;
+  operation.sequence = dimension(object, "sequence");
+  operation.hidden = dimension(object, "hidden");
   return operation;
 }
 
@@ -41,6 +49,7 @@ Operation read_linear(ObjectReader& object) {
   operation.inputs = dimension(object, "inputs");
   operation.outputs = dimension(object, "outputs");
   operation.bias = boolean_or(object, "bias", true);
+  operation.transposed = boolean_or(object, "transposed", false);
   return operation;
 }
 
@@ -102,6 +111,7 @@ struct KindReader {
 
 constexpr KindReader kKinds[] = {
     {"embedding", read_embedding},
+    {"position_embedding", read_position_embedding},
     {"linear", read_linear},
     {"layer_norm", read_layer_norm},
     {"relu", read_without_dimensions<ReluOperation>},

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "dapple/io/documents.h"
-#include "json_reader.h"
+#include "dapple/io/json_reader.h"
 
 namespace dapple {
 namespace io {
@@ -62,24 +62,24 @@ void read_timed_action(const Field& field, Lanes& lanes, Timeline& timeline) {
   const std::optional<LaneIndex> lane = lanes.read(object.field("device"));
   const Field stream = object.field("stream");
   const std::optional<Action> action = read_action(object.field("action"));
-  const std::int64_t start = required_integer(object.field("start_ns"), {});
+  const std::optional<std::int64_t> start = read_integer(object.field("start_ns"), {});
   const Field end_field = object.field("end_ns");
-  const std::int64_t end = required_integer(end_field, {});
+  const std::optional<std::int64_t> end = read_integer(end_field, {});
   const Field bytes = object.field("bytes");
   const std::int64_t size = bytes.present() ? required_integer(bytes, {1, kMaxCount}) : 0;
   object.finish();
-  if (!lane || !action) return;
+  if (!lane || !action || !start || !end) return;
   const std::string_view expected = to_string(stream_of(action->kind));
   if (stream_of(action->kind) == Stream::None || !read_choice(stream, {expected})) return;
-  if (end < start) {
-    end_field.add(fmt::format("expected no less than start_ns, {}, got {}", start, end));
+  if (*end < *start) {
+    end_field.add(fmt::format("expected no less than start_ns, {}, got {}", *start, *end));
     return;
   }
   lanes.add_stage(*lane, action->stage);
   timeline.actions.push_back({.lane = *lane,
                               .action = *action,
-                              .start = Duration{start},
-                              .end = Duration{end},
+                              .start = Duration{*start},
+                              .end = Duration{*end},
                               .size = Bytes{size}});
 }
 
@@ -121,18 +121,27 @@ void read_memory(const Field& field, Lanes& lanes, Timeline& timeline) {
   timeline.memory.push_back(std::move(memory));
 }
 
+/// False, which is recorded, where it is another plan's: nothing else need be right then.
+bool is_of_plan(const Field& field, const std::string& plan_sha256) {
+  constexpr std::size_t kShown = 12;
+  const std::optional<std::string> hash = read_hash(field);
+  if (!hash || *hash == plan_sha256) return true;
+  field.add(fmt::format("expected {}..., the hash of the plan, got {}..., that of another one",
+                        plan_sha256.substr(0, kShown), hash->substr(0, kShown)));
+  return false;
+}
+
 }  // namespace
 }  // namespace io
 
-TimelineDocument read_timeline(std::string_view text, const std::string& source_name,
-                               const Topology& topology) {
-  return io::read_document<TimelineDocument>(text, source_name, [&](const io::Field& field) {
+Timeline read_timeline(std::string_view text, const std::string& source_name,
+                       const Topology& topology, const std::string& plan_sha256) {
+  return io::read_document<Timeline>(text, source_name, [&](const io::Field& field) {
     io::ObjectReader object(field);
-    TimelineDocument document;
-    if (!io::check_schema(object, "dapple-timeline/1")) return document;
-    Timeline& timeline = document.timeline;
+    Timeline timeline;
+    if (!io::check_schema(object, "dapple-timeline/1")) return timeline;
+    if (!io::is_of_plan(object.field("plan_sha256"), plan_sha256)) return timeline;
     io::Lanes lanes(topology, timeline);
-    document.plan_sha256 = io::read_hash(object.field("plan_sha256")).value_or("");
     const bool is_measured =
         io::read_choice(object.field("origin"), {"predicted", "measured"}) == 1U;
     io::read_choice(object.field("clock"), {"simulated", "wall"});
@@ -147,7 +156,7 @@ TimelineDocument read_timeline(std::string_view text, const std::string& source_
     }
     object.finish();
     sort_actions(timeline);
-    return document;
+    return timeline;
   });
 }
 

@@ -79,6 +79,7 @@ std::string_view stream_name(Stream stream) {
 /// What an action's number counts; empty for none.
 std::string_view counted_by(ActionKind kind) {
   if (kind == ActionKind::OptimizerStep) return "";
+  if (kind == ActionKind::ReduceTied) return "tie";
   return kind == ActionKind::AllReduce ? "bucket" : "mb";
 }
 

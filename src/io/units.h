@@ -5,7 +5,7 @@
 #include <string>
 
 #include "dapple/core/quantity.h"
-#include "json_reader.h"
+#include "dapple/io/json_reader.h"
 
 namespace dapple::io {
 

@@ -12,8 +12,10 @@ class Linear : public Module {
   explicit Linear(const LinearOperation& operation) : operation_(operation) {
     // Keeps the variance of what passes through.
     const auto spread = static_cast<float>(1 / std::sqrt(static_cast<double>(operation.inputs)));
+    const Shape by_inputs{operation.inputs, operation.outputs};
+    const Shape by_outputs{operation.outputs, operation.inputs};
     parameters_.push_back(
-        {"weight", {operation.inputs, operation.outputs}, {Initial::Kind::Normal, spread}});
+        {"weight", operation.transposed ? by_outputs : by_inputs, {Initial::Kind::Normal, spread}});
     if (operation.bias) parameters_.push_back({"bias", {operation.outputs}, {}});
   }
 
@@ -28,9 +30,14 @@ class Linear : public Module {
 
   Tensor forward(Parameters parameters, Tensor input, const Tensor&, Stash& stash) const override {
     Tensor output = biases(parameters, input.shape);
-    rows_of(output, operation_.outputs).noalias() +=
-        rows_of(std::as_const(input), operation_.inputs) *
-        rows_of(parameters[0], operation_.outputs);
+    const ConstMatrix rows = rows_of(std::as_const(input), operation_.inputs);
+    const ConstMatrix weights = rows_of(parameters[0], row_length());
+    Matrix result = rows_of(output, operation_.outputs);
+    if (operation_.transposed) {
+      result.noalias() += rows * weights.transpose();
+    } else {
+      result.noalias() += rows * weights;
+    }
     stash.tensors.push_back(std::move(input));
     return output;
   }
@@ -38,9 +45,14 @@ class Linear : public Module {
   Tensor input_gradient(Parameters parameters, Tensor output_gradient,
                         Stash& stash) const override {
     Tensor gradient = zeros(stash.tensors[0].shape);
-    rows_of(gradient, operation_.inputs).noalias() +=
-        rows_of(std::as_const(output_gradient), operation_.outputs) *
-        rows_of(parameters[0], operation_.outputs).transpose();
+    const ConstMatrix rows = rows_of(std::as_const(output_gradient), operation_.outputs);
+    const ConstMatrix weights = rows_of(parameters[0], row_length());
+    Matrix result = rows_of(gradient, operation_.inputs);
+    if (operation_.transposed) {
+      result.noalias() += rows * weights;
+    } else {
+      result.noalias() += rows * weights.transpose();
+    }
     stash.tensors.push_back(std::move(output_gradient));
     return gradient;
   }
@@ -48,12 +60,21 @@ class Linear : public Module {
   void weight_gradient(Stash& stash, Gradients sums) const override {
     const ConstMatrix input = rows_of(std::as_const(stash.tensors[0]), operation_.inputs);
     const ConstMatrix gradient = rows_of(std::as_const(stash.tensors[1]), operation_.outputs);
-    rows_of(sums[0], operation_.outputs).noalias() += input.transpose() * gradient;
+    Matrix weights = rows_of(sums[0], row_length());
+    if (operation_.transposed) {
+      weights.noalias() += gradient.transpose() * input;
+    } else {
+      weights.noalias() += input.transpose() * gradient;
+    }
     if (operation_.bias) add_rows(gradient, vector_of(sums[1]));
     stash.tensors.clear();
   }
 
  private:
+  std::int64_t row_length() const {
+    return operation_.transposed ? operation_.inputs : operation_.outputs;
+  }
+
   /// What the products are added to.
   Tensor biases(Parameters parameters, const Shape& input) const {
     Tensor output{input, {}};

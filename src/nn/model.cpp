@@ -1,16 +1,22 @@
 #include "dapple/nn/model.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "dapple/core/error.h"
+#include "modules.h"
 
 namespace dapple::nn {
 namespace {
 
 struct InputOf {
   Shape operator()(const EmbeddingOperation& operation) const { return {operation.sequence}; }
+  Shape operator()(const PositionEmbeddingOperation& operation) const {
+    return {operation.sequence, operation.hidden};
+  }
   Shape operator()(const LinearOperation& operation) const { return {operation.inputs}; }
   Shape operator()(const LayerNormOperation& operation) const { return {operation.hidden}; }
   Shape operator()(const TransformerBlockOperation& operation) const {
@@ -42,12 +48,37 @@ class Faults {
   std::vector<Violation> found_;
 };
 
-void check_parameters(const Layer& layer, const Module& module, Faults& faults) {
-  const Bytes size{parameter_count(module) * static_cast<std::int64_t>(sizeof(float))};
+void check_parameters(const Layer& layer, const ModelLayer& runnable, Faults& faults) {
+  const Bytes size{parameter_count(runnable.own_parameters()) *
+                   static_cast<std::int64_t>(sizeof(float))};
   if (layer.parameters == size) return;
   faults.add(layer.name, "/parameter_bytes",
-             fmt::format("expected {}, 4 for each parameter of its op, got {}", size.count,
-                         layer.parameters.count));
+             fmt::format("expected {}, 4 for each parameter of its op{}, got {}", size.count,
+                         runnable.tied_to ? " that is its own" : "", layer.parameters.count));
+}
+
+std::string shapes_of(std::span<const ParameterSpec> parameters) {
+  std::vector<std::string> shapes;
+  for (const ParameterSpec& parameter : parameters) shapes.push_back(to_string(parameter.shape));
+  return fmt::format("{}", fmt::join(shapes, ", "));
+}
+
+/// Ties a layer to one before it, if the parameters of that one can be its first ones.
+void tie(ModelLayer& layer, std::int32_t holder_number, const ModelLayer& holder, Faults& faults) {
+  const std::vector<ParameterSpec>& own = layer.module->parameters();
+  const std::vector<ParameterSpec>& held = holder.module->parameters();
+  const bool fits = own.size() >= held.size() &&
+                    std::equal(held.begin(), held.end(), own.begin(),
+                               [](const auto& a, const auto& b) { return a.shape == b.shape; });
+  if (fits) {
+    layer.tied_to = holder_number;
+    layer.tied_parameters = held.size();
+    return;
+  }
+  faults.add(layer.name, "/tied_to",
+             fmt::format("expected a layer whose parameters are shaped as this one's first, {}, "
+                         "got \"{}\" with {}",
+                         shapes_of(own), holder.name, shapes_of(held)));
 }
 
 bool is_loss(const Operation& operation) {
@@ -56,9 +87,9 @@ bool is_loss(const Operation& operation) {
 
 }  // namespace
 
-std::int64_t parameter_count(const Module& module) {
+std::int64_t parameter_count(std::span<const ParameterSpec> parameters) {
   std::int64_t count = 0;
-  for (const ParameterSpec& parameter : module.parameters()) count += count_of(parameter.shape);
+  for (const ParameterSpec& parameter : parameters) count += count_of(parameter.shape);
   return count;
 }
 
@@ -82,12 +113,16 @@ std::vector<ModelLayer> make_model(const ModelProfile& profile,
     if (is_loss(operations[i]) != (i + 1 == operations.size())) {
       faults.add(layer.name, "/op", "expected a loss as the last layer and nowhere else");
     }
-    std::unique_ptr<Module> module = make_module(operations[i]);
-    check_parameters(layer, *module, faults);
+    ModelLayer runnable{
+        .name = layer.name, .module = make_module(operations[i]), .input = shape, .output = {}};
+    if (const auto holder = tied_to(profile, index_at<LayerIndex>(i))) {
+      tie(runnable, holder->value, model[holder->position()], faults);
+    }
+    check_parameters(layer, runnable, faults);
     try {
-      Shape output = module->output_shape(shape);
-      model.push_back({layer.name, std::move(module), shape, output});
-      shape = std::move(output);
+      shape = runnable.module->output_shape(shape);
+      runnable.output = shape;
+      model.push_back(std::move(runnable));
     } catch (const Error& error) {
       faults.add(layer.name, "/op", error.violations().front().message);
       break;  // what comes behind it is unknown

@@ -49,6 +49,10 @@ std::unique_ptr<Module> make(const EmbeddingOperation& operation) {
   return make_embedding(operation);
 }
 
+std::unique_ptr<Module> make(const PositionEmbeddingOperation& operation) {
+  return make_position_embedding(operation);
+}
+
 std::unique_ptr<Module> make(const LinearOperation& operation) {
   return make_linear(operation);
 }

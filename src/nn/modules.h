@@ -27,6 +27,7 @@ std::string to_string(const Shape& shape);
 void check_last_dimension(const Shape& sample, std::int64_t size);
 
 std::unique_ptr<Module> make_embedding(const EmbeddingOperation& operation);
+std::unique_ptr<Module> make_position_embedding(const PositionEmbeddingOperation& operation);
 std::unique_ptr<Module> make_linear(const LinearOperation& operation);
 std::unique_ptr<Module> make_layer_norm(const LayerNormOperation& operation);
 std::unique_ptr<Module> make_relu();

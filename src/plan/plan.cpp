@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 namespace dapple {
 
@@ -66,6 +67,46 @@ std::vector<std::vector<StageIndex>> stages_by_device_group(const Plan& plan) {
     groups[entry->second].push_back(index_at<StageIndex>(s));
   }
   return groups;
+}
+
+std::vector<TiedGradients> tied_gradients(const ModelProfile& profile,
+                                          const std::vector<StagePlan>& stages) {
+  std::vector<TiedGradients> tied;
+  for (const Tie& tie : profile.ties) {
+    TiedGradients gradients{.holder = tie.holder, .stages = {}};
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+      if (!sides_of(tie, stages[s].layers).inside) continue;
+      gradients.stages.push_back(index_at<StageIndex>(s));
+    }
+    if (gradients.stages.size() > 1) tied.push_back(std::move(gradients));
+  }
+  return tied;
+}
+
+namespace {
+
+bool holds(StageIndex stage, const TiedGradients& tied) {
+  return std::binary_search(tied.stages.begin(), tied.stages.end(), stage);
+}
+
+}  // namespace
+
+std::vector<std::int32_t> ties_of(const Plan& plan, const std::vector<StageIndex>& stages) {
+  std::vector<std::int32_t> ties;
+  for (std::size_t t = 0; t < plan.tied_gradients.size(); ++t) {
+    const bool is_held = std::any_of(stages.begin(), stages.end(), [&](StageIndex stage) {
+      return holds(stage, plan.tied_gradients[t]);
+    });
+    if (is_held) ties.push_back(static_cast<std::int32_t>(t));
+  }
+  return ties;
+}
+
+StageIndex speaker_of(const TiedGradients& tied, const std::vector<StageIndex>& stages) {
+  const auto speaker = std::find_if(stages.begin(), stages.end(),
+                                    [&](StageIndex stage) { return holds(stage, tied); });
+  check(speaker != stages.end(), "a device reduces gradients that it does not hold");
+  return *speaker;
 }
 
 std::string_view to_string(Replication replication) {

@@ -31,7 +31,7 @@ StageFigures figures_of(const PlanCost& costs, std::size_t stage) {
   StageFigures figures{.forward = cost.forward,
                        .backward = cost.backward,
                        .send = {},
-                       .all_reduce = {},
+                       .all_reduce = cost.tied_reduction,
                        .optimizer_step = cost.optimizer_step};
   if (stage < costs.boundaries.size()) figures.send = costs.boundaries[stage].forward.front().size;
   for (const AllReduceCost& bucket : cost.buckets) figures.all_reduce += bucket.time;
@@ -226,17 +226,6 @@ PlanComparison compare_plans(Plan first, Plan second, const ComparisonGround& gr
   PlanComparison comparison;
   comparison.first = predict(first);
   comparison.second = predict(second);
-  for (std::size_t s = 0; s < std::max(first.stages.size(), second.stages.size()); ++s) {
-    StageDifference& difference = comparison.stages.emplace_back();
-    if (s < first.stages.size()) {
-      difference.first = first.stages[s];
-      difference.first_figures = comparison.first.stages[s];
-    }
-    if (s < second.stages.size()) {
-      difference.second = second.stages[s];
-      difference.second_figures = comparison.second.stages[s];
-    }
-  }
   return comparison;
 }
 

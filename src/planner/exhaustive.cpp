@@ -173,6 +173,8 @@ void Exhaustive::try_stage(std::int32_t begin, std::int32_t end, bool recompute)
     stage.gradient_buckets =
         gradient_buckets(profile_, stage.layers, problem_.gradients.bucket_size).sizes;
   plan_.stages.insert(plan_.stages.begin(), std::move(stage));
+  // Of a part of a plan it is not known yet who else adds to them.
+  if (begin == 0) plan_.tied_gradients = tied_gradients(profile_, plan_.stages);
   plan_.warmup_depths.assign(plan_.stages.size(), 1);
   const PlanCost cost = costs_.plan_cost(plan_);
   plan_.warmup_depths = depth_limits(cost);
@@ -186,6 +188,7 @@ void Exhaustive::try_stage(std::int32_t begin, std::int32_t end, bool recompute)
       add_stage(begin);
     }
   }
+  plan_.tied_gradients.clear();
   plan_.stages.erase(plan_.stages.begin());
 }
 

@@ -32,6 +32,7 @@ std::variant<Scored, Infeasible> plan_of_least_memory(const ModelProfile& profil
   check(options.pins.least_depths, "the plan of least memory fits, but not at any depths");
   Infeasible infeasible;
   infeasible.pins = to_texts(options.pins, profile);
+  infeasible.is_certain = false;
   infeasible.conflict = "some plan fits, but none was found that does with these depths";
   infeasible.remedy = "leaving out --pin depths=least";
   return infeasible;
@@ -56,7 +57,10 @@ std::variant<MadePlan, Infeasible> plan_one_family(const ModelProfile& profile,
   std::vector<Scored> known = std::move(dapple.best);
   const StopQuestion is_stopped(progress);
   if (options.baselines && !is_stopped()) {
-    made.baselines = make_baselines(profile, topology, options);
+    // What others would choose knows nothing of what is pinned here.
+    PlannerOptions of_others = options;
+    of_others.pins = {};
+    made.baselines = make_baselines(profile, topology, of_others);
     if (!known.empty()) {
       made.baselines.push_back(as_baseline(*std::rbegin(kBaselineNames), known.front().plan,
                                            known.front().iteration, {profile, topology, options}));

@@ -39,6 +39,16 @@ MicroBatchSizes micro_batch_sizes(const PlannerOptions& options) {
   } else {
     result.sizes = divisors(global);
   }
+  if (options.pins.equal_shares && options.pins.replicas) {
+    const std::int64_t replicas = *options.pins.replicas;
+    std::erase_if(result.sizes, [replicas](std::int64_t size) { return size % replicas != 0; });
+    if (result.sizes.empty()) {
+      throw Error(ErrorKind::BadInput, "--micro-batch",
+                  {{"", fmt::format("expected a size that {} replicas share evenly, got none in a "
+                                    "global batch of {}",
+                                    replicas, global)}});
+    }
+  }
   const auto small = std::find_if(result.sizes.begin(), result.sizes.end(), [&](std::int64_t size) {
     return global / size <= kMostMicroBatches;
   });

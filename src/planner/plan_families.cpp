@@ -267,8 +267,9 @@ Infeasible FamilyComparison::explain() const {
   infeasible.pins = to_texts(problem_.options.pins, problem_.profile);
   const FamilyOutcome& outcome = looked_.front().outcome;
   infeasible.remedy = "--schedule auto: it looks at all families";
+  // Shapes are tried, not all plans: nothing is proven.
+  infeasible.is_certain = false;
   if (!outcome.shortage) {
-    // Shapes are tried, not all plans: nothing is proven.
     infeasible.conflict =
         fmt::format("of the shapes that were tried none {} as {}, others may",
                     missing_.count > 0 ? "fits" : "can run", to_string(looked_.front().family));

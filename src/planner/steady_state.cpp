@@ -25,6 +25,7 @@ Plan without_flushes(const Plan& plan, std::int64_t micro_batches) {
   endless.global_batch_size = micro_batches * plan.micro_batch_size;
   endless.gradients.optimizer = OptimizerTiming::AtEnd;
   for (StagePlan& stage : endless.stages) stage.gradient_buckets.clear();
+  endless.tied_gradients.clear();
   return endless;
 }
 
@@ -49,6 +50,7 @@ PlanCost costs_with_updates(const Plan& plan, const CostModel& model) {
     const Duration update = time_after_last_backward(stage);
     stage.backward += update;
     for (ReplicaCost& replica : stage.replicas) replica.backward += update;
+    stage.tied_reduction_from_here = {};
     stage.buckets.clear();
     stage.bucket_ready.clear();
     stage.bucket_ready_in_weights.clear();

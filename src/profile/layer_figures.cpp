@@ -93,10 +93,12 @@ Duration backward_time(const Layer& layer, std::int64_t samples,
   return layer_time(layer, &Measurement::backward, {samples, scaling}, time_scale);
 }
 
-Duration input_gradient_time(const Layer& layer, std::int64_t samples,
-                             std::optional<BatchScaling> scaling, Factor time_scale) {
+Duration input_gradient_time(const ModelProfile& profile, LayerIndex index, std::int64_t samples,
+                             Factor time_scale) {
+  const Layer& layer = profile.layers[index.position()];
+  const std::optional<BatchScaling> scaling = profile.batch_scaling;
   const Duration whole = backward_time(layer, samples, scaling, time_scale);
-  if (layer.parameters.count == 0) return whole;
+  if (layer.parameters.count == 0 && !tied_to(profile, index)) return whole;
   std::vector<Measurement> parts = layer.measurements;
   for (Measurement& part : parts) {
     if (!part.input_gradient) return {divide_up(whole.ns, 2)};

@@ -48,12 +48,14 @@ LayerTable::LayerTable(const ModelProfile& profile, std::int64_t samples, Factor
       input_gradient_(1),
       stash_(1),
       boundary_(boundaries(profile.layers, samples)) {
-  for (const Layer& layer : profile.layers) {
+  for (std::size_t l = 0; l < profile.layers.size(); ++l) {
+    const Layer& layer = profile.layers[l];
     const std::optional<BatchScaling> scaling = profile.batch_scaling;
     forward_.push_back(forward_.back() + forward_time(layer, samples, scaling, time_scale));
     backward_.push_back(backward_.back() + backward_time(layer, samples, scaling, time_scale));
-    input_gradient_.push_back(input_gradient_.back() +
-                              input_gradient_time(layer, samples, scaling, time_scale));
+    input_gradient_.push_back(input_gradient_.back() + input_gradient_time(profile,
+                                                                           index_at<LayerIndex>(l),
+                                                                           samples, time_scale));
     stash_.push_back(stash_.back() + stash_size(layer, samples));
   }
   workspace_.emplace_back();

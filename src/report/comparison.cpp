@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "dapple/report/causes.h"
@@ -12,17 +14,7 @@
 namespace dapple {
 namespace {
 
-bool same_stage(const StagePlan& a, const StagePlan& b) {
-  return a.layers == b.layers && a.devices == b.devices && a.replication == b.replication &&
-         a.recompute == b.recompute && a.gradient_buckets == b.gradient_buckets;
-}
-
-bool same_plan(const Plan& a, const Plan& b) {
-  return a.global_batch_size == b.global_batch_size && a.micro_batch_size == b.micro_batch_size &&
-         a.num_micro_batches == b.num_micro_batches && a.gradients == b.gradients &&
-         a.family == b.family && a.warmup_depths == b.warmup_depths &&
-         std::equal(a.stages.begin(), a.stages.end(), b.stages.begin(), b.stages.end(), same_stage);
-}
+constexpr int kMostColumns = 80;
 
 std::string signed_percent(double first, double second) {
   if (first == second) return "same";
@@ -89,7 +81,9 @@ std::string headline_table(const ComparedPlan& first, const ComparedPlan& second
   return table.text(0, style);
 }
 
-std::string signed_time(Duration first, Duration second) {
+/// Of times and sizes, which are shown as they are.
+template <class Quantity>
+std::string signed_difference(Quantity first, Quantity second) {
   if (first == second) return "same";
   return second > first ? '+' + show(second - first) : '-' + show(first - second);
 }
@@ -101,7 +95,7 @@ std::string parts_table(const TimeParts& a, const TimeParts& b, const TextStyle&
     const Duration first = a.*part.part;
     const Duration second = b.*part.part;
     if (first == Duration{} && second == Duration{}) continue;
-    table.add_row({{part.name}, {show(first)}, {show(second)}, {signed_time(first, second)}});
+    table.add_row({{part.name}, {show(first)}, {show(second)}, {signed_difference(first, second)}});
   }
   return table.text(0, style);
 }
@@ -125,9 +119,16 @@ std::vector<Cell> stage_cells(const std::string& label, const ComparedPlan& comp
       {stage.recompute ? "yes" : "no"}};
 }
 
-std::string stage_table(const ComparedPair& pair, const TextStyle& style) {
-  const ComparedPlan& first = pair.first;
-  const ComparedPlan& second = pair.second;
+bool is_same(const ComparedPair& pair, StageIndex first, StageIndex second) {
+  const Plan& a = pair.first.plan;
+  const Plan& b = pair.second.plan;
+  return same_stage(a.stages[first.position()], b.stages[second.position()]) &&
+         a.warmup_depths[first.position()] == b.warmup_depths[second.position()] &&
+         a.micro_batch_size == b.micro_batch_size && first == second;
+}
+
+std::string stage_table(const ComparedPair& pair, const std::vector<StagePair>& stages,
+                        const TextStyle& style) {
   Table table{{{"stage", Align::Right},
                {"layers", Align::Left, 8},
                {"devices", Align::Left, 8},
@@ -135,53 +136,142 @@ std::string stage_table(const ComparedPair& pair, const TextStyle& style) {
                {"backward", Align::Right},
                {"depth", Align::Right},
                {"recompute"}}};
-  const std::size_t count = std::max(first.plan.stages.size(), second.plan.stages.size());
-  for (std::size_t s = 0; s < count; ++s) {
-    const bool in_first = s < first.plan.stages.size();
-    const bool in_second = s < second.plan.stages.size();
-    const bool same = in_first && in_second &&
-                      same_stage(first.plan.stages[s], second.plan.stages[s]) &&
-                      first.plan.warmup_depths[s] == second.plan.warmup_depths[s] &&
-                      first.plan.micro_batch_size == second.plan.micro_batch_size;
-    if (same) {
-      table.add_row(stage_cells(fmt::format("{} AB", s), first, s, pair));
+  const auto add = [&](const char* whose, const ComparedPlan& plan, StageIndex stage) {
+    table.add_row(
+        stage_cells(fmt::format("{} {}", stage.value, whose), plan, stage.position(), pair));
+  };
+  for (const StagePair& both : stages) {
+    if (both.first && both.second && is_same(pair, *both.first, *both.second)) {
+      add("AB", pair.first, *both.first);
       continue;
     }
-    if (in_first) { table.add_row(stage_cells(fmt::format("{}  A", s), first, s, pair)); }
-    if (in_second) { table.add_row(stage_cells(fmt::format("{}  B", s), second, s, pair)); }
+    if (both.first) add(" A", pair.first, *both.first);
+    if (both.second) add(" B", pair.second, *both.second);
   }
   return table.text(0, style);
 }
 
-}  // namespace
+/// Rows of a list that may be as long as there are devices or layers.
+constexpr std::size_t kMostRows = 12;
 
-std::string write_comparison(const ComparedPair& pair, const TextStyle& style) {
-  const ComparedPlan& first = pair.first;
-  const ComparedPlan& second = pair.second;
-  std::string text = fmt::format("{} on {}\n  A  {}\n  B  {}\n\n", printable(pair.profile.name),
-                                 printable(pair.topology.description().name), printable(first.name),
-                                 printable(second.name));
-  text += headline_table(first, second, style) + '\n';
-  text += parts_table(first.prediction.parts, second.prediction.parts, style) + '\n';
-  text += stage_table(pair, style) + '\n';
+std::string rows_left_out(std::size_t rows) {
+  return rows > kMostRows ? fmt::format("... and {} more\n", rows - kMostRows) : "";
+}
+
+std::string show_stages(const std::vector<StageIndex>& stages) {
+  std::vector<std::int32_t> numbers;
+  for (const StageIndex stage : stages) numbers.push_back(stage.value);
+  return numbers.empty() ? "none" : show_numbers(numbers);
+}
+
+/// What stands in a stage that does not correspond to its own of the first plan; empty if nothing.
+std::string moved_table(const ComparedPair& pair, const PlanDifference& difference,
+                        const TextStyle& style) {
+  const std::size_t rows = difference.layers.size() + difference.devices.size();
+  if (rows == 0) return "";
+  Table table{
+      {{"moved"}, {"", Align::Left, 8}, {"A, stage", Align::Right}, {"B, stage", Align::Right}}};
+  std::size_t shown = 0;
+  for (const MovedLayers& moved : difference.layers) {
+    if (shown++ >= kMostRows) break;
+    table.add_row(
+        {{moved.layers.size() == 1 ? "layer" : fmt::format("{} layers", moved.layers.size())},
+         {show_layers(moved.layers, pair.profile)},
+         {show_stages({moved.from})},
+         {show_stages({moved.to})}});
+  }
+  for (const MovedDevices& moved : difference.devices) {
+    if (shown++ >= kMostRows) break;
+    table.add_row(
+        {{moved.devices.size() == 1 ? "device" : fmt::format("{} devices", moved.devices.size())},
+         {show_devices(moved.devices, pair.topology)},
+         {show_stages(moved.from)},
+         {show_stages(moved.to)}});
+  }
+  return table.text(0, style) + rows_left_out(rows) + '\n';
+}
+
+/// Devices with the same figures on a line.
+struct MemoryRow {
+  std::vector<DeviceIndex> devices;
+  MemoryPair pair;
+};
+
+std::vector<MemoryRow> memory_rows(const ComparedPair& pair) {
+  const auto same = [](const MemoryPair& a, const MemoryPair& b) {
+    return a.first == b.first && a.second == b.second && a.limit == b.limit;
+  };
+  std::vector<MemoryRow> rows;
+  for (const MemoryPair& memory : memory_pairs(pair.first.prediction, pair.second.prediction)) {
+    const auto row = std::find_if(rows.begin(), rows.end(),
+                                  [&](const MemoryRow& other) { return same(other.pair, memory); });
+    if (row != rows.end()) {
+      row->devices.push_back(memory.device);
+    } else {
+      rows.push_back({.devices = {memory.device}, .pair = memory});
+    }
+  }
+  return rows;
+}
+
+std::string memory_table(const ComparedPair& pair, const TextStyle& style) {
+  Table table{{{"memory of", Align::Left, 9},
+               {"A", Align::Right},
+               {"B", Align::Right},
+               {"B less A", Align::Right},
+               {"limit", Align::Right}}};
+  const std::vector<MemoryRow> rows = memory_rows(pair);
+  const auto show_peak = [](const std::optional<Bytes>& peak) {
+    return peak ? show(*peak) : std::string{"idle"};
+  };
+  for (std::size_t i = 0; i < std::min(rows.size(), kMostRows); ++i) {
+    const MemoryPair& memory = rows[i].pair;
+    table.add_row(
+        {{show_devices(rows[i].devices, pair.topology)},
+         {show_peak(memory.first)},
+         {show_peak(memory.second)},
+         {signed_difference(memory.first.value_or(Bytes{}), memory.second.value_or(Bytes{}))},
+         {show(memory.limit)}});
+  }
+  return table.text(0, style) + rows_left_out(rows.size());
+}
+
+std::string verdict(const ComparedPlan& first, const ComparedPlan& second) {
   const Duration a = first.prediction.iteration;
   const Duration b = second.prediction.iteration;
-  if (same_plan(first.plan, second.plan)) {
-    text += "The plans are the same.\n";
-  } else if (a == b) {
-    text += "The plans differ and take the same time.\n";
-  } else {
-    const ComparedPlan& faster = a < b ? first : second;
-    const ComparedPlan& slower = a < b ? second : first;
-    const Duration least = std::min(a, b);
-    const Duration most = std::max(a, b);
-    text += fmt::format("{} loses by {}.\n", a < b ? "B" : "A",
-                        main_causes(faster.prediction.parts, slower.prediction.parts));
-    text += fmt::format(
-        "{} is faster: {} less per iteration, {:.3f} x.\n", a < b ? "A" : "B", show(most - least),
-        static_cast<double>(most.ns) / static_cast<double>(std::max<std::int64_t>(least.ns, 1)));
+  if (same_plan(first.plan, second.plan)) return "The plans are the same.\n";
+  if (a == b) return "The plans differ and take the same time.\n";
+  const ComparedPlan& faster = a < b ? first : second;
+  const ComparedPlan& slower = a < b ? second : first;
+  const Duration least = std::min(a, b);
+  const Duration most = std::max(a, b);
+  return fmt::format(
+      "{} loses by {}.\n{} is faster: {} less per iteration, {:.3f} x.\n", a < b ? "B" : "A",
+      main_causes(faster.prediction.parts, slower.prediction.parts), a < b ? "A" : "B",
+      show(most - least),
+      static_cast<double>(most.ns) / static_cast<double>(std::max<std::int64_t>(least.ns, 1)));
+}
+
+}  // namespace
+
+std::string write_comparison(const ComparedPair& pair, const TextStyle& given_style) {
+  const ComparedPlan& first = pair.first;
+  const ComparedPlan& second = pair.second;
+  TextStyle style = given_style;
+  style.width = std::min(style.width, kMostColumns);
+  const PlanDifference plans = difference(first.plan, second.plan);
+  std::string text = fmt::format("{} on {}\n  A  {}\n  B  {}\n", printable(pair.profile.name),
+                                 printable(pair.topology.description().name), printable(first.name),
+                                 printable(second.name));
+  for (const std::string& note : pair.notes) {
+    text += "  " + fill_lines(printable(note), 2, style) + '\n';
   }
-  return text;
+  text += '\n' + headline_table(first, second, style) + '\n';
+  text += parts_table(first.prediction.parts, second.prediction.parts, style) + '\n';
+  text += moved_table(pair, plans, style);
+  text += memory_table(pair, style) + '\n';
+  text += stage_table(pair, plans.stages, style) + '\n';
+  return text + verdict(first, second);
 }
 
 }  // namespace dapple

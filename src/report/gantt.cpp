@@ -178,7 +178,7 @@ std::vector<Row> fill_rows(const Timeline& timeline, const Window& window, std::
   });
   for_each([&](Row& row, const TimedAction& timed) {
     const std::int64_t begin = window.column_of(timed.start);
-    if (timed.action.kind == ActionKind::AllReduce) {
+    if (reduces(timed.action.kind)) {
       place_beside(row, window, {begin, window.column_of(timed.end)}, Fill::AllReduce);
     } else if (is_pass(timed)) {
       // One that rounds to nothing is still seen where there is room.

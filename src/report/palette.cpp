@@ -37,6 +37,7 @@ const std::vector<KindStyle>& kind_styles() {
       {ActionKind::SendActivation, Tone::Light, "activations", true},
       {ActionKind::SendGradient, Tone::Strong, "gradients", true},
       {ActionKind::AllReduce, Tone::Middle, "all-reduce", true},
+      {ActionKind::ReduceTied, Tone::Middle, "all-reduce across stages", true},
   };
   return kStyles;
 }

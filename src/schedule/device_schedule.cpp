@@ -1,5 +1,6 @@
 #include "dapple/schedule/device_schedule.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace dapple {
@@ -20,6 +21,15 @@ DeviceAction device_action(DeviceIndex device, Action action, const PlanCost& co
       result.size += flow.size;
     }
   };
+  // Stages of a tie may share devices.
+  const auto add_others = [&](StageIndex of) {
+    for (const ReplicaCost& replica : costs.stages[of.position()].replicas) {
+      const auto is_it = [&](const SchedulePeer& peer) { return peer.device == replica.device; };
+      if (replica.device == device) continue;
+      if (std::any_of(result.peers.begin(), result.peers.end(), is_it)) continue;
+      result.peers.push_back({replica.device, {}, result.size});
+    }
+  };
   switch (action.kind) {
     case ActionKind::SendActivation:
       add_flows(transfer(costs.boundaries[stage].forward), true);
@@ -33,13 +43,14 @@ DeviceAction device_action(DeviceIndex device, Action action, const PlanCost& co
     case ActionKind::ReceiveGradient:
       add_flows(transfer(costs.boundaries[stage].backward), false);
       break;
-    case ActionKind::AllReduce: {
-      const StageCost& cost = costs.stages[stage];
-      const Bytes size = cost.buckets[static_cast<std::size_t>(action.index)].size;
-      for (const ReplicaCost& replica : cost.replicas) {
-        if (replica.device != device) result.peers.push_back({replica.device, {}, size});
-      }
-      result.size = size;
+    case ActionKind::AllReduce:
+      result.size = costs.stages[stage].buckets[static_cast<std::size_t>(action.index)].size;
+      add_others(action.stage);
+      break;
+    case ActionKind::ReduceTied: {
+      const TiedCost& tie = costs.ties[static_cast<std::size_t>(action.index)];
+      result.size = tie.reduction.size;
+      for (const StageIndex holder : tie.stages) add_others(holder);
       break;
     }
     case ActionKind::Forward:

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <vector>
 
 namespace dapple {
@@ -58,6 +59,11 @@ class DryRun {
   StageRun& run_of(std::size_t lane, StageIndex stage) {
     return lanes_[lane].stages[chunk_[stage.position()]];
   }
+  bool has_all_gradients(StageIndex stage) const {
+    return lanes_computed_[stage.position()] == lane_count_[stage.position()];
+  }
+  /// The first stage with gradients to be made, of those with which the lane reduces some.
+  std::optional<StageIndex> awaited_gradients(std::size_t lane, StageIndex stage) const;
   bool is_last_stage(StageIndex stage) const { return stage.position() + 1 == plan_.stages.size(); }
   std::string waiting_text() const;
   std::string awaited_text(std::size_t lane) const;
@@ -69,7 +75,9 @@ class DryRun {
   std::vector<std::size_t> lane_count_;      // per stage
   std::vector<std::size_t> chunk_;           // per stage: which of its lanes' stages it is
   std::vector<std::size_t> lanes_computed_;  // per stage, lanes that have made all its gradients
-  std::vector<std::size_t> awake_;           // lanes that may be able to go on
+  /// Per stage those in whose reductions its gradients are: itself, and whom it shares ties with.
+  std::vector<std::vector<StageIndex>> reduced_with_;
+  std::vector<std::size_t> awake_;  // lanes that may be able to go on
 };
 
 DryRun::DryRun(const Schedule& schedule, const Plan& plan)
@@ -78,7 +86,17 @@ DryRun::DryRun(const Schedule& schedule, const Plan& plan)
       first_lane_(plan.stages.size()),
       lane_count_(plan.stages.size()),
       chunk_(plan.stages.size()),
-      lanes_computed_(plan.stages.size()) {
+      lanes_computed_(plan.stages.size()),
+      reduced_with_(plan.stages.size()) {
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    reduced_with_[s].push_back(index_at<StageIndex>(s));
+  }
+  for (const TiedGradients& tied : plan.tied_gradients) {
+    for (const StageIndex stage : tied.stages) {
+      std::vector<StageIndex>& others = reduced_with_[stage.position()];
+      others.insert(others.end(), tied.stages.begin(), tied.stages.end());
+    }
+  }
   for (std::size_t lane = 0; lane < schedule.lanes.size(); ++lane) {
     const std::vector<StageIndex>& stages = schedule.lanes[lane].stages;
     for (std::size_t chunk = 0; chunk < stages.size(); ++chunk) {
@@ -152,13 +170,27 @@ void DryRun::finish(std::size_t lane, const Action& action) {
     release_sends(lane, action.stage, true);
   }
   if (!makes_weight_gradient(action.kind) || --run.gradients_left > 0) return;
-  const std::size_t stage = action.stage.position();
-  if (++lanes_computed_[stage] < lane_count_[stage]) return;
-  for (std::size_t i = 0; i < lane_count_[stage]; ++i) awake_.push_back(first_lane_[stage] + i);
+  ++lanes_computed_[action.stage.position()];
+  if (!has_all_gradients(action.stage)) return;
+  for (const StageIndex other : reduced_with_[action.stage.position()]) {
+    const std::size_t first = first_lane_[other.position()];
+    for (std::size_t i = 0; i < lane_count_[other.position()]; ++i) awake_.push_back(first + i);
+  }
+}
+
+std::optional<StageIndex> DryRun::awaited_gradients(std::size_t lane, StageIndex stage) const {
+  if (!plan_.stages[stage.position()].gradient_buckets.empty() && !has_all_gradients(stage)) {
+    return stage;
+  }
+  for (const std::int32_t tie : ties_of(plan_, schedule_.lanes[lane].stages)) {
+    for (const StageIndex holder : plan_.tied_gradients[at(tie)].stages) {
+      if (!has_all_gradients(holder)) return holder;
+    }
+  }
+  return std::nullopt;
 }
 
 bool DryRun::can_start(std::size_t lane, const Action& action) const {
-  const std::size_t stage = action.stage.position();
   switch (action.kind) {
     case ActionKind::Forward:
       return run_of(lane, action.stage).has_activation[ordinal_of(action.stage, action.index)] != 0;
@@ -168,8 +200,7 @@ bool DryRun::can_start(std::size_t lane, const Action& action) const {
     case ActionKind::WeightGradient:
       return true;
     default:
-      return plan_.stages[stage].gradient_buckets.empty() ||
-             lanes_computed_[stage] == lane_count_[stage];
+      return !awaited_gradients(lane, action.stage);
   }
 }
 
@@ -212,13 +243,14 @@ std::string DryRun::awaited_text(std::size_t lane) const {
   if (action.kind != ActionKind::OptimizerStep) {
     return to_text({ActionKind::SendGradient, action.index, action.stage.next()});
   }
-  // A lane of the same stage that is stuck before its last gradients: the reduction needs them.
-  std::size_t other = first_lane_[action.stage.position()];
-  while (run_of(other, action.stage).gradients_left == 0) ++other;
+  // A lane that is stuck before its last gradients: the reduction needs them.
+  const StageIndex stage = awaited_gradients(lane, action.stage).value();
+  std::size_t other = first_lane_[stage.position()];
+  while (run_of(other, stage).gradients_left == 0) ++other;
   const std::vector<Action>& computation = lanes_[other].computation;
   Action last = action;
   for (const Action& candidate : computation) {
-    if (candidate.stage == action.stage && makes_weight_gradient(candidate.kind)) last = candidate;
+    if (candidate.stage == stage && makes_weight_gradient(candidate.kind)) last = candidate;
   }
   return to_text(last);
 }

@@ -63,7 +63,8 @@ void LaneWriter::write() {
               plan_of(stage).gradient_buckets.size() +
               static_cast<std::size_t>(optimizer_steps(plan_, stage));
   }
-  lane_.actions.reserve(length);
+  const std::vector<std::int32_t> ties = ties_of(plan_, lane_.stages);
+  lane_.actions.reserve(length + ties.size());
   const StageIndex stage = lane_.stages.front();
   switch (plan_.family) {
     case ScheduleFamily::GPipe:
@@ -83,6 +84,10 @@ void LaneWriter::write() {
     case ScheduleFamily::Given:
       in_order(plan_.order[number_]);
       break;
+  }
+  for (const std::int32_t tie : ties) {
+    const TiedGradients& tied = plan_.tied_gradients[static_cast<std::size_t>(tie)];
+    append(ActionKind::ReduceTied, tie, speaker_of(tied, lane_.stages));
   }
   for (const StageIndex reduced : reduced_) {
     const std::int32_t steps = optimizer_steps(plan_, reduced);
@@ -190,7 +195,8 @@ std::int64_t flight_change(ActionKind kind) {
 std::int32_t optimizer_steps(const Plan& plan, StageIndex stage) {
   const auto buckets =
       static_cast<std::int32_t>(plan.stages[stage.position()].gradient_buckets.size());
-  return plan.gradients.optimizer == OptimizerTiming::PerBucket ? std::max(1, buckets) : 1;
+  if (plan.gradients.optimizer == OptimizerTiming::AtEnd) return 1;
+  return std::max(1, buckets) + (ties_of(plan, {stage}).empty() ? 0 : 1);
 }
 
 std::vector<std::int64_t> most_in_flight(const Schedule& schedule, std::size_t stages) {

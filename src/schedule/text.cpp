@@ -39,6 +39,8 @@ std::string_view to_string(ActionKind kind) {
       return "RECV_B";
     case ActionKind::AllReduce:
       return "REDUCE_GRAD";
+    case ActionKind::ReduceTied:
+      return "REDUCE_TIED";
     case ActionKind::OptimizerStep:
       return "STEP";
   }
@@ -82,7 +84,7 @@ constexpr ActionKind kKindsByName[] = {
     ActionKind::Forward,        ActionKind::Backward,        ActionKind::InputGradient,
     ActionKind::WeightGradient, ActionKind::SendActivation,  ActionKind::ReceiveActivation,
     ActionKind::SendGradient,   ActionKind::ReceiveGradient, ActionKind::AllReduce,
-    ActionKind::OptimizerStep,
+    ActionKind::ReduceTied,     ActionKind::OptimizerStep,
 };
 
 /// A number at the start of `word`, which is cut off; nothing if there is none or it is too large.

@@ -18,7 +18,7 @@ constexpr std::array kMicroBatchKinds = {
     ActionKind::ReceiveGradient,   ActionKind::Backward,     ActionKind::InputGradient,
     ActionKind::WeightGradient,    ActionKind::SendGradient,
 };
-constexpr std::size_t kKinds = 10;
+constexpr std::size_t kKinds = 11;
 
 /// What one lane does for one of its stages, without regard to what the others do when.
 class StageValidator {
@@ -133,6 +133,7 @@ bool StageValidator::belongs(ActionKind kind) const {
 }
 
 void StageValidator::locate(const Action& action, std::int64_t position) {
+  if (action.kind == ActionKind::ReduceTied) return;  // of all of the lane's stages: check_ties()
   if (action.kind == ActionKind::AllReduce) {
     Positions& buckets = positions_of(action.kind);
     if (action.index < 0 || static_cast<std::size_t>(action.index) >= buckets.size()) {
@@ -248,6 +249,8 @@ std::string StageValidator::reason_for(const Action& action) const {
                          end_text(stage_.next(), ActionKind::SendGradient, index));
     case ActionKind::AllReduce:
       return fmt::format("the gradients of bucket {} are never reduced", index);
+    case ActionKind::ReduceTied:
+      return "gradients that other stages hold too are never reduced";
     case ActionKind::OptimizerStep:
       return "the parameters are never updated";
   }
@@ -316,7 +319,7 @@ void StageValidator::check_steps() {
       report(fmt::format("{} is missing: {}", to_text(step), reason_for(step)));
       return;
     }
-    // What follows is the steps of the buckets behind, and nothing else.
+    // What follows is the steps of the parts behind, and nothing else.
     const auto next = std::upper_bound(own_.begin(), own_.end(), position);
     const bool is_last = static_cast<std::size_t>(k) + 1 == positions.size();
     if (next == own_.end() && is_last) continue;
@@ -324,12 +327,49 @@ void StageValidator::check_steps() {
                              at(*next).index == k + 1;
     if (is_followed) continue;
     report(next == own_.end()
-               ? fmt::format("{} is the last action: the step of bucket {} comes behind it",
-                             to_text(step), k + 1)
+               ? fmt::format("{} is the last action: step {} comes behind it", to_text(step), k + 1)
                : fmt::format("{} stands before {}: the step is the stage's last action",
                              to_text(step), to_text(at(*next))));
     return;
   }
+}
+
+/// The lane's reductions of tied gradients: each once, in their order, behind all gradients and
+/// buckets of its stages, before the first step.
+void check_ties(const Lane& lane, const Plan& plan, std::vector<Violation>& violations) {
+  const auto report = [&](std::string message) {
+    violations.push_back({.place = name_of(lane, plan), .message = std::move(message)});
+  };
+  std::vector<Action> expected;
+  for (const std::int32_t tie : ties_of(plan, lane.stages)) {
+    const TiedGradients& tied = plan.tied_gradients[static_cast<std::size_t>(tie)];
+    expected.push_back({ActionKind::ReduceTied, tie, speaker_of(tied, lane.stages)});
+  }
+  std::size_t found = 0;
+  const Action* step = nullptr;  // the first
+  for (const Action& action : lane.actions) {
+    if (action.kind == ActionKind::OptimizerStep && step == nullptr) step = &action;
+    if (action.kind != ActionKind::ReduceTied) {
+      const bool is_late = makes_weight_gradient(action.kind) || reduces(action.kind);
+      if (found == 0 || !is_late) continue;
+      return report(fmt::format("{} stands before {}: tied gradients come last",
+                                to_text(expected[found - 1]), to_text(action)));
+    }
+    if (found == expected.size()) {
+      return report(fmt::format("{} reduces what is not to be reduced here", to_text(action)));
+    }
+    if (action != expected[found]) {
+      return report(fmt::format("expected {}, got {}", to_text(expected[found]), to_text(action)));
+    }
+    if (step != nullptr) {
+      return report(fmt::format("{} stands before {}: a step needs all gradients", to_text(*step),
+                                to_text(action)));
+    }
+    ++found;
+  }
+  if (found == expected.size()) return;
+  report(fmt::format("{} is missing: gradients that other stages hold too are never reduced",
+                     to_text(expected[found])));
 }
 
 /// Checks each of the lane's stages, and that its actions are of these.
@@ -350,6 +390,7 @@ void check_lane(const Lane& lane, const Plan& plan, std::vector<Violation>& viol
   for (std::size_t chunk = 0; chunk < lane.stages.size(); ++chunk) {
     StageValidator(lane, lane.stages[chunk], own[chunk], plan, violations).run();
   }
+  check_ties(lane, plan, violations);
 }
 
 /// Whether the schedule's lanes are those of the plan; if not, says how.

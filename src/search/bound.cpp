@@ -100,12 +100,19 @@ Duration exposed_all_reduce(const StageCost& stage) {
 }
 
 Duration time_after_last_backward(const StageCost& stage) {
-  if (stage.bucket_steps.empty()) return exposed_all_reduce(stage) + stage.optimizer_step;
+  if (stage.bucket_steps.empty()) {
+    return exposed_all_reduce(stage) + stage.tied_reduction_from_here + stage.optimizer_step;
+  }
   Duration reduced;
   Duration stepped = stage.backward;
   for (std::size_t k = 0; k < stage.buckets.size(); ++k) {
     reduced = std::max(reduced, stage.bucket_ready[k]) + stage.buckets[k].time;
     stepped = std::max(stepped, reduced) + stage.bucket_steps[k];
+  }
+  if (stage.buckets.empty()) stepped += stage.bucket_steps.front();
+  if (stage.has_tied_step()) {
+    reduced = std::max(reduced, stage.backward) + stage.tied_reduction_from_here;
+    stepped = std::max(stepped, reduced) + stage.bucket_steps.back();
   }
   return stepped - stage.backward;
 }

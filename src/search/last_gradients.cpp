@@ -114,10 +114,8 @@ class LastFlows {
   Duration after_port(PortIndex port) const;
   Duration pauses(PortIndex port, Duration window) const;
   Duration time_elsewhere(PortIndex port, Duration window) const;
-  /// What the optimizer has yet to do once the last bucket is reduced.
-  Duration last_step() const {
-    return stage().bucket_steps.empty() ? stage().optimizer_step : stage().bucket_steps.back();
-  }
+  /// What there is to do yet once the last bucket is reduced.
+  Duration last_step() const;
 
   const PlanCost& costs_;
   std::size_t stage_;
@@ -141,6 +139,14 @@ LastFlows::LastFlows(const PlanCost& costs, std::size_t stage, const Topology& t
   }
 }
 
+Duration LastFlows::last_step() const {
+  const StageCost& cost = stage();
+  if (cost.bucket_steps.empty()) return cost.tied_reduction_from_here + cost.optimizer_step;
+  const Duration of_bucket = cost.bucket_steps[cost.buckets.size() - 1];
+  if (!cost.has_tied_step()) return of_bucket;
+  return std::max(of_bucket, cost.tied_reduction_from_here) + cost.bucket_steps.back();
+}
+
 void LastFlows::count_flows() {
   for (std::size_t before = 0; before < stage_; ++before) {
     for (const PairFlow& flow : costs_.boundaries[before].backward.front().flows) {
@@ -156,6 +162,11 @@ void LastFlows::count_flows() {
         ++flows_[port.position()];
       }
     }
+  }
+  // Those of a stage before this one begin when the gradients have arrived there.
+  for (const TiedCost& tie : costs_.ties) {
+    if (tie.stages.front().position() < stage_) continue;
+    for (const auto& [port, size] : tie.reduction.ports) ++flows_[port.position()];
   }
 }
 

@@ -13,6 +13,7 @@ Duration time_after(const ReplicaCost& replica, const StageCost& stage) {
   alone.backward = replica.backward;
   alone.buckets = stage.buckets;
   alone.bucket_ready = stage.moments[replica.moments].in_backward;
+  alone.tied_reduction_from_here = stage.tied_reduction_from_here;
   alone.optimizer_step = stage.optimizer_step;
   alone.bucket_steps = stage.bucket_steps;
   return time_after_last_backward(alone);

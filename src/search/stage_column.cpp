@@ -40,10 +40,8 @@ class BucketChain {
   /// `ready`: when the backward of the layers' first is done, counted from the start of the
   /// stage's.
   void grow_to(LayerRange layers, Duration ready) {
-    const ModelProfile& profile = costs_.profile();
-    const Bytes gradient =
-        scale_up(profile.layers[static_cast<std::size_t>(layers.begin)].parameters,
-                 profile.optimizer.gradient_bytes_per_parameter_byte);
+    // Who is behind the stage's last layer stays so: what others add to is known here.
+    const Bytes gradient = bucketed_gradient(costs_.profile(), layers.begin, layers);
     if (gradient.count == 0) return;
     open_ += gradient;
     open_ready_ = ready;

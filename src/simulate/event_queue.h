@@ -16,7 +16,7 @@ struct Event {
     ActivationArrived,  // subject: inbox; detail: micro-batch
     GradientArrived,    // subject: inbox; detail: micro-batch
     FlowEnded,          // subject: flow; detail: version
-    AllReduceDone,      // subject: stage; detail: bucket
+    AllReduceDone,      // subject: reducer; detail: bucket
     InputReady,         // subject: lane, which may go on
   };
   Ticks time;

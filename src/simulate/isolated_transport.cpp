@@ -162,9 +162,9 @@ void IsolatedTransport::record(std::int32_t action, Ticks start, Duration end) {
   timed.end = end;
 }
 
-void IsolatedTransport::reduce(std::int32_t stage, std::int32_t bucket, Duration start) {
-  const AllReduceCost& cost = costs_.stages[at(stage)].buckets[at(bucket)];
-  output_.queue.announce(to_ticks(start + cost.time), Event::Kind::AllReduceDone, stage, bucket);
+void IsolatedTransport::reduce(const Reduction& reduction, Duration start) {
+  output_.queue.announce(to_ticks(start + reduction.cost(costs_).time), Event::Kind::AllReduceDone,
+                         reduction.reducer, reduction.bucket);
 }
 
 }  // namespace dapple

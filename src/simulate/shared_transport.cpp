@@ -22,7 +22,7 @@ SharedTransport::SharedTransport(const TransportWork& work, const Topology& topo
   for (const BoundaryParts& boundary : work.parts) {
     boundaries_.push_back({make_direction(boundary.forward), make_direction(boundary.backward)});
   }
-  reductions_.resize(costs_.stages.size());
+  reductions_.resize(costs_.stages.size() + costs_.ties.size());
 }
 
 SharedTransport::Direction SharedTransport::make_direction(const DirectionParts& transfers) {
@@ -174,7 +174,7 @@ void SharedTransport::start_next(Direction& direction, std::int32_t stream_index
     }
     ++stream.flows_left;
     own(network_.start(now, flow.demand, flow.work),
-        {.transfer = index, .stage = 0, .flow = &flow});
+        {.transfer = index, .reducer = 0, .flow = &flow});
   }
 }
 
@@ -185,24 +185,20 @@ void SharedTransport::own(std::int32_t flow, const Owner& owner) {
   owners_[static_cast<std::size_t>(flow)] = owner;
 }
 
-const AllReduceCost& SharedTransport::cost_of(std::int32_t stage, std::int32_t bucket) const {
-  return costs_.stages[static_cast<std::size_t>(stage)].buckets[static_cast<std::size_t>(bucket)];
-}
-
-void SharedTransport::reduce(std::int32_t stage, std::int32_t bucket, Duration start) {
-  RunningReduction& reduction = reductions_[static_cast<std::size_t>(stage)];
-  reduction.bucket = bucket;
-  reduction.phase = 0;
-  start_phase(stage, to_ticks(start));
+void SharedTransport::reduce(const Reduction& reduction, Duration start) {
+  RunningReduction& running = reductions_[static_cast<std::size_t>(reduction.reducer)];
+  running.what = reduction;
+  running.phase = 0;
+  start_phase(reduction.reducer, to_ticks(start));
 }
 
 /// Or announces the end, if there is no phase left.
-void SharedTransport::start_phase(std::int32_t stage, Ticks now) {
-  RunningReduction& reduction = reductions_[static_cast<std::size_t>(stage)];
-  const std::vector<AllReducePhase>& phases = cost_of(stage, reduction.bucket).phases;
+void SharedTransport::start_phase(std::int32_t reducer, Ticks now) {
+  RunningReduction& reduction = reductions_[static_cast<std::size_t>(reducer)];
+  const std::vector<AllReducePhase>& phases = reduction.what.cost(costs_).phases;
   if (reduction.phase == phases.size()) {
-    output_.queue.announce(to_ticks(round_up(now)), Event::Kind::AllReduceDone, stage,
-                           reduction.bucket);
+    output_.queue.announce(to_ticks(round_up(now)), Event::Kind::AllReduceDone, reducer,
+                           reduction.what.bucket);
     return;
   }
   const AllReducePhase& phase = phases[reduction.phase++];
@@ -213,14 +209,14 @@ void SharedTransport::start_phase(std::int32_t stage, Ticks now) {
                             {.count = has_pauses ? phase.rounds : 1,
                              .busy = phase.busy,
                              .pause = to_ticks(phase.latency)}),
-      {.transfer = -1, .stage = stage, .flow = nullptr});
+      {.transfer = -1, .reducer = reducer, .flow = nullptr});
 }
 
 void SharedTransport::flow_ended(const Event& event) {
   if (!network_.end(event.time, event.subject, event.detail)) return;
   const Owner owner = owners_[static_cast<std::size_t>(event.subject)];
   if (owner.transfer < 0) {
-    start_phase(owner.stage, event.time);
+    start_phase(owner.reducer, event.time);
     return;
   }
   Transfer& transfer = transfers_[static_cast<std::size_t>(owner.transfer)];

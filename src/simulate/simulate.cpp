@@ -29,6 +29,7 @@ PlanCost without_free(const PlanCost& costs, const SimulationOptions& options) {
     for (StageCost& stage : result.stages) {
       for (AllReduceCost& bucket : stage.buckets) bucket = AllReduceCost{};
     }
+    for (TiedCost& tie : result.ties) tie.reduction = AllReduceCost{};
   }
   return result;
 }
@@ -81,22 +82,28 @@ class Engine {
     std::int32_t group = 0;
     std::vector<std::int32_t> lanes_ready;  // per bucket
     std::int32_t buckets_done = 0;
-  };
-  struct Reduction {
-    std::int32_t stage = 0;
-    std::int32_t bucket = 0;
+    std::vector<std::int32_t> ties;  // in which its gradients are
   };
   /// Lanes with the same stages: they reduce gradients together, one bucket after another.
   struct GroupState {
     std::int32_t first_lane = 0;
     std::int32_t lane_count = 0;
     std::vector<Reduction> reductions;
-    std::size_t next = 0;  // reduction
+    std::size_t next = 0;        // reduction
+    std::int32_t ties_left = 0;  // among them
     bool reducing = false;
+    bool slowed = false;  // as it is while it reduces
     Duration reduction_started;
+  };
+  /// Groups that reduce something together, all of them at once.
+  struct TieState {
+    std::vector<std::int32_t> groups;  // ascending
+    std::int32_t gradients_left =
+        0;  // lanes of its stages, each with each, that have yet to make them
   };
 
   void set_up(const Schedule& schedule);
+  void set_up_ties();
   void set_up_transport(const Schedule& schedule, const Topology& topology);
   void set_up_lane(const Lane& source, std::int32_t index, std::int64_t micro_batches);
   Chunk make_chunk(const Lane& source, StageIndex stage, std::int64_t micro_batches) const;
@@ -104,6 +111,7 @@ class Engine {
   void try_start(std::int32_t lane, Duration now);
   /// When all that an action needs is there, or kUnknown.
   Duration ready_at(const LaneState& lane, const Action& action) const;
+  bool is_reduced_for(const Action& step) const;
   bool is_by_bucket(StageIndex stage) const {
     return !costs_.stages[stage.position()].bucket_steps.empty();
   }
@@ -125,6 +133,7 @@ class Engine {
   void computation_done(std::int32_t lane, std::int32_t version, Duration now);
   void finish_action(std::int32_t lane, Duration now);
   void send(std::int32_t lane, const Action& action, Duration now);
+  void gradients_made(StageIndex stage, Duration now);
 
   std::size_t buckets_of(const LaneState& lane, const Action& action) const;
   void begin_paced(std::int32_t lane, Duration now);
@@ -133,9 +142,14 @@ class Engine {
   std::int64_t speed_of(const LaneState& lane) const;
   Wide work_to_milestone(const LaneState& lane) const;
   void bucket_ready(StageIndex stage, std::size_t bucket, Duration now);
+  bool is_tie(const Reduction& reduction) const { return at(reduction.reducer) >= stages_.size(); }
+  const TieState& tie_of(const Reduction& reduction) const {
+    return ties_[at(reduction.reducer) - stages_.size()];
+  }
   bool can_reduce(const GroupState& group) const;
-  void start_reduction(GroupState& group, Duration now);
-  void reduction_done(std::int32_t stage, Duration now);
+  void start_next_reduction(std::int32_t group, Duration now);
+  void reduction_done(const Reduction& reduction, Duration now);
+  void record_reduction(const GroupState& group, const Reduction& reduction, Duration now);
 
   void announce(Duration time, Event::Kind kind, std::int32_t subject, std::int32_t detail) {
     queue_.announce(to_ticks(time), kind, subject, detail);
@@ -151,6 +165,7 @@ class Engine {
   std::vector<LaneState> lanes_;
   std::vector<StageState> stages_;
   std::vector<GroupState> groups_;
+  std::vector<TieState> ties_;
   std::vector<Inbox> inboxes_;
   /// Whether lanes may set out for what is yet to arrive: where no two of them send over the same
   /// boundary, so that it does not matter whose turn it is when they are ready at the same time.
@@ -188,9 +203,24 @@ void Engine::set_up(const Schedule& schedule) {
       stage.lanes_ready.assign(costs_.stages[stages[chunk].position()].buckets.size(), 0);
     }
   }
+  set_up_ties();
   lanes_.resize(schedule.lanes.size());
   for (std::size_t i = 0; i < schedule.lanes.size(); ++i) {
     set_up_lane(schedule.lanes[i], static_cast<std::int32_t>(i), schedule.num_micro_batches);
+  }
+}
+
+void Engine::set_up_ties() {
+  for (std::size_t t = 0; t < costs_.ties.size(); ++t) {
+    TieState& tie = ties_.emplace_back();
+    for (const StageIndex index : costs_.ties[t].stages) {
+      StageState& stage = stages_[index.position()];
+      stage.ties.push_back(static_cast<std::int32_t>(t));
+      tie.gradients_left += groups_[at(stage.group)].lane_count;
+      tie.groups.push_back(stage.group);
+    }
+    std::sort(tie.groups.begin(), tie.groups.end());
+    tie.groups.erase(std::unique(tie.groups.begin(), tie.groups.end()), tie.groups.end());
   }
 }
 
@@ -232,7 +262,12 @@ void Engine::set_up_lane(const Lane& source, std::int32_t index, std::int64_t mi
       if (!makes_weight_gradient(action.kind)) continue;
       ++lane.chunks[at(stages_[action.stage.position()].chunk)].gradients_left;
     } else if (stream == Stream::Collective && index == group.first_lane) {
-      group.reductions.push_back({.stage = action.stage.value, .bucket = action.index});
+      const bool is_tied = action.kind == ActionKind::ReduceTied;
+      if (is_tied) ++group.ties_left;
+      group.reductions.push_back(
+          is_tied ? Reduction{.reducer = static_cast<std::int32_t>(stages_.size()) + action.index,
+                              .bucket = 0}
+                  : Reduction{.reducer = action.stage.value, .bucket = action.index});
     }
   }
 }
@@ -297,7 +332,7 @@ void Engine::serve(const Event& event) {
       transport_->flow_ended(event);
       break;
     case Event::Kind::AllReduceDone:
-      reduction_done(event.subject, now);
+      reduction_done({.reducer = event.subject, .bucket = event.detail}, now);
       break;
     case Event::Kind::InputReady:
       try_start(event.subject, now);
@@ -329,12 +364,22 @@ Duration Engine::ready_at(const LaneState& lane, const Action& action) const {
       return lane.chunks[at(stage.chunk)].gradient_here[own_number(lane, action.index)];
     case ActionKind::WeightGradient:
       return {};  // its other part stands before it
-    default: {    // the optimizer step, or a bucket's part of it
-      const std::size_t awaited =
-          is_by_bucket(action.stage) ? at(action.index) + 1 : stage.lanes_ready.size();
-      return at(stage.buckets_done) >= awaited ? Duration{} : kUnknown;
-    }
+    default:      // the optimizer step, or a part of it
+      return is_reduced_for(action) ? Duration{} : kUnknown;
   }
+}
+
+/// Whether what a step needs is reduced: its bucket, or all that its devices reduce.
+bool Engine::is_reduced_for(const Action& step) const {
+  const StageState& stage = stages_[step.stage.position()];
+  const StageCost& cost = costs_.stages[step.stage.position()];
+  const bool is_by_bucket = !cost.bucket_steps.empty();
+  const bool is_last = !is_by_bucket || at(step.index) + 1 == cost.bucket_steps.size();
+  const std::size_t all = cost.buckets.size();
+  const std::size_t awaited = is_by_bucket ? std::min(at(step.index) + 1, all) : all;
+  if (at(stage.buckets_done) < awaited) return false;
+  const bool needs_ties = is_by_bucket ? cost.has_tied_step() && is_last : true;
+  return !needs_ties || groups_[at(stage.group)].ties_left == 0;
 }
 
 Duration Engine::length_of(const LaneState& lane, const Action& action) const {
@@ -411,8 +456,20 @@ void Engine::finish_action(std::int32_t index, Duration now) {
   end_ = std::max(end_, now);
   record(
       {.lane = LaneIndex{index}, .action = action, .start = lane.started, .end = now, .size = {}});
+  // What it sends may set the lane going again.
+  const bool has_all_gradients =
+      makes_weight_gradient(action.kind) && chunk_of(lane, action.stage).gradients_left == 0;
   send(index, action, now);
+  if (has_all_gradients) gradients_made(action.stage, now);
   try_start(index, now);
+}
+
+/// All that one lane makes of a stage: what is tied may be reduced.
+void Engine::gradients_made(StageIndex stage, Duration now) {
+  const StageState& state = stages_[stage.position()];
+  if (state.ties.empty()) return;
+  for (const std::int32_t tie : state.ties) --ties_[at(tie)].gradients_left;
+  if (can_reduce(groups_[at(state.group)])) start_next_reduction(state.group, now);
 }
 
 void Engine::send(std::int32_t index, const Action& action, Duration now) {
@@ -468,7 +525,7 @@ Wide Engine::work_to_milestone(const LaneState& lane) const {
 }
 
 std::int64_t Engine::speed_of(const LaneState& lane) const {
-  return groups_[at(lane.group)].reducing ? kSlowSpeed : costs_.overlap_slowdown.billionths;
+  return groups_[at(lane.group)].slowed ? kSlowSpeed : costs_.overlap_slowdown.billionths;
 }
 
 void Engine::begin_paced(std::int32_t index, Duration now) {
@@ -487,7 +544,7 @@ void Engine::announce_milestone(std::int32_t index, Duration now) {
 }
 
 void Engine::change_speed(GroupState& group, bool slow, Duration now) {
-  if (group.reducing == slow) return;
+  if (group.slowed == slow) return;
   const auto visit_paced = [&](auto visit) {
     for (std::int32_t i = group.first_lane; i < group.first_lane + group.lane_count; ++i) {
       if (may_slow_down_ && lanes_[at(i)].paced) visit(i, lanes_[at(i)]);
@@ -498,50 +555,88 @@ void Engine::change_speed(GroupState& group, bool slow, Duration now) {
         std::max<Wide>(0, lane.work_left - Wide{(now - lane.work_since).ns} * speed_of(lane));
     lane.work_since = now;
   });
-  group.reducing = slow;
+  group.slowed = slow;
   visit_paced([&](std::int32_t i, LaneState&) { announce_milestone(i, now); });
 }
 
 void Engine::bucket_ready(StageIndex index, std::size_t bucket, Duration now) {
   StageState& stage = stages_[index.position()];
   ++stage.lanes_ready[bucket];
-  GroupState& group = groups_[at(stage.group)];
-  if (!group.reducing && can_reduce(group)) start_reduction(group, now);
+  if (can_reduce(groups_[at(stage.group)])) start_next_reduction(stage.group, now);
 }
 
 bool Engine::can_reduce(const GroupState& group) const {
-  if (group.next == group.reductions.size()) return false;
+  if (group.reducing || group.next == group.reductions.size()) return false;
   const Reduction& reduction = group.reductions[group.next];
-  return stages_[at(reduction.stage)].lanes_ready[at(reduction.bucket)] == group.lane_count;
+  if (!is_tie(reduction)) {
+    return stages_[at(reduction.reducer)].lanes_ready[at(reduction.bucket)] == group.lane_count;
+  }
+  const TieState& tie = tie_of(reduction);
+  return tie.gradients_left == 0 &&
+         std::all_of(tie.groups.begin(), tie.groups.end(), [&](std::int32_t index) {
+           const GroupState& other = groups_[at(index)];
+           return !other.reducing && other.reductions[other.next].reducer == reduction.reducer;
+         });
 }
 
-void Engine::start_reduction(GroupState& group, Duration now) {
-  group.reduction_started = now;
-  change_speed(group, true, now);
-  const Reduction& reduction = group.reductions[group.next++];
-  transport_->reduce(reduction.stage, reduction.bucket, now);
+/// With everyone who takes part in it.
+void Engine::start_next_reduction(std::int32_t index, Duration now) {
+  const Reduction reduction = groups_[at(index)].reductions[groups_[at(index)].next];
+  const auto start = [&](GroupState& group) {
+    ++group.next;
+    group.reducing = true;
+    group.reduction_started = now;
+    change_speed(group, true, now);
+  };
+  if (is_tie(reduction)) {
+    for (const std::int32_t member : tie_of(reduction).groups) start(groups_[at(member)]);
+  } else {
+    start(groups_[at(index)]);
+  }
+  transport_->reduce(reduction, now);
 }
 
-void Engine::reduction_done(std::int32_t index, Duration now) {
-  StageState& stage = stages_[at(index)];
-  GroupState& group = groups_[at(stage.group)];
-  const std::int32_t bucket = stage.buckets_done++;
-  const Bytes size = costs_.stages[at(index)].buckets[at(bucket)].size;
+void Engine::reduction_done(const Reduction& reduction, Duration now) {
+  const std::vector<std::int32_t> groups =
+      is_tie(reduction) ? tie_of(reduction).groups
+                        : std::vector<std::int32_t>{stages_[at(reduction.reducer)].group};
+  for (const std::int32_t index : groups) {
+    GroupState& group = groups_[at(index)];
+    group.reducing = false;
+    if (is_tie(reduction)) --group.ties_left;
+    record_reduction(group, reduction, now);
+  }
+  if (!is_tie(reduction)) ++stages_[at(reduction.reducer)].buckets_done;
+  end_ = std::max(end_, now);
+  for (const std::int32_t index : groups) {
+    GroupState& group = groups_[at(index)];
+    if (can_reduce(group)) start_next_reduction(index, now);
+    change_speed(group, group.reducing, now);
+  }
+  for (const std::int32_t index : groups) {
+    const GroupState& group = groups_[at(index)];
+    for (std::int32_t i = 0; i < group.lane_count; ++i) try_start(group.first_lane + i, now);
+  }
+}
+
+void Engine::record_reduction(const GroupState& group, const Reduction& reduction, Duration now) {
+  Action action{ActionKind::AllReduce, reduction.bucket, StageIndex{reduction.reducer}};
+  if (is_tie(reduction)) {
+    const std::size_t tie = at(reduction.reducer) - stages_.size();
+    const std::vector<StageIndex>& stages = costs_.ties[tie].stages;
+    // As the lanes' own action has it: the first of their stages that takes part.
+    const auto own = std::find_if(stages.begin(), stages.end(), [&](StageIndex stage) {
+      return groups_[at(stages_[stage.position()].group)].first_lane == group.first_lane;
+    });
+    action = {ActionKind::ReduceTied, static_cast<std::int32_t>(tie), *own};
+  }
+  const Bytes size = reduction.cost(costs_).size;
   for (std::int32_t i = group.first_lane; i < group.first_lane + group.lane_count; ++i) {
     record({.lane = LaneIndex{i},
-            .action = {ActionKind::AllReduce, bucket, StageIndex{index}},
+            .action = action,
             .start = group.reduction_started,
             .end = now,
             .size = size});
-  }
-  end_ = std::max(end_, now);
-  if (can_reduce(group)) {
-    start_reduction(group, now);
-  } else {
-    change_speed(group, false, now);
-  }
-  for (std::int32_t i = group.first_lane; i < group.first_lane + group.lane_count; ++i) {
-    try_start(i, now);
   }
 }
 

@@ -27,13 +27,27 @@ struct TransferRequest {
   std::int32_t record = -1;  // position of its action in the timeline, or -1
 };
 
+/// An all-reduce: of a bucket of a stage, or of gradients that are tied.
+struct Reduction {
+  /// Who has one under way at a time: a stage, or, from the number of stages on, a tie.
+  std::int32_t reducer = 0;
+  std::int32_t bucket = 0;  // of a stage
+
+  const AllReduceCost& cost(const PlanCost& costs) const {
+    const auto position = static_cast<std::size_t>(reducer);
+    return position < costs.stages.size()
+               ? costs.stages[position].buckets[static_cast<std::size_t>(bucket)]
+               : costs.ties[position - costs.stages.size()].reduction;
+  }
+};
+
 class TransportLayer {
  public:
   virtual ~TransportLayer() = default;
   /// When all of it is there, if that is known at once and one lane waits for it; else arrivals are
   /// announced.
   virtual std::optional<Duration> send(const TransferRequest& request) = 0;
-  virtual void reduce(std::int32_t stage, std::int32_t bucket, Duration start) = 0;
+  virtual void reduce(const Reduction& reduction, Duration start) = 0;
   /// A flow that was forecast to end by now.
   virtual void flow_ended(const Event& event) = 0;
   /// Called when everything that happens at `now` has happened.

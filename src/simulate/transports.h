@@ -18,7 +18,7 @@ class IsolatedTransport : public TransportLayer {
   IsolatedTransport(const TransportWork& work, TransportOutput output);
 
   std::optional<Duration> send(const TransferRequest& request) override;
-  void reduce(std::int32_t stage, std::int32_t bucket, Duration start) override;
+  void reduce(const Reduction& reduction, Duration start) override;
   void flow_ended(const Event&) override {}
   void settle(Ticks) override {}
 
@@ -89,7 +89,7 @@ class SharedTransport : public TransportLayer {
   SharedTransport(const TransportWork& work, const Topology& topology, TransportOutput output);
 
   std::optional<Duration> send(const TransferRequest& request) override;
-  void reduce(std::int32_t stage, std::int32_t bucket, Duration start) override;
+  void reduce(const Reduction& reduction, Duration start) override;
   void flow_ended(const Event& event) override;
   void settle(Ticks now) override;
 
@@ -143,15 +143,14 @@ class SharedTransport : public TransportLayer {
     Direction forward;
     Direction backward;
   };
-  /// What a flow in the network belongs to: a transfer, or the all-reduce of a stage.
+  /// What a flow in the network belongs to: a transfer, or an all-reduce.
   struct Owner {
     std::int32_t transfer = -1;
-    std::int32_t stage = 0;
+    std::int32_t reducer = 0;
     const PreparedFlow* flow = nullptr;
   };
-  /// The all-reduce of a stage that is under way; a stage has one at a time.
   struct RunningReduction {
-    std::int32_t bucket = 0;
+    Reduction what;
     std::size_t phase = 0;
     FlowDemand demand;  // of the phase
   };
@@ -160,8 +159,7 @@ class SharedTransport : public TransportLayer {
   static Pattern make_pattern(const TransferParts& transfer,
                               const std::vector<DeviceIndex>& senders);
   FlowDemand demand_of(const AllReducePhase& phase) const;
-  const AllReduceCost& cost_of(std::int32_t stage, std::int32_t bucket) const;
-  void start_phase(std::int32_t stage, Ticks now);
+  void start_phase(std::int32_t reducer, Ticks now);
   Direction& direction_of(const TransferRequest& request);
   std::int32_t transfer_of(Direction& direction, const Pattern& pattern,
                            const TransferRequest& request);
@@ -175,7 +173,7 @@ class SharedTransport : public TransportLayer {
   TransportOutput output_;
   SharedNetwork network_;
   std::vector<Boundary> boundaries_;
-  std::vector<RunningReduction> reductions_;  // by stage
+  std::vector<RunningReduction> reductions_;  // by reducer
   std::vector<Owner> owners_;                 // by flow
   std::vector<Transfer> transfers_;
   std::vector<std::int32_t> free_transfers_;

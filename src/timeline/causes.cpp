@@ -51,7 +51,10 @@ Causes::Causes(const Timeline& timeline)
 }
 
 Causes::Key Causes::key_of(std::size_t action) const {
-  return {at(action).action.kind, at(action).action.stage, at(action).action.index};
+  const Action& own = at(action).action;
+  // Lanes of different stages reduce what is tied together.
+  const StageIndex stage = own.kind == ActionKind::ReduceTied ? StageIndex{0} : own.stage;
+  return {own.kind, stage, own.index};
 }
 
 const std::vector<std::size_t>& Causes::line(LaneIndex lane, Stream stream) const {
@@ -119,8 +122,11 @@ std::vector<std::size_t> Causes::reductions_before(std::size_t step) const {
   std::vector<std::size_t> reductions;
   for (const std::size_t other : line(at(step).lane, Stream::Collective)) {
     const Action& reduction = at(other).action;
-    if (reduction.stage != own.stage || (is_part && reduction.index > own.index)) continue;
-    reductions.push_back(other);
+    const bool is_awaited =
+        reduction.kind == ActionKind::ReduceTied
+            ? !is_part
+            : reduction.stage == own.stage && (!is_part || reduction.index <= own.index);
+    if (is_awaited) reductions.push_back(other);
   }
   return reductions;
 }
@@ -131,21 +137,28 @@ std::optional<std::size_t> Causes::previous(std::size_t action) const {
   return line(at(action).lane, stream_of(at(action).action.kind))[place - 1];
 }
 
-/// On each lane that takes part, the last computation that began before the reduction did: a
-/// backward that fills the bucket on its way, or had ended.
+/// On each lane that takes part, the last computation of gradients that began before the reduction
+/// did: a backward that fills the bucket on its way, or had ended; and where what is tied waits for
+/// other reductions of any of the lanes, those.
 std::vector<std::size_t> Causes::makers_of_bucket(std::size_t reduction) const {
   std::vector<std::size_t> makers;
   const Key key = key_of(reduction);
   for (std::size_t e = first_with(key); e < entries_.size() && entries_[e].key == key; ++e) {
     const LaneIndex lane = at(entries_[e].action).lane;
+    const bool is_own = lane == at(reduction).lane;
     const std::vector<std::size_t>& computed = line(lane, Stream::Compute);
-    const auto behind =
+    auto behind =
         std::upper_bound(computed.begin(), computed.end(), at(reduction).start,
                          [this](Duration start, std::size_t i) { return start < at(i).start; });
-    if (behind == computed.begin()) continue;
-    // The lane's own comes first, so that it wins ties.
-    const bool is_own = lane == at(reduction).lane;
-    makers.insert(is_own ? makers.begin() : makers.end(), *(behind - 1));
+    while (behind != computed.begin() && !makes_weight_gradient(at(*(behind - 1)).action.kind)) {
+      --behind;
+    }
+    // The lane's own comes first, so that it wins where several are as late.
+    if (behind != computed.begin()) {
+      makers.insert(is_own ? makers.begin() : makers.end(), *(behind - 1));
+    }
+    const std::optional<std::size_t> before = previous(entries_[e].action);
+    if (!is_own && before) makers.push_back(*before);
   }
   return makers;
 }
@@ -160,7 +173,7 @@ std::vector<std::size_t> Causes::candidates(std::size_t action) const {
   add(transfer_to(action));
   const ActionKind kind = at(action).action.kind;
   std::vector<std::size_t> more;
-  if (kind == ActionKind::AllReduce) more = makers_of_bucket(action);
+  if (reduces(kind)) more = makers_of_bucket(action);
   if (kind == ActionKind::OptimizerStep) more = reductions_before(action);
   found.insert(found.end(), more.begin(), more.end());
   return found;

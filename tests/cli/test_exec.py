@@ -1,5 +1,6 @@
 """dapple-exec, run as a user runs it: what it refuses, and what a replay writes."""
 
+import json
 import pathlib
 
 import tool
@@ -37,7 +38,11 @@ class Executing(ToolTest):
                  "--slow-stage: expected STAGE:FACTOR, such as 1:1.2, got \"1\""),
                 (("replay", "--plan", "p", "--slow-stage", "one:2"), "--slow-stage: expected STAGE"),
                 (("replay", "--plan", "p", "--slow-link", "0:2:2"),
-                 "--slow-link: expected STAGE:NEIGHBOUR:FACTOR, such as 0:1:2, got \"0:2:2\""),
+                 "--slow-link: expected two stages that follow each other, as others send each "
+                 "other nothing, got 0 and 2"),
+                (("replay", "--plan", "p", "--slow-link", "0:2"),
+                 "--slow-link: expected STAGE:NEIGHBOUR:FACTOR, such as 0:1:2, got \"0:2\""),
+                (("replay", "p"), "p: expected options only, as in --plan FILE"),
                 (("replay", "--plan", "p", "--slow-link", "0:1:2", "--unpaced-links"),
                  "--slow-link: expected no --unpaced-links beside it"),
         ):
@@ -81,11 +86,14 @@ class Executing(ToolTest):
         result = self.execute("replay", "--plan", "plan.json", "--iterations", "1", "--timeline",
                               "measured.json")
         self.assertEqual(result.returncode, DONE, result.stderr)
-        # Stage 1 computes a fifth longer than it did.
+        # Stage 1 computes twice as long as it did, one action after another.
         timeline = self.read("measured.json")
         for entry in timeline["actions"]:
-            if entry["action"].startswith(("1F", "1B")):
-                entry["end_ns"] += (entry["end_ns"] - entry["start_ns"]) // 5 + 1_000_000
+            entry["start_ns"] *= 2
+            longer = entry["action"].startswith(("1F", "1B"))
+            entry["end_ns"] *= 2
+            if not longer:
+                entry["start_ns"] = (entry["start_ns"] + entry["end_ns"]) // 2
         self.write("slowed.json", timeline)
         result = self.run_tool("diff", "plan.json", "slowed.json")
         self.assertEqual(result.returncode, DONE, result.stderr)
@@ -96,8 +104,9 @@ class Executing(ToolTest):
         # The other way round it is no plan; another plan's timeline is refused.
         self.assert_error(self.run_tool("diff", "measured.json", "plan.json"), BAD_INPUT, "/schema")
         self.make_plan("other.json")
-        self.assert_error(self.run_tool("diff", "other.json", "measured.json"), BAD_INPUT,
-                          "measured.json")
+        refused = self.run_tool("diff", "other.json", "measured.json")
+        self.assert_error(refused, BAD_INPUT, "measured.json: /plan_sha256: expected")
+        self.assertEqual(len(refused.stderr.splitlines()), 1, refused.stderr)
         # Half of an iteration is none.
         timeline = self.read("measured.json")
         count = len(timeline["actions"])
@@ -111,6 +120,17 @@ class Executing(ToolTest):
         self.write("twice.json", timeline)
         self.assert_error(self.run_tool("diff", "plan.json", "twice.json"), BAD_INPUT,
                           "got 0 missing and 1 unknown or more than once")
+        # A device computes one thing at a time.
+        timeline = self.read("measured.json")
+        first, second = [entry for entry in timeline["actions"]
+                         if entry["device"] == timeline["actions"][0]["device"]
+                         and entry["stream"] == "compute"][:2]
+        first["end_ns"] = second["start_ns"] + 1
+        self.write("overlap.json", timeline)
+        self.assert_error(self.run_tool("diff", "plan.json", "overlap.json"), BAD_INPUT,
+                          f"/actions: expected what {first['device']} computes one after another, "
+                          f"got {second['action']} from {second['start_ns']} ns on, before "
+                          f"{first['action']} has ended")
         self.assert_error(self.run_tool("diff", "plan.json", "measured.json", "--model", "x"),
                           USAGE, "--model: expected none beside a timeline")
 
@@ -132,7 +152,15 @@ class Executing(ToolTest):
         for option, stage in (("--slow-stage", f"{stages}:2"),
                               ("--slow-link", f"{stages - 1}:{stages}:2")):
             self.assert_error(self.execute("replay", "--plan", "plan.json", option, stage), USAGE,
-                              f"{option}: expected stages from 0 to {stages - 1}, got {stages}")
+                              f"{option}: expected stages of the plan, 0 to {stages - 1}, got {stages}")
+
+    def test_what_is_told_goes_to_stderr_beside_a_result_on_stdout(self):
+        self.make_plan()
+        result = self.execute("replay", "--plan", "plan.json", "--iterations", "1", "--timeline",
+                              "-")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertEqual(json.loads(result.stdout)["origin"], "measured")
+        self.assertIn("measured", result.stderr)
 
     def test_progress_is_shown_on_a_terminal_alone(self):
         self.make_plan()

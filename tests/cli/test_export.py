@@ -2,14 +2,71 @@
 
 import ast
 import csv
+import importlib.util
 import io
+import json
+import shutil
 import subprocess
+import sys
+import unittest
 
 import tool
-from tool import BAD_INPUT, DONE, USAGE, ToolTest
+from tool import BAD_INPUT, DONE, INFEASIBLE, USAGE, ToolTest
 
-TARGETS = ("megatron", "deepspeed", "torch-csv", "torchtitan", "rankfile", "hostfile",
-           "visible-devices")
+RUNTIMES = ("megatron", "deepspeed", "torch-python", "torch-csv", "torchtitan", "colossalai",
+            "pipedream", "sailor")
+TARGETS = (*RUNTIMES, "rankfile", "hostfile", "visible-devices")
+PROTO = tool.ROOT / "tests" / "golden" / "interop" / "chakra.proto"
+PROTOBUF_TOOLS = shutil.which("protoc") and importlib.util.find_spec("google.protobuf")
+
+# Stands in for PyTorch: says what the exported file asks of it.
+FAKE_TORCH = """
+import sys
+import types
+
+CALLS = []
+
+
+class Module:
+    def __init__(self, *arguments, **options):
+        self.arguments = arguments
+
+    def to(self, device):
+        return self
+
+
+class PipelineStage:
+    def __init__(self, module, number, count, device, group):
+        self.what = [len(module.arguments), number, count, group]
+
+
+class Runtime:
+    def __init__(self, stages, micro_batches, loss_fn):
+        CALLS.append(["stages", [stage.what for stage in stages]])
+        CALLS.append(["ranks", [stage.stage_index_to_group_rank for stage in stages]])
+        CALLS.append(["micro-batches", micro_batches])
+
+    def _load_csv(self, path):
+        CALLS.append(["order", open(path).read()])
+
+
+def module(name, **content):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__dict__.update(content)
+
+
+module("torch", nn=types.SimpleNamespace(Module=Module, Sequential=Module))
+module("torch.nn", Module=Module, Sequential=Module)
+module("torch.nn.parallel", DistributedDataParallel=lambda inner, process_group: (
+    CALLS.append(["replicas", process_group]), inner)[1])
+module("torch.utils")
+module("torch.utils.checkpoint", checkpoint=None)
+module("torch.distributed", get_rank=lambda: RANK, get_world_size=lambda: WORLD,
+       new_group=lambda ranks: ranks)
+module("torch.distributed.pipelining", PipelineStage=PipelineStage)
+module("torch.distributed.pipelining.schedules", _PipelineScheduleRuntime=Runtime)
+sys.modules["torch"].distributed = sys.modules["torch.distributed"]
+"""
 
 
 class Exporting(ToolTest):
@@ -42,7 +99,8 @@ class Exporting(ToolTest):
 
     def test_scripts_and_programs_are_sound(self):
         plan = self.plan()
-        ast.parse(self.export(plan, "deepspeed"))
+        for target in ("deepspeed", "torch-python", "colossalai"):
+            ast.parse(self.export(plan, target))
         for target in ("megatron", "torchtitan", "visible-devices"):
             checked = subprocess.run(["bash", "-n"], input=self.export(plan, target), text=True,
                                      capture_output=True, check=False)
@@ -82,6 +140,213 @@ class Exporting(ToolTest):
                           "gpipe.json: /schedule/family: expected 1f1b or interleaved, which "
                           "Megatron-LM runs, got gpipe")
         self.assertFalse((self.folder / "small.megatron.sh").exists())
+
+    def test_a_refusal_says_how_to_plan_for_the_target(self):
+        self.run_tool("reschedule", self.plan(), "--schedule", "gpipe", "-o", "gpipe.json")
+        self.assert_error(self.run_tool("export", "gpipe.json", "--to", "deepspeed"), BAD_INPUT,
+                          "gpipe.json: /schedule/family: expected 1f1b, which DeepSpeed runs",
+                          "dapple-plan --for deepspeed makes the fastest one")
+
+    def build(self, program, rank, processes):
+        """What the exported program asks of PyTorch on one rank."""
+        script = (f"RANK, WORLD = {rank}, {processes}\n{FAKE_TORCH}\n"
+                  "import json, importlib\n"
+                  f"program = importlib.import_module({program!r})\n"
+                  "program.build([None] * program.STAGES[-1][1], 'cpu', None)\n"
+                  "print(json.dumps(CALLS))\n")
+        result = subprocess.run([sys.executable, "-B", "-c", script], cwd=self.folder, text=True,
+                                capture_output=True, check=False)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return [(call, value) for call, value in json.loads(result.stdout)]
+
+    def test_every_process_of_pytorch_builds_its_own_stages(self):
+        plan = self.plan()
+        self.write("exported.py", self.export(plan, "torch-python"))
+        stages = self.read(plan)["stages"]
+        order = self.export(plan, "torch-csv")
+        for rank in range(4):
+            calls = dict(self.build("exported", rank, 4))
+            stage = rank // 2
+            begin, end = stages[stage]["layers"]
+            pipeline = [rank % 2, rank % 2 + 2]
+            self.assertEqual(calls["stages"], [[end - begin, stage, 2, pipeline]])
+            self.assertEqual(calls["replicas"], [2 * stage, 2 * stage + 1])
+            self.assertEqual(calls["ranks"], [{"0": 0, "1": 1}])
+            self.assertEqual(calls["micro-batches"], self.read(plan)["num_micro_batches"])
+            self.assertEqual(calls["order"], order)
+
+    def test_stages_of_a_v_are_given_to_the_devices_that_hold_them(self):
+        self.run_tool("reschedule", self.plan(), "--schedule", "zb-v", "-o", "v.json")
+        self.write("exported.py", self.export("v.json", "torch-python"))
+        calls = dict(self.build("exported", 0, 4))
+        self.assertEqual([stage[1] for stage in calls["stages"]], [0, 3])
+        self.assertEqual(calls["ranks"][0], {"0": 0, "1": 1, "2": 1, "3": 0})
+
+    def test_pipedream_and_sailor_get_stages_ranks_and_depths(self):
+        plan = self.plan()
+        written = self.read(plan)
+        ends = [stage["layers"][1] for stage in written["stages"]]
+        pipedream = json.loads(self.export(plan, "pipedream"))
+        self.assertEqual(pipedream, {
+            "module_to_stage_map": [0] * ends[0] + [1] * (ends[1] - ends[0] + 1),
+            "stage_to_rank_map": {"0": [0, 1], "1": [2, 3]},
+            "stage_to_depth_map": {"0": 1, "1": 0}})
+        sailor = json.loads(self.export(plan, "sailor"))
+        replicas = [[[["card", 2, "2x2"]], 1]] * 2
+        self.assertEqual(sailor, {
+            "pipeline_list": [{
+                "num_stages": 2,
+                "layers_per_stage": [list(range(ends[0])), list(range(ends[0], ends[1]))],
+                "tmp_per_stage": [replicas, replicas],
+                "dp": [2, 2]}],
+            "mbs": written["micro_batch_size"] // 2,
+            "gbs": written["global_batch_size"]})
+
+    def test_colossalai_gets_the_blocks_of_each_stage(self):
+        plan = self.plan()
+        end = self.read(plan)["stages"][0]["layers"][1]
+        text = self.export(plan, "colossalai")
+        self.assertIn(f"num_layers_per_stage=[{end}, {6 - end}],", text)
+        self.assertIn("pp_size=2,", text)
+
+    def chakra(self, plan):
+        result = self.run_tool("export", plan, "--to", "chakra", "-o", "trace.groups.json")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertIn("4 files trace.RANK.et written", result.stdout)
+        return self.read("trace.groups.json")
+
+    def nodes(self, rank):
+        """The nodes of a trace, as protobuf reads them with a schema of its own."""
+        if not (self.folder / "chakra_pb2.py").exists():
+            subprocess.run(["protoc", f"--proto_path={PROTO.parent}",
+                            f"--python_out={self.folder}", PROTO.name], check=True)
+        sys.path.insert(0, str(self.folder))
+        self.addCleanup(sys.path.remove, str(self.folder))
+        import chakra_pb2  # pylint: disable=import-error
+        from google.protobuf.internal.decoder import _DecodeVarint32
+        content = (self.folder / f"trace.{rank}.et").read_bytes()
+        messages, position = [], 0
+        while position < len(content):
+            size, position = _DecodeVarint32(content, position)
+            messages.append(content[position:position + size])
+            position += size
+        self.assertEqual(chakra_pb2.GlobalMetadata.FromString(messages[0]).version, "0.0.4")
+        return [chakra_pb2.Node.FromString(message) for message in messages[1:]]
+
+    @unittest.skipUnless(PROTOBUF_TOOLS, "protobuf-compiler or python3-protobuf is not installed")
+    def test_chakra_traces_say_what_the_schedule_says(self):
+        plan = self.plan()
+        groups = self.chakra(plan)
+        self.assertEqual(groups, {"1": [0, 1], "2": [2, 3]})
+        schedule = json.loads(self.run_tool("schedule", plan, "--format", "json").stdout)
+        sent, received = {}, {}
+        for rank, entry in enumerate(schedule["devices"]):
+            nodes = self.nodes(rank)
+            expected = [action["action"] for action in entry["actions"]
+                        for _ in (action.get("peers", [0]) if action["stream"] != "collective"
+                                  else [0])]
+            self.assertEqual([node.name for node in nodes], expected)
+            self.assertEqual([node.id for node in nodes], list(range(len(nodes))))
+            for node in nodes:
+                self.assertTrue(all(before < node.id
+                                    for before in [*node.ctrl_deps, *node.data_deps]))
+                values = {attribute.name: getattr(attribute, attribute.WhichOneof("value"))
+                          for attribute in node.attr}
+                self.assertIs(values["is_cpu_op"], False)
+                if node.type == 4:
+                    self.assertGreater(node.duration_micros, 0)
+                elif node.type in (5, 6):
+                    self.assertEqual(values["comm_src" if node.type == 5 else "comm_dst"], rank)
+                    key = (values["comm_src"], values["comm_dst"], values["comm_tag"])
+                    side = sent if node.type == 5 else received
+                    self.assertNotIn(key, side)
+                    side[key] = values["comm_size"]
+                else:
+                    self.assertEqual((node.type, values["comm_type"]), (7, 0))
+                    self.assertIn(rank, groups[values["pg_name"]])
+                    self.assertTrue(node.data_deps)
+        self.assertEqual(sent, received)
+        self.assertTrue(sent)
+
+    def test_several_files_need_a_name(self):
+        self.assert_error(self.run_tool("export", self.plan(), "--to", "chakra", "-o", "-"), USAGE,
+                          "--output: expected the name of a file, as chakra are several")
+        (self.folder / "trace.2.et").mkdir()
+        result = self.run_tool("export", "plan.json", "--to", "chakra", "-o", "trace.groups.json")
+        self.assertNotEqual(result.returncode, DONE)
+        self.assertFalse((self.folder / "trace.groups.json").exists())
+        self.assertFalse((self.folder / "trace.0.et").exists())
+
+    def plan_for(self, target, *more):
+        """A plan for a target, of a model in which unequal replicas would pay."""
+        profile = tool.small_profile()
+        names = ["embedding", *(f"block.{i}" for i in range(4)), "head"]
+        figures = profile["layers"][0]
+        profile["layers"] = [{**figures, "name": name} for name in names]
+        for layer in profile["layers"]:
+            del layer["repeat"]
+        measured = dict(figures["measurements"][0], forward_ns=3500000, backward_ns=7000000)
+        profile["layers"][0]["measurements"] = [measured]
+        return self.run_tool("--model", self.write("uneven.json", profile), "--topo",
+                             self.write("topology.json", tool.small_topology()), *more,
+                             *(["--for", target] if target else []), "-o", "for.json")
+
+    def test_a_plan_for_a_target_can_be_exported_to_it(self):
+        for target in RUNTIMES:
+            with self.subTest(target=target):
+                result = self.plan_for(target)
+                self.assertEqual(result.returncode, DONE, result.stderr)
+                self.assertTrue(self.export("for.json", target))
+                self.assertEqual(self.run_tool("validate", "for.json").returncode, DONE)
+                self.assertEqual(self.run_tool("verify", "for.json").returncode, DONE)
+                search = self.read("for.json")["search_space"]
+                self.assertIn("cannot express: replicas that differ", " ".join(search["cut"]))
+                self.assertNotIn("pinned", " ".join(search["cut"]))
+
+    def test_its_bound_is_of_what_the_target_can_express(self):
+        free = self.plan_for(None)
+        self.assertEqual(free.returncode, DONE, free.stderr)
+        best = self.read("for.json")["predicted"]
+        least = None
+        for replicas in (1, 2, 4):
+            for recompute in ("on", "off"):
+                self.plan_for("deepspeed", "--pin", f"replicas={replicas}", "--pin",
+                              f"recompute={recompute}")
+                predicted = self.read("for.json")["predicted"]
+                if least is None or predicted["iteration_ns"] < least:
+                    least = predicted["iteration_ns"]
+        self.plan_for("deepspeed")
+        allowed = self.read("for.json")["predicted"]
+        self.assertEqual(allowed["iteration_ns"], least)
+        self.assertLessEqual(allowed["lower_bound_ns"], allowed["iteration_ns"])
+        self.assertGreaterEqual(allowed["lower_bound_ns"], best["lower_bound_ns"])
+        self.assertGreaterEqual(allowed["iteration_ns"], best["iteration_ns"])
+
+    def test_what_a_target_cannot_be_planned_for_is_named(self):
+        for arguments, words in (
+                (("deepspeed", "--schedule", "zb-h1"), "--schedule: expected 1f1b, which DeepSpeed"),
+                (("torch-csv", "--schedule", "auto"), "--schedule: expected one schedule with --for"),
+                (("rankfile",), "--for: expected megatron, deepspeed, "),
+                (("sailor", "--pin", "recompute=on"), "--pin: expected no recompute=on, which "
+                                                      "Sailor does not have"),
+                (("colossalai", "--pin", "cut=head"), "--pin: expected no cut=head, where ColossalAI "
+                                                      "has no boundary")):
+            with self.subTest(arguments=arguments):
+                self.assert_error(self.plan_for(*arguments), USAGE, words)
+        plain = tool.small_profile()
+        plain["layers"][0]["repeat"] = 1
+        self.assert_error(
+            self.run_tool("--model", self.write("plain.json", plain), "--topo", "topology.json",
+                          "--for", "megatron"),
+            BAD_INPUT, "--model: /layers: expected transformer blocks, ", "as Megatron-LM has them")
+
+    def test_when_nothing_fits_for_a_target_it_is_said(self):
+        huge = tool.small_profile()
+        huge["layers"][0]["parameter_bytes"] = 1 << 32
+        result = self.run_tool("--model", self.write("huge.json", huge), "--topo",
+                               self.write("topology.json", tool.small_topology()), "--for",
+                               "megatron")
+        self.assert_error(result, INFEASIBLE, "what Megatron-LM can express", "are missing")
 
     def test_the_target_must_be_known(self):
         plan = self.plan()

@@ -1,4 +1,5 @@
-"""Other tools' files as topologies: what is printed, asked for and written, and that it is planned on."""
+"""Other tools' files as topologies, profiles and plans: what is printed, asked for and written, and
+that it is planned on, costed and checked."""
 
 import tool
 from tool import BAD_INPUT, DONE, ENVIRONMENT, USAGE, ToolTest
@@ -56,16 +57,156 @@ class Import(ToolTest):
                                   f"{more[0]}: expected only with")
 
     def test_wrong_command_lines_and_files_are_refused(self):
-        self.assert_error(self.run_tool("import"), USAGE, "import: expected \"topology\"")
-        self.assert_error(self.run_tool("import", "topology"), USAGE, "import: expected")
+        self.assert_error(self.run_tool("import"), USAGE,
+                          "import: expected one of topology, model, plan behind it")
+        self.assert_error(self.run_tool("import", "topologi"), USAGE, "nearest is topology")
+        self.assert_error(self.run_tool("import", "topology"), USAGE, "import topology: expected")
         self.assert_error(self.run_tool(*BOX, "--nic-bandwidth", "fast"), USAGE,
                           "--nic-bandwidth: expected a bandwidth such as")
-        self.assert_error(self.run_tool(*BOX, "--format", "xml"), USAGE, "--format: expected")
+        self.assert_error(self.run_tool(*BOX, "--format", "xml"), USAGE,
+                          "--format: expected nvidia-smi, hwloc-xml")
+        self.assert_error(self.run_tool(*BOX, "--name", ""), USAGE,
+                          "--name: expected a name of 1 to 200 characters")
+        self.assert_error(self.run_tool(*BOX, *FIGURES, "--servers", "65536", "--nic-bandwidth",
+                                        "10 Gbit/s"), USAGE,
+                          "--servers: expected at most 65536 devices, got 262144")
+        self.assert_error(self.run_tool("import", "topology", "-", "-"), USAGE,
+                          "FILE 2: expected a file, got \"-\" for FILE 1 and FILE 2 both")
         self.assert_error(self.run_tool("import", "topology", "gone.txt"), ENVIRONMENT, "gone.txt")
         self.assert_error(self.run_tool("import", "topology", self.write("odd.txt", "hello\n")),
                           BAD_INPUT, "odd.txt: expected a file of nvidia-smi topo -m")
         self.assert_error(self.run_tool(*BOX, "--format", "slurm"), BAD_INPUT,
                           "line 1: expected KEY=VALUE")
+
+
+class Models(ToolTest):
+    ASKED = ("--optimizer", "adam", "--profile-device", "card")
+
+    def imported(self, *arguments):
+        result = self.run_tool("import", "model", *arguments)
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        return result
+
+    def test_an_imported_profile_is_planned(self):
+        result = self.imported(SAMPLES / "small.piper.json", *self.ASKED, "-o", "profile.json")
+        self.assertIn("small.piper: 4 layers measured on card", result.stdout)
+        self.assertIn("profile written to profile.json", result.stdout)
+        self.assertIn("warning: variants that recompute are left out", result.stderr)
+        plan = self.run_tool("--model", "profile.json", "--topo",
+                             self.write("2x2.json", tool.small_topology()), "-o", "plan.json")
+        self.assertEqual(plan.returncode, DONE, plan.stderr)
+        self.assertEqual(self.run_tool("validate", "plan.json").returncode, DONE)
+
+    def test_a_folder_of_metis_is_one_profile_under_the_name_asked_for(self):
+        self.imported(*sorted(SAMPLES.glob("DeviceType.*.json")), "--optimizer", "adam",
+                      "--global-batch", "64", "--backward-ratio", "2", "--output-size", "1 MiB",
+                      "--name", "folder")
+        profile = self.read("folder.profile.json")
+        self.assertEqual(profile["name"], "folder")
+        self.assertEqual([m["batch_size"] for m in profile["layers"][0]["measurements"]], [1, 4])
+
+    def test_the_profile_goes_to_stdout_and_the_words_to_stderr(self):
+        result = self.run_tool("import", "model", "-", *self.ASKED, "-o", "-",
+                               input=(SAMPLES / "small.piper.json").read_text())
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertTrue(result.stdout.startswith('{\n  "schema": "dapple-profile/1"'))
+        self.assertIn("4 layers", result.stderr)
+
+    def test_what_is_missing_is_asked_for_and_nothing_is_written(self):
+        piper = SAMPLES / "small.piper.json"
+        self.assert_error(self.run_tool("import", "model", piper), USAGE, "--optimizer: expected")
+        self.assert_error(self.run_tool("import", "model", piper, "--optimizer", "adam"), USAGE,
+                          "--profile-device: expected the kind of device")
+        self.assert_error(self.run_tool("import", "model", piper, *self.ASKED, "--layers", "3"),
+                          USAGE, "--layers: expected none for a Piper graph")
+        self.assert_error(self.run_tool("import", "model"), USAGE, "expected one file or more")
+        self.assert_error(self.run_tool("import", "model", self.write("odd.txt", "hello\n")),
+                          BAD_INPUT, "odd.txt: expected a profile of PipeDream, Piper")
+        self.assert_error(self.run_tool("import", "model", piper, *self.ASKED, "-o", piper), USAGE,
+                          "would be overwritten")
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["odd.txt"])
+
+
+class Plans(ToolTest):
+    def ground(self, **topology):
+        """A model of numbered blocks between an embedding and a head, on two servers of two."""
+        profile = tool.small_profile()
+        layer = profile["layers"].pop()
+        del layer["repeat"]
+        names = ["embedding", *(f"block.{i}" for i in range(4)), "head"]
+        profile["layers"] = [{**layer, "name": name} for name in names]
+        return ("--model", self.write("blocks.json", profile),
+                "--topo", self.write("2x2.json", tool.small_topology(**topology)))
+
+    LAYOUT = ('--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout "Et*2|t*2L" '
+              "--micro-batch-size 1 --global-batch-size 16")
+
+    def test_an_imported_plan_is_costed_simulated_and_sound(self):
+        script = self.write("megatron.sh", "OPTIONS=(" + self.LAYOUT + ")")
+        result = self.run_tool("import", "plan", script, *self.ground(), "--replicas", "2",
+                               "-o", "plan.json")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertIn("iteration", result.stdout)
+        self.assertIn("plan written to plan.json", result.stdout)
+        plan = self.read("plan.json")
+        self.assertEqual([stage["layers"] for stage in plan["stages"]], [[0, 3], [3, 6]])
+        self.assertEqual(plan["search_space"]["planner"], "import")
+        for command in ("validate", "simulate", "verify"):
+            self.assertEqual(self.run_tool(command, "plan.json").returncode, DONE)
+
+    def test_a_layout_may_stand_on_the_command_line_and_devices_too(self):
+        result = self.run_tool("import", "plan", "--layout", self.LAYOUT, *self.ground(),
+                               "--devices", "node1:0-1,node0:1,node0:0", "-o", "plan.json")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertEqual([stage["devices"] for stage in self.read("plan.json")["stages"]],
+                         [["node1:0", "node1:1"], ["node0:1", "node0:0"]])
+
+    def test_an_export_comes_back_as_the_plan_that_it_was(self):
+        ground = self.ground()
+        made = self.run_tool(*ground, "--pin", "depths=least", "--pin", "stages=2", "--pin",
+                             "replicas=2", "-o", "plan.json")
+        self.assertEqual(made.returncode, DONE, made.stderr)
+        for targets in (("megatron",), ("deepspeed",), ("torchtitan", "torch-csv")):
+            with self.subTest(targets=targets):
+                for target in targets:
+                    self.run_tool("export", "plan.json", "--to", target, "-o", target)
+                result = self.run_tool("import", "plan", *targets, *ground, "-o", "again.json")
+                self.assertEqual(result.returncode, DONE, result.stderr)
+                plan, again = self.read("plan.json"), self.read("again.json")
+                self.assertEqual(again["stages"], plan["stages"])
+                self.assertEqual(again["predicted"]["iteration_ns"],
+                                 plan["predicted"]["iteration_ns"])
+
+    def test_a_plan_that_does_not_fit_is_written_only_if_asked_for(self):
+        ground = self.ground(memory="10 MiB")
+        command = ("import", "plan", "--layout", self.LAYOUT, *ground, "--replicas", "2", "-o",
+                   "plan.json")
+        self.assert_error(self.run_tool(*command), BAD_INPUT, "--layout: /stages/",
+                          "memory exceeded: device node0:0 needs")
+        self.assertFalse((self.folder / "plan.json").exists())
+        result = self.run_tool(*command, "--unlimited-memory")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertIn("the plan does not fit: 4 devices are short of memory",
+                      " ".join(self.read("plan.json")["warnings"]))
+
+    def test_wrong_command_lines_and_files_are_refused(self):
+        ground = self.ground()
+        odd = self.write("odd.txt", "hello\n")
+        self.assert_error(self.run_tool("import", "plan"), USAGE, "expected one file or more")
+        self.assert_error(self.run_tool("import", "plan", odd, *ground), BAD_INPUT,
+                          "odd.txt: expected a plan of PipeDream, Megatron-LM")
+        self.assert_error(self.run_tool("import", "plan", odd, *ground[:2]), USAGE, "--topo")
+        self.assert_error(self.run_tool("import", "plan", odd, *ground, "--layout", "Et|tL"), USAGE,
+                          "--layout: expected it in place of files")
+        for devices in ("node0:3-1", "node0:a-b", "node0:0-9999999"):
+            with self.subTest(devices=devices):
+                self.assert_error(self.run_tool("import", "plan", "--layout", self.LAYOUT, *ground,
+                                                "--devices", devices), USAGE, "--devices: expected")
+        for replicas in ("0", "two", "1,,1", "-1"):
+            with self.subTest(replicas=replicas):
+                self.assert_error(self.run_tool("import", "plan", "--layout", self.LAYOUT, *ground,
+                                                "--replicas", replicas), USAGE, "--replicas")
+        self.assertFalse((self.folder / "blocks.imported.plan.json").exists())
 
 
 if __name__ == "__main__":

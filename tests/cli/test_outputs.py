@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import subprocess
 import unittest
 
@@ -159,6 +160,20 @@ class Failures(ToolTest):
         self.assert_error(self.run_tool(*self.small_inputs(), "-o", "/dev/full"), ENVIRONMENT,
                           "/dev/full")
         self.assertTrue(pathlib.Path("/dev/full").is_char_device())
+
+    def test_a_file_beyond_the_limit_on_its_size_is_one_error_and_the_old_one_stays(self):
+        self.write("plan.json", "old")
+
+        def limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+
+        inputs = self.small_inputs()
+        result = self.run_tool(*inputs, "-o", "plan.json", preexec_fn=limit)
+        self.assert_error(result, ENVIRONMENT, "plan.json: cannot be written: File too large")
+        self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+        self.assertEqual((self.folder / "plan.json").read_text(), "old")
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()),
+                         ["2x2.json", "plan.json", "small.json"])
 
     def test_two_outputs_to_one_file_are_a_usage_error(self):
         inputs = self.small_inputs()

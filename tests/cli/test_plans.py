@@ -284,16 +284,74 @@ class Comparing(ToolTest):
         faster = "A" if times[0] < times[1] else "B"
         self.assertTrue(result.stdout.splitlines()[-1].startswith(f"{faster} is faster"))
 
-    def test_plans_of_different_models_need_one_to_cost_both_with(self):
-        a = self.make_plan("a.json")
+    def slower_plan(self):
+        """The plan of a model that takes longer, under the name of the usual one."""
         slower = tool.small_profile()
         slower["layers"][0]["measurements"][0]["backward_ns"] *= 2
         self.write("slower.json", slower)
         self.assertEqual(self.run_tool("--model", "slower.json", "--topo", "2x2.json", "-o",
                                        "b.json").returncode, DONE)
-        self.assert_error(self.run_tool("diff", a, "b.json"), BAD_INPUT, "--model")
-        result = self.run_tool("diff", a, "b.json", "--model", "slower.json")
+        return "b.json"
+
+    def compare(self, *arguments):
+        result = self.run_tool("diff", *arguments, "--json")
         self.assertEqual(result.returncode, DONE, result.stderr)
+        return json.loads(result.stdout)
+
+    def test_plans_of_different_models_are_costed_with_the_first(self):
+        a = self.make_plan("a.json")
+        b = self.slower_plan()
+        result = self.run_tool("diff", a, b)
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertIn("both are costed with A's model; B was made from another", result.stdout)
+        self.assertEqual(self.compare(a, b)["model"]["sha256"],
+                         self.read(a)["model"]["sha256"])
+        given = self.compare(a, b, "--model", "slower.json")
+        self.assertEqual(given["model"]["sha256"], self.read(b)["model"]["sha256"])
+        self.assertEqual(given["notes"], [])
+        self.assertEqual(given["b"]["iteration_ns"], self.read(b)["predicted"]["iteration_ns"])
+
+    def test_a_plan_that_the_other_model_cannot_cost_is_named(self):
+        a = self.make_plan("a.json")
+        longer = tool.small_profile()
+        longer["layers"][0]["repeat"] = 7
+        self.write("longer.json", longer)
+        self.run_tool("--model", "longer.json", "--topo", "2x2.json", "-o", "b.json")
+        self.assert_error(self.run_tool("diff", a, "b.json"), BAD_INPUT, "b.json: /stages")
+        elsewhere = tool.small_topology()
+        elsewhere["servers"][0]["name"] = "host"
+        self.write("hosts.json", elsewhere)
+        self.run_tool("--model", "small.json", "--topo", "hosts.json", "-o", "c.json")
+        self.assert_error(self.run_tool("diff", a, "c.json"), BAD_INPUT,
+                          "c.json: /stages/0/devices/0: expected a device of the topology 2x2, got "
+                          "\"host0:0\"")
+
+    def test_the_parts_of_a_difference_add_up_to_it(self):
+        a = self.make_plan("a.json", "--pin", "stages=2")
+        b = self.make_plan("b.json", "--pin", "stages=3", "--micro-batch", "2")
+        comparison = self.compare(a, b)
+        self.assertEqual(sum(comparison["b_less_a"].values()), comparison["b_less_a_ns"])
+        for key, name in (("a", a), ("b", b)):
+            plan = self.read(name)
+            self.assertEqual(comparison[key]["iteration_ns"], plan["predicted"]["iteration_ns"])
+            self.assertEqual([pair[key]["layers"] for pair in comparison["stages"] if pair[key]],
+                             [stage["layers"] for stage in plan["stages"]])
+            peaks = {entry["device"]: entry[f"{key}_peak_bytes"] for entry in comparison["memory"]}
+            self.assertEqual({device: peak for device, peak in peaks.items() if peak is not None},
+                             {entry["device"]: entry["peak_memory_bytes"]
+                              for entry in plan["predicted"]["devices"]})
+
+    def test_what_moved_is_said(self):
+        a = self.make_plan("a.json", "--pin", "stages=2", "--pin", "cut=3", "--pin", "replicas=2")
+        b = self.make_plan("b.json", "--pin", "stages=2", "--pin", "cut=4", "--pin", "replicas=2")
+        comparison = self.compare(a, b)
+        self.assertEqual(comparison["moved_layers"], [{"layers": [3, 4], "from": 1, "to": 0}])
+        self.assertEqual(comparison["moved_devices"], [])
+        self.assertFalse(comparison["same_plan"])
+        text = self.run_tool("diff", a, b).stdout
+        self.assertRegex(text, r"\nlayer  layer\.3 +1 +0\n")
+        self.assertLessEqual(max(map(len, text.splitlines())), 80)
+        self.assertTrue(self.compare(a, a)["same_plan"])
 
 
 class Baselines(ToolTest):

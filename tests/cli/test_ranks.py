@@ -40,6 +40,10 @@ def processes_below(ancestor):
     return found
 
 
+def parent_of(pid):
+    return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def is_running(pid):
     try:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
@@ -77,7 +81,7 @@ class Ranks(ToolTest):
         # The bytes are the plan's, whatever carries them.
         binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
         threads = self.run_tool("replay", "--plan", "plan.json", "--iterations", 1, binary=binary)
-        sent = re.compile(r"sent +[\d.]+ MB")
+        sent = re.compile(r"sent +[\d.]+ [KMG]iB")
         self.assertEqual(sent.findall(result.stdout), sent.findall(threads.stdout))
         compared = self.run_tool("diff", "plan.json", "measured.json")
         self.assertEqual(compared.returncode, DONE, compared.stderr)
@@ -95,11 +99,21 @@ class Ranks(ToolTest):
         self.write("bad.json", "{")
         result = self.execute(2, "replay", "--plan", "bad.json")
         self.assertEqual(result.returncode, BAD_INPUT, result.stderr)
-        result = self.execute(2, "replay", "--plan", "-")
-        self.assertEqual(result.returncode, USAGE, result.stderr)
+        for arguments, expected in (
+                (("replay", "--plan", "-"), "--plan: expected a file, which every rank can read"),
+                (("train", "--plan", "plan.json", "--tokens", "-"), "--tokens: expected a file"),
+                (("train", "--plan", "plan.json", "--resume", "-"), "--resume: expected a file"),
+                (("replay", "--plna", "plan.json"), "--plna: unknown option, nearest is --plan"),
+                (("profile", "--spec", "s"), "expected no launcher"),
+        ):
+            with self.subTest(arguments=arguments):
+                result = self.execute(2, *arguments)
+                self.assertEqual(result.returncode, USAGE, result.stderr)
+                self.assertIn(expected, result.stderr)
 
-    def disturb(self, rank, number, delay, timeout):
-        """Starts a long replay, sends one rank the signal, and sees it end: its only error."""
+    def disturb(self, rank, number, delay, timeout, of_watcher=False):
+        """Starts a long replay, sends one rank the signal, or who watches it, and sees it end: its
+        only error."""
         # What it says goes to a file: a pipe would be held open by whoever is left behind.
         with open(self.folder / "said", "w+", encoding="utf-8") as said:
             job = subprocess.Popen(
@@ -110,7 +124,7 @@ class Ranks(ToolTest):
                 workers = self.await_workers(job.pid)
                 time.sleep(delay)
                 everyone = processes_below(job.pid)
-                os.kill(workers[rank], number)
+                os.kill(parent_of(workers[rank]) if of_watcher else workers[rank], number)
                 started = time.monotonic()
                 code = job.wait(timeout + 20)
                 took = time.monotonic() - started
@@ -118,7 +132,8 @@ class Ranks(ToolTest):
                 job.kill()
             said.seek(0)
             text = said.read()
-        self.assertEqual(code, ENVIRONMENT, text)
+        # The launcher says itself how what it has started was killed.
+        self.assertEqual(code, 128 + number if of_watcher else ENVIRONMENT, text)
         self.assertEqual(text.count("error:"), 1, text)
         self.assertRegex(text, NAMED)
         # The launcher takes a few seconds more to end the others.
@@ -144,7 +159,7 @@ class Ranks(ToolTest):
                 ranks = [int(entry.partition(b"=")[2]) for entry in variables
                          if entry.startswith(b"OMPI_COMM_WORLD_RANK=")]
                 # Who watches has one thread; who works, has streams and MPI's once it has begun.
-                if ranks and names[0] == "dapple-exec" and names[1] >= 5:
+                if ranks and names[0] == "dapple-exec" and names[1] >= 6:
                     workers[ranks[0]] = pid
             if len(workers) == self.ranks:
                 return workers
@@ -159,6 +174,33 @@ class Ranks(ToolTest):
                 text = self.disturb(rank, signal.SIGKILL, dice.uniform(0, 0.3), timeout=30)
                 self.assertRegex(text, rf"rank {rank} \(node\d:\d\): \d\w+: expected to go on, got "
                                        r"killed by signal 9")
+
+    def test_who_watches_a_rank_and_is_killed_ends_all_and_is_named(self):
+        text = self.disturb(1, signal.SIGKILL, 0.1, timeout=30, of_watcher=True)
+        self.assertRegex(text, r"rank 1 \(node\d:\d\): \d\w+: expected the process that watches it "
+                               "to go on, but it was killed")
+
+    def test_who_watches_a_rank_and_is_stopped_still_sees_its_end(self):
+        with subprocess.Popen(
+                self.command(self.ranks, "replay", "--plan", "plan.json", "--iterations", 100),
+                cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, text=True) as job:
+            os.kill(parent_of(self.await_workers(job.pid)[1]), signal.SIGSTOP)
+            shown, errors = job.communicate(timeout=tool.SECONDS)
+        self.assertEqual(job.returncode, DONE, errors)
+        self.assertIn("100 iterations", shown)
+
+    def test_a_rank_that_does_not_start_ends_all_in_time(self):
+        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        for missing in (0, 1):
+            self.write("start", f"[ $OMPI_COMM_WORLD_RANK = {missing} ] && kill -STOP $$\n"
+                                "exec \"$@\"\n")
+            result = self.run_tool(2, "sh", "start", binary, "replay", "--plan", "plan.json",
+                                   "--timeout", 2, binary=LAUNCHER)
+            # What the launcher makes of it is its own affair: some crash.
+            self.assertNotEqual(result.returncode, DONE)
+            self.assertEqual(result.stderr.count("error: MPI: start: expected all ranks within 2 s, "
+                                                 "but some did not come"), 1, result.stderr)
 
     def test_a_rank_that_hangs_ends_all_in_time(self):
         for rank in range(min(self.ranks, 1 + SCALE)):

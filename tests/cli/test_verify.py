@@ -131,7 +131,7 @@ class Verifying(ToolTest):
         self.assertEqual(result.returncode, DONE, result.stderr)
         self.assertTrue(result.stdout.startswith("figures verified, the bound not: "))
         self.assertRegex(result.stdout, r"bound    not checked: the file claims that no plan takes "
-                                        r"less than \S+ ms of those that were allowed\n")
+                                        r"less than \S+ ms of those that were\s+allowed\n")
 
     def test_parts_of_the_time_and_baselines_are_checked(self):
         changes = (

@@ -126,7 +126,7 @@ void hold_delays(MpiJob& job, const Topology& topology) {
 }
 
 int hold(const std::string& what) {
-  MpiJob job;
+  MpiJob job(std::chrono::seconds(30));
   const auto ranks = static_cast<std::size_t>(job.size());
   const Topology topology(full_mesh(ranks, {{200'000'000'000}, {}}));
   try {

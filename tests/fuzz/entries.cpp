@@ -4,6 +4,8 @@
 #include <optional>
 #include <vector>
 
+#include "dapple/interop/foreign_plan.h"
+#include "dapple/interop/foreign_profile.h"
 #include "dapple/interop/foreign_topology.h"
 #include "dapple/interop/pipedream.h"
 #include "dapple/io/documents.h"
@@ -167,6 +169,119 @@ std::string example_table() {
          "NIC0\tPIX\tSYS\tX\n\nNIC Legend:\n\n  NIC0: mlx5_0\n";
 }
 
+constexpr const char* kComputation =
+    R"({"layertype_0_bsz1_seq512": 2.0, "layertype_0_bsz4_seq512": 1.5,
+ "layertype_other_bsz1_seq512": 5.5, "layertype_other_bsz4_seq512": 3.5})";
+constexpr const char* kMemory = R"({
+ "layertype_0": {"512": {"parameter_size": 24.5, "tp_activation_per_bsz_dict": {"1": 40.25}}},
+ "other_memory_pp_on_first": {"512": {"model_states": {"1": 128}, "activation": {"1": 6}}},
+ "other_memory_pp_on_last": {"512": {"model_states": {"1": 130}, "activation": {"1": 24}}}})";
+
+std::string example_model() {
+  return R"({"mbsInBatch": 8, "nodes": [
+ {"id": 1, "name": "Block", "TMPCs": {"1": [
+  {"id": "vanilla", "timePerSample": 0.003, "parameterSize": 4000.0, "memoryUsageA": 64.0,
+   "memoryUsageB": 8000.0, "syncTimeFw": {}, "syncTimeBw": {"2": 0.0}},
+  {"id": "activation recomp", "timePerSample": 0.004, "parameterSize": 4000.0,
+   "memoryUsageA": 8.0, "memoryUsageB": 8000.0, "syncTimeFw": {}, "syncTimeBw": {"2": 0.0}}]}},
+ {"id": 2, "name": "Block", "TMPCs": {"1": [
+  {"id": "vanilla", "timePerSample": 0.003, "parameterSize": 4000.0, "memoryUsageA": 64.0,
+   "memoryUsageB": 8000.0, "syncTimeFw": {"1": 0.0}, "syncTimeBw": {}}]}}],
+ "edges": [{"sourceId": 1, "destId": 2, "communicationCost": 512.0}]})";
+}
+
+/// For a model of these layers on two servers of two cards each.
+constexpr const char* kPlanLayers[] = {"embedding", "block.0", "block.1", "output"};
+constexpr const char* kModules =
+    "--parallelism.pipeline_parallel_degree 2 --parallelism.module_fqns_per_model_part "
+    R"('[["embedding"], ["block.0"], ["block.1"], ["output"]]')";
+constexpr const char* kOrder =
+    "0F0,0F1,2F0,2F1,,,2B0,2B1,,0B0,0B1\n,1F0,1F1,3F0,3F1,3B0,3B1,1B0,1B1\n";
+constexpr const char* kAnswer =
+    "node9 -- output -- forward_compute_time=1, backward_compute_time=2, activation_size=0, "
+    "parameter_size=4 -- stage_id=1\n"
+    "node0 -- block -- forward_compute_time=1, backward_compute_time=2, activation_size=8, "
+    "parameter_size=4 -- stage_id=0\n"
+    "node1 -- block -- forward_compute_time=1, backward_compute_time=2, activation_size=8, "
+    "parameter_size=4 -- stage_id=1\n"
+    "node7 -- embedding -- forward_compute_time=1, backward_compute_time=2, activation_size=8, "
+    "parameter_size=4 -- stage_id=0\n"
+    "\tnode7 -- node0\n\tnode0 -- node1\n\tnode1 -- node9\n";
+
+std::string example_foreign_plan() {
+  return "PIPELINE_ARGS=(\n  --pipeline-model-parallel-size 2 # ranks\n"
+         "  --pipeline-model-parallel-layout \"Et*1|(t)*1,L\" \\\n"
+         "  --num-layers=2 --micro-batch-size 1 --global-batch-size 8\n)\n";
+}
+
+ModelProfile plan_profile() {
+  ModelProfile profile = example_profile();
+  const Layer layer = profile.layers[1];
+  profile.layers.clear();
+  for (const char* name : kPlanLayers) {
+    Layer& added = profile.layers.emplace_back(layer);
+    added.name = name;
+    added.inputs.clear();
+    const std::size_t position = profile.layers.size() - 1;
+    if (position > 0) added.inputs.push_back(index_at<LayerIndex>(position - 1));
+  }
+  profile.global_batch_size = 8;
+  return profile;
+}
+
+TopologyDescription plan_topology() {
+  TopologyDescription topology = example_topology();
+  DeviceKind kind = topology.devices.front();
+  ServerGroup group = topology.servers.front();
+  group.devices = 2;
+  group.nics.emplace_back().link = group.links.port;
+  topology.devices.clear();
+  topology.servers.clear();
+  for (const auto& [server, device] : {std::pair{"mesh", "A"}, std::pair{"box", "B"}}) {
+    kind.name = device;
+    group.name = server;
+    group.device = device;
+    topology.devices.push_back(kind);
+    topology.servers.push_back(group);
+  }
+  topology.network = group.links.port;
+  return topology;
+}
+
+/// The files that a text may need beside it, of which it replaces the one of its kind.
+std::vector<ForeignPlanFile> plan_files(std::string_view text, PlanFormat format) {
+  std::vector<ForeignPlanFile> files{{std::string(text), kSource, format}};
+  const bool is_script = text.find("module_fqns_per_model_part") != std::string_view::npos;
+  if (format == PlanFormat::Torch)
+    files.push_back({is_script ? kOrder : kModules, "beside", format});
+  const bool has_parts =
+      text.find("parts") != std::string_view::npos || text.find("PARTS") != std::string_view::npos;
+  if (format == PlanFormat::Deepspeed && !has_parts) {
+    files.push_back({R"({"parts": [0, 2, 4]})", "beside", format});
+  }
+  const bool is_beside =
+      format == PlanFormat::Pipedream && text.find("stage_id") == std::string_view::npos;
+  if (is_beside) files.push_back({kAnswer, "beside", format});
+  return files;
+}
+
+/// All that a model's format asks for, and nothing else.
+ForeignProfileOptions model_options(ModelFormat format) {
+  ForeignProfileOptions options;
+  options.optimizer = "adam";
+  options.global_batch = 64;
+  const bool is_graph = format == ModelFormat::PipedreamGraph;
+  if (is_graph) options.profile_batch = 32;
+  if (format == ModelFormat::Sailor) options.device = "GH-96";
+  if (is_graph || format == ModelFormat::Sailor) return options;
+  options.backward_ratio = Factor{2'000'000'000};
+  if (format == ModelFormat::Piper) return options;
+  options.output = Bytes{100};
+  if (format == ModelFormat::Metis) options.stash = kOne;
+  if (format == ModelFormat::Galvatron) options.layers = 2;
+  return options;
+}
+
 /// All that files leave out, so that only what they say can be refused.
 ForeignTopologyOptions foreign_options(TopologyFormat format) {
   ForeignTopologyOptions options;
@@ -269,12 +384,64 @@ bool exercise_foreign(std::string_view text) {
   return true;
 }
 
+bool exercise_foreign_model(std::string_view text) {
+  const std::optional<ModelFormat> format = detect_model_format(text);
+  if (!format) return false;
+  std::vector<ForeignModelFile> files{{std::string(text), "DeviceType.card_tp1_bs1.json", *format}};
+  if (*format == ModelFormat::Galvatron) {
+    const bool is_computation = text.find("_bsz") != std::string_view::npos &&
+                                text.find("parameter_size") == std::string_view::npos;
+    files.push_back({is_computation ? kMemory : kComputation, "beside", *format});
+  }
+  ImportedProfile imported;
+  try {
+    imported = import_model(files, model_options(*format));
+  } catch (const Error& error) {
+    // Which of several devices is meant, or a time that only one variant would tell, is asked for.
+    if (error.kind() != ErrorKind::Usage) check_refusal(error);
+    return false;
+  }
+  if (imported.profile.device.empty()) imported.profile.device = "card";
+  check_profile_survives(imported.profile);
+  return true;
+}
+
+bool exercise_foreign_plan(std::string_view text) {
+  const std::optional<PlanFormat> format = detect_plan_format(text);
+  if (!format) return false;
+  static const ModelProfile profile = plan_profile();
+  static const Topology topology(plan_topology());
+  ForeignPlanOptions options;
+  options.global_batch = 8;
+  const bool says_samples = *format == PlanFormat::Torch || *format == PlanFormat::Sailor;
+  if (!says_samples) options.micro_batch = 2;
+  if (*format == PlanFormat::Pipedream) {
+    if (text.find("stage_id") != std::string_view::npos) options.replicas = {2, 1};
+  } else if (*format != PlanFormat::Sailor) {
+    options.replicas = {1};
+  }
+  ImportedPlan imported;
+  try {
+    imported = import_plan(plan_files(text, *format), {profile, topology}, options);
+  } catch (const Error& error) {
+    // A degree, or replicas of more stages than there are numbers, are asked for.
+    if (error.kind() != ErrorKind::Usage) check_refusal(error);
+    return false;
+  }
+  const auto layers = static_cast<std::int32_t>(imported.profile.layers.size());
+  check(validate(imported.plan, layers, topology).empty(), "an imported plan is not sound");
+  check(!schedule_digest(imported.plan, topology).empty(), "an imported plan has no schedule");
+  return true;
+}
+
 std::string example_for(std::string_view entry) {
   if (entry == "profile") return write_profile(example_profile());
   if (entry == "specification") return write_profile(example_specification());
   if (entry == "topology") return write_topology(example_topology());
   if (entry == "plan") return write_plan(example_document());
   if (entry == "foreign") return example_table();
+  if (entry == "foreign_model") return example_model();
+  if (entry == "foreign_plan") return example_foreign_plan();
   check(entry == "pipedream", "an entry without an example");
   return example_graph();
 }

@@ -29,14 +29,27 @@ bool exercise_pipedream(std::string_view text);
 /// a sound server; what is imported must be a topology that can be written, with its routes.
 bool exercise_foreign(std::string_view text);
 
+/// Profiles of other planners, of whatever kind the text looks like, Galvatron's two beside a sound
+/// other one; what is imported must be a profile that can be written.
+bool exercise_foreign_model(std::string_view text);
+
+/// Plans of other tools for a small model and topology, those of several files beside sound others;
+/// what is imported must be sound and have a schedule.
+bool exercise_foreign_plan(std::string_view text);
+
 struct Entry {
   const char* name;
   bool (*exercise)(std::string_view text);
 };
 inline constexpr Entry kEntries[] = {
-    {"profile", exercise_profile},     {"specification", exercise_specification},
-    {"topology", exercise_topology},   {"plan", exercise_plan},
-    {"pipedream", exercise_pipedream}, {"foreign", exercise_foreign},
+    {"profile", exercise_profile},
+    {"specification", exercise_specification},
+    {"topology", exercise_topology},
+    {"plan", exercise_plan},
+    {"pipedream", exercise_pipedream},
+    {"foreign", exercise_foreign},
+    {"foreign_model", exercise_foreign_model},
+    {"foreign_plan", exercise_foreign_plan},
 };
 
 /// A small sound document for the entry of that name. Requires: there is one.

@@ -82,7 +82,8 @@ def spoil(checker, document, name):
 
 def written_documents(binary, source, folder):
     """Runs the program for one document of each kind that only it writes."""
-    plan, timeline, schedule = (folder / name for name in ("plan.json", "timeline.json", "schedule.json"))
+    plan, timeline, schedule, comparison = (
+        folder / f"{kind}.json" for kind in ("plan", "timeline", "schedule", "comparison"))
     model = source / "profiles" / "bert-48.json"
     topology = source / "topologies" / "8xV100.json"
     commands = [
@@ -93,7 +94,10 @@ def written_documents(binary, source, folder):
     for command in commands:
         run = subprocess.run([binary, *command], capture_output=True, text=True, check=True)
     schedule.write_text(run.stdout)
-    return [plan, timeline, schedule]
+    run = subprocess.run([binary, "diff", plan, plan, "--json"], capture_output=True, text=True,
+                         check=True)
+    comparison.write_text(run.stdout)
+    return [plan, timeline, schedule, comparison]
 
 
 def check(checker, paths):
@@ -117,7 +121,8 @@ def main():
     arguments = parser.parse_args()
     source = arguments.source
     checker = Checker(source / "src" / "io" / "schemas")
-    kinds = {f"dapple-{kind}/1" for kind in ("profile", "topology", "plan", "timeline", "schedule")}
+    kinds = {f"dapple-{kind}/1" for kind in ("profile", "topology", "plan", "timeline", "schedule",
+                                               "comparison")}
     if set(checker.schemas) != kinds:
         print(f"expected schemas of {sorted(kinds)}, got {sorted(checker.schemas)}")
         return 1
@@ -125,9 +130,11 @@ def main():
     if len(paths) < 17:
         print(f"expected at least 17 shipped profiles and topologies, got {len(paths)}")
         return 1
-    # Those of nn/ are numbers of another program, no documents.
+    # Those of nn/ are numbers of another program, no documents; nor are other tools' files.
     paths += [path for path in sorted(source.glob("tests/golden/**/*.json"))
-              if path.parent.name != "nn"]
+              if path.parent.name not in ("nn", "interop")]
+    paths += [path for kind in ("profile", "topology", "plan")
+              for path in sorted(source.glob(f"tests/golden/interop/*.{kind}.json"))]
     with tempfile.TemporaryDirectory() as folder:
         if arguments.binary:
             paths += written_documents(arguments.binary, source, pathlib.Path(folder))

@@ -4,6 +4,7 @@ pair.profile.json, pair.topology.json and racks.topology.json are both inputs an
 golden about them is that they are canonical, so they are what the plan made from them embeds.
 """
 
+import os
 import pathlib
 import subprocess
 import tempfile
@@ -24,6 +25,11 @@ PLANS = {
                                  "--planner", "dapple", "--no-baselines"),
 }
 
+# What the pair's plan is compared with.
+COMPARED = ("--model", SOURCE / "tests/golden/pair.profile.json", "--topo",
+            SOURCE / "tests/golden/pair.topology.json", "--planner", "dapple", "--no-baselines",
+            "--pin", "stages=3", "--micro-batch", "4")
+
 # Name of an imported topology: files of other tools, what they do not say.
 IMPORTS = {
     "box": ("box.smi.txt", "--device", "V100-16GB", "--servers", "2", "--nic-bandwidth",
@@ -38,10 +44,36 @@ IMPORTS = {
     "ring": ("ring.astra.yml", "--device", "card", "--memory", "16 GiB"),
 }
 
+# Name of an imported profile: files of other planners, what they do not say.
+MODELS = {
+    "piper": ("small.piper.json", "--optimizer", "adam", "--profile-device", "card"),
+    "piper-2": ("small.piper.json", "--optimizer", "sgd", "--profile-device", "two cards",
+                "--tensor-parallel", "2", "--backward-ratio", "2", "--global-batch", "32"),
+    "metis": ("DeviceType.card_tp1_bs1.json", "DeviceType.card_tp1_bs4.json", "--optimizer",
+              "adam", "--global-batch", "32", "--backward-ratio", "2", "--output-size", "1 MiB"),
+    "sailor": ("small.sailor.json", "--optimizer", "adam", "--global-batch", "32",
+               "--profile-device", "GH-96"),
+    "galvatron": ("small.computation.json", "small.memory.json", "--optimizer", "adam",
+                  "--global-batch", "32", "--backward-ratio", "2", "--output-size", "1 MiB",
+                  "--layers", "3", "--profile-device", "card"),
+}
 
-def run(binary, *arguments):
-    """What the program prints on stdout; an error if it fails."""
-    process = subprocess.run([str(binary), *map(str, arguments)], capture_output=True, check=False)
+# Name of an imported plan, all for the pair: files of others, what they do not say.
+IMPORTED_PLANS = {
+    "megatron": ("pair.megatron.sh", "--replicas", "2"),
+    "deepspeed": ("pair.deepspeed.py", "pair.settings.json"),
+    "torch": ("pair.torchtitan.sh", "pair.torch.csv", "--devices", "mesh0:1,box0:0"),
+    "sailor": ("pair.sailor.json",),
+    "pipedream": ("pair.gpus=4.txt", "pair.optimizer.txt", "--micro-batch", "4"),
+    "pipedream-conf": ("pair.gpus=4.txt", "pair.conf.json", "--micro-batch", "4"),
+}
+
+
+def run(binary, *arguments, folder=None):
+    """What the program prints on stdout, run in that folder; an error if it fails."""
+    process = subprocess.run([str(pathlib.Path(binary).resolve()), *map(str, arguments)],
+                             capture_output=True, check=False, cwd=folder,
+                             env={**os.environ, "LC_ALL": "C", "COLUMNS": "80"})
     if process.returncode != 0:
         raise RuntimeError(f"{binary} {' '.join(map(str, arguments))}: exit code "
                            f"{process.returncode}\n{process.stderr.decode()}")
@@ -57,16 +89,27 @@ def embedded(plan, key):
     return b"{\n" + b"".join(line[4:] + b"\n" for line in lines) + b"}\n"
 
 
+def words_of(words):
+    """Arguments of a command; what is a file of other tools, as a path."""
+    return [FOLDER / "interop" / word if (FOLDER / "interop" / word).is_file() else word
+            for word in words]
+
+
 def documents(binary):
     """Every golden document as the program writes it now: name of its file -> bytes."""
     written = {f"{name}.plan.json": run(binary, "--model", SOURCE / profile, "--topo",
                                         SOURCE / topology, *options, "-o", "-")
                for name, (profile, topology, *options) in PLANS.items()}
     for name, words in IMPORTS.items():
-        files = [FOLDER / "interop" / word if (FOLDER / "interop" / word).is_file() else word
-                 for word in words]
         written[f"interop/{name}.topology.json"] = run(
-            binary, "import", "topology", *files, "--name", name, "-o", "-")
+            binary, "import", "topology", *words_of(words), "--name", name, "-o", "-")
+    for name, words in MODELS.items():
+        written[f"interop/{name}.profile.json"] = run(
+            binary, "import", "model", *words_of(words), "--name", name, "-o", "-")
+    for name, words in IMPORTED_PLANS.items():
+        written[f"interop/{name}.plan.json"] = run(
+            binary, "import", "plan", *words_of(words), "--model", FOLDER / "pair.profile.json",
+            "--topo", FOLDER / "pair.topology.json", "-o", "-")
     plan = written["pair.plan.json"]
     written["pair.profile.json"] = embedded(plan, "profile")
     written["pair.topology.json"] = embedded(plan, "description")
@@ -80,4 +123,9 @@ def documents(binary):
         written["pair.timeline.json"] = run(binary, "simulate", path, "--timeline", "-")
         # A trace has no schema of ours, and is not to be taken for a document that has one.
         written["pair.trace"] = run(binary, "simulate", path, "--trace", "-")
+        # A comparison tells the names of the files, so the program runs where they are.
+        run(binary, *COMPARED, "-o", "other.json", folder=folder)
+        for ending, form in (("json", ["--json"]), ("txt", [])):
+            written[f"pair.comparison.{ending}"] = run(
+                binary, "diff", "pair.plan.json", "other.json", *form, folder=folder)
     return written

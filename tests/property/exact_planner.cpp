@@ -86,11 +86,11 @@ TEST_CASE("the exact planner's plan is the fastest of all, and it knows", "[exac
     }
     count(used, small::used_dimensions(document->plan, question.topology));
   }
-  CHECK(open.size() == 17);
+  CHECK(open.size() == 18);
   require_each(open, 600);
   // That is chosen once in tens of thousands.
   used.erase("recomputation of all");
-  CHECK(used.size() == 9);
+  CHECK(used.size() == 10);
   require_each(used, 20);
   CHECK(infeasible >= small::scaled(200));
 }

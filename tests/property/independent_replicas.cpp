@@ -104,7 +104,7 @@ TEST_CASE("replicas that stay in step do everything when they would together") {
           REQUIRE(timed.end == one.front().end);
           sent += timed.size;
         }
-        const bool is_reduction = std::get<1>(key) == ActionKind::AllReduce;
+        const bool is_reduction = reduces(std::get<1>(key));
         if (!is_reduction) REQUIRE(sent == one.front().size);
       }
     }
@@ -146,7 +146,7 @@ TEST_CASE("on shared links what is sent earlier may hold up others, but far more
     if (apart > together) ++slower;
   }
   CHECK(slower > 0);
-  CHECK(faster > 20 * slower);
+  CHECK(faster > 10 * slower);
 }
 
 TEST_CASE("every replica works on each micro-batch once, in the order and memory of all") {

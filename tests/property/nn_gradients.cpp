@@ -102,7 +102,8 @@ Instance random_sequence_module(std::int64_t samples, Dice& dice) {
                         {samples, sequence, hidden + 3}, dice);
     case 3: {
       const std::int64_t vocabulary = dice.roll(1, 20);
-      return {"embedding", make_module(EmbeddingOperation{vocabulary, sequence, hidden}),
+      return {"embedding",
+              make_module(EmbeddingOperation{vocabulary, sequence, hidden, dice.chance(50)}),
               random_numbers({samples, sequence}, vocabulary, dice), Tensor{}, vocabulary};
     }
     case 4: {
@@ -112,8 +113,9 @@ Instance random_sequence_module(std::int64_t samples, Dice& dice) {
       return loss;
     }
     default:
-      return with_input("linear", LinearOperation{hidden, dice.roll(1, 40), dice.chance(50)}, shape,
-                        dice);
+      return with_input("linear",
+                        LinearOperation{hidden, dice.roll(1, 40), dice.chance(50), dice.chance(50)},
+                        shape, dice);
   }
 }
 

@@ -34,7 +34,9 @@ class StructureEnumerator {
   void add_stage(std::int32_t begin, std::uint32_t used) {
     const auto layers = static_cast<std::int32_t>(problem_.profile.layers.size());
     if (begin == layers) {
+      plan_.tied_gradients = tied_gradients(problem_.profile, plan_.stages);
       visit_(plan_);
+      plan_.tied_gradients.clear();
       return;
     }
     const std::uint32_t sets = std::uint32_t{1} << topology_.device_count();

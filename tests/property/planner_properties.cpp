@@ -72,10 +72,7 @@ TEST_CASE("a candidate's bound holds at any depths that fit") {
                   .family = ScheduleFamily::OneFOneB,
                   .warmup_depths = {},
                   .stages = candidate.stages};
-        for (StagePlan& stage : plan.stages) {
-          if (stage.devices.size() < 2) continue;
-          stage.gradient_buckets = gradient_buckets(problem.profile, stage.layers).sizes;
-        }
+        fill_gradient_buckets(plan, problem.profile);
         std::int64_t depth = plan.num_micro_batches;
         for (std::size_t s = 0; s < plan.stages.size(); ++s) {
           depth = dice.roll(1, depth);

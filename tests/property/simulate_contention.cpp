@@ -76,6 +76,10 @@ Passages passages_of(const Pipeline& pipeline, const Timeline& timeline) {
                timed.lane.position() == first_lane[stage]) {
       const AllReduceCost& bucket = pipeline.costs.stages[stage].buckets[index];
       add_reduction(passages, bucket, timed);
+    } else if (timed.action.kind == ActionKind::ReduceTied) {
+      const TiedCost& tie = pipeline.costs.ties[index];
+      if (timed.lane.position() != first_lane[tie.stages.front().position()]) continue;
+      add_reduction(passages, tie.reduction, timed);
     }
   }
   return passages;

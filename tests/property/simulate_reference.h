@@ -28,6 +28,7 @@ struct ReferenceTimes {
   std::vector<std::vector<Interval>> activation;  // by boundary
   std::vector<std::vector<Interval>> gradient;
   std::vector<std::vector<Interval>> reduction;
+  std::vector<Interval> tied;
   std::vector<std::vector<Interval>> step;
 
   friend bool operator==(const ReferenceTimes&, const ReferenceTimes&) = default;
@@ -212,6 +213,7 @@ class Reference {
               .activation = {stages - 1, none},
               .gradient = {stages - 1, none},
               .reduction = std::vector<std::vector<Interval>>(stages),
+              .tied = std::vector<Interval>(pipeline.costs.ties.size()),
               .step = std::vector<std::vector<Interval>>(stages)};
   }
 
@@ -220,6 +222,7 @@ class Reference {
     do {
       before = times_;
       for (std::size_t s = 0; s < times_.forward.size(); ++s) compute(s);
+      for (std::size_t t = 0; t < times_.tied.size(); ++t) begin_tied(t);
       if (contention_ == Contention::Shared) {
         share_links();
       } else {
@@ -242,6 +245,9 @@ class Reference {
         reduction.end = reduction.start + pipeline_.costs.stages[s].buckets[k].time.ns;
       }
     }
+    for (std::size_t t = 0; t < times_.tied.size(); ++t) {
+      times_.tied[t].end = times_.tied[t].start + pipeline_.costs.ties[t].reduction.time.ns;
+    }
   }
 
   void share_links() {
@@ -255,6 +261,9 @@ class Reference {
       for (std::size_t k = 0; k < times_.reduction[s].size(); ++k) {
         links.add_reduction(pipeline_.costs.stages[s].buckets[k], times_.reduction[s][k]);
       }
+    }
+    for (std::size_t t = 0; t < times_.tied.size(); ++t) {
+      links.add_reduction(pipeline_.costs.ties[t].reduction, times_.tied[t]);
     }
     links.run();
   }
@@ -284,21 +293,73 @@ class Reference {
     steps(s, now);
   }
 
-  /// The optimizer once all is reduced, or bucket by bucket, slowed down by reductions beside it.
+  /// Behind all gradients and buckets of its stages, and what is tied before it.
+  void begin_tied(std::size_t t) {
+    Interval& tied = times_.tied[t];
+    const std::int64_t lasting = tied.end - tied.start;
+    tied.start = 0;
+    for (const StageIndex stage : pipeline_.costs.ties[t].stages) {
+      for (const Interval& before : reductions_of(stage.position(), t)) {
+        tied.start = std::max(tied.start, before.end);
+      }
+      tied.start = std::max(tied.start, times_.backward[stage.position()].back().end);
+    }
+    tied.end = tied.start + lasting;
+  }
+
+  /// The stage's buckets, and of what is tied the first `ties` that it takes part in.
+  std::vector<Interval> reductions_of(std::size_t s, std::size_t ties) const {
+    std::vector<Interval> reductions = times_.reduction[s];
+    for (std::size_t t = 0; t < ties; ++t) {
+      const std::vector<StageIndex>& stages = pipeline_.costs.ties[t].stages;
+      const bool takes_part =
+          std::find(stages.begin(), stages.end(), index_at<StageIndex>(s)) != stages.end();
+      if (takes_part) reductions.push_back(times_.tied[t]);
+    }
+    return reductions;
+  }
+
+  /// The optimizer once all is reduced, or bucket by bucket and then what is tied, slowed down by
+  /// reductions beside it.
   void steps(std::size_t s, std::int64_t now) {
     const StageCost& cost = pipeline_.costs.stages[s];
-    const std::vector<Interval>& reductions = times_.reduction[s];
-    const std::int64_t reduced = reductions.empty() ? 0 : reductions.back().end;
+    const std::vector<Interval>& buckets = times_.reduction[s];
+    const std::vector<Interval> all = reductions_of(s, times_.tied.size());
+    const auto ended = [](const std::vector<Interval>& reductions) {
+      std::int64_t end = 0;
+      for (const Interval& reduction : reductions) end = std::max(end, reduction.end);
+      return end;
+    };
     times_.step[s].clear();
-    if (cost.bucket_steps.empty()) {
-      const std::int64_t start = std::max(now, reduced);
-      times_.step[s].push_back({start, start + cost.optimizer_step.ns});
-      return;
-    }
-    for (std::size_t k = 0; k < reductions.size(); ++k) {
-      const std::int64_t start = std::max(now, reductions[k].end);
-      now = start + time_for(cost.bucket_steps[k].ns, reduced - start);
+    const auto step = [&](std::int64_t start, std::int64_t length) {
+      now = end_beside(all, start, length);
       times_.step[s].push_back({start, now});
+    };
+    if (cost.bucket_steps.empty()) return step(std::max(now, ended(all)), cost.optimizer_step.ns);
+    for (std::size_t k = 0; k < cost.bucket_steps.size(); ++k) {
+      const bool is_tied = k + 1 == cost.bucket_steps.size() && all.size() > buckets.size();
+      const std::int64_t reduced = is_tied ? ended(all) : (k < buckets.size() ? buckets[k].end : 0);
+      step(std::max(now, reduced), cost.bucket_steps[k].ns);
+    }
+  }
+
+  /// When work of `length` ends that is slowed down while something is reduced.
+  std::int64_t end_beside(const std::vector<Interval>& reductions, std::int64_t now,
+                          std::int64_t length) const {
+    const std::int64_t fast = pipeline_.costs.overlap_slowdown.billionths;
+    Wide work = Wide{length} * fast;
+    while (true) {
+      std::int64_t speed = fast;
+      std::int64_t next = INT64_MAX;
+      for (const auto& [start, end] : reductions) {
+        if (start <= now && now < end) speed = 1'000'000'000;
+        if (start > now) next = std::min(next, start);
+        if (end > now) next = std::min(next, end);
+      }
+      const auto needed = static_cast<std::int64_t>((work + speed - 1) / speed);
+      if (next == INT64_MAX || needed <= next - now) return now + needed;
+      work -= Wide{next - now} * speed;
+      now = next;
     }
   }
 
@@ -388,6 +449,7 @@ inline ReferenceTimes times_of(const Pipeline& pipeline, const SimulationResult&
                        .activation = {stages - 1, none},
                        .gradient = {stages - 1, none},
                        .reduction = {},
+                       .tied = {pipeline.costs.ties.size(), Interval{-1, -1}},
                        .step = std::vector<std::vector<Interval>>(stages)};
   for (const StageCost& stage : pipeline.costs.stages) {
     times.reduction.emplace_back(stage.buckets.size(), Interval{-1, -1});
@@ -411,6 +473,9 @@ inline ReferenceTimes times_of(const Pipeline& pipeline, const SimulationResult&
         break;
       case ActionKind::AllReduce:
         times.reduction[stage][index] = interval;
+        break;
+      case ActionKind::ReduceTied:
+        times.tied[index] = interval;
         break;
       default:
         times.step[stage].push_back(interval);

@@ -204,7 +204,7 @@ inline Pipeline straight(const std::vector<LayerFigures>& stages, PlanShape shap
 }
 
 /// What a lane does on a stream, by start: "F0[0,10] B0[10,30] S[30,30]". F and B compute, S is the
-/// optimizer step, A and G send activations and gradients, R reduces a bucket.
+/// optimizer step, A and G send activations and gradients, R reduces a bucket, T what is tied.
 inline std::string line(const SimulationResult& result, std::int32_t lane, Stream stream) {
   std::string text;
   for (const TimedAction& timed : result.timeline.actions) {
@@ -225,6 +225,9 @@ inline std::string line(const SimulationResult& result, std::int32_t lane, Strea
         break;
       case ActionKind::AllReduce:
         text += 'R';
+        break;
+      case ActionKind::ReduceTied:
+        text += 'T';
         break;
       default:
         text += 'S';

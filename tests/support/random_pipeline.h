@@ -89,6 +89,7 @@ inline ModelProfile random_model(Dice& dice, const Ranges& ranges) {
     }
     profile.layers.push_back(std::move(layer));
   }
+  tie_some(dice, profile);
   return profile;
 }
 

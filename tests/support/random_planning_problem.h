@@ -77,6 +77,7 @@ class ProblemMaker {
     const std::int64_t most_parameters = kMostParameters[pick(7)];
     const std::int64_t layers = std::min(limits_.layers, dice_.roll(1, 2 * limits_.layers));
     for (std::int64_t i = 0; i < layers; ++i) profile.layers.push_back(layer(i, most_parameters));
+    tie_some(dice_, profile, 60);
     return profile;
   }
 
@@ -270,6 +271,7 @@ inline std::set<std::string> open_dimensions(const PlanningProblem& made) {
   for (std::size_t i = 0; i < profile.layers.size(); ++i) {
     const Layer& layer = profile.layers[i];
     if (layer.inputs.size() > 1) open.insert("skip connections");
+    if (tied_to(profile, index_at<LayerIndex>(i))) open.insert("tied layers");
     if (layer.measurements.size() > 1 || layer.fixed_overhead.ns > 0 ||
         (profile.batch_scaling == BatchScaling::Floor &&
          layer.measurements.front().batch_size > 1)) {
@@ -304,6 +306,7 @@ inline std::set<std::string> used_dimensions(const Plan& plan, const Topology& t
     if (plan.warmup_depths[s] > 2 * left - 1) used.insert("depth above B");
   }
   if (stages > 1) used.insert("cuts");
+  if (!plan.tied_gradients.empty()) used.insert("tied gradients");
   if (devices < static_cast<std::size_t>(topology.device_count())) used.insert("idle devices");
   if (recomputes) used.insert(stashes ? "recomputation of some stages" : "recomputation of all");
   if (plan.num_micro_batches > 1 && plan.micro_batch_size > 1) used.insert("micro-batch sizes");

@@ -23,6 +23,33 @@ inline int scaled(int count) {
 #endif
 }
 
+/// Ties some layers of so many models in a hundred, as far as the dice find any that can be.
+inline void tie_some(Dice& dice, ModelProfile& profile, std::int64_t percent = 25) {
+  if (!dice.chance(percent)) return;
+  const auto last = static_cast<std::int64_t>(profile.layers.size()) - 1;
+  std::vector<bool> is_tied(profile.layers.size(), false);
+  const auto draw = [&](std::int64_t from) {
+    return LayerIndex{static_cast<std::int32_t>(dice.roll(from, std::max(from, last)))};
+  };
+  for (std::int64_t ties = dice.roll(1, 2); ties > 0; --ties) {
+    Tie tie{.holder = draw(0), .users = {}};
+    if (is_tied[tie.holder.position()]) continue;
+    if (profile.layers[tie.holder.position()].parameters.count == 0) continue;
+    for (std::int64_t users = dice.roll(1, 2); users > 0; --users) {
+      const LayerIndex user = draw(tie.holder.value + 1);
+      if (user.value > last || is_tied[user.position()]) continue;
+      is_tied[user.position()] = true;
+      tie.users.push_back(user);
+    }
+    if (tie.users.empty()) continue;
+    is_tied[tie.holder.position()] = true;
+    std::sort(tie.users.begin(), tie.users.end());
+    profile.ties.push_back(tie);
+  }
+  std::sort(profile.ties.begin(), profile.ties.end(),
+            [](const Tie& a, const Tie& b) { return a.holder < b.holder; });
+}
+
 struct Problem {
   ModelProfile profile;
   TopologyDescription topology;
@@ -42,6 +69,7 @@ inline Problem random_problem(Dice& dice, std::int64_t layers, std::int64_t devi
   }
   Problem problem;
   problem.profile = model_of(figures);
+  tie_some(dice, problem.profile);
   problem.profile.optimizer.state_bytes_per_parameter_byte = {dice.roll(0, 2) * kOne.billionths};
   ClusterFigures cluster_figures;
   cluster_figures.servers = static_cast<std::int32_t>(dice.roll(1, devices));

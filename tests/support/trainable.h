@@ -61,6 +61,7 @@ struct TrainableShape {
   std::int64_t tokens = 0;
   std::int64_t classes = 2;
   nn::Shape positions = {};
+  bool is_tied = false;  // the last layer but the loss to the first
 };
 
 /// The shape's samples: any numbers, with any right answers.
@@ -87,6 +88,10 @@ inline Trainable trainable(const TrainableShape& shape, Dice& dice) {
     layer.module = nn::make_module(operation);
     layer.input = input;
     layer.output = layer.module->output_shape(input);
+    if (shape.is_tied && layers.size() + 1 == shape.operations.size()) {
+      layer.tied_to = 0;
+      layer.tied_parameters = layers.front().module->parameters().size();
+    }
     input = layer.output;
     nn::Shape one = layer.input;
     one.insert(one.begin(), 1);
@@ -94,10 +99,14 @@ inline Trainable trainable(const TrainableShape& shape, Dice& dice) {
         {.forward = dice.roll(1, 20),
          .backward = dice.roll(2, 40),
          .output = 4 * nn::count_of(layer.output),
-         .parameters = 4 * nn::parameter_count(*layer.module),
+         .parameters = 4 * nn::parameter_count(layer.own_parameters()),
          .stash = stash_of(layer, nn::zeros(one), batches.samples(0, 0, 1).targets).count});
   }
-  return {.profile = model_of(figures),
+  ModelProfile profile = model_of(figures);
+  if (shape.is_tied) {
+    profile.ties.push_back({{0}, {index_at<LayerIndex>(shape.operations.size() - 2)}});
+  }
+  return {.profile = std::move(profile),
           .layers = std::make_shared<const std::vector<nn::ModelLayer>>(std::move(layers)),
           .batches = std::make_shared<const AnyBatches>(shape)};
 }
@@ -130,11 +139,14 @@ inline Trainable random_transformer(Dice& dice) {
   const std::int64_t hidden = heads * dice.roll(4, 6);  // a norm of two numbers knows but one
   const std::int64_t sequence = dice.roll(2, 5);
   const std::int64_t vocabulary = dice.roll(3, 9);
-  TrainableShape shape{.operations = {EmbeddingOperation{vocabulary, sequence, hidden}},
+  const bool is_tied = dice.chance(50);
+  TrainableShape shape{.operations = {EmbeddingOperation{vocabulary, sequence, hidden, !is_tied}},
                        .input = {sequence},
                        .tokens = vocabulary,
                        .classes = vocabulary,
-                       .positions = {sequence}};
+                       .positions = {sequence},
+                       .is_tied = is_tied};
+  if (is_tied) shape.operations.emplace_back(PositionEmbeddingOperation{sequence, hidden});
   for (std::int64_t left = dice.roll(1, 4); left > 0; --left) {
     shape.operations.emplace_back(TransformerBlockOperation{.hidden = hidden,
                                                             .heads = heads,
@@ -143,7 +155,7 @@ inline Trainable random_transformer(Dice& dice) {
                                                             .causal = dice.chance(70)});
   }
   shape.operations.emplace_back(LayerNormOperation{.hidden = hidden});
-  shape.operations.emplace_back(LinearOperation{hidden, vocabulary, false});
+  shape.operations.emplace_back(LinearOperation{hidden, vocabulary, false, is_tied});
   shape.operations.emplace_back(SoftmaxCrossEntropyOperation{.classes = vocabulary});
   return trainable(shape, dice);
 }

@@ -10,6 +10,12 @@
 
 namespace dapple {
 
+/// A stream and what it can show.
+struct Words {
+  std::ostream& stream;
+  const TextStyle& style;
+};
+
 struct Console {
   std::ostream& out;  // kept until the command ends, then delivered as a whole
   std::ostream& err;
@@ -19,6 +25,11 @@ struct Console {
   /// Delivers what `out` has collected so far: for commands whose results come one by one. Throws
   /// Error(Environment) where it cannot be written.
   std::function<void()> deliver = [] {};
+
+  /// Where a command's own words go: to `err` where a result takes stdout.
+  Words words(bool out_is_taken) {
+    return out_is_taken ? Words{err, err_style} : Words{out, out_style};
+  }
 };
 
 /// Looks at the environment (NO_COLOR, TERM, COLUMNS, LC_ALL, LC_CTYPE, LANG) and, where `out` and
@@ -28,11 +39,11 @@ Console open_console(const std::ostream& out, std::ostream& err, std::ostream& r
 
 /// Fills closed standard streams with ones on which reading and writing fails: a file opened later
 /// must not get the number of a closed stdout and receive what is printed there. Also has writes to
-/// a closed pipe fail instead of ending the process.
+/// a closed pipe, or of a file beyond the limit on its size, fail instead of ending the process.
 void guard_standard_streams();
 
-/// While it lives, the first SIGINT or SIGTERM is only remembered; a second one ends the process as
-/// it would have without this. One at a time. Signals that were ignored before stay so.
+/// While it lives, the first SIGINT, SIGTERM or SIGUSR1 is only remembered; a second one ends the
+/// process as it would have without this. One at a time. Signals that were ignored before stay so.
 class SignalGuard {
  public:
   SignalGuard();

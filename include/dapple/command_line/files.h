@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "dapple/command_line/console.h"
+#include "dapple/command_line/options.h"
 #include "dapple/plan/plan.h"
 #include "dapple/profile/model_profile.h"
 
@@ -15,15 +16,29 @@ std::string source_name(const std::string& path);
 
 PlanDocument load_plan(const std::string& path);
 
-/// Refuses outputs that could only fail later or would destroy an input: a directory that is
-/// missing or not writable, two outputs of the same name, an output over an input.
 struct NamedPath {
   std::string option;
   std::string path;
 };
+
+/// The options of those names that were given, in that order: {"--model", FILE}.
+std::vector<NamedPath> given_paths(const Options& options, const std::vector<std::string>& names);
+
+/// Those that were given without an option, in that order: {"FILE 1", FILE}.
+std::vector<NamedPath> numbered_paths(const std::vector<std::string>& paths);
+
+/// Refuses names that are empty, and standard input for two of them, which can be read only once.
+void check_inputs(const std::vector<NamedPath>& inputs);
+
+/// Also refuses outputs that could only fail later or would destroy an input: a directory that is
+/// missing or not writable, two outputs of the same name, an output over an input.
 void check_outputs(const std::vector<NamedPath>& outputs, const std::vector<NamedPath>& inputs);
 
+/// Whether one of them is stdout.
+bool takes_stdout(const std::vector<NamedPath>& outputs);
+
 /// "./bert-48.plan.json" for ".plan.json"; what does not belong into a file's name becomes '-'.
+std::string default_output(const std::string& name, const std::string& ending);
 std::string default_output(const ModelProfile& profile, const std::string& ending);
 
 /// Whole text to a file, or to the console's out for "-".

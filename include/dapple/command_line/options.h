@@ -34,8 +34,11 @@ class Options {
   /// All values of an option that repeats, in the order given.
   std::vector<std::string> texts(const std::string& name) const;
   const std::vector<std::string>& positional() const { return positional_; }
+  /// Throws Error(Usage) where anything but options was given. `example`: "--plan FILE".
+  void require_options_only(const std::string& example) const;
 
-  /// All throw Error(Usage) where the value is not of that kind.
+  /// All throw Error(Usage) where the value is not of that kind. Numbers that need not be whole may
+  /// be written as "0.001" or "1e-3".
   std::string required(const std::string& name, const std::string& what) const;
   std::optional<std::int64_t> positive_integer(const std::string& name, std::int64_t most) const;
   std::optional<Factor> positive_factor(const std::string& name) const;
@@ -45,6 +48,8 @@ class Options {
   std::optional<Factor> fraction(const std::string& name) const;
   /// A number of bytes with its unit, "25 MiB"; above zero.
   std::optional<Bytes> size(const std::string& name) const;
+  /// What files may have as a name: 1 to 200 characters, none of them a control character.
+  std::optional<std::string> name(const std::string& name) const;
   /// One of `choices`, the first if not given.
   std::string choice(const std::string& name, const std::vector<std::string>& choices) const;
 
@@ -53,7 +58,8 @@ class Options {
   std::vector<std::string> positional_;
 };
 
-/// A decimal number above zero with at most nine places, at most 1000; nothing if it is none.
+/// A number above zero with at most nine decimals, at most 1000, as "0.001" or "1e-3"; nothing if
+/// it is none.
 std::optional<Factor> parse_factor(std::string_view text);
 
 /// The candidate with the fewest edits to `word`, the first of equals; nothing if none is near.

@@ -24,8 +24,11 @@ inline constexpr int kEnvironment = 5;
 struct Command {
   std::string name;
   std::string help;
-  std::vector<OptionSpec> options;
-  int (*run)(const Options& options, Console& console);
+  std::vector<OptionSpec> options = {};
+  int (*run)(const Options& options, Console& console) = nullptr;
+  /// Commands of two words, "import topology": where there are some, the second word names one of
+  /// them, and this one has nothing but its help.
+  std::vector<Command> parts = {};
 };
 
 struct Tool {
@@ -34,10 +37,16 @@ struct Tool {
   std::string version;  // with the formats that it reads and writes
   std::vector<Command> commands;
   bool first_is_default = false;  // options without a command are those of the first
+  /// Whether this process is the one to tell what is wrong with the command line, of several that
+  /// have been given the same; asked once something is. It always is where this is not given.
+  bool (*tells_usage_errors)() = nullptr;
 };
 
 /// Each line of an error, after "error: ".
 void print_error(Console& console, const Error& error);
+
+/// "warning: " and the text, filled into lines of err's width.
+void print_warning(Console& console, const std::string& text);
 
 int exit_code_of(ErrorKind kind);
 

@@ -8,6 +8,7 @@
 // reduce on lane-disjoint rings.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -148,10 +149,14 @@ class AllReduceModel {
   std::vector<Alternative> alternatives_;
 };
 
-/// Buckets of a stage's gradients, in the order in which a backward fills them: layers from the
-/// last to the first, a bucket closed as soon as it holds `bucket_size` or more (PyTorch DDP). A
-/// layer's gradient is never cut. `first_layer[k]`: bucket k is ready when this layer's backward
-/// is.
+/// What a stage of those layers puts of one of them into buckets: its gradient, or nothing where
+/// layers of other stages add to that. O(ties * users).
+Bytes bucketed_gradient(const ModelProfile& profile, std::int32_t layer, LayerRange layers);
+
+/// Buckets of a stage's own gradients, those that no other stage adds to, in the order in which a
+/// backward fills them: layers from the last to the first, a bucket closed as soon as it holds
+/// `bucket_size` or more (PyTorch DDP). A layer's gradient is never cut. `first_layer[k]`: bucket k
+/// is ready when this layer's backward is.
 struct GradientBuckets {
   std::vector<Bytes> sizes;
   std::vector<std::int32_t> first_layer;
@@ -165,8 +170,8 @@ GradientBuckets gradient_buckets(const ModelProfile& profile, LayerRange layers,
 /// only where there is nothing to reduce. O(layers in the range).
 std::optional<GradientBuckets> match_buckets(const ModelProfile& profile, const StagePlan& stage);
 
-/// Gives every stage of several replicas that names no buckets those of gradient_buckets() with the
-/// plan's bucket size.
+/// Sets the plan's tied gradients to those of tied_gradients(), and gives every stage of several
+/// replicas that names no buckets those of gradient_buckets() with the plan's bucket size.
 void fill_gradient_buckets(Plan& plan, const ModelProfile& profile);
 
 /// Memory of one device, by what it is for.
@@ -216,9 +221,25 @@ struct StageCost {
   std::vector<Duration> bucket_ready_in_weights;  // from the start of the last weight gradient
   std::vector<BucketMoments> moments;             // of the replicas that differ
   std::vector<AllReduceCost> buckets;
+  /// Of all tied gradients that the stage adds to, one after another, on idle links; and of those
+  /// that no stage before it adds to, which begin no earlier than behind its own.
+  Duration tied_reduction;
+  Duration tied_reduction_from_here;
   Duration optimizer_step;
-  /// Where parameters are updated bucket by bucket: parts of it that add up to it. Else empty.
+  /// Where parameters are updated bucket by bucket, parts of it that add up to it: one per bucket,
+  /// or one where there is none, and one for what is tied. Else, or where it is one, empty.
   std::vector<Duration> bucket_steps;
+
+  /// Whether the last of the bucket steps is that of tied parameters.
+  bool has_tied_step() const {
+    return bucket_steps.size() > std::max<std::size_t>(1, buckets.size());
+  }
+};
+
+/// Reducing gradients to which several stages add, over all of their devices.
+struct TiedCost {
+  std::vector<StageIndex> stages;
+  AllReduceCost reduction;
 };
 
 /// Transfers over the boundary behind a stage: of micro-batch m, entry m modulo the size (one entry
@@ -231,6 +252,7 @@ struct BoundaryCost {
 struct PlanCost {
   std::vector<StageCost> stages;
   std::vector<BoundaryCost> boundaries;  // one less than stages
+  std::vector<TiedCost> ties;            // by the plan's tied gradients
   Factor overlap_slowdown = kOne;
 };
 
@@ -267,7 +289,8 @@ class CostModel {
   /// What `samples` samples send over the boundary before layer `cut`, in bytes; zero for none.
   Bytes boundary_size(std::int32_t cut, std::int64_t samples) const;
 
-  /// Sum over the layers. O(1).
+  /// That the layers use, each tensor once: their own, and those of layers before the range that
+  /// some of them are tied to. O(ties * users).
   Bytes parameters(LayerRange layers) const;
 
   /// Time of the optimizer's step on those layers, rounded up to a whole nanosecond; zero if the
@@ -285,6 +308,9 @@ class CostModel {
 
  private:
   StageCost stage_cost(const Plan& plan, std::size_t stage) const;
+  std::vector<Duration> bucket_steps(LayerRange layers, const GradientBuckets& buckets) const;
+  void add_ties(const Plan& plan, PlanCost& cost) const;
+  Duration optimizer_step(Bytes parameters) const;
   BoundaryCost boundary_cost(const Plan& plan, std::size_t stage) const;  // behind that stage
 
   struct Tables;

@@ -18,6 +18,15 @@ struct ReductionGroup {
   std::vector<std::vector<DeviceIndex>> servers;
 };
 
+/// Of all that a plan reduces.
+struct ReductionGroups {
+  std::vector<std::vector<ReductionGroup>> buckets;  // by stage and bucket
+  std::vector<ReductionGroup> ties;                  // by the plan's tied gradients
+
+  /// Requires: an all-reduce, or one of tied gradients.
+  const ReductionGroup& of(const Action& reduction) const;
+};
+
 /// Sums `values` over the group, in place. Every member adds a shard up in the same
 /// order, the one in which the shard passes the ring, so all end up with the same bits. A member
 /// sends 2 (r-1)/r of the values, rounded to whole ones. Requires: called by every member with the

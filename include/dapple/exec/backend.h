@@ -31,7 +31,8 @@ class Backend {
   /// gradients, and called for every bucket before the call returns.
   virtual void compute(const Action& action, const BucketReady& ready) = 0;
 
-  /// The gradients of a bucket: `size` bytes, rounded up to whole floats. Reduced in place.
+  /// The gradients of a bucket, or tied ones: `size` bytes, rounded up to whole floats. Reduced in
+  /// place.
   virtual std::span<float> bucket(const Action& reduction, Bytes size) = 0;
 
   /// The optimizer on all of a stage's gradients, or on one bucket's.

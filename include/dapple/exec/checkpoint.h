@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,10 +33,10 @@ std::string write_checkpoint(const Checkpoint& checkpoint);
 /// keys of "__metadata__" are passed over. O(bytes).
 Checkpoint read_checkpoint(std::string_view bytes, const std::string& source_name);
 
-/// What keeps the model from going on from the checkpoint: tensors that are missing, have another
-/// shape, or belong to another model or optimizer. In the order of their names; at most ten.
-std::vector<Violation> restoring_faults(const Checkpoint& checkpoint,
-                                        const std::vector<nn::ModelLayer>& layers,
-                                        nn::OptimizerKind optimizer);
+/// What keeps the model from going on from the checkpoint: an optimizer that keeps other state, or
+/// the first tensor that is missing, has another shape or is another model's, and how many more.
+std::optional<Violation> restoring_fault(const Checkpoint& checkpoint,
+                                         const std::vector<nn::ModelLayer>& layers,
+                                         nn::OptimizerKind optimizer);
 
 }  // namespace dapple

@@ -90,6 +90,8 @@ class CpuBackend : public Backend {
   void backward(Stage& stage, const Action& action, const BucketReady& ready);
   nn::Tensor output_gradient(const Stage& stage, std::int32_t micro_batch);
   LayerRange layers_of_bucket(const Action& action) const;
+  void gather_tied(const Action& reduction);
+  void take_reduced(Stage& stage);
 
   const TrainingJob& job_;
   std::int64_t iteration_ = 0;

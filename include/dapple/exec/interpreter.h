@@ -27,7 +27,7 @@ struct MeasuredAction {
   Bytes size;
 };
 
-/// The devices among which a bucket is reduced.
+/// The devices among which a bucket or tied gradients are reduced.
 using GroupOf = std::function<ReductionGroup(const Action& reduction)>;
 
 /// Called once an iteration: all gradients of the device are complete and reduced, and none of its

@@ -18,7 +18,7 @@ class LastWords {
   LastWords(const LastWords&) = delete;
   LastWords& operator=(const LastWords&) = delete;
 
-  /// Who writes: "rank 2 (node1:0)", cut off after 100 characters.
+  /// Who writes: "rank 2", then "rank 2 (node1:0)", cut off after 100 characters.
   void set_name(const std::string& name) noexcept;
   void set_action(const Action& action) noexcept;
 
@@ -32,10 +32,14 @@ class LastWords {
 
 /// Runs `work` in a process of its own and returns what that returns, there and here. If it dies of
 /// a signal, `tell` is called here with a sentence that names it and what it was at, and the code
-/// is 5; but not for SIGINT and SIGTERM, by which a launcher ends it. Dies with this process.
-/// Throws Error(Environment) if there can be no other process. Requires: this process has one
-/// thread.
+/// is 5; but not for SIGINT and SIGTERM, by which a launcher ends it. If this process dies, the
+/// other one calls `tell`, from a thread of its own, and ends with code 5. Throws
+/// Error(Environment) if there can be no other process. Requires: this process has one thread.
 int run_watched(const std::function<int(LastWords&)>& work,
                 const std::function<void(const std::string& sentence)>& tell);
+
+/// Ends the process that works, from within. Wakes the one that watches, which has to see it, if
+/// somebody has stopped that.
+[[noreturn]] void leave_watched(int code) noexcept;
 
 }  // namespace dapple

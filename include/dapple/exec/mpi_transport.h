@@ -48,8 +48,9 @@ struct MpiTransportOptions {
 /// This process's part in the job. One at a time, and one in a process's life.
 class MpiJob {
  public:
-  /// Throws Error(Environment) where MPI cannot be used, or was not there to build with.
-  MpiJob();
+  /// Throws Error(Environment) where MPI cannot be used, was not there to build with, or some rank
+  /// does not start it in time. What is left to do then is to end the process by std::_Exit().
+  explicit MpiJob(std::chrono::nanoseconds timeout);
   /// Without finish() before: ends the job everywhere, with code 5.
   ~MpiJob();
   MpiJob(const MpiJob&) = delete;
@@ -62,8 +63,8 @@ class MpiJob {
   /// The end of this rank's device: rank r is `devices[r]`. To be called once, by all ranks, with
   /// the same arguments. The topology must outlive it, and the job must. Throws Error(Usage) where
   /// links are to be paced on several hosts. Requires: as many devices as ranks.
-  std::unique_ptr<Transport> join(const Topology& topology, std::vector<DeviceIndex> devices,
-                                  MpiTransportOptions options);
+  std::unique_ptr<Transport> join(const Topology& topology, const std::vector<DeviceIndex>& devices,
+                                  const MpiTransportOptions& options);
 
   /// Waits until all ranks are here, at their end. Throws as a transport's barrier().
   void finish();

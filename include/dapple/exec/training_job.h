@@ -32,8 +32,8 @@ struct TrainingJob {
 
   Plan plan;
   std::vector<DeviceSchedule> devices;
-  std::vector<GradientBuckets> buckets;             // by stage
-  std::vector<std::vector<ReductionGroup>> groups;  // by stage and bucket
+  std::vector<GradientBuckets> buckets;  // by stage
+  ReductionGroups groups;
   std::shared_ptr<const std::vector<nn::ModelLayer>> layers;
   std::shared_ptr<const Batches> batches;
   TrainingSettings settings;

@@ -1,30 +1,12 @@
 // PipeDream's profile graph (also the format of DAPPLE's published profiles).
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "dapple/profile/model_profile.h"
+#include "dapple/interop/foreign_profile.h"
 
 namespace dapple {
-
-/// What the graph text does not say. Never guessed: batch, optimizer and global batch are required.
-struct ForeignProfileOptions {
-  std::optional<std::int64_t> profile_batch;
-  std::optional<std::string> optimizer;  // sgd, momentum, rmsprop, adam
-  std::optional<std::int64_t> global_batch;
-  std::optional<std::string> device;          // kind that was measured
-  std::optional<BatchScaling> batch_scaling;  // proportional, with a warning, if not given
-  std::optional<Factor> stash;  // times a layer's output; 1, with a warning, if not given
-};
-
-struct ImportedProfile {
-  ModelProfile profile;
-  std::vector<std::string> warnings;
-};
 
 /// True if the text looks like a PipeDream graph (its first line is a node line).
 bool is_pipedream_graph(std::string_view text);

@@ -25,14 +25,10 @@ TopologyDescription read_topology(std::string_view text, const std::string& sour
 /// The plan itself may still be unsound (validate() says so); it can be read, to be told why.
 PlanDocument read_plan(std::string_view text, const std::string& source_name);
 
-/// A timeline, each of its devices a lane of its own, and the hash of the plan that it is of.
-struct TimelineDocument {
-  std::string plan_sha256;
-  Timeline timeline;
-};
-/// `topology` is the plan's: the timeline names its devices.
-TimelineDocument read_timeline(std::string_view text, const std::string& source_name,
-                               const Topology& topology);
+/// A timeline of the plan with that hash, each of its devices a lane of its own; of another plan's
+/// the hash is the only fault. `topology` is the plan's: the timeline names its devices.
+Timeline read_timeline(std::string_view text, const std::string& source_name,
+                       const Topology& topology, const std::string& plan_sha256);
 
 /// The kind named by the document's "schema" ("profile", "topology", "plan", ...), or empty.
 std::string document_kind(std::string_view text);
@@ -71,8 +67,9 @@ std::string schedule_digest(const Plan& plan, const Topology& topology);
 std::string read_file(const std::string& path, std::size_t most = std::size_t{256} << 20);
 
 /// Writes to a temporary name beside `path`, then renames; "-" is stdout. Throws Error(Environment)
-/// and leaves nothing behind if that fails: a file that was there stays as it was. A symbolic link
-/// stays one, a file keeps its mode; a device or a pipe is written to as it is.
+/// and leaves nothing behind if that fails: a file that was there stays as it was. What a process
+/// that was killed has left of the same file is removed. A symbolic link stays one, a file keeps
+/// its mode; a device or a pipe is written to as it is.
 void write_file(const std::string& path, std::string_view text);
 
 }  // namespace dapple

@@ -22,6 +22,7 @@ enum class ActionKind : std::uint8_t {
   SendGradient,       // 3SEND_B0
   ReceiveGradient,    // 2RECV_B0
   AllReduce,          // 2REDUCE_GRAD0: bucket 0 of stage 2
+  ReduceTied,         // 2REDUCE_TIED0: the plan's tied gradients 0, with all stages that hold them
   OptimizerStep,      // 2STEP; bucket by bucket: 2STEP, 2STEP1, 2STEP2
 };
 
@@ -36,10 +37,15 @@ constexpr bool makes_weight_gradient(ActionKind kind) {
   return kind == ActionKind::Backward || kind == ActionKind::WeightGradient;
 }
 
+/// Whether it sums gradients over devices.
+constexpr bool reduces(ActionKind kind) {
+  return kind == ActionKind::AllReduce || kind == ActionKind::ReduceTied;
+}
+
 struct Action {
   ActionKind kind = ActionKind::Forward;
-  std::int32_t index =
-      0;  // micro-batch, or bucket of an all-reduce or of a part of the optimizer step
+  /// Micro-batch; of a reduction its bucket or its tied gradients; of a step its part.
+  std::int32_t index = 0;
   StageIndex stage = {};
 
   friend bool operator==(const Action&, const Action&) = default;

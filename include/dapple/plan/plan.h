@@ -119,6 +119,16 @@ struct StagePlan {
   std::vector<Bytes> gradient_buckets;  // reduced in this order; empty for one replica
 };
 
+/// Gradients of parameters that layers on several stages use (profile's ties): each of these stages
+/// holds a copy, and their gradients are summed over the devices of all of them, each on its own
+/// first, once all of these stages have made them.
+struct TiedGradients {
+  LayerIndex holder;               // whose parameters they are
+  std::vector<StageIndex> stages;  // ascending, at least two
+
+  friend bool operator==(const TiedGradients&, const TiedGradients&) = default;
+};
+
 struct Plan {
   std::int64_t global_batch_size = 1;
   std::int64_t micro_batch_size = 1;
@@ -133,7 +143,21 @@ struct Plan {
   /// forwards and backwards.
   std::vector<std::vector<Action>> order = {};
   std::vector<StagePlan> stages;
+  /// Those of tied_gradients(). Every stage reduces them in this order, behind its own buckets.
+  std::vector<TiedGradients> tied_gradients = {};
 };
+
+/// The gradients to which several of the stages add, by holder. O(ties * users * stages).
+std::vector<TiedGradients> tied_gradients(const ModelProfile& profile,
+                                          const std::vector<StagePlan>& stages);
+
+/// Positions in plan.tied_gradients of those that some of the stages hold, ascending. O(ties *
+/// stages asked for * log stages).
+std::vector<std::int32_t> ties_of(const Plan& plan, const std::vector<StageIndex>& stages);
+
+/// The first of the stages that holds them: the one that their reduction on a device goes by.
+/// Requires: one of them does.
+StageIndex speaker_of(const TiedGradients& tied, const std::vector<StageIndex>& stages);
 
 /// Stages that share their devices, by their first: {{0, 4}, {1, 5}, {2, 6}, {3, 7}}.
 /// O(stages log stages). Requires: every stage has devices.
@@ -183,7 +207,7 @@ struct StageFigures {
   Duration forward;     // one micro-batch, slowest replica
   Duration backward;    // recomputation included
   Bytes send;           // activations of one micro-batch to the next stage, all replicas
-  Duration all_reduce;  // of all buckets one after another, without overlap
+  Duration all_reduce;  // of all buckets and tied gradients one after another, without overlap
   Duration optimizer_step;
 };
 

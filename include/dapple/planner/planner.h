@@ -69,6 +69,7 @@ struct PlannerOptions {
 /// No plan fits: what comes closest, what it lacks, and what would help.
 struct Infeasible {
   bool stopped = false;           // told to stop before it was known: nothing below is filled
+  bool is_certain = true;         // that there is none, and not only that none was found
   std::vector<std::string> pins;  // what was pinned, as texts
   std::string conflict;  // why no plan is as pinned, whatever memory there is; then no closest plan
   std::string device;    // name of the tightest device of the plan that comes closest
@@ -119,17 +120,10 @@ std::vector<Violation> check_plan(const Plan& plan, const ModelProfile& profile,
 std::vector<std::string> warnings_about(const Plan& plan, const ModelProfile& profile,
                                         const Topology& topology);
 
-/// Two plans, stage by stage, costed and simulated alike.
-struct StageDifference {
-  std::optional<StagePlan> first;
-  std::optional<StagePlan> second;
-  std::optional<StageFigures> first_figures;
-  std::optional<StageFigures> second_figures;
-};
+/// Two plans costed and simulated alike.
 struct PlanComparison {
   Prediction first;
   Prediction second;
-  std::vector<StageDifference> stages;
 };
 /// What two plans are costed and simulated with; outlives the call.
 struct ComparisonGround {

@@ -31,12 +31,21 @@ struct Measurement {
 };
 
 struct Layer {
-  std::string name;  // unique in the profile
-  Bytes parameters;
+  std::string name;                       // unique in the profile
+  Bytes parameters;                       // its own; not those that it uses of another layer
   Duration fixed_overhead;                // part of a single measurement that does not scale
   std::vector<LayerIndex> inputs;         // ascending, each before this layer
   std::vector<Measurement> measurements;  // by rising batch size, at least one
   std::string operation;                  // `op` as canonical JSON text, empty if not given
+};
+
+/// Layers that use the parameters of a layer before them too, as the output layer of a language
+/// model uses its embedding's (Press and Wolf, EACL'17).
+struct Tie {
+  LayerIndex holder;              // whose parameters they are; in no other tie
+  std::vector<LayerIndex> users;  // ascending, behind the holder, each in this tie only
+
+  friend bool operator==(const Tie&, const Tie&) = default;
 };
 
 struct Optimizer {
@@ -61,6 +70,7 @@ struct ModelProfile {
   std::optional<BatchScaling> batch_scaling;
   Optimizer optimizer;
   std::vector<Layer> layers;
+  std::vector<Tie> ties = {};  // by holder
 };
 
 /// Layers [begin, end) of a profile.
@@ -71,6 +81,17 @@ struct LayerRange {
   friend constexpr auto operator<=>(LayerRange, LayerRange) = default;
   constexpr std::int32_t size() const { return end - begin; }
 };
+
+/// The layer whose parameters a layer uses beside its own, if it does. O(ties log users).
+std::optional<LayerIndex> tied_to(const ModelProfile& profile, LayerIndex layer);
+
+/// Whether whoever runs those layers uses the tie's parameters, and whether someone else does.
+struct TieSides {
+  bool inside = false;
+  bool outside = false;
+};
+/// O(users).
+TieSides sides_of(const Tie& tie, LayerRange layers);
 
 /// Time of `layer` for `samples` samples, scaled to a device by `time_scale`, rounded up to a whole
 /// nanosecond. Two or more measurements: linear between them; above the largest the last slope, or
@@ -85,10 +106,10 @@ Duration backward_time(const Layer& layer, std::int64_t samples,
 
 /// The part of backward_time() that makes the gradient of the layer's input, and so may be run
 /// before the rest, which makes that of its weights. Where the profile does not measure the parts,
-/// it is half, rounded up, of the backward of a layer with parameters, and all of it of one
-/// without.
-Duration input_gradient_time(const Layer& layer, std::int64_t samples,
-                             std::optional<BatchScaling> scaling, Factor time_scale);
+/// it is half, rounded up, of the backward of a layer that uses parameters, its own or another's,
+/// and all of it of one that uses none.
+Duration input_gradient_time(const ModelProfile& profile, LayerIndex layer, std::int64_t samples,
+                             Factor time_scale);
 
 /// Sizes are proportional to samples, from the largest measured batch, rounded up to a whole byte.
 /// O(1). Requires: samples >= 0.

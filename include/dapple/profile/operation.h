@@ -18,18 +18,27 @@ inline constexpr std::int64_t kMaxTokens = std::int64_t{1} << 24;
 inline constexpr std::int64_t kMaxDimension = std::int64_t{1} << 20;
 
 /// Tokens to vectors: [sequence] token numbers to [sequence, hidden], with a learned vector for
-/// each position added (GPT-2, BERT).
+/// each position added (GPT-2, BERT) unless that is a layer of its own.
 struct EmbeddingOperation {
   std::int64_t vocabulary = 0;
   std::int64_t sequence = 0;
   std::int64_t hidden = 0;
+  bool positions = true;
 };
 
-/// y = x W + b over the last dimension.
+/// Adds a learned vector for each position to [sequence, hidden].
+struct PositionEmbeddingOperation {
+  std::int64_t sequence = 0;
+  std::int64_t hidden = 0;
+};
+
+/// y = x W + b over the last dimension; transposed, W is held by outputs, so that it may be the
+/// vectors of an embedding.
 struct LinearOperation {
   std::int64_t inputs = 0;
   std::int64_t outputs = 0;
   bool bias = true;
+  bool transposed = false;
 };
 
 /// Over the last dimension, with scale and shift.
@@ -82,10 +91,10 @@ struct SoftmaxCrossEntropyOperation {
   std::int64_t classes = 0;
 };
 
-using Operation =
-    std::variant<EmbeddingOperation, LinearOperation, LayerNormOperation, ReluOperation,
-                 GeluOperation, AttentionOperation, TransformerBlockOperation, ConvolutionOperation,
-                 MaxPoolOperation, FlattenOperation, SoftmaxCrossEntropyOperation>;
+using Operation = std::variant<EmbeddingOperation, PositionEmbeddingOperation, LinearOperation,
+                               LayerNormOperation, ReluOperation, GeluOperation, AttentionOperation,
+                               TransformerBlockOperation, ConvolutionOperation, MaxPoolOperation,
+                               FlattenOperation, SoftmaxCrossEntropyOperation>;
 
 /// Dimensions that do not fit each other; each place is "/" and the key in the document. Requires:
 /// every dimension is from 1, a padding from 0, to the most that it may be.

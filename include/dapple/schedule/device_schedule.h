@@ -12,7 +12,7 @@
 namespace dapple {
 
 /// Whom a device exchanges bytes with in one action: for a send or receive each peer with its share
-/// of the tensor, for an all-reduce the other replicas with the whole bucket.
+/// of the tensor, for an all-reduce the others who take part with the whole bucket.
 struct SchedulePeer {
   DeviceIndex device;
   SampleRange samples;  // of the micro-batch, sent or received; none for an all-reduce

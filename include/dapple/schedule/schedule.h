@@ -36,6 +36,7 @@ constexpr Stream stream_of(ActionKind kind) {
     case ActionKind::SendGradient:
       return Stream::SendBackward;
     case ActionKind::AllReduce:
+    case ActionKind::ReduceTied:
       return Stream::Collective;
     case ActionKind::ReceiveActivation:
     case ActionKind::ReceiveGradient:
@@ -87,7 +88,8 @@ Schedule generate(const Plan& plan, Replicas replicas = Replicas::Together);
 /// back. O(actions).
 std::vector<std::int64_t> most_in_flight(const Schedule& schedule, std::size_t stages);
 
-/// In how many parts a stage's parameters are updated: one, or one for each bucket. O(1).
+/// In how many parts a stage's parameters are updated: one, or one for each bucket (for all of its
+/// own where it has none) and one for those that other stages hold too. O(ties log stages).
 std::int32_t optimizer_steps(const Plan& plan, StageIndex stage);
 
 /// Sets the warm-up depths of a plan to what its order has in flight. Requires: the family leaves

@@ -17,11 +17,14 @@ struct Pins {
   /// Under 1F1B stage s of S keeps S - s micro-batches in flight, as Megatron-LM and DeepSpeed do.
   /// Shapes and bounds are as without it.
   bool least_depths = false;
+  /// Only micro-batches whose samples the pinned replicas share evenly.
+  bool equal_shares = false;
   std::vector<std::int32_t> cuts;    // layers that begin a stage
   std::vector<std::int32_t> joints;  // layers that begin none: in the stage of the one before
 
   bool empty() const {
-    return !stages && !replicas && !recompute && !least_depths && cuts.empty() && joints.empty();
+    return !stages && !replicas && !recompute && !least_depths && !equal_shares && cuts.empty() &&
+           joints.empty();
   }
 
   /// Whether a stage may be like this. O(cuts + joints).
@@ -29,7 +32,7 @@ struct Pins {
 };
 
 /// Each pin as the command line takes it, "stages=4" or "cut=encoder.3"; stages, replicas,
-/// recomputation, depths, cuts, joints. Requires: the layers are there.
+/// recomputation, depths, cuts, joints; equal shares are no text. Requires: the layers are there.
 std::vector<std::string> to_texts(const Pins& pins, const ModelProfile& profile);
 
 }  // namespace dapple

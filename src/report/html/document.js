@@ -77,8 +77,9 @@ function actionName(document, lane, place) {
 /** "forward of micro-batch 0, stage 2". */
 function actionWords(document, lane, place) {
   const kind = document.kinds[lane.kind[place]];
-  const what = kind.stream === Stream.collective ? `bucket ${lane.index[place]}`
-    : `micro-batch ${lane.index[place]}`;
+  const counted = kind.name === "REDUCE_TIED" ? "tie"
+    : kind.stream === Stream.collective ? "bucket" : "micro-batch";
+  const what = `${counted} ${lane.index[place]}`;
   return `${kind.words}${kind.numbered ? ` of ${what}` : ""}, stage ${lane.stage[place]}`;
 }
 

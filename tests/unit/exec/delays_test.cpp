@@ -12,13 +12,11 @@ namespace {
 
 using namespace small;
 
-using Sums = std::map<std::pair<StageIndex, std::int32_t>, std::vector<float>>;
-
 /// All devices with delays; the sums that each has made.
-std::vector<Sums> run_delayed(const Pipeline& pipeline, std::uint64_t seed) {
+std::vector<Reduced> run_delayed(const Pipeline& pipeline, std::uint64_t seed) {
   const std::vector<DeviceSchedule> schedules = device_schedules(pipeline.schedule, pipeline.costs);
   ThreadNetwork network(pipeline.topology, devices_of(schedules), {});
-  std::vector<Sums> sums(schedules.size());
+  std::vector<Reduced> sums(schedules.size());
   side_by_side(schedules.size(), [&](std::size_t i) {
     const auto end = network.end_of(schedules[i].device);
     DelayingTransport delayed(*end, seed + i, 300);

@@ -18,13 +18,14 @@ TEST_CASE("a measured model can be planned from, and layers that do the same are
   const MeasuredModel measured =
       measure_model(shipped("gpt2-tiny"), "m.json", {.batch_sizes = {1, 2}, .repeats = 1});
   const ModelProfile& profile = measured.profile;
-  REQUIRE(measured.layers.size() == 5);  // embedding, block, norm, head, loss
-  CHECK(measured.layers[1].name == "block.0");
-  CHECK(measured.layers[1].copies == 4);
-  REQUIRE(profile.layers.size() == 8);
-  for (std::size_t block = 1; block <= 4; ++block) {
+  REQUIRE(measured.layers.size() == 6);  // tokens, positions, block, norm, head, loss
+  CHECK(measured.layers[2].name == "block.0");
+  CHECK(measured.layers[2].copies == 4);
+  REQUIRE(profile.layers.size() == 9);
+  CHECK(profile.ties == std::vector<Tie>{{{0}, {{7}}}});  // the head to the tokens
+  for (std::size_t block = 2; block <= 5; ++block) {
     const Measurement& one = profile.layers[block].measurements[0];
-    CHECK(one.forward == measured.layers[1].measurements[0].forward);
+    CHECK(one.forward == measured.layers[2].measurements[0].forward);
     CHECK(one.backward == *one.input_gradient + *one.weight_gradient);
     CHECK(one.output == Bytes{4 * 64 * 64});
     // Per position and of hidden 64 and feed-forward 256: two norms of 65, two inputs of linear
@@ -35,7 +36,7 @@ TEST_CASE("a measured model can be planned from, and layers that do the same are
   }
   const std::string text = write_profile(profile);
   CHECK(write_profile(read_profile(text, "m.json")) == text);
-  CHECK(read_specification(text, "m.json").operations.size() == 8);
+  CHECK(read_specification(text, "m.json").operations.size() == 9);
 }
 
 TEST_CASE("layers of the same kind on other inputs are measured apart") {

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <set>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -15,6 +17,23 @@
 #include "job.h"
 
 namespace dapple::small {
+
+/// What a device has reduced.
+using Reduced = std::map<std::tuple<ActionKind, StageIndex, std::int32_t>, std::vector<float>>;
+
+/// Who takes part in a reduction, ascending.
+inline std::vector<DeviceIndex> members_of(const Plan& plan, ActionKind kind, StageIndex stage,
+                                           std::int32_t index) {
+  const std::vector<StageIndex> stages =
+      kind == ActionKind::ReduceTied ? plan.tied_gradients[static_cast<std::size_t>(index)].stages
+                                     : std::vector<StageIndex>{stage};
+  std::set<DeviceIndex> members;
+  for (const StageIndex holder : stages) {
+    const std::vector<DeviceIndex>& devices = plan.stages[holder.position()].devices;
+    members.insert(devices.begin(), devices.end());
+  }
+  return {members.begin(), members.end()};
+}
 
 /// Sends what names sender, action and receiver, and notes what it is told that it should not be.
 class SuspiciousBackend : public Backend {
@@ -42,7 +61,7 @@ class SuspiciousBackend : public Backend {
 
   std::span<float> bucket(const Action& reduction, Bytes size) override {
     const std::lock_guard lock(mutex_);
-    std::vector<float>& values = reduced[{reduction.stage, reduction.index}];
+    std::vector<float>& values = reduced[{reduction.kind, reduction.stage, reduction.index}];
     const auto floats = static_cast<std::size_t>(size.count) / sizeof(float) + 1;
     values.assign(floats, static_cast<float>(device_.value + 1));
     return values;
@@ -61,7 +80,7 @@ class SuspiciousBackend : public Backend {
   };
   std::map<StageIndex, std::int32_t> buckets;
   std::vector<Action> computed;
-  std::map<std::pair<StageIndex, std::int32_t>, std::vector<float>> reduced;
+  Reduced reduced;
   std::map<Action, std::size_t, Before> stepped_after;
   std::vector<std::string> faults;
 
@@ -108,9 +127,9 @@ inline void check_sent(const DeviceSchedule& schedule, const SuspiciousBackend& 
     least += entry.size.count;
     most += entry.size.count;
   }
-  for (const auto& [bucket, values] : backend.reduced) {
-    const auto members =
-        static_cast<std::int64_t>(plan.stages[bucket.first.position()].devices.size());
+  for (const auto& [what, values] : backend.reduced) {
+    const auto& [kind, stage, index] = what;
+    const auto members = static_cast<std::int64_t>(members_of(plan, kind, stage, index).size());
     const auto size = static_cast<std::int64_t>(values.size() * sizeof(float));
     const std::int64_t part = 2 * (members - 1) * size / members;
     const auto slack = static_cast<std::int64_t>(2 * sizeof(float)) * members;
@@ -122,9 +141,8 @@ inline void check_sent(const DeviceSchedule& schedule, const SuspiciousBackend& 
 
 /// One device's part of an iteration. Throws where it is told or does other than it should; the
 /// sums that it ended up with.
-inline std::map<std::pair<StageIndex, std::int32_t>, std::vector<float>> run_suspiciously(
-    const Pipeline& pipeline, const DeviceSchedule& schedule, Transport& end,
-    std::int64_t iteration) {
+inline Reduced run_suspiciously(const Pipeline& pipeline, const DeviceSchedule& schedule,
+                                Transport& end, std::int64_t iteration) {
   SuspiciousBackend backend(schedule.device);
   for (const StageIndex stage : schedule.stages) {
     backend.buckets[stage] =
@@ -133,16 +151,18 @@ inline std::map<std::pair<StageIndex, std::int32_t>, std::vector<float>> run_sus
   Interpreter interpreter(
       schedule,
       [&](const Action& reduction) {
-        return ReductionGroup{{pipeline.plan.stages[reduction.stage.position()].devices}};
+        return ReductionGroup{
+            {members_of(pipeline.plan, reduction.kind, reduction.stage, reduction.index)}};
       },
       backend, end);
   const Bytes before = end.sent();
   const std::vector<MeasuredAction> measured = interpreter.run(iteration);
   demand(backend.faults.empty(), backend.faults.empty() ? "" : backend.faults.front());
   demand(backend.computed == computations_of(schedule), "computed in another order");
-  for (const auto& [bucket, values] : backend.reduced) {
+  for (const auto& [what, values] : backend.reduced) {
+    const auto& [kind, stage, index] = what;
     float sum = 0;
-    for (const DeviceIndex member : pipeline.plan.stages[bucket.first.position()].devices) {
+    for (const DeviceIndex member : members_of(pipeline.plan, kind, stage, index)) {
       sum += static_cast<float>(member.value + 1);
     }
     demand(values == std::vector<float>(values.size(), sum), "a sum is not the sum");

@@ -147,6 +147,16 @@ TEST_CASE("what a runtime cannot express is named with its place") {
     CHECK_THAT(refusal(document_of(shape), "deepspeed"),
                Catch::Contains("/stages/1/recompute: expected what stage 0 does"));
   }
+  SECTION("weights that stages share") {
+    PlanDocument document = document_of(two_by_two());
+    document.profile.ties = {{{0}, {{5}}}};
+    document.plan.tied_gradients = tied_gradients(document.profile, document.plan.stages);
+    CHECK(refusal(document, "torch-python") ==
+          "/stages/1/layers: expected layers that share no weights with other stages, as PyTorch's "
+          "runtime adds up no gradients over stages, got weights of embedding");
+    CHECK(refusal(document, "megatron").empty());
+    CHECK(refusal(document, "deepspeed").empty());
+  }
   SECTION("a tensor that skips a stage's last layer") {
     PlanDocument document = document_of(two_by_two());
     document.profile.layers[4].inputs = {LayerIndex{1}, LayerIndex{3}};
@@ -248,6 +258,63 @@ TEST_CASE("launchers put each rank on its device") {
   CHECK_THAT(wrapper, Catch::Contains("  0) CUDA_VISIBLE_DEVICES=1 ;;  # node1:1\n"));
   CHECK_THAT(wrapper, Catch::Contains("  3) CUDA_VISIBLE_DEVICES=0 ;;  # node1:0\n"));
   CHECK_THAT(wrapper, Catch::Contains("expected a rank from 0 to 3"));
+}
+
+TEST_CASE("PipeDream deals to other numbers of replicas, and splits among the same") {
+  PlanShape shape = two_by_two();
+  shape.stages[0].devices = {0};
+  CHECK_THAT(refusal(document_of(shape), "pipedream"),
+             Catch::Contains("/stages/1/devices: expected as many replicas as stage 0 has, 1"));
+  PlanDocument dealt = document_of(shape);
+  dealt.plan.stages[1].replication = Replication::Deal;
+  CHECK(exported(dealt, "pipedream").text ==
+        "{\"module_to_stage_map\":[0,0,0,1,1,1,1],\"stage_to_rank_map\":{\"0\":[0],\"1\":[1,2]},"
+        "\"stage_to_depth_map\":{\"0\":1,\"1\":0}}\n");
+  CHECK_THAT(refusal(dealt, "deepspeed"), Catch::Contains("/stages/1/devices"));
+}
+
+TEST_CASE("what ColossalAI and Sailor lack is named") {
+  PlanShape recomputing = two_by_two();
+  for (StageShape& stage : recomputing.stages) stage.recompute = true;
+  CHECK_THAT(
+      refusal(document_of(recomputing), "sailor"),
+      Catch::Contains("/stages/0/recompute: expected no recomputation, which Sailor does not "
+                      "have, got some"));
+  PlanShape headless{.micro_batch_size = 1,
+                     .num_micro_batches = 4,
+                     .depths = {2, 1},
+                     .stages = {{.layers = 5, .devices = {0}}, {.layers = 1, .devices = {1}}}};
+  CHECK_THAT(refusal(document_of(headless), "colossalai"),
+             Catch::Contains("/stages/1/layers: expected a transformer block, as ColossalAI has "
+                             "some in every stage, got none"));
+  CHECK(refusal(document_of(headless), "megatron").empty());
+}
+
+TEST_CASE("layers that begin no stage are those at which an export would be refused") {
+  const PlanDocument document = document_of(two_by_two());
+  const auto cuts = [&](std::string_view name, const ModelProfile& profile) {
+    return inexpressible_cuts(*target(name).limits, profile);
+  };
+  CHECK(cuts("megatron", document.profile).empty());
+  CHECK(cuts("colossalai", document.profile) == std::vector<std::int32_t>{1, 5});
+  ModelProfile skipping = document.profile;
+  skipping.layers[4].inputs.push_back({1});  // block.3 also takes block.0's output
+  CHECK(cuts("deepspeed", skipping) == std::vector<std::int32_t>{3, 4});
+  CHECK(cuts("pipedream", skipping).empty());
+  ModelProfile tied = document.profile;
+  tied.ties = {{{1}, {{3}}}};  // block.2 uses weights of block.0
+  CHECK(cuts("torch-csv", tied) == std::vector<std::int32_t>{2, 3});
+  CHECK(cuts("megatron", tied) == cuts("megatron", document.profile));
+}
+
+TEST_CASE("execution traces have a file for each rank, and groups where gradients are reduced") {
+  const Export made = exported(document_of(two_by_two()), "chakra");
+  CHECK(made.files.size() == 4);
+  CHECK(made.files[3].ending == ".3.et");
+  // The metadata: 7 bytes, of which field 1, a text of 5.
+  CHECK(made.files[0].text.substr(0, 8) ==
+        "\x07\x0a\x05"
+        "0.0.4");
 }
 
 }  // namespace

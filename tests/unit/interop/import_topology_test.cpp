@@ -4,24 +4,22 @@
 #include <utility>
 #include <vector>
 
-#include "../../support/files.h"
 #include "dapple/core/error.h"
 #include "dapple/interop/foreign_topology.h"
 #include "dapple/io/documents.h"
+#include "refusals.h"
 
 namespace dapple {
 namespace {
 
-using test::source_file;
+using test::changed;
+using test::Malformed;
+using test::sample;
 
 ForeignFile foreign(std::string text, const std::string& name = "file") {
   const auto format = detect_topology_format(text);
   REQUIRE(format);
   return {.text = std::move(text), .name = name, .format = *format};
-}
-
-std::string sample(const std::string& name) {
-  return source_file("tests/golden/interop/" + name);
 }
 
 /// Every figure that a file may leave out.
@@ -35,46 +33,20 @@ ForeignTopologyOptions all_figures() {
   return options;
 }
 
-std::string changed(std::string text, const std::string& from, const std::string& to) {
-  const std::size_t at = text.find(from);
-  INFO(from);
-  REQUIRE(at != std::string::npos);
-  return text.replace(at, from.size(), to);
-}
-
 std::string refusal_of(const ForeignFile& file, const ForeignTopologyOptions& options) {
-  try {
-    import_topology({file}, options);
-  } catch (const Error& error) { return error.what(); }
-  return "accepted";
+  return test::refusal_of([&] { import_topology({file}, options); });
 }
 
 bool warns(const ImportedTopology& imported, const std::string& words) {
-  for (const std::string& warning : imported.warnings) {
-    if (warning.find(words) != std::string::npos) return true;
-  }
-  return false;
+  return test::warns(imported.warnings, words);
 }
-
-struct Malformed {
-  std::string from;
-  std::string to;
-  std::string refusal;  // a part of it
-};
 
 /// Each variant of a sound text is refused with its reason.
 void check_refusals(TopologyFormat format, const std::string& text,
                     const ForeignTopologyOptions& options, const std::vector<Malformed>& cases) {
-  CHECK(cases.size() >= 15);
-  CHECK(refusal_of({text, "file", format}, options) == "accepted");
-  for (const Malformed& variant : cases) {
-    INFO(variant.from << " -> " << variant.to);
-    const std::string broken =
-        variant.from.empty() ? variant.to : changed(text, variant.from, variant.to);
-    const std::string refusal = refusal_of({broken, "file", format}, options);
-    INFO(refusal);
-    CHECK(refusal.find(variant.refusal) != std::string::npos);
-  }
+  test::check_refusals(text, cases, [&](const std::string& variant) {
+    import_topology({{variant, "file", format}}, options);
+  });
 }
 
 constexpr const char* kTable =
@@ -98,6 +70,19 @@ TEST_CASE("a table of nvidia-smi with the same links everywhere is a switch only
   CHECK(links_of("NV6").kinds.front().link.bandwidth == Bandwidth{120'000'000'000});
   CHECK(links_of("NV12").kind == ServerLinks::Kind::Switch);
   CHECK(links_of("NV12").port.bandwidth == Bandwidth{240'000'000'000});
+}
+
+TEST_CASE("a card that corrects errors out of its memory has less than its name says") {
+  ForeignTopologyOptions options;
+  options.device = "L4-24GB";
+  const auto memory = [&] {
+    return import_topology({foreign("\tGPU0\tGPU1\nGPU0\tX\tPHB\nGPU1\tPHB\tX\n")}, options)
+        .description.devices.front()
+        .memory;
+  };
+  CHECK(memory() == Bytes{std::int64_t{23'034} << 20});
+  options.device = "H100-80GB";
+  CHECK(memory() == Bytes{std::int64_t{80} << 30});
 }
 
 TEST_CASE("devices across sockets share what the sockets carry, others do not need it") {

@@ -189,6 +189,7 @@ bool same(const ModelProfile& a, const ModelProfile& b) {
          a.optimizer.gradient_bytes_per_parameter_byte ==
              b.optimizer.gradient_bytes_per_parameter_byte &&
          a.optimizer.step_ns_per_parameter_byte == b.optimizer.step_ns_per_parameter_byte &&
+         a.ties == b.ties &&
          std::equal(a.layers.begin(), a.layers.end(), b.layers.begin(), b.layers.end(),
                     [](const Layer& x, const Layer& y) { return same(x, y); });
 }
@@ -261,6 +262,18 @@ ModelProfile random_profile(Dice& dice) {
       // Now and then a copy that differs cuts the run.
       if (copy > 0 && dice.chance(10)) added.parameters.count = pick_count(dice);
     }
+  }
+  // Reading orders layers by their inputs alone, so that a tie goes from any layer to one behind.
+  const auto last = static_cast<std::int32_t>(profile.layers.size()) - 1;
+  for (std::int32_t holder = 0; holder < last && dice.chance(50);) {
+    const auto user = static_cast<std::int32_t>(dice.roll(holder + 1, last));
+    if (profile.layers[static_cast<std::size_t>(holder)].parameters.count > 0) {
+      profile.ties.push_back({{holder}, {}});
+      for (std::int32_t layer = holder + 1; layer <= user; ++layer) {
+        profile.ties.back().users.push_back({layer});
+      }
+    }
+    holder = user + 1;
   }
   return profile;
 }

@@ -1,3 +1,7 @@
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -125,6 +129,48 @@ TEST_CASE("a file keeps its mode, and a link stays a link") {
   fs::create_symlink("loop", folder.file("loop"));
   CHECK(faults([&folder] { write_file(folder.file("loop"), "x"); }) ==
         Faults{"cannot be written: Too many levels of symbolic links"});
+}
+
+TEST_CASE("what a killed process has left of a file is removed when that is written again") {
+  const Folder folder;
+  const auto is_there = [&](const std::string& name) { return fs::exists(folder.file(name)); };
+  for (const char* name :
+       {".a.77-3.part", ".ab.77-3.part", ".a.b.77-3.part", ".a.part", ".a.x.part"}) {
+    std::ofstream(folder.file(name)) << "half";
+  }
+  // One that is being written is locked.
+  std::ofstream(folder.file(".a.78-0.part")) << "half";
+  const int other = ::open(folder.file(".a.78-0.part").c_str(), O_RDONLY | O_CLOEXEC);
+  REQUIRE(::flock(other, LOCK_EX | LOCK_NB) == 0);
+  write_file(folder.file("a"), "whole");
+  CHECK(content(folder.file("a")) == "whole");
+  CHECK_FALSE(is_there(".a.77-3.part"));
+  CHECK(is_there(".a.78-0.part"));
+  ::close(other);
+  write_file(folder.file("a"), "whole");
+  CHECK_FALSE(is_there(".a.78-0.part"));
+  // Those of other files are none of its business.
+  for (const char* name : {".ab.77-3.part", ".a.b.77-3.part", ".a.part", ".a.x.part"}) {
+    INFO(name);
+    CHECK(is_there(name));
+  }
+  CHECK(folder.count() == 5);
+}
+
+TEST_CASE("a file that grows beyond the limit is refused, and the old one stays whole") {
+  const Folder folder;
+  write_file(folder.file("a"), "old");
+  struct rlimit before {};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);  // as the tools do
+  const struct rlimit small { 1000, before.rlim_max };
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+  const Faults found = faults([&] { write_file(folder.file("a"), std::string(2000, 'x')); });
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  ::signal(SIGXFSZ, handler);
+  CHECK(found == Faults{"cannot be written: File too large"});
+  CHECK(content(folder.file("a")) == "old");
+  CHECK(folder.count() == 1);
 }
 
 TEST_CASE("a device is written to and not replaced") {

@@ -62,13 +62,14 @@ TEST_CASE("an operation is read with its dimensions and its defaults") {
 
 TEST_CASE("every fault of an operation is named with its layer and key") {
   CHECK(refusal_of(layer_of(R"({"kind": "liner"})")) ==
-        "m.json: layer a/op/kind: expected \"embedding\", \"linear\", \"layer_norm\", \"relu\", "
-        "\"gelu\", \"attention\", \"transformer_block\", \"convolution\", \"max_pool\", "
-        "\"flatten\" or \"softmax_cross_entropy\", got \"liner\"");
+        "m.json: layer a/op/kind: expected \"embedding\", \"position_embedding\", \"linear\", "
+        "\"layer_norm\", \"relu\", \"gelu\", \"attention\", \"transformer_block\", "
+        "\"convolution\", \"max_pool\", \"flatten\" or \"softmax_cross_entropy\", got \"liner\"");
   CHECK(refusal_of(layer_of(R"({"inputs": 3})")) ==
-        "m.json: layer a/op/kind: expected \"embedding\", \"linear\", \"layer_norm\", \"relu\", "
-        "\"gelu\", \"attention\", \"transformer_block\", \"convolution\", \"max_pool\", "
-        "\"flatten\" or \"softmax_cross_entropy\", but the key is missing");
+        "m.json: layer a/op/kind: expected \"embedding\", \"position_embedding\", \"linear\", "
+        "\"layer_norm\", \"relu\", \"gelu\", \"attention\", \"transformer_block\", "
+        "\"convolution\", \"max_pool\", \"flatten\" or \"softmax_cross_entropy\", but the key is "
+        "missing");
   CHECK(refusal_of(layer_of(R"({"kind": "linear", "inputs": 0, "outputs": 1048577})")) ==
         "m.json: layer a/op/inputs: expected an integer from 1 to 1048576, got 0\n"
         "m.json: layer a/op/outputs: expected an integer from 1 to 1048576, got 1048577");

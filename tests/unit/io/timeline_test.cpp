@@ -52,15 +52,14 @@ TEST_CASE("a timeline that was written is read with a lane for each device") {
   const Topology topology(read_topology(kTopologyText, "t"));
   const std::string hash(64, 'a');
   const std::string text = write_timeline(small_timeline(), topology, hash);
-  const TimelineDocument document = read_timeline(text, "f.json", topology);
-  CHECK(document.plan_sha256 == hash);
-  CHECK(document.timeline.origin == Timeline::Origin::Predicted);
-  REQUIRE(document.timeline.lanes.size() == 3);
-  CHECK(document.timeline.lanes[1].stages == std::vector{StageIndex{1}});
-  CHECK(document.timeline.lanes[1].devices == std::vector{DeviceIndex{2}});
-  CHECK(document.timeline.actions.size() == 10);
-  CHECK(document.timeline.memory.front().stages == small_timeline().memory.front().stages);
-  CHECK(write_timeline(document.timeline, topology, hash) == text);
+  const Timeline timeline = read_timeline(text, "f.json", topology, hash);
+  CHECK(timeline.origin == Timeline::Origin::Predicted);
+  REQUIRE(timeline.lanes.size() == 3);
+  CHECK(timeline.lanes[1].stages == std::vector{StageIndex{1}});
+  CHECK(timeline.lanes[1].devices == std::vector{DeviceIndex{2}});
+  CHECK(timeline.actions.size() == 10);
+  CHECK(timeline.memory.front().stages == small_timeline().memory.front().stages);
+  CHECK(write_timeline(timeline, topology, hash) == text);
 }
 
 TEST_CASE("faults of a timeline are named by their places") {
@@ -70,7 +69,7 @@ TEST_CASE("faults of a timeline are named by their places") {
     std::string text = sound;
     text.replace(text.find(part), part.size(), instead);
     try {
-      read_timeline(text, "f", topology);
+      read_timeline(text, "f", topology, std::string(64, 'a'));
     } catch (const Error& error) { return std::string(error.what()); }
     return std::string("none");
   };
@@ -87,10 +86,20 @@ TEST_CASE("faults of a timeline are named by their places") {
         "f: /actions/1/end_ns: expected no less than start_ns, 1500, got 1");
   CHECK(fault_of("\"start_ns\": 0", "\"start_ns\": -1") ==
         "f: /actions/0/start_ns: expected an integer from 0 to 1000000000000000, got -1");
+  CHECK(fault_of("\"end_ns\": 2001", "\"end_ns\": 1e99") ==
+        "f: /actions/1/end_ns: expected an integer from 0 to 1000000000000000, got 1e99");
   CHECK(fault_of("aaaa", "zzzz") ==
         "f: /plan_sha256: expected 64 hexadecimal digits, got "
         "\"zzzz" +
             std::string(60, 'a') + "\"");
+  // Of another plan nothing else is looked at.
+  std::string other = sound;
+  other.replace(other.find("aaaa"), 4, "bbbb");
+  other.replace(other.find("\"n0:0\""), 6, "\"n0:7\"");
+  CHECK(
+      fault_of(sound, other) ==
+      "f: /plan_sha256: expected aaaaaaaaaaaa..., the hash of the plan, got bbbbaaaaaaaa..., that "
+      "of another one");
   CHECK(fault_of("\"limit_bytes\": 1000", "\"limit\": 1000").find("/memory/0") !=
         std::string::npos);
 }

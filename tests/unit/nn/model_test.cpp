@@ -64,6 +64,38 @@ TEST_CASE("layers that do not fit each other are named") {
                     kLoss}) == "m.json: layer 1/op: expected an input of [6, 4], got [7, 4]");
 }
 
+TEST_CASE("a layer is tied to one whose parameters can be its first") {
+  const auto model_tied = [](const Operation& first, const Operation& last, Bytes own) {
+    ModelProfile profile;
+    profile.layers.resize(3);
+    const std::vector<Operation> operations{first, last, SoftmaxCrossEntropyOperation{5}};
+    for (std::size_t i = 0; i < 3; ++i) {
+      profile.layers[i].name = std::to_string(i);
+      profile.layers[i].parameters = {4 *
+                                      parameter_count(make_module(operations[i])->parameters())};
+    }
+    profile.layers[1].parameters = own;
+    profile.ties = {{{0}, {{1}}}};
+    try {
+      const std::vector<ModelLayer> model = make_model(profile, operations, "m.json");
+      return std::to_string(model[1].tied_to.value()) + ", " +
+             std::to_string(model[1].tied_parameters) + " of " +
+             std::to_string(model[1].module->parameters().size());
+    } catch (const Error& error) { return std::string(error.what()); }
+  };
+  const EmbeddingOperation tokens{5, 7, 4, false};
+  CHECK(model_tied(tokens, LinearOperation{4, 5, true, true}, {20}) == "0, 1 of 2");
+  CHECK(model_tied(tokens, LinearOperation{4, 5, true, true}, {100}) ==
+        "m.json: layer 1/parameter_bytes: expected 20, 4 for each parameter of its op that is its "
+        "own, got 100");
+  CHECK(model_tied(tokens, LinearOperation{4, 5, false, false}, {80}) ==
+        "m.json: layer 1/tied_to: expected a layer whose parameters are shaped as this one's "
+        "first, [4, 5], got \"0\" with [5, 4]");
+  CHECK(model_tied(EmbeddingOperation{5, 7, 4, true}, LinearOperation{4, 5, false, true}, {80}) ==
+        "m.json: layer 1/tied_to: expected a layer whose parameters are shaped as this one's "
+        "first, [5, 4], got \"0\" with [5, 4], [7, 4]");
+}
+
 TEST_CASE("the shipped specifications are sound models of the sizes that they state") {
   struct Expected {
     const char* name;
@@ -73,12 +105,11 @@ TEST_CASE("the shipped specifications are sound models of the sizes that they st
   };
   // A block of hidden h and feed-forward 4 h has 12 h^2 + 13 h parameters.
   const std::vector<Expected> shipped{
-      // (256 + 64) 64 + 4 (12 * 64^2 + 13 * 64) + 2 * 64 + 64 * 256
-      {"gpt2-tiny", 8, 236'928, {64}},
-      // (50,257 + 1,024) 768 + 12 (12 * 768^2 + 13 * 768) + 2 * 768: GPT-2's 124,439,808; and a
-      // head
-      {"gpt2-small", 16, 124'439'808 + 768 * 50'257, {1'024}},
-      {"bert-base-like", 16, (30'522 + 128) * 768 + 12 * 7'087'872 + 1'536 + 769 * 30'522, {128}},
+      // (256 + 64) 64 + 4 (12 * 64^2 + 13 * 64) + 2 * 64
+      {"gpt2-tiny", 9, 220'544, {64}},
+      // (50,257 + 1,024) 768 + 12 (12 * 768^2 + 13 * 768) + 2 * 768: GPT-2's
+      {"gpt2-small", 17, 124'439'808, {1'024}},
+      {"bert-base-like", 17, (30'522 + 128) * 768 + 12 * 7'087'872 + 1'536 + 30'522, {128}},
       // Convolutions of VGG-A, 9,220,480 (Simonyan and Zisserman), and 513 (512 + 512 + 10).
       {"vgg-11-like", 28, 9'220'480 + 513 * 1'034, {3, 32, 32}},
       {"mlp", 6, 785 * 512 + 513 * 256 + 257 * 10, {784}},
@@ -94,7 +125,7 @@ TEST_CASE("the shipped specifications are sound models of the sizes that they st
     CHECK(model.front().input == expected.input);
     CHECK(model.back().output.empty());
     std::int64_t parameters = 0;
-    for (const ModelLayer& layer : model) parameters += parameter_count(*layer.module);
+    for (const ModelLayer& layer : model) parameters += parameter_count(layer.own_parameters());
     CHECK(parameters == expected.parameters);
   }
 }

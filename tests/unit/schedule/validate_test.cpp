@@ -248,8 +248,7 @@ TEST_CASE("an optimizer that steps by bucket steps last, in the order of the buc
   Lane& middle = schedule.lanes[1];
   SECTION("swapped") {
     swap_actions(middle, {K::OptimizerStep, 0}, {K::OptimizerStep, 1});
-    check_only_fault(schedule, plan, "stage 1",
-                     "1STEP is the last action: the step of bucket 1 comes behind it");
+    check_only_fault(schedule, plan, "stage 1", "1STEP is the last action: step 1 comes behind it");
   }
   SECTION("before a reduction") {
     swap_actions(middle, {K::AllReduce, 1}, {K::OptimizerStep, 0});
@@ -258,8 +257,7 @@ TEST_CASE("an optimizer that steps by bucket steps last, in the order of the buc
   }
   SECTION("missing") {
     drop(middle, {K::OptimizerStep, 1});
-    check_only_fault(schedule, plan, "stage 1",
-                     "1STEP is the last action: the step of bucket 1 comes behind it");
+    check_only_fault(schedule, plan, "stage 1", "1STEP is the last action: step 1 comes behind it");
   }
   SECTION("of no bucket") {
     middle.actions.push_back({K::OptimizerStep, 2, StageIndex{1}});

@@ -12,7 +12,7 @@
 
 #include "dapple/core/error.h"
 #include "dapple/core/quantity.h"
-#include "json_value.h"
+#include "dapple/io/json_value.h"
 
 namespace dapple::io {
 
@@ -99,7 +99,8 @@ class ObjectReader {
   std::vector<Field> members();
   /// Records a fault for each of the keys that is there: names kept for later versions.
   void refuse_reserved(std::initializer_list<std::string_view> keys);
-  /// Records keys that were not asked for, and keys that are there twice.
+  /// Records keys that were not asked for, and keys that are there twice. Readers of other tools'
+  /// files, which may hold more than is asked for, leave it out.
   void finish();
 
  private:

@@ -1,0 +1,62 @@
+#include "for_target.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "dapple/interop/exports.h"
+#include "dapple/report/show.h"
+
+namespace dapple {
+namespace {
+
+const ExportTarget& target_of(const Options& options) {
+  std::vector<std::string> names;
+  for (const ExportTarget& target : export_targets()) {
+    if (target.limits != nullptr) names.emplace_back(target.name);
+  }
+  const std::string name = options.choice("for", names);
+  return *std::find_if(export_targets().begin(), export_targets().end(),
+                       [&](const ExportTarget& target) { return target.name == name; });
+}
+
+void check_schedule(const RuntimeLimits& limits, const PlannerOptions& planner) {
+  if (planner.every_family) {
+    throw usage_error("--schedule", "expected one schedule with --for, got auto");
+  }
+  const ScheduleFamily family = planner.family.value_or(ScheduleFamily::OneFOneB);
+  const bool interleaves = limits.interleaves && family == ScheduleFamily::Interleaved;
+  if (limits.any_order || interleaves || family == ScheduleFamily::OneFOneB) return;
+  throw usage_error("--schedule", fmt::format("expected 1f1b{}, which {} runs, got {}",
+                                              limits.interleaves ? " or interleaved" : "",
+                                              limits.name, to_string(family)));
+}
+
+}  // namespace
+
+std::optional<PlanRestriction> restriction_of(const Options& options, const PlannerOptions& planner,
+                                              const ModelProfile& profile) {
+  if (!options.has("for")) return std::nullopt;
+  const RuntimeLimits& limits = *target_of(options).limits;
+  check_schedule(limits, planner);
+  if (!limits.recomputes && planner.pins.recompute == true) {
+    throw usage_error("--pin",
+                      fmt::format("expected no recompute=on, which {} does not have", limits.name));
+  }
+  const bool is_1f1b =
+      planner.family.value_or(ScheduleFamily::OneFOneB) == ScheduleFamily::OneFOneB;
+  PlanRestriction restriction{.runtime = std::string{limits.name},
+                              .least_depths = is_1f1b && !limits.any_order && !limits.any_depths,
+                              .recomputes = limits.recomputes,
+                              .joints = inexpressible_cuts(limits, profile)};
+  for (const std::int32_t cut : planner.pins.cuts) {
+    if (!std::binary_search(restriction.joints.begin(), restriction.joints.end(), cut)) continue;
+    throw usage_error(
+        "--pin",
+        fmt::format("expected no cut={}, where {} has no boundary",
+                    printable(profile.layers[static_cast<std::size_t>(cut)].name), limits.name));
+  }
+  return restriction;
+}
+
+}  // namespace dapple

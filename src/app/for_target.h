@@ -1,0 +1,20 @@
+// What --for TARGET asks of a plan, so that "export --to TARGET" can express it.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "dapple/command_line/options.h"
+#include "dapple/planner/planner.h"
+#include "dapple/planner/restricted.h"
+#include "dapple/profile/model_profile.h"
+
+namespace dapple {
+
+/// The restriction of --for; nothing where it is not given. Throws Error(Usage) where the target
+/// can express every plan, or where other options ask for what it cannot, and Error(BadInput) where
+/// it cannot run the model at all.
+std::optional<PlanRestriction> restriction_of(const Options& options, const PlannerOptions& planner,
+                                              const ModelProfile& profile);
+
+}  // namespace dapple

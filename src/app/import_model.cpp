@@ -1,0 +1,135 @@
+#include <fmt/format.h>
+
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dapple/interop/foreign_profile.h"
+#include "dapple/io/documents.h"
+#include "dapple/report/show.h"
+#include "import_parts.h"
+#include "inputs.h"
+
+namespace dapple {
+namespace {
+
+constexpr const char* kHelp =
+    R"(dapple-plan import model: other planners' profiles as a layer profile.
+
+Usage: dapple-plan import model FILE... [-o FILE] [options]
+
+A graph of PipeDream or of Piper, the files of a Metis folder, a profile of
+Sailor, or the two files of Galvatron (computation and memory).
+
+  -o, --output FILE       the profile          (default: ./NAME.profile.json)
+  --format KIND           pipedream, piper, metis, sailor or galvatron
+                                               (default: told by each file)
+  --name NAME             of the model         (default: the file's)
+What a file does not say; what it does say is refused:
+  --optimizer NAME        sgd, momentum, rmsprop or adam
+  --global-batch N        samples per iteration         (Piper's says it)
+  --profile-device D      kind of device that was measured, or which of several
+  --profile-batch N       samples at which it was measured   (PipeDream)
+  --batch-scaling proportional|floor  of times measured at one batch size
+  --stash output|X        times the output, kept for the backward
+                                               (PipeDream, Metis)
+  --backward-ratio X      backward as a multiple of forward (Piper, Metis,
+                          Galvatron)
+  --output-size SIZE      of a layer, for a sample   (Metis, Galvatron)
+  --layers N              of each kind               (Galvatron)
+  --tensor-parallel N     whose figures are taken    (default: 1)
+A device is then a group of N GPUs. What is left out or taken to be so is a
+warning.
+
+Example
+  dapple-plan import model DeviceType.A100_tp1_bs*.json --optimizer adam \
+    --global-batch 128 --backward-ratio 2 --output-size 8MiB -o gpt.json
+)";
+
+std::vector<ForeignModelFile> read_files(const Options& options) {
+  std::optional<ModelFormat> forced;
+  std::vector<std::string> names{"detect"};
+  for (const ModelFormat format : all_model_formats()) names.emplace_back(name_of(format));
+  const std::string choice = options.choice("format", names);
+  for (const ModelFormat format : all_model_formats()) {
+    if (choice == name_of(format)) forced = format;
+  }
+  std::vector<ForeignModelFile> files;
+  for (const std::string& path : options.positional()) {
+    ForeignModelFile file{.text = read_file(path), .name = source_name(path)};
+    const std::optional<ModelFormat> format = forced ? forced : detect_model_format(file.text);
+    if (!format) {
+      throw Error{ErrorKind::BadInput,
+                  file.name,
+                  {{"",
+                    "expected a profile of PipeDream, Piper, Metis, Sailor or Galvatron, got none "
+                    "of them; --format says which it is"}}};
+    }
+    file.format = *format;
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+/// Sums over all layers at the largest batch that was measured.
+void write_summary(const ModelProfile& profile, std::ostream& words) {
+  Bytes parameters;
+  Measurement sum;
+  for (const Layer& layer : profile.layers) {
+    const Measurement& largest = layer.measurements.back();
+    parameters += layer.parameters;
+    sum.batch_size = largest.batch_size;
+    sum.forward += largest.forward;
+    sum.backward += largest.backward;
+    sum.stash += largest.stash;
+  }
+  words << fmt::format(
+      "{}: {} layer{} measured on {}\n"
+      "  parameters      {}\n"
+      "  forward         {} for {} sample{}\n"
+      "  backward        {}\n"
+      "  kept for it     {}\n",
+      printable(profile.name), profile.layers.size(), profile.layers.size() == 1 ? "" : "s",
+      printable(profile.device), show(parameters), show(sum.forward), sum.batch_size,
+      sum.batch_size == 1 ? "" : "s", show(sum.backward), show(sum.stash));
+}
+
+int run(const Options& options, Console& console) {
+  if (options.positional().empty()) {
+    throw usage_error("import model", "expected one file or more, got none");
+  }
+  ImportedProfile imported = import_model(read_files(options), foreign_options(options));
+  ModelProfile& profile = imported.profile;
+  if (profile.device.empty()) {
+    throw usage_error("--profile-device",
+                      "expected the kind of device that was measured, which the file does not say, "
+                      "got nothing");
+  }
+  profile.name = options.text("name").value_or(profile.name);
+  const std::string output =
+      options.text("output").value_or(default_output(profile, ".profile.json"));
+  check_outputs({{"--output", output}}, numbered_paths(options.positional()));
+  const std::string document = write_profile(profile);
+  read_profile(document, "the imported profile");  // names that nothing could read
+
+  for (const std::string& warning : imported.warnings) print_warning(console, warning);
+  std::ostream& words = console.words(output == "-").stream;
+  write_summary(profile, words);
+  write_result(console, output, document);
+  if (output != "-") words << "profile written to " << printable(output) << '\n';
+  return kDone;
+}
+
+}  // namespace
+
+Command import_model_command() {
+  std::vector<OptionSpec> specs{
+      {.name = "output", .letter = 'o'}, {.name = "format"},          {.name = "name"},
+      {.name = "global-batch"},          {.name = "tensor-parallel"}, {.name = "backward-ratio"},
+      {.name = "output-size"},           {.name = "layers"}};
+  for (const OptionSpec& spec : foreign_profile_options()) specs.push_back(spec);
+  return {.name = "model", .help = kHelp, .options = std::move(specs), .run = run};
+}
+
+}  // namespace dapple

@@ -1,0 +1,243 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dapple/cost/costs.h"
+#include "dapple/interop/foreign_plan.h"
+#include "dapple/io/documents.h"
+#include "dapple/planner/planner.h"
+#include "dapple/report/summary.h"
+#include "import_parts.h"
+#include "inputs.h"
+#include "modes.h"
+
+namespace dapple {
+namespace {
+
+constexpr const char* kHelp =
+    R"(dapple-plan import plan: other tools' plans, costed, simulated and checked.
+
+Usage: dapple-plan import plan FILE... --model PROFILE --topo TOPOLOGY [options]
+
+An answer of PipeDream (gpus=N.txt) with what its optimizer printed or a conf
+file; a script with Megatron-LM's options and layout; a program or JSON file
+with DeepSpeed's parts, and its settings; torchtitan's options with the modules
+of each stage, and PyTorch's CSV schedule; a plan of Sailor.
+
+  --model FILE           layer profile that the plan is for
+  --topo FILE            devices and links
+  -o, --output FILE      the plan   (default: ./MODEL.imported.plan.json)
+  --format KIND          pipedream, megatron, deepspeed, torch or sailor
+                                             (default: told by each file)
+  --layout TEXT          Megatron-LM's options instead of a file:
+                         "--pipeline-model-parallel-size 2 ..."
+  --global-batch N       samples per iteration    (default: the file's, else
+                         the profile's)
+  --micro-batch N        samples, over all replicas of a stage
+                                             (default: the file's)
+  --replicas N|N,N,...   of all stages, or of each (default: the file's)
+  --devices D,D-D,...    of the ranks, as node0:0-3,node1:0  (default: as the
+                         file's comments say, else in the topology's order)
+  --tensor-parallel N    GPUs that are one device of the topology (default: 1)
+  --contention on|off    transfers share links or not       (default: on)
+  --unlimited-memory     write a plan that does not fit, too
+
+Example
+  dapple-plan import plan "gpus=16.txt" hybrid_conf.json --micro-batch 128 \
+    --model vgg16.json --topo topologies/4x4.json -o pipedream.plan.json
+)";
+
+/// "node0:0-3" as node0:0 to node0:3; what has no range stays as it is.
+void add_devices(const std::string& text, std::vector<std::string>& devices) {
+  constexpr std::size_t kMostDigits = 6;
+  constexpr int kMostDevices = 65'536;
+  const std::size_t colon = text.rfind(':');
+  const std::size_t dash = text.find('-', colon == std::string::npos ? text.size() : colon);
+  const auto number = [&](std::size_t begin, std::size_t end) {
+    const std::string digits = text.substr(begin, end - begin);
+    const bool is_number = !digits.empty() && digits.size() <= kMostDigits &&
+                           digits.find_first_not_of("0123456789") == std::string::npos;
+    return is_number ? std::stoi(digits) : -1;
+  };
+  if (dash == std::string::npos) {
+    devices.push_back(text);
+    return;
+  }
+  const int first = number(colon + 1, dash);
+  const int last = number(dash + 1, text.size());
+  if (first < 0 || last < first || last - first >= kMostDevices) {
+    throw usage_error("--devices", fmt::format("expected devices as node0:0 or node0:0-3, got "
+                                               "\"{}\"",
+                                               printable(text)));
+  }
+  for (int device = first; device <= last; ++device) {
+    devices.push_back(fmt::format("{}{}", text.substr(0, colon + 1), device));
+  }
+}
+
+std::vector<std::string> parts_of(const std::string& list) {
+  std::vector<std::string> parts;
+  std::size_t begin = 0;
+  for (std::size_t comma = list.find(','); comma != std::string::npos;
+       comma = list.find(',', begin)) {
+    parts.push_back(list.substr(begin, comma - begin));
+    begin = comma + 1;
+  }
+  parts.push_back(list.substr(begin));
+  return parts;
+}
+
+std::vector<std::int64_t> replicas_option(const Options& options) {
+  std::vector<std::int64_t> replicas;
+  const std::optional<std::string> text = options.text("replicas");
+  if (!text) return replicas;
+  constexpr std::size_t kMostDigits = 5;
+  for (const std::string& part : parts_of(*text)) {
+    const bool is_number = !part.empty() && part.size() <= kMostDigits &&
+                           part.find_first_not_of("0123456789") == std::string::npos &&
+                           part.find_first_not_of('0') != std::string::npos;
+    if (!is_number) {
+      throw usage_error("--replicas", fmt::format("expected a number, or one for each stage as "
+                                                  "12,1,1, got \"{}\"",
+                                                  printable(*text)));
+    }
+    replicas.push_back(std::stoll(part));
+  }
+  return replicas;
+}
+
+ForeignPlanOptions plan_options(const Options& options) {
+  ForeignPlanOptions plan;
+  plan.global_batch = options.positive_integer("global-batch", kMaxCount);
+  plan.micro_batch = options.positive_integer("micro-batch", kMaxCount);
+  plan.replicas = replicas_option(options);
+  if (const auto devices = options.text("devices")) {
+    for (const std::string& part : parts_of(*devices)) add_devices(part, plan.devices);
+  }
+  plan.tensor_parallel = options.positive_integer("tensor-parallel", 1024);
+  return plan;
+}
+
+std::vector<ForeignPlanFile> read_files(const Options& options) {
+  std::optional<PlanFormat> forced;
+  std::vector<std::string> names{"detect"};
+  for (const PlanFormat format : all_plan_formats()) names.emplace_back(name_of(format));
+  const std::string choice = options.choice("format", names);
+  for (const PlanFormat format : all_plan_formats()) {
+    if (choice == name_of(format)) forced = format;
+  }
+  std::vector<ForeignPlanFile> files;
+  if (const auto layout = options.text("layout")) {
+    if (!options.positional().empty() || options.has("format")) {
+      throw usage_error("--layout", "expected it in place of files and --format, got both");
+    }
+    files.push_back({.text = *layout, .name = "--layout", .format = PlanFormat::Megatron});
+  }
+  for (const std::string& path : options.positional()) {
+    ForeignPlanFile file{.text = read_file(path), .name = source_name(path)};
+    const std::optional<PlanFormat> format = forced ? forced : detect_plan_format(file.text);
+    if (!format) {
+      throw Error{ErrorKind::BadInput,
+                  file.name,
+                  {{"",
+                    "expected a plan of PipeDream, Megatron-LM, DeepSpeed, PyTorch or Sailor, got "
+                    "none of them; --format says which it is"}}};
+    }
+    file.format = *format;
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+/// All that a plan file says of a plan that nobody searched.
+PlanDocument document_of(ImportedPlan imported, const TopologyDescription& topology) {
+  PlanDocument document;
+  document.tool = kTool;
+  document.profile = std::move(imported.profile);
+  document.topology = topology;
+  document.plan = std::move(imported.plan);
+  document.search.planner = "import";
+  document.search.cut = {"everything but the imported plan"};
+  document.warnings = std::move(imported.warnings);
+  return document;
+}
+
+/// Every device that is short of memory, unless the plan is wanted all the same.
+void check_memory(const Evaluation& evaluation, const Topology& topology, const Options& options,
+                  const std::string& source, std::vector<std::string>& warnings) {
+  std::vector<Violation> faults;
+  for (const MemoryShortage& shortage : evaluation.shortages) {
+    faults.push_back({fmt::format("/stages/{}", shortage.stage.value),
+                      fmt::format("memory exceeded: device {} needs {}, has {}; --unlimited-memory "
+                                  "takes the plan all the same",
+                                  topology.device(shortage.device).name, show(shortage.needed),
+                                  show(shortage.limit))});
+  }
+  if (faults.empty()) return;
+  if (!options.has("unlimited-memory")) throw Error{ErrorKind::BadInput, source, std::move(faults)};
+  warnings.push_back(fmt::format("the plan does not fit: {} device{} short of memory",
+                                 faults.size(), faults.size() == 1 ? " is" : "s are"));
+}
+
+int run(const Options& options, Console& console) {
+  if (options.positional().empty() && !options.has("layout")) {
+    throw usage_error("import plan", "expected one file or more, or --layout, got none");
+  }
+  const std::string model = options.required("model", "the profile that the plan is for");
+  const std::string topo = options.required("topo", "a topology");
+  const ModelProfile profile = load_own_profile(model);
+  const TopologyDescription description = load_topology(topo);
+  const Topology topology{description, source_name(topo)};
+  const std::string output =
+      options.text("output").value_or(default_output(profile, ".imported.plan.json"));
+  std::vector<NamedPath> inputs = numbered_paths(options.positional());
+  inputs.push_back({"--model", model});
+  inputs.push_back({"--topo", topo});
+  check_outputs({{"--output", output}}, inputs);
+
+  const std::vector<ForeignPlanFile> files = read_files(options);
+  const std::string& source = files.front().name;
+  PlanDocument document =
+      document_of(import_plan(files, {profile, topology}, plan_options(options)), description);
+  std::vector<Violation> faults = costing_faults(document.plan, document.profile, topology);
+  if (!faults.empty()) throw Error{ErrorKind::BadInput, source, std::move(faults)};
+  const Evaluation evaluation =
+      evaluate(document.plan, document.profile, topology, {contention_of(options)});
+  check_memory(evaluation, topology, options, source, document.warnings);
+  document.prediction = evaluation.prediction;
+  for (std::string& warning : warnings_about(document.plan, document.profile, topology)) {
+    document.warnings.push_back(std::move(warning));
+  }
+  write_result(console, output, write_plan(document));
+  const auto [stream, style] = console.words(output == "-");
+  stream << write_summary(document, evaluation.timeline, topology, style)
+         << other_replicas_text(document.prediction, evaluation.otherwise);
+  if (output != "-") stream << "plan written to " << printable(output) << '\n';
+  return kDone;
+}
+
+}  // namespace
+
+Command import_plan_command() {
+  return {.name = "plan",
+          .help = kHelp,
+          .options = {{.name = "model"},
+                      {.name = "topo"},
+                      {.name = "output", .letter = 'o'},
+                      {.name = "format"},
+                      {.name = "layout"},
+                      {.name = "global-batch"},
+                      {.name = "micro-batch"},
+                      {.name = "replicas"},
+                      {.name = "devices"},
+                      {.name = "tensor-parallel"},
+                      {.name = "contention"},
+                      {.name = "unlimited-memory", .takes_value = false}},
+          .run = run};
+}
+
+}  // namespace dapple

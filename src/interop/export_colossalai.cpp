@@ -1,0 +1,54 @@
+// ColossalAI's HybridParallelPlugin: blocks of each stage, 1F1B. It keeps the embedding with the
+// first block and the head with the last one by itself.
+
+#include <fmt/format.h>
+
+#include "exporting.h"
+#include "transformer_blocks.h"
+
+namespace dapple {
+
+Export export_colossalai(const ExportSubject& subject) {
+  require_runs(subject, kColossalAi);
+  const Plan& plan = subject.document.plan;
+  const LayerRange blocks = find_blocks(subject.document.profile);
+  std::string counts;
+  for (const StagePlan& stage : plan.stages) {
+    counts += fmt::format("{}{}", counts.empty() ? "" : ", ", blocks_in(stage.layers, blocks));
+  }
+  const std::size_t replicas = plan.stages.front().devices.size();
+  Export result;
+  result.text = fmt::format(
+      R"(# {} for ColossalAI: {} processes, rank = stage * {} + replica
+{}
+from colossalai.booster.plugin import HybridParallelPlugin
+
+BATCH_SIZE = {}  # samples of one process in an iteration
+RECOMPUTE = {}  # then call model.gradient_checkpointing_enable()
+
+
+def plan(**options):
+    """The plugin with the plan's stages; precision and the like as options."""
+    return HybridParallelPlugin(
+        tp_size=1,
+        pp_size={},
+        pp_style="1f1b",
+        num_microbatches={},
+        num_layers_per_stage=[{}],
+        dp_outside=False,
+        **options,
+    )
+)",
+      title_of(subject), plan.stages.size() * replicas, replicas, ranks_as_comment(subject),
+      samples_per_replica(plan) * plan.num_micro_batches,
+      plan.stages.front().recompute ? "True" : "False", plan.stages.size(), plan.num_micro_batches,
+      counts);
+  if (plan.stages.front().recompute) {
+    result.warnings.emplace_back(
+        "ColossalAI keeps the input of every block that it recomputes, the plan only that of a "
+        "stage: it needs more memory than predicted");
+  }
+  return result;
+}
+
+}  // namespace dapple

@@ -1,0 +1,47 @@
+// PipeDream's runtime: a configuration of which module is in which stage, which ranks that stage
+// has, and how many micro-batches it runs before it takes turns. A module is a layer of the
+// profile; the last one, the loss, is in the last stage.
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "exporting.h"
+
+namespace dapple {
+
+Export export_pipedream(const ExportSubject& subject) {
+  require_runs(subject, kPipeDream);
+  const Plan& plan = subject.document.plan;
+  nlohmann::ordered_json modules = nlohmann::ordered_json::array();
+  nlohmann::ordered_json ranks = nlohmann::ordered_json::object();
+  nlohmann::ordered_json depths = nlohmann::ordered_json::object();
+  std::size_t rank = 0;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const StagePlan& stage = plan.stages[s];
+    for (std::int32_t l = stage.layers.begin; l < stage.layers.end; ++l) modules.push_back(s);
+    const std::string number = fmt::format("{}", s);
+    for (std::size_t i = 0; i < stage.devices.size(); ++i) ranks[number].push_back(rank++);
+    // Its turns begin with a forward, which the warm-up depth counts.
+    depths[number] = plan.warmup_depths[s] - 1;
+  }
+  modules.push_back(plan.stages.size() - 1);
+  nlohmann::ordered_json document;
+  document["module_to_stage_map"] = std::move(modules);
+  document["stage_to_rank_map"] = std::move(ranks);
+  document["stage_to_depth_map"] = std::move(depths);
+  Export result;
+  result.text = document.dump() + '\n';
+  result.warnings.emplace_back(
+      "PipeDream updates parameters after every micro-batch, with gradients of older ones: the "
+      "plan "
+      "is for one update of all micro-batches");
+  if (plan.stages.front().recompute) {
+    result.warnings.emplace_back(
+        "the configuration cannot say that stages recompute: PipeDream's "
+        "program has --recompute");
+  }
+  return result;
+}
+
+}  // namespace dapple

@@ -1,0 +1,199 @@
+#include "dapple/planner/restricted.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "dapple/planner/score.h"
+#include "micro_batches.h"
+#include "stop_question.h"
+
+namespace dapple {
+namespace {
+
+/// Numbers of replicas that share some micro-batch evenly, ascending.
+std::vector<std::int32_t> replica_counts(const PlannerOptions& options, const Topology& topology) {
+  if (options.pins.replicas) return {*options.pins.replicas};
+  const std::vector<std::int64_t> sizes = micro_batch_sizes(options).sizes;
+  std::vector<std::int32_t> counts;
+  for (std::int32_t count = 1; count <= topology.device_count(); ++count) {
+    const bool divides = std::any_of(sizes.begin(), sizes.end(),
+                                     [count](std::int64_t size) { return size % count == 0; });
+    if (divides) counts.push_back(count);
+  }
+  return counts;
+}
+
+/// The pins of every part of the space.
+std::vector<Pins> parts_of(const PlannerOptions& options, const Topology& topology,
+                           const PlanRestriction& restriction) {
+  Pins common = options.pins;
+  common.equal_shares = true;
+  common.least_depths = common.least_depths || restriction.least_depths;
+  std::vector<std::int32_t> joints;
+  std::set_union(common.joints.begin(), common.joints.end(), restriction.joints.begin(),
+                 restriction.joints.end(), std::back_inserter(joints));
+  common.joints = std::move(joints);
+  std::vector<Pins> parts;
+  for (const std::int32_t replicas : replica_counts(options, topology)) {
+    for (const bool recompute : {false, true}) {
+      if (options.pins.recompute.value_or(recompute) != recompute) continue;
+      if (recompute && !restriction.recomputes) continue;
+      Pins& part = parts.emplace_back(common);
+      part.replicas = replicas;
+      part.recompute = recompute;
+    }
+  }
+  return parts;
+}
+
+class RestrictedPlanner {
+ public:
+  RestrictedPlanner(const ModelProfile& profile, const Topology& topology,
+                    const PlannerOptions& options, const PlanRestriction& restriction)
+      : profile_(profile), topology_(topology), options_(options), restriction_(restriction) {}
+
+  std::variant<MadePlan, Infeasible> run(Progress* progress) {
+    const StopQuestion is_stopped(progress);
+    const std::vector<Pins> parts = parts_of(options_, topology_, restriction_);
+    if (progress != nullptr) look_ahead(parts, *progress);
+    for (const Pins& part : parts) {
+      if (is_stopped()) {
+        is_proven_ = false;
+        break;
+      }
+      PlannerOptions options = options_;
+      options.pins = part;
+      auto made = make_plan(profile_, topology_, options, progress);
+      if (auto* plan = std::get_if<MadePlan>(&made)) {
+        take(std::move(*plan));
+      } else {
+        take(std::get<Infeasible>(std::move(made)));
+      }
+    }
+    if (best_) return finish();
+    if (closest_) return explain();
+    Infeasible unknown;
+    unknown.stopped = true;
+    return unknown;
+  }
+
+ private:
+  /// Something of every part, for whoever stops the search in the first ones.
+  void look_ahead(const std::vector<Pins>& parts, Progress& progress) {
+    if (options_.planner != PlannerKind::Exact || options_.family) return;
+    for (const Pins& part : parts) {
+      PlannerOptions options = options_;
+      options.pins = part;
+      options.planner = PlannerKind::Dapple;
+      options.baselines = false;
+      auto made = make_plan(profile_, topology_, options, &progress);
+      auto* plan = std::get_if<MadePlan>(&made);
+      if (plan != nullptr && (!best_ || is_better(*plan, *best_))) best_ = std::move(*plan);
+    }
+  }
+
+  void take(MadePlan made) {
+    const Prediction& prediction = made.document.prediction;
+    if (prediction.lower_bound) {
+      bound_ = std::min(bound_, *prediction.lower_bound);
+    } else {
+      is_proven_ = false;
+    }
+    const SearchRecord& record = made.document.search;
+    states_ += record.states;
+    candidates_ += record.candidates;
+    simulated_ += record.simulated;
+    open_ += record.open;
+    kept_ += record.kept;
+    // Of equal ones that which was searched for in full.
+    if (!best_ || !is_better(*best_, made)) best_ = std::move(made);
+  }
+
+  void take(Infeasible infeasible) {
+    if (infeasible.stopped || !infeasible.is_certain) is_proven_ = false;
+    if (infeasible.stopped) return;
+    const bool is_shortage = infeasible.conflict.empty();
+    const bool is_closer =
+        !closest_ || (is_shortage &&
+                      (!closest_->conflict.empty() || infeasible.missing() < closest_->missing()));
+    if (is_closer) closest_ = std::move(infeasible);
+  }
+
+  static bool is_better(const MadePlan& a, const MadePlan& b) {
+    return better({.plan = a.document.plan, .iteration = a.document.prediction.iteration},
+                  {.plan = b.document.plan, .iteration = b.document.prediction.iteration});
+  }
+
+  MadePlan finish() {
+    PlanDocument& document = best_->document;
+    Prediction& prediction = document.prediction;
+    prediction.lower_bound.reset();
+    prediction.optimality_gap.reset();
+    if (is_proven_) {
+      prediction.lower_bound = std::min(bound_, prediction.iteration);
+      prediction.optimality_gap =
+          dapple::optimality_gap(prediction.iteration, *prediction.lower_bound);
+    }
+    SearchRecord& record = document.search;
+    record.complete = false;
+    record.states = states_;
+    record.candidates = candidates_;
+    record.simulated = simulated_;
+    record.open = open_;
+    record.kept = kept_;
+    // What was pinned in the part that has the plan alone was free all the same.
+    constexpr std::string_view kPinned = "pinned: ";
+    record.cut.erase(
+        std::remove_if(record.cut.begin(), record.cut.end(),
+                       [&](const std::string& cut) { return cut.starts_with(kPinned); }),
+        record.cut.end());
+    for (const std::string& pinned : to_texts(options_.pins, profile_)) {
+      record.cut.push_back(std::string{kPinned} + pinned);
+    }
+    record.cut.push_back(fmt::format(
+        "what {} cannot express: replicas that differ from stage to stage or have "
+        "unequal shares, recomputation in some stages{}{}",
+        restriction_.runtime, restriction_.least_depths ? ", other depths than the least" : "",
+        restriction_.joints.empty() ? "" : ", some boundaries"));
+    return std::move(*best_);
+  }
+
+  Infeasible explain() {
+    closest_->pins = to_texts(options_.pins, profile_);
+    closest_->pins.push_back("what " + restriction_.runtime + " can express");
+    closest_->remedy = "planning without --for may find a plan";
+    return std::move(*closest_);
+  }
+
+  const ModelProfile& profile_;
+  const Topology& topology_;
+  const PlannerOptions& options_;
+  const PlanRestriction& restriction_;
+  std::optional<MadePlan> best_;
+  std::optional<Infeasible> closest_;
+  bool is_proven_ = true;  // that no plan of any part is below the bound
+  Duration bound_{INT64_MAX};
+  std::int64_t states_ = 0;
+  std::int64_t candidates_ = 0;
+  std::int64_t simulated_ = 0;
+  std::int64_t open_ = 0;
+  std::int64_t kept_ = 0;
+};
+
+}  // namespace
+
+std::variant<MadePlan, Infeasible> make_restricted_plan(const ModelProfile& profile,
+                                                        const Topology& topology,
+                                                        const PlannerOptions& options,
+                                                        const PlanRestriction& restriction,
+                                                        Progress* progress) {
+  check(!options.every_family, "a restricted plan is of one schedule family");
+  return RestrictedPlanner(profile, topology, options, restriction).run(progress);
+}
+
+}  // namespace dapple
