@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <future>
 #include <map>
 #include <utility>
 
@@ -68,12 +69,47 @@ nn::Tensor random_tensor(nn::Shape shape, std::int64_t below) {
   return tensor;
 }
 
+/// What passes of a layer over one batch size took.
+struct Passes {
+  Measurement sizes;
+  std::vector<Duration> forwards;
+  std::vector<Duration> input_gradients;
+  std::vector<Duration> weight_gradients;
+
+  void append(const Passes& others) {
+    const auto add = [](std::vector<Duration>& times, const std::vector<Duration>& more) {
+      times.insert(times.end(), more.begin(), more.end());
+    };
+    sizes = others.sizes;
+    add(forwards, others.forwards);
+    add(input_gradients, others.input_gradients);
+    add(weight_gradients, others.weight_gradients);
+  }
+
+  Measurement medians() const {
+    Measurement measurement = sizes;
+    measurement.forward = median(forwards);
+    measurement.input_gradient = median(input_gradients);
+    measurement.weight_gradient = median(weight_gradients);
+    measurement.backward = *measurement.input_gradient + *measurement.weight_gradient;
+    return measurement;
+  }
+
+  double spread() const {
+    std::vector<Duration> whole;
+    for (std::size_t i = 0; i < forwards.size(); ++i) {
+      whole.push_back(forwards[i] + input_gradients[i] + weight_gradients[i]);
+    }
+    return spread_of(whole);
+  }
+};
+
 /// A layer with parameters of its own, timed pass by pass.
 class TimedLayer {
  public:
-  TimedLayer(const nn::ModelLayer& layer, const Operation& operation)
+  TimedLayer(const nn::ModelLayer& layer, const Operation& operation,
+             const std::vector<std::int64_t>& batch_sizes)
       : layer_(layer),
-        operation_(operation),
         parameters_(room_for(*layer.module)),
         gradients_(room_for(*layer.module)),
         parameter_views_(parameters_.begin(), parameters_.end()),
@@ -82,89 +118,87 @@ class TimedLayer {
     for (std::size_t i = 0; i < specs.size(); ++i) {
       nn::initialize(specs[i], layer.name + "." + specs[i].name, kSeed, parameters_[i]);
     }
-  }
-
-  void prepare(std::int64_t samples) {
-    const auto* embedding = std::get_if<EmbeddingOperation>(&operation_);
-    const auto* loss = std::get_if<SoftmaxCrossEntropyOperation>(&operation_);
-    input_ = random_tensor(of_samples(samples, layer_.input),
-                           embedding != nullptr ? embedding->vocabulary : 0);
-    if (loss != nullptr) {
-      nn::Shape positions = of_samples(samples, layer_.input);
-      positions.pop_back();
-      targets_ = random_tensor(std::move(positions), loss->classes);
+    for (const std::int64_t samples : batch_sizes) {
+      batches_.push_back(batch_of(samples, layer, operation));
     }
-    forget();
-    sizes_ = {};
-    sizes_.batch_size = samples;
   }
 
-  void forward() {
-    nn::Tensor input = input_;
-    forwards_.push_back(time_of([&] {
-      output_ = layer_.module->forward(parameter_views_, std::move(input), targets_, stash_);
+  /// Of the `number`th batch size, as backward().
+  void forward(std::size_t number) {
+    Batch& batch = batches_[number];
+    nn::Tensor input = batch.input;
+    batch.passes.forwards.push_back(time_of([&] {
+      output_ = layer_.module->forward(parameter_views_, std::move(input), batch.targets, stash_);
     }));
-    sizes_.output = {static_cast<std::int64_t>(output_.values.size() * sizeof(float))};
-    sizes_.stash = nn::size_of(stash_);
+    batch.passes.sizes.output = {static_cast<std::int64_t>(output_.values.size() * sizeof(float))};
+    batch.passes.sizes.stash = nn::size_of(stash_);
   }
 
   /// The output stands for its gradient: what the numbers are takes no time.
-  void backward() {
+  void backward(std::size_t number) {
+    Passes& passes = batches_[number].passes;
     nn::Tensor gradient;
-    input_gradients_.push_back(time_of([&] {
+    passes.input_gradients.push_back(time_of([&] {
       gradient = layer_.module->input_gradient(parameter_views_, std::move(output_), stash_);
     }));
-    weight_gradients_.push_back(
+    passes.weight_gradients.push_back(
         time_of([&] { layer_.module->weight_gradient(stash_, gradient_views_); }));
     stash_ = {};
   }
 
   /// Passes that were made so far do not count.
   void forget() {
-    forwards_.clear();
-    input_gradients_.clear();
-    weight_gradients_.clear();
-  }
-
-  Measurement medians() const {
-    Measurement measurement = sizes_;
-    measurement.forward = median(forwards_);
-    measurement.input_gradient = median(input_gradients_);
-    measurement.weight_gradient = median(weight_gradients_);
-    measurement.backward = *measurement.input_gradient + *measurement.weight_gradient;
-    return measurement;
-  }
-
-  double spread() const {
-    std::vector<Duration> passes;
-    for (std::size_t i = 0; i < forwards_.size(); ++i) {
-      passes.push_back(forwards_[i] + input_gradients_[i] + weight_gradients_[i]);
+    for (Batch& batch : batches_) {
+      batch.passes.forwards.clear();
+      batch.passes.input_gradients.clear();
+      batch.passes.weight_gradients.clear();
     }
-    return spread_of(passes);
   }
+
+  const Passes& passes(std::size_t number) const { return batches_[number].passes; }
 
  private:
+  struct Batch {
+    nn::Tensor input;
+    nn::Tensor targets;
+    Passes passes;
+  };
+
+  static Batch batch_of(std::int64_t samples, const nn::ModelLayer& layer,
+                        const Operation& operation) {
+    const auto* embedding = std::get_if<EmbeddingOperation>(&operation);
+    const auto* loss = std::get_if<SoftmaxCrossEntropyOperation>(&operation);
+    Batch batch;
+    batch.input = random_tensor(of_samples(samples, layer.input),
+                                embedding != nullptr ? embedding->vocabulary : 0);
+    if (loss != nullptr) {
+      nn::Shape positions = of_samples(samples, layer.input);
+      positions.pop_back();
+      batch.targets = random_tensor(std::move(positions), loss->classes);
+    }
+    batch.passes.sizes.batch_size = samples;
+    return batch;
+  }
+
   const nn::ModelLayer& layer_;
-  const Operation& operation_;
   std::vector<std::vector<float>> parameters_;
   std::vector<std::vector<float>> gradients_;
   std::vector<std::span<const float>> parameter_views_;
   std::vector<std::span<float>> gradient_views_;
-  nn::Tensor input_;
-  nn::Tensor targets_;
-  nn::Tensor output_;
+  std::vector<Batch> batches_;  // by size
+  nn::Tensor output_;           // of the pass under way
   nn::Stash stash_;
-  Measurement sizes_;
-  std::vector<Duration> forwards_;
-  std::vector<Duration> input_gradients_;
-  std::vector<Duration> weight_gradients_;
 };
 
 /// The distinct layers of a model, and which of them each layer is like.
 struct Kinds {
   std::vector<std::size_t> first;     // layer of each kind
   std::vector<std::size_t> of_layer;  // its kind
+  std::vector<std::size_t> timed;     // layers, ascending: the first few of each kind
 };
+
+/// So many layers of a kind are timed: enough for one to find the caches as the others left them.
+constexpr std::ptrdiff_t kMostCopies = 4;
 
 Kinds kinds_of(const ModelProfile& profile, const std::vector<nn::ModelLayer>& model) {
   Kinds kinds;
@@ -173,60 +207,144 @@ Kinds kinds_of(const ModelProfile& profile, const std::vector<nn::ModelLayer>& m
     const auto [at, is_new] =
         known.try_emplace({profile.layers[i].operation, model[i].input}, kinds.first.size());
     if (is_new) kinds.first.push_back(i);
+    const auto copies = std::count(kinds.of_layer.begin(), kinds.of_layer.end(), at->second);
+    if (copies < kMostCopies) kinds.timed.push_back(i);
     kinds.of_layer.push_back(at->second);
   }
   return kinds;
 }
 
-void run_passes(std::vector<TimedLayer>& layers, std::int64_t count) {
-  for (std::int64_t pass = 0; pass < count; ++pass) {
-    for (TimedLayer& layer : layers) layer.forward();
-    for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) layer->backward();
-  }
+void run_pass(std::vector<TimedLayer>& layers, std::size_t number) {
+  for (TimedLayer& layer : layers) layer.forward(number);
+  for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) layer->backward(number);
 }
 
-std::vector<MeasuredLayer> measure_layers(const Specification& specification,
-                                          const std::vector<nn::ModelLayer>& model,
-                                          const Kinds& kinds, const MeasureOptions& options) {
+/// The optimizer's step on parameters that lay still since the step before.
+class TimedStep {
+ public:
+  TimedStep(nn::OptimizerKind kind, std::int64_t parameter_count)
+      : settings_{.kind = kind},
+        parameters_(size_for(parameter_count), 1.0F),
+        gradients_(parameters_.size(), 0.5F),
+        state_(parameters_.size() * static_cast<std::size_t>(nn::state_count(kind))) {}
+
+  void run() {
+    times_.push_back(
+        time_of([&] { nn::update(settings_, ++number_, parameters_, gradients_, state_); }));
+  }
+  void forget() { times_.clear(); }
+
+  const std::vector<Duration>& times() const { return times_; }
+  std::int64_t size() const {
+    return static_cast<std::int64_t>(sizeof(float) * parameters_.size());
+  }
+
+ private:
+  static std::size_t size_for(std::int64_t parameter_count) {
+    constexpr std::int64_t kMost = 4'000'000;
+    return static_cast<std::size_t>(std::clamp<std::int64_t>(parameter_count, 1, kMost));
+  }
+
+  nn::OptimizerSettings settings_;
+  std::int64_t number_ = 0;
+  std::vector<float> parameters_;
+  std::vector<float> gradients_;
+  std::vector<float> state_;
+  std::vector<Duration> times_;
+};
+
+/// What is measured: the distinct layers of a model, and the optimizer's step on all parameters.
+struct Subject {
+  const Specification& specification;
+  const std::vector<nn::ModelLayer>& model;
+  Kinds kinds;
+  nn::OptimizerKind optimizer;
+
+  std::int64_t parameter_count() const {
+    std::int64_t count = 0;
+    for (const nn::ModelLayer& layer : model) count += nn::parameter_count(layer.own_parameters());
+    return count;
+  }
+};
+
+/// The distinct layers' passes on one core, each for all batch sizes, and the steps between them.
+struct CorePasses {
+  std::vector<std::vector<Passes>> by_kind;
+  std::vector<Duration> steps;
+  std::int64_t stepped = 0;  // bytes of parameters in a step
+  bool is_pinned = false;
+};
+
+CorePasses passes_on(std::size_t core, const Subject& subject, const MeasureOptions& options) {
+  const PinnedThread pinned(core);
   std::vector<TimedLayer> timed;
-  timed.reserve(kinds.first.size());
+  timed.reserve(subject.kinds.timed.size());
+  for (const std::size_t layer : subject.kinds.timed) {
+    timed.emplace_back(subject.model[layer], subject.specification.operations[layer],
+                       options.batch_sizes);
+  }
+  TimedStep step(subject.optimizer, subject.parameter_count());
+  for (std::int64_t pass = 0; pass < kWarmUps + options.repeats; ++pass) {
+    if (pass == kWarmUps) {
+      for (TimedLayer& layer : timed) layer.forget();
+      step.forget();
+    }
+    for (std::size_t n = 0; n < options.batch_sizes.size(); ++n) run_pass(timed, n);
+    step.run();
+  }
+  CorePasses passes{.by_kind = {},
+                    .steps = step.times(),
+                    .stepped = step.size(),
+                    .is_pinned = pinned.is_pinned()};
+  passes.by_kind.resize(subject.kinds.first.size(),
+                        std::vector<Passes>(options.batch_sizes.size()));
+  for (std::size_t i = 0; i < timed.size(); ++i) {
+    std::vector<Passes>& of_kind = passes.by_kind[subject.kinds.of_layer[subject.kinds.timed[i]]];
+    for (std::size_t n = 0; n < of_kind.size(); ++n) of_kind[n].append(timed[i].passes(n));
+  }
+  return passes;
+}
+
+/// Of all cores together.
+CorePasses passes_on_all(const Subject& subject, const MeasureOptions& options) {
+  std::vector<std::future<CorePasses>> cores;
+  for (std::int64_t core = 0; core < options.cores; ++core) {
+    cores.push_back(std::async(std::launch::async, [&, core] {
+      return passes_on(static_cast<std::size_t>(core), subject, options);
+    }));
+  }
+  CorePasses all = cores.front().get();
+  for (std::size_t core = 1; core < cores.size(); ++core) {
+    const CorePasses own = cores[core].get();
+    all.is_pinned = all.is_pinned && own.is_pinned;
+    all.steps.insert(all.steps.end(), own.steps.begin(), own.steps.end());
+    for (std::size_t kind = 0; kind < all.by_kind.size(); ++kind) {
+      for (std::size_t n = 0; n < all.by_kind[kind].size(); ++n) {
+        all.by_kind[kind][n].append(own.by_kind[kind][n]);
+      }
+    }
+  }
+  return all;
+}
+
+std::vector<MeasuredLayer> measured_layers(const Subject& subject, const CorePasses& passes) {
+  const Kinds& kinds = subject.kinds;
   std::vector<MeasuredLayer> measured;
   for (std::size_t kind = 0; kind < kinds.first.size(); ++kind) {
-    const std::size_t layer = kinds.first[kind];
-    timed.emplace_back(model[layer], specification.operations[layer]);
     MeasuredLayer& like = measured.emplace_back();
-    like.name = model[layer].name;
+    like.name = subject.model[kinds.first[kind]].name;
     like.copies = std::count(kinds.of_layer.begin(), kinds.of_layer.end(), kind);
-  }
-  for (const std::int64_t samples : options.batch_sizes) {
-    for (TimedLayer& layer : timed) layer.prepare(samples);
-    run_passes(timed, kWarmUps);
-    for (TimedLayer& layer : timed) layer.forget();
-    run_passes(timed, options.repeats);
-    for (std::size_t kind = 0; kind < timed.size(); ++kind) {
-      measured[kind].measurements.push_back(timed[kind].medians());
-      measured[kind].spreads.push_back(timed[kind].spread());
+    for (const Passes& of_size : passes.by_kind[kind]) {
+      like.measurements.push_back(of_size.medians());
+      like.spreads.push_back(of_size.spread());
     }
   }
   return measured;
 }
 
 /// Time per byte of parameters, rounded up to a billionth of a nanosecond.
-Factor measure_step(nn::OptimizerKind kind, std::int64_t parameter_count, std::int64_t repeats) {
-  constexpr std::int64_t kMost = 4'000'000;
-  const auto count = static_cast<std::size_t>(std::clamp<std::int64_t>(parameter_count, 1, kMost));
-  const nn::OptimizerSettings settings{.kind = kind};
-  std::vector<float> parameters(count, 1.0F);
-  const std::vector<float> gradients(count, 0.5F);
-  std::vector<float> state(count * static_cast<std::size_t>(nn::state_count(kind)));
-  std::vector<Duration> times;
-  for (std::int64_t pass = 1; pass <= kWarmUps + repeats; ++pass) {
-    const Duration time =
-        time_of([&] { nn::update(settings, pass, parameters, gradients, state); });
-    if (pass > kWarmUps) times.push_back(time);
-  }
-  return {
-      divide_up(Wide{median(std::move(times)).ns} * kOne.billionths, Wide{sizeof(float)} * count)};
+Factor measured_step(const CorePasses& passes) {
+  return {divide_up(Wide{median(passes.steps).ns} * kOne.billionths, Wide{passes.stepped})};
 }
 
 nn::OptimizerKind optimizer_of(const Optimizer& optimizer, const std::string& source_name) {
@@ -253,40 +371,50 @@ void add_provenance(const MeasureOptions& options, bool is_pinned, bool is_first
   if (is_first) {
     profile.notes.insert(profile.notes.begin(), profile.source);
     profile.notes.emplace_back(
-        "Layers with the same op and input were measured once. Sizes are those of the tensors; "
+        "Layers with the same op and input were measured together. Sizes are those of the tensors; "
         "workspace was not measured.");
   }
   profile.source = fmt::format(
       "measured by dapple-exec profile: medians of {} passes over all layers after {} to warm up, "
-      "single precision, one thread{}",
-      options.repeats, kWarmUps, is_pinned ? " bound to one core" : ", not bound to a core");
+      "single precision, {}{}",
+      options.repeats, kWarmUps,
+      options.cores == 1 ? "one thread" : fmt::format("{} threads at once", options.cores),
+      is_pinned ? " bound to a core" : ", not bound to a core");
 }
 
 }  // namespace
 
 MeasuredModel measure_model(const Specification& specification, const std::string& source_name,
                             const MeasureOptions& options) {
-  check(!options.batch_sizes.empty() && options.repeats >= 1, "a measurement of nothing");
+  check(!options.batch_sizes.empty() && options.repeats >= 1 && options.cores >= 1,
+        "a measurement of nothing");
+  const std::size_t usable = usable_cores();
+  if (static_cast<std::size_t>(options.cores) > usable) {
+    throw Error{ErrorKind::Usage,
+                "--cores",
+                {{"", fmt::format("expected at most {}, which this process may use, got {}", usable,
+                                  options.cores)}}};
+  }
   const nn::OptimizerKind optimizer = optimizer_of(specification.profile.optimizer, source_name);
   const std::vector<nn::ModelLayer> model =
       nn::make_model(specification.profile, specification.operations, source_name);
-  const Kinds kinds = kinds_of(specification.profile, model);
-  const PinnedThread pinned;
+  const Subject subject{.specification = specification,
+                        .model = model,
+                        .kinds = kinds_of(specification.profile, model),
+                        .optimizer = optimizer};
+  const CorePasses passes = passes_on_all(subject, options);
   MeasuredModel measured{.profile = specification.profile,
-                         .layers = measure_layers(specification, model, kinds, options),
-                         .is_pinned = pinned.is_pinned()};
+                         .layers = measured_layers(subject, passes),
+                         .is_pinned = passes.is_pinned};
   ModelProfile& profile = measured.profile;
-  std::int64_t parameters = 0;
   for (std::size_t i = 0; i < model.size(); ++i) {
-    profile.layers[i].measurements = measured.layers[kinds.of_layer[i]].measurements;
+    profile.layers[i].measurements = measured.layers[subject.kinds.of_layer[i]].measurements;
     profile.layers[i].fixed_overhead = {};
-    parameters += nn::parameter_count(model[i].own_parameters());
   }
   profile.device = options.device;
   profile.batch_scaling.reset();
   if (options.batch_sizes.size() == 1) profile.batch_scaling = BatchScaling::Proportional;
-  profile.optimizer.step_ns_per_parameter_byte =
-      measure_step(optimizer, parameters, options.repeats);
+  profile.optimizer.step_ns_per_parameter_byte = measured_step(passes);
   const bool is_first = specification.profile.layers.front().measurements.empty();
   add_provenance(options, measured.is_pinned, is_first, profile);
   return measured;

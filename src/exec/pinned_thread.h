@@ -1,13 +1,18 @@
-// Binds the calling thread to the core that it is on, while it lives.
+// Binds the calling thread to a core, while it lives.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 
 namespace dapple {
 
+/// Cores that this process may use; at least one.
+std::size_t usable_cores();
+
 class PinnedThread {
  public:
-  PinnedThread();
+  /// To the `number`th of the usable cores. Requires: number < usable_cores().
+  explicit PinnedThread(std::size_t number);
   ~PinnedThread();
   PinnedThread(const PinnedThread&) = delete;
   PinnedThread& operator=(const PinnedThread&) = delete;

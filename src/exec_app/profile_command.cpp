@@ -24,10 +24,10 @@ constexpr const char* kHelp =
 
 Usage: dapple-exec profile --spec MODEL [options]
 
-Runs every layer forward and backward on one core, in single precision, and
-writes a profile that dapple-plan can plan from and dapple-exec can run. Layers
-that do the same on the same input are measured once. The memory that is needed
-is that of these layers at the largest batch size.
+Runs every layer forward and backward, in single precision, and writes a
+profile that dapple-plan can plan from and dapple-exec can run. Layers that do
+the same on the same input count as one. The memory that is needed is that of
+four of each at the largest batch size, on each core.
 
   --spec FILE            a specification (profiles/README.md), or a profile that
                          is to be measured anew; "-" is stdin
@@ -37,6 +37,8 @@ is that of these layers at the largest batch size.
                                                            (default: 1,2,4,8)
   --repeat N             passes over all layers, up to 10,000; their median
                          counts                                 (default: 15)
+  --cores N              at once, each with passes of its own: for plans whose
+                         devices are cores of this machine      (default: 1)
   --device NAME          what topologies call this machine's cores
                                                                (default: cpu)
   -v, --verbose          what is done, on stderr
@@ -70,9 +72,11 @@ std::vector<std::int64_t> batch_sizes_of(const std::string& text) {
 
 MeasureOptions measure_options(const Options& options) {
   constexpr std::int64_t kMostRepeats = 10'000;
+  constexpr std::int64_t kMostCores = 1'024;
   MeasureOptions measure;
   if (const auto sizes = options.text("batch-sizes")) measure.batch_sizes = batch_sizes_of(*sizes);
   if (const auto n = options.positive_integer("repeat", kMostRepeats)) measure.repeats = *n;
+  if (const auto n = options.positive_integer("cores", kMostCores)) measure.cores = *n;
   measure.device = options.name("device").value_or(measure.device);
   return measure;
 }
@@ -133,6 +137,7 @@ Command profile_command() {
                       {.name = "output", .letter = 'o'},
                       {.name = "batch-sizes"},
                       {.name = "repeat"},
+                      {.name = "cores"},
                       {.name = "device"}},
           .run = run_profile};
 }

@@ -74,7 +74,7 @@ class Profiling(ToolTest):
         self.assertEqual(again.returncode, DONE, again.stderr)
         self.assertIn('"batch_scaling": "proportional"', again.stdout)
         self.assertEqual(again.stdout.count("made up"), 1)
-        self.assertEqual(again.stdout.count("measured once"), 1)
+        self.assertEqual(again.stdout.count("measured together"), 1)
         self.assertIn("weight grad", again.stderr)
         self.assertLessEqual(max(map(len, again.stderr.splitlines())), 80)
 

@@ -47,7 +47,7 @@ TEST_CASE("the bound is below every simulated plan of small problems, at its own
       }
     });
   }
-  CHECK(plans > small::scaled(20000));
+  CHECK(plans > small::scaled(12000));
 }
 
 TEST_CASE("a candidate's bound holds at any depths that fit") {

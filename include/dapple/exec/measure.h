@@ -1,9 +1,11 @@
-// Times of a model's layers on the core that asks: what makes a profile of a specification.
+// Times of a model's layers on cores of this machine: what makes a profile of a specification.
 //
-// A pass runs every distinct layer forward and then, in the other order, backward, so that each
-// finds the caches as another layer left them. Layers with the same `op` and the same input count
-// as one. Inputs are random; forward, gradient of the input and gradient of the weights are timed
-// apart.
+// A pass runs layers forward and then, in the other order, backward: the first four of those with
+// the same `op` and input, which count as one, so that each finds the caches as others left them.
+// Batch sizes take turns, pass by pass, so that a machine that is slow for a while is so for all of
+// them; and several cores may make passes at once, as the devices of a plan do that share memory
+// and caches. Inputs are random; forward, gradient of the input and gradient of the weights are
+// timed apart, and between passes the optimizer's step.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +20,9 @@ namespace dapple {
 
 struct MeasureOptions {
   std::vector<std::int64_t> batch_sizes{1, 2, 4, 8};  // ascending
-  std::int64_t repeats = 15;                          // passes that count, after two that do not
-  std::string device = "cpu";                         // what topologies call it
+  std::int64_t repeats = 15;   // passes of each size that count, after two that do not
+  std::int64_t cores = 1;      // at once, each with passes of its own; medians are over all
+  std::string device = "cpu";  // what topologies call it
 };
 
 struct MeasuredLayer {
@@ -34,13 +37,14 @@ struct MeasuredLayer {
 struct MeasuredModel {
   ModelProfile profile;               // which can be planned from, and still be run
   std::vector<MeasuredLayer> layers;  // distinct ones
-  bool is_pinned = false;             // the system let the thread be bound to one core
+  bool is_pinned = false;             // the system let each thread be bound to a core
 };
 
 /// Sizes of outputs and stashes are those of the tensors. The optimizer's step is timed on as many
 /// parameters as the model has, up to four million. Throws Error(BadInput) where the layers do not
 /// fit each other (make_model()), or the optimizer is none that runs here. Requires: at least one
-/// batch size, each above zero and the one before; repeats >= 1.
+/// batch size, each above zero and the one before; repeats and cores >= 1.
+/// Throws Error(Usage) where this process may not use so many cores.
 MeasuredModel measure_model(const Specification& specification, const std::string& source_name,
                             const MeasureOptions& options);
 

@@ -14,7 +14,7 @@ Specification shipped(const std::string& name) {
   return read_specification(test::source_file(path), path);
 }
 
-TEST_CASE("a measured model can be planned from, and layers that do the same are measured once") {
+TEST_CASE("a measured model can be planned from, and layers that do the same count as one") {
   const MeasuredModel measured =
       measure_model(shipped("gpt2-tiny"), "m.json", {.batch_sizes = {1, 2}, .repeats = 1});
   const ModelProfile& profile = measured.profile;
@@ -37,6 +37,12 @@ TEST_CASE("a measured model can be planned from, and layers that do the same are
   const std::string text = write_profile(profile);
   CHECK(write_profile(read_profile(text, "m.json")) == text);
   CHECK(read_specification(text, "m.json").operations.size() == 9);
+}
+
+TEST_CASE("no more cores are measured on than there are") {
+  CHECK_THROWS_WITH(
+      measure_model(shipped("gpt2-tiny"), "m.json", {.batch_sizes = {1}, .cores = 100'000}),
+      Catch::Matchers::Contains("which this process may use, got 100000"));
 }
 
 TEST_CASE("layers of the same kind on other inputs are measured apart") {
