@@ -33,8 +33,7 @@ Export export_megatron(const ExportSubject& subject) {
   const std::size_t groups = stages_by_device_group(plan).size();
   const std::size_t replicas = plan.stages.front().devices.size();
   result.text = fmt::format(
-      "# {} for Megatron-LM: {} processes, rank = pipeline rank * {} + replica\n"
-      "{}"
+      "{}{}"
       "PIPELINE_ARGS=(\n"
       "  --tensor-model-parallel-size 1\n"
       "  --pipeline-model-parallel-size {}\n"
@@ -42,7 +41,7 @@ Export export_megatron(const ExportSubject& subject) {
       "  --num-layers {}\n"
       "  --micro-batch-size {}\n"
       "  --global-batch-size {}\n",
-      title_of(subject), groups * replicas, replicas, ranks_as_comment(subject), groups,
+      heading_of(subject, "Megatron-LM"), ranks_as_comment(subject), groups,
       quoted(layout_of(plan, blocks)), blocks.size(), samples_per_replica(plan),
       plan.global_batch_size);
   if (replicas > 1) result.text += "  --overlap-grad-reduce\n";

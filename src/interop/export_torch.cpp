@@ -110,7 +110,7 @@ Export export_torchtitan(const ExportSubject& subject) {
   const std::size_t replicas = plan.stages.front().devices.size();
   Export result;
   result.text = fmt::format(
-      "# {} for torchtitan: {} processes, rank = pipeline rank * {} + replica\n"
+      "{}"
       "# The order is that of `export --to torch-csv`, saved as schedule.csv.\n"
       "{}"
       "PIPELINE_ARGS=(\n"
@@ -122,7 +122,7 @@ Export export_torchtitan(const ExportSubject& subject) {
       "  --training.local_batch_size {}\n"
       "  --training.global_batch_size {}\n"
       ")\n",
-      title_of(subject), groups * replicas, replicas, ranks_as_comment(subject), groups, replicas,
+      heading_of(subject, "torchtitan"), ranks_as_comment(subject), groups, replicas,
       samples_per_replica(plan), parts, samples_per_replica(plan) * plan.num_micro_batches,
       plan.global_batch_size);
   result.warnings.emplace_back(

@@ -103,8 +103,7 @@ Export export_torch_python(const ExportSubject& subject) {
   const std::size_t replicas = plan.stages.front().devices.size();
   Export result;
   result.text = fmt::format(
-      "# {} for PyTorch: {} processes, rank = pipeline rank * {} + replica\n"
-      "{}\n"
+      "{}{}\n"
       "STAGES = [{}]  # layers of each, [begin, end)\n"
       "STAGES_OF_RANK = [{}]  # pipeline ranks\n"
       "REPLICAS = {}\n"
@@ -112,9 +111,8 @@ Export export_torch_python(const ExportSubject& subject) {
       "MICRO_BATCH_SIZE = {}  # of one replica\n"
       "RECOMPUTE = {}\n"
       "ORDER = \"\"\"\\\n{}\"\"\"\n\n",
-      title_of(subject), stages_by_device_group(plan).size() * replicas, replicas,
-      ranks_as_comment(subject), list_of_stages(plan), stages_of_ranks(plan), replicas,
-      plan.num_micro_batches, samples_per_replica(plan),
+      heading_of(subject, "PyTorch"), ranks_as_comment(subject), list_of_stages(plan),
+      stages_of_ranks(plan), replicas, plan.num_micro_batches, samples_per_replica(plan),
       plan.stages.front().recompute ? "True" : "False", torch_order(plan));
   result.text += kProgram;
   return result;

@@ -190,6 +190,14 @@ std::string title_of(const ExportSubject& subject) {
   return plain(subject.document.profile.name) + " on " + plain(subject.document.topology.name);
 }
 
+std::string heading_of(const ExportSubject& subject, std::string_view runtime) {
+  const Plan& plan = subject.document.plan;
+  const std::size_t replicas = plan.stages.front().devices.size();
+  return fmt::format("# {} for {}: {} processes, rank = pipeline rank * {} + replica\n",
+                     title_of(subject), runtime, stages_by_device_group(plan).size() * replicas,
+                     replicas);
+}
+
 std::vector<DeviceIndex> devices_by_rank(const Plan& plan) {
   std::vector<DeviceIndex> devices;
   for (const std::vector<StageIndex>& stages : stages_by_device_group(plan)) {

@@ -61,6 +61,10 @@ std::string torch_order(const Plan& plan);
 /// "BERT-48 on 2x8xV100": a line of comment.
 std::string title_of(const ExportSubject& subject);
 
+/// A line of comment: "# BERT-48 on 2x8xV100 for PyTorch: 16 processes, rank = pipeline rank * 8 +
+/// replica". Requires: no faults_for().
+std::string heading_of(const ExportSubject& subject, std::string_view runtime);
+
 /// A line of comment for each group of devices, "# ranks 0 to 1: node0:0 node0:1".
 std::string ranks_as_comment(const ExportSubject& subject);
 
