@@ -20,7 +20,7 @@ DGX1 = ROOT / "topologies" / "8xV100.json"
 DONE, BUG, USAGE, BAD_INPUT, INFEASIBLE, ENVIRONMENT = range(6)
 SECONDS = 120  # for one run; far more than any takes, sanitizers included
 
-ARGUMENTS = argparse.Namespace(binary=None, other_binary=None)
+ARGUMENTS = argparse.Namespace(binary=None, other_binary=None, sanitized=False)
 
 
 def small_profile(**changes):
@@ -166,8 +166,10 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--binary", type=pathlib.Path, required=True)
     parser.add_argument("--other-binary", type=pathlib.Path)
+    parser.add_argument("--sanitized", action="store_true", help="it takes many times longer")
     known, rest = parser.parse_known_args()
     ARGUMENTS.binary = str(known.binary.resolve())
+    ARGUMENTS.sanitized = known.sanitized
     if known.other_binary:
         ARGUMENTS.other_binary = str(known.other_binary.resolve())
     unittest.main(module="__main__", argv=[sys.argv[0], *rest])
