@@ -12,6 +12,7 @@
 #include "dapple/core/random.h"
 #include "dapple/nn/model.h"
 #include "dapple/nn/optimizer.h"
+#include "passes.h"
 #include "pinned_thread.h"
 
 namespace dapple {
@@ -25,24 +26,6 @@ Duration time_of(const Work& work) {
   const auto start = std::chrono::steady_clock::now();
   work();
   return {std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count()};
-}
-
-/// The time below which that share of them lies; of two in question the lower. Requires: there is
-/// one.
-Duration quantile(std::vector<Duration> times, double share) {
-  const auto at = static_cast<std::ptrdiff_t>(share * static_cast<double>(times.size() - 1));
-  std::nth_element(times.begin(), times.begin() + at, times.end());
-  return times[static_cast<std::size_t>(at)];
-}
-
-Duration median(std::vector<Duration> times) {
-  return quantile(std::move(times), 0.5);
-}
-
-/// Range of the middle half over the median.
-double spread_of(const std::vector<Duration>& times) {
-  const auto middle = static_cast<double>(std::max<std::int64_t>(1, median(times).ns));
-  return static_cast<double>((quantile(times, 0.75) - quantile(times, 0.25)).ns) / middle;
 }
 
 std::vector<std::vector<float>> room_for(const nn::Module& module) {
@@ -68,41 +51,6 @@ nn::Tensor random_tensor(nn::Shape shape, std::int64_t below) {
   }
   return tensor;
 }
-
-/// What passes of a layer over one batch size took.
-struct Passes {
-  Measurement sizes;
-  std::vector<Duration> forwards;
-  std::vector<Duration> input_gradients;
-  std::vector<Duration> weight_gradients;
-
-  void append(const Passes& others) {
-    const auto add = [](std::vector<Duration>& times, const std::vector<Duration>& more) {
-      times.insert(times.end(), more.begin(), more.end());
-    };
-    sizes = others.sizes;
-    add(forwards, others.forwards);
-    add(input_gradients, others.input_gradients);
-    add(weight_gradients, others.weight_gradients);
-  }
-
-  Measurement medians() const {
-    Measurement measurement = sizes;
-    measurement.forward = median(forwards);
-    measurement.input_gradient = median(input_gradients);
-    measurement.weight_gradient = median(weight_gradients);
-    measurement.backward = *measurement.input_gradient + *measurement.weight_gradient;
-    return measurement;
-  }
-
-  double spread() const {
-    std::vector<Duration> whole;
-    for (std::size_t i = 0; i < forwards.size(); ++i) {
-      whole.push_back(forwards[i] + input_gradients[i] + weight_gradients[i]);
-    }
-    return spread_of(whole);
-  }
-};
 
 /// A layer with parameters of its own, timed pass by pass.
 class TimedLayer {
@@ -267,9 +215,10 @@ struct Subject {
   }
 };
 
-/// The distinct layers' passes on one core, each for all batch sizes, and the steps between them.
+/// Passes on one core, each for all batch sizes, and the steps between them.
 struct CorePasses {
-  std::vector<std::vector<Passes>> by_kind;
+  std::vector<std::vector<Passes>> by_kind;  // the distinct layers'
+  std::vector<Passes> whole;                 // all timed layers'
   std::vector<Duration> steps;
   std::int64_t stepped = 0;  // bytes of parameters in a step
   bool is_pinned = false;
@@ -293,6 +242,7 @@ CorePasses passes_on(std::size_t core, const Subject& subject, const MeasureOpti
     step.run();
   }
   CorePasses passes{.by_kind = {},
+                    .whole = std::vector<Passes>(options.batch_sizes.size()),
                     .steps = step.times(),
                     .stepped = step.size(),
                     .is_pinned = pinned.is_pinned()};
@@ -300,7 +250,10 @@ CorePasses passes_on(std::size_t core, const Subject& subject, const MeasureOpti
                         std::vector<Passes>(options.batch_sizes.size()));
   for (std::size_t i = 0; i < timed.size(); ++i) {
     std::vector<Passes>& of_kind = passes.by_kind[subject.kinds.of_layer[subject.kinds.timed[i]]];
-    for (std::size_t n = 0; n < of_kind.size(); ++n) of_kind[n].append(timed[i].passes(n));
+    for (std::size_t n = 0; n < of_kind.size(); ++n) {
+      of_kind[n].append(timed[i].passes(n));
+      passes.whole[n].add(timed[i].passes(n));
+    }
   }
   return passes;
 }
@@ -318,6 +271,7 @@ CorePasses passes_on_all(const Subject& subject, const MeasureOptions& options) 
     const CorePasses own = cores[core].get();
     all.is_pinned = all.is_pinned && own.is_pinned;
     all.steps.insert(all.steps.end(), own.steps.begin(), own.steps.end());
+    for (std::size_t n = 0; n < all.whole.size(); ++n) all.whole[n].append(own.whole[n]);
     for (std::size_t kind = 0; kind < all.by_kind.size(); ++kind) {
       for (std::size_t n = 0; n < all.by_kind[kind].size(); ++n) {
         all.by_kind[kind][n].append(own.by_kind[kind][n]);
@@ -327,15 +281,27 @@ CorePasses passes_on_all(const Subject& subject, const MeasureOptions& options) 
   return all;
 }
 
+/// The medians of all timed layers, by batch size.
+std::vector<PassTimes> sums_of_medians(const Kinds& kinds, const CorePasses& passes) {
+  std::vector<PassTimes> sums(passes.whole.size());
+  for (const std::size_t layer : kinds.timed) {
+    const std::vector<Passes>& of_kind = passes.by_kind[kinds.of_layer[layer]];
+    for (std::size_t n = 0; n < sums.size(); ++n) sums[n] += of_kind[n].medians();
+  }
+  return sums;
+}
+
 std::vector<MeasuredLayer> measured_layers(const Subject& subject, const CorePasses& passes) {
   const Kinds& kinds = subject.kinds;
+  const std::vector<PassTimes> sums = sums_of_medians(kinds, passes);
   std::vector<MeasuredLayer> measured;
   for (std::size_t kind = 0; kind < kinds.first.size(); ++kind) {
     MeasuredLayer& like = measured.emplace_back();
     like.name = subject.model[kinds.first[kind]].name;
     like.copies = std::count(kinds.of_layer.begin(), kinds.of_layer.end(), kind);
-    for (const Passes& of_size : passes.by_kind[kind]) {
-      like.measurements.push_back(of_size.medians());
+    for (std::size_t n = 0; n < sums.size(); ++n) {
+      const Passes& of_size = passes.by_kind[kind][n];
+      like.measurements.push_back(measurement_of(of_size, sums[n], passes.whole[n].medians()));
       like.spreads.push_back(of_size.spread());
     }
   }

@@ -6,10 +6,12 @@
 #include <cmath>
 #include <deque>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "dapple/core/error.h"
 #include "on_threads.h"
+#include "pinned_thread.h"
 
 namespace dapple {
 namespace {
@@ -143,7 +145,10 @@ void run_on_threads(const TrainingJob& job, const Topology& topology,
   std::vector<DeviceIndex> devices;
   for (const DeviceSchedule& schedule : job.devices) devices.push_back(schedule.device);
   ThreadNetwork network(topology, devices, options);
+  const bool has_cores = devices.size() <= usable_cores();
   on_threads(network, devices, [&](std::size_t place, Transport& transport) {
+    std::optional<PinnedThread> pinned;
+    if (has_cores) pinned.emplace(place);
     DeviceTraining device(job, devices[place], transport);
     work(device);
   });
