@@ -16,6 +16,7 @@
 #include "dapple/exec/batches.h"
 #include "dapple/exec/checkpoint.h"
 #include "dapple/exec/freed_memory.h"
+#include "dapple/exec/gpt2_weights.h"
 #include "dapple/exec/train.h"
 #include "dapple/io/documents.h"
 #include "dapple/io/specification.h"
@@ -53,10 +54,12 @@ which); every layer is what its "op" says, in single precision.
   --verify              compares losses and gradients with those of one device
                         and writes nothing; exit code 1 if one differs by more
                         than 1e-5
+  --weights FILE        starts from GPT-2's weights, in safetensors as published
+  --save-weights FILE   the weights in the end, in the same form
   --timeline FILE       the median step of the last hundred, dapple-timeline/1
   --trace FILE          the same for chrome://tracing or ui.perfetto.dev
-                        (of these three files one may be "-", stdout; all else
-                        is then on stderr)
+                        (one of the files may be "-", stdout, all else is then
+                        on stderr)
   --timeout SECONDS     of every wait for another device, up to 1,000,000
                                                                    (default: 30)
   -v, --verbose         what is done, on stderr
@@ -69,43 +72,63 @@ Exit code: 0 done, 1 not verified, 2 usage, 3 bad input, 5 files, or a device
 that does not answer.
 )";
 
+/// A plan's model as it is run.
+struct RunnableModel {
+  RunnableModel(const RunnablePlan& plan, std::string plan_name)
+      : source(std::move(plan_name)),
+        operations(read_operations(plan.document.profile, source)),
+        layers(std::make_shared<const std::vector<nn::ModelLayer>>(
+            nn::make_model(plan.document.profile, operations, source))) {}
+
+  std::string source;
+  std::vector<Operation> operations;
+  std::shared_ptr<const std::vector<nn::ModelLayer>> layers;
+};
+
 /// A job with what it goes on from.
 struct Session {
+  RunnableModel model;
   TrainingJob job;
   std::optional<Checkpoint> start;
   std::int64_t steps_before() const { return start ? start->steps : 0; }
 };
 
-std::optional<Checkpoint> read_start(const TrainRequest& request) {
+/// Published weights are a checkpoint before the first step.
+std::optional<Checkpoint> read_start(const TrainRequest& request, const RunnableModel& model) {
   constexpr std::size_t kMost = std::size_t{1} << 40;
-  if (!request.resume) return std::nullopt;
-  return read_checkpoint(read_file(*request.resume, kMost), source_name(*request.resume));
+  if (request.resume) {
+    return read_checkpoint(read_file(*request.resume, kMost), source_name(*request.resume));
+  }
+  if (!request.weights) return std::nullopt;
+  Checkpoint start{.optimizer = settings_of(request.settings, std::nullopt).optimizer};
+  start.tensors =
+      read_gpt2_weights(read_file(*request.weights, kMost), source_name(*request.weights),
+                        *model.layers, model.operations, model.source);
+  add_first_state(start.optimizer.kind, start.tensors);
+  return start;
 }
 
 Session make_session(const TrainRequest& request, const RunnablePlan& plan) {
-  const std::string source = source_name(request.plan);
-  const std::vector<Operation> operations = read_operations(plan.document.profile, source);
-  auto layers = std::make_shared<const std::vector<nn::ModelLayer>>(
-      nn::make_model(plan.document.profile, operations, source));
-  std::optional<Checkpoint> start = read_start(request);
+  RunnableModel model(plan, source_name(request.plan));
+  std::optional<Checkpoint> start = read_start(request, model);
   const TrainingSettings settings = settings_of(request.settings, start);
   std::vector<Violation> faults =
-      training_faults(plan.document.plan, plan.document.profile, *layers, settings);
-  if (!faults.empty()) throw Error(ErrorKind::BadInput, source, std::move(faults));
-  if (start) {
-    std::optional<Violation> fault = restoring_fault(*start, *layers, settings.optimizer.kind);
+      training_faults(plan.document.plan, plan.document.profile, *model.layers, settings);
+  if (!faults.empty()) throw Error(ErrorKind::BadInput, model.source, std::move(faults));
+  if (request.resume) {
+    auto fault = restoring_fault(*start, *model.layers, settings.optimizer.kind);
     if (fault) {
       throw Error(ErrorKind::BadInput, source_name(*request.resume), {std::move(*fault)});
     }
   }
-  const BatchShape shape = batch_shape(operations, *layers);
+  const BatchShape shape = batch_shape(model.operations, *model.layers);
   std::shared_ptr<const Batches> batches =
       request.tokens ? make_token_batches(read_file(*request.tokens), source_name(*request.tokens),
                                           shape, settings.seed)
                      : make_synthetic_batches(shape, settings.seed);
-  return {.job = make_training_job(plan.document.plan, plan.document.profile, plan.topology,
-                                   std::move(layers), std::move(batches), settings),
-          .start = std::move(start)};
+  TrainingJob job = make_training_job(plan.document.plan, plan.document.profile, plan.topology,
+                                      model.layers, std::move(batches), settings);
+  return {.model = std::move(model), .job = std::move(job), .start = std::move(start)};
 }
 
 double samples_per_second(const Session& session, Duration time) {
@@ -137,7 +160,11 @@ void report_head(const RunnablePlan& plan, const Session& session, const char* c
                             printable(plan.document.profile.name),
                             printable(plan.document.topology.name), plural(devices, carrier),
                             plural(session.job.plan.global_batch_size, "sample"));
-  if (session.start) teller.out << fmt::format(", from step {}", session.start->steps);
+  if (session.steps_before() > 0) {
+    teller.out << fmt::format(", from step {}", session.steps_before());
+  } else if (session.start) {
+    teller.out << ", from given weights";
+  }
   teller.out << '\n';
   teller.deliver();
 }
@@ -168,6 +195,19 @@ Checkpoint checkpoint_of(const Session& session, std::int64_t steps, NamedTensor
           .tensors = std::move(tensors)};
 }
 
+void save(const TrainRequest& request, const Session& session, std::int64_t steps,
+          NamedTensors tensors, Console& console) {
+  if (request.save_weights) {
+    const RunnableModel& model = session.model;
+    write_result(console, *request.save_weights,
+                 write_gpt2_weights(tensors, *model.layers, model.operations, model.source));
+  }
+  if (request.checkpoint) {
+    write_result(console, *request.checkpoint,
+                 write_checkpoint(checkpoint_of(session, steps, std::move(tensors))));
+  }
+}
+
 /// How the devices' parts are run: all of them on threads of this process, or one as a rank.
 struct Carrier {
   const char* name = "thread";
@@ -184,10 +224,9 @@ int train_session(const TrainRequest& request, const RunnablePlan& plan, const S
                        .save_every = request.checkpoint_every};
   options.on_step = [&](const StepReport& step) { report_step(session, step, teller); };
   options.should_stop = [&] { return interrupt.has_received(); };
-  if (request.checkpoint) {
+  if (request.checkpoint || request.save_weights) {
     options.save = [&](std::int64_t steps, NamedTensors tensors) {
-      write_result(console, *request.checkpoint,
-                   write_checkpoint(checkpoint_of(session, steps, std::move(tensors))));
+      save(request, session, steps, std::move(tensors), console);
     };
   }
   std::optional<Trained> trained;
@@ -202,6 +241,10 @@ int train_session(const TrainRequest& request, const RunnablePlan& plan, const S
     teller.out << fmt::format("  checkpoint {}, step {}\n",
                               *request.checkpoint == "-" ? "on stdout" : *request.checkpoint,
                               session.steps_before() + trained->steps);
+  }
+  if (request.save_weights) {
+    teller.out << fmt::format("  weights    {}\n",
+                              *request.save_weights == "-" ? "on stdout" : *request.save_weights);
   }
   const Timeline& timeline = trained->measured.timeline;
   if (request.timeline) {
@@ -303,6 +346,8 @@ Command train_command() {
                       {.name = "checkpoint"},
                       {.name = "checkpoint-every"},
                       {.name = "resume"},
+                      {.name = "weights"},
+                      {.name = "save-weights"},
                       {.name = "verify", .takes_value = false},
                       {.name = "timeline"},
                       {.name = "trace"},

@@ -43,6 +43,8 @@ TrainRequest train_request(const Options& options) {
                        .tokens = options.text("tokens"),
                        .checkpoint = options.text("checkpoint"),
                        .resume = options.text("resume"),
+                       .weights = options.text("weights"),
+                       .save_weights = options.text("save-weights"),
                        .verifies = options.has("verify"),
                        .timeline = options.text("timeline"),
                        .trace = options.text("trace")};
@@ -60,7 +62,10 @@ TrainRequest train_request(const Options& options) {
   if (const auto timeout = options.positive_seconds("timeout")) {
     request.timeout = std::chrono::nanoseconds(timeout->ns);
   }
-  for (const char* name : {"checkpoint", "timeline", "trace"}) {
+  if (request.weights && request.resume) {
+    throw usage_error("--weights", "expected one start, got --resume beside it");
+  }
+  for (const char* name : {"checkpoint", "save-weights", "timeline", "trace"}) {
     if (request.verifies && options.has(name)) {
       throw usage_error(std::string("--") + name,
                         "expected a training, got --verify, which compares and writes no file");
@@ -73,12 +78,14 @@ std::vector<NamedPath> inputs_of(const TrainRequest& request) {
   std::vector<NamedPath> inputs{{"--plan", request.plan}};
   if (request.tokens) inputs.push_back({"--tokens", *request.tokens});
   if (request.resume) inputs.push_back({"--resume", *request.resume});
+  if (request.weights) inputs.push_back({"--weights", *request.weights});
   return inputs;
 }
 
 std::vector<NamedPath> outputs_of(const TrainRequest& request) {
   std::vector<NamedPath> outputs;
   if (request.checkpoint) outputs.push_back({"--checkpoint", *request.checkpoint});
+  if (request.save_weights) outputs.push_back({"--save-weights", *request.save_weights});
   if (request.timeline) outputs.push_back({"--timeline", *request.timeline});
   if (request.trace) outputs.push_back({"--trace", *request.trace});
   return outputs;

@@ -31,6 +31,8 @@ struct TrainRequest {
   std::optional<std::string> checkpoint;
   std::int64_t checkpoint_every = 0;
   std::optional<std::string> resume;
+  std::optional<std::string> weights;
+  std::optional<std::string> save_weights;
   bool verifies = false;
   std::optional<std::string> timeline;
   std::optional<std::string> trace;

@@ -174,6 +174,32 @@ class Training(ToolTest):
         self.assert_error(self.train("--plan", "plan.json", "--steps", "40", "--resume", "good"),
                           BAD_INPUT, "expected a loss that is a number")
 
+    def test_weights_are_gpt_2s_by_name_and_start_another_training(self):
+        self.small_gpt("gpt.json")
+        result = self.train("--plan", "gpt.json", "--steps", "3", "--save-weights", "w.safetensors")
+        whole = self.losses(self.train("--plan", "gpt.json", "--steps", "4", "--optimizer", "sgd"))
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertIn("weights    w.safetensors", result.stdout)
+        content = (self.folder / "w.safetensors").read_bytes()
+        header = json.loads(content[8:8 + int.from_bytes(content[:8], "little")])
+        self.assertEqual(header["wte.weight"]["shape"], [256, 64])
+        self.assertEqual(header["h.3.attn.c_attn.weight"]["shape"], [64, 192])
+        self.assertNotIn("lm_head.weight", header)
+        # Begun from what was made before any step, it is the same training.
+        self.train("--plan", "gpt.json", "--steps", "1", "--optimizer", "sgd", "--learning-rate",
+                   "1e-9", "--save-weights", "first.safetensors")
+        again = self.train("--plan", "gpt.json", "--steps", "4", "--optimizer", "sgd", "--weights",
+                           "first.safetensors")
+        self.assertIn("from given weights", again.stdout)
+        for (_, ours), (_, loss) in zip(self.losses(again), whole, strict=True):
+            self.assertAlmostEqual(float(ours), float(loss), places=4)
+        both = self.train("--plan", "gpt.json", "--weights", "first.safetensors", "--resume", "x")
+        self.assertEqual(both.returncode, USAGE)
+        self.assertIn("--weights: expected one start, got --resume beside it", both.stderr)
+        other = self.train("--plan", self.pipeline(), "--weights", "first.safetensors")
+        self.assertEqual(other.returncode, BAD_INPUT)
+        self.assertIn("expected an embedding here, as GPT-2 has", other.stderr)
+
     def test_a_checkpoint_that_is_read_is_not_overwritten_by_something_else(self):
         self.pipeline()
         self.train("--plan", "plan.json", "--steps", "1", "--checkpoint", "start")

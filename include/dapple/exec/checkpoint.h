@@ -1,10 +1,9 @@
 // A model in training as a file: parameters, the optimizer's state, and what training goes on with.
 // Whole tensors under their layers' names, so that any plan of the model can go on from it.
 //
-// Format: safetensors (huggingface.co/docs/safetensors): the header's length in 8 bytes, a JSON
-// header of names, shapes and offsets, the tensors; little-endian. All are F32, and lie without
-// gaps in the order of their names. "__metadata__" has the rest, as text: "format"
-// ("dapple-checkpoint/1"), "steps", "seed", and the optimizer's settings.
+// Format: safetensors (huggingface.co/docs/safetensors), all of them F32, in the order of their
+// names. "__metadata__" has the rest, as text: "format" ("dapple-checkpoint/1"), "steps", "seed",
+// and the optimizer's settings.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +21,11 @@ struct Checkpoint {
   std::int64_t steps = 0;  // made so far
   std::uint64_t seed = 1;
   nn::OptimizerSettings optimizer;
-  NamedTensors tensors;  // parameters and state
+  NamedTensors tensors = {};  // parameters and state
 };
+
+/// The state of an optimizer before its first step, for each of the parameters in `tensors`.
+void add_first_state(nn::OptimizerKind optimizer, NamedTensors& tensors);
 
 /// O(bytes).
 std::string write_checkpoint(const Checkpoint& checkpoint);

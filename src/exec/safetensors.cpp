@@ -1,0 +1,272 @@
+#include "safetensors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+namespace dapple {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "safetensors are little-endian");
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kLengthSize = 8;
+constexpr const char* kLengthPlace = "bytes 0 to 7";
+constexpr const char* kHeader = "header";
+
+/// Bytes of a number; zero for a kind that there is not.
+std::uint64_t size_of_kind(std::string_view kind) {
+  if (kind == "F64" || kind == "I64" || kind == "U64") return 8;
+  if (kind == "F32" || kind == "I32" || kind == "U32") return 4;
+  if (kind == "F16" || kind == "BF16" || kind == "I16" || kind == "U16") return 2;
+  if (kind == "F8_E4M3" || kind == "F8_E5M2" || kind == "I8" || kind == "U8" || kind == "BOOL") {
+    return 1;
+  }
+  return 0;
+}
+
+bool is_list_of_numbers(const Json& entry, const char* key) {
+  return entry.contains(key) && entry[key].is_array() &&
+         std::all_of(entry[key].begin(), entry[key].end(),
+                     [](const Json& number) { return number.is_number_unsigned(); });
+}
+
+/// Reads one file; every function throws its first fault.
+class Reader {
+ public:
+  Reader(std::string_view bytes, const std::string& source_name)
+      : bytes_(bytes), source_name_(source_name) {}
+
+  StoredTensors read() {
+    const Json header = read_header();
+    StoredTensors stored{.metadata = read_metadata(header), .tensors = {}};
+    std::map<std::uint64_t, std::pair<std::uint64_t, std::string>> parts;  // begin -> end, name
+    for (const auto& [name, entry] : header.items()) {
+      if (name == kMetadata) continue;
+      StoredTensor& tensor = stored.tensors[name];
+      tensor = read_tensor(name, entry);
+      if (tensor.bytes.empty()) continue;
+      const auto begin = static_cast<std::uint64_t>(tensor.bytes.data() - bytes_.data());
+      if (!parts.emplace(begin, std::pair(begin + tensor.bytes.size(), name)).second) {
+        refuse(place_of_tensor(name) + "/data_offsets",
+               "expected bytes of its own, got another tensor's");
+      }
+    }
+    std::uint64_t covered = 0;
+    for (const auto& [begin, part] : parts) {
+      if (begin != covered) {
+        refuse(place_of_tensor(part.second) + "/data_offsets",
+               fmt::format("expected {} as its begin, got {}", covered, begin));
+      }
+      covered = part.first;
+    }
+    if (covered != bytes_.size()) {
+      refuse(kHeader, fmt::format("expected tensors of {} bytes, as many as follow, got {}",
+                                  bytes_.size(), covered));
+    }
+    return stored;
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& place, std::string message) const {
+    refuse_file(source_name_, place, std::move(message));
+  }
+
+  /// Leaves the tensors in `bytes_`.
+  Json read_header() {
+    std::uint64_t length = 0;
+    if (bytes_.size() < kLengthSize) {
+      refuse("", fmt::format("expected a safetensors file, got {} bytes in all", bytes_.size()));
+    }
+    std::memcpy(&length, bytes_.data(), kLengthSize);
+    bytes_.remove_prefix(kLengthSize);
+    if (length > bytes_.size()) {
+      refuse(kLengthPlace,
+             fmt::format("expected the length of a safetensors header, at most {}, got {}",
+                         bytes_.size(), length));
+    }
+    const std::string_view text = bytes_.substr(0, static_cast<std::size_t>(length));
+    bytes_.remove_prefix(text.size());
+    Json header = parse_header(text);
+    if (!header.is_object()) refuse(kHeader, "expected a JSON object, got something else");
+    return header;
+  }
+
+  Json parse_header(std::string_view text) const {
+    try {
+      return Json::parse(text);
+    } catch (const Json::parse_error& error) {
+      // Counted from one, behind the length.
+      const std::size_t place = kLengthSize + std::max<std::size_t>(error.byte, 1) - 1;
+      refuse(fmt::format("byte {}", place), "expected a header in JSON, got something else");
+    }
+  }
+
+  std::map<std::string, std::string> read_metadata(const Json& header) const {
+    std::map<std::string, std::string> metadata;
+    if (!header.contains(kMetadata)) return metadata;
+    if (!header[kMetadata].is_object()) {
+      refuse(place_of_tensor(kMetadata), "expected texts under names, got something else");
+    }
+    for (const auto& [key, text] : header[kMetadata].items()) {
+      if (!text.is_string()) { refuse(place_of_text(key), "expected a text, got something else"); }
+      metadata[key] = text.get<std::string>();
+    }
+    return metadata;
+  }
+
+  StoredTensor read_tensor(const std::string& name, const Json& entry) const {
+    const std::string place = place_of_tensor(name);
+    StoredTensor tensor;
+    if (entry.is_object() && entry.contains("dtype") && entry["dtype"].is_string()) {
+      tensor.kind = entry["dtype"].get<std::string>();
+    }
+    const std::uint64_t number_size = size_of_kind(tensor.kind);
+    if (number_size == 0) {
+      refuse(place + "/dtype", "expected a kind of number, as \"F32\", got something else");
+    }
+    if (!is_list_of_numbers(entry, "shape")) {
+      refuse(place + "/shape", "expected a list of whole numbers from 0, got something else");
+    }
+    if (!is_list_of_numbers(entry, "data_offsets") || entry["data_offsets"].size() != 2) {
+      refuse(place + "/data_offsets", "expected two whole numbers from 0, got something else");
+    }
+    const auto begin = entry["data_offsets"][0].get<std::uint64_t>();
+    const auto end = entry["data_offsets"][1].get<std::uint64_t>();
+    if (begin > end || end > bytes_.size()) {
+      refuse(place + "/data_offsets", fmt::format("expected a part of the {} bytes of tensors, got "
+                                                  "[{}, {})",
+                                                  bytes_.size(), begin, end));
+    }
+    // Divided, not multiplied: dimensions may be anything.
+    std::uint64_t left = (end - begin) / number_size;
+    bool fits = (end - begin) % number_size == 0;
+    for (const Json& dimension : entry["shape"]) {
+      const auto count = dimension.get<std::uint64_t>();
+      fits = fits && count > 0 && left % count == 0;
+      if (count > 0) left /= count;
+      tensor.shape.push_back(static_cast<std::int64_t>(count));
+    }
+    if (!fits || left != 1) {
+      refuse(place + "/data_offsets", fmt::format("expected {} bytes for each number of its shape, "
+                                                  "got {}",
+                                                  number_size, end - begin));
+    }
+    tensor.bytes =
+        bytes_.substr(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+    return tensor;
+  }
+
+  std::string_view bytes_;
+  const std::string& source_name_;
+};
+
+/// Half precision (IEEE 754-2008, binary16): 5 bits of exponent, 10 of fraction.
+float value_of_half(std::uint16_t half) {
+  const std::uint32_t sign = std::uint32_t{half & 0x8000U} << 16;
+  const std::uint32_t exponent = (half >> 10) & 0x1FU;
+  const std::uint32_t fraction = half & 0x3FFU;
+  if (exponent == 0) {  // zero, or below the normal numbers
+    const float size = static_cast<float>(fraction) * 0x1p-24F;
+    return sign != 0 ? -size : size;
+  }
+  const std::uint32_t wide = exponent == 0x1F ? 0xFFU : exponent + 112;
+  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
+}
+
+template <class Convert>
+void convert_numbers(std::string_view bytes, std::vector<float>& values, const Convert& convert) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    std::uint16_t number = 0;
+    std::memcpy(&number, bytes.data() + i * sizeof(number), sizeof(number));
+    values[i] = convert(number);
+  }
+}
+
+}  // namespace
+
+StoredTensors read_safetensors(std::string_view bytes, const std::string& source_name) {
+  return Reader(bytes, source_name).read();
+}
+
+nn::Tensor values_of(const std::string& name, const StoredTensor& stored,
+                     const std::string& source_name) {
+  nn::Tensor tensor = nn::zeros(stored.shape);
+  if (stored.kind == "F32") {
+    std::memcpy(tensor.values.data(), stored.bytes.data(), stored.bytes.size());
+  } else if (stored.kind == "BF16") {
+    convert_numbers(stored.bytes, tensor.values, [](std::uint16_t number) {
+      return std::bit_cast<float>(std::uint32_t{number} << 16);
+    });
+  } else if (stored.kind == "F16") {
+    convert_numbers(stored.bytes, tensor.values, value_of_half);
+  } else {
+    refuse_file(source_name, place_of_tensor(name) + "/dtype",
+                fmt::format("expected \"F32\", \"F16\" or \"BF16\", got \"{}\"", stored.kind));
+  }
+  return tensor;
+}
+
+std::string place_of_tensor(const std::string& name) {
+  return "/" + pointer_step(name);
+}
+
+std::string place_of_text(const std::string& key) {
+  return place_of_tensor(kMetadata) + place_of_tensor(key);
+}
+
+void refuse_file(const std::string& source_name, const std::string& place, std::string message) {
+  throw Error(ErrorKind::BadInput, source_name, {{place, std::move(message)}});
+}
+
+Violation tensor_fault(const std::string& name, const nn::Shape& expected,
+                       const std::optional<nn::Shape>& got) {
+  const auto text_of = [](const nn::Shape& shape) {
+    return fmt::format("[{}]", fmt::join(shape, ", "));
+  };
+  return {place_of_tensor(name),
+          got ? fmt::format("expected shape {}, got {}", text_of(expected), text_of(*got))
+              : fmt::format("expected a tensor of shape {}, got none", text_of(expected))};
+}
+
+std::optional<Violation> first_of(std::vector<Violation> faults, const char* guess) {
+  if (faults.empty()) return std::nullopt;
+  Violation& first = faults.front();
+  if (faults.size() > 1) {
+    first.message += fmt::format("; {} more differ{}: {}", faults.size() - 1,
+                                 faults.size() == 2 ? "s" : "", guess);
+  }
+  return std::move(first);
+}
+
+std::string write_safetensors(const std::vector<std::pair<std::string, std::string>>& metadata,
+                              const NamedTensors& tensors) {
+  Json header = Json::object();
+  for (const auto& [key, text] : metadata) header[kMetadata][key] = text;
+  std::uint64_t offset = 0;
+  for (const auto& [name, tensor] : tensors) {
+    const std::uint64_t end = offset + tensor.values.size() * sizeof(float);
+    header[name] = {{"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  std::string text = header.dump();
+  // Tensors begin at a multiple of 8, as readers that map the file like it.
+  text.append((8 - text.size() % 8) % 8, ' ');
+  const std::uint64_t length = text.size();
+  std::string bytes(kLengthSize, '\0');
+  std::memcpy(bytes.data(), &length, kLengthSize);
+  bytes.reserve(kLengthSize + text.size() + static_cast<std::size_t>(offset));
+  bytes += text;
+  for (const auto& [name, tensor] : tensors) {
+    bytes.append(reinterpret_cast<const char*>(tensor.values.data()),
+                 tensor.values.size() * sizeof(float));
+  }
+  return bytes;
+}
+
+}  // namespace dapple
