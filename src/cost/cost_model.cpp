@@ -255,18 +255,18 @@ PlanCost CostModel::plan_cost(const Plan& plan) const {
 
 void CostModel::add_ties(const Plan& plan, PlanCost& cost) const {
   for (const TiedGradients& tied : plan.tied_gradients) {
-    std::vector<DeviceIndex> members;
-    for (const StageIndex stage : tied.stages) {
-      const std::vector<DeviceIndex>& devices = plan.stages[stage.position()].devices;
-      members.insert(members.end(), devices.begin(), devices.end());
-    }
-    std::sort(members.begin(), members.end());
-    members.erase(std::unique(members.begin(), members.end()), members.end());
-    const Bytes size = scale_up(profile_.layers[tied.holder.position()].parameters,
-                                profile_.optimizer.gradient_bytes_per_parameter_byte);
     TiedCost& of_tie = cost.ties.emplace_back();
     of_tie.stages = tied.stages;
-    of_tie.reduction = AllReduceModel(members, topology_).cost(size);
+    std::vector<DeviceIndex>& devices = of_tie.devices;
+    for (const StageIndex stage : tied.stages) {
+      const std::vector<DeviceIndex>& more = plan.stages[stage.position()].devices;
+      devices.insert(devices.end(), more.begin(), more.end());
+    }
+    std::sort(devices.begin(), devices.end());
+    devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
+    const Bytes size = scale_up(profile_.layers[tied.holder.position()].parameters,
+                                profile_.optimizer.gradient_bytes_per_parameter_byte);
+    of_tie.reduction = AllReduceModel(devices, topology_).cost(size);
     for (const StageIndex stage : tied.stages) {
       cost.stages[stage.position()].tied_reduction += of_tie.reduction.time;
     }

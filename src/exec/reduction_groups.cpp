@@ -9,7 +9,6 @@ namespace {
 ReductionGroup group_of(std::vector<DeviceIndex> members, const AllReduceCost& cost,
                         const Topology& topology) {
   std::sort(members.begin(), members.end());
-  members.erase(std::unique(members.begin(), members.end()), members.end());
   if (cost.algorithm != AllReduceAlgorithm::Hierarchical) return {.servers = {members}};
   ReductionGroup group;
   for (const DeviceIndex member : members) {
@@ -34,12 +33,7 @@ ReductionGroups reduction_groups(const Plan& plan, const PlanCost& costs,
     }
   }
   for (const TiedCost& tie : costs.ties) {
-    std::vector<DeviceIndex> members;
-    for (const StageIndex stage : tie.stages) {
-      const std::vector<DeviceIndex>& devices = plan.stages[stage.position()].devices;
-      members.insert(members.end(), devices.begin(), devices.end());
-    }
-    groups.ties.push_back(group_of(std::move(members), tie.reduction, topology));
+    groups.ties.push_back(group_of(tie.devices, tie.reduction, topology));
   }
   return groups;
 }

@@ -1,6 +1,5 @@
 #include "dapple/schedule/device_schedule.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace dapple {
@@ -21,14 +20,8 @@ DeviceAction device_action(DeviceIndex device, Action action, const PlanCost& co
       result.size += flow.size;
     }
   };
-  // Stages of a tie may share devices.
-  const auto add_others = [&](StageIndex of) {
-    for (const ReplicaCost& replica : costs.stages[of.position()].replicas) {
-      const auto is_it = [&](const SchedulePeer& peer) { return peer.device == replica.device; };
-      if (replica.device == device) continue;
-      if (std::any_of(result.peers.begin(), result.peers.end(), is_it)) continue;
-      result.peers.push_back({replica.device, {}, result.size});
-    }
+  const auto reduce_with = [&](DeviceIndex other) {
+    if (other != device) result.peers.push_back({other, {}, result.size});
   };
   switch (action.kind) {
     case ActionKind::SendActivation:
@@ -45,12 +38,12 @@ DeviceAction device_action(DeviceIndex device, Action action, const PlanCost& co
       break;
     case ActionKind::AllReduce:
       result.size = costs.stages[stage].buckets[static_cast<std::size_t>(action.index)].size;
-      add_others(action.stage);
+      for (const ReplicaCost& replica : costs.stages[stage].replicas) reduce_with(replica.device);
       break;
     case ActionKind::ReduceTied: {
       const TiedCost& tie = costs.ties[static_cast<std::size_t>(action.index)];
       result.size = tie.reduction.size;
-      for (const StageIndex holder : tie.stages) add_others(holder);
+      for (const DeviceIndex other : tie.devices) reduce_with(other);
       break;
     }
     case ActionKind::Forward:

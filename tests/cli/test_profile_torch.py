@@ -1,6 +1,5 @@
 """PyTorch models measured layer by layer, where PyTorch is installed."""
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -9,7 +8,6 @@ import tool
 from tool import DONE, ToolTest
 
 PROFILER = tool.ROOT / "tools" / "profile_torch.py"
-SKIPPED = 77  # ctest's sign
 
 MODEL = """
 import torch
@@ -165,7 +163,4 @@ class Profiling(ToolTest):
 
 
 if __name__ == "__main__":
-    if importlib.util.find_spec("torch") is None:
-        print("skipped: PyTorch is not installed (Debian: python3-torch)")
-        sys.exit(SKIPPED)
-    tool.main()
+    tool.main_with_torch()

@@ -239,6 +239,7 @@ struct StageCost {
 /// Reducing gradients to which several stages add, over all of their devices.
 struct TiedCost {
   std::vector<StageIndex> stages;
+  std::vector<DeviceIndex> devices;  // of all these stages, each once, ascending
   AllReduceCost reduction;
 };
 

@@ -109,6 +109,7 @@ TEST_CASE("the shipped specifications are sound models of the sizes that they st
       {"gpt2-tiny", 9, 220'544, {64}},
       // (50,257 + 1,024) 768 + 12 (12 * 768^2 + 13 * 768) + 2 * 768: GPT-2's
       {"gpt2-small", 17, 124'439'808, {1'024}},
+      {"gpt2-medium", 29, 354'823'168, {1'024}},
       {"bert-base-like", 17, (30'522 + 128) * 768 + 12 * 7'087'872 + 1'536 + 30'522, {128}},
       // Convolutions of VGG-A, 9,220,480 (Simonyan and Zisserman), and 513 (512 + 512 + 10).
       {"vgg-11-like", 28, 9'220'480 + 513 * 1'034, {3, 32, 32}},
