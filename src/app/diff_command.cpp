@@ -30,7 +30,8 @@ Usage: dapple-plan diff A B [options]
                        (default: the plans', on where they differ)
   --replicas WAY       of a stage: together or independent
                        (default: the plans', together where they differ)
-  --json               the comparison of two plans as dapple-comparison/1
+  --json               two plans as dapple-comparison/1, what was measured as
+                       dapple-measurement/1
 Stages correspond by their layers, devices by their names. The figures are
 simulated anew, not the files'; a plan that cannot be costed so is an error.
 

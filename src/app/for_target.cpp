@@ -20,10 +20,21 @@ const ExportTarget& target_of(const Options& options) {
                        [&](const ExportTarget& target) { return target.name == name; });
 }
 
-void check_schedule(const RuntimeLimits& limits, const PlannerOptions& planner) {
-  if (planner.every_family) {
-    throw usage_error("--schedule", "expected one schedule with --for, got auto");
+/// GPipe is 1F1B with everything in flight.
+std::vector<ScheduleFamily> families_of(const RuntimeLimits& limits) {
+  std::vector<ScheduleFamily> families{ScheduleFamily::OneFOneB};
+  for (const ScheduleFamily family : kScheduleFamilies) {
+    const bool is_beyond = family != ScheduleFamily::OneFOneB && family != ScheduleFamily::GPipe &&
+                           family != ScheduleFamily::Given;
+    const bool runs =
+        limits.any_order || (limits.interleaves && family == ScheduleFamily::Interleaved);
+    if (is_beyond && runs) families.push_back(family);
   }
+  return families;
+}
+
+void check_schedule(const RuntimeLimits& limits, const PlannerOptions& planner) {
+  if (planner.every_family) return;
   const ScheduleFamily family = planner.family.value_or(ScheduleFamily::OneFOneB);
   const bool interleaves = limits.interleaves && family == ScheduleFamily::Interleaved;
   if (limits.any_order || interleaves || family == ScheduleFamily::OneFOneB) return;
@@ -48,7 +59,8 @@ std::optional<PlanRestriction> restriction_of(const Options& options, const Plan
   PlanRestriction restriction{.runtime = std::string{limits.name},
                               .least_depths = is_1f1b && !limits.any_order && !limits.any_depths,
                               .recomputes = limits.recomputes,
-                              .joints = inexpressible_cuts(limits, profile)};
+                              .joints = inexpressible_cuts(limits, profile),
+                              .families = families_of(limits)};
   for (const std::int32_t cut : planner.pins.cuts) {
     if (!std::binary_search(restriction.joints.begin(), restriction.joints.end(), cut)) continue;
     throw usage_error(

@@ -42,6 +42,8 @@ of each stage, and PyTorch's CSV schedule; a plan of Sailor.
   --replicas N|N,N,...   of all stages, or of each (default: the file's)
   --devices D,D-D,...    of the ranks, as node0:0-3,node1:0  (default: as the
                          file's comments say, else in the topology's order)
+  --replication split|deal  a micro-batch shared by replicas, or theirs in turn
+                           (default: as the planner does, PipeDream deal)
   --tensor-parallel N    GPUs that are one device of the topology (default: 1)
   --contention on|off    transfers share links or not       (default: on)
   --unlimited-memory     write a plan that does not fit, too
@@ -119,6 +121,10 @@ ForeignPlanOptions plan_options(const Options& options) {
     for (const std::string& part : parts_of(*devices)) add_devices(part, plan.devices);
   }
   plan.tensor_parallel = options.positive_integer("tensor-parallel", 1024);
+  if (options.has("replication")) {
+    const bool deals = options.choice("replication", {"split", "deal"}) == "deal";
+    plan.replication = deals ? Replication::Deal : Replication::Split;
+  }
   return plan;
 }
 
@@ -234,6 +240,7 @@ Command import_plan_command() {
                       {.name = "micro-batch"},
                       {.name = "replicas"},
                       {.name = "devices"},
+                      {.name = "replication"},
                       {.name = "tensor-parallel"},
                       {.name = "contention"},
                       {.name = "unlimited-memory", .takes_value = false}},

@@ -174,6 +174,30 @@ std::vector<UsedLink> used_links(const TopologyDescription& description) {
   return distinct;
 }
 
+/// The smallest and the largest message of every measurement.
+std::string measurements_text(const TopologyDescription& description, const TextStyle& style) {
+  Table table({{.header = "all-reduce, measured over", .least = 20},
+               {.header = "message", .align = Align::Right},
+               {.header = "bus GB/s", .align = Align::Right},
+               {.header = "time", .align = Align::Right}});
+  bool is_empty = true;
+  for (const ServerGroup& group : description.servers) {
+    for (const BusBandwidthTable& measured : group.bus_bandwidth) {
+      for (const BusBandwidthTable::Point* point :
+           {&measured.points.front(), &measured.points.back()}) {
+        is_empty = false;
+        table.add_row(
+            {{.text = printable(fmt::format("{}: {} x {} devices", group.name, measured.servers,
+                                            measured.devices))},
+             {.text = show(point->size)},
+             {.text = show_rate(static_cast<double>(point->bandwidth.bytes_per_second) / 1e9)},
+             {.text = show(reduction_time(measured, *point))}});
+      }
+    }
+  }
+  return is_empty ? "" : table.text(0, style) + '\n';
+}
+
 void write_summary(const ImportedTopology& imported, std::ostream& words, const TextStyle& style) {
   const Topology topology(imported.description);
   words << fmt::format("{}: {} server{}, {} device{}\n", printable(imported.description.name),
@@ -192,6 +216,7 @@ void write_summary(const ImportedTopology& imported, std::ostream& words, const 
                    {.text = show(link.latency)}});
   }
   if (topology.device_count() > 1) words << '\n' << table.text(0, style) << '\n';
+  words << measurements_text(imported.description, style);
 }
 
 int run(const Options& options, Console& console) {

@@ -9,6 +9,7 @@
 
 #include "commands.h"
 #include "dapple/io/documents.h"
+#include "dapple/io/measurement_document.h"
 #include "dapple/planner/planner.h"
 #include "dapple/report/comparison.h"
 #include "dapple/timeline/comparison.h"
@@ -89,7 +90,6 @@ int diff_measured(const std::string& plan_path, const MeasuredFile& measured,
     throw usage_error(std::string("--") + option,
                       "expected none beside a timeline, which is of the plan as it is");
   }
-  if (options.has("json")) throw usage_error("--json", "expected with two plans only");
   PlanDocument document = load_plan(plan_path);
   const std::string hash = hash_of(document);
   Subject subject = make_subject(std::move(document), {}, source_name(plan_path));
@@ -103,9 +103,16 @@ int diff_measured(const std::string& plan_path, const MeasuredFile& measured,
   require_same_actions(evaluation.timeline, timeline, source);
   require_one_after_another(timeline, subject.topology, source);
   const TimelineComparison comparison = compare_timelines(evaluation.timeline, timeline);
-  console.out << write_measured(
-      {.plan = source_name(plan_path), .measurement = source, .comparison = comparison},
-      console.out_style);
+  const std::string plan = source_name(plan_path);
+  console.out << (options.has("json")
+                      ? write_measurement_json({.tool = kTool,
+                                                .plan = plan,
+                                                .plan_sha256 = hash,
+                                                .timeline = source,
+                                                .comparison = comparison})
+                      : write_measured(
+                            {.plan = plan, .measurement = source, .comparison = comparison},
+                            console.out_style));
   return kDone;
 }
 

@@ -33,11 +33,24 @@ std::vector<std::vector<DeviceIndex>> by_server(const std::vector<DeviceIndex>& 
   return servers;
 }
 
+bool have_same_size(const std::vector<std::vector<DeviceIndex>>& servers) {
+  return std::all_of(servers.begin(), servers.end(),
+                     [&](const auto& server) { return server.size() == servers[0].size(); });
+}
+
 bool hierarchy_applies(const std::vector<std::vector<DeviceIndex>>& servers) {
-  const std::size_t members = servers.front().size();
-  return servers.size() >= 2 && members >= 2 &&
-         std::all_of(servers.begin(), servers.end(),
-                     [&](const auto& server) { return server.size() == members; });
+  return servers.size() >= 2 && servers.front().size() >= 2 && have_same_size(servers);
+}
+
+/// Servers of one group without an uplink between any two.
+bool are_neighbours(const std::vector<std::vector<DeviceIndex>>& servers,
+                    const Topology& topology) {
+  const ServerIndex first = topology.device(servers.front().front()).server;
+  return std::all_of(servers.begin() + 1, servers.end(), [&](const auto& devices) {
+    const ServerIndex server = topology.device(devices.front()).server;
+    return topology.server(server).group == topology.server(first).group &&
+           topology.way_between(first, server).ports.empty();
+  });
 }
 
 }  // namespace
@@ -45,6 +58,7 @@ bool hierarchy_applies(const std::vector<std::vector<DeviceIndex>>& servers) {
 AllReduceModel::AllReduceModel(const std::vector<DeviceIndex>& devices, const Topology& topology) {
   if (devices.size() < 2) return;
   const std::vector<std::vector<DeviceIndex>> servers = by_server(devices, topology);
+  measured_ = measured_over(servers, topology);
   if (servers.size() == 1) {
     if (auto rings = matrix_rings(devices, topology)) {
       alternatives_.push_back({AllReduceAlgorithm::MatrixRings, {std::move(*rings)}});
@@ -55,6 +69,23 @@ AllReduceModel::AllReduceModel(const std::vector<DeviceIndex>& devices, const To
   if (!hierarchy_applies(servers)) return;
   alternatives_.push_back({AllReduceAlgorithm::Hierarchical,
                            {inside_servers(servers, topology), across_servers(servers, topology)}});
+}
+
+std::vector<AllReduceModel::Measured> AllReduceModel::measured_over(
+    const std::vector<std::vector<DeviceIndex>>& servers, const Topology& topology) {
+  const ServerIndex first = topology.device(servers.front().front()).server;
+  for (const BusBandwidthTable& table : topology.group_of(first).bus_bandwidth) {
+    const bool is_of_them = static_cast<std::size_t>(table.servers) == servers.size() &&
+                            static_cast<std::size_t>(table.devices) == servers.front().size() &&
+                            have_same_size(servers) && are_neighbours(servers, topology);
+    if (!is_of_them) continue;
+    std::vector<Measured> measured;
+    for (const BusBandwidthTable::Point& point : table.points) {
+      measured.push_back({point.size, reduction_time(table, point)});
+    }
+    return measured;
+  }
+  return {};
 }
 
 /// One share for each port, and no more bandwidth than any of them lets through.
@@ -204,13 +235,31 @@ const AllReduceModel::Alternative* AllReduceModel::fastest(Bytes size) const {
   return best;
 }
 
+/// Requires: there is a measurement of no larger a message.
+Duration AllReduceModel::measured_time(Bytes size) const {
+  const auto next =
+      std::upper_bound(measured_.begin(), measured_.end(), size,
+                       [](Bytes wanted, const Measured& point) { return wanted < point.size; });
+  const Measured& before = *(next - 1);
+  if (next == measured_.end()) {
+    return {divide_up(Wide{before.time.ns} * size.count, before.size.count)};
+  }
+  const Duration more = next->time - before.time;
+  return before.time + Duration{divide_up(Wide{more.ns} * (size - before.size).count,
+                                          (next->size - before.size).count)};
+}
+
 Duration AllReduceModel::time(Bytes size) const {
   const Alternative* alternative = fastest(size);
   if (alternative == nullptr) return {};
-  return round_up(busy(*alternative, size)) + latency(*alternative);
+  const Duration by_links = round_up(busy(*alternative, size)) + latency(*alternative);
+  if (measured_.empty()) return by_links;
+  const Measured& first = measured_.front();
+  return size < first.size ? std::min(by_links, first.time) : measured_time(size);
 }
 
 bool AllReduceModel::is_as_fast_as(const AllReduceModel& other) const {
+  if (measured_ != other.measured_) return false;
   const auto same_rings = [](const Rings& a, const Rings& b) {
     return a.members == b.members && a.bandwidth == b.bandwidth && a.hop_latency == b.hop_latency;
   };
@@ -251,6 +300,19 @@ AllReducePhase half_of(const AllReducePhase& whole, bool is_first) {
   return half;
 }
 
+/// One phase that takes `time` over the ports of one that was busy as long as `before`: of a
+/// shorter one they carry less, so that they can keep up.
+AllReducePhase measured_phase(Ticks time, Ticks before,
+                              std::vector<std::pair<PortIndex, Bytes>> ports) {
+  if (time < before) {
+    for (auto& [port, size] : ports) {
+      const std::int64_t part = divide_down(Wide{size.count} * time.count, before.count);
+      size = {std::max<std::int64_t>(1, part)};
+    }
+  }
+  return {.rounds = 1, .busy = time, .latency = {}, .ports = std::move(ports)};
+}
+
 std::vector<std::pair<PortIndex, Bytes>> sum_of(const std::vector<AllReducePhase>& phases) {
   std::vector<std::pair<PortIndex, Bytes>> all;
   for (const AllReducePhase& phase : phases) {
@@ -288,6 +350,14 @@ AllReduceCost AllReduceModel::cost(Bytes size) const {
   cost.time = round_up(cost.busy) + cost.latency;
   cost.phases = phases(*alternative, size);
   cost.ports = sum_of(cost.phases);
+  if (measured_.empty()) return cost;
+  const Duration measured = time(size);
+  if (size < measured_.front().size && measured == cost.time) return cost;
+  cost.time = measured;
+  cost.latency = {};
+  cost.phases = {measured_phase(to_ticks(cost.time), cost.busy, std::move(cost.ports))};
+  cost.busy = to_ticks(cost.time);
+  cost.ports = cost.phases.front().ports;
   return cost;
 }
 

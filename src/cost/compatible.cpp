@@ -68,6 +68,20 @@ double most_hops_through_a_port(const TopologyDescription& topology) {
   return most;
 }
 
+/// By measured tables, of so many messages with so many bytes together: none takes longer than the
+/// largest that was measured, or its bandwidth.
+double slowest_reductions_ns(const TopologyDescription& topology, double messages, double bytes) {
+  double slowest = 0;
+  for (const ServerGroup& group : topology.servers) {
+    for (const BusBandwidthTable& table : group.bus_bandwidth) {
+      const BusBandwidthTable::Point& last = table.points.back();
+      const auto time = static_cast<double>(reduction_time(table, last).ns);
+      slowest = std::max(slowest, time * (messages + bytes / static_cast<double>(last.size.count)));
+    }
+  }
+  return slowest;
+}
+
 /// Sums over layers for the whole batch; times as measured, recomputation included.
 struct LayerSums {
   double time_ns = 0;
@@ -118,7 +132,9 @@ Magnitudes bound_magnitudes(const ModelProfile& profile, const Topology& topolog
        4 * sums.parameter_bytes * gradient * most_hops_through_a_port(topology.description())) *
           1e9 / static_cast<double>(slowest_bandwidth(topology).bytes_per_second) +
       static_cast<double>(slowest_latency(topology.description()).ns) *
-          (2 * crossings * global_batch + 4 * devices * layers);
+          (2 * crossings * global_batch + 4 * devices * layers) +
+      slowest_reductions_ns(topology.description(), 2 * layers,
+                            2 * sums.parameter_bytes * gradient);
   return result;
 }
 

@@ -9,24 +9,17 @@
 namespace dapple {
 namespace {
 
-/// Part of the values, in floats.
-struct Range {
-  std::size_t begin = 0;
-  std::size_t end = 0;
-  std::size_t size() const { return end - begin; }
-};
-
-/// Part `i` of `parts` that are as even as whole floats allow.
-Range part(const Range& whole, std::size_t i, std::size_t parts) {
+/// Part `i` of `parts` that are as even as whole numbers allow.
+NumberRange part(const NumberRange& whole, std::size_t i, std::size_t parts) {
   return {whole.begin + whole.size() * i / parts, whole.begin + whole.size() * (i + 1) / parts};
 }
 
 /// One ring of devices, seen from one of them.
 class Ring {
  public:
-  Ring(const std::vector<DeviceIndex>& members, MessageKey& key, std::span<float> values,
+  Ring(const std::vector<DeviceIndex>& members, MessageKey& key, Summands& summands,
        Transport& transport)
-      : members_(members), key_(key), values_(values), transport_(transport) {
+      : members_(members), key_(key), summands_(summands), transport_(transport) {
     const auto here = std::find(members.begin(), members.end(), key.from);
     check(here != members.end(), "a device reduces with a group that it is not in");
     place_ = static_cast<std::size_t>(here - members.begin());
@@ -35,16 +28,18 @@ class Ring {
   std::size_t size() const { return members_.size(); }
 
   /// The part whose sum is here once the values are scattered.
-  Range own_part(const Range& range) const { return part(range, (place_ + 1) % size(), size()); }
+  NumberRange own_part(const NumberRange& range) const {
+    return part(range, (place_ + 1) % size(), size());
+  }
 
-  void reduce_scatter(const Range& range) {
+  void reduce_scatter(const NumberRange& range) {
     for (std::size_t step = 0; step + 1 < size(); ++step) {
       send(part(range, (place_ + size() - step) % size(), size()));
       receive(part(range, (place_ + 2 * size() - step - 1) % size(), size()), true);
     }
   }
 
-  void all_gather(const Range& range) {
+  void all_gather(const NumberRange& range) {
     for (std::size_t step = 0; step + 1 < size(); ++step) {
       send(part(range, (place_ + 1 + size() - step) % size(), size()));
       receive(part(range, (place_ + size() - step) % size(), size()), false);
@@ -52,35 +47,31 @@ class Ring {
   }
 
  private:
-  std::span<float> at(const Range& range) const {
-    return values_.subspan(range.begin, range.size());
-  }
-
-  void send(const Range& range) {
+  void send(const NumberRange& range) {
     MessageKey key = key_;
     key.to = members_[(place_ + 1) % size()];
-    transport_.send(key, payload_of(at(range)));
+    transport_.send(key, summands_.give_out(range));
   }
 
-  void receive(const Range& range, bool add) {
+  void receive(const NumberRange& range, bool add) {
     MessageKey key = key_;
     key.from = members_[(place_ + size() - 1) % size()];
     key.to = key_.from;
     ++key_.step;
-    const Payload payload = transport_.receive(key);
-    const std::span<float> mine = at(range);
-    if (!add) return copy_values(payload, mine);
-    theirs_.resize(range.size());
-    copy_values(payload, std::span(theirs_));
-    for (std::size_t i = 0; i < mine.size(); ++i) mine[i] += theirs_[i];
+    const Bytes size{static_cast<std::int64_t>(range.size() * sizeof(float))};
+    Payload payload = transport_.receive(key, {.size = size, .memory = summands_.memory()});
+    if (add) {
+      summands_.add(range, std::move(payload));
+    } else {
+      summands_.replace(range, std::move(payload));
+    }
   }
 
   const std::vector<DeviceIndex>& members_;
   MessageKey& key_;
-  std::span<float> values_;
+  Summands& summands_;
   Transport& transport_;
   std::size_t place_ = 0;
-  std::vector<float> theirs_;  // of one step
 };
 
 }  // namespace
@@ -91,8 +82,25 @@ const ReductionGroup& ReductionGroups::of(const Action& reduction) const {
                                                   : buckets[reduction.stage.position()][index];
 }
 
-void all_reduce(const ReductionGroup& group, MessageKey key, std::span<float> values,
+Payload HostSummands::give_out(NumberRange range) {
+  return payload_of(std::span<const float>(at(range)));
+}
+
+void HostSummands::add(NumberRange range, Payload payload) {
+  const std::span<float> mine = at(range);
+  theirs_.resize(range.size());
+  copy_values(std::move(payload), std::span(theirs_));
+  for (std::size_t i = 0; i < mine.size(); ++i) mine[i] += theirs_[i];
+}
+
+void HostSummands::replace(NumberRange range, Payload payload) {
+  copy_values(std::move(payload), at(range));
+}
+
+void all_reduce(const ReductionGroup& group, MessageKey key, Summands& summands,
                 Transport& transport) {
+  summands.begin();
+  if (transport.reduces(group, key, summands)) return;
   const auto is_mine = [&](const std::vector<DeviceIndex>& server) {
     return std::find(server.begin(), server.end(), key.from) != server.end();
   };
@@ -104,11 +112,11 @@ void all_reduce(const ReductionGroup& group, MessageKey key, std::span<float> va
   for (const std::vector<DeviceIndex>& other : group.servers) {
     across.push_back(other[static_cast<std::size_t>(place)]);
   }
-  const Range all{0, values.size()};
-  Ring inside(server, key, values, transport);
-  Ring between(across, key, values, transport);
+  const NumberRange all{0, summands.size()};
+  Ring inside(server, key, summands, transport);
+  Ring between(across, key, summands, transport);
   inside.reduce_scatter(all);
-  const Range own = inside.size() == 1 ? all : inside.own_part(all);
+  const NumberRange own = inside.size() == 1 ? all : inside.own_part(all);
   between.reduce_scatter(own);
   between.all_gather(own);
   inside.all_gather(all);

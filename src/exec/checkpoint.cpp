@@ -111,12 +111,13 @@ class Metadata {
 /// Shapes of all tensors of the model and the optimizer, by name.
 std::map<std::string, nn::Shape> expected_shapes(const std::vector<nn::ModelLayer>& layers,
                                                  nn::OptimizerKind optimizer) {
+  const auto states = static_cast<std::size_t>(nn::state_count(optimizer));
   std::map<std::string, nn::Shape> shapes;
   for (const nn::ModelLayer& layer : layers) {
     for (const nn::ParameterSpec& parameter : layer.own_parameters()) {
       const std::string name = layer.name + "." + parameter.name;
       shapes[name] = parameter.shape;
-      for (std::int64_t k = 0; k < nn::state_count(optimizer); ++k) {
+      for (std::size_t k = 0; k < states; ++k) {
         shapes[moment_name(name, k)] = parameter.shape;
       }
     }
@@ -127,9 +128,10 @@ std::map<std::string, nn::Shape> expected_shapes(const std::vector<nn::ModelLaye
 }  // namespace
 
 void add_first_state(nn::OptimizerKind optimizer, NamedTensors& tensors) {
+  const auto states = static_cast<std::size_t>(nn::state_count(optimizer));
   NamedTensors state;
   for (const auto& [name, tensor] : tensors) {
-    for (std::int64_t k = 0; k < nn::state_count(optimizer); ++k) {
+    for (std::size_t k = 0; k < states; ++k) {
       state[moment_name(name, k)] = nn::zeros(tensor.shape);
     }
   }

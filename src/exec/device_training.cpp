@@ -1,6 +1,7 @@
 #include "dapple/exec/device_training.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "dapple/core/error.h"
 #include "loss_and_norm.h"
@@ -31,35 +32,37 @@ DeviceIndex speaker_of(const TrainingJob& job, std::size_t stage) {
   return job.plan.stages[stage].devices.front();
 }
 
-void append_squares(StageParameters& stage, LayerRange layers, std::vector<double>& squares) {
-  for (std::int32_t layer = layers.begin; layer < layers.end; ++layer) {
-    squares.push_back(stage.squared_norm(layer));
-  }
+/// What has to be known of all gradients together before the steps.
+void heed_norm(double norm, std::optional<double> clip_norm, TrainingBackend& backend) {
+  backend.judge_gradients(std::isfinite(norm));
+  if (clip_norm) backend.scale_gradients(clip_factor(norm, *clip_norm));
 }
 
 }  // namespace
 
-DeviceTraining::DeviceTraining(const TrainingJob& job, DeviceIndex device, Transport& transport)
+DeviceTraining::DeviceTraining(const TrainingJob& job, DeviceIndex device, Transport& transport,
+                               const MakeBackend& make_backend)
     : job_(job),
       device_(device),
       transport_(transport),
-      backend_(job, device),
+      backend_(make_backend(job, device)),
       interpreter_(
           schedule_of(job, device),
-          [this](const Action& reduction) { return job_.groups.of(reduction); }, backend_,
+          [this](const Action& reduction) { return job_.groups.of(reduction); }, *backend_,
           transport,
-          job.settings.clip_norm ? BeforeSteps([this](std::int64_t) { clip(); }) : nullptr) {}
+          job.settings.clip_norm || backend_->scales_loss()
+              ? BeforeSteps([this](std::int64_t) { look_at_gradients(); })
+              : nullptr) {}
 
 void DeviceTraining::restore(const NamedTensors& tensors) {
-  const std::int64_t states = nn::state_count(job_.settings.optimizer.kind);
-  for (const StageIndex stage : backend_.stages()) {
-    dapple::restore(tensors, states, backend_.parameters(stage));
-  }
+  backend_->restore(tensors);
 }
 
 MeasuredIteration DeviceTraining::run(std::int64_t iteration) {
   iteration_ = iteration;
-  backend_.begin(iteration);
+  // Others may still read this device's gradients of the iteration before, where they lie.
+  if (backend_->memory() == Memory::Device) transport_.barrier();
+  backend_->begin(iteration);
   const Bytes sent_before = transport_.sent();
   MeasuredIteration measured = measure(interpreter_, iteration, transport_);
   sent_ += transport_.sent() - sent_before;
@@ -76,20 +79,17 @@ MessageKey DeviceTraining::key(StageIndex stage, std::int32_t step, DeviceIndex 
           .to = to};
 }
 
-void DeviceTraining::clip() {
-  const float factor = clip_factor(squares(), *job_.settings.clip_norm);
-  for (const StageIndex stage : backend_.stages()) {
-    backend_.parameters(stage).scale_gradients(factor);
-  }
+void DeviceTraining::look_at_gradients() {
+  heed_norm(norm_of(squares()), job_.settings.clip_norm, *backend_);
 }
 
 /// Of all layers of the model: every stage's first replica tells all other devices.
 std::vector<double> DeviceTraining::squares() {
   std::vector<std::vector<double>> by_stage(job_.plan.stages.size());
-  for (const StageIndex stage : backend_.stages()) {
+  for (const StageIndex stage : backend_->stages()) {
     if (speaker_of(job_, stage.position()) != device_) continue;
     std::vector<double>& own = by_stage[stage.position()];
-    append_squares(backend_.parameters(stage), job_.plan.stages[stage.position()].layers, own);
+    own = backend_->squares(stage);
     for (const DeviceSchedule& other : job_.devices) {
       if (other.device == device_) continue;
       transport_.send(key(stage, kSquares, device_, other.device), payload_of(own));
@@ -100,7 +100,7 @@ std::vector<double> DeviceTraining::squares() {
     const DeviceIndex speaker = speaker_of(job_, s);
     if (speaker != device_) {
       by_stage[s] = values_of<double>(
-          transport_.receive(key(index_at<StageIndex>(s), kSquares, speaker, device_)));
+          transport_.receive(key(index_at<StageIndex>(s), kSquares, speaker, device_), {}));
     }
     all.insert(all.end(), by_stage[s].begin(), by_stage[s].end());
   }
@@ -110,7 +110,7 @@ std::vector<double> DeviceTraining::squares() {
 double DeviceTraining::loss() {
   const StageIndex last = index_at<StageIndex>(job_.plan.stages.size() - 1);
   const std::vector<DeviceIndex>& replicas = job_.plan.stages.back().devices;
-  std::vector<CpuBackend::SampleLoss> losses = backend_.losses();
+  std::vector<SampleLoss> losses = backend_->losses();
   if (!is_lead()) {
     const bool is_replica = std::find(replicas.begin(), replicas.end(), device_) != replicas.end();
     if (is_replica) transport_.send(key(last, kLosses, device_, lead()), payload_of(losses));
@@ -119,7 +119,7 @@ double DeviceTraining::loss() {
   for (const DeviceIndex replica : replicas) {
     if (replica == device_) continue;
     const auto others =
-        values_of<CpuBackend::SampleLoss>(transport_.receive(key(last, kLosses, replica, device_)));
+        values_of<SampleLoss>(transport_.receive(key(last, kLosses, replica, device_), {}));
     losses.insert(losses.end(), others.begin(), others.end());
   }
   return mean_loss(std::move(losses));
@@ -134,14 +134,12 @@ NamedTensors DeviceTraining::gather(TensorKind kind) {
     const MessageKey message =
         key(stage, kTensors + static_cast<std::int32_t>(kind), speaker, lead());
     if (speaker == device_) {
-      const std::span<const float> values = values_of(backend_.parameters(stage), kind);
+      const std::span<const float> values = backend_->values(stage, kind);
       if (!is_lead()) transport_.send(message, payload_of(values));
-      if (is_lead()) {
-        add_tensors(backend_.parameters(stage).places(), values, kind, states, tensors);
-      }
+      if (is_lead()) add_tensors(StageLayout(job_, stage), values, kind, states, tensors);
     } else if (is_lead()) {
-      const std::vector<float> values = values_of<float>(transport_.receive(message));
-      add_tensors(places_of(job_, stage), values, kind, states, tensors);
+      const std::vector<float> values = values_of<float>(transport_.receive(message, {}));
+      add_tensors(StageLayout(job_, stage), values, kind, states, tensors);
     }
   }
   return tensors;
@@ -158,45 +156,39 @@ std::optional<MeasuredRun> DeviceTraining::gather_measured(
 
 bool DeviceTraining::as_the_lead_says(bool answer) {
   const StageIndex first{0};
-  if (!is_lead()) { return !transport_.receive(key(first, kDecision, lead(), device_)).empty(); }
+  if (!is_lead()) return transport_.receive(key(first, kDecision, lead(), device_), {}).size() > 0;
   for (const DeviceSchedule& other : job_.devices) {
     if (other.device == device_) continue;
-    transport_.send(key(first, kDecision, device_, other.device),
-                    Payload(answer ? 1 : 0, std::byte{1}));
+    transport_.send(key(first, kDecision, device_, other.device), HostBytes(answer ? 1 : 0));
   }
   return answer;
 }
 
-PlainTraining::PlainTraining(const TrainingJob& job)
-    : job_(on_one_device(job)), backend_(job_, job_.devices.front().device) {}
+PlainTraining::PlainTraining(const TrainingJob& job, const MakeBackend& make_backend)
+    : job_(on_one_device(job)), backend_(make_backend(job_, job_.devices.front().device)) {}
 
 void PlainTraining::restore(const NamedTensors& tensors) {
-  dapple::restore(tensors, nn::state_count(job_.settings.optimizer.kind),
-                  backend_.parameters(StageIndex{0}));
+  backend_->restore(tensors);
 }
 
 double PlainTraining::run(std::int64_t iteration) {
-  StageParameters& parameters = backend_.parameters(StageIndex{0});
-  backend_.begin(iteration);
+  backend_->begin(iteration);
   for (const DeviceAction& entry : job_.devices.front().actions) {
     if (entry.action.kind != ActionKind::OptimizerStep) {
-      backend_.compute(entry.action, nullptr);
+      backend_->compute(entry.action, nullptr);
       continue;
     }
-    if (job_.settings.clip_norm) {
-      std::vector<double> squares;
-      append_squares(parameters, job_.plan.stages.front().layers, squares);
-      parameters.scale_gradients(clip_factor(squares, *job_.settings.clip_norm));
+    if (job_.settings.clip_norm || backend_->scales_loss()) {
+      heed_norm(norm_of(backend_->squares(StageIndex{0})), job_.settings.clip_norm, *backend_);
     }
-    backend_.step(entry.action);
+    backend_->step(entry.action);
   }
-  return mean_loss(backend_.losses());
+  return mean_loss(backend_->losses());
 }
 
 NamedTensors PlainTraining::tensors(TensorKind kind) {
-  StageParameters& stage = backend_.parameters(StageIndex{0});
   NamedTensors tensors;
-  add_tensors(stage.places(), values_of(stage, kind), kind,
+  add_tensors(StageLayout(job_, StageIndex{0}), backend_->values(StageIndex{0}, kind), kind,
               nn::state_count(job_.settings.optimizer.kind), tensors);
   return tensors;
 }

@@ -168,9 +168,7 @@ std::string write_gpt2_weights(const NamedTensors& tensors,
                                const std::string& model_name) {
   const Names names(layers, operations, model_name);
   NamedTensors renamed;
-  for (const auto& [own, theirs] : names.theirs()) {
-    renamed[theirs] = tensors.at(own);
-  }
+  for (const auto& [own, theirs] : names.theirs()) { renamed[theirs] = tensors.at(own); }
   // As the files of others say it, so that their readers take it.
   return write_safetensors({{"format", "pt"}}, renamed);
 }

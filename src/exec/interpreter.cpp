@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <exception>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -39,13 +40,29 @@ class Interpreter::Run {
     return failure_;
   }
 
-  std::vector<MeasuredAction> take() {
-    std::stable_sort(measured_.begin(), measured_.end(),
+  std::vector<MeasuredAction> measured() const {
+    std::vector<MeasuredAction> measured;
+    for (const Marked& one : marked_) {
+      const std::int64_t ready = own_.backend_.moment_of(one.ready);
+      const std::int64_t start = std::max(ready, own_.backend_.moment_of(one.start));
+      const std::int64_t end = std::max(start, own_.backend_.moment_of(one.end));
+      measured.push_back({.action = one.action, .start = start, .end = end, .size = one.size});
+    }
+    std::stable_sort(measured.begin(), measured.end(),
                      [](const auto& a, const auto& b) { return a.end < b.end; });
-    return std::move(measured_);
+    return measured;
   }
 
  private:
+  /// An action that was run.
+  struct Marked {
+    Action action;
+    Mark ready;  // what it works on was there
+    Mark start;  // its stream had nothing else to do
+    Mark end;
+    Bytes size;
+  };
+
   void interpret(const DeviceAction& entry);
   void receive(const DeviceAction& entry);
   void compute(const Action& action);
@@ -61,9 +78,10 @@ class Interpreter::Run {
     return {.iteration = iteration_, .action = action, .step = 0, .from = from, .to = to};
   }
   DeviceIndex here() const { return own_.schedule_.device; }
-  void record(const Action& action, std::int64_t start, std::int64_t end, Bytes size) {
+  Mark mark(Stream stream) const { return own_.backend_.mark(stream); }
+  void record(const Marked& marked) {
     const std::lock_guard lock(mutex_);
-    measured_.push_back({.action = action, .start = start, .end = end, .size = size});
+    marked_.push_back(marked);
   }
 
   Interpreter& own_;
@@ -77,7 +95,7 @@ class Interpreter::Run {
   std::map<StageIndex, std::size_t> buckets_reduced_;
   std::int32_t ties_left_ = 0;  // to be reduced
   std::exception_ptr failure_;  // of the first stream to fail
-  std::vector<MeasuredAction> measured_;
+  std::vector<Marked> marked_;
   /// Called while what the stream threw is handled, and noted before others are made to fail by it.
   std::function<void()> stop_ = [this] {
     {
@@ -121,7 +139,8 @@ void Interpreter::Run::receive(const DeviceAction& entry) {
   send.kind = is_activation ? ActionKind::SendActivation : ActionKind::SendGradient;
   send.stage = is_activation ? entry.action.stage.previous() : entry.action.stage.next();
   for (const SchedulePeer& peer : entry.peers) {
-    Payload payload = own_.transport_.receive(key(send, peer.device, here()));
+    Payload payload = own_.transport_.receive(
+        key(send, peer.device, here()), {.size = peer.size, .memory = own_.backend_.memory()});
     check(static_cast<std::int64_t>(payload.size()) == peer.size.count,
           "a message has another size than the schedule says");
     own_.backend_.take_in(entry.action, peer, std::move(payload));
@@ -129,7 +148,7 @@ void Interpreter::Run::receive(const DeviceAction& entry) {
 }
 
 void Interpreter::Run::compute(const Action& action) {
-  const std::int64_t start = monotonic_now();
+  const Mark start = mark(Stream::Compute);
   BucketReady ready;
   const bool is_last = makes_weight_gradient(action.kind) && --gradients_left_[action.stage] == 0;
   if (is_last && bucket_sizes_.count(action.stage) > 0) {
@@ -139,35 +158,36 @@ void Interpreter::Run::compute(const Action& action) {
     };
   }
   own_.backend_.compute(action, ready);
-  record(action, start, monotonic_now(), {});
+  record({action, start, start, mark(Stream::Compute), {}});
 }
 
 void Interpreter::Run::send(const DeviceAction& entry, WorkStream& stream) {
   // Taken out at once: what comes next may change it.
-  std::vector<std::pair<DeviceIndex, Payload>> parcels;
+  const auto parcels = std::make_shared<std::vector<std::pair<DeviceIndex, Payload>>>();
   for (const SchedulePeer& peer : entry.peers) {
-    parcels.emplace_back(peer.device, own_.backend_.give_out(entry.action, peer));
+    parcels->emplace_back(peer.device, own_.backend_.give_out(entry.action, peer));
   }
-  stream.add(
-      [this, action = entry.action, size = entry.size, parcels = std::move(parcels)]() mutable {
-        const std::int64_t start = monotonic_now();
-        std::int64_t end = start;
-        for (auto& [peer, payload] : parcels) {
-          end = std::max(end, own_.transport_.send(key(action, here(), peer), std::move(payload)));
-        }
-        record(action, start, end, size);
-      });
+  const Mark ready = mark(Stream::Compute);
+  stream.add([this, action = entry.action, size = entry.size, parcels, ready] {
+    const std::int64_t start = monotonic_now();
+    std::int64_t end = start;
+    for (auto& [peer, payload] : *parcels) {
+      end = std::max(end, own_.transport_.send(key(action, here(), peer), std::move(payload)));
+    }
+    record({action, ready, {.moment = start}, {.moment = end}, size});
+  });
 }
 
 void Interpreter::Run::reduce(const Action& action, Bytes size) {
-  collective_.add([this, action, size] {
-    const std::int64_t start = monotonic_now();
-    const std::span<float> values = own_.backend_.bucket(action, size);
+  const std::shared_ptr<Summands> gradients = own_.backend_.gradients(action, size);
+  const Mark ready = mark(Stream::Compute);
+  collective_.add([this, action, size, gradients, ready] {
+    const Mark start = mark(Stream::Collective);
     // Those who reduce what is tied know it by stages of their own.
     Action common = action;
     if (action.kind == ActionKind::ReduceTied) common.stage = StageIndex{0};
-    all_reduce(own_.group_of_(action), key(common, here(), here()), values, own_.transport_);
-    record(action, start, monotonic_now(), size);
+    all_reduce(own_.group_of_(action), key(common, here(), here()), *gradients, own_.transport_);
+    record({action, ready, start, mark(Stream::Collective), size});
     const std::lock_guard lock(mutex_);
     if (action.kind == ActionKind::ReduceTied) {
       --ties_left_;
@@ -206,9 +226,9 @@ void Interpreter::Run::step(const Action& action) {
   wait_for_buckets(action.stage, is_by_bucket ? std::min(number + 1, buckets) : buckets);
   const bool is_of_bucket = is_by_bucket && number < std::max<std::size_t>(1, buckets);
   if (!is_of_bucket) wait_for_ties();
-  const std::int64_t start = monotonic_now();
+  const Mark start = mark(Stream::Compute);
   own_.backend_.step(action);
-  record(action, start, monotonic_now(), {});
+  record({action, start, start, mark(Stream::Compute), {}});
 }
 
 Interpreter::Interpreter(const DeviceSchedule& schedule, GroupOf group_of, Backend& backend,
@@ -232,7 +252,7 @@ std::vector<MeasuredAction> Interpreter::run(std::int64_t iteration) {
     transport_.abort();
     throw;
   }
-  return run.take();
+  return run.measured();
 }
 
 }  // namespace dapple

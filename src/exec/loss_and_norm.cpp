@@ -6,17 +6,20 @@
 
 namespace dapple {
 
-double mean_loss(std::vector<CpuBackend::SampleLoss> losses) {
+double mean_loss(std::vector<SampleLoss> losses) {
   std::sort(losses.begin(), losses.end(),
             [](const auto& a, const auto& b) { return a.sample < b.sample; });
   double sum = 0;
-  for (const CpuBackend::SampleLoss& loss : losses) sum += double{loss.loss};
+  for (const SampleLoss& loss : losses) sum += double{loss.loss};
   return sum / static_cast<double>(losses.size());
 }
 
-float clip_factor(const std::vector<double>& squares, double clip_norm) {
+double norm_of(const std::vector<double>& squares) {
+  return std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0));
+}
+
+float clip_factor(double norm, double clip_norm) {
   constexpr double kAgainstZero = 1e-6;
-  const double norm = std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0));
   return static_cast<float>(std::min(1.0, clip_norm / (norm + kAgainstZero)));
 }
 

@@ -5,15 +5,17 @@
 #include <cstdint>
 #include <vector>
 
-#include "dapple/exec/cpu_backend.h"
+#include "dapple/exec/training_backend.h"
 
 namespace dapple {
 
 /// Mean over the global batch. Requires: `losses` are those of all its samples, in any order.
-double mean_loss(std::vector<CpuBackend::SampleLoss> losses);
+double mean_loss(std::vector<SampleLoss> losses);
+
+/// Of all gradients. `squares`: the sum of the squares of each layer's gradients, by layer.
+double norm_of(const std::vector<double>& squares);
 
 /// What gradients are multiplied by so that their norm is at most `clip_norm`, as PyTorch does it.
-/// `squares`: the sum of the squares of each layer's gradients, by layer.
-float clip_factor(const std::vector<double>& squares, double clip_norm);
+float clip_factor(double norm, double clip_norm);
 
 }  // namespace dapple

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -18,29 +19,29 @@ class Packer {
   void add(const Figure& figure) {
     static_assert(std::is_trivially_copyable_v<Figure>);
     const auto* begin = reinterpret_cast<const std::byte*>(&figure);
-    payload_.insert(payload_.end(), begin, begin + sizeof(Figure));
+    bytes_.insert(bytes_.end(), begin, begin + sizeof(Figure));
   }
-  Payload take() { return std::move(payload_); }
+  Payload take() { return std::move(bytes_); }
 
  private:
-  Payload payload_;
+  HostBytes bytes_;
 };
 
 class Unpacker {
  public:
-  explicit Unpacker(const Payload& payload) : payload_(payload) {}
+  explicit Unpacker(std::span<const std::byte> bytes) : bytes_(bytes) {}
   template <class Figure>
   Figure next() {
     static_assert(std::is_trivially_copyable_v<Figure>);
-    check(payload_.size() - position_ >= sizeof(Figure), "a report of a device is cut off");
+    check(bytes_.size() - position_ >= sizeof(Figure), "a report of a device is cut off");
     Figure figure;
-    std::memcpy(&figure, payload_.data() + position_, sizeof(Figure));
+    std::memcpy(&figure, bytes_.data() + position_, sizeof(Figure));
     position_ += sizeof(Figure);
     return figure;
   }
 
  private:
-  const Payload& payload_;
+  std::span<const std::byte> bytes_;
   std::size_t position_ = 0;
 };
 
@@ -56,7 +57,7 @@ Payload packed(const DeviceMeasurements& measured) {
 }
 
 DeviceMeasurements unpacked(const Payload& payload, std::size_t iterations) {
-  Unpacker unpacker(payload);
+  Unpacker unpacker(payload.host());
   DeviceMeasurements measured{.sent = unpacker.next<Bytes>(), .iterations = {}};
   for (std::size_t i = 0; i < iterations; ++i) {
     MeasuredIteration& run = measured.iterations.emplace_back();
@@ -166,7 +167,7 @@ std::optional<MeasuredRun> gather(const DeviceMeasurements& own,
   std::vector<DeviceMeasurements> all{own};
   for (std::size_t other = 1; other < devices.size(); ++other) {
     key.from = devices[other].device;
-    all.push_back(unpacked(transport.receive(key), own.iterations.size()));
+    all.push_back(unpacked(transport.receive(key, {}), own.iterations.size()));
   }
   transport.barrier();
   return summary(all, devices, pace);

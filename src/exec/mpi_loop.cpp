@@ -43,7 +43,7 @@ void check_mpi(int code) {
 
 }  // namespace
 
-MpiLoop::MpiLoop(MpiHandler handler, std::chrono::nanoseconds timeout)
+MpiLoop::MpiLoop(WireHandler handler, std::chrono::nanoseconds timeout)
     : handler_(std::move(handler)) {
   std::promise<void> initialised;
   std::future<void> is_initialised = initialised.get_future();
@@ -276,15 +276,14 @@ void MpiLoop::await_notice() {
 /// The bytes come in the order of their frames, as MPI lets no message overtake another one of the
 /// same rank and tag.
 void MpiLoop::take_in(const Frame& frame) {
-  const auto payload = std::make_shared<Payload>(frame.size);
+  const auto bytes = std::make_shared<HostBytes>(frame.size);
   if (frame.size == 0) return handler_.message(frame, {});
-  const Work one_less = after(pieces_of(frame.size), [this, frame, payload] {
-    handler_.message(frame, std::move(*payload));
-  });
-  for (std::size_t begin = 0; begin < payload->size(); begin += kMostAtOnce) {
+  const Work one_less = after(pieces_of(frame.size),
+                              [this, frame, bytes] { handler_.message(frame, std::move(*bytes)); });
+  for (std::size_t begin = 0; begin < bytes->size(); begin += kMostAtOnce) {
     MPI_Request request = MPI_REQUEST_NULL;
-    const auto size = static_cast<int>(std::min(kMostAtOnce, payload->size() - begin));
-    check_mpi(MPI_Irecv(payload->data() + begin, size, MPI_BYTE, frame.from, kBytesTag,
+    const auto size = static_cast<int>(std::min(kMostAtOnce, bytes->size() - begin));
+    check_mpi(MPI_Irecv(bytes->data() + begin, size, MPI_BYTE, frame.from, kBytesTag,
                         MPI_COMM_WORLD, &request));
     track(request, one_less);
   }

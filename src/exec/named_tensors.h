@@ -1,28 +1,27 @@
 // The tensors of a stage by their names, out of its pieces of memory and back.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
-#include "dapple/exec/device_training.h"
-#include "stage_parameters.h"
+#include "dapple/exec/named_tensors.h"
+#include "stage_layout.h"
 
 namespace dapple {
 
 /// Name of a tensor's `number`th array of the optimizer's state, from zero.
-std::string moment_name(const std::string& tensor, std::int64_t number);
+std::string moment_name(const std::string& tensor, std::size_t number);
 
 /// One tensor per place that is no copy, of its parameters or gradients, or `states` of the
-/// optimizer's. Requires: `values` are all of that kind, in the order of the places.
-void add_tensors(const std::vector<TensorPlace>& places, std::span<const float> values,
-                 TensorKind kind, std::int64_t states, NamedTensors& tensors);
+/// optimizer's. Requires: `values` are all of that kind, as the layout says.
+void add_tensors(const StageLayout& layout, std::span<const float> values, TensorKind kind,
+                 std::int64_t states, NamedTensors& tensors);
 
-/// Sets parameters, and state where there is any. Throws Bug where a tensor is missing or has
-/// another shape.
-void restore(const NamedTensors& tensors, std::int64_t states, StageParameters& stage);
-
-/// All values of one kind, as they lie.
-std::span<float> values_of(StageParameters& stage, TensorKind kind);
+/// Throws Bug where it is missing or has another shape.
+std::span<const float> tensor_of(const NamedTensors& tensors, const std::string& name,
+                                 const nn::Shape& shape);
 
 }  // namespace dapple

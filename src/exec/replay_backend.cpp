@@ -10,6 +10,20 @@
 namespace dapple {
 namespace {
 
+/// As many numbers as a bucket has, which nobody wants to know: nothing holds or adds them.
+class NoGradients : public Summands {
+ public:
+  explicit NoGradients(Bytes size)
+      : size_((static_cast<std::size_t>(size.count) + sizeof(float) - 1) / sizeof(float)) {}
+  std::size_t size() const override { return size_; }
+  Payload give_out(NumberRange range) override { return HostBytes(range.size() * sizeof(float)); }
+  void add(NumberRange /*range*/, Payload /*payload*/) override {}
+  void replace(NumberRange /*range*/, Payload /*payload*/) override {}
+
+ private:
+  std::size_t size_;
+};
+
 class ReplayBackend : public Backend {
  public:
   ReplayBackend(const PlanCost& costs, DeviceIndex device, const ReplayPace& pace)
@@ -18,10 +32,12 @@ class ReplayBackend : public Backend {
   void take_in(const Action& /*receive*/, const SchedulePeer& /*from*/,
                Payload /*payload*/) override {}
   Payload give_out(const Action& /*send*/, const SchedulePeer& to) override {
-    return Payload(static_cast<std::size_t>(to.size.count));
+    return HostBytes(static_cast<std::size_t>(to.size.count));
   }
   void compute(const Action& action, const BucketReady& ready) override;
-  std::span<float> bucket(const Action& /*reduction*/, Bytes size) override;
+  std::unique_ptr<Summands> gradients(const Action& /*reduction*/, Bytes size) override {
+    return std::make_unique<NoGradients>(size);
+  }
   void step(const Action& action) override;
 
  private:
@@ -32,7 +48,6 @@ class ReplayBackend : public Backend {
   const PlanCost& costs_;
   const DeviceIndex device_;
   const ReplayPace pace_;
-  std::vector<float> bucket_;  // one for all buckets: they are reduced one after another
 };
 
 const ReplicaCost& ReplayBackend::replica_of(const StageCost& stage) const {
@@ -82,12 +97,6 @@ void ReplayBackend::compute(const Action& action, const BucketReady& ready) {
     }
   }
   sleep_until(after(start, action.stage, length));
-}
-
-std::span<float> ReplayBackend::bucket(const Action& /*reduction*/, Bytes size) {
-  const auto floats = (static_cast<std::size_t>(size.count) + sizeof(float) - 1) / sizeof(float);
-  bucket_.assign(floats, 0.0F);
-  return bucket_;
 }
 
 void ReplayBackend::step(const Action& action) {

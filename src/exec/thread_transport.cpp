@@ -123,7 +123,7 @@ class ThreadNetwork::End : public Transport {
     sent_ += size;
     return arrival;
   }
-  Payload receive(const MessageKey& key) override {
+  Payload receive(const MessageKey& key, const Expected& /*expected*/) override {
     check(key.to == device_, "a device takes in what is for another one");
     return state_.receive(key);
   }

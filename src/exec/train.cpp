@@ -113,7 +113,9 @@ std::optional<Verification> verify(DeviceTraining& device, std::int64_t steps_be
                                    std::int64_t steps) {
   std::optional<PlainTraining> plain;
   if (device.is_lead()) plain.emplace(device.job());
-  Verification verification{.steps = steps, .gradients = {}};
+  Verification verification;
+  verification.steps = steps;
+  verification.tolerance = device.backend().tolerance();
   for (std::int64_t step = steps_before; step < steps_before + steps; ++step) {
     const NamedTensors before = whole_model(device);
     device.run(step);
@@ -141,7 +143,8 @@ std::optional<Verification> verify(DeviceTraining& device, std::int64_t steps_be
 
 void run_on_threads(const TrainingJob& job, const Topology& topology,
                     const ThreadTransportOptions& options,
-                    const std::function<void(DeviceTraining& device)>& work) {
+                    const std::function<void(DeviceTraining& device)>& work,
+                    const MakeBackend& make_backend) {
   std::vector<DeviceIndex> devices;
   for (const DeviceSchedule& schedule : job.devices) devices.push_back(schedule.device);
   ThreadNetwork network(topology, devices, options);
@@ -149,7 +152,7 @@ void run_on_threads(const TrainingJob& job, const Topology& topology,
   on_threads(network, devices, [&](std::size_t place, Transport& transport) {
     std::optional<PinnedThread> pinned;
     if (has_cores) pinned.emplace(place);
-    DeviceTraining device(job, devices[place], transport);
+    DeviceTraining device(job, devices[place], transport, make_backend);
     work(device);
   });
 }

@@ -2,49 +2,81 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+#include <numeric>
 #include <utility>
 
 #include "dapple/core/error.h"
 #include "dapple/schedule/schedule.h"
+#include "dapple/simulate/device_memory.h"
 #include "reduction_groups.h"
 
 namespace dapple {
 namespace {
 
-constexpr std::int64_t kFloat = sizeof(float);
-
 /// Layers are named in messages: `repeat` makes others of an array's entries.
 constexpr const char* kLayers = "/model/profile/layers";
 
 /// Of one layer, if it makes something else than the profile says.
-std::optional<Violation> output_fault(const Layer& layer, const nn::ModelLayer& runnable) {
+std::optional<Violation> output_fault(const Layer& layer, const nn::ModelLayer& runnable,
+                                      cuda::Precision precision) {
   const Measurement& largest = layer.measurements.back();
-  const std::int64_t output = nn::count_of(runnable.output) * largest.batch_size * kFloat;
+  const std::int64_t output =
+      nn::count_of(runnable.output) * largest.batch_size * cuda::size_of(cuda::type_of(precision));
   if (largest.output.count == output) return std::nullopt;
-  return Violation{kLayers,
-                   fmt::format("expected output_bytes {} at batch size {} for what \"{}\" makes, "
-                               "in single precision, got {}; dapple-exec profile measures such a "
-                               "profile",
-                               output, largest.batch_size, layer.name, largest.output.count)};
+  return Violation{
+      kLayers,
+      fmt::format("expected output_bytes {} at batch size {} for what \"{}\" makes, "
+                  "in {} precision, got {}; dapple-exec profile measures such a "
+                  "profile",
+                  output, largest.batch_size, layer.name,
+                  precision == cuda::Precision::Float32 ? "single" : "half", largest.output.count)};
+}
+
+/// In the order of the devices.
+std::vector<Bytes> memory_of(const std::vector<DeviceSchedule>& devices, const Schedule& schedule,
+                             const PlanCost& costs) {
+  std::map<DeviceIndex, Bytes> peaks;
+  for (const DeviceMemory& memory : device_memory(schedule, costs)) {
+    peaks[memory.device] = peak_memory(schedule.lanes[memory.lane.position()], memory);
+  }
+  std::vector<Bytes> memory;
+  for (const DeviceSchedule& device : devices) memory.push_back(peaks.at(device.device));
+  return memory;
 }
 
 }  // namespace
+
+Bytes TrainingJob::memory_of(DeviceIndex device) const {
+  const auto found =
+      std::find_if(devices.begin(), devices.end(),
+                   [&](const DeviceSchedule& schedule) { return schedule.device == device; });
+  check(found != devices.end(), "a device trains that the plan does not use");
+  return memory[static_cast<std::size_t>(found - devices.begin())];
+}
 
 std::vector<Violation> training_faults(const Plan& plan, const ModelProfile& profile,
                                        const std::vector<nn::ModelLayer>& layers,
                                        const TrainingSettings& settings) {
   std::vector<Violation> faults;
   for (std::size_t i = 0; i + 1 < layers.size() && faults.empty(); ++i) {
-    if (auto fault = output_fault(profile.layers[i], layers[i])) faults.push_back(*fault);
+    if (auto fault = output_fault(profile.layers[i], layers[i], settings.precision))
+      faults.push_back(*fault);
   }
   if (profile.optimizer.gradient_bytes_per_parameter_byte != kOne) {
     faults.push_back({"/model/profile/optimizer/gradient_bytes_per_parameter_byte",
                       "expected gradients in single precision, 1 byte per byte of parameters"});
   }
-  if (settings.clip_norm && plan.gradients.optimizer == OptimizerTiming::PerBucket) {
+  const bool is_per_bucket = plan.gradients.optimizer == OptimizerTiming::PerBucket;
+  if (settings.clip_norm && is_per_bucket) {
     faults.push_back({"/gradients/optimizer_step",
                       "expected \"at-end\", as gradients are to be clipped by the norm of all of "
                       "them, got \"per-bucket\""});
+  } else if (settings.precision == cuda::Precision::Float16 && is_per_bucket) {
+    faults.push_back({"/gradients/optimizer_step",
+                      "expected \"at-end\", as in float16 no parameter may change before all "
+                      "gradients are known to be numbers, got \"per-bucket\""});
   }
   return faults;
 }
@@ -55,8 +87,12 @@ TrainingJob make_training_job(const Plan& plan, const ModelProfile& profile,
                               std::shared_ptr<const Batches> batches,
                               const TrainingSettings& settings) {
   const PlanCost costs = CostModel(profile, topology).plan_cost(plan);
+  const Schedule schedule = generate(plan);
+  std::vector<DeviceSchedule> devices = device_schedules(schedule, costs);
+  std::vector<Bytes> memory = memory_of(devices, schedule, costs);
   TrainingJob job{.plan = plan,
-                  .devices = device_schedules(generate(plan), costs),
+                  .devices = std::move(devices),
+                  .memory = std::move(memory),
                   .buckets = {},
                   .groups = reduction_groups(plan, costs, topology),
                   .layers = std::move(layers),
@@ -85,6 +121,7 @@ TrainingJob on_one_device(const TrainingJob& job) {
   std::vector<DeviceSchedule> devices = device_schedules(generate(plan), PlanCost{});
   return {.plan = std::move(plan),
           .devices = std::move(devices),
+          .memory = {std::accumulate(job.memory.begin(), job.memory.end(), Bytes{})},
           .buckets = {GradientBuckets{}},
           .groups = {},
           .layers = job.layers,

@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "dapple/core/error.h"
@@ -13,7 +14,7 @@ namespace dapple {
 template <class Value>
 Payload payload_of(std::span<Value> values) {
   const std::span<const std::byte> bytes = std::as_bytes(values);
-  return {bytes.begin(), bytes.end()};
+  return HostBytes(bytes.begin(), bytes.end());
 }
 
 template <class Value>
@@ -23,16 +24,17 @@ Payload payload_of(const std::vector<Value>& values) {
 
 /// Throws Bug unless the payload has as many numbers as `values`.
 template <class Value>
-void copy_values(const Payload& payload, std::span<Value> values) {
+void copy_values(Payload payload, std::span<Value> values) {
   check(payload.size() == values.size_bytes(), "a message has another size than its values");
-  if (!payload.empty()) std::memcpy(values.data(), payload.data(), payload.size());
+  payload.bring_to_host();
+  if (!values.empty()) std::memcpy(values.data(), payload.host().data(), values.size_bytes());
 }
 
 /// Throws Bug where the payload is no whole number of values.
 template <class Value>
-std::vector<Value> values_of(const Payload& payload) {
+std::vector<Value> values_of(Payload payload) {
   std::vector<Value> values(payload.size() / sizeof(Value));
-  copy_values(payload, std::span(values));
+  copy_values(std::move(payload), std::span(values));
   return values;
 }
 

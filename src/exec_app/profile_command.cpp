@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "commands.h"
+#include "compute_device.h"
 #include "dapple/command_line/files.h"
 #include "dapple/core/error.h"
 #include "dapple/exec/freed_memory.h"
@@ -14,7 +15,7 @@
 #include "dapple/io/specification.h"
 #include "dapple/report/show.h"
 #include "dapple/report/table.h"
-#include "mpi_rank.h"
+#include "rank_process.h"
 
 namespace dapple {
 namespace {
@@ -24,10 +25,10 @@ constexpr const char* kHelp =
 
 Usage: dapple-exec profile --spec MODEL [options]
 
-Runs every layer forward and backward, in single precision, and writes a
-profile that dapple-plan can plan from and dapple-exec can run. Layers that do
-the same on the same input count as one. The memory that is needed is that of
-four of each at the largest batch size, on each core.
+Runs every layer forward and backward and writes a profile that dapple-plan can
+plan from and dapple-exec can run. Layers that do the same on the same input
+count as one. The memory that is needed is that of four of each at the largest
+batch size, on each core.
 
   --spec FILE            a specification (profiles/README.md), or a profile that
                          is to be measured anew; "-" is stdin
@@ -39,15 +40,16 @@ four of each at the largest batch size, on each core.
                          counts                                 (default: 15)
   --cores N              at once, each with passes of its own: for plans whose
                          devices are cores of this machine      (default: 1)
-  --device NAME          what topologies call this machine's cores
-                                                               (default: cpu)
+  --device KIND          cpu or cuda, the first GPU            (default: cpu)
+  --precision KIND       of a GPU: fp32, bf16, fp16           (default: fp32)
+  --device-name NAME     what topologies call it          (default: the kind)
   -v, --verbose          what is done, on stderr
   -h, --help             this
 
 Example
   dapple-exec profile --spec gpt2-tiny.json -o profile.json --batch-sizes 2,4
 
-Exit code: 0 done, 2 usage, 3 bad input, 5 files.
+Exit code: 0 done, 2 usage, 3 bad input, 5 files, GPUs.
 )";
 
 std::vector<std::int64_t> batch_sizes_of(const std::string& text) {
@@ -77,7 +79,13 @@ MeasureOptions measure_options(const Options& options) {
   if (const auto sizes = options.text("batch-sizes")) measure.batch_sizes = batch_sizes_of(*sizes);
   if (const auto n = options.positive_integer("repeat", kMostRepeats)) measure.repeats = *n;
   if (const auto n = options.positive_integer("cores", kMostCores)) measure.cores = *n;
-  measure.device = options.name("device").value_or(measure.device);
+  const ComputeDevice device = compute_device(options);
+  measure.on_gpu = device.kind == ComputeDevice::Kind::Cuda;
+  measure.precision = device.precision;
+  if (measure.on_gpu && options.has("cores")) {
+    throw usage_error("--cores", "expected --device cpu beside it, got cuda");
+  }
+  measure.device = options.name("device-name").value_or(measure.on_gpu ? "cuda" : "cpu");
   return measure;
 }
 
@@ -110,7 +118,7 @@ void report(const MeasuredModel& measured, std::ostream& out, const TextStyle& s
 
 int run_profile(const Options& options, Console& console) {
   options.require_options_only("--spec FILE");
-  if (is_mpi_rank()) {
+  if (is_rank()) {
     throw usage_error("", "expected no launcher: the times are of one process on one core");
   }
   const std::string path = options.required("spec", "a specification");
@@ -138,7 +146,9 @@ Command profile_command() {
                       {.name = "batch-sizes"},
                       {.name = "repeat"},
                       {.name = "cores"},
-                      {.name = "device"}},
+                      {.name = "device"},
+                      {.name = "precision"},
+                      {.name = "device-name"}},
           .run = run_profile};
 }
 

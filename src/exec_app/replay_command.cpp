@@ -19,7 +19,7 @@
 #include "dapple/io/documents.h"
 #include "dapple/report/show.h"
 #include "iteration_line.h"
-#include "mpi_rank.h"
+#include "rank_process.h"
 #include "runnable_plan.h"
 
 namespace dapple {
@@ -31,10 +31,11 @@ constexpr const char* kHelp =
 Usage: dapple-exec replay --plan PLAN [options]
        mpirun -np N dapple-exec replay --plan PLAN [options]
 
-Every device is a thread, or a rank by the order of the plan's devices (-v says
-which), that sleeps for as long as the plan says that it computes, and sends
-real messages over links that let them pass no faster than the topology's; what
-shares a link is not computed, it happens. Tells measured and predicted times.
+Every device is a thread, or a rank that mpirun, torchrun or srun has started,
+by the order of the plan's devices (-v says which), that sleeps for as long as
+the plan says that it computes, and sends real messages over links that let them
+pass no faster than the topology's; what shares a link is not computed, it
+happens. Tells measured and predicted times.
 
   --plan FILE        a plan that dapple-plan wrote; "-" is stdin
   --iterations N     up to 100,000; the median of them counts    (default: 10)
@@ -242,16 +243,21 @@ int replay_on_threads(Request& request, Console& console) {
   return kDone;
 }
 
-int replay_as_rank(Request& request, Console& console, MpiJob& job, LastWords& last_words) {
+int replay_as_rank(Request& request, Console& console, RankJob& job, LastWords* last_words) {
   if (job.rank() == 0) check_outputs(request.outputs, {{"--plan", request.plan}});
   const RunnablePlan replayable = replayable_plan(request);
   const Topology& topology = replayable.topology;
   IterationLine line(console);
   if (job.rank() == 0) show_progress(request.replay, line);
   Replay replay(replayable.document, topology, request.replay);
-  const std::unique_ptr<Transport> end = join_job(
-      job, topology, replay.devices(),
-      {.pacing = replay.pacing(), .timeout = request.replay.timeout, .last_words = &last_words});
+  const std::unique_ptr<Transport> end =
+      join_job(job, topology, replay.devices(),
+               {.pacing = replay.pacing(),
+                .timeout = request.replay.timeout,
+                .last_words = last_words,
+                .agreement = fmt::format("replay {} {} {} {}", hash_of(replayable.document),
+                                         request.replay.iterations, request.replay.pace.billionths,
+                                         request.replay.paces_links)});
   const std::optional<Replayed> replayed = replay.run(static_cast<std::size_t>(job.rank()), *end);
   line.clear();
   if (replayed) deliver(request, replayable, *replayed, "rank", console);
@@ -260,9 +266,9 @@ int replay_as_rank(Request& request, Console& console, MpiJob& job, LastWords& l
 
 int run_replay(const Options& options, Console& console) {
   Request request = request_of(options);
-  if (!is_mpi_rank()) return replay_on_threads(request, console);
+  if (!is_rank()) return replay_on_threads(request, console);
   check_rank_inputs({{"--plan", request.plan}});
-  return run_as_rank(console, request.replay.timeout, [&](MpiJob& job, LastWords& last_words) {
+  return run_as_rank(console, request.replay.timeout, [&](RankJob& job, LastWords* last_words) {
     return replay_as_rank(request, console, job, last_words);
   });
 }

@@ -2,7 +2,7 @@
 
 #include "commands.h"
 #include "dapple/command_line/tool.h"
-#include "mpi_rank.h"
+#include "rank_process.h"
 
 namespace dapple {
 namespace {

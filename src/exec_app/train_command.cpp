@@ -22,7 +22,7 @@
 #include "dapple/io/specification.h"
 #include "dapple/nn/model.h"
 #include "dapple/report/show.h"
-#include "mpi_rank.h"
+#include "rank_process.h"
 #include "runnable_plan.h"
 #include "train_request.h"
 
@@ -30,15 +30,18 @@ namespace dapple {
 namespace {
 
 constexpr const char* kHelp =
-    R"(dapple-exec train: a plan's model, trained by the plan on this machine's CPU.
+    R"(dapple-exec train: a plan's model, trained by the plan on this machine.
 
 Usage: dapple-exec train --plan PLAN [options]
        mpirun -np N dapple-exec train --plan PLAN [options]
 
-Every device is a thread, or a rank by the order of the plan's devices (-v says
-which); every layer is what its "op" says, in single precision.
+Every device is a thread, or a rank of mpirun, torchrun or srun, in the order of
+the plan's devices (-v says which); every layer is what its "op" says.
 
   --plan FILE           whose profile dapple-exec profile wrote; "-" is stdin
+  --device KIND         cpu or cuda, a GPU for each device        (default: cpu)
+  --oversubscribe       or for several devices
+  --precision KIND      of activations on GPUs: fp32, bf16, fp16 (default: fp32)
   --steps N             optimizer steps, up to 1,000,000,000       (default: 10)
   --tokens FILE         little-endian tokens of two bytes; without it, made up
   --seed N              of first parameters and samples             (default: 1)
@@ -51,25 +54,22 @@ which); every layer is what its "op" says, in single precision.
   --checkpoint-every N  and after every N steps
   --resume FILE         goes on from a checkpoint, of any plan of the model;
                         seed and optimizer are its own unless given
-  --verify              compares losses and gradients with those of one device
-                        and writes nothing; exit code 1 if one differs by more
-                        than 1e-5
+  --verify              compares losses and gradients with those of one core and
+                        writes nothing; exit code 1 where it is not rounding
   --weights FILE        starts from GPT-2's weights, in safetensors as published
   --save-weights FILE   the weights in the end, in the same form
   --timeline FILE       the median step of the last hundred, dapple-timeline/1
   --trace FILE          the same for chrome://tracing or ui.perfetto.dev
-                        (one of the files may be "-", stdout, all else is then
-                        on stderr)
-  --timeout SECONDS     of every wait for another device, up to 1,000,000
-                                                                   (default: 30)
+                        (one of the files may be "-", stdout)
+  --timeout SECONDS     of every wait for another device           (default: 30)
   -v, --verbose         what is done, on stderr
   -h, --help            this
 
 Example
   dapple-exec train --plan gpt2-tiny.plan.json --steps 100 --clip-norm 1
 
-Exit code: 0 done, 1 not verified, 2 usage, 3 bad input, 5 files, or a device
-that does not answer.
+Exit code: 0 done, 1 not verified, 2 usage, 3 bad input, 5 files, GPUs, or a
+device that does not answer.
 )";
 
 /// A plan's model as it is run.
@@ -100,7 +100,7 @@ std::optional<Checkpoint> read_start(const TrainRequest& request, const Runnable
     return read_checkpoint(read_file(*request.resume, kMost), source_name(*request.resume));
   }
   if (!request.weights) return std::nullopt;
-  Checkpoint start{.optimizer = settings_of(request.settings, std::nullopt).optimizer};
+  Checkpoint start{.optimizer = settings_of(request, std::nullopt).optimizer};
   start.tensors =
       read_gpt2_weights(read_file(*request.weights, kMost), source_name(*request.weights),
                         *model.layers, model.operations, model.source);
@@ -111,7 +111,7 @@ std::optional<Checkpoint> read_start(const TrainRequest& request, const Runnable
 Session make_session(const TrainRequest& request, const RunnablePlan& plan) {
   RunnableModel model(plan, source_name(request.plan));
   std::optional<Checkpoint> start = read_start(request, model);
-  const TrainingSettings settings = settings_of(request.settings, start);
+  const TrainingSettings settings = settings_of(request, start);
   std::vector<Violation> faults =
       training_faults(plan.document.plan, plan.document.profile, *model.layers, settings);
   if (!faults.empty()) throw Error(ErrorKind::BadInput, model.source, std::move(faults));
@@ -154,12 +154,12 @@ struct Teller {
 };
 
 void report_head(const RunnablePlan& plan, const Session& session, const char* carrier,
-                 const Teller& teller) {
+                 const ComputeDevice& device, const Teller& teller) {
   const auto devices = static_cast<std::int64_t>(session.job.devices.size());
-  teller.out << fmt::format("{} on {}, trained on {}, {} a step",
+  teller.out << fmt::format("{} on {}, trained on {}{}, {} a step",
                             printable(plan.document.profile.name),
                             printable(plan.document.topology.name), plural(devices, carrier),
-                            plural(session.job.plan.global_batch_size, "sample"));
+                            to_text(device), plural(session.job.plan.global_batch_size, "sample"));
   if (session.steps_before() > 0) {
     teller.out << fmt::format(", from step {}", session.steps_before());
   } else if (session.start) {
@@ -279,7 +279,7 @@ int verify_session(const TrainRequest& request, const Session& session, const Ca
                                                    steps, verified->loss))
              << fmt::format("  {} what one device does, within {:g}\n",
                             verified->passed() ? "verified:  it is" : "failed:    it is not",
-                            Verification::kTolerance);
+                            verified->tolerance);
   return verified->passed() ? kDone : kBug;
 }
 
@@ -287,7 +287,7 @@ int run_session(const TrainRequest& request, const RunnablePlan& plan, const Ses
                 const Carrier& carrier, Console& console) {
   keep_freed_memory();
   const Teller teller(console, takes_stdout(outputs_of(request)));
-  if (carrier.is_lead) report_head(plan, session, carrier.name, teller);
+  if (carrier.is_lead) report_head(plan, session, carrier.name, request.device, teller);
   return request.verifies ? verify_session(request, session, carrier, teller)
                           : train_session(request, plan, session, carrier, teller);
 }
@@ -296,15 +296,29 @@ int train_on_threads(const TrainRequest& request, Console& console) {
   check_outputs(request);
   const RunnablePlan plan(request.plan);
   const Session session = make_session(request, plan);
+  const MakeBackend make_backend = make_backend_for(request.device, session.job.devices.size());
   Carrier carrier;
   carrier.run = [&](const std::function<void(DeviceTraining&)>& part) {
-    run_on_threads(session.job, plan.topology, {.pacing = {}, .timeout = request.timeout}, part);
+    run_on_threads(session.job, plan.topology, {.pacing = {}, .timeout = request.timeout}, part,
+                   make_backend);
   };
   return run_session(request, plan, session, carrier, console);
 }
 
-int train_as_rank(const TrainRequest& request, Console& console, MpiJob& job,
-                  LastWords& last_words) {
+/// What must be the same for all ranks.
+std::string agreement_of(const TrainRequest& request, const RunnablePlan& plan,
+                         const Session& session) {
+  const TrainingSettings& settings = session.job.settings;
+  const nn::OptimizerSettings& optimizer = settings.optimizer;
+  return fmt::format("train {} from {} by {} every {}, {}{}; {} {} {}; {} {}",
+                     hash_of(plan.document), session.steps_before(), request.steps,
+                     request.checkpoint_every, request.verifies, to_text(request.device),
+                     nn::to_string(optimizer.kind), optimizer.learning_rate, optimizer.weight_decay,
+                     settings.clip_norm.value_or(0), settings.seed);
+}
+
+int train_as_rank(const TrainRequest& request, Console& console, RankJob& job,
+                  LastWords* last_words) {
   if (job.rank() == 0) check_outputs(request);
   const RunnablePlan plan(request.plan);
   const Session session = make_session(request, plan);
@@ -312,10 +326,19 @@ int train_as_rank(const TrainRequest& request, Console& console, MpiJob& job,
   for (const DeviceSchedule& schedule : session.job.devices) devices.push_back(schedule.device);
   const std::unique_ptr<Transport> end =
       join_job(job, plan.topology, devices,
-               {.pacing = {}, .timeout = request.timeout, .last_words = &last_words});
+               {.pacing = {},
+                .timeout = request.timeout,
+                .last_words = last_words,
+                .agreement = agreement_of(request, plan, session)});
+  const DeviceIndex own = devices[static_cast<std::size_t>(job.rank())];
+  const MakeBackend make_backend =
+      make_backend_for(request.device, job.is_on_one_host() ? devices.size() : 1);
+  const std::unique_ptr<Transport> between_gpus = make_gpu_end(
+      request.device, session.job,
+      {.below = *end, .topology = plan.topology, .own = own, .timeout = request.timeout});
   Carrier carrier{.name = "rank", .is_lead = job.rank() == 0};
   carrier.run = [&](const std::function<void(DeviceTraining&)>& part) {
-    DeviceTraining device(session.job, devices[static_cast<std::size_t>(job.rank())], *end);
+    DeviceTraining device(session.job, own, between_gpus ? *between_gpus : *end, make_backend);
     part(device);
   };
   return run_session(request, plan, session, carrier, console);
@@ -323,9 +346,9 @@ int train_as_rank(const TrainRequest& request, Console& console, MpiJob& job,
 
 int run_train(const Options& options, Console& console) {
   const TrainRequest request = train_request(options);
-  if (!is_mpi_rank()) return train_on_threads(request, console);
+  if (!is_rank()) return train_on_threads(request, console);
   check_rank_inputs(inputs_of(request));
-  return run_as_rank(console, request.timeout, [&](MpiJob& job, LastWords& last_words) {
+  return run_as_rank(console, request.timeout, [&](RankJob& job, LastWords* last_words) {
     return train_as_rank(request, console, job, last_words);
   });
 }
@@ -336,6 +359,9 @@ Command train_command() {
   return {.name = "train",
           .help = kHelp,
           .options = {{.name = "plan"},
+                      {.name = "device"},
+                      {.name = "oversubscribe", .takes_value = false},
+                      {.name = "precision"},
                       {.name = "steps"},
                       {.name = "tokens"},
                       {.name = "seed"},

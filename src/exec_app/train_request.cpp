@@ -39,6 +39,7 @@ GivenSettings given_settings(const Options& options) {
 TrainRequest train_request(const Options& options) {
   options.require_options_only("--plan FILE");
   TrainRequest request{.plan = options.required("plan", "a plan file"),
+                       .device = compute_device(options),
                        .settings = given_settings(options),
                        .tokens = options.text("tokens"),
                        .checkpoint = options.text("checkpoint"),
@@ -103,8 +104,9 @@ void check_outputs(const TrainRequest& request) {
   check_outputs(outputs, {{"--resume", *request.resume}});
 }
 
-TrainingSettings settings_of(const GivenSettings& given, const std::optional<Checkpoint>& start) {
-  TrainingSettings settings{.clip_norm = given.clip_norm};
+TrainingSettings settings_of(const TrainRequest& request, const std::optional<Checkpoint>& start) {
+  const GivenSettings& given = request.settings;
+  TrainingSettings settings{.clip_norm = given.clip_norm, .precision = request.device.precision};
   if (start) {
     settings.optimizer = start->optimizer;
     settings.seed = start->seed;

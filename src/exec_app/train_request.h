@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "compute_device.h"
 #include "dapple/command_line/files.h"
 #include "dapple/command_line/options.h"
 #include "dapple/exec/checkpoint.h"
@@ -25,6 +26,7 @@ struct GivenSettings {
 
 struct TrainRequest {
   std::string plan;
+  ComputeDevice device;
   GivenSettings settings;
   std::int64_t steps = 10;
   std::optional<std::string> tokens;
@@ -49,6 +51,6 @@ std::vector<NamedPath> outputs_of(const TrainRequest& request);
 void check_outputs(const TrainRequest& request);
 
 /// What was given goes before what the checkpoint says, and that before the defaults.
-TrainingSettings settings_of(const GivenSettings& given, const std::optional<Checkpoint>& start);
+TrainingSettings settings_of(const TrainRequest& request, const std::optional<Checkpoint>& start);
 
 }  // namespace dapple

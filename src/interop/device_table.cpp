@@ -22,8 +22,9 @@ constexpr Bandwidth kPcie4{24'000'000'000};
 constexpr Bandwidth kPcie5{48'000'000'000};
 
 /// Mebibytes of a datasheet's GB, taken for GiB as the shipped topologies do: what the driver
-/// reports is at most 1 GiB less, which is what a topology reserves (nvidia-smi: H100 81,559 MiB,
-/// H200 143,771, B200 183,359, RTX 6000 Ada 49,140, GTX 1080 Ti 11,178).
+/// reports is at most 1 GiB less, which is what a topology reserves (nvidia-smi: V100 16,160 and
+/// 32,510 MiB, H100 81,559, H200 143,771, B200 183,359, RTX 6000 Ada 49,140, RTX 3090 24,576, GTX
+/// 1080 Ti 11,178). AMD's are GiB: ROCm's "GPU hardware specifications", MI250X 128 for two dies.
 constexpr std::int64_t gib(std::int64_t count) {
   return count * 1024;
 }

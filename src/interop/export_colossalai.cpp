@@ -16,11 +16,9 @@ Export export_colossalai(const ExportSubject& subject) {
   for (const StagePlan& stage : plan.stages) {
     counts += fmt::format("{}{}", counts.empty() ? "" : ", ", blocks_in(stage.layers, blocks));
   }
-  const std::size_t replicas = plan.stages.front().devices.size();
   Export result;
   result.text = fmt::format(
-      R"(# {} for ColossalAI: {} processes, rank = stage * {} + replica
-{}
+      R"({}{}
 from colossalai.booster.plugin import HybridParallelPlugin
 
 BATCH_SIZE = {}  # samples of one process in an iteration
@@ -39,7 +37,7 @@ def plan(**options):
         **options,
     )
 )",
-      title_of(subject), plan.stages.size() * replicas, replicas, ranks_as_comment(subject),
+      heading_of(subject, "ColossalAI"), ranks_as_comment(subject),
       samples_per_replica(plan) * plan.num_micro_batches,
       plan.stages.front().recompute ? "True" : "False", plan.stages.size(), plan.num_micro_batches,
       counts);

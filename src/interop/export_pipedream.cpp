@@ -30,6 +30,12 @@ Export export_pipedream(const ExportSubject& subject) {
   document["module_to_stage_map"] = std::move(modules);
   document["stage_to_rank_map"] = std::move(ranks);
   document["stage_to_depth_map"] = std::move(depths);
+  // No key of PipeDream's, which passes over it: for reading the file again.
+  nlohmann::ordered_json devices = nlohmann::ordered_json::array();
+  for (const DeviceIndex device : devices_by_rank(plan)) {
+    devices.push_back(subject.topology.device(device).name);
+  }
+  document["rank_to_device_map"] = std::move(devices);
   Export result;
   result.text = document.dump() + '\n';
   result.warnings.emplace_back(

@@ -68,6 +68,22 @@ void scale_links(ServerGroup& group, Bandwidth measured, const std::string& sour
   }
 }
 
+/// "1 server", "2 servers".
+std::string counted(std::int64_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+/// How many servers so many devices fill, one at least.
+std::int32_t divide_servers(std::int32_t devices, std::int32_t per_server) {
+  return std::max(1, devices / per_server);
+}
+
+/// Rounded up, so that it takes no longer.
+Bandwidth bus_bandwidth(const BusBandwidthTable& table, Bytes size, Duration time) {
+  return {divide_up(Wide{2} * (table.ranks() - 1) * size.count * kNanosecondsPerSecond,
+                    Wide{table.ranks()} * time.ns)};
+}
+
 class Importer {
  public:
   Importer(const std::vector<ForeignFile>& files, const ForeignTopologyOptions& options)
@@ -85,6 +101,7 @@ class Importer {
   void calibrate(const MeasuredCollective& measured);
   void calibrate_server(const MeasuredCollective& measured);
   void calibrate_nics(const MeasuredCollective& measured);
+  void add_bus_bandwidth(const MeasuredCollective& measured, ServerGroup& group);
   void refuse_figures();
   std::int64_t server_count() const;
   [[noreturn]] void refuse(const std::string& file, std::string message) const;
@@ -351,6 +368,7 @@ void Importer::calibrate_server(const MeasuredCollective& measured) {
     } else {
       scale_links(group, measured.bus, source);
     }
+    add_bus_bandwidth(measured, group);
     return;
   }
   notes_.warn(
@@ -363,12 +381,13 @@ void Importer::calibrate_server(const MeasuredCollective& measured) {
 void Importer::calibrate_nics(const MeasuredCollective& measured) {
   for (ServerGroup& group : description_.servers) {
     if (group.nics.empty()) continue;
+    add_bus_bandwidth(measured, group);
     Bandwidth all;
     for (const Nic& nic : group.nics) all = all + nic.link.bandwidth;
     if (measured.bus > all) {
       notes_.warn(
           fmt::format("{}: {} measured between servers is above what the NICs of one carry "
-                      "({}), as with reductions inside switches; it is not used",
+                      "({}), as with reductions inside switches; they stay as they are",
                       measured.file, gigabytes(measured.bus), gigabytes(all)));
       continue;
     }
@@ -379,6 +398,43 @@ void Importer::calibrate_nics(const MeasuredCollective& measured) {
           fmt::format("; nccl-tests ({}): its part of the bus bandwidth", base_name(measured.file));
     }
   }
+}
+
+/// Times by message size, of as many devices of as many servers; those that a larger message
+/// undercuts are noise.
+void Importer::add_bus_bandwidth(const MeasuredCollective& measured, ServerGroup& group) {
+  if (measured.times.empty()) return;
+  BusBandwidthTable table;
+  const auto hosts = static_cast<std::int32_t>(measured.hosts.size());
+  table.servers = hosts > 0 ? hosts : divide_servers(measured.ranks, group.devices);
+  table.devices = measured.ranks / table.servers;
+  if (table.servers > group.count || table.devices > group.devices ||
+      table.ranks() != measured.ranks) {
+    notes_.warn(
+        fmt::format("{}: its times by message size are left out: they are of {} devices, "
+                    "which {} of {} do not make up",
+                    measured.file, measured.ranks, counted(group.count, "server"),
+                    counted(group.devices, "device")));
+    return;
+  }
+  table.source = fmt::format("nccl-tests ({})", base_name(measured.file));
+  Duration least{INT64_MAX};
+  for (auto row = measured.times.rbegin(); row != measured.times.rend(); ++row) {
+    const auto& [size, time] = *row;
+    const BusBandwidthTable::Point point{size, bus_bandwidth(table, size, time)};
+    const Duration taken = reduction_time(table, point);
+    if (taken > least) continue;
+    least = taken;
+    table.points.push_back(point);
+  }
+  std::reverse(table.points.begin(), table.points.end());
+  const std::size_t left_out = measured.times.size() - table.points.size();
+  if (left_out > 0) {
+    notes_.warn(fmt::format("{}: {} that took longer than a larger one {} left out", measured.file,
+                            counted(static_cast<std::int64_t>(left_out), "message"),
+                            left_out == 1 ? "is" : "are"));
+  }
+  group.bus_bandwidth.push_back(std::move(table));
 }
 
 void Importer::calibrate(const MeasuredCollective& measured) {

@@ -18,6 +18,7 @@
 #include "foreign_json.h"
 #include "foreign_text.h"
 #include "layer_chain.h"
+#include "pipedream_conf.h"
 #include "pipedream_graph.h"
 #include "plan_formats.h"
 #include "plan_sketch.h"
@@ -99,12 +100,15 @@ class PipedreamPlanImporter {
   PipedreamPlanImporter(const std::vector<ForeignPlanFile>& files, const PlanGround& ground,
                         const ForeignPlanOptions& options)
       : ground_(ground), options_(options) {
-    const auto roles = files_by_role(files, {{"a graph with stages (gpus=N.txt)", is_answer, true},
-                                             {"what the optimizer printed", is_output},
-                                             {"a conf file", is_conf}});
+    const bool needs_answer = std::any_of(files.begin(), files.end(), is_output);
+    const auto roles =
+        files_by_role(files, {{"a graph with stages (gpus=N.txt)", is_answer, needs_answer},
+                              {"what the optimizer printed", is_output},
+                              {"a conf file", is_conf}});
     answer_ = roles[0];
     output_ = roles[1];
     conf_ = roles[2];
+    stages_told_by_ = answer_ != nullptr ? answer_->name : conf_->name;
   }
   ImportedPlan run();
 
@@ -113,17 +117,19 @@ class PipedreamPlanImporter {
   void place_layers(const LayerGraph& graph);
   std::int32_t stage_of_unknown(std::size_t layer) const;
   void set_stages(PlanSketch& sketch);
-  void read_conf(PlanSketch& sketch) const;
+  void read_conf();
   std::vector<std::int32_t> replicas_in_output();
   void set_ranks(PlanSketch& sketch);
 
   const PlanGround& ground_;
   const ForeignPlanOptions& options_;
-  const ForeignPlanFile* answer_ = nullptr;
+  const ForeignPlanFile* answer_ = nullptr;  // without it the conf's modules are the layers
   const ForeignPlanFile* output_ = nullptr;
   const ForeignPlanFile* conf_ = nullptr;
+  std::string stages_told_by_;
   std::size_t stage_count_ = 0;
   std::vector<std::int32_t> stage_of_;  // by layer
+  PipedreamConf told_;                  // by the conf file
   ImportedPlan result_;
 };
 
@@ -236,7 +242,7 @@ void PipedreamPlanImporter::set_stages(PlanSketch& sketch) {
   result_.profile = ground_.profile;
   if (!std::is_sorted(order.begin(), order.end(), by_stage)) {
     std::stable_sort(order.begin(), order.end(), by_stage);
-    reorder(result_.profile, order, answer_->name);
+    reorder(result_.profile, order, stages_told_by_);
     result_.warnings.push_back(
         "the plan's layers stand in another order than the profile's, so that each stage is a run "
         "of them");
@@ -251,48 +257,17 @@ void PipedreamPlanImporter::set_stages(PlanSketch& sketch) {
   }
 }
 
-void PipedreamPlanImporter::read_conf(PlanSketch& sketch) const {
-  constexpr io::IntegerRange kRanks{0, 999'999};
-  struct Conf {
-    std::vector<std::vector<std::int32_t>> ranks;
-    std::vector<std::int64_t> depths;
-  };
-  std::vector<std::string> keys;
-  for (std::size_t s = 0; s < stage_count_; ++s) keys.push_back(fmt::format("{}", s));
-  const auto check_stages = [&](const io::Field& field) {
-    if (field.value().keys.size() == stage_count_) return;
-    field.add(fmt::format("expected the {} stages of {}, got {}", stage_count_, answer_->name,
-                          field.value().keys.size()));
-  };
-  Conf conf = io::read_document<Conf>(conf_->text, conf_->name, [&](const io::Field& field) {
-    Conf read;
-    io::ObjectReader document(field);
-    if (!document.valid()) return read;
-    const io::Field ranks = document.field("stage_to_rank_map");
-    io::ObjectReader by_stage(ranks);
-    if (!by_stage.valid()) return read;
-    check_stages(ranks);
-    for (const std::string& key : keys) {
-      const io::Field list = by_stage.field(key);
-      const io::ArrayReader array(list, "an array of ranks");
-      std::vector<std::int32_t>& stage = read.ranks.emplace_back();
-      for (std::size_t i = 0; i < array.size(); ++i) {
-        stage.push_back(static_cast<std::int32_t>(required_integer(array.at(i), kRanks)));
-      }
-    }
-    const io::Field depths = document.field("stage_to_depth_map");
-    if (!depths.present()) return read;
-    io::ObjectReader depth_by_stage(depths);
-    if (!depth_by_stage.valid()) return read;
-    check_stages(depths);
-    // Its depth is how many forwards run before the first that a backward follows.
-    for (const std::string& key : keys) {
-      read.depths.push_back(required_integer(depth_by_stage.field(key), kRanks) + 1);
-    }
-    return read;
-  });
-  sketch.ranks = std::move(conf.ranks);
-  sketch.depths = std::move(conf.depths);
+/// A conf may make one stage of several of the answer.
+void PipedreamPlanImporter::read_conf() {
+  told_ = read_pipedream_conf(*conf_, stage_count_, answer_ != nullptr ? answer_->name : "");
+  const auto stages = static_cast<std::size_t>(told_.stage_of.back()) + 1;
+  if (answer_ != nullptr && stages < stage_count_) {
+    result_.warnings.push_back(fmt::format("{} makes {} stage{} of the {} of {}", conf_->name,
+                                           stages, stages == 1 ? "" : "s", stage_count_,
+                                           answer_->name));
+  }
+  for (std::int32_t& stage : stage_of_) stage = told_.stage_of[static_cast<std::size_t>(stage)];
+  stage_count_ = stages;
 }
 
 /// A stage is a range of the innermost level, which comes last; it is replicated as often as all
@@ -344,7 +319,9 @@ void PipedreamPlanImporter::set_ranks(PlanSketch& sketch) {
                 {{"--replicas", "expected none beside this file, which says them, got some"}}};
   }
   if (conf_ != nullptr) {
-    read_conf(sketch);
+    sketch.ranks = std::move(told_.ranks);
+    sketch.depths = std::move(told_.depths);
+    sketch.rank_devices = std::move(told_.devices);
     return;
   }
   if (output_ != nullptr) {
@@ -380,10 +357,17 @@ void PipedreamPlanImporter::set_ranks(PlanSketch& sketch) {
 }
 
 ImportedPlan PipedreamPlanImporter::run() {
-  check_degree(1, options_, answer_->name);
-  read_stages();
+  check_degree(1, options_, stages_told_by_);
+  if (answer_ != nullptr) {
+    read_stages();
+  } else {
+    stage_count_ = ground_.profile.layers.size();
+    stage_of_.resize(stage_count_);
+    std::iota(stage_of_.begin(), stage_of_.end(), 0);
+  }
+  if (conf_ != nullptr) read_conf();
   PlanSketch sketch;
-  sketch.source = answer_->name;
+  sketch.source = stages_told_by_;
   sketch.replication = Replication::Deal;
   set_stages(sketch);
   set_ranks(sketch);

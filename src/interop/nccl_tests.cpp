@@ -16,6 +16,7 @@ constexpr std::int64_t kGiga = 1'000'000'000;
 
 /// One half of a row: out of place or in place.
 struct Run {
+  Duration time;
   Bandwidth algorithm;
   Bandwidth bus;
 };
@@ -116,10 +117,14 @@ std::optional<Run> ResultReader::read_run(const std::vector<std::string_view>& w
   const bool has_wrong = counts_wrong_ && first + 3 < words.size() && words[first + 3] != "0" &&
                          words[first + 3] != "N/A";
   if (has_wrong) warn(fmt::format("line {}: wrong results of the collective", line_));
-  return Run{{algorithm.count}, {bus.count}};
+  return Run{{time.count}, {algorithm.count}, {bus.count}};
 }
 
 void ResultReader::add_run(Bytes size, const Run& run) {
+  if (size.count > 0 && run.time.ns > 0) {
+    Duration& time = result_.times.emplace(size, run.time).first->second;
+    time = std::min(time, run.time);
+  }
   // Later rows have larger messages, which are not slower on a quiet machine.
   if (2 * run.bus.bytes_per_second < best_.bus.bytes_per_second && size > result_.bus_size) {
     ++drops_;
@@ -216,6 +221,11 @@ MeasuredCollective ResultReader::run() {
   result_.bus = best_.bus;
   result_.ranks = static_cast<std::int32_t>(devices_.size());
   const std::int32_t ranks = ranks_by_ratio();
+  // Reductions to one rank have another ratio, unless there are two of them.
+  const bool is_all_reduce = has_reduction_ && ranks > 0 &&
+                             best_.bus.bytes_per_second >= best_.algorithm.bytes_per_second &&
+                             (result_.ranks == 0 || result_.ranks == ranks);
+  if (!is_all_reduce) result_.times.clear();
   if (result_.ranks == 0) {
     result_.ranks = ranks;
   } else if (ranks > 0 && ranks != result_.ranks) {

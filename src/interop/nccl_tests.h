@@ -1,7 +1,9 @@
-// Output of nccl-tests (all_reduce_perf and its sisters): the bus bandwidth that was reached.
+// Output of nccl-tests (all_reduce_perf and its sisters): the bus bandwidth that was reached, and
+// the time of an all-reduce by the size of its message.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +19,8 @@ struct MeasuredCollective {
   std::string product;             // of the first
   Bandwidth bus;                   // the largest of all rows
   Bytes bus_size;                  // and the size of its message
+  /// Of all-reduces, by rising size: the quickest run of each. Empty of other collectives.
+  std::map<Bytes, Duration> times;
 };
 
 bool is_nccl_tests(std::string_view text);

@@ -121,6 +121,7 @@ class SystemReader {
   ServerWiring wiring_of(Host& host);
   void add_links(const Host& host, ServerWiring& wiring);
   void check_host(const Host& host);
+  void warn_of_oddities();
 
   const ForeignFile& file_;
   ImportNotes& notes_;
@@ -367,6 +368,28 @@ ServerWiring SystemReader::wiring_of(Host& host) {
   return wiring;
 }
 
+void SystemReader::warn_of_oddities() {
+  std::vector<std::string> oddities;
+  const auto note = [&](bool is_so, const char* words) {
+    if (is_so) oddities.emplace_back(words);
+  };
+  const auto is_linked = [](const Host& host) {
+    return host.devices.size() == 1 ||
+           std::any_of(host.devices.begin(), host.devices.end(),
+                       [](const End& device) { return !device.links.empty(); });
+  };
+  const auto is_outside = [](const Host& host) {
+    return std::any_of(host.nics.begin(), host.nics.end(),
+                       [](const End& nic) { return !nic.port; });
+  };
+  note(begins_with(file_.text, "<!--"), "a comment before it");
+  note(std::any_of(hosts_.begin(), hosts_.end(), [](const Host& host) { return host.has_xgmi; }),
+       "AMD's XGMI in place of NVLinks");
+  note(!std::all_of(hosts_.begin(), hosts_.end(), is_linked), "devices with PCIe alone");
+  note(std::any_of(hosts_.begin(), hosts_.end(), is_outside), "a NIC below no PCI device");
+  notes_.warn_of_oddities(file_.name, oddities);
+}
+
 std::vector<ServerWiring> SystemReader::run() {
   pugi::xml_document document;
   parse_xml(document, file_.text, file_.name);
@@ -387,6 +410,7 @@ std::vector<ServerWiring> SystemReader::run() {
     check_host(host);
   }
   throw_faults(std::move(faults_), file_.name);
+  warn_of_oddities();
   std::vector<ServerWiring> wirings;
   for (Host& host : hosts_) wirings.push_back(wiring_of(host));
   return wirings;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "foreign_text.h"
@@ -107,11 +108,13 @@ class TableReader {
   void read_link(const TableRow& row, std::size_t from, std::size_t to, const std::string& cell);
   void read_affinity(const TableRow& row);
   void join_by_affinity();
+  void warn_of_oddities();
   std::size_t end_of(const std::string& name) const;
 
   const ForeignFile& file_;
   ImportNotes& notes_;
   std::vector<LineFault> faults_;
+  std::string_view header_;
   std::vector<std::string> columns_;
   std::vector<TableRow> rows_;
   std::vector<std::string> ends_;  // devices, then NICs
@@ -141,6 +144,7 @@ void TableReader::read_lines() {
     const std::string_view legend = words[0].substr(0, words[0].size() - 1);
     if (columns_.empty() && is_header(words)) {
       read_header(line, words);
+      header_ = raw;
     } else if (words.size() == 2 && words[0].back() == ':' && is_nic(legend)) {
       nic_names_.emplace(legend, words[1]);
     } else if (is_device(words[0]) || is_nic(words[0])) {
@@ -259,6 +263,38 @@ void TableReader::join_by_affinity() {
   }
 }
 
+void TableReader::warn_of_oddities() {
+  std::vector<std::string> oddities;
+  const auto note = [&](bool is_so, std::string words) {
+    if (is_so) oddities.push_back(std::move(words));
+  };
+  const auto devices = static_cast<std::size_t>(wiring_.devices);
+  const std::vector<std::string> nics(columns_.begin() + wiring_.devices, columns_.end());
+  const std::string_view text = file_.text;
+  const bool begins_escape = text.find("\x1b[4m") != std::string_view::npos;
+  const bool ends_escape = text.find("\x1b[0m") != std::string_view::npos;
+  note(begins_escape, ends_escape ? "terminal escapes" : "terminal escapes that never end");
+  note(header_.find('\t') == std::string_view::npos, "columns aligned by blanks");
+  note(ends_.size() == devices, "no NICs, as inside a container");
+  const auto by_number = [](const std::string& a, const std::string& b) {
+    return std::pair(a.size(), a) < std::pair(b.size(), b);
+  };
+  note(!std::is_sorted(nics.begin(), nics.end(), by_number), "NICs out of order");
+  note(header_.find("NUMA") == std::string_view::npos, "no NUMA affinities, as of an old driver");
+  note(devices == 1, "one device");
+  const std::set<std::string> affinities(affinities_.begin(),
+                                         affinities_.begin() + wiring_.devices);
+  note(affinities.size() > 2,
+       fmt::format("devices beside {} sets of CPUs, as where sockets are cut into NUMA nodes",
+                   affinities.size()));
+  const bool has_unknown = std::any_of(rows_.begin(), rows_.end(), [](const TableRow& row) {
+    return std::find(row.cells.begin(), row.cells.end(), "N/A") != row.cells.end();
+  });
+  note(has_unknown, "affinities that are not told (N/A)");
+  note(text.find("Legend") == std::string_view::npos, "no legend");
+  notes_.warn_of_oddities(file_.name, oddities);
+}
+
 ServerWiring TableReader::run() {
   read_lines();
   if (columns_.empty() || !is_device(columns_.front())) {
@@ -285,6 +321,7 @@ ServerWiring TableReader::run() {
   throw_faults(std::move(faults_), file_.name);
   make_symmetric(wiring_, notes_);
   join_by_affinity();
+  warn_of_oddities();
   return std::move(wiring_);
 }
 

@@ -116,6 +116,10 @@ ImportedProfile Importer::run(std::string_view text) {
     throw_faults({{0, "expected at least one layer, got input nodes only"}}, source_name_);
   }
   add_header();
+  if (text.find("\n \t") != std::string_view::npos) {
+    result_.warnings.push_back(
+        "unusual, and read all the same: edges indented by a blank and a tab");
+  }
   warn_of_inputs(layers.inputs);
   add_layers(layers.nodes);
   return std::move(result_);

@@ -106,7 +106,7 @@ void PlanMaker::set_stages() {
     StagePlan& stage = plan_.stages.emplace_back();
     stage.layers = sketch_.stages[s];
     stage.devices = devices_of_group(sketch_.group_of.empty() ? s % groups : sketch_.group_of[s]);
-    stage.replication = sketch_.replication;
+    stage.replication = options_.replication.value_or(sketch_.replication);
     stage.recompute = sketch_.recompute;
   }
 }

@@ -364,6 +364,14 @@ void ImportNotes::warn(std::string warning) {
   }
 }
 
+void ImportNotes::warn_of_oddities(const std::string& file,
+                                   const std::vector<std::string>& oddities) {
+  if (oddities.empty()) return;
+  std::string list;
+  for (const std::string& oddity : oddities) list += (list.empty() ? "" : "; ") + oddity;
+  warn(fmt::format("{}: unusual, and read all the same: {}", file, list));
+}
+
 void ImportNotes::want(const std::string& option, const std::string& message) {
   const bool is_said = std::any_of(missing.begin(), missing.end(), [&](const Violation& violation) {
     return violation.place == option;

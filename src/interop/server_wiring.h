@@ -49,6 +49,8 @@ struct ImportNotes {
   std::vector<std::string> warnings;
 
   void warn(std::string warning);  // each once
+  /// What is unusual about a file and changes nothing, in one warning; none for no oddities.
+  void warn_of_oddities(const std::string& file, const std::vector<std::string>& oddities);
   /// Says once that an option must be given.
   void want(const std::string& option, const std::string& message);
 };

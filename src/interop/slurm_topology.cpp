@@ -290,6 +290,13 @@ SlurmTree TreeReader::run(const std::optional<std::string>& nodes) {
   throw_faults(std::exchange(faults_, {}), file_.name);
   if (nodes) keep_only(*nodes);
   warn_of_kinds();
+  std::vector<std::string> oddities;
+  if (!file_.text.ends_with('\n')) oddities.emplace_back("no line break at its end");
+  const bool has_dots = std::any_of(switches_.begin(), switches_.end(), [](const auto& each) {
+    return each.name.find('.') != std::string::npos;
+  });
+  if (has_dots) oddities.emplace_back("dots in names of switches");
+  notes_.warn_of_oddities(file_.name, oddities);
   SlurmTree kept;
   std::optional<std::size_t> pod;
   for (std::size_t i = 0; i < tree_.racks.size(); ++i) {

@@ -172,7 +172,6 @@ ServerLinks read_server_links(const Field& field, std::size_t devices) {
     links.matrix = read_matrix(object.field("matrix"), links.kinds, devices);
     read_host_path(object.field("host_path"), links);
   }
-  object.refuse_reserved({"bus_bandwidth"});
   object.finish();
   return links;
 }
@@ -227,6 +226,42 @@ std::vector<PcieRoot> read_pcie_roots(const Field& field) {
   return roots;
 }
 
+BusBandwidthTable::Point read_point(const Field& field) {
+  ObjectReader object(field);
+  BusBandwidthTable::Point point;
+  point.size = read_size(object.field("size"), Bytes{1}).value_or(Bytes{1});
+  point.bandwidth = read_bandwidth(object.field("bandwidth")).value_or(Bandwidth{1});
+  object.finish();
+  return point;
+}
+
+BusBandwidthTable read_bus_bandwidth_table(const Field& field) {
+  ObjectReader object(field);
+  BusBandwidthTable table;
+  table.source = optional_text(object.field("source"));
+  table.servers =
+      static_cast<std::int32_t>(optional_integer(object.field("servers"), {1, kMaxDevices}, 1));
+  table.devices =
+      static_cast<std::int32_t>(required_integer(object.field("devices"), {1, kMaxDevices}));
+  const Field points = object.field("points");
+  const ArrayReader array(points, "an array of message sizes and their bandwidths");
+  if (array.valid() && array.size() == 0) points.refuse("at least one message size");
+  for (std::size_t i = 0; i < array.size(); ++i) table.points.push_back(read_point(array.at(i)));
+  object.finish();
+  return table;
+}
+
+std::vector<BusBandwidthTable> read_bus_bandwidth(const Field& field) {
+  std::vector<BusBandwidthTable> tables;
+  if (!field.present()) return tables;
+  const ArrayReader array(field, "an array of tables");
+  if (array.valid() && array.size() == 0) field.refuse("at least one table");
+  for (std::size_t i = 0; i < array.size(); ++i) {
+    tables.push_back(read_bus_bandwidth_table(array.at(i)));
+  }
+  return tables;
+}
+
 /// Name of a kind that the topology has.
 std::string read_kind_name(const Field& field, const std::vector<DeviceKind>& kinds) {
   const std::optional<std::string> name = read_name(field);
@@ -251,7 +286,7 @@ ServerGroup read_server_group(const Field& field, const std::vector<DeviceKind>&
   if (devices) group.links = read_server_links(links, static_cast<std::size_t>(*devices));
   group.nics = read_nics(object.field("nics"));
   group.pcie_roots = read_pcie_roots(object.field("pcie_roots"));
-  object.refuse_reserved({"bus_bandwidth"});
+  group.bus_bandwidth = read_bus_bandwidth(object.field("bus_bandwidth"));
   object.finish();
   return group;
 }
@@ -283,7 +318,6 @@ void read_network(const Field& field, TopologyDescription& topology) {
   read_choice(object.field("kind"), {"switch"});
   topology.network_source = optional_text(object.field("source"));
   topology.network = read_link(object);
-  object.refuse_reserved({"bus_bandwidth"});
   object.finish();
 }
 
@@ -417,6 +451,27 @@ void write_pcie_roots(JsonWriter& writer, const std::vector<PcieRoot>& roots) {
   writer.close();
 }
 
+void write_bus_bandwidth(JsonWriter& writer, const std::vector<BusBandwidthTable>& tables) {
+  if (tables.empty()) return;
+  writer.key("bus_bandwidth").open_array(JsonWriter::Layout::Lines);
+  for (const BusBandwidthTable& table : tables) {
+    writer.open_object(JsonWriter::Layout::Lines);
+    writer.key("servers").integer(table.servers);
+    writer.key("devices").integer(table.devices);
+    writer.key("points").open_array(JsonWriter::Layout::Lines);
+    for (const BusBandwidthTable::Point& point : table.points) {
+      writer.open_object(JsonWriter::Layout::Line);
+      writer.key("size").text(size_text(point.size));
+      writer.key("bandwidth").text(bandwidth_text(point.bandwidth));
+      writer.close();
+    }
+    writer.close();
+    write_source(writer, table.source);
+    writer.close();
+  }
+  writer.close();
+}
+
 void write_uplink_groups(JsonWriter& writer, std::string_view key, std::string_view members,
                          const std::vector<UplinkGroup>& groups) {
   if (groups.empty()) return;
@@ -458,6 +513,7 @@ void write_server_group(JsonWriter& writer, const ServerGroup& group) {
     writer.close();
   }
   write_pcie_roots(writer, group.pcie_roots);
+  write_bus_bandwidth(writer, group.bus_bandwidth);
   writer.close();
 }
 
@@ -478,7 +534,6 @@ TopologyDescription read_topology(const Field& field) {
   topology.pods = read_uplink_groups(object.field("pods"), "racks");
   if (const Field slowdown = object.field("overlap_slowdown"); slowdown.present())
     topology.overlap_slowdown = read_factor(slowdown, kSlowdown).value_or(kOne);
-  object.refuse_reserved({"bus_bandwidth"});
   object.finish();
   return topology;
 }

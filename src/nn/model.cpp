@@ -113,8 +113,11 @@ std::vector<ModelLayer> make_model(const ModelProfile& profile,
     if (is_loss(operations[i]) != (i + 1 == operations.size())) {
       faults.add(layer.name, "/op", "expected a loss as the last layer and nowhere else");
     }
-    ModelLayer runnable{
-        .name = layer.name, .module = make_module(operations[i]), .input = shape, .output = {}};
+    ModelLayer runnable{.name = layer.name,
+                        .operation = operations[i],
+                        .module = make_module(operations[i]),
+                        .input = shape,
+                        .output = {}};
     if (const auto holder = tied_to(profile, index_at<LayerIndex>(i))) {
       tie(runnable, holder->value, model[holder->position()], faults);
     }

@@ -1,127 +1,12 @@
-#include <algorithm>
-#include <iterator>
 #include <optional>
 
-#include "as_pinned.h"
-#include "baseline_search.h"
 #include "dapple/core/error.h"
 #include "dapple/planner/planner.h"
-#include "dapple/search/dapple_search.h"
-#include "dapple_planner.h"
-#include "exact_planner.h"
-#include "least_memory.h"
-#include "micro_batches.h"
 #include "plan_families.h"
-#include "scoring.h"
-#include "stop_question.h"
+#include "plan_one_family.h"
 
 namespace dapple {
 namespace {
-
-/// The DAPPLE search narrows; the plan that needs the least memory settles whether anything fits.
-std::variant<Scored, Infeasible> plan_of_least_memory(const ModelProfile& profile,
-                                                      const Topology& topology,
-                                                      const PlannerOptions& options) {
-  const CostModel costs(profile, topology);
-  const std::vector<std::int64_t> sizes = micro_batch_sizes(options).sizes;
-  const LeastMemory least = least_memory(costs, options, sizes);
-  const bool fits = least.missing.count <= 0 || options.ignore_memory;
-  if (least.plan.stages.empty() || !fits) return explain_infeasible(costs, options, sizes);
-  const Score score = Scorer(profile, topology, options).score(least.plan, 0, Duration{INT64_MAX});
-  if (score.best.feasible()) return score.best;
-  check(options.pins.least_depths, "the plan of least memory fits, but not at any depths");
-  Infeasible infeasible;
-  infeasible.pins = to_texts(options.pins, profile);
-  infeasible.is_certain = false;
-  infeasible.conflict = "some plan fits, but none was found that does with these depths";
-  infeasible.remedy = "leaving out --pin depths=least";
-  return infeasible;
-}
-
-bool is_asked_for(const Plan& plan, const PlannerOptions& options) {
-  if (options.micro_batch_size && plan.micro_batch_size != *options.micro_batch_size) return false;
-  if (options.family && plan.family != *options.family) return false;
-  return is_as_pinned(plan, options.pins) &&
-         std::all_of(plan.stages.begin(), plan.stages.end(), [](const StagePlan& stage) {
-           return stage.replication == Replication::Split;
-         });
-}
-
-/// Under 1F1B or GPipe.
-std::variant<MadePlan, Infeasible> plan_one_family(const ModelProfile& profile,
-                                                   const Topology& topology,
-                                                   const PlannerOptions& options,
-                                                   Progress* progress) {
-  MadePlan made;
-  DapplePlans dapple = plan_by_dapple(profile, topology, options, progress);
-  std::vector<Scored> known = std::move(dapple.best);
-  const StopQuestion is_stopped(progress);
-  if (options.baselines && !is_stopped()) {
-    // What others would choose knows nothing of what is pinned here.
-    PlannerOptions of_others = options;
-    of_others.pins = {};
-    made.baselines = make_baselines(profile, topology, of_others);
-    if (!known.empty()) {
-      made.baselines.push_back(as_baseline(*std::rbegin(kBaselineNames), known.front().plan,
-                                           known.front().iteration, {profile, topology, options}));
-    }
-    for (const BaselinePlan& baseline : made.baselines) {
-      if (!baseline.figures.feasible || !is_asked_for(baseline.plan, options)) continue;
-      known.push_back({.plan = baseline.plan, .iteration = baseline.figures.iteration});
-    }
-  }
-  std::optional<Infeasible> infeasible;
-  if (known.empty()) {
-    // What needs the least memory may take long to find; whoever says stop does not wait for it.
-    if (is_stopped()) {
-      Infeasible unknown;
-      unknown.stopped = true;
-      return unknown;
-    }
-    auto least = plan_of_least_memory(profile, topology, options);
-    if (auto* scored = std::get_if<Scored>(&least)) {
-      if (is_asked_for(scored->plan, options)) known.push_back(std::move(*scored));
-    } else {
-      infeasible = std::get<Infeasible>(std::move(least));
-    }
-  }
-  std::stable_sort(known.begin(), known.end(), better);
-
-  PlanDocument& document = made.document;
-  document.search = std::move(dapple.record);
-  std::optional<Duration> bound;
-  if (options.planner == PlannerKind::Exact) {
-    ExactPlans exact = plan_exactly(profile, topology, options, std::move(known), progress);
-    known = std::move(exact.best);
-    document.search = std::move(exact.record);
-    bound = exact.lower_bound;
-  }
-  if (known.empty()) {
-    if (is_stopped()) {
-      Infeasible unknown;
-      unknown.stopped = true;
-      return unknown;
-    }
-    check(infeasible.has_value(), "nothing was found where something fits");
-    return std::move(*infeasible);
-  }
-  document.profile = profile;
-  document.topology = topology.description();
-  document.plan = known.front().plan;
-  made.evaluation = evaluate(document.plan, profile, topology, options.mode());
-  check(options.ignore_memory || made.evaluation.shortages.empty(),
-        "the chosen plan does not fit memory");
-  document.prediction = made.evaluation.prediction;
-  if (bound) {
-    document.prediction.lower_bound = bound;
-    document.prediction.optimality_gap = optimality_gap(document.prediction.iteration, *bound);
-  }
-  document.warnings = warnings_about(document.plan, profile, topology);
-  for (const BaselinePlan& baseline : made.baselines) {
-    document.baselines.push_back(baseline.figures);
-  }
-  return made;
-}
 
 /// Of a search that other families follow.
 class FirstPart : public Progress {

@@ -38,6 +38,11 @@ class Rescheduler {
   void search_order();
   Duration bound_of(const FoundOrder& found, const TaskProblem& problem,
                     const PlanCost& costs) const;
+  bool deals() const {
+    return std::any_of(plan_.stages.begin(), plan_.stages.end(), [](const StagePlan& stage) {
+      return stage.replication == Replication::Deal && stage.devices.size() > 1;
+    });
+  }
   void refuse(std::string reason) { reasons_.push_back(std::move(reason)); }
 
   const Plan& filed_;
@@ -117,6 +122,11 @@ bool Rescheduler::recut() {
 
 void Rescheduler::choose_depths() {
   plan_.warmup_depths.assign(plan_.stages.size(), plan_.num_micro_batches);
+  if (options_.family == ScheduleFamily::OneFOneB && deals()) {
+    // Less in flight may deadlock, which depends on who is dealt what: what it had is kept.
+    if (filed_.family == options_.family) plan_.warmup_depths = filed_.warmup_depths;
+    return;
+  }
   if (options_.family == ScheduleFamily::OneFOneB) {
     const PlannerOptions search{.global_batch_size = plan_.global_batch_size,
                                 .micro_batch_size = plan_.micro_batch_size,
@@ -159,6 +169,12 @@ void Rescheduler::take_order() {
 /// Buffers for micro-batches that wait depend on the depths, which are the order's: memory is
 /// counted without them first, and where the order then lacks some it gets by with less.
 void Rescheduler::search_order() {
+  if (deals()) {
+    return refuse(
+        fmt::format("expected replicas that share each micro-batch, as {} deals none, "
+                    "got a stage that deals them",
+                    to_string(plan_.family)));
+  }
   plan_.warmup_depths.assign(plan_.stages.size(), 1);
   const PlanCost costs = costs_.plan_cost(plan_);
   TaskProblem problem = task_problem(plan_, costs);

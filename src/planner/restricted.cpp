@@ -10,10 +10,16 @@
 
 #include "dapple/planner/score.h"
 #include "micro_batches.h"
+#include "plan_families.h"
+#include "plan_one_family.h"
+#include "proven_bound.h"
+#include "restricted_families.h"
 #include "stop_question.h"
 
 namespace dapple {
 namespace {
+
+constexpr Duration kNever{INT64_MAX};
 
 /// Numbers of replicas that share some micro-batch evenly, ascending.
 std::vector<std::int32_t> replica_counts(const PlannerOptions& options, const Topology& topology) {
@@ -59,16 +65,14 @@ class RestrictedPlanner {
 
   std::variant<MadePlan, Infeasible> run(Progress* progress) {
     const StopQuestion is_stopped(progress);
-    const std::vector<Pins> parts = parts_of(options_, topology_, restriction_);
-    if (progress != nullptr) look_ahead(parts, *progress);
+    std::vector<Pins> parts = parts_of(options_, topology_, restriction_);
+    if (options_.planner == PlannerKind::Exact) look_ahead(parts, progress);
     for (const Pins& part : parts) {
       if (is_stopped()) {
         is_proven_ = false;
         break;
       }
-      PlannerOptions options = options_;
-      options.pins = part;
-      auto made = make_plan(profile_, topology_, options, progress);
+      auto made = plan_part(part, progress);
       if (auto* plan = std::get_if<MadePlan>(&made)) {
         take(std::move(*plan));
       } else {
@@ -83,21 +87,53 @@ class RestrictedPlanner {
   }
 
  private:
-  /// Something of every part, for whoever stops the search in the first ones.
-  void look_ahead(const std::vector<Pins>& parts, Progress& progress) {
-    if (options_.planner != PlannerKind::Exact || options_.family) return;
+  /// Something of every part; those with the fastest of these plans come first, so that the others
+  /// are searched for what is faster alone.
+  void look_ahead(std::vector<Pins>& parts, Progress* progress) {
+    if (asks_for_families(options_)) return;
+    std::vector<std::pair<Duration, Pins>> by_time;
     for (const Pins& part : parts) {
       PlannerOptions options = options_;
       options.pins = part;
       options.planner = PlannerKind::Dapple;
       options.baselines = false;
-      auto made = make_plan(profile_, topology_, options, &progress);
+      auto made = plan_one_family(profile_, topology_, options, progress, known());
       auto* plan = std::get_if<MadePlan>(&made);
-      if (plan != nullptr && (!best_ || is_better(*plan, *best_))) best_ = std::move(*plan);
+      const bool is_of_part = plan != nullptr && is_asked_for(plan->document.plan, options);
+      by_time.emplace_back(is_of_part ? plan->document.prediction.iteration : kNever, part);
+      if (is_of_part && (!best_ || is_better(*plan, *best_))) best_ = std::move(*plan);
     }
+    std::stable_sort(by_time.begin(), by_time.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    parts.clear();
+    for (auto& [time, part] : by_time) parts.push_back(std::move(part));
+  }
+
+  /// What others would choose knows nothing of the parts, and is looked for once.
+  std::variant<MadePlan, Infeasible> plan_part(const Pins& part, Progress* progress) {
+    PlannerOptions options = options_;
+    options.pins = part;
+    options.baselines = options_.baselines && !has_baselines_;
+    if (asks_for_families(options)) return make_plan(profile_, topology_, options, progress);
+    std::vector<Scored> plans = known();
+    for (const BaselinePlan& baseline : baselines_) {
+      if (!baseline.figures.feasible || !is_asked_for(baseline.plan, options)) continue;
+      plans.push_back({.plan = baseline.plan, .iteration = baseline.figures.iteration});
+    }
+    return plan_one_family(profile_, topology_, options, progress, std::move(plans));
+  }
+
+  /// The best so far, from whatever part.
+  std::vector<Scored> known() const {
+    if (!best_) return {};
+    return {{.plan = best_->document.plan, .iteration = best_->document.prediction.iteration}};
   }
 
   void take(MadePlan made) {
+    if (!has_baselines_) {
+      has_baselines_ = true;
+      baselines_ = made.baselines;
+    }
     const Prediction& prediction = made.document.prediction;
     if (prediction.lower_bound) {
       bound_ = std::min(bound_, *prediction.lower_bound);
@@ -131,15 +167,11 @@ class RestrictedPlanner {
 
   MadePlan finish() {
     PlanDocument& document = best_->document;
-    Prediction& prediction = document.prediction;
-    prediction.lower_bound.reset();
-    prediction.optimality_gap.reset();
-    if (is_proven_) {
-      prediction.lower_bound = std::min(bound_, prediction.iteration);
-      prediction.optimality_gap =
-          dapple::optimality_gap(prediction.iteration, *prediction.lower_bound);
-    }
+    set_proven_bound(document.prediction, is_proven_ ? std::optional(bound_) : std::nullopt);
     SearchRecord& record = document.search;
+    best_->baselines = baselines_;
+    document.baselines.clear();
+    for (const BaselinePlan& baseline : baselines_) document.baselines.push_back(baseline.figures);
     record.complete = false;
     record.states = states_;
     record.candidates = candidates_;
@@ -176,6 +208,8 @@ class RestrictedPlanner {
   const PlanRestriction& restriction_;
   std::optional<MadePlan> best_;
   std::optional<Infeasible> closest_;
+  std::vector<BaselinePlan> baselines_;
+  bool has_baselines_ = false;
   bool is_proven_ = true;  // that no plan of any part is below the bound
   Duration bound_{INT64_MAX};
   std::int64_t states_ = 0;
@@ -192,7 +226,9 @@ std::variant<MadePlan, Infeasible> make_restricted_plan(const ModelProfile& prof
                                                         const PlannerOptions& options,
                                                         const PlanRestriction& restriction,
                                                         Progress* progress) {
-  check(!options.every_family, "a restricted plan is of one schedule family");
+  if (options.every_family) {
+    return plan_restricted_families(profile, topology, options, restriction, progress);
+  }
   return RestrictedPlanner(profile, topology, options, restriction).run(progress);
 }
 

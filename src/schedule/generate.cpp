@@ -216,6 +216,10 @@ std::vector<std::int64_t> most_in_flight(const Schedule& schedule, std::size_t s
 
 void fill_depths(Plan& plan) {
   plan.warmup_depths = most_in_flight(generate(plan), plan.stages.size());
+  // All of them are the stage's, whatever share of them each of its replicas is dealt.
+  if (plan.family == ScheduleFamily::GPipe) {
+    plan.warmup_depths.assign(plan.stages.size(), plan.num_micro_batches);
+  }
 }
 
 namespace {

@@ -61,6 +61,9 @@ LayerFloors::LayerFloors(const CostModel& costs, std::int64_t global_batch_size,
       all.bytes_per_second += topology.nic_link(server, n).bandwidth.bytes_per_second;
     }
     widest_server_ = std::max(widest_server_, all);
+    const std::vector<BusBandwidthTable>& tables = topology.group_of(server).bus_bandwidth;
+    is_measured_ = is_measured_ || std::any_of(tables.begin(), tables.end(),
+                                               [](const auto& table) { return table.servers > 1; });
   }
   find_shares();
   find_layers();
@@ -154,9 +157,10 @@ Duration LayerFloors::optimizer_step(LayerRange layers) const {
   return {(parts + kStepParts - 2) / kStepParts};
 }
 
-/// Every server has to give away and to take in what the others need of its sums.
+/// Every server has to give away and to take in what the others need of its sums. What was measured
+/// may be faster, as where switches add up.
 Duration LayerFloors::reduction(Bytes gradients, std::int32_t replicas) const {
-  if (replicas <= largest_server_) return {};
+  if (replicas <= largest_server_ || is_measured_) return {};
   const std::int64_t servers = divide_up(replicas, largest_server_);
   return {divide_down(Wide{2 * (servers - 1)} * gradients.count * kNanosecondsPerSecond,
                       Wide{servers} * widest_server_.bytes_per_second)};

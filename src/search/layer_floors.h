@@ -79,6 +79,7 @@ class LayerFloors {
   Bytes most_memory_;
   std::int32_t largest_server_ = 1;  // devices
   Bandwidth widest_server_;          // all NICs of a server together
+  bool is_measured_ = false;         // all-reduces over several servers, by the topology
   std::vector<std::int32_t> replica_counts_;
   std::vector<Share> shares_;           // by position in replica_counts_
   std::vector<std::size_t> positions_;  // of a number of replicas

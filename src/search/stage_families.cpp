@@ -58,6 +58,13 @@ Topology with_open_ways(const Topology& topology) {
   return Topology(std::move(description));
 }
 
+/// The same devices with what their links give in place of what was measured.
+Topology without_measurements(const Topology& topology) {
+  TopologyDescription description = topology.description();
+  for (ServerGroup& group : description.servers) group.bus_bandwidth.clear();
+  return Topology(std::move(description));
+}
+
 /// So many devices in each of the first servers, on as many NICs as they can have. Requires:
 /// servers that are alike.
 std::vector<DeviceIndex> spread_over(std::int32_t servers, std::int32_t each,
@@ -170,10 +177,14 @@ void StageFamilies::collect_takings() {
 
 /// For spaces with too many takings: on alike servers, the devices in order and the same number on
 /// every server, spread over its NICs, are the fastest of all-reduces, PCIe roots and uplinks left
-/// out; elsewhere an all-reduce counts as no time.
+/// out; elsewhere an all-reduce counts as no time. What was measured over such devices may be
+/// slower than what links give to others, so both are there.
 void StageFamilies::represent_takings() {
   const Topology topology = with_open_ways(placements_.topology());
   const bool is_alike = has_alike_servers(topology);
+  std::vector<Topology> ways{topology};
+  const bool is_measured = is_alike && !topology.group_of({0}).bus_bandwidth.empty();
+  if (is_measured) ways.push_back(without_measurements(topology));
   const std::int32_t per_server = topology.server({0}).device_count;
   const std::vector<DevicePool> pools = device_pools(topology);
   std::vector<std::size_t> first;
@@ -192,16 +203,17 @@ void StageFamilies::represent_takings() {
       }
       wanted -= std::min(wanted, pool.size);
     }
-    if (is_alike) taking.reduction = AllReduceModel(taking.devices, topology);
-    representatives_.push_back(taking);
-    for (std::int32_t servers = 2; is_alike && servers <= taking.replicas; ++servers) {
-      const std::int32_t each = taking.replicas / servers;
-      if (taking.replicas % servers != 0 || each > per_server ||
-          servers > topology.server_count()) {
-        continue;
-      }
-      taking.reduction = AllReduceModel(spread_over(servers, each, topology), topology);
+    for (const Topology& way : ways) {
+      if (is_alike) taking.reduction = AllReduceModel(taking.devices, way);
       representatives_.push_back(taking);
+      for (std::int32_t servers = 2; is_alike && servers <= taking.replicas; ++servers) {
+        const std::int32_t each = taking.replicas / servers;
+        if (taking.replicas % servers != 0 || each > per_server || servers > way.server_count()) {
+          continue;
+        }
+        taking.reduction = AllReduceModel(spread_over(servers, each, way), way);
+        representatives_.push_back(taking);
+      }
     }
   }
   first.push_back(representatives_.size());

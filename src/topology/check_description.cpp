@@ -64,6 +64,7 @@ class Checker {
     if (group.devices > 1) check_links(group, place + "/links");
     check_nics(group, place + "/nics");
     check_roots(group, place + "/pcie_roots");
+    check_bus_bandwidth(group, place + "/bus_bandwidth");
   }
 
   void check_device_kind(const ServerGroup& group, const std::string& place) {
@@ -238,6 +239,65 @@ class Checker {
       add(place,
           fmt::format("expected each {0} below a root, got none for {0} {1}", things.what, number));
       return;
+    }
+  }
+
+  void check_bus_bandwidth(const ServerGroup& group, const std::string& place) {
+    std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> owner;
+    for (std::size_t i = 0; i < group.bus_bandwidth.size(); ++i) {
+      const BusBandwidthTable& table = group.bus_bandwidth[i];
+      const std::string own_place = fmt::format("{}/{}", place, i);
+      if (table.servers < 1 || table.servers > group.count) {
+        add(own_place + "/servers",
+            fmt::format("expected from 1 to the {} servers, got {}", group.count, table.servers));
+      }
+      if (table.devices < 1 || table.devices > group.devices) {
+        add(own_place + "/devices", fmt::format("expected from 1 to the {} devices of a server, "
+                                                "got {}",
+                                                group.devices, table.devices));
+      }
+      if (table.ranks() < 2) {
+        add(own_place, "expected two devices or more, got one");
+        continue;
+      }
+      const auto [entry, is_new] = owner.emplace(std::pair{table.servers, table.devices}, i);
+      if (!is_new) {
+        add(own_place, fmt::format("expected other servers and devices than in {}/{}, got the same",
+                                   place, entry->second));
+      }
+      check_points(table, own_place + "/points");
+    }
+  }
+
+  /// A larger message that takes less time is a fault of the measurement, and would make plans with
+  /// larger buckets faster for no reason.
+  void check_points(const BusBandwidthTable& table, const std::string& place) {
+    constexpr Wide kLongest{1'000'000'000'000'000};  // 11 days
+    if (table.points.empty()) add(place, "expected at least one point, got none");
+    const BusBandwidthTable::Point* before = nullptr;
+    for (std::size_t i = 0; i < table.points.size(); ++i) {
+      const BusBandwidthTable::Point& point = table.points[i];
+      const std::string own_place = fmt::format("{}/{}", place, i);
+      const std::size_t faults = violations_.size();
+      check_bandwidth(point.bandwidth, own_place);
+      if (point.size.count < 1 || (before != nullptr && point.size <= before->size)) {
+        add(own_place + "/size",
+            fmt::format("expected more than {} B, got {} B",
+                        before == nullptr ? 0 : before->size.count, point.size.count));
+      }
+      if (violations_.size() != faults) return;
+      if (Wide{2} * point.size.count * kNanosecondsPerSecond >
+          kLongest * point.bandwidth.bytes_per_second) {
+        add(own_place, "expected a message that takes at most 11 days, got one that takes longer");
+        return;
+      }
+      if (before != nullptr && reduction_time(table, point) < reduction_time(table, *before)) {
+        add(own_place,
+            fmt::format("expected at least the {} ns of the smaller message before it, "
+                        "got {} ns",
+                        reduction_time(table, *before).ns, reduction_time(table, point).ns));
+      }
+      before = &point;
     }
   }
 

@@ -5,6 +5,8 @@ import csv
 import importlib.util
 import io
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -69,6 +71,17 @@ sys.modules["torch"].distributed = sys.modules["torch.distributed"]
 """
 
 
+def megatron_stages(layout):
+    """Layers of each stage, as Megatron-LM's documentation of the layout has them: E, t, m and L;
+    | between stages, *n behind a letter or (...) repeats it, commas mean nothing."""
+    text = layout.replace(",", "")
+    while (group := re.search(r"\(([^()]*)\)\*(\d+)", text)) is not None:
+        text = text[:group.start()] + group[1] * int(group[2]) + text[group.end():]
+    text = re.sub(r"([EtmL|])\*(\d+)", lambda match: match[1] * int(match[2]), text)
+    assert re.fullmatch(r"[EtmL|]+", text), layout
+    return text.split("|")
+
+
 class Exporting(ToolTest):
     def blocks(self):
         """A model of numbered blocks between an embedding and a head."""
@@ -121,6 +134,44 @@ class Exporting(ToolTest):
                                  capture_output=True, cwd=self.folder, check=False)
         self.assertEqual(unknown.returncode, 2)
         self.assertIn("expected a rank from 0 to 3, got '4'", unknown.stderr)
+
+    @unittest.skipUnless(shutil.which("mpirun") and len(os.sched_getaffinity(0)) > 1,
+                         "there is no mpirun, or one core")
+    def test_open_mpi_places_ranks_as_the_rankfile_says(self):
+        server = tool.small_topology()["servers"][0]
+        one = tool.small_topology(servers=[{**server, "count": 1, "nics": []}])
+        del one["network"]
+        made = self.run_tool("--model", self.blocks(), "--topo", self.write("one.json", one),
+                             "--pin", "stages=2", "-o", "plan.json")
+        self.assertEqual(made.returncode, DONE, made.stderr)
+        text = self.export("plan.json", "rankfile")
+        self.assertEqual(text, "rank 0=node0 slot=0\nrank 1=node0 slot=1\n")
+        ranks = self.write("ranks.txt", text.replace("node0", "localhost"))
+        # Each process prints its rank and the one core that it may run on.
+        result = subprocess.run(
+            ["mpirun", "-q", "-np", "2", "-rf", ranks, "sh", "-c",
+             "echo $OMPI_COMM_WORLD_RANK $(sed -n 's/^Cpus_allowed_list:.//p' /proc/self/status)"],
+            cwd=self.folder, text=True, capture_output=True, check=False, timeout=tool.SECONDS,
+            env={**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                 "OMPI_MCA_plm": "isolated"})
+        self.assertEqual(result.returncode, 0, result.stderr)
+        cores = [line.split()[1] for line in sorted(result.stdout.splitlines())]
+        self.assertEqual(len(cores), 2, result.stdout)
+        self.assertEqual(len(set(cores)), 2, cores)
+        self.assertTrue(all(core.isdigit() for core in cores), cores)
+
+    def test_megatrons_layout_has_the_layers_of_every_stage(self):
+        plan = self.plan()
+        text = self.export(plan, "megatron")
+        layout = re.search(r'--pipeline-model-parallel-layout "([^"]*)"', text)[1]
+        stages = megatron_stages(layout)
+        self.assertEqual([stage.count("t") for stage in stages],
+                         [end - begin for begin, end in
+                          (stage["layers"] for stage in self.read(plan)["stages"])])
+        whole = "".join(stages)
+        self.assertEqual(whole, "E" + "t" * (len(whole) - 2) + "L")
+        size = int(re.search(r"--pipeline-model-parallel-size (\d+)", text)[1])
+        self.assertEqual(len(stages), size)
 
     def test_an_order_comes_back_as_it_went(self):
         plan = self.plan()
@@ -190,7 +241,9 @@ class Exporting(ToolTest):
         self.assertEqual(pipedream, {
             "module_to_stage_map": [0] * ends[0] + [1] * (ends[1] - ends[0] + 1),
             "stage_to_rank_map": {"0": [0, 1], "1": [2, 3]},
-            "stage_to_depth_map": {"0": 1, "1": 0}})
+            "stage_to_depth_map": {"0": 1, "1": 0},
+            "rank_to_device_map": [device for stage in written["stages"]
+                                   for device in stage["devices"]]})
         sailor = json.loads(self.export(plan, "sailor"))
         replicas = [[[["card", 2, "2x2"]], 1]] * 2
         self.assertEqual(sailor, {
@@ -303,6 +356,30 @@ class Exporting(ToolTest):
                 self.assertIn("cannot express: replicas that differ", " ".join(search["cut"]))
                 self.assertNotIn("pinned", " ".join(search["cut"]))
 
+    def test_every_schedule_that_a_target_runs_is_looked_at(self):
+        for target, families in (("deepspeed", ["1f1b"]), ("megatron", ["1f1b", "interleaved"]),
+                                 ("torch-csv", ["1f1b", "interleaved", "breadth-first",
+                                                "list-scheduled", "zb-h1", "zb-h2", "zb-v"])):
+            with self.subTest(target=target):
+                result = self.plan_for(target, "--schedule", "auto")
+                self.assertEqual(result.returncode, DONE, result.stderr)
+                plan = self.read("for.json")
+                records = {record["family"]: record for record in plan["schedules"]}
+                self.assertEqual(list(records), families)
+                found = [record["iteration_ns"] for record in records.values()
+                         if record["iteration_ns"] is not None]
+                predicted = plan["predicted"]
+                self.assertEqual(predicted["iteration_ns"], min(found))
+                self.assertEqual(records[plan["schedule"]["family"]]["reason"], "this plan")
+                bounds = [record["lower_bound_ns"] for record in records.values()]
+                if None in bounds:
+                    self.assertIsNone(predicted["lower_bound_ns"])
+                else:
+                    self.assertEqual(predicted["lower_bound_ns"], min(bounds))
+                self.assertTrue(self.export("for.json", target))
+                self.assertEqual(self.run_tool("validate", "for.json").returncode, DONE)
+                self.assertEqual(self.run_tool("verify", "for.json").returncode, DONE)
+
     def test_its_bound_is_of_what_the_target_can_express(self):
         free = self.plan_for(None)
         self.assertEqual(free.returncode, DONE, free.stderr)
@@ -325,7 +402,6 @@ class Exporting(ToolTest):
     def test_what_a_target_cannot_be_planned_for_is_named(self):
         for arguments, words in (
                 (("deepspeed", "--schedule", "zb-h1"), "--schedule: expected 1f1b, which DeepSpeed"),
-                (("torch-csv", "--schedule", "auto"), "--schedule: expected one schedule with --for"),
                 (("rankfile",), "--for: expected megatron, deepspeed, "),
                 (("sailor", "--pin", "recompute=on"), "--pin: expected no recompute=on, which "
                                                       "Sailor does not have"),

@@ -459,6 +459,28 @@ class Scheduling(ToolTest):
             self.assertEqual(row["peers"], ";".join(f"{peer['device']}={peer['bytes']}"
                                                     for peer in action.get("peers", ())))
 
+    def test_a_timeline_beside_its_plan_is_a_document_too(self):
+        simulated = self.run_tool("simulate", "plan.json", "--timeline", "timeline.json")
+        self.assertEqual(simulated.returncode, DONE, simulated.stderr)
+        timeline = self.read("timeline.json")
+        first = min(action["start_ns"] for action in timeline["actions"])
+        for action in timeline["actions"]:  # twice as long, all of it
+            action["start_ns"] = first + 2 * (action["start_ns"] - first)
+            action["end_ns"] = first + 2 * (action["end_ns"] - first)
+        self.write("measured.json", timeline)
+        result = self.run_tool("diff", "plan.json", "measured.json", "--json")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        document = json.loads(result.stdout)
+        self.assertEqual(document["schema"], "dapple-measurement/1")
+        iteration = document["iteration"]
+        self.assertEqual(iteration["measured_ns"], 2 * iteration["predicted_ns"])
+        for length in document["lengths"]:
+            self.assertEqual(length["measured_ns"], 2 * length["predicted_ns"], length)
+        slowest = document["slower_than_predicted"]
+        self.assertEqual([entry["beyond_ns"] for entry in slowest],
+                         sorted((entry["beyond_ns"] for entry in slowest), reverse=True))
+        self.assertTrue(slowest)
+
     def test_json_follows_its_schema(self):
         try:
             import jsonschema

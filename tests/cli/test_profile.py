@@ -44,7 +44,7 @@ class Profiling(ToolTest):
 
     def test_a_measured_specification_can_be_planned_from_and_measured_again(self):
         result = self.profile("--spec", self.write("two.json", specification()), "--batch-sizes",
-                              "1,3", "--repeat", "3", "--device", "card")
+                              "1,3", "--repeat", "3", "--device-name", "card")
         self.assertEqual(result.returncode, DONE, result.stderr)
         self.assertIn("profile written to ./two.profile.json", result.stdout)
         profile = self.read("two.profile.json")
@@ -86,8 +86,13 @@ class Profiling(ToolTest):
                 (("--spec", model, "--batch-sizes", "1,,2"), "--batch-sizes: expected a value"),
                 (("--spec", model, "--batch-sizes", "1,x"), "--batch-sizes: expected a whole number"),
                 (("--spec", model, "--repeat", "0"), "--repeat: expected a whole number"),
-                (("--spec", model, "--device", ""), "--device: expected a name"),
-                (("--spec", model, "--device", "a\nb"), "--device: expected a name"),
+                (("--spec", model, "--device-name", ""), "--device-name: expected a name"),
+                (("--spec", model, "--device-name", "a\nb"),
+                 "--device-name: expected a name"),
+                (("--spec", model, "--device", "cuda", "--cores", "2"),
+                 "--cores: expected --device cpu beside it, got cuda"),
+                (("--spec", model, "--precision", "fp16"),
+                 "--precision: expected fp32, the only one of a CPU"),
                 (("--spec", model, "-o", model), "two.json"),
                 (("--spec", model, "more"), "more: expected options only"),
         ):

@@ -91,6 +91,17 @@ class Training(ToolTest):
                               result.stdout)
                 self.assertIn("verified", result.stdout)
 
+    def test_a_gpu_trains_as_a_core_does_and_where_there_is_none_one_error_says_so(self):
+        self.pipeline()
+        result = self.train("--plan", "plan.json", "--device", "cuda", "--oversubscribe",
+                            "--steps", "2", "--verify")
+        if result.returncode == DONE:
+            self.assertIn("trained on 2 threads, in fp32 on GPUs", result.stdout)
+            self.assertIn("verified", result.stdout)
+            return
+        self.assert_error(result, ENVIRONMENT, "CUDA: expected a ")
+        self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+
     def test_training_goes_on_from_a_checkpoint_with_the_same_losses(self):
         self.pipeline()
         whole = self.losses(self.train("--plan", "plan.json", "--steps", "6", "--checkpoint", "a",
@@ -265,6 +276,13 @@ class Training(ToolTest):
                 (("--plan", "-", "--tokens", "-"),
                  "--tokens: expected a file, got \"-\" for --plan and --tokens both"),
                 (("--plan", "p", "--learning-rate", "1e-12"), "--learning-rate: expected a number"),
+                (("--plan", "p", "--device", "tpu"), "--device: expected"),
+                (("--plan", "p", "--device", "cuda", "--precision", "fp8"),
+                 "--precision: expected"),
+                (("--plan", "p", "--precision", "bf16"),
+                 "--precision: expected fp32, the only one of a CPU, or --device cuda beside it, "
+                 "got bf16"),
+                (("--plan", "p", "--oversubscribe"), "--oversubscribe: expected --device cuda"),
         ):
             with self.subTest(arguments=arguments):
                 self.assert_error(self.train(*arguments), USAGE, expected)
@@ -278,6 +296,10 @@ class Training(ToolTest):
         self.assert_error(self.train("--plan", "half.json"), BAD_INPUT,
                           "expected output_bytes 256 at batch size 1", "linear", "got 128",
                           "dapple-exec profile")
+        self.pipeline()
+        self.assert_error(self.train("--plan", "plan.json", "--device", "cuda", "--precision",
+                                     "bf16"), BAD_INPUT,
+                          "expected output_bytes 128 at batch size 1", "in half precision, got 256")
         self.plan("parts.json", perceptron(), cores(2, "1 MB/s"), "--optimizer-step", "per-bucket")
         self.assert_error(self.train("--plan", "parts.json", "--clip-norm", "1"), BAD_INPUT,
                           "/gradients/optimizer_step: expected \"at-end\"")

@@ -10,6 +10,7 @@
 #include "../support/dice.h"
 #include "dapple/core/error.h"
 #include "dapple/exec/all_reduce.h"
+#include "dapple/schedule/schedule.h"
 
 namespace dapple::conformance {
 namespace {
@@ -31,16 +32,21 @@ MessageKey key_of(const Place& place, std::int32_t from, std::int32_t to, std::i
 }
 
 /// Bytes that no other message has.
-Payload content(const MessageKey& key, std::size_t size) {
-  Payload payload(size);
+HostBytes content(const MessageKey& key, std::size_t size) {
+  HostBytes bytes(size);
   std::uint64_t word = static_cast<std::uint64_t>(key.action.index) * 1'000'003 +
                        static_cast<std::uint64_t>(key.from.value) * 1'009 +
                        static_cast<std::uint64_t>(key.step) + 1;
-  for (std::byte& byte : payload) {
+  for (std::byte& byte : bytes) {
     word = word * 6364136223846793005 + 1442695040888963407;
     byte = static_cast<std::byte>(word >> 56);
   }
-  return payload;
+  return bytes;
+}
+
+HostBytes taken_in(Transport& end, const MessageKey& key) {
+  const Payload payload = end.receive(key, {});
+  return {payload.host().begin(), payload.host().end()};
 }
 
 /// Runs `work(i)` in threads of one device; the first exception by number is thrown.
@@ -68,7 +74,7 @@ void in_any_order(const Place& place, Transport& end) {
   }
   for (std::int32_t i = 4; i >= 0; --i) {
     const MessageKey key = key_of(place, place.previous(), place.number, i);
-    require(end.receive(key) == content(key, 10), "another message than was asked for");
+    require(taken_in(end, key) == content(key, 10), "another message than was asked for");
   }
 }
 
@@ -86,7 +92,7 @@ void of_any_size(const Place& place, Transport& end) {
     const MessageKey out = key_of(place, place.number, place.next(), number);
     const MessageKey in = key_of(place, place.previous(), place.number, number);
     end.send(out, content(out, size));
-    require(end.receive(in) == content(in, size), "a message has changed on its way");
+    require(taken_in(end, in) == content(in, size), "a message has changed on its way");
     ++number;
   }
 }
@@ -106,7 +112,7 @@ void before_anyone_waits(const Place& place, Transport& end) {
     for (std::int32_t from = 0; from < place.count; ++from) {
       if (from == place.number) continue;
       const MessageKey key = key_of(place, from, place.number, i);
-      require(end.receive(key) == content(key, 20'000), "a message has changed on its way");
+      require(taken_in(end, key) == content(key, 20'000), "a message has changed on its way");
     }
   }
 }
@@ -129,7 +135,7 @@ void from_several_threads(const Place& place, Transport& end) {
       if (sends) {
         end.send(out, content(out, size));
       } else {
-        require(end.receive(in) == content(in, size), "threads mix messages up");
+        require(taken_in(end, in) == content(in, size), "threads mix messages up");
       }
     }
   });
@@ -143,7 +149,7 @@ void at_the_barrier(const Place& place, Transport& end) {
     const std::int64_t came = now_ns();
     end.barrier();
     const std::int64_t left = now_ns();
-    Payload moment(sizeof came);
+    HostBytes moment(sizeof came);
     std::memcpy(moment.data(), &came, sizeof came);
     for (std::int32_t to = 0; to < place.count; ++to) {
       if (to != place.number) end.send(key_of(place, place.number, to, round), moment);
@@ -151,8 +157,8 @@ void at_the_barrier(const Place& place, Transport& end) {
     for (std::int32_t from = 0; from < place.count; ++from) {
       if (from == place.number) continue;
       std::int64_t theirs = 0;
-      const Payload payload = end.receive(key_of(place, from, place.number, round));
-      std::memcpy(&theirs, payload.data(), sizeof theirs);
+      const HostBytes bytes = taken_in(end, key_of(place, from, place.number, round));
+      std::memcpy(&theirs, bytes.data(), sizeof theirs);
       require(left >= theirs, "a device left the barrier before another one had come");
     }
   }
@@ -173,13 +179,14 @@ void reduced(const ReductionGroup& group, const Place& place, Transport& end, st
     }
     MessageKey own = key;
     own.action.index = 2 * number + step;
-    all_reduce(group, own, values, end);
-    Payload payload(kValues * sizeof(float));
-    std::memcpy(payload.data(), values.data(), payload.size());
-    return payload;
+    HostSummands summands(values);
+    all_reduce(group, own, summands, end);
+    HostBytes bytes(kValues * sizeof(float));
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+    return bytes;
   };
   const std::int64_t sent = end.sent().count;
-  const Payload whole = reduce(0, 1);
+  const HostBytes whole = reduce(0, 1);
   // All parts but one leave twice; parts differ by a float at most.
   const auto ring = static_cast<std::int64_t>(place.count);
   const auto bytes = static_cast<std::int64_t>(kValues * sizeof(float));
@@ -192,11 +199,11 @@ void reduced(const ReductionGroup& group, const Place& place, Transport& end, st
     std::memcpy(&value, whole.data() + i * sizeof(float), sizeof(float));
     require(value == members * static_cast<float>(i + 1), "a sum is not the sum");
   }
-  const Payload rounded = reduce(1, 0.1F);
+  const HostBytes rounded = reduce(1, 0.1F);
   const MessageKey out = key_of(place, place.number, place.next(), number);
   const MessageKey in = key_of(place, place.previous(), place.number, number);
   end.send(out, rounded);
-  require(end.receive(in) == rounded, "members of a reduction round differently");
+  require(taken_in(end, in) == rounded, "members of a reduction round differently");
 }
 
 void reductions(const Place& place, Transport& end) {
@@ -215,21 +222,23 @@ void counted(const Place& place, Transport& end) {
   // 3 + 30 + 300 bytes to the next device, and none to itself.
   std::size_t size = 3;
   for (std::int32_t i = 0; i < 3; ++i, size *= 10) {
-    end.send(key_of(place, place.number, place.next(), i), Payload(size));
-    end.receive(key_of(place, place.previous(), place.number, i));
+    end.send(key_of(place, place.number, place.next(), i), HostBytes(size));
+    end.receive(key_of(place, place.previous(), place.number, i), {});
   }
   require(end.sent().count - before == 333, "other bytes are counted than were sent");
 }
 
 void in_vain(const Place& place, Transport& end) {
   if (place.number == 0) {
+    const MessageKey key = key_of(place, place.next(), 0, 7);
     try {
-      end.receive(key_of(place, 1, 0, 7));
+      end.receive(key, {});
       throw Broken("a message came that nobody sent");
     } catch (const Error& error) {
       const std::string text = error.what();
       require(error.kind() == ErrorKind::Environment, "no error of the environment: " + text);
-      require(text.find("1SEND_F7: expected a message from") != std::string::npos, text);
+      const std::string named = to_text(key.action) + ": expected a message from";
+      require(text.find(named) != std::string::npos, text);
     }
     for (std::int32_t to = 1; to < place.count; ++to) end.send(key_of(place, 0, to, 8), {});
     return;
@@ -237,7 +246,7 @@ void in_vain(const Place& place, Transport& end) {
   // Whoever waits as long must not give up before: tries again.
   while (true) {
     try {
-      end.receive(key_of(place, 0, place.number, 8));
+      end.receive(key_of(place, 0, place.number, 8), {});
       return;
     } catch (const Error&) { continue; }
   }
@@ -252,12 +261,12 @@ void aborted(const Place& place, Transport& end) {
   } else {
     try {
       if (place.number == 0) end.barrier();
-      end.receive(key_of(place, last, place.number, 0));
+      end.receive(key_of(place, last, place.number, 0), {});
       throw Broken("a message came that nobody sent");
     } catch (const JobAborted&) {}
   }
   try {
-    end.send(key_of(place, place.number, place.next(), 1), Payload(1));
+    end.send(key_of(place, place.number, place.next(), 1), HostBytes(1));
     throw Broken("a job that is over goes on");
   } catch (const JobAborted&) {}
 }

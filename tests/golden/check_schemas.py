@@ -82,8 +82,9 @@ def spoil(checker, document, name):
 
 def written_documents(binary, source, folder):
     """Runs the program for one document of each kind that only it writes."""
-    plan, timeline, schedule, comparison = (
-        folder / f"{kind}.json" for kind in ("plan", "timeline", "schedule", "comparison"))
+    plan, timeline, schedule, comparison, measurement = (
+        folder / f"{kind}.json"
+        for kind in ("plan", "timeline", "schedule", "comparison", "measurement"))
     model = source / "profiles" / "bert-48.json"
     topology = source / "topologies" / "8xV100.json"
     commands = [
@@ -94,10 +95,11 @@ def written_documents(binary, source, folder):
     for command in commands:
         run = subprocess.run([binary, *command], capture_output=True, text=True, check=True)
     schedule.write_text(run.stdout)
-    run = subprocess.run([binary, "diff", plan, plan, "--json"], capture_output=True, text=True,
-                         check=True)
-    comparison.write_text(run.stdout)
-    return [plan, timeline, schedule, comparison]
+    for other, document in ((plan, comparison), (timeline, measurement)):
+        run = subprocess.run([binary, "diff", plan, other, "--json"], capture_output=True,
+                             text=True, check=True)
+        document.write_text(run.stdout)
+    return [plan, timeline, schedule, comparison, measurement]
 
 
 def check(checker, paths):
@@ -122,7 +124,7 @@ def main():
     source = arguments.source
     checker = Checker(source / "src" / "io" / "schemas")
     kinds = {f"dapple-{kind}/1" for kind in ("profile", "topology", "plan", "timeline", "schedule",
-                                               "comparison")}
+                                               "comparison", "measurement")}
     if set(checker.schemas) != kinds:
         print(f"expected schemas of {sorted(kinds)}, got {sorted(checker.schemas)}")
         return 1
@@ -130,7 +132,9 @@ def main():
     if len(paths) < 17:
         print(f"expected at least 17 shipped profiles and topologies, got {len(paths)}")
         return 1
-    # Those of nn/ are numbers of another program, no documents; nor are other tools' files.
+    # Those of nn/ are numbers of another program, no documents; nor are other tools' files, but
+    # what was made of them.
+    paths += sorted(source.glob("tests/golden/interop/*.topology.json"))
     paths += [path for path in sorted(source.glob("tests/golden/**/*.json"))
               if path.parent.name not in ("nn", "interop")]
     paths += [path for kind in ("profile", "topology", "plan")

@@ -68,15 +68,19 @@ TEST_CASE("all devices of switched servers reduce in the faster of the two formu
 
 TEST_CASE("more bytes never take less time, and no port carries more than its bandwidth") {
   Dice dice(42);
+  int measured = 0;
   for (int i = 0; i < scaled(1000); ++i) {
     const Ranges ranges = random_ranges(dice);
-    const Topology topology(random_cluster(dice, ranges));
+    TopologyDescription description = random_cluster(dice, ranges);
+    if (dice.chance(50)) measure_reductions(dice, 2 * ranges.bytes, description);
+    const Topology topology(std::move(description));
     std::vector<DeviceIndex> members;
     for (std::int32_t d = 0; d < topology.device_count(); ++d) {
       if (dice.chance(60)) members.push_back({d});
     }
     const AllReduceModel model(members, topology);
     const std::int64_t bytes = dice.roll(0, ranges.bytes);
+    measured += is_measured(model.cost({bytes})) ? 1 : 0;
     REQUIRE(model.time({bytes}) <= model.time({bytes + dice.roll(1, ranges.bytes)}));
     const AllReduceCost cost = model.cost({bytes});
     REQUIRE(cost.time == model.time({bytes}));
@@ -89,6 +93,7 @@ TEST_CASE("more bytes never take less time, and no port carries more than its ba
       REQUIRE(occupation({size.count - 1}, bandwidth) <= cost.busy);
     }
   }
+  CHECK(measured > scaled(30));
 }
 
 }  // namespace

@@ -16,16 +16,21 @@ namespace {
 
 using namespace small;
 
-TEST_CASE("with crowded ways a timeline is what its equations say") {
+TEST_CASE("with crowded ways and measured reductions a timeline is what its equations say") {
   Dice dice(71);
   int several_hops = 0;
+  int measured = 0;
   for (int i = 0; i < scaled(400); ++i) {
-    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .crowded = true});
+    const Pipeline pipeline =
+        random_pipeline(dice, {.slowdown = true, .crowded = true, .measured = i % 2 == 1});
     INFO("instance " << i << ": " << text_of(pipeline));
     for (const BoundaryCost& boundary : pipeline.costs.boundaries) {
       for (const PairFlow& flow : boundary.forward.front().flows) {
         several_hops += flow.route.ports.size() > 2 ? 1 : 0;
       }
+    }
+    for (const StageCost& stage : pipeline.costs.stages) {
+      for (const AllReduceCost& bucket : stage.buckets) measured += is_measured(bucket) ? 1 : 0;
     }
     for (const Contention contention : {Contention::Shared, Contention::Off}) {
       const ReferenceTimes expected = Reference(pipeline, contention).run();
@@ -33,13 +38,15 @@ TEST_CASE("with crowded ways a timeline is what its equations say") {
     }
   }
   CHECK(several_hops > scaled(100));
+  CHECK(measured > scaled(20));
 }
 
-TEST_CASE("with crowded ways no simulation ends before the plan's bounds") {
+TEST_CASE("with crowded ways and measured reductions no simulation ends before the plan's bounds") {
   Dice dice(72);
   int tight = 0;
   for (int i = 0; i < scaled(4000); ++i) {
-    const Pipeline pipeline = random_pipeline(dice, {.slowdown = dice.chance(30), .crowded = true});
+    const Pipeline pipeline = random_pipeline(
+        dice, {.slowdown = dice.chance(30), .crowded = true, .measured = i % 2 == 1});
     INFO("instance " << i << ": " << text_of(pipeline));
     const auto run = [&](Contention contention) {
       return pipeline.run({.contention = contention, .record = false}).iteration;
@@ -63,14 +70,18 @@ TEST_CASE("with crowded ways no simulation ends before the plan's bounds") {
   CHECK(tight > scaled(400));
 }
 
-TEST_CASE("with crowded ways the exact planner's plan is the fastest of all, and it knows",
+TEST_CASE("with crowded ways and measured reductions the exact planner's plan is the fastest",
           "[exact]") {
   ProblemMaker maker(73, {.crowded = true});
-  ProblemMaker wide(78, {.layers = 3, .devices = 6, .global_batch = 4, .crowded = true});
+  ProblemMaker measured(79, {.crowded = true, .measured = true});
+  ProblemMaker wide(
+      78, {.layers = 3, .devices = 6, .global_batch = 4, .crowded = true, .measured = true});
   std::map<std::string, int> seen;
   for (int round = 0; round < scaled(1200); ++round) {
     CAPTURE(round);
-    const Question question(round % 10 == 9 ? wide.next() : maker.next());
+    const Question question(round % 10 == 9  ? wide.next()
+                            : round % 3 == 0 ? measured.next()
+                                             : maker.next());
     const TopologyDescription& cluster = question.made.problem.topology;
     const Made answer = question.answer();
     require_fastest(question, answer);

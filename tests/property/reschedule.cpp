@@ -61,6 +61,33 @@ TEST_CASE("whatever the schedule, the plan is sound and never faster than its or
   CHECK(proven > 0);
 }
 
+TEST_CASE("a plan that deals micro-batches comes under other schedules, or it is said why not") {
+  Dice dice(53);
+  int made = 0;
+  int refused = 0;
+  for (int i = 0; i < scaled(400); ++i) {
+    const Pipeline pipeline = random_pipeline(dice, {.deal = true});
+    INFO("instance " << i << ": " << text_of(pipeline));
+    const ScheduleFamily family = kOwnFamilies[static_cast<std::size_t>(dice.roll(0, 7))];
+    INFO(to_string(family));
+    const auto result =
+        reschedule(pipeline.plan, pipeline.profile, pipeline.topology, to(family, Contention::Off));
+    if (const auto* none = std::get_if<NoSchedule>(&result)) {
+      ++refused;
+      REQUIRE_FALSE(none->reasons.empty());
+      continue;
+    }
+    ++made;
+    const Plan& plan = std::get<Rescheduled>(result).plan;
+    REQUIRE(
+        validate(plan, static_cast<std::int32_t>(pipeline.profile.layers.size()), pipeline.topology)
+            .empty());
+    REQUIRE(validate(generate(plan), plan).empty());
+  }
+  CHECK(made > scaled(40));
+  CHECK(refused > scaled(40));
+}
+
 TEST_CASE("an order of the costs' own is mostly no slower than 1F1B within the same memory") {
   Dice dice(52);
   int compared = 0;

@@ -25,11 +25,15 @@ class DelayingTransport : public Transport {
     delay();
     return arrival;
   }
-  Payload receive(const MessageKey& key) override {
+  Payload receive(const MessageKey& key, const Expected& expected) override {
     delay();
-    Payload payload = under_.receive(key);
+    Payload payload = under_.receive(key, expected);
     delay();
     return payload;
+  }
+  bool reduces(const ReductionGroup& group, const MessageKey& key, Summands& summands) override {
+    delay();
+    return under_.reduces(group, key, summands);
   }
   void barrier() override {
     delay();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "crowded_ways.h"
+#include "measured_reductions.h"
 #include "pipeline.h"
 #include "random_problem.h"
 
@@ -26,6 +27,7 @@ struct RandomChoices {
   bool slowdown = false;  // overlap may slow computation down
   bool deal = false;      // stages may deal micro-batches
   bool crowded = false;   // there may be PCIe roots, racks and pods
+  bool measured = false;  // there are measured all-reduces
   bool mixed = false;     // servers may have slower devices
   std::int64_t most_micro_batches = 7;
 };
@@ -192,6 +194,7 @@ inline std::optional<Pipeline> try_random_pipeline(Dice& dice, const RandomChoic
     crowd_ways(
         dice, [&] { return random_link(dice, ranges); }, description);
   }
+  if (choices.measured) measure_reductions(dice, 2 * ranges.bytes, description);
   if (choices.slowdown) {
     const std::int64_t factors[] = {1'000'000'000, 1'126'000'000, 1'500'000'000, 2'000'000'000};
     description.overlap_slowdown = Factor{factors[dice.roll(0, 3)]};

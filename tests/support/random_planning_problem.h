@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "crowded_ways.h"
+#include "measured_reductions.h"
 #include "random_problem.h"
 
 namespace dapple::small {
@@ -22,7 +23,8 @@ struct ProblemLimits {
   std::int64_t layers = 4;
   std::int64_t devices = 4;
   std::int64_t global_batch = 6;
-  bool crowded = false;  // there may be PCIe roots, racks and pods
+  bool crowded = false;   // there may be PCIe roots, racks and pods
+  bool measured = false;  // there are measured all-reduces
 };
 
 struct PlanningProblem {
@@ -132,6 +134,7 @@ class ProblemMaker {
     if (limits_.crowded)
       crowd_ways(
           dice_, [&] { return link(6); }, description);
+    if (limits_.measured) measure_reductions(dice_, 400'000'000, description);
     return description;
   }
 

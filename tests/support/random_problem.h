@@ -8,20 +8,9 @@
 
 #include "dice.h"
 #include "pipeline.h"
+#include "scaled.h"
 
 namespace dapple::small {
-
-/// How many of `count` random instances to try: the environment's DAPPLE_TEST_SCALE times as many,
-/// and a tenth of that where sanitizers make each as much slower.
-inline int scaled(int count) {
-  const char* text = std::getenv("DAPPLE_TEST_SCALE");
-  const int scale = std::max(text == nullptr ? 1 : std::atoi(text), 1);
-#ifdef DAPPLE_SANITIZED
-  return (scale * count + 9) / 10;
-#else
-  return scale * count;
-#endif
-}
 
 /// Ties some layers of so many models in a hundred, as far as the dice find any that can be.
 inline void tie_some(Dice& dice, ModelProfile& profile, std::int64_t percent = 25) {

@@ -85,6 +85,7 @@ inline Trainable trainable(const TrainableShape& shape, Dice& dice) {
   for (const Operation& operation : shape.operations) {
     nn::ModelLayer& layer = layers.emplace_back();
     layer.name = "layer" + std::to_string(figures.size());
+    layer.operation = operation;
     layer.module = nn::make_module(operation);
     layer.input = input;
     layer.output = layer.module->output_shape(input);

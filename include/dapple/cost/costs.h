@@ -83,6 +83,11 @@ struct AllReducePhase {
 /// all-gather inside; on one link-matrix server, over lane-disjoint rings where there are any. What
 /// several hops of a ring have in common, a PCIe root's port or an uplink, is as narrow for each as
 /// there are hops.
+///
+/// Where the topology has a measured bus bandwidth for so many devices of so many servers, that is
+/// the time: linear between its points, at the bandwidth of the largest above; below, what links
+/// give, and no more than the smallest took. It is one phase over the ports of the formula's
+/// algorithm, which carry no more than they would by it.
 struct AllReduceCost {
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::None;
   Bytes size;
@@ -100,7 +105,7 @@ class AllReduceModel {
   /// Requires: `devices` ascending and distinct. O(devices), ring packing of matrix servers apart.
   AllReduceModel(const std::vector<DeviceIndex>& devices, const Topology& topology);
 
-  /// Time of one all-reduce on idle links; zero for one device or no bytes. O(1).
+  /// Time of one all-reduce on idle links; zero for one device or no bytes. O(log points).
   Duration time(Bytes size) const;
 
   /// The same with its breakdown; the flat ring wins a tie. O(ports).
@@ -134,6 +139,7 @@ class AllReduceModel {
   static AllReducePhase phase(const Rings& rings, Bytes size);
   static std::vector<AllReducePhase> phases(const Alternative& alternative, Bytes size);
   const Alternative* fastest(Bytes size) const;
+  Duration measured_time(Bytes size) const;
 
   static void merge_ports(Rings& rings, const Topology& topology);
   static Rings flat_ring(const std::vector<DeviceIndex>& devices, const Topology& topology);
@@ -146,7 +152,18 @@ class AllReduceModel {
   static Rings across_servers(const std::vector<std::vector<DeviceIndex>>& servers,
                               const Topology& topology);
 
+  /// A message and its time.
+  struct Measured {
+    Bytes size;
+    Duration time;
+
+    friend bool operator==(const Measured&, const Measured&) = default;
+  };
+  static std::vector<Measured> measured_over(const std::vector<std::vector<DeviceIndex>>& servers,
+                                             const Topology& topology);
+
   std::vector<Alternative> alternatives_;
+  std::vector<Measured> measured_;  // by size; empty: not measured
 };
 
 /// What a stage of those layers puts of one of them into buckets: its gradient, or nothing where

@@ -5,6 +5,7 @@
 // rings do), the shards of a server all at once.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <vector>
 
@@ -27,11 +28,58 @@ struct ReductionGroups {
   const ReductionGroup& of(const Action& reduction) const;
 };
 
-/// Sums `values` over the group, in place. Every member adds a shard up in the same
+/// Some of the numbers of an array.
+struct NumberRange {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  std::size_t size() const { return end - begin; }
+};
+
+/// Single-precision numbers of a device that are added up with other devices', in place, wherever
+/// they lie. Messages hold them one after another.
+class Summands {
+ public:
+  virtual ~Summands() = default;
+  virtual std::size_t size() const = 0;  // numbers
+  virtual Memory memory() const { return Memory::Host; }
+
+  /// To be called first, by the thread that reduces them.
+  virtual void begin() {}
+
+  /// Their values as they are, to be sent. On a device a receiver may read them where they lie:
+  /// all_reduce() overwrites a number only with what has come of reading it, and an iteration is
+  /// over on all devices before the next one begins.
+  virtual Payload give_out(NumberRange range) = 0;
+  /// What came from another member is added, or takes the place of what is here. Throw Bug where it
+  /// has another size.
+  virtual void add(NumberRange range, Payload payload) = 0;
+  virtual void replace(NumberRange range, Payload payload) = 0;
+};
+
+/// Numbers in host memory, which must outlive it.
+class HostSummands : public Summands {
+ public:
+  explicit HostSummands(std::span<float> values) : values_(values) {}
+  std::size_t size() const override { return values_.size(); }
+  Payload give_out(NumberRange range) override;
+  void add(NumberRange range, Payload payload) override;
+  void replace(NumberRange range, Payload payload) override;
+
+ private:
+  std::span<float> at(NumberRange range) const {
+    return values_.subspan(range.begin, range.size());
+  }
+
+  std::span<float> values_;
+  std::vector<float> theirs_;  // of one message
+};
+
+/// Sums the numbers up over the group, in place. Every member adds a shard up in the same
 /// order, the one in which the shard passes the ring, so all end up with the same bits. A member
-/// sends 2 (r-1)/r of the values, rounded to whole ones. Requires: called by every member with the
-/// same iteration and action, and as many values.
-void all_reduce(const ReductionGroup& group, MessageKey key, std::span<float> values,
+/// sends 2 (r-1)/r of the numbers, rounded to whole ones. Left to the transport where it reduces
+/// them itself. Requires: called by every member with the same iteration and action, and as many
+/// numbers.
+void all_reduce(const ReductionGroup& group, MessageKey key, Summands& summands,
                 Transport& transport);
 
 }  // namespace dapple

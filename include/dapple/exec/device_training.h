@@ -6,34 +6,32 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "dapple/exec/cpu_backend.h"
 #include "dapple/exec/interpreter.h"
 #include "dapple/exec/measured_run.h"
+#include "dapple/exec/named_tensors.h"
+#include "dapple/exec/training_backend.h"
 #include "dapple/exec/training_job.h"
 #include "dapple/exec/transport.h"
 
 namespace dapple {
 
-/// "LAYER.PARAMETER"; state of the optimizer "LAYER.PARAMETER.moment1", "... .moment2".
-using NamedTensors = std::map<std::string, nn::Tensor>;
-
-enum class TensorKind { Parameters, Gradients, State };
-
 class DeviceTraining {
  public:
-  /// Parameters as before training. All must outlive it.
-  DeviceTraining(const TrainingJob& job, DeviceIndex device, Transport& transport);
+  /// Parameters as before training. All must outlive it. Requires: the backends of all devices are
+  /// of one kind.
+  DeviceTraining(const TrainingJob& job, DeviceIndex device, Transport& transport,
+                 const MakeBackend& make_backend = make_cpu_backend);
   DeviceTraining(const DeviceTraining&) = delete;
   DeviceTraining& operator=(const DeviceTraining&) = delete;
 
   bool is_lead() const { return device_ == job_.devices.front().device; }
   const TrainingJob& job() const { return job_; }
-  const CpuBackend& backend() const { return backend_; }
+  const TrainingBackend& backend() const { return *backend_; }
 
   /// Goes on from a model and its optimizer's state. Throws Bug where a tensor is missing or has
   /// another shape.
@@ -60,7 +58,7 @@ class DeviceTraining {
  private:
   MessageKey key(StageIndex stage, std::int32_t step, DeviceIndex from, DeviceIndex to) const;
   DeviceIndex lead() const { return job_.devices.front().device; }
-  void clip();
+  void look_at_gradients();
   std::vector<double> squares();
 
   const TrainingJob& job_;
@@ -69,7 +67,7 @@ class DeviceTraining {
   std::int64_t iteration_ = -1;  // the one just run
   std::int64_t iterations_ = 0;  // run so far
   Bytes sent_;                   // in all of them
-  CpuBackend backend_;
+  std::unique_ptr<TrainingBackend> backend_;
   Interpreter interpreter_;
 };
 
@@ -78,7 +76,8 @@ class DeviceTraining {
 class PlainTraining {
  public:
   /// Of the job's model, samples and micro-batches.
-  explicit PlainTraining(const TrainingJob& job);
+  explicit PlainTraining(const TrainingJob& job,
+                         const MakeBackend& make_backend = make_cpu_backend);
 
   void restore(const NamedTensors& tensors);
   /// One iteration; its mean loss.
@@ -87,7 +86,7 @@ class PlainTraining {
 
  private:
   TrainingJob job_;
-  CpuBackend backend_;
+  std::unique_ptr<TrainingBackend> backend_;
 };
 
 }  // namespace dapple

@@ -41,8 +41,8 @@ class Interpreter {
   Interpreter(const DeviceSchedule& schedule, GroupOf group_of, Backend& backend,
               Transport& transport, BeforeSteps before_steps = nullptr);
 
-  /// One iteration. The actions by their ends. Throws what backend and transport throw, once its
-  /// streams are at rest; it has then aborted the transport.
+  /// One iteration; waits until all of it is done. The actions by their ends. Throws what backend
+  /// and transport throw, once its streams are at rest; it has then aborted the transport.
   std::vector<MeasuredAction> run(std::int64_t iteration);
 
  private:

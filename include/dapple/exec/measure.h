@@ -1,11 +1,13 @@
-// Times of a model's layers on cores of this machine: what makes a profile of a specification.
+// Times of a model's layers on cores or a GPU of this machine: what makes a profile of a
+// specification.
 //
 // A pass runs layers forward and then, in the other order, backward: the first four of those with
 // the same `op` and input, which count as one, so that each finds the caches as others left them.
 // Batch sizes take turns, pass by pass, so that a machine that is slow for a while is so for all of
 // them; and several cores may make passes at once, as the devices of a plan do that share memory
 // and caches. Inputs are random; forward, gradient of the input and gradient of the weights are
-// timed apart, and between passes the optimizer's step.
+// timed apart, and between passes the optimizer's step. On a GPU times are those between events:
+// what the host takes to enqueue a layer counts only where the GPU has nothing else to do.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include "dapple/core/quantity.h"
+#include "dapple/cuda/tensor.h"
 #include "dapple/io/specification.h"
 #include "dapple/profile/model_profile.h"
 
@@ -23,6 +26,8 @@ struct MeasureOptions {
   std::int64_t repeats = 15;   // passes of each size that count, after two that do not
   std::int64_t cores = 1;      // at once, each with passes of its own; medians are over all
   std::string device = "cpu";  // what topologies call it
+  bool on_gpu = false;         // the first GPU of this machine, in place of cores
+  cuda::Precision precision = cuda::Precision::Float32;  // of a GPU
 };
 
 struct MeasuredLayer {
@@ -44,7 +49,8 @@ struct MeasuredModel {
 /// parameters as the model has, up to four million. Throws Error(BadInput) where the layers do not
 /// fit each other (make_model()), or the optimizer is none that runs here. Requires: at least one
 /// batch size, each above zero and the one before; repeats and cores >= 1.
-/// Throws Error(Usage) where this process may not use so many cores.
+/// Throws Error(Usage) where this process may not use so many cores, Error(Environment) where it
+/// has no GPU, or one without the memory.
 MeasuredModel measure_model(const Specification& specification, const std::string& source_name,
                             const MeasureOptions& options);
 

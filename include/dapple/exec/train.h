@@ -58,13 +58,13 @@ struct Verification {
   double loss = 0;             // largest difference of the losses, relative
   std::int64_t loss_step = 1;
 
-  static constexpr double kTolerance = 1e-5;
-  bool passed() const { return gradients.relative <= kTolerance && loss <= kTolerance; }
+  double tolerance = 0;  // of the backend: what rounding may explain
+  bool passed() const { return gradients.relative <= tolerance && loss <= tolerance; }
 };
 
 /// Trains for so many steps and has the first device, the only one to know the result, do the same
-/// by itself; it begins every step with the plan's parameters, so that what is compared is one step
-/// and not what many have made of a last bit.
+/// by itself on the CPU; it begins every step with the plan's parameters, so that what is compared
+/// is one step and not what many have made of a last bit.
 std::optional<Verification> verify(DeviceTraining& device, std::int64_t steps_before,
                                    std::int64_t steps);
 
@@ -75,6 +75,7 @@ TensorDifference worst_difference(const NamedTensors& gradients, const NamedTens
 /// All devices of the job on threads, each over its end: `work` is what each does.
 void run_on_threads(const TrainingJob& job, const Topology& topology,
                     const ThreadTransportOptions& options,
-                    const std::function<void(DeviceTraining& device)>& work);
+                    const std::function<void(DeviceTraining& device)>& work,
+                    const MakeBackend& make_backend = make_cpu_backend);
 
 }  // namespace dapple

@@ -1,18 +1,21 @@
 // What the devices of a running plan say to each other. A transport carries messages of bytes
-// between devices, in order or not; everything else, collectives too, is made of these.
+// between devices, in order or not; everything else is made of these, collectives too where the
+// transport knows no better way.
+//
+// Bytes may lie in a device's memory. A transport may leave them there, if the receiver expects
+// them so, or bring them to the host, where a receiver has to take them as well.
 //
 // Moments are steady-clock nanoseconds of the host.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
-#include <string>
 #include <tuple>
-#include <vector>
 
 #include "dapple/core/index.h"
 #include "dapple/core/quantity.h"
+#include "dapple/exec/payload.h"
 #include "dapple/plan/action.h"
 
 namespace dapple {
@@ -38,7 +41,15 @@ struct EarlierMessage {
   }
 };
 
-using Payload = std::vector<std::byte>;
+/// What a receiver knows of a message before it comes.
+struct Expected {
+  std::optional<Bytes> size = {};  // any, where it does not know
+  /// Where the sender's bytes lie: on a device for all messages of a kind, or for none.
+  Memory memory = Memory::Host;
+};
+
+struct ReductionGroup;
+class Summands;
 
 /// Another device has failed, or the job is told to stop; who is the first to fail says why.
 class JobAborted : public std::runtime_error {
@@ -57,8 +68,17 @@ class Transport {
   /// thread sends leave one after another. Nobody needs to wait for a message for it to leave.
   virtual std::int64_t send(const MessageKey& key, Payload payload) = 0;
 
-  /// Waits for the message. Throws Error(Environment) naming it if it does not come in time.
-  virtual Payload receive(const MessageKey& key) = 0;
+  /// Waits for the message; what lies on a device need not be there yet. Throws Error(Environment)
+  /// naming it if it does not come in time. Requires: it is as expected.
+  virtual Payload receive(const MessageKey& key, const Expected& expected) = 0;
+
+  /// Sums the numbers up over the group as all_reduce() does, if this transport can do so where
+  /// they lie; false, and nothing is done, if they have to be sent as messages. The same answer for
+  /// all members.
+  virtual bool reduces(const ReductionGroup& /*group*/, const MessageKey& /*key*/,
+                       Summands& /*summands*/) {
+    return false;
+  }
 
   /// Waits until all devices are here. Throws Error(Environment) if they do not come in time.
   virtual void barrier() = 0;

@@ -45,6 +45,7 @@ struct ForeignPlanOptions {
   std::vector<std::int64_t> replicas;        // of each stage, or one number for all of them
   std::vector<std::string> devices;  // of the ranks in their order; the topology's, if empty
   std::optional<std::int64_t> tensor_parallel;  // GPUs that are one device of the topology
+  std::optional<Replication> replication;       // PipeDream's deal, all others' split, if not given
 };
 
 struct ForeignPlanFile {

@@ -65,7 +65,8 @@ struct ImportedTopology {
 /// Files that describe servers: of one kind, `servers` of them, or one file (or host) per server.
 /// With them, or alone where it has the server's devices, results of nccl-tests, whose largest bus
 /// bandwidth replaces that of the links that it went over: a device's ports if it stayed in one
-/// server, else the NICs. With them, one Slurm tree: leaf switches are racks, their switches pods.
+/// server, else the NICs; an all-reduce's times by message size become a measured bus bandwidth of
+/// as many devices. With them, one Slurm tree: leaf switches are racks, their switches pods.
 /// ASTRA-sim's network stands alone. Throws Error(BadInput) with the faults of a file, or
 /// Error(Usage) naming every option that is missing. O(length) and devices^2 of a server.
 ImportedTopology import_topology(const std::vector<ForeignFile>& files,

@@ -19,6 +19,7 @@ namespace dapple::nn {
 /// Shapes are those of one sample.
 struct ModelLayer {
   std::string name;
+  Operation operation;  // what the module does
   std::unique_ptr<Module> module;
   Shape input;
   Shape output;

@@ -21,11 +21,14 @@ struct PlanRestriction {
   bool least_depths = false;              // 1F1B in the least depths that keep all stages busy
   bool recomputes = true;                 // else no stage does
   std::vector<std::int32_t> joints = {};  // layers that begin no stage, beside those pinned
+  /// That it runs, 1F1B first: those that are looked at where options ask for every family.
+  std::vector<ScheduleFamily> families = {ScheduleFamily::OneFOneB};
 };
 
 /// As make_plan(), restricted; what options pin holds as well. The bound is missing where a part
-/// was given up. O(as make_plan(), times twice the numbers of replicas that are tried). Requires:
-/// options ask for one schedule family; no cut is pinned at a joint.
+/// was given up. Where options ask for every family, each is planned for by itself, and the bound
+/// is the least of theirs. O(as make_plan(), times twice the numbers of replicas that are tried).
+/// Requires: no cut is pinned at a joint.
 std::variant<MadePlan, Infeasible> make_restricted_plan(const ModelProfile& profile,
                                                         const Topology& topology,
                                                         const PlannerOptions& options,

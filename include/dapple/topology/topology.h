@@ -86,6 +86,30 @@ struct PcieRoot {
   std::vector<std::int32_t> nics;     // likewise
 };
 
+/// What all-reduces over `devices` of each of `servers` servers of a group were measured to reach,
+/// whichever those are, as long as no uplink lies between them. It takes the place of what their
+/// links would give.
+struct BusBandwidthTable {
+  /// Of a message of r devices that takes t: bandwidth = 2 (r - 1) / r * size / t, as nccl-tests
+  /// have it (doc/PERFORMANCE.md).
+  struct Point {
+    Bytes size;
+    Bandwidth bandwidth;
+
+    friend bool operator==(const Point&, const Point&) = default;
+  };
+  std::string source;
+  std::int32_t servers = 1;
+  std::int32_t devices = 2;
+  std::vector<Point> points;  // sizes rising, times not falling
+
+  std::int64_t ranks() const { return std::int64_t{servers} * devices; }
+};
+
+/// How long a point's message took, rounded up. Requires: two ranks or more; a bandwidth above 0
+/// and a time within 63 bits.
+Duration reduction_time(const BusBandwidthTable& table, const BusBandwidthTable::Point& point);
+
 struct ServerGroup {
   std::string name;
   std::int32_t count = 1;    // servers of this kind, named <name>0, <name>1, ...
@@ -94,6 +118,7 @@ struct ServerGroup {
   ServerLinks links;         // not looked at for one device
   std::vector<Nic> nics;
   std::vector<PcieRoot> pcie_roots;  // each device and NIC below one; empty: none is ever crowded
+  std::vector<BusBandwidthTable> bus_bandwidth;  // at most one for each servers and devices
 };
 
 /// Racks or pods alike, with a way out each. They take servers, or racks, in their order.

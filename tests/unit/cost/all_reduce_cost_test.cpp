@@ -294,5 +294,87 @@ TEST_CASE("a hierarchy sends over uplinks what all NICs of a server send") {
   CHECK(cost.time.ns == 110);
 }
 
+/// Of two devices of each of `servers`: 1,000 bytes in 100 ns, 3,000 in 500.
+BusBandwidthTable measured(std::int32_t servers) {
+  BusBandwidthTable table;
+  table.servers = servers;
+  table.devices = 2;
+  // Bus bandwidth is 2 (r - 1) / r of size / time: the same for two devices, 1.5 times for four.
+  const std::int64_t half = servers == 1 ? 2 : 3;
+  table.points = {{{1'000}, {half * 5'000'000'000}}, {{3'000}, {half * 3'000'000'000}}};
+  return table;
+}
+
+TEST_CASE("what was measured takes the place of the links, by the size of the message") {
+  TopologyDescription description =
+      cluster({.servers = 1, .devices = 4, .inside = {bytes_per_ns(1), {3}}});
+  description.servers[0].bus_bandwidth = {measured(1)};
+  const Topology topology(description);
+  const AllReduceModel pair(devices({1, 3}), topology);
+  CHECK(pair.time({0}).ns == 0);
+  // Smaller than all that was measured: 10 ns and two steps of 3, but no more than 1,000 bytes
+  // take.
+  CHECK(pair.time({10}).ns == 16);
+  CHECK(pair.time({97}).ns == 100);
+  CHECK(pair.time({1'000}).ns == 100);
+  CHECK(pair.time({2'000}).ns == 300);
+  CHECK(pair.time({2'001}).ns == 301);  // 300.2
+  CHECK(pair.time({3'000}).ns == 500);
+  CHECK(pair.time({6'000}).ns == 1'000);
+  // Another number of devices was not measured: 133.33 ns and 4 steps of 3 ns.
+  CHECK(AllReduceModel(devices({0, 1, 2}), topology).time({100}).ns == 134 + 12);
+}
+
+TEST_CASE("a measured all-reduce is one phase, whose ports can keep up with it") {
+  TopologyDescription description =
+      cluster({.servers = 1, .devices = 2, .inside = {bytes_per_ns(1), {3}}});
+  description.servers[0].bus_bandwidth = {measured(1)};
+  const Topology topology(description);
+  const AllReduceModel pair(devices({0, 1}), topology);
+  // By the links 1,000 ns for 1,000 bytes: a tenth of them in 100 ns.
+  const AllReduceCost quick = pair.cost({1'000});
+  CHECK(phases_of(quick) == "1 rounds 100 + 0");
+  CHECK(quick.time.ns == 100);
+  CHECK(ports_of(quick, topology) ==
+        "node0:0 out 100, node0:0 in 100, node0:1 out 100, node0:1 in 100");
+  // By the links 97 ns and two steps of 3: all of the bytes in a little less.
+  const AllReduceCost slow = pair.cost({97});
+  CHECK(phases_of(slow) == "1 rounds 100 + 0");
+  CHECK(ports_of(slow, topology) == "node0:0 out 97, node0:0 in 97, node0:1 out 97, node0:1 in 97");
+  // Smaller ones are as the links make them.
+  CHECK(phases_of(pair.cost({10})) == "2 rounds 10 + 3");
+}
+
+TEST_CASE("what was measured over several servers holds for neighbours of one group") {
+  TopologyDescription description =
+      cluster({.servers = 4, .devices = 2, .inside = {bytes_per_ns(1), {3}}});
+  description.servers[0].bus_bandwidth = {measured(2)};
+  const Topology flat(description);
+  CHECK(AllReduceModel(devices({0, 1, 4, 5}), flat).time({3'000}).ns == 500);
+  CHECK(AllReduceModel(devices({0, 1, 2}), flat).time({3'000}).ns != 500);
+  CHECK(AllReduceModel(devices({0, 2, 4, 6}), flat).time({3'000}).ns != 500);
+  UplinkGroup racks;
+  racks.count = 2;
+  racks.members = 2;
+  description.racks = {racks};
+  const Topology with_racks(description);
+  CHECK(AllReduceModel(devices({0, 1, 2, 3}), with_racks).time({3'000}).ns == 500);
+  CHECK(AllReduceModel(devices({0, 1, 4, 5}), with_racks).time({3'000}).ns != 500);
+}
+
+TEST_CASE("sets with and without a measurement are not as fast as each other") {
+  TopologyDescription description = cluster({.servers = 1, .devices = 2});
+  ServerGroup other = description.servers[0];
+  other.name = "measured";
+  other.bus_bandwidth = {measured(1)};
+  description.servers.push_back(other);
+  const Topology topology(description);
+  const AllReduceModel pair(devices({0, 1}), topology);
+  const AllReduceModel measured_pair(devices({2, 3}), topology);
+  CHECK(pair.is_as_fast_as(pair));
+  CHECK(measured_pair.is_as_fast_as(measured_pair));
+  CHECK_FALSE(pair.is_as_fast_as(measured_pair));
+}
+
 }  // namespace
 }  // namespace dapple

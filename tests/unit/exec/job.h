@@ -33,14 +33,14 @@ inline void side_by_side(std::size_t count, const std::function<void(std::size_t
 }
 
 inline Payload payload_of(const std::vector<float>& values) {
-  Payload payload(values.size() * sizeof(float));
-  if (!values.empty()) std::memcpy(payload.data(), values.data(), payload.size());
-  return payload;
+  HostBytes bytes(values.size() * sizeof(float));
+  if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
 }
 
 inline std::vector<float> floats_of(const Payload& payload) {
   std::vector<float> values(payload.size() / sizeof(float));
-  if (!values.empty()) std::memcpy(values.data(), payload.data(), payload.size());
+  if (!values.empty()) std::memcpy(values.data(), payload.host().data(), payload.size());
   return values;
 }
 

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
-#include <span>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -44,7 +44,10 @@ class SuspiciousBackend : public Backend {
     const bool is_activation = receive.kind == ActionKind::ReceiveActivation;
     const StageIndex stage = is_activation ? receive.stage.previous() : receive.stage.next();
     const ActionKind kind = is_activation ? ActionKind::SendActivation : ActionKind::SendGradient;
-    if (payload != content({kind, receive.index, stage}, from.device, device_, from.size)) {
+    payload.bring_to_host();
+    if (!std::ranges::equal(
+            std::as_const(payload).host(),
+            content({kind, receive.index, stage}, from.device, device_, from.size))) {
       faults.push_back("wrong content at " + to_text(receive));
     }
   }
@@ -59,12 +62,12 @@ class SuspiciousBackend : public Backend {
     for (std::int32_t k = 0; k < buckets[action.stage]; ++k) ready(k);
   }
 
-  std::span<float> bucket(const Action& reduction, Bytes size) override {
+  std::unique_ptr<Summands> gradients(const Action& reduction, Bytes size) override {
     const std::lock_guard lock(mutex_);
     std::vector<float>& values = reduced[{reduction.kind, reduction.stage, reduction.index}];
     const auto floats = static_cast<std::size_t>(size.count) / sizeof(float) + 1;
     values.assign(floats, static_cast<float>(device_.value + 1));
-    return values;
+    return std::make_unique<HostSummands>(values);
   }
 
   void step(const Action& action) override {
@@ -85,12 +88,12 @@ class SuspiciousBackend : public Backend {
   std::vector<std::string> faults;
 
  private:
-  static Payload content(const Action& send, DeviceIndex from, DeviceIndex to, Bytes size) {
+  static HostBytes content(const Action& send, DeviceIndex from, DeviceIndex to, Bytes size) {
     const std::string name =
         to_text(send) + " " + std::to_string(from.value) + ">" + std::to_string(to.value) + ";";
-    Payload payload(static_cast<std::size_t>(size.count));
-    for (std::size_t i = 0; i < payload.size(); ++i) payload[i] = std::byte(name[i % name.size()]);
-    return payload;
+    HostBytes bytes(static_cast<std::size_t>(size.count));
+    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = std::byte(name[i % name.size()]);
+    return bytes;
   }
 
   const DeviceIndex device_;

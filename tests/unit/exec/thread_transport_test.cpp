@@ -44,9 +44,31 @@ TEST_CASE("messages are taken in by name, in any order") {
   const auto receiver = network.end_of({1});
   sender->send(key(0, 1, 1), payload_of({1}));
   sender->send(key(0, 1, 2), payload_of({2}));
-  CHECK(floats_of(receiver->receive(key(0, 1, 2))) == std::vector<float>{2});
-  CHECK(floats_of(receiver->receive(key(0, 1, 1))) == std::vector<float>{1});
+  CHECK(floats_of(receiver->receive(key(0, 1, 2), {})) == std::vector<float>{2});
+  CHECK(floats_of(receiver->receive(key(0, 1, 1), {})) == std::vector<float>{1});
   CHECK(network.sent().count == 8);
+}
+
+TEST_CASE("bytes in a device's memory stay there until someone wants them on the host") {
+  struct Numbered : DeviceBytes {
+    std::size_t size() const override { return 3; }
+    HostBytes on_host() const override { return {std::byte{1}, std::byte{2}, std::byte{3}}; }
+  };
+  const Topology topology = two_servers();
+  ThreadNetwork network(topology, all_devices(topology), {});
+  auto bytes = std::make_unique<Numbered>();
+  const DeviceBytes* const sent = bytes.get();
+  network.end_of({0})->send(key(0, 1), Payload(std::move(bytes)));
+  Payload payload =
+      network.end_of({1})->receive(key(0, 1), {.size = Bytes{3}, .memory = Memory::Device});
+  CHECK(payload.device() == sent);
+  CHECK(payload.memory() == Memory::Device);
+  CHECK(payload.size() == 3);
+  CHECK(network.sent().count == 3);
+  payload.bring_to_host();
+  CHECK(payload.memory() == Memory::Host);
+  REQUIRE(payload.size() == 3);
+  CHECK(payload.host()[2] == std::byte{3});
 }
 
 TEST_CASE("a paced message takes its size over the bandwidth, and the latency") {
@@ -57,10 +79,10 @@ TEST_CASE("a paced message takes its size over the bandwidth, and the latency") 
   const auto sender = network.end_of({0});
   const auto receiver = network.end_of({2});
   const std::int64_t start = now_ns();
-  const std::int64_t arrival = sender->send(key(0, 2), Payload(2'000'000));
+  const std::int64_t arrival = sender->send(key(0, 2), HostBytes(2'000'000));
   CHECK(now_ns() - start >= 6'000'000);
   CHECK(arrival - start >= 9'000'000);
-  receiver->receive(key(0, 2));
+  receiver->receive(key(0, 2), {});
   CHECK(now_ns() >= arrival);
 }
 
@@ -75,7 +97,7 @@ TEST_CASE("messages through one NIC share it, and those through two do not") {
     Both both;
     side_by_side(2, [&](std::size_t i) {
       const MessageKey message = i == 0 ? key(0, 2) : key(from, to);
-      Payload payload(4'000'000);
+      Payload payload(HostBytes(4'000'000));
       both.start[i] = now_ns();
       both.arrival[i] = network.end_of(message.from)->send(message, std::move(payload));
     });
@@ -101,7 +123,7 @@ TEST_CASE("who waits for a message that never comes is told which one") {
   const Topology topology = two_servers();
   ThreadNetwork network(topology, all_devices(topology), {.pacing = {}, .timeout = 20ms});
   const auto receiver = network.end_of({2});
-  REQUIRE_THROWS_WITH(receiver->receive(key(1, 2, 7)),
+  REQUIRE_THROWS_WITH(receiver->receive(key(1, 2, 7), {}),
                       "node1:0: 0SEND_F7: expected a message from node0:1 within 0.02 s, got none");
   REQUIRE_THROWS_WITH(receiver->barrier(), "node1:0: barrier: expected all 4 devices, got 1");
 }
@@ -120,7 +142,7 @@ TEST_CASE("one end that gives up wakes all that wait") {
     }
     try {
       if (i == 0) end->barrier();
-      end->receive(key(3, static_cast<std::int32_t>(i)));
+      end->receive(key(3, static_cast<std::int32_t>(i)), {});
     } catch (const JobAborted&) { seen[i] = 1; }
   });
   for (const int one : seen) aborted += one;

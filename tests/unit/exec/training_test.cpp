@@ -1,114 +1,16 @@
 // Training by plans of every schedule against training on one device.
 
 #include <catch2/catch.hpp>
-#include <cmath>
 #include <map>
 #include <optional>
-#include <string>
-#include <variant>
 
-#include "../../support/random_pipeline.h"
-#include "../../support/trainable.h"
-#include "dapple/exec/device_training.h"
-#include "dapple/planner/reschedule.h"
-#include "job.h"
+#include "../../support/trained_pipeline.h"
 #include "suspicious_backend.h"
 
 namespace dapple {
 namespace {
 
 using namespace small;
-
-/// What all devices together have done in some iterations.
-struct Outcome {
-  struct Iteration {
-    double loss = 0;
-    NamedTensors before;  // the model's tensors and the optimizer's
-    NamedTensors gradients;
-    Bytes sent;  // by the iteration itself
-  };
-  std::vector<Iteration> iterations;
-  NamedTensors parameters;  // in the end
-  std::map<std::pair<DeviceIndex, StageIndex>, CpuBackend::Held> held;
-};
-
-NamedTensors whole_model(DeviceTraining& device) {
-  NamedTensors tensors = device.gather(TensorKind::Parameters);
-  tensors.merge(device.gather(TensorKind::State));
-  return tensors;
-}
-
-Outcome train(const TrainingJob& job, const Topology& topology, std::int64_t iterations) {
-  std::vector<DeviceIndex> devices;
-  for (const DeviceSchedule& schedule : job.devices) devices.push_back(schedule.device);
-  ThreadNetwork network(topology, devices, {});
-  Outcome outcome;
-  std::mutex mutex;
-  side_by_side(devices.size(), [&](std::size_t i) {
-    const auto end = network.end_of(devices[i]);
-    DeviceTraining device(job, devices[i], *end);
-    for (std::int64_t n = 0; n < iterations; ++n) {
-      Outcome::Iteration iteration;
-      iteration.before = whole_model(device);
-      end->barrier();
-      const Bytes sent = network.sent();
-      end->barrier();
-      device.run(n);
-      end->barrier();
-      iteration.sent = network.sent() - sent;
-      end->barrier();
-      iteration.loss = device.loss();
-      iteration.gradients = device.gather(TensorKind::Gradients);
-      if (device.is_lead()) outcome.iterations.push_back(std::move(iteration));
-    }
-    NamedTensors parameters = device.gather(TensorKind::Parameters);
-    const std::lock_guard lock(mutex);
-    if (device.is_lead()) outcome.parameters = std::move(parameters);
-    for (const StageIndex stage : device.backend().stages()) {
-      outcome.held[{devices[i], stage}] = device.backend().most_held(stage);
-    }
-  });
-  return outcome;
-}
-
-double norm_of(const nn::Tensor& tensor) {
-  double sum = 0;
-  for (const float value : tensor.values) sum += double{value} * double{value};
-  return std::sqrt(sum);
-}
-
-double difference_of(const nn::Tensor& a, const nn::Tensor& b) {
-  nn::Tensor difference = a;
-  for (std::size_t i = 0; i < a.values.size(); ++i) difference.values[i] -= b.values[i];
-  return norm_of(difference);
-}
-
-/// Norm of the difference over the norm of all gradients of the layer: the gradient of a bias may
-/// cancel out to nothing but rounding.
-void require_close(const NamedTensors& tensors, const NamedTensors& expected) {
-  REQUIRE(tensors.size() == expected.size());
-  std::map<std::string, double> layer_norms;
-  const auto layer_of = [](const std::string& name) { return name.substr(0, name.find('.')); };
-  for (const auto& [name, tensor] : expected) {
-    double& norm = layer_norms[layer_of(name)];
-    norm = std::hypot(norm, norm_of(tensor));
-  }
-  for (const auto& [name, tensor] : expected) {
-    INFO(name);
-    const nn::Tensor& other = tensors.at(name);
-    REQUIRE(other.shape == tensor.shape);
-    REQUIRE(difference_of(other, tensor) <= 1e-5 * layer_norms[layer_of(name)] + 1e-9);
-  }
-}
-
-void require_same(const NamedTensors& tensors, const NamedTensors& expected) {
-  REQUIRE(tensors.size() == expected.size());
-  for (const auto& [name, tensor] : expected) {
-    INFO(name);
-    REQUIRE(tensors.at(name).shape == tensor.shape);
-    REQUIRE(tensors.at(name).values == tensor.values);
-  }
-}
 
 /// Whether gradients are added up in the order in which one device would: micro-batch by
 /// micro-batch, on one replica, all that a layer and one that it is tied to make on one stage.
@@ -152,11 +54,10 @@ Bytes bytes_of_an_iteration(const Pipeline& pipeline) {
 
 /// Most that a device holds of a stage by its list of actions: for each micro-batch between its
 /// forward and the end of its backward, and more from where that runs the forward again.
-CpuBackend::Held most_held_by(const DeviceSchedule& schedule, StageIndex stage,
-                              const MemoryCost& memory) {
+Held most_held_by(const DeviceSchedule& schedule, StageIndex stage, const MemoryCost& memory) {
   std::int64_t in_flight = 0;
   std::int64_t run_again = 0;
-  CpuBackend::Held most;
+  Held most;
   for (const DeviceAction& entry : schedule.actions) {
     if (entry.action.stage != stage) continue;
     if (entry.action.kind == ActionKind::Forward) ++in_flight;
@@ -175,12 +76,12 @@ CpuBackend::Held most_held_by(const DeviceSchedule& schedule, StageIndex stage,
 void check_held(const Pipeline& pipeline, const TrainingJob& job, const Outcome& outcome) {
   for (const DeviceSchedule& schedule : job.devices) {
     for (const StageIndex stage : schedule.stages) {
-      const CpuBackend::Held& held = outcome.held.at({schedule.device, stage});
+      const Held& held = outcome.held.at({schedule.device, stage});
       const std::vector<ReplicaCost>& replicas = pipeline.costs.stages[stage.position()].replicas;
       const auto here = std::find_if(
           replicas.begin(), replicas.end(),
           [&](const ReplicaCost& replica) { return replica.device == schedule.device; });
-      const CpuBackend::Held expected = most_held_by(schedule, stage, here->memory);
+      const Held expected = most_held_by(schedule, stage, here->memory);
       REQUIRE(held.micro_batches == expected.micro_batches);
       // The weights' part of a split backward keeps gradients of outputs that no profile counts.
       if (may_split_backward(pipeline.plan.family)) continue;
@@ -190,13 +91,6 @@ void check_held(const Pipeline& pipeline, const TrainingJob& job, const Outcome&
       REQUIRE(held.size.count == expected.size.count);
     }
   }
-}
-
-TrainingJob job_of(const Trainable& model, const Pipeline& pipeline,
-                   const TrainingSettings& settings) {
-  REQUIRE(training_faults(pipeline.plan, model.profile, *model.layers, settings).empty());
-  return make_training_job(pipeline.plan, model.profile, pipeline.topology, model.layers,
-                           model.batches, settings);
 }
 
 /// Every iteration from the parameters that the plan's devices began it with.
@@ -222,53 +116,6 @@ void check_training(const Trainable& model, const Pipeline& pipeline,
   }
   if (is_exact) require_same(outcome.parameters, plain.tensors(TensorKind::Parameters));
   check_held(pipeline, job, outcome);
-}
-
-TrainingSettings random_settings(Dice& dice, const Plan& plan) {
-  constexpr nn::OptimizerKind kKinds[] = {nn::OptimizerKind::Sgd, nn::OptimizerKind::Momentum,
-                                          nn::OptimizerKind::Adam, nn::OptimizerKind::AdamW};
-  TrainingSettings settings{.optimizer = {.kind = kKinds[dice.roll(0, 3)], .learning_rate = 0.05F},
-                            .seed = static_cast<std::uint64_t>(dice.roll(1, 1'000))};
-  const bool may_clip = plan.gradients.optimizer == OptimizerTiming::AtEnd;
-  if (may_clip && dice.chance(30)) settings.clip_norm = 0.1;
-  return settings;
-}
-
-/// 1F1B or GPipe, with any replicas.
-std::optional<Pipeline> random_plan(Dice& dice, const Trainable& model, std::int64_t replicas,
-                                    bool deal) {
-  PlanShape shape{
-      .micro_batch_size = dice.roll(replicas, replicas + 3),
-      .num_micro_batches = dice.roll(1, 6),
-      .gpipe = dice.chance(20),
-      .bucket_size = {dice.roll(1, 600)},
-      .optimizer = dice.chance(40) ? OptimizerTiming::PerBucket : OptimizerTiming::AtEnd};
-  const auto layers = static_cast<std::int64_t>(model.layers->size());
-  const std::int64_t stages = dice.roll(1, std::min<std::int64_t>(4, layers));
-  std::int32_t device = 0;
-  std::int64_t left = layers;
-  for (std::int64_t s = stages; s > 0; --s) {
-    StageShape stage;
-    stage.layers = static_cast<std::int32_t>(s == 1 ? left : dice.roll(1, left - s + 1));
-    left -= stage.layers;
-    stage.dealt = deal && dice.chance(50);
-    stage.recompute = dice.chance(35);
-    const std::int64_t most = stage.dealt ? std::min(replicas, shape.num_micro_batches) : replicas;
-    for (std::int64_t r = dice.roll(1, most); r > 0; --r) stage.devices.push_back(device++);
-    shape.stages.push_back(std::move(stage));
-  }
-  shape.depths = random_depths(dice, shape.stages.size(), shape.num_micro_batches);
-  // Some on two servers alike, where reductions are hierarchical.
-  const TopologyDescription description =
-      device % 2 == 0 && dice.chance(50)
-          ? cluster({.servers = 2, .devices = device / 2, .inside = {bytes_per_ns(50), {}}})
-          : full_mesh(static_cast<std::size_t>(device), {bytes_per_ns(1), {}});
-  const Plan plan = plan_of(model.profile, shape);
-  if (!validate(plan, static_cast<std::int32_t>(layers), Topology(description)).empty() ||
-      !validate(generate(plan), plan).empty()) {
-    return std::nullopt;  // dealt micro-batches may wait for each other
-  }
-  return Pipeline(model.profile, description, plan);
 }
 
 TEST_CASE("with one replica per stage, gradients are bit by bit those of one device") {
@@ -297,15 +144,6 @@ TEST_CASE("with replicas, gradients are those of one device, however samples are
     check_training(model, *pipeline, random_settings(dice, pipeline->plan));
   }
   CHECK(dealt >= scaled(10));
-}
-
-/// The plan's devices under another family; nothing where the family does not take them.
-std::optional<Pipeline> under(const Pipeline& pipeline, const Reschedule& options) {
-  auto made = reschedule(pipeline.plan, pipeline.profile, pipeline.topology, options);
-  if (std::holds_alternative<NoSchedule>(made)) return std::nullopt;
-  Plan plan = std::get<Rescheduled>(std::move(made)).plan;
-  fill_gradient_buckets(plan, pipeline.profile);
-  return Pipeline(pipeline.profile, pipeline.topology.description(), plan);
 }
 
 TEST_CASE("whatever the schedule, gradients are those of one device") {

@@ -269,7 +269,8 @@ TEST_CASE("PipeDream deals to other numbers of replicas, and splits among the sa
   dealt.plan.stages[1].replication = Replication::Deal;
   CHECK(exported(dealt, "pipedream").text ==
         "{\"module_to_stage_map\":[0,0,0,1,1,1,1],\"stage_to_rank_map\":{\"0\":[0],\"1\":[1,2]},"
-        "\"stage_to_depth_map\":{\"0\":1,\"1\":0}}\n");
+        "\"stage_to_depth_map\":{\"0\":1,\"1\":0},"
+        "\"rank_to_device_map\":[\"node0:0\",\"node1:0\",\"node1:1\"]}\n");
   CHECK_THAT(refusal(dealt, "deepspeed"), Catch::Contains("/stages/1/devices"));
 }
 

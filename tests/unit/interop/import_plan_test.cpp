@@ -392,6 +392,56 @@ TEST_CASE("a conf file has PipeDream's ranks and depths, in whatever order") {
   CHECK(imported.plan.warmup_depths == std::vector<std::int64_t>{2, 1});
 }
 
+TEST_CASE("a conf file may leave out the loss, or the stages of modules altogether") {
+  for (const char* modules : {"\"module_to_stage_map\": [0, 1],", ""}) {
+    const std::string conf =
+        changed(sample("pair.conf.json"), "\"module_to_stage_map\": [0, 1, 1],", modules);
+    const ImportedPlan imported =
+        import_texts({{"gpus=4.txt", sample("pair.gpus=4.txt")}, {"conf.json", conf}},
+                     PlanFormat::Pipedream, micro_batches_of(4));
+    CHECK(stages_of(imported.plan) == "0-2:0,2 2-4:1,3");
+    CHECK_FALSE(warns(imported.warnings, "makes"));
+  }
+}
+
+TEST_CASE("a conf file alone is of the profile's layers") {
+  const std::string conf =
+      R"({"module_to_stage_map": [0, 1, 1, 1, 1], "stage_to_rank_map": {"0": [1, 0], "1": [2]},)"
+      R"( "rank_to_device_map": ["box0:1", "box0:0", "mesh0:0"]})";
+  const auto import = [](const std::string& text) {
+    return import_texts({{"conf.json", text}}, PlanFormat::Pipedream, micro_batches_of(4));
+  };
+  CHECK(stages_of(import(conf).plan) == "0-1:2,3 1-4:0");
+  const auto refusal = [&](const std::string& from, const std::string& to) {
+    return refusal_of([&] { import(changed(conf, from, to)); });
+  };
+  CHECK_THAT(refusal("[0, 1, 1, 1, 1]", "[0, 1, 1]"),
+             Catch::Contains("/module_to_stage_map: expected a graph with stages (gpus=N.txt) "
+                             "beside it, or a stage for each of the 4 layers of the profile and "
+                             "one for the loss, got 3"));
+  CHECK_THAT(refusal("\"module_to_stage_map\": [0, 1, 1, 1, 1],", ""),
+             Catch::Contains("/module_to_stage_map: expected an array of stages"));
+  CHECK_THAT(refusal("\"box0:1\"", "7"), Catch::Contains("/rank_to_device_map/0: expected"));
+  CHECK_THAT(refusal("\"box0:1\"", "\"box0:9\""),
+             Catch::Contains("expected a device of the topology for rank 0"));
+}
+
+TEST_CASE("a conf file may make one stage of several of PipeDream's answer") {
+  const std::string conf =
+      R"({"module_to_stage_map": [0, 0, 0], "stage_to_rank_map": {"0": [0, 1, 2, 3]}})";
+  ForeignPlanOptions options = micro_batches_of(4);
+  const auto import = [&] {
+    return import_texts({{"gpus=4.txt", sample("pair.gpus=4.txt")}, {"conf.json", conf}},
+                        PlanFormat::Pipedream, options);
+  };
+  const ImportedPlan dealt = import();
+  CHECK(stages_of(dealt.plan) == "0-4:0,1,2,3");
+  CHECK(dealt.plan.stages[0].replication == Replication::Deal);
+  CHECK(warns(dealt.warnings, "conf.json makes 1 stage of the 2 of gpus=4.txt"));
+  options.replication = Replication::Split;
+  CHECK(import().plan.stages[0].replication == Replication::Split);
+}
+
 TEST_CASE("stages of PipeDream that are no runs of layers change the layers' order") {
   // The second block is left to the first stage's device, beside the output.
   const Pair pair;
@@ -419,7 +469,9 @@ TEST_CASE("what is wrong with PipeDream's answer is named with its line") {
   const std::string text = sample("pair.gpus=4.txt");
   check_refusals(
       text,
-      {{"", "", "expected a graph with stages (gpus=N.txt) in this or another file, got none"},
+      {{"", "", "expected a conf file once, got gpus=4.txt before"},
+       {"", "(Split start, split end)",
+        "expected a graph with stages (gpus=N.txt) in this or another file, got none"},
        {"",
         "node1 -- Input -- forward_compute_time=0, backward_compute_time=0, activation_size=0, "
         "parameter_size=0 -- stage_id=0\n",
@@ -459,6 +511,12 @@ TEST_CASE("what is wrong with PipeDream's conf file is named with its place") {
         "/stage_to_rank_map: expected the 2 stages of gpus=4.txt, got 1"},
        {"\"1\": [1, 3]", "\"2\": [1, 3]", "/stage_to_rank_map/1: expected an array of ranks"},
        {"\"1\": [1, 3]", "\"1\": [1, 3], \"2\": [4]", "expected the 2 stages of gpus=4.txt, got 3"},
+       {"[0, 1, 1]", "[0]",
+        "/module_to_stage_map: expected a stage for each of the 2 stages of gpus=4.txt, and one "
+        "for the loss, got 1"},
+       {"[0, 1, 1]", "[1, 1, 1]", "each as the one before it or the next, got 1 for module 0"},
+       {"[0, 1, 1]", "[0, 2, 2]", "each as the one before it or the next, got 2 for module 1"},
+       {"[0, 1, 1]", "[0, 0, 0]", "/stage_to_rank_map: expected the 1 stages of gpus=4.txt, got 2"},
        {"[0, 2]", "7", "/stage_to_rank_map/0: expected an array of ranks, got 7"},
        {"[0, 2]", "[-1, 2]", "/stage_to_rank_map/0/0: expected an integer from 0"},
        {"[0, 2]", "[\"0\", 2]", "/stage_to_rank_map/0/0: expected an integer"},
@@ -515,7 +573,8 @@ TEST_CASE("our own exports are the same stages on the same devices when they are
       {"Megatron-LM in turns", {"megatron"}, PlanFormat::Megatron, true},
       {"DeepSpeed", {"deepspeed"}, PlanFormat::Deepspeed, false},
       {"PyTorch", {"torchtitan", "torch-csv"}, PlanFormat::Torch, false},
-      {"PyTorch in turns", {"torchtitan", "torch-csv"}, PlanFormat::Torch, true}};
+      {"PyTorch in turns", {"torchtitan", "torch-csv"}, PlanFormat::Torch, true},
+      {"PipeDream", {"pipedream"}, PlanFormat::Pipedream, false}};
   PlanDocument document;
   document.profile = small::model_of(
       std::vector<small::LayerFigures>(8, {.forward = 2, .backward = 4, .output = 1}));
@@ -554,50 +613,19 @@ TEST_CASE("our own exports are the same stages on the same devices when they are
           }
         }
         REQUIRE(files.size() == trip.targets.size());
-        const Plan again = import_plan(files, {document.profile, topology}, {}).plan;
+        ForeignPlanOptions options;
+        if (trip.format == PlanFormat::Pipedream) {  // says neither, and deals
+          options.micro_batch = document.plan.micro_batch_size;
+          options.global_batch = document.plan.global_batch_size;
+          options.replication = Replication::Split;
+        }
+        const Plan again = import_plan(files, {document.profile, topology}, options).plan;
         CHECK(stages_of(again) == stages_of(document.plan));
         CHECK(again.micro_batch_size == document.plan.micro_batch_size);
         CHECK(again.num_micro_batches == document.plan.num_micro_batches);
         CHECK(schedule_digest(again, topology) == schedule_digest(document.plan, topology));
         CHECK(check_plan(again, document.profile, topology).empty());
       }
-    }
-  }
-}
-
-TEST_CASE("PipeDream's published answers have the replicas of their conf files") {
-  struct Published {
-    const char* folder;
-    const char* answer;
-    const char* stages;
-  };
-  const Published published[] = {
-      {"pipedream/vgg16/n4/", "gpus=4.txt", "0-17:0,1,2 17-40:3"},
-      {"pipedream/vgg16/n4_4/", "gpus=16.txt",
-       "0-33:0,1,2,3,4,5,6,7,8,9,10,11 33-34:12 34-35:13 35-39:14 39-40:15"}};
-  const auto graph = shared_file("pipedream/vgg16/graph.txt");
-  if (!graph) return;
-  ForeignProfileOptions profile_options;
-  profile_options.profile_batch = 128;
-  profile_options.optimizer = "momentum";
-  profile_options.global_batch = 4096;
-  profile_options.device = "gpu";
-  const ModelProfile profile =
-      import_model({{*graph, "vgg16/graph.txt", ModelFormat::PipedreamGraph}}, profile_options)
-          .profile;
-  const Topology topology(small::cluster({.servers = 4, .devices = 4}));
-  for (const Published& each : published) {
-    const std::string folder = each.folder;
-    const auto answer = shared_file(folder + each.answer);
-    if (!answer) return;
-    for (const char* beside : {"stdout.txt", "hybrid_conf.json"}) {
-      CAPTURE(folder, beside);
-      const auto text = shared_file(folder + beside);
-      REQUIRE(text);
-      const ImportedPlan imported = import_plan(
-          {{*answer, each.answer, PlanFormat::Pipedream}, {*text, beside, PlanFormat::Pipedream}},
-          {profile, topology}, micro_batches_of(128));
-      CHECK(stages_of(imported.plan) == each.stages);
     }
   }
 }

@@ -198,6 +198,47 @@ TEST_CASE("a result over servers is what all NICs of one carry, unless that cann
   CHECK(nic_with("30.00") == 12'500'000'000);
 }
 
+TEST_CASE("the times of an all-reduce are bus bandwidths by the size of the message") {
+  // Four devices: 1.5 times size / time. A message of 32 MiB in 200 us is quicker than the smaller
+  // one in 250, which is left out.
+  std::string text = changed(sample("pair.nccl-tests.txt"), "150.0    7.00   10.50      0    149.0",
+                             "250.0    7.00   10.50      0    250.0");
+  text = changed(text, "2400.0   14.00   21.00      0   2390.0",
+                 " 200.0   14.00   21.00      0    200.0");
+  const ImportedTopology imported =
+      import_topology({foreign(sample("switched.xml")), foreign(text)}, {});
+  CHECK(warns(imported, "1 message that took longer than a larger one is left out"));
+  const std::vector<BusBandwidthTable>& tables = imported.description.servers.front().bus_bandwidth;
+  REQUIRE(tables.size() == 1);
+  CHECK(tables[0].servers == 2);
+  CHECK(tables[0].devices == 2);
+  REQUIRE(tables[0].points.size() == 2);
+  CHECK(tables[0].points[0].size == Bytes{33'554'432});
+  CHECK(tables[0].points[0].bandwidth == Bandwidth{251'658'240'000});  // 1.5 * 33,554,432 / 200 us
+  CHECK(reduction_time(tables[0], tables[0].points[1]) == Duration{71'600'000});
+}
+
+TEST_CASE("measurements of devices that the servers do not have, or no all-reduce, are no table") {
+  ForeignTopologyOptions options = all_figures();
+  options.servers = 2;
+  options.nic = Bandwidth{10'000'000'000};
+  const auto tables = [&](const std::string& text) {
+    const ImportedTopology imported = import_topology({foreign(kTable), foreign(text)}, options);
+    return imported.description.servers.front().bus_bandwidth.size();
+  };
+  const std::string text = sample("pair.nccl-tests.txt");
+  CHECK(tables(text) == 1);
+  options.servers = 1;
+  CHECK(tables(text) == 0);
+  options.servers = 2;
+  // Halves of the bus bandwidth are those of a reduce-scatter.
+  std::string scattered = changed(text, "15.00   22.50", "15.00   11.25");
+  scattered = changed(scattered, "14.98   22.47", "14.98   11.24");
+  scattered = changed(scattered, "14.00   21.00", "14.00   10.50");
+  scattered = changed(scattered, "14.04   21.06", "14.04   10.53");
+  CHECK(tables(scattered) == 0);
+}
+
 TEST_CASE("a result inside a server is its devices' bandwidth, the rings' where there are links") {
   ForeignTopologyOptions options = all_figures();
   // Two devices with two links: one ring of 40 GB/s. Bus bandwidth equals algorithm bandwidth.
@@ -360,71 +401,6 @@ TEST_CASE("a network faster than its NICs is doubted") {
   options.network = Bandwidth{20'000'000'000};  // 20 GB/s
   const ImportedTopology imported = import_topology({foreign(kTable)}, options);
   CHECK(warns(imported, "the network has 20 GB/s a port and the NICs only 1.25 GB/s"));
-}
-
-/// Real files: those that are imported, and a warning of each, or the reason of those that are not.
-TEST_CASE("real files are imported, with their oddities named, or refused with the reason") {
-  struct Real {
-    const char* name;
-    const char* words;  // of a warning, or of the refusal; empty: no warning
-    bool imported = true;
-  };
-  const std::vector<Real> files{
-      {"nvidia-smi/dgx1-v100.txt", ""},
-      {"nvidia-smi/dgx-a100.txt", ""},
-      {"nvidia-smi/aws-p5.48xlarge-h100.txt", ""},
-      {"nvidia-smi/aws-g6f.2xlarge-1gpu.txt", ""},
-      {"nvidia-smi/asus-esc8000a-4gpu-pcie.txt", ""},
-      {"nvidia-smi/pc-2x1080ti.txt", ""},
-      {"nvidia-smi/vm-4xa10-sys.txt", "virtual machine"},
-      {"nvidia-smi/hgx-h800-nv8-damaged.txt", "NIC0 has a row and no column"},
-      {"nccl-xml/azure-ndv2-v100.xml", "static file", false},
-      {"nccl-xml/azure-ndv4-a100.xml", "static file", false},
-      {"nccl-xml/azure-ncv4-a100pcie.xml", "to itself"},
-      {"nccl-xml/azure-nc48v4-2xa100.xml", "no link speed"},
-      {"nccl-xml/aws-p4d.24xlarge-a100.xml", "static file", false},
-      {"nccl-xml/aws-p4de.24xlarge-a100.xml", "static file", false},
-      {"nccl-xml/oci-bm-h100.xml", "6 GB/s up and 48 GB/s down"},
-      {"nccl-xml/amd-8p6l-gfx908.xml", ""},
-      {"nccl-xml/amd-8p-pcie-vega20.xml", ""},
-      {"nccl-xml/amd-16p1h-gfx90a.xml", ""},
-      {"slurm/oci-sim-3tier.conf", "expected beside it", false},
-      {"slurm/nstda-tara.conf", "expected beside it", false},
-      {"slurm/nstda-example.conf", "expected beside it", false},
-      {"astra-sim/hgx-h100-validated.yml", ""},
-      {"astra-sim/hgx-h100-8gpu.yml", ""},
-      {"astra-sim/dgx-v100-8gpu-tbd.yml", "got 'tbd'", false},
-      {"astra-sim/tpu-v3-8.yml", "without a link"},
-      {"astra-sim/ring-8npus.yml", "without a link"},
-      {"astra-sim/ring-fc-switch-3d.yml", "without a link"},
-      {"nccl-tests/a100-sxm4-8gpu-allreduce.log", "lines between the rows"},
-      {"nccl-tests/a100-sxm4-8gpu-alltoall.log", "no reduction"},
-      {"nccl-tests/dgx-a100-4node-allreduce.txt", "it has neither", false},
-      {"nccl-tests/dgx-2node-roce-allreduce.txt", "it has neither", false},
-      {"nccl-tests/aws-p4de-2node-allreduce.txt", "it has neither", false},
-      {"nccl-tests/aws-p5-2node-allreduce.txt", "it has neither", false},
-      {"nccl-tests/oci-h100-2node-allreduce.txt", "it measured 2 servers", false},
-      {"nccl-tests/gcp-a3mega-2node-allgather.txt", "it has neither", false},
-      {"nccl-tests/v100-sxm2-8gpu-allreduce-concat.txt", "runs one after another"},
-      {"nccl-tests/a100-pcie-8gpu-allreduce-concat.txt", "only half of the columns"}};
-  for (const Real& real : files) {
-    const auto text = test::shared_file(std::string("topologies/") + real.name);
-    if (!text) return;
-    INFO(real.name);
-    ForeignTopologyOptions options;
-    options.device = "card";
-    options.memory = Bytes{std::int64_t{16} << 30};
-    const ForeignFile file = foreign(*text, real.name);
-    if (file.format == TopologyFormat::NvidiaSmi) options = all_figures();
-    if (!real.imported) {
-      CHECK(refusal_of(file, options).find(real.words) != std::string::npos);
-      continue;
-    }
-    const ImportedTopology imported = import_topology({file}, options);
-    CHECK((real.words[0] == '\0' || warns(imported, real.words)));
-    const std::string written = write_topology(imported.description);
-    CHECK(write_topology(read_topology(written, real.name)) == written);
-  }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "../../support/crowded_ways.h"
+#include "../../support/measured_reductions.h"
 
 namespace dapple::test {
 namespace {
@@ -123,8 +124,14 @@ bool same(const ServerGroup& a, const ServerGroup& b) {
   const auto same_root = [](const PcieRoot& x, const PcieRoot& y) {
     return x.source == y.source && x.link == y.link && x.devices == y.devices && x.nics == y.nics;
   };
+  const auto same_table = [](const BusBandwidthTable& x, const BusBandwidthTable& y) {
+    return x.source == y.source && x.servers == y.servers && x.devices == y.devices &&
+           x.points == y.points;
+  };
   return a.name == b.name && a.count == b.count && a.device == b.device && a.devices == b.devices &&
          same(a.links, b.links) &&
+         std::equal(a.bus_bandwidth.begin(), a.bus_bandwidth.end(), b.bus_bandwidth.begin(),
+                    b.bus_bandwidth.end(), same_table) &&
          std::equal(a.nics.begin(), a.nics.end(), b.nics.begin(), b.nics.end(), same_nic) &&
          std::equal(a.pcie_roots.begin(), a.pcie_roots.end(), b.pcie_roots.begin(),
                     b.pcie_roots.end(), same_root);
@@ -316,6 +323,12 @@ TopologyDescription random_topology(Dice& dice) {
       group.pcie_roots.front().source = pick_text(dice);
     }
     topology.servers.push_back(group);
+  }
+  if (dice.chance(50)) {
+    small::measure_reductions(dice, 1'000'000, topology);
+    for (ServerGroup& group : topology.servers) {
+      for (BusBandwidthTable& table : group.bus_bandwidth) table.source = pick_text(dice);
+    }
   }
   if (dice.chance(70)) {
     topology.network = random_link(dice);

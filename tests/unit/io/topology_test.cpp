@@ -34,6 +34,12 @@ std::string with_uplink(const std::string& uplink) {
       R"("name": "t", "racks": [{"count": 1, "servers": 2, "uplink": )" + uplink + "}]");
 }
 
+/// The topology of kTopologyText with a measurement of two devices.
+std::string with_measured(const std::string& points) {
+  return replaced(kTopologyText, R"("name": "n")",
+                  R"("name": "n", "bus_bandwidth": [{"devices": 2, "points": )" + points + "}]");
+}
+
 TEST_CASE("a bandwidth is what its unit says, exactly") {
   const auto read = [](const std::string& text) {
     return read_topology(with_bandwidth(text), "f.json")
@@ -245,7 +251,21 @@ TEST_CASE("a topology that is wrong is refused with what was expected") {
        "/overlap_slowdown: expected a number from 1 to 1000 with at most nine decimal places, got "
        "0.9"},
       {replaced(kTopologyText, R"("name": "n")", R"("name": "n", "bus_bandwidth": {})"),
-       "/servers/0/bus_bandwidth: \"bus_bandwidth\" is not supported by this version"},
+       "/servers/0/bus_bandwidth: expected an array of tables, got an empty object"},
+      {replaced(kTopologyText, R"("name": "n")", R"("name": "n", "bus_bandwidth": [])"),
+       "/servers/0/bus_bandwidth: expected at least one table, got an empty array"},
+      {with_measured(R"([])"),
+       "/servers/0/bus_bandwidth/0/points: expected at least one message size, got an empty array"},
+      {with_measured(R"([{"size": "0 B", "bandwidth": "1 GB/s"}])"),
+       "/servers/0/bus_bandwidth/0/points/0/size: expected a whole number of bytes from 1 B to "
+       "1000000000000000 B, got \"0 B\""},
+      {with_measured(R"([{"size": "1 B"}])"),
+       "/servers/0/bus_bandwidth/0/points/0/bandwidth: expected a bandwidth such as \"25 Gbit/s\" "
+       "or \"130 GB/s\" (B/s or bit/s with k, M, G, T, Ki, Mi or Gi), but the key is missing"},
+      {with_measured(R"([{"size": "1 B", "bandwidth": "1 GB/s", "time": "1 ns"}])"),
+       "/servers/0/bus_bandwidth/0/points/0/time: expected one of the keys \"size\" or "
+       "\"bandwidth\", "
+       "got an unknown key"},
       {replaced(kTopologyText, R"("1 us"}
       ])",
                 R"("1 us", "devices": [0, -1]}

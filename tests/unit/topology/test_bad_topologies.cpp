@@ -56,6 +56,49 @@ TEST_CASE("Memory that is all reserved is refused, and the place is a valid JSON
         }).find("t.json: /devices/a~1b~0c/reserved: ") == 0);
 }
 
+TEST_CASE("Measured bus bandwidths that cannot be are refused with their place") {
+  using Points = std::vector<BusBandwidthTable::Point>;
+  const auto with_table = [](const BusBandwidthTable& table) {
+    return refusal_with([&](auto& t) { t.servers[0].bus_bandwidth = {table}; });
+  };
+  const auto table_of = [](std::int32_t servers, std::int32_t devices, Points points) {
+    BusBandwidthTable table;
+    table.servers = servers;
+    table.devices = devices;
+    table.points = std::move(points);
+    return table;
+  };
+  const Points one{{{1'000}, {1'000'000'000}}};
+  CHECK(with_table(table_of(2, 8, one)) == "accepted");
+  CHECK(with_table(table_of(1, 8, one)) == "accepted");
+  CHECK(with_table(table_of(3, 8, one)) ==
+        "t.json: /servers/0/bus_bandwidth/0/servers: expected from 1 to the 2 servers, got 3");
+  CHECK(with_table(table_of(2, 9, one)) ==
+        "t.json: /servers/0/bus_bandwidth/0/devices: expected from 1 to the 8 devices of a server, "
+        "got 9");
+  CHECK(with_table(table_of(1, 1, one)) ==
+        "t.json: /servers/0/bus_bandwidth/0: expected two devices or more, got one");
+  CHECK(with_table(table_of(1, 8, {})) ==
+        "t.json: /servers/0/bus_bandwidth/0/points: expected at least one point, got none");
+  CHECK(with_table(table_of(1, 8, {{{1'000}, {0}}})) ==
+        "t.json: /servers/0/bus_bandwidth/0/points/0/bandwidth: expected more than 0 B/s, got 0 "
+        "B/s");
+  CHECK(with_table(table_of(1, 8, {{{1'000}, {1}}, {{1'000}, {1}}})) ==
+        "t.json: /servers/0/bus_bandwidth/0/points/1/size: expected more than 1000 B, got 1000 B");
+  CHECK(with_table(table_of(1, 8, {{{1LL << 60}, {1}}})) ==
+        "t.json: /servers/0/bus_bandwidth/0/points/0: expected a message that takes at most 11 "
+        "days, got one that takes longer");
+  // On two devices bus bandwidth is size / time: 1,000 ns, then 500.
+  CHECK(with_table(table_of(1, 2, {{{1'000}, {1'000'000'000}}, {{2'000}, {4'000'000'000}}})) ==
+        "t.json: /servers/0/bus_bandwidth/0/points/1: expected at least the 1000 ns of the smaller "
+        "message before it, got 500 ns");
+  CHECK(refusal_with([&](auto& t) {
+          t.servers[0].bus_bandwidth = {table_of(1, 8, one), table_of(1, 8, one)};
+        }) ==
+        "t.json: /servers/0/bus_bandwidth/1: expected other servers and devices than in "
+        "/servers/0/bus_bandwidth/0, got the same");
+}
+
 TEST_CASE("Several servers without a network or without NICs are refused, a single one is not") {
   CHECK(refusal_with([](auto& t) { t.network.reset(); }) ==
         "t.json: /network: expected a network, as there are several servers, got none");

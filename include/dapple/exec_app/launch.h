@@ -1,0 +1,33 @@
+// What a launcher says, in the environment, to the processes that it starts as the ranks of a job.
+//
+// Sources: the manuals of Open MPI, PMI and PMIx (mpirun), of torchrun ("Environment Variables"),
+// and of Slurm's srun ("Output environment variables").
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "dapple/exec/tcp_job.h"
+
+namespace dapple {
+
+struct Launch {
+  int rank = 0;
+  /// Where the ranks find each other by TCP; without it they do by MPI.
+  std::optional<TcpPlace> tcp = {};
+};
+
+/// A variable of the environment; null where it is not set.
+using Environment = std::function<const char*(const char* name)>;
+
+/// Nothing where no launcher has started this process. In this order:
+///  1. MPI: OMPI_COMM_WORLD_RANK, PMIX_RANK or PMI_RANK.
+///  2. RANK and WORLD_SIZE, with MASTER_ADDR and MASTER_PORT, as torchrun sets them, or a person.
+///     Where torchrun itself listens on that port (TORCHELASTIC_USE_AGENT_STORE), the next one.
+///  3. A step of Slurm of several tasks: SLURM_PROCID and SLURM_STEP_NUM_TASKS; rank 0 on the first
+///     of SLURM_STEP_NODELIST or SLURM_JOB_NODELIST, or on SLURM_LAUNCH_NODE_IPADDR, unless
+///     MASTER_ADDR says where; on MASTER_PORT, or one of 4096 from 61440 on, by SLURM_JOB_ID.
+/// Throws Error(Environment) where 2 or 3 say only a part of it, or what cannot be.
+std::optional<Launch> launch_of(const Environment& environment);
+
+}  // namespace dapple

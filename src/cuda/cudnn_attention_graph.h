@@ -1,0 +1,29 @@
+// Attention as a graph of cuDNN's, in the form that its fused kernels are matched by.
+#pragma once
+
+#include "cudnn_graph.h"
+#include "fused_attention.h"
+
+namespace dapple::cuda {
+
+/// Numbers of the graphs' tensors.
+enum : std::int64_t {
+  kQueries = 1,
+  kKeys,
+  kValues,
+  kOutput,
+  kLogSums,
+  kOutputGradient,
+  kQueryGradient,
+  kKeyGradient,
+  kValueGradient,
+  kQuerySum,  // gradient of the queries, Float, to be zero before
+};
+
+CudnnGraph forward_graph(const AttentionShape& shape);
+
+/// Gradients of queries are added up in kQuerySum, [samples, heads, sequence, width]: without it
+/// cuDNN 9.19 asks for a workspace as large as all scores.
+CudnnGraph backward_graph(const AttentionShape& shape);
+
+}  // namespace dapple::cuda

@@ -1,0 +1,83 @@
+#include "dapple/cuda/module.h"
+
+#include <utility>
+#include <variant>
+
+#include "modules.h"
+
+namespace dapple::cuda {
+
+Bytes size_of(const Stash& stash) {
+  Bytes size;
+  for (const Tensor& tensor : stash.tensors) size += tensor.memory.size();
+  for (const Stash& part : stash.parts) size += size_of(part);
+  return size;
+}
+
+void WithoutParameters::weight_gradient(Device&, Stash& stash, Gradients) const {
+  stash.tensors.clear();
+}
+
+namespace {
+
+std::unique_ptr<Module> make(const EmbeddingOperation& operation, Type type) {
+  return make_embedding(operation, type);
+}
+
+std::unique_ptr<Module> make(const PositionEmbeddingOperation&, Type) {
+  return make_position_embedding();
+}
+
+std::unique_ptr<Module> make(const LinearOperation& operation, Type) {
+  return make_linear(operation);
+}
+
+std::unique_ptr<Module> make(const LayerNormOperation& operation, Type) {
+  return make_layer_norm(operation);
+}
+
+std::unique_ptr<Module> make(const ReluOperation&, Type) {
+  return make_relu();
+}
+
+std::unique_ptr<Module> make(const GeluOperation&, Type) {
+  return make_gelu();
+}
+
+std::unique_ptr<Module> make(const AttentionOperation& operation, Type) {
+  const std::int64_t hidden = operation.hidden;
+  std::vector<std::unique_ptr<Module>> parts;
+  parts.push_back(make_linear({hidden, 3 * hidden, true}));
+  parts.push_back(make_attention_heads(operation));
+  parts.push_back(make_linear({hidden, hidden, true}));
+  return make_chain(std::move(parts));
+}
+
+std::unique_ptr<Module> make(const TransformerBlockOperation& operation, Type) {
+  return make_transformer_block(operation);
+}
+
+std::unique_ptr<Module> make(const ConvolutionOperation& operation, Type) {
+  return make_convolution(operation);
+}
+
+std::unique_ptr<Module> make(const MaxPoolOperation& operation, Type) {
+  return make_max_pool(operation);
+}
+
+std::unique_ptr<Module> make(const FlattenOperation&, Type) {
+  return make_flatten();
+}
+
+std::unique_ptr<Module> make(const SoftmaxCrossEntropyOperation& operation, Type) {
+  return make_softmax_cross_entropy(operation);
+}
+
+}  // namespace
+
+std::unique_ptr<Module> make_module(const Operation& operation, Precision precision) {
+  const Type type = type_of(precision);
+  return std::visit([type](const auto& kind) { return make(kind, type); }, operation);
+}
+
+}  // namespace dapple::cuda

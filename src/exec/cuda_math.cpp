@@ -1,0 +1,102 @@
+#include "cuda_math.h"
+
+#include <algorithm>
+#include <span>
+#include <variant>
+
+#include "dapple/core/error.h"
+#include "dapple/cuda/arrays.h"
+#include "local_stage.h"
+
+namespace dapple {
+namespace {
+
+/// Where samples of a tensor lie.
+cuda::View numbers_of(const cuda::Tensor& tensor, SampleRange samples) {
+  const std::int64_t each = tensor.count() / std::max<std::int64_t>(1, tensor.samples());
+  return tensor.view().part(samples.begin * each, samples.end * each);
+}
+
+}  // namespace
+
+CudaMath::CudaMath(const TrainingJob& job, DeviceIndex device, int gpu)
+    : precision_(job.settings.precision),
+      takes_tokens_(std::holds_alternative<EmbeddingOperation>(job.layer(0).operation)),
+      device_(gpu, cuda_memory(job, device).total()),
+      reductions_{.gpu = gpu, .downloads = std::make_shared<CudaDownloads>(device_)},
+      loss_scale_(precision_ == cuda::Precision::Float16) {
+  modules_.resize(job.layers->size());
+  for (std::size_t s = 0; s < job.plan.stages.size(); ++s) {
+    const auto own = local_stage(job, index_at<StageIndex>(s), device);
+    if (!own) continue;
+    for (std::int32_t layer = own->plan.layers.begin; layer < own->plan.layers.end; ++layer) {
+      modules_[static_cast<std::size_t>(layer)] =
+          cuda::make_module(job.layer(layer).operation, precision_);
+    }
+  }
+}
+
+Mark CudaMath::mark(Stream stream) {
+  device_.make_current();  // of whichever thread this is
+  return marks_.mark(stream == Stream::Collective ? reductions_.stream : device_.compute());
+}
+
+cuda::Tensor CudaMath::copy_of(const Tensor& tensor) {
+  Tensor copy = cuda::make_tensor(device_, tensor.shape, tensor.type);
+  cuda::copy(device_.compute(), tensor.view(), copy.view());
+  return copy;
+}
+
+void CudaMath::take_in(Tensor& tensor, SampleRange samples, Payload payload) {
+  const cuda::View target = numbers_of(tensor, samples);
+  check(static_cast<std::int64_t>(payload.size()) == target.size().count,
+        "a message has another size than its values");
+  CudaBytes* bytes = cuda_bytes_of(payload);
+  if (bytes == nullptr) {
+    device_.upload(payload.host(), target.address, device_.compute());
+    return;
+  }
+  device_.compute().wait_for(bytes->ready());
+  cuda::copy(device_.compute(), {bytes->address(), target.type, target.count}, target);
+  bytes->release_after(device_.compute());
+}
+
+Payload CudaMath::give_out(const Tensor& tensor, SampleRange samples) {
+  const cuda::View numbers = numbers_of(tensor, samples);
+  cuda::Buffer memory = device_.allocate(numbers.size());
+  cuda::copy(device_.compute(), numbers, {memory.address(), numbers.type, numbers.count});
+  return Payload(std::make_unique<CudaBytes>(reductions_.downloads, std::move(memory),
+                                             recorded_on(device_.compute())));
+}
+
+Payload CudaMath::give_out(Tensor&& tensor) {
+  return Payload(std::make_unique<CudaBytes>(reductions_.downloads, std::move(tensor.memory),
+                                             recorded_on(device_.compute())));
+}
+
+void CudaMath::copy_samples(const Tensor& from, SampleRange samples, Tensor& to,
+                            SampleRange places) {
+  copy(numbers_of(from, samples), numbers_of(to, places));
+}
+
+cuda::Tensor CudaMath::loss_gradient(std::int64_t samples, float share) {
+  const nn::Tensor shares{
+      .shape = {samples},
+      .values = std::vector<float>(static_cast<std::size_t>(samples), share * loss_scale())};
+  return cuda::to_device(device_, shares, cuda::Type::Float32);
+}
+
+std::unique_ptr<Summands> CudaMath::summands(Numbers gradients, std::vector<Numbers> others) {
+  return std::make_unique<CudaSummands>(reductions_, gradients, std::move(others),
+                                        recorded_on(device_.compute()));
+}
+
+void CudaMath::await_reductions() {
+  device_.compute().wait_for(recorded_on(reductions_.stream));
+}
+
+void CudaMath::copy(Numbers from, Numbers to) {
+  cuda::copy(device_.compute(), from, to);
+}
+
+}  // namespace dapple

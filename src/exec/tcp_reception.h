@@ -1,0 +1,69 @@
+// Where a rank is called by others: says who is welcome, and turns everyone else away.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "tcp_protocol.h"
+
+namespace dapple::tcp {
+
+/// Which ranks are expected: from `first` to size - 1, of the job that they name.
+struct Expected {
+  int first = 0;
+  int size = 1;
+  Word named_job = 0;
+};
+
+struct Guest {
+  boost::asio::ip::tcp::socket socket;
+  Hello hello;
+};
+
+class Reception {
+ public:
+  /// Listens at once. Throws boost::system::system_error.
+  Reception(boost::asio::io_context& context, const std::string& address, std::uint16_t port);
+  ~Reception();
+
+  std::uint16_t port() const { return acceptor_.local_endpoint().port(); }
+
+  /// Greets whoever calls, with `answer` where it is welcome, and tells it the time as often as it
+  /// asks. The context runs it.
+  void open(const Expected& expected, const Answer& answer);
+
+  bool is_complete() const;
+  /// The lowest that is missing. Requires: not complete.
+  int missing() const;
+  /// Who has come, by rank.
+  std::map<int, Guest>& guests() { return guests_; }
+  /// "a rank 1 of 3", the last one that was turned away; empty if there was none.
+  const std::string& turned_away() const { return turned_away_; }
+
+ private:
+  struct Call;
+
+  void await_call();
+  void greet(const std::shared_ptr<Call>& call);
+  void tell_time(const std::shared_ptr<Call>& call);
+  void hang_up(const std::shared_ptr<Call>& call);
+  Verdict judge(const HelloWords& words) const;
+
+  boost::asio::io_context& context_;
+  boost::asio::ip::tcp::acceptor acceptor_;
+  boost::asio::steady_timer pause_;
+  Expected expected_;
+  Answer answer_;
+  std::set<int> greeted_;
+  std::set<std::shared_ptr<Call>> calls_;
+  std::map<int, Guest> guests_;
+  std::string turned_away_;
+};
+
+}  // namespace dapple::tcp

@@ -1,0 +1,34 @@
+// What stands in for GPUs where the program was built without CUDA.
+
+#include "dapple/core/error.h"
+#include "dapple/exec/cuda_backend.h"
+#include "measured_passes.h"
+
+namespace dapple {
+namespace {
+
+[[noreturn]] void refuse() {
+  throw Error(ErrorKind::Environment, "CUDA",
+              {{"", "expected a program that was built with it, got one without"}});
+}
+
+}  // namespace
+
+int usable_gpus() {
+  refuse();
+}
+
+CudaMemory cuda_memory(const TrainingJob& /*job*/, DeviceIndex /*device*/) {
+  refuse();
+}
+
+std::unique_ptr<TrainingBackend> make_cuda_backend(const TrainingJob& /*job*/,
+                                                   DeviceIndex /*device*/, int /*gpu*/) {
+  refuse();
+}
+
+CorePasses passes_on_gpu(const Subject& /*subject*/, const MeasureOptions& /*options*/) {
+  refuse();
+}
+
+}  // namespace dapple

@@ -1,0 +1,113 @@
+#include "dapple/exec_app/launch.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "dapple/core/error.h"
+#include "dapple/report/show.h"
+
+namespace dapple {
+namespace {
+
+constexpr std::int64_t kMostRanks = 1'000'000;
+constexpr std::int64_t kMostPorts = 65'535;
+/// Above those that Linux gives to whoever asks for any.
+constexpr std::int64_t kFirstPort = 61'440;
+constexpr std::int64_t kPorts = 4'096;
+
+Error fault_of(const char* name, const std::string& expected, const char* got) {
+  const std::string shown = got ? '"' + printable(got) + '"' : "nothing";
+  return {
+      ErrorKind::Environment, "", {{name, fmt::format("expected {}, got {}", expected, shown)}}};
+}
+
+std::optional<std::int64_t> number_of(std::string_view text) {
+  std::int64_t number = 0;
+  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (fault != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+std::int64_t number_in(const Environment& environment, const char* name, std::int64_t least,
+                       std::int64_t most) {
+  const char* text = environment(name);
+  const std::optional<std::int64_t> number = text ? number_of(text) : std::nullopt;
+  if (number && *number >= least && *number <= most) return *number;
+  throw fault_of(name, fmt::format("a number from {} to {}", least, most), text);
+}
+
+/// The first host of a list as Slurm writes it: "node[03-07,9],login" begins with node03.
+std::string first_host(std::string_view list) {
+  const std::size_t end = list.find_first_of(",[");
+  std::string host(list.substr(0, end));
+  if (end == std::string_view::npos || list[end] == ',') return host;
+  const std::string_view numbers = list.substr(end + 1);
+  host += numbers.substr(0, numbers.find_first_of(",-]"));
+  const std::size_t close = numbers.find(']');
+  if (close == std::string_view::npos) return host;
+  return host + first_host(numbers.substr(close + 1));
+}
+
+TcpPlace ranks_of(const Environment& environment, const char* rank, const char* size) {
+  TcpPlace place;
+  const std::int64_t ranks = number_in(environment, size, 1, kMostRanks);
+  place.size = static_cast<int>(ranks);
+  place.rank = static_cast<int>(number_in(environment, rank, 0, ranks - 1));
+  return place;
+}
+
+Launch by_torchrun(const Environment& environment) {
+  TcpPlace place = ranks_of(environment, "RANK", "WORLD_SIZE");
+  const char* address = environment("MASTER_ADDR");
+  if (!address || !*address) {
+    throw fault_of("MASTER_ADDR", "the address of rank 0's host, or its name", address);
+  }
+  place.address = address;
+  const char* takes_port = environment("TORCHELASTIC_USE_AGENT_STORE");
+  const int next = takes_port && std::string_view(takes_port) == "True" ? 1 : 0;
+  place.port = static_cast<std::uint16_t>(
+      number_in(environment, "MASTER_PORT", 1, kMostPorts - next) + next);
+  return {.rank = place.rank, .tcp = std::move(place)};
+}
+
+std::string slurm_address(const Environment& environment) {
+  if (const char* given = environment("MASTER_ADDR")) return given;
+  for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}) {
+    if (const char* list = environment(name)) return first_host(list);
+  }
+  const char* address = environment("SLURM_LAUNCH_NODE_IPADDR");
+  if (!address) throw fault_of("SLURM_JOB_NODELIST", "the hosts of the job", address);
+  return address;
+}
+
+std::optional<Launch> by_slurm(const Environment& environment) {
+  TcpPlace place = ranks_of(environment, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS");
+  if (place.size == 1) return std::nullopt;
+  place.address = slurm_address(environment);
+  place.port = static_cast<std::uint16_t>(
+      environment("MASTER_PORT")
+          ? number_in(environment, "MASTER_PORT", 1, kMostPorts)
+          : kFirstPort + number_in(environment, "SLURM_JOB_ID", 0, INT64_MAX) % kPorts);
+  return Launch{.rank = place.rank, .tcp = std::move(place)};
+}
+
+}  // namespace
+
+std::optional<Launch> launch_of(const Environment& environment) {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
+    const char* text = environment(name);
+    if (text) return Launch{.rank = static_cast<int>(number_of(text).value_or(0))};
+  }
+  if (environment("RANK") && environment("WORLD_SIZE")) return by_torchrun(environment);
+  if (environment("SLURM_PROCID") && environment("SLURM_STEP_NUM_TASKS")) {
+    return by_slurm(environment);
+  }
+  return std::nullopt;
+}
+
+}  // namespace dapple

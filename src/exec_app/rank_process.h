@@ -1,0 +1,45 @@
+// A command as one rank of a job that a launcher has started.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "dapple/command_line/console.h"
+#include "dapple/command_line/files.h"
+#include "dapple/exec/last_words.h"
+#include "dapple/exec/rank_job.h"
+
+namespace dapple {
+
+/// Whether a launcher has started this process as a rank: looks at the environment. Throws as
+/// launch_of().
+bool is_rank();
+
+/// Whether this process is the one to tell what is wrong with a command line that all ranks have
+/// been given: rank 0, or any that is no rank. The others first wait for the launcher to end them.
+bool tells_usage_errors();
+
+/// Refuses standard input, of which a launcher gives only rank 0 anything. Throws Error(Usage).
+void check_rank_inputs(const std::vector<NamedPath>& inputs);
+
+/// `last_words` is null where no other process watches this one.
+using RankPart = std::function<int(RankJob& job, LastWords* last_words)>;
+
+/// Does `part` and returns its exit code; what the console has collected is delivered before the
+/// job ends. Whatever fails, on whichever rank, ends the job on all of them, and only the first to
+/// fail says why, on its err. `timeout` is that of the job's start.
+///
+/// Of a rank of MPI, whose launcher names nobody when it ends all others because one has died,
+/// `part` is done in a process of its own, watched by this one; of one that dies in a job over TCP
+/// the others see it.
+int run_as_rank(Console& console, std::chrono::nanoseconds timeout, const RankPart& part);
+
+/// This rank's end, of the device with its place among `devices`, the plan's. Throws Error(Usage)
+/// where there are not as many ranks; the log says which rank has which device.
+std::unique_ptr<Transport> join_job(RankJob& job, const Topology& topology,
+                                    const std::vector<DeviceIndex>& devices,
+                                    const RankTransportOptions& options);
+
+}  // namespace dapple

@@ -1,0 +1,129 @@
+#include "restricted_families.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "proven_bound.h"
+
+namespace dapple {
+namespace {
+
+/// One family after another, each with a bound of its own.
+class RestrictedFamilies {
+ public:
+  RestrictedFamilies(const ModelProfile& profile, const Topology& topology,
+                     const PlannerOptions& options, const PlanRestriction& restriction)
+      : profile_(profile), topology_(topology), options_(options), restriction_(restriction) {}
+
+  std::variant<MadePlan, Infeasible> run(Progress* progress) {
+    std::optional<Infeasible> first_failure;
+    for (const ScheduleFamily family : restriction_.families) {
+      auto made = plan_for(family, progress);
+      if (auto* plan = std::get_if<MadePlan>(&made)) {
+        take(family, std::move(*plan));
+        continue;
+      }
+      const auto& infeasible = std::get<Infeasible>(made);
+      // In loops or by split backwards what was tried may not fit, though something does.
+      is_proven_ = is_proven_ && !infeasible.stopped && infeasible.is_certain;
+      records_.push_back(
+          {.family = family,
+           .iteration = std::nullopt,
+           .lower_bound = std::nullopt,
+           .shape = {},
+           .missing = infeasible.conflict.empty() ? infeasible.missing() : Bytes{},
+           .reason = infeasible.stopped ? "stopped before it was searched" : "none was found"});
+      if (!first_failure) first_failure = infeasible;
+    }
+    if (!best_) return std::move(*first_failure);
+    return finish();
+  }
+
+ private:
+  std::variant<MadePlan, Infeasible> plan_for(ScheduleFamily family, Progress* progress) const {
+    const bool is_1f1b = family == ScheduleFamily::OneFOneB;
+    PlannerOptions options = options_;
+    options.every_family = false;
+    options.family = is_1f1b ? std::nullopt : std::optional(family);
+    options.baselines = options_.baselines && is_1f1b;
+    PlanRestriction restriction = restriction_;
+    restriction.least_depths = restriction_.least_depths && is_1f1b;
+    return make_restricted_plan(profile_, topology_, options, restriction, progress);
+  }
+
+  void take(ScheduleFamily family, MadePlan made) {
+    const Prediction& prediction = made.document.prediction;
+    records_.push_back({.family = family,
+                        .iteration = prediction.iteration,
+                        .lower_bound = prediction.lower_bound,
+                        .shape = shape_of(made.document.plan),
+                        .missing = {},
+                        .reason = {}});
+    is_proven_ = is_proven_ && prediction.lower_bound;
+    bound_ = std::min(bound_, prediction.lower_bound.value_or(Duration{}));
+    if (family == ScheduleFamily::OneFOneB) baselines_ = std::move(made.baselines);
+    const SearchRecord& record = made.document.search;
+    candidates_ += record.candidates;
+    simulated_ += record.simulated;
+    if (!best_ || prediction.iteration < best_->document.prediction.iteration) {
+      best_ = std::move(made);
+    }
+  }
+
+  MadePlan finish() {
+    PlanDocument& document = best_->document;
+    Prediction& prediction = document.prediction;
+    set_proven_bound(prediction, is_proven_ ? std::optional(bound_) : std::nullopt);
+    for (ScheduleRecord& record : records_) {
+      if (!record.iteration) continue;
+      const double above = percent_above(*record.iteration, prediction.iteration);
+      record.reason = record.family == document.plan.family ? "this plan"
+                      : *record.iteration == prediction.iteration
+                          ? "found as fast"
+                          : fmt::format("found {:.2g} % slower", above);
+    }
+    std::sort(records_.begin(), records_.end(),
+              [](const ScheduleRecord& a, const ScheduleRecord& b) { return a.family < b.family; });
+    document.schedules = std::move(records_);
+    document.search.candidates = candidates_;
+    document.search.simulated = simulated_;
+    best_->baselines = std::move(baselines_);
+    document.baselines.clear();
+    for (const BaselinePlan& baseline : best_->baselines) {
+      document.baselines.push_back(baseline.figures);
+    }
+    return std::move(*best_);
+  }
+
+  static double percent_above(Duration time, Duration least) {
+    return 100.0 * static_cast<double>((time - least).ns) / static_cast<double>(least.ns);
+  }
+
+  const ModelProfile& profile_;
+  const Topology& topology_;
+  const PlannerOptions& options_;
+  const PlanRestriction& restriction_;
+  std::optional<MadePlan> best_;
+  std::vector<BaselinePlan> baselines_;
+  std::vector<ScheduleRecord> records_;
+  bool is_proven_ = true;
+  Duration bound_{INT64_MAX};
+  std::int64_t candidates_ = 0;
+  std::int64_t simulated_ = 0;
+};
+
+}  // namespace
+
+std::variant<MadePlan, Infeasible> plan_restricted_families(const ModelProfile& profile,
+                                                            const Topology& topology,
+                                                            const PlannerOptions& options,
+                                                            const PlanRestriction& restriction,
+                                                            Progress* progress) {
+  return RestrictedFamilies(profile, topology, options, restriction).run(progress);
+}
+
+}  // namespace dapple

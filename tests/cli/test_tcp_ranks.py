@@ -1,0 +1,250 @@
+"""dapple-exec as the ranks of a job over TCP, started one by one as torchrun or a person does: what
+comes out, and how it ends when one dies, hangs, never comes or is another job's. Of ranks that are
+killed in random moments a few are tried; with DAPPLE_TEST_SCALE=10 it is fifty."""
+
+import os
+import pathlib
+import random
+import re
+import signal
+import socket
+import subprocess
+import time
+
+import test_train
+import tool
+from tool import ARGUMENTS, DONE, ENVIRONMENT, USAGE, ToolTest
+
+SCALE = max(1, int(os.environ.get("DAPPLE_TEST_SCALE", "1")))
+
+
+def free_port():
+    """Below those that Linux gives to whoever asks for any."""
+    while True:
+        port = random.randrange(10000, 32000)
+        with socket.socket() as one:
+            try:
+                one.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
+
+
+class Job:
+    """Ranks that were started, each with what it said."""
+
+    def __init__(self, test, port=None):
+        self.test = test
+        self.port = port or free_port()
+        self.processes = {}
+
+    def start(self, rank, size, *arguments, name=None, **variables):
+        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        files = [open(self.test.folder / f"{stream}-{name or rank}", "w", encoding="utf-8")
+                 for stream in ("out", "err")]
+        environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(size),
+                       "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.port), **variables}
+        process = subprocess.Popen([binary, *map(str, arguments)], cwd=self.test.folder,
+                                   stdin=subprocess.DEVNULL, stdout=files[0], stderr=files[1],
+                                   env=environment)
+        for file in files:
+            file.close()
+        self.test.addCleanup(process.wait)
+        self.test.addCleanup(process.kill)
+        self.processes[name or rank] = process
+        return process
+
+    def codes(self):
+        return {rank: process.wait(tool.SECONDS) for rank, process in self.processes.items()}
+
+    def said(self, stream, rank):
+        return (self.test.folder / f"{stream}-{rank}").read_text(encoding="utf-8")
+
+    def errors(self):
+        return "".join(self.said("err", rank) for rank in self.processes)
+
+
+class TcpRanks(ToolTest):
+    def run_job(self, size, *arguments):
+        """Exit codes by rank, what the first one says, and all errors."""
+        job = Job(self)
+        for rank in range(size):
+            job.start(rank, size, *arguments)
+        codes = job.codes()
+        return codes, job.said("out", 0), job.errors()
+
+    def all_with(self, code, size):
+        return {rank: code for rank in range(size)}
+
+    def training_plan(self, size):
+        """Gradients would take longer than all else over such links: a stage for each core."""
+        test_train.Training.plan(self, "plan.json", test_train.perceptron(),
+                                 test_train.cores(size, "1 MB/s"))
+        self.assertEqual(len(self.read("plan.json")["stages"]), size)
+
+    def replay_plan(self):
+        self.make_deep_plan()
+        stages = self.read("plan.json")["stages"]
+        return len({device for stage in stages for device in stage["devices"]})
+
+    def test_ranks_train_as_threads_do(self):
+        for size in (2, 4):
+            with self.subTest(size=size):
+                self.training_plan(size)
+                arguments = ("train", "--plan", "plan.json", "--steps", 3, "--clip-norm", 0.5,
+                             "--checkpoint")
+                binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+                threads = self.run_tool(*arguments, "threads", binary=binary)
+                self.assertEqual(threads.returncode, DONE, threads.stderr)
+                codes, shown, errors = self.run_job(size, *arguments, "ranks")
+                self.assertEqual(codes, self.all_with(DONE, size), errors)
+                losses = re.compile(r"step +\d+  loss \d+\.\d+")
+                self.assertEqual(losses.findall(shown), losses.findall(threads.stdout))
+                self.assertEqual((self.folder / "ranks").read_bytes(),
+                                 (self.folder / "threads").read_bytes())
+                self.assertIn(f"trained on {size} ranks", shown)
+
+    def test_a_wrong_number_of_ranks_is_said_once(self):
+        size = self.replay_plan()
+        codes, _, errors = self.run_job(2, "replay", "--plan", "plan.json")
+        self.assertEqual(codes, self.all_with(USAGE, 2), errors)
+        self.assertEqual(errors, f"error: expected {size} ranks, one for each device of the plan, "
+                                 "got 2\n")
+
+    def test_ranks_with_different_plans_do_not_begin(self):
+        size = self.replay_plan()
+        job = Job(self)
+        for rank in range(size):
+            job.start(rank, size, "replay", "--plan", "plan.json", "--iterations",
+                      3 if rank == 1 else 2)
+        # Who has seen it says so; the others end because of that.
+        self.assertLessEqual(set(job.codes().values()), {USAGE, ENVIRONMENT})
+        self.assertEqual(job.errors().count("error:"), 1, job.errors())
+        self.assertRegex(job.errors(), r"rank \d \(node\d:\d\): expected the plan and the options "
+                                       r"that rank \d \(node\d:\d\) was given, got others")
+
+    def disturb(self, rank, number, delay, timeout):
+        """Starts a long replay, sends one rank the signal, and sees all others end: their only
+        error."""
+        size = self.replay_plan()
+        job = Job(self)
+        for other in range(size):
+            job.start(other, size, "replay", "--plan", "plan.json", "--iterations", 100000,
+                      "--timeout", timeout, "-v")
+        deadline = time.monotonic() + 60
+        while any("rank" not in job.said("err", one) for one in range(size)):
+            self.assertLess(time.monotonic(), deadline, job.errors())
+            time.sleep(0.02)
+        time.sleep(delay)
+        os.kill(job.processes[rank].pid, number)
+        started = time.monotonic()
+        for other in range(size):
+            if other != rank:
+                self.assertEqual(job.processes[other].wait(tool.SECONDS), ENVIRONMENT)
+        self.assertLess(time.monotonic() - started, timeout + 5)
+        self.assertEqual(job.errors().count("error:"), 1, job.errors())
+        return job
+
+    def test_a_rank_that_is_killed_ends_all_and_is_named(self):
+        dice = random.Random(3701)
+        for round_number in range(5 * SCALE):
+            rank = round_number % 4
+            with self.subTest(rank=rank, round=round_number):
+                job = self.disturb(rank, signal.SIGKILL, dice.uniform(0.2, 0.5), timeout=30)
+                self.assertRegex(job.errors(), rf"error: rank {rank} \(node\d:\d\): \d\w+: expected "
+                                               "to go on, but it has died, or cannot be reached")
+
+    def test_a_rank_that_hangs_ends_all_in_time_and_ends_once_it_goes_on(self):
+        job = self.disturb(1, signal.SIGSTOP, 0.1, timeout=4)
+        self.assertRegex(job.errors(), r"rank \d \(node\d:\d\): \w+: expected")
+        self.assertIn("rank 1 (node", job.errors())
+        os.kill(job.processes[1].pid, signal.SIGCONT)
+        self.assertEqual(job.processes[1].wait(tool.SECONDS), ENVIRONMENT)
+        self.assertEqual(job.errors().count("error:"), 1, job.errors())
+
+    def test_a_rank_that_never_comes_ends_all_in_time(self):
+        job = Job(self)
+        size = self.replay_plan()
+        for rank in (0, 1):
+            job.start(rank, size, "replay", "--plan", "plan.json", "--timeout", 1)
+        self.assertEqual(job.codes(), self.all_with(ENVIRONMENT, 2))
+        self.assertEqual(job.errors(), f"error: rank 0: start: expected all {size} ranks within 1 "
+                                       "s, but rank 2 did not come\n")
+
+    def test_who_does_not_find_rank_0_says_so_in_time(self):
+        self.replay_plan()
+        for address, said in (("127.0.0.1", 'got "Connection refused"'),
+                              ("10.255.255.1", "expected rank 0 at 10.255.255.1:")):
+            with self.subTest(address=address):
+                job = Job(self)
+                job.start(1, 4, "replay", "--plan", "plan.json", "--timeout", 1,
+                          MASTER_ADDR=address)
+                self.assertEqual(job.codes(), {1: ENVIRONMENT})
+                self.assertEqual(job.errors().count("error: rank 1: start: expected rank 0 at"), 1)
+                self.assertIn(said, job.errors())
+
+    def test_a_port_in_use_is_named(self):
+        self.replay_plan()
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            job = Job(self, port=taken.getsockname()[1])
+            job.start(0, 4, "replay", "--plan", "plan.json")
+            self.assertEqual(job.codes(), {0: ENVIRONMENT})
+            self.assertEqual(job.errors(), f"error: rank 0: start: expected port {job.port} to "
+                                           'listen on, got "Address already in use"\n')
+
+    def test_strangers_and_ranks_of_other_jobs_change_nothing(self):
+        self.training_plan(2)
+        arguments = ("train", "--plan", "plan.json", "--steps", 2)
+        job = Job(self)
+        job.start(0, 2, *arguments)
+        deadline = time.monotonic() + 30
+        strangers = []
+        for content in (b"", b"GET / HTTP/1.1\r\nHost: rank\r\n\r\n", bytes(1000),
+                        random.Random(3702).randbytes(100000)):
+            while True:
+                try:
+                    stranger = socket.create_connection(("127.0.0.1", job.port))
+                    break
+                except ConnectionRefusedError:
+                    self.assertLess(time.monotonic(), deadline)
+                    time.sleep(0.02)
+            stranger.settimeout(10)
+            try:
+                stranger.sendall(content)
+            except ConnectionError:  # it has already been turned away
+                pass
+            strangers.append(stranger)
+            self.addCleanup(stranger.close)
+        job.start(1, 3, *arguments, name="other")
+        self.assertEqual(job.processes["other"].wait(tool.SECONDS), ENVIRONMENT)
+        self.assertEqual(job.said("err", "other"), "error: rank 1: start: expected a job of 3 "
+                                                   "ranks, got one of 2\n")
+        job.start(1, 2, *arguments)
+        self.assertEqual(job.codes(), {0: DONE, 1: DONE, "other": ENVIRONMENT}, job.errors())
+
+    def test_an_environment_that_says_only_a_part_is_named(self):
+        self.training_plan(2)
+        arguments = ("train", "--plan", "plan.json", "--steps", 1)
+        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        ranked = {"RANK": "0", "WORLD_SIZE": "2"}
+        for variables, said in (
+                (ranked, "error: MASTER_ADDR: expected the address of rank 0's host, or its name"),
+                ({**ranked, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"},
+                 'error: MASTER_PORT: expected a number from 1 to 65535, got "0"'),
+                ({**ranked, "RANK": "2"}, 'error: RANK: expected a number from 0 to 1, got "2"'),
+                ({**ranked, "WORLD_SIZE": "two"}, "error: WORLD_SIZE: expected a number from 1 to"),
+        ):
+            with self.subTest(variables=variables):
+                result = self.run_tool(*arguments, binary=binary, environment=variables)
+                self.assertEqual(result.returncode, ENVIRONMENT, result.stderr)
+                self.assertIn(said, result.stderr)
+        # One of two is nobody's rank.
+        result = self.run_tool(*arguments, binary=binary, environment={"RANK": "0"})
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertIn("trained on 2 threads", result.stdout)
+
+
+if __name__ == "__main__":
+    tool.main()

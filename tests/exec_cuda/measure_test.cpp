@@ -1,0 +1,57 @@
+// Layers measured on a GPU: what a profile says of them but the times.
+
+#include "dapple/exec/measure.h"
+
+#include <catch2/catch.hpp>
+
+#include "dapple/io/documents.h"
+
+namespace dapple {
+namespace {
+
+/// Linear layers of 8 x 16 and 16 x 4, with a ReLU between them.
+Specification perceptron() {
+  const auto layer = [](const std::string& name, int parameters, const std::string& operation) {
+    return R"({"name": ")" + name + R"(", "parameter_bytes": )" + std::to_string(parameters) +
+           R"(, "op": {"kind": )" + operation + "}}";
+  };
+  const std::string layers = layer("first", 4 * 144, R"("linear", "inputs": 8, "outputs": 16)") +
+                             "," + layer("relu", 0, R"("relu")") + "," +
+                             layer("last", 4 * 68, R"("linear", "inputs": 16, "outputs": 4)") +
+                             "," + layer("loss", 0, R"("softmax_cross_entropy", "classes": 4)");
+  return read_specification(R"({"schema": "dapple-profile/1", "name": "perceptron", "source": "x",
+      "global_batch_size": 4, "device": "any", "optimizer": {"name": "adamw",
+      "state_bytes_per_parameter_byte": 2}, "layers": [)" +
+                                layers + "]}",
+                            "perceptron.json");
+}
+
+TEST_CASE("a model measured on a GPU has tensors in its precision, and can be planned from") {
+  const MeasuredModel measured = measure_model(perceptron(), "perceptron.json",
+                                               {.batch_sizes = {2, 3},
+                                                .repeats = 2,
+                                                .device = "card",
+                                                .on_gpu = true,
+                                                .precision = cuda::Precision::BFloat16});
+  const ModelProfile& profile = measured.profile;
+  CHECK(profile.device == "card");
+  CHECK(profile.source.find("bfloat16 on ") != std::string::npos);
+  REQUIRE(profile.layers.size() == 4);
+  // Two and three samples of 16 numbers, two bytes each; the input of 8 is kept.
+  CHECK(profile.layers[0].measurements[0].output == Bytes{2 * 16 * 2});
+  CHECK(profile.layers[0].measurements[1].output == Bytes{3 * 16 * 2});
+  CHECK(profile.layers[0].measurements[1].stash == Bytes{3 * 8 * 2});
+  CHECK(profile.layers[3].measurements[0].output == Bytes{2 * 4});  // a loss for each, of 4 bytes
+  CHECK(profile.layers[0].parameters == Bytes{4 * 144});
+  for (const Layer& layer : profile.layers) {
+    for (const Measurement& figures : layer.measurements) {
+      CHECK(figures.workspace.count > 0);
+      CHECK(figures.backward == *figures.input_gradient + *figures.weight_gradient);
+    }
+  }
+  const std::string text = write_profile(profile);
+  CHECK(write_profile(read_profile(text, "perceptron.json")) == text);
+}
+
+}  // namespace
+}  // namespace dapple

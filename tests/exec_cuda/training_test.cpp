@@ -1,0 +1,335 @@
+// Training by plans of every schedule on a GPU, against training on one CPU without a pipeline. All
+// devices of a plan share the GPU.
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "../support/delaying_transport.h"
+#include "../support/trained_pipeline.h"
+#include "dapple/exec/checkpoint.h"
+#include "dapple/exec/cuda_backend.h"
+
+namespace dapple {
+namespace {
+
+using namespace small;
+
+std::unique_ptr<TrainingBackend> on_gpu(const TrainingJob& job, DeviceIndex device) {
+  return make_cuda_backend(job, device, 0);
+}
+
+/// Wide enough that what is rounded is no single number; numbers between layers take two bytes.
+Trainable in_half_precision(Dice& dice) {
+  constexpr std::int64_t kHidden = 32;
+  constexpr std::int64_t kSequence = 5;
+  constexpr std::int64_t kVocabulary = 11;
+  const TransformerBlockOperation block{.hidden = kHidden,
+                                        .heads = 2,
+                                        .feed_forward = 2 * kHidden,
+                                        .sequence = kSequence,
+                                        .causal = true};
+  const TrainableShape shape{
+      .operations = {EmbeddingOperation{kVocabulary, kSequence, kHidden}, block, block,
+                     LayerNormOperation{kHidden}, LinearOperation{kHidden, kVocabulary},
+                     SoftmaxCrossEntropyOperation{kVocabulary}},
+      .input = {kSequence},
+      .tokens = kVocabulary,
+      .classes = kVocabulary,
+      .positions = {kSequence}};
+  Trainable model = trainable(shape, dice);
+  for (Layer& layer : model.profile.layers) {
+    for (Measurement& measurement : layer.measurements) measurement.output.count /= 2;
+  }
+  return model;
+}
+
+double tolerance_of(cuda::Precision precision) {
+  return precision == cuda::Precision::Float32 ? 1e-4 : 2e-2;
+}
+
+/// Every iteration from the parameters that the plan's devices began it with; those are rounded
+/// where they are used.
+void check_training(const Trainable& model, const Pipeline& pipeline,
+                    const TrainingSettings& settings, std::int64_t iterations) {
+  const TrainingJob job = job_of(model, pipeline, settings);
+  const Outcome outcome = train(job, pipeline.topology, iterations, on_gpu);
+  PlainTraining plain(job);
+  const double tolerance = tolerance_of(settings.precision);
+  for (std::size_t n = 0; n < outcome.iterations.size(); ++n) {
+    const Outcome::Iteration& iteration = outcome.iterations[n];
+    plain.restore(iteration.before);
+    const double loss = plain.run(static_cast<std::int64_t>(n));
+    REQUIRE(iteration.loss == Approx(loss).epsilon(tolerance));
+    require_close(iteration.gradients, plain.tensors(TensorKind::Gradients), tolerance);
+  }
+  // What a step makes of gradients that differ a little may differ as much as a step changes.
+  if (settings.optimizer.kind != nn::OptimizerKind::Sgd) return;
+  require_close(outcome.parameters, plain.tensors(TensorKind::Parameters), tolerance);
+}
+
+TEST_CASE("on a GPU, whatever the schedule, gradients are those of one CPU") {
+  Dice dice(6101);
+  std::map<ScheduleFamily, int> seen;
+  int tied = 0;
+  int replicated = 0;
+  int recomputed = 0;
+  for (int round = 0; round < scaled(3); ++round) {
+    const Trainable model = random_transformer(dice);
+    const std::optional<Pipeline> start = random_plan(dice, model, dice.roll(1, 3), false);
+    if (!start) continue;
+    for (const ScheduleFamily family : kScheduleFamilies) {
+      Reschedule options{.family = family, .evaluations = 50};
+      const bool is_looped =
+          family == ScheduleFamily::Interleaved || family == ScheduleFamily::BreadthFirst;
+      if (is_looped || family == ScheduleFamily::ZeroBubbleV) options.chunks_per_device = 2;
+      if (family == ScheduleFamily::Given) {
+        const auto ordered = under(*start, {.family = ScheduleFamily::ZeroBubbleH2});
+        if (!ordered) continue;
+        options.order = ordered->plan.order;
+      }
+      const std::optional<Pipeline> pipeline = under(*start, options);
+      if (!pipeline) continue;
+      INFO("instance " << round << ": " << text_of(*pipeline));
+      ++seen[family];
+      tied += pipeline->plan.tied_gradients.empty() ? 0 : 1;
+      for (const StagePlan& stage : pipeline->plan.stages) {
+        replicated += stage.devices.size() > 1 ? 1 : 0;
+        recomputed += stage.recompute ? 1 : 0;
+      }
+      check_training(model, *pipeline, random_settings(dice, pipeline->plan), 1);
+    }
+  }
+  if (scaled(3) < 3) return;  // few rounds, as under sanitizers
+  CHECK(replicated >= 2);
+  CHECK(tied >= 2);
+  CHECK(recomputed >= 2);
+  for (const ScheduleFamily family : kScheduleFamilies) {
+    INFO(to_string(family));
+    CHECK(seen[family] >= 1);
+  }
+}
+
+TEST_CASE("on a GPU, however samples are shared out, gradients are those of one CPU") {
+  Dice dice(6102);
+  int unequal = 0;
+  for (int round = 0; round < scaled(16); ++round) {
+    const Trainable model = random_trainable(dice);
+    const std::optional<Pipeline> pipeline = random_plan(dice, model, 3, true);
+    if (!pipeline) continue;
+    INFO("instance " << round << ": " << text_of(*pipeline));
+    for (const StagePlan& stage : pipeline->plan.stages) {
+      const auto replicas = static_cast<std::int64_t>(stage.devices.size());
+      if (pipeline->plan.micro_batch_size % replicas != 0) ++unequal;
+    }
+    check_training(model, *pipeline, random_settings(dice, pipeline->plan), 2);
+  }
+  if (scaled(16) >= 16) CHECK(unequal >= 3);
+}
+
+TEST_CASE("in half precision, gradients are those of one CPU but for rounding") {
+  Dice dice(6103);
+  for (int round = 0; round < scaled(6); ++round) {
+    const Trainable model = in_half_precision(dice);
+    const std::optional<Pipeline> pipeline = random_plan(dice, model, 2, false);
+    if (!pipeline) continue;
+    INFO("instance " << round << ": " << text_of(*pipeline));
+    TrainingSettings settings = random_settings(dice, pipeline->plan);
+    settings.precision = dice.chance(50) ? cuda::Precision::BFloat16 : cuda::Precision::Float16;
+    if (pipeline->plan.gradients.optimizer == OptimizerTiming::PerBucket) {
+      settings.precision = cuda::Precision::BFloat16;
+    }
+    check_training(model, *pipeline, settings, 1);
+  }
+}
+
+/// One device without replicas, and two stages of which the first has two.
+Pipeline placed(const Trainable& model, std::int32_t devices) {
+  const auto layers = static_cast<std::int32_t>(model.layers->size());
+  PlanShape shape{.micro_batch_size = 2, .num_micro_batches = 3};
+  if (devices == 1) {
+    shape.depths = {1};
+    shape.stages = {{.layers = layers, .devices = {0}}};
+  } else {
+    shape.depths = {2, 1};
+    shape.stages = {{.layers = 2, .devices = {0, 1}}, {.layers = layers - 2, .devices = {2}}};
+  }
+  return {model.profile, full_mesh(static_cast<std::size_t>(devices), {bytes_per_ns(1), {}}),
+          plan_of(model.profile, shape)};
+}
+
+/// Parameters and state after so many iterations, from a model where one is given.
+NamedTensors trained(const TrainingJob& job, const Topology& topology, const NamedTensors* start,
+                     const MakeBackend& make_backend, std::int64_t first) {
+  std::vector<DeviceIndex> devices;
+  for (const DeviceSchedule& schedule : job.devices) devices.push_back(schedule.device);
+  ThreadNetwork network(topology, devices, {});
+  NamedTensors model;
+  side_by_side(devices.size(), [&](std::size_t i) {
+    const auto end = network.end_of(devices[i]);
+    DeviceTraining device(job, devices[i], *end, make_backend);
+    if (start != nullptr) device.restore(*start);
+    for (std::int64_t n = first; n < first + 2; ++n) device.run(n);
+    NamedTensors tensors = whole_model(device);
+    if (device.is_lead()) model = std::move(tensors);
+  });
+  return model;
+}
+
+TEST_CASE("a training goes on on a GPU where a CPU has left it, and the other way around") {
+  Dice dice(6104);
+  const Trainable model = random_transformer(dice);
+  // Of gradients that are nothing but rounding, no step is made either.
+  const TrainingSettings settings{.optimizer = {.learning_rate = 0.01F, .epsilon = 1e-3F}};
+  const Pipeline one = placed(model, 1);
+  const Pipeline three = placed(model, 3);
+  const TrainingJob on_one = job_of(model, one, settings);
+  const TrainingJob on_three = job_of(model, three, settings);
+  const NamedTensors middle = trained(on_one, one.topology, nullptr, make_cpu_backend, 0);
+  const NamedTensors expected = trained(on_one, one.topology, &middle, make_cpu_backend, 2);
+  const auto through_file = [&](NamedTensors tensors) {
+    return read_checkpoint(
+               write_checkpoint({.optimizer = settings.optimizer, .tensors = std::move(tensors)}),
+               "memory")
+        .tensors;
+  };
+  const NamedTensors from_cpu = through_file(middle);
+  require_close(trained(on_three, three.topology, &from_cpu, on_gpu, 2), expected, 1e-4);
+  const NamedTensors from_gpu = through_file(trained(on_three, three.topology, nullptr, on_gpu, 0));
+  require_close(trained(on_one, one.topology, &from_gpu, make_cpu_backend, 2), expected, 1e-4);
+  // What was read back is what had been set, to the bit.
+  ThreadNetwork network(one.topology, {on_one.devices.front().device}, {});
+  const auto end = network.end_of(on_one.devices.front().device);
+  DeviceTraining device(on_one, on_one.devices.front().device, *end, on_gpu);
+  device.restore(middle);
+  require_same(whole_model(device), middle);
+}
+
+/// What two processes would have: every message reaches the host.
+class ThroughHost : public DelayingTransport {
+ public:
+  explicit ThroughHost(Transport& under) : DelayingTransport(under, 1, 0) {}
+  std::int64_t send(const MessageKey& key, Payload payload) override {
+    payload.bring_to_host();
+    return DelayingTransport::send(key, std::move(payload));
+  }
+};
+
+TEST_CASE("messages that pass through the host change nothing") {
+  Dice dice(6105);
+  const Trainable model = random_transformer(dice);
+  const Pipeline pipeline = placed(model, 3);
+  const TrainingJob job = job_of(model, pipeline, {});
+  const std::vector<DeviceIndex> devices = all_devices(pipeline.topology);
+  NamedTensors gradients[2];
+  for (const bool through_host : {false, true}) {
+    ThreadNetwork network(pipeline.topology, devices, {});
+    side_by_side(devices.size(), [&](std::size_t i) {
+      const auto end = network.end_of(devices[i]);
+      ThroughHost host(*end);
+      DeviceTraining device(job, devices[i], through_host ? host : *end, on_gpu);
+      device.run(0);
+      NamedTensors gathered = device.gather(TensorKind::Gradients);
+      if (device.is_lead()) gradients[through_host ? 1 : 0] = std::move(gathered);
+    });
+  }
+  require_close(gradients[1], gradients[0], 1e-6);
+}
+
+TEST_CASE("moments of a GPU's work are in order, and lie in the iteration") {
+  Dice dice(6106);
+  const Trainable model = random_transformer(dice);
+  const Pipeline pipeline = placed(model, 3);
+  const TrainingJob job = job_of(model, pipeline, {});
+  const std::vector<DeviceIndex> devices = all_devices(pipeline.topology);
+  ThreadNetwork network(pipeline.topology, devices, {});
+  side_by_side(devices.size(), [&](std::size_t i) {
+    const auto end = network.end_of(devices[i]);
+    DeviceTraining device(job, devices[i], *end, on_gpu);
+    for (std::int64_t n = 0; n < 2; ++n) {
+      const MeasuredIteration measured = device.run(n);
+      std::int64_t free_from = measured.start - 1'000'000;  // clocks are compared to within that
+      std::size_t computations = 0;
+      for (const MeasuredAction& action : measured.actions) {
+        if (action.end < action.start) throw std::runtime_error("an action ends before it starts");
+        if (stream_of(action.action.kind) != Stream::Compute) continue;
+        // Clocks of events tick every half microsecond.
+        if (action.start < free_from - 1'000) throw std::runtime_error("two things at a time");
+        free_from = action.end;
+        ++computations;
+      }
+      if (computations == 0) throw std::runtime_error("nothing was measured");
+    }
+  });
+}
+
+/// In which iterations parameters change, from a model that is so many times too large.
+std::vector<bool> steps_taken(const TrainingJob& job, const Topology& topology, float factor,
+                              std::int64_t iterations) {
+  PlainTraining plain(job);
+  NamedTensors start = plain.tensors(TensorKind::Parameters);
+  for (auto& [name, tensor] : start) {
+    for (float& value : tensor.values) value *= factor;
+  }
+  start.merge(plain.tensors(TensorKind::State));
+  const std::vector<DeviceIndex> devices = all_devices(topology);
+  ThreadNetwork network(topology, devices, {});
+  std::vector<bool> taken;
+  side_by_side(devices.size(), [&](std::size_t i) {
+    const auto end = network.end_of(devices[i]);
+    DeviceTraining device(job, devices[i], *end, on_gpu);
+    device.restore(start);
+    NamedTensors before = whole_model(device);
+    for (std::int64_t n = 0; n < iterations; ++n) {
+      device.run(n);
+      NamedTensors after = whole_model(device);
+      if (!device.is_lead()) continue;
+      taken.push_back(!std::equal(before.begin(), before.end(), after.begin(),
+                                  [](const auto& one, const auto& other) {
+                                    return one.second.values == other.second.values;
+                                  }));
+      before = std::move(after);
+    }
+  });
+  return taken;
+}
+
+TEST_CASE("in float16 steps are left out while gradients are none, and taken at a lower scale") {
+  Dice dice(6107);
+  const Trainable model = in_half_precision(dice);
+  const Pipeline pipeline = placed(model, 3);
+  TrainingSettings settings;
+  settings.precision = cuda::Precision::Float16;
+  const TrainingJob job = job_of(model, pipeline, settings);
+  // The first scale makes gradients that float16 does not hold.
+  const std::vector<bool> lowered = steps_taken(job, pipeline.topology, 1, 4);
+  CHECK_FALSE(lowered.front());
+  CHECK(lowered.back());
+  // Activations that it does not hold.
+  CHECK(steps_taken(job, pipeline.topology, 1e6F, 2) == std::vector<bool>{false, false});
+}
+
+TEST_CASE("a GPU with less memory than the plan needs is refused with both numbers") {
+  Dice dice(6108);
+  const Trainable model = random_transformer(dice);
+  const Pipeline pipeline = placed(model, 1);
+  TrainingJob job = job_of(model, pipeline, {});
+  job.memory.front() = Bytes{std::int64_t{1} << 50};
+  const CudaMemory needed = cuda_memory(job, {0});
+  CHECK(needed.planned == job.memory.front());
+  CHECK(needed.workspace.count > 0);
+  const std::string planned = std::to_string(needed.planned.count);
+  const std::string total = std::to_string(needed.total().count);
+  REQUIRE_THROWS_WITH(make_cuda_backend(job, {0}, 0),
+                      Catch::Contains("expected " + total + " bytes of free memory, " + planned +
+                                      " by the plan's memory model and ") &&
+                          Catch::Contains(" of workspace, got "));
+}
+
+}  // namespace
+}  // namespace dapple

@@ -1,0 +1,93 @@
+// Devices in threads, each on a GPU, that talk over NCCL and, below, through mailboxes.
+#pragma once
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "dapple/cuda/device.h"
+#include "dapple/exec/cuda_bytes.h"
+#include "dapple/exec/nccl_transport.h"
+#include "dapple/exec/transport.h"
+
+namespace dapple::small {
+
+/// The GPU of a device: one of its own, as NCCL asks for; on the host all share the one that there
+/// is.
+inline int gpu_of(DeviceIndex device) {
+  return device.value % cuda::gpu_count();
+}
+
+/// Whether there are GPUs for so many devices; says so where there are not.
+inline bool has_gpus_for(std::size_t devices) {
+#ifndef DAPPLE_NCCL_ON_HOST
+  if (static_cast<std::size_t>(cuda::gpu_count()) < devices) {
+    WARN("skipped: no " << devices << " GPUs here");
+    return false;
+  }
+#endif
+  return devices > 0;
+}
+
+inline std::unique_ptr<Transport> nccl_end(
+    Transport& below, const Topology& topology, DeviceIndex here, std::vector<DeviceIndex> devices,
+    std::chrono::nanoseconds timeout = std::chrono::seconds(30), Bytes inbox = {200 << 20}) {
+  std::erase(devices, here);
+  return make_nccl_transport(below, topology,
+                             {.here = here,
+                              .peers = std::move(devices),
+                              .gpu = gpu_of(here),
+                              .inbox = inbox,
+                              .timeout = timeout});
+}
+
+/// Sends what lies on the host from a GPU's memory, and hands out on the host what has come there.
+class ByWayOfGpu : public Transport {
+ public:
+  ByWayOfGpu(Transport& under, int gpu)
+      : under_(under),
+        device_(gpu, {200 << 20}),
+        downloads_(std::make_shared<CudaDownloads>(device_)) {}
+
+  std::int64_t send(const MessageKey& key, Payload payload) override {
+    return under_.send(key, on_gpu(payload));
+  }
+  Payload receive(const MessageKey& key, const Expected& expected) override {
+    Payload payload = under_.receive(key, {.size = expected.size, .memory = Memory::Device});
+    payload.bring_to_host();
+    return payload;
+  }
+  bool reduces(const ReductionGroup& group, const MessageKey& key, Summands& summands) override {
+    return under_.reduces(group, key, summands);
+  }
+  void barrier() override { under_.barrier(); }
+  void announce(const Action& action) noexcept override { under_.announce(action); }
+  Bytes sent() const override { return under_.sent(); }
+  void abort() noexcept override { under_.abort(); }
+
+ private:
+  Payload on_gpu(const Payload& payload) {
+    const std::lock_guard lock(mutex_);
+    device_.make_current();
+    cuda::Buffer memory;
+    if (payload.size() > 0) {
+      memory = device_.allocate({static_cast<std::int64_t>(payload.size())});
+      device_.upload(payload.host(), memory.address(), device_.compute());
+    }
+    return Payload(
+        std::make_unique<CudaBytes>(downloads_, std::move(memory), recorded_on(device_.compute())));
+  }
+
+  Transport& under_;
+  std::mutex mutex_;
+  cuda::Device device_;
+  std::shared_ptr<CudaDownloads> downloads_;
+};
+
+}  // namespace dapple::small

@@ -1,0 +1,140 @@
+// Sums by NCCL where the numbers lie, and what becomes of them when it breaks down.
+
+#include <nccl.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <cstring>
+
+#include "../unit/exec/job.h"
+#include "dapple/core/error.h"
+#include "dapple/exec/all_reduce.h"
+#include "dapple/exec/cuda_summands.h"
+#include "gpu_ends.h"
+
+namespace dapple {
+namespace {
+
+using namespace small;
+
+constexpr std::size_t kValues = 1'000;
+
+MessageKey reduction(DeviceIndex here, std::int32_t bucket) {
+  return {.iteration = 0,
+          .action = {ActionKind::AllReduce, bucket, {0}},
+          .step = 0,
+          .from = here,
+          .to = here};
+}
+
+/// Numbers of one device in a GPU's memory.
+class Numbers {
+ public:
+  Numbers(DeviceIndex here, const std::vector<float>& values)
+      : device_(gpu_of(here), {1 << 20}),
+        reductions_{.gpu = gpu_of(here), .downloads = std::make_shared<CudaDownloads>(device_)},
+        memory_(device_.allocate({static_cast<std::int64_t>(values.size() * sizeof(float))})) {
+    device_.upload(std::as_bytes(std::span(values)), memory_.address(), device_.compute());
+  }
+
+  CudaSummands summands() { return {reductions_, view(), {}, recorded_on(device_.compute())}; }
+  std::vector<float> values() {
+    std::vector<float> values(static_cast<std::size_t>(view().count));
+    device_.download(memory_.address(), std::as_writable_bytes(std::span(values)),
+                     reductions_.stream);
+    return values;
+  }
+
+ private:
+  cuda::View view() const {
+    return {memory_.address(), cuda::Type::Float32,
+            memory_.size().count / static_cast<std::int64_t>(sizeof(float))};
+  }
+
+  cuda::Device device_;
+  CudaReductions reductions_;
+  cuda::Buffer memory_;
+};
+
+/// Device i has (i + 1) k as its k-th number.
+std::vector<float> numbers_of(std::size_t i) {
+  std::vector<float> values(kValues);
+  for (std::size_t k = 0; k < kValues; ++k) values[k] = static_cast<float>((i + 1) * k);
+  return values;
+}
+
+TEST_CASE("a group's numbers are summed where they lie, for 2 (r-1)/r of their bytes") {
+  const std::size_t count = 3;
+  if (!has_gpus_for(count)) return;
+  const Topology topology(full_mesh(count, {bytes_per_ns(1), {}}));
+  const std::vector<DeviceIndex> devices = all_devices(topology);
+  const ReductionGroup everyone{.servers = {{{0}, {1}}, {{2}}}};
+  const ReductionGroup two{.servers = {{{0}, {2}}}};
+  ThreadNetwork network(topology, devices, {});
+  std::vector<std::vector<float>> sums(count);
+  std::vector<std::int64_t> sent(count);
+  side_by_side(count, [&](std::size_t i) {
+    const auto below = network.end_of(devices[i]);
+    const auto end = nccl_end(*below, topology, devices[i], devices);
+    Numbers numbers(devices[i], numbers_of(i));
+    for (std::int32_t bucket = 0; bucket < 2; ++bucket) {
+      CudaSummands summands = numbers.summands();
+      all_reduce(everyone, reduction(devices[i], bucket), summands, *end);
+    }
+    sent[i] = end->sent().count;
+    if (i != 1) {
+      CudaSummands summands = numbers.summands();
+      all_reduce(two, reduction(devices[i], 2), summands, *end);
+    }
+    sums[i] = numbers.values();
+  });
+  // The first sum is 6 k on all; of three times that the second; device 1 stops there, and the
+  // others have twice as much in the end.
+  for (std::size_t k = 0; k < kValues; ++k) {
+    REQUIRE(sums[1][k] == static_cast<float>(18 * k));
+    REQUIRE(sums[0][k] == static_cast<float>(36 * k));
+  }
+  CHECK(sums[2] == sums[0]);
+  // Two sums of 4,000 bytes, 2 x 2/3 of each, rounded down.
+  for (const std::int64_t bytes : sent) CHECK(bytes == 2 * 5'333);
+}
+
+#ifdef DAPPLE_NCCL_ON_HOST
+TEST_CASE("when NCCL breaks down, one says so and all end") {
+  const std::size_t count = 3;
+  const Topology topology(full_mesh(count, {bytes_per_ns(1), {}}));
+  const std::vector<DeviceIndex> devices = all_devices(topology);
+  ThreadNetwork network(topology, devices, {});
+  std::atomic<int> told = 0;
+  std::atomic<int> aborted = 0;
+  side_by_side(count, [&](std::size_t i) {
+    const auto below = network.end_of(devices[i]);
+    const auto end = nccl_end(*below, topology, devices[i], devices);
+    const ReductionGroup everyone{.servers = {devices}};
+    Numbers numbers(devices[i], numbers_of(i));
+    CudaSummands summands = numbers.summands();
+    all_reduce(everyone, reduction(devices[i], 0), summands, *end);
+    end->barrier();
+    if (i == 0) nccl_on_host::break_down(true);
+    try {
+      const MessageKey key{.iteration = 0,
+                           .action = {ActionKind::SendGradient, 3, {1}},
+                           .step = 0,
+                           .from = devices[(i + 1) % count],
+                           .to = devices[i]};
+      end->receive(key, {.size = Bytes{8}, .memory = Memory::Device});
+    } catch (const Error& error) {
+      ++told;
+      const std::string text = error.what();
+      CHECK(text == "NCCL: asynchronous error: remote process exited or there was a network error");
+    } catch (const JobAborted&) { ++aborted; }
+  });
+  nccl_on_host::break_down(false);
+  CHECK(told >= 1);
+  CHECK(told + aborted == 3);
+  CHECK(nccl_on_host::communicators() == 0);
+}
+#endif
+
+}  // namespace
+}  // namespace dapple

@@ -1,0 +1,104 @@
+// Training over NCCL, replicas and pipelines of any schedule, against training on one CPU.
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "../support/trained_pipeline.h"
+#include "dapple/exec/cuda_backend.h"
+#include "dapple/exec/message_memory.h"
+#include "gpu_ends.h"
+
+namespace dapple {
+namespace {
+
+using namespace small;
+
+/// An end that owns the one below.
+class OverThreads : public Transport {
+ public:
+  OverThreads(std::unique_ptr<Transport> below, const Topology& topology, const Plan& plan,
+              const DeviceSchedule& device)
+      : below_(std::move(below)),
+        end_(make_nccl_transport(*below_, topology,
+                                 {.here = device.device,
+                                  .peers = message_peers(device),
+                                  .gpu = gpu_of(device.device),
+                                  .inbox = message_memory(plan, device)})) {}
+
+  std::int64_t send(const MessageKey& key, Payload payload) override {
+    return end_->send(key, std::move(payload));
+  }
+  Payload receive(const MessageKey& key, const Expected& expected) override {
+    return end_->receive(key, expected);
+  }
+  bool reduces(const ReductionGroup& group, const MessageKey& key, Summands& summands) override {
+    return end_->reduces(group, key, summands);
+  }
+  void barrier() override { end_->barrier(); }
+  void announce(const Action& action) noexcept override { end_->announce(action); }
+  Bytes sent() const override { return end_->sent(); }
+  void abort() noexcept override { end_->abort(); }
+
+ private:
+  std::unique_ptr<Transport> below_;
+  std::unique_ptr<Transport> end_;
+};
+
+void check_training(const Trainable& model, const Pipeline& pipeline,
+                    const TrainingSettings& settings) {
+  constexpr double kTolerance = 1e-4;
+  const TrainingJob job = job_of(model, pipeline, settings);
+  const auto schedule_of = [&](DeviceIndex device) {
+    return *std::find_if(job.devices.begin(), job.devices.end(),
+                         [&](const DeviceSchedule& one) { return one.device == device; });
+  };
+  const Outcome outcome = train(
+      job, pipeline.topology, 2,
+      [](const TrainingJob& of, DeviceIndex device) {
+        return make_cuda_backend(of, device, gpu_of(device));
+      },
+      [&](std::unique_ptr<Transport> below, DeviceIndex device) -> std::unique_ptr<Transport> {
+        return std::make_unique<OverThreads>(std::move(below), pipeline.topology, job.plan,
+                                             schedule_of(device));
+      });
+  PlainTraining plain(job);
+  REQUIRE(outcome.iterations.size() == 2);
+  for (std::size_t n = 0; n < outcome.iterations.size(); ++n) {
+    const Outcome::Iteration& iteration = outcome.iterations[n];
+    plain.restore(iteration.before);
+    REQUIRE(iteration.loss == Approx(plain.run(static_cast<std::int64_t>(n))).epsilon(kTolerance));
+    require_close(iteration.gradients, plain.tensors(TensorKind::Gradients), kTolerance);
+  }
+}
+
+TEST_CASE("over NCCL, gradients are those of one CPU") {
+  Dice dice(6201);
+  int replicated = 0;
+  int stages = 0;
+  for (int round = 0; round < scaled(6); ++round) {
+    const Trainable model = random_trainable(dice);
+    // Of some, a schedule that has more in flight than others.
+    const bool is_deep = round % 2 == 1;
+    std::optional<Pipeline> pipeline = random_plan(dice, model, 3, !is_deep);
+    if (pipeline && is_deep) pipeline = under(*pipeline, {.family = ScheduleFamily::ZeroBubbleH2});
+    if (!pipeline || !has_gpus_for(static_cast<std::size_t>(pipeline->topology.device_count())))
+      continue;
+    INFO("instance " << round << ": " << text_of(*pipeline));
+    stages = std::max(stages, static_cast<int>(pipeline->plan.stages.size()));
+    for (const StagePlan& stage : pipeline->plan.stages) {
+      replicated += stage.devices.size() > 1 ? 1 : 0;
+    }
+    check_training(model, *pipeline, random_settings(dice, pipeline->plan));
+  }
+#ifdef DAPPLE_NCCL_ON_HOST
+  if (scaled(6) < 8) return;
+  CHECK(replicated >= 2);
+  CHECK(stages >= 2);
+#endif
+}
+
+}  // namespace
+}  // namespace dapple
