@@ -220,12 +220,19 @@ def profile_layers(layers, make_input, batch_sizes, name, *, device="cpu", devic
     device = torch.device(device)
     watch = Stopwatch(device)
     pairs = [(layer_name, module.to(device).train()) for layer_name, module in named(layers)]
-    seen, shared, entries = set(), 0, []
-    for layer_name, module in pairs:
-        own = [p for p in module.parameters() if id(p) not in seen]
-        shared += sum(1 for p in module.parameters() if id(p) in seen)
-        seen.update(map(id, own))
-        entries.append({"name": layer_name, "parameter_bytes": size_of(own), "measurements": []})
+    holders, lost, entries = {}, 0, []  # of a parameter the first layer that has it
+    for number, (layer_name, module) in enumerate(pairs):
+        own = [p for p in module.parameters() if id(p) not in holders]
+        shared = [p for p in module.parameters() if id(p) in holders]
+        entry = {"name": layer_name, "parameter_bytes": size_of(own), "measurements": []}
+        others = {holders[id(p)] for p in shared}
+        # A layer is tied to all that one before it holds itself.
+        if len(others) == 1 and sum(holder in others for holder in holders.values()) == len(shared):
+            entry["tied_to"] = pairs[others.pop()][0]
+        else:
+            lost += len(shared)
+        holders.update((id(p), number) for p in own)
+        entries.append(entry)
     for batch_size in batch_sizes:
         value = moved(make_input(batch_size), device)
         if not tensors_of(value):
@@ -248,8 +255,9 @@ def profile_layers(layers, make_input, batch_sizes, name, *, device="cpu", devic
     }
     step = step_time([module for _, module in pairs], optimizer, watch, repeats, warm_up)
     notes = []
-    if shared:
-        notes.append(f"{shared} parameter tensors that an earlier layer holds too are counted there")
+    if lost:
+        notes.append(f"{lost} parameter tensors that earlier layers hold too are counted there, and "
+                     "reduced as if they were used there alone")
     if step > SLOWEST_STEP:
         notes.append(f"the optimizer's step took {step} ns per byte, more than a profile can say")
     if notes:
@@ -348,6 +356,9 @@ def main():
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
+    if options.device.startswith("cuda") and not torch.cuda.is_available():
+        sys.exit(print("error: --device: expected a GPU that PyTorch can use, got none",
+                       file=sys.stderr) or 5)
     try:
         make_layers, module = load(options.layers)
         profile = profile_layers(

@@ -91,10 +91,10 @@ def run(schedule):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 2 or sys.argv[1] in ("-h", "--help"):
         sys.exit(print(__doc__, file=sys.stderr) or 2)
     try:
         run(json.loads(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8")))
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as fault:
-        what = "" if isinstance(fault, (OSError, ValueError)) else f"no schedule, {type(fault)}: "
+        what = "" if isinstance(fault, (OSError, ValueError)) else f"no schedule, {type(fault).__name__}: "
         sys.exit(print(f"error: {sys.argv[1]}: {what}{fault}", file=sys.stderr) or 3)

@@ -1,7 +1,10 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <ostream>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -19,7 +22,7 @@ constexpr const char* kHelp =
 
 Usage: dapple-plan import model FILE... [-o FILE] [options]
 
-A graph of PipeDream or of Piper, the files of a Metis folder, a profile of
+A graph of PipeDream or of Piper, a Metis folder or its files, a profile of
 Sailor, or the two files of Galvatron (computation and memory).
 
   -o, --output FILE       the profile          (default: ./NAME.profile.json)
@@ -47,7 +50,31 @@ Example
     --global-batch 128 --backward-ratio 2 --output-size 8MiB -o gpt.json
 )";
 
-std::vector<ForeignModelFile> read_files(const Options& options) {
+/// Folders stand for the files in them, in the order of their names.
+std::vector<std::string> files_among(const std::vector<std::string>& paths) {
+  std::vector<std::string> files;
+  for (const std::string& path : paths) {
+    std::error_code fault;
+    if (!std::filesystem::is_directory(path, fault)) {
+      files.push_back(path);
+      continue;
+    }
+    const std::size_t first = files.size();
+    for (const auto& entry : std::filesystem::directory_iterator(path, fault)) {
+      if (entry.is_regular_file(fault)) files.push_back(entry.path().string());
+    }
+    if (files.size() == first) {
+      throw usage_error("import model", fmt::format("expected a folder with files, got {}, which "
+                                                    "has none",
+                                                    printable(path)));
+    }
+    std::sort(files.begin() + static_cast<std::ptrdiff_t>(first), files.end());
+  }
+  return files;
+}
+
+std::vector<ForeignModelFile> read_files(const std::vector<std::string>& paths,
+                                         const Options& options) {
   std::optional<ModelFormat> forced;
   std::vector<std::string> names{"detect"};
   for (const ModelFormat format : all_model_formats()) names.emplace_back(name_of(format));
@@ -56,7 +83,7 @@ std::vector<ForeignModelFile> read_files(const Options& options) {
     if (choice == name_of(format)) forced = format;
   }
   std::vector<ForeignModelFile> files;
-  for (const std::string& path : options.positional()) {
+  for (const std::string& path : paths) {
     ForeignModelFile file{.text = read_file(path), .name = source_name(path)};
     const std::optional<ModelFormat> format = forced ? forced : detect_model_format(file.text);
     if (!format) {
@@ -99,7 +126,8 @@ int run(const Options& options, Console& console) {
   if (options.positional().empty()) {
     throw usage_error("import model", "expected one file or more, got none");
   }
-  ImportedProfile imported = import_model(read_files(options), foreign_options(options));
+  const std::vector<std::string> paths = files_among(options.positional());
+  ImportedProfile imported = import_model(read_files(paths, options), foreign_options(options));
   ModelProfile& profile = imported.profile;
   if (profile.device.empty()) {
     throw usage_error("--profile-device",
@@ -109,7 +137,7 @@ int run(const Options& options, Console& console) {
   profile.name = options.text("name").value_or(profile.name);
   const std::string output =
       options.text("output").value_or(default_output(profile, ".profile.json"));
-  check_outputs({{"--output", output}}, numbered_paths(options.positional()));
+  check_outputs({{"--output", output}}, numbered_paths(paths));
   const std::string document = write_profile(profile);
   read_profile(document, "the imported profile");  // names that nothing could read
 

@@ -45,6 +45,7 @@ of each stage, and PyTorch's CSV schedule; a plan of Sailor.
   --replication split|deal  a micro-batch shared by replicas, or theirs in turn
                            (default: as the planner does, PipeDream deal)
   --tensor-parallel N    GPUs that are one device of the topology (default: 1)
+  --time-scale X         on the times of devices that state none themselves
   --contention on|off    transfers share links or not       (default: on)
   --unlimited-memory     write a plan that does not fit, too
 
@@ -172,6 +173,15 @@ PlanDocument document_of(ImportedPlan imported, const TopologyDescription& topol
   return document;
 }
 
+/// A device without times of the model is the topology's fault.
+void check_costs(const PlanDocument& document, const Topology& topology, const std::string& source,
+                 const std::string& topology_source) {
+  std::vector<Violation> faults = costing_faults(document.plan, document.profile, topology);
+  if (faults.empty()) return;
+  const bool is_of_devices = faults.front().place.starts_with("/devices");
+  throw Error{ErrorKind::BadInput, is_of_devices ? topology_source : source, std::move(faults)};
+}
+
 /// Every device that is short of memory, unless the plan is wanted all the same.
 void check_memory(const Evaluation& evaluation, const Topology& topology, const Options& options,
                   const std::string& source, std::vector<std::string>& warnings) {
@@ -196,7 +206,8 @@ int run(const Options& options, Console& console) {
   const std::string model = options.required("model", "the profile that the plan is for");
   const std::string topo = options.required("topo", "a topology");
   const ModelProfile profile = load_own_profile(model);
-  const TopologyDescription description = load_topology(topo);
+  TopologyDescription description = load_topology(topo);
+  apply_time_scale(options, profile, description);
   const Topology topology{description, source_name(topo)};
   const std::string output =
       options.text("output").value_or(default_output(profile, ".imported.plan.json"));
@@ -209,8 +220,7 @@ int run(const Options& options, Console& console) {
   const std::string& source = files.front().name;
   PlanDocument document =
       document_of(import_plan(files, {profile, topology}, plan_options(options)), description);
-  std::vector<Violation> faults = costing_faults(document.plan, document.profile, topology);
-  if (!faults.empty()) throw Error{ErrorKind::BadInput, source, std::move(faults)};
+  check_costs(document, topology, source, source_name(topo));
   const Evaluation evaluation =
       evaluate(document.plan, document.profile, topology, {contention_of(options)});
   check_memory(evaluation, topology, options, source, document.warnings);
@@ -241,6 +251,7 @@ Command import_plan_command() {
                       {.name = "replicas"},
                       {.name = "devices"},
                       {.name = "replication"},
+                      {.name = "time-scale"},
                       {.name = "tensor-parallel"},
                       {.name = "contention"},
                       {.name = "unlimited-memory", .takes_value = false}},

@@ -113,6 +113,23 @@ TopologyDescription load_topology(const std::string& path) {
   return read_topology(read_file(path), source_name(path));
 }
 
+void apply_time_scale(const Options& options, const ModelProfile& profile,
+                      TopologyDescription& topology) {
+  const auto factor = options.positive_factor("time-scale");
+  if (!factor) return;
+  bool applied = false;
+  for (DeviceKind& kind : topology.devices) {
+    if (kind.name == profile.device) continue;
+    applied = kind.time_scale.emplace(profile.device, *factor).second || applied;
+  }
+  if (!applied) {
+    throw usage_error("--time-scale",
+                      fmt::format("expected a topology with a kind of device that has no "
+                                  "time_scale for {}, got {}, where none is missing",
+                                  printable(profile.device), printable(topology.name)));
+  }
+}
+
 Replacement load_replacement(const Options& options) {
   Replacement replacement;
   const auto model = options.text("model");

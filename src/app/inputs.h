@@ -33,6 +33,11 @@ TopologyDescription load_topology(const std::string& path);
 void settle_device(ModelProfile& profile, const TopologyDescription& topology,
                    std::vector<std::string>& warnings);
 
+/// Gives --time-scale to the kinds of device that have none for the profiled one, so that the
+/// plan's own description says what was assumed. Throws Error(Usage) where it would do nothing.
+void apply_time_scale(const Options& options, const ModelProfile& profile,
+                      TopologyDescription& topology);
+
 /// A plan together with the model and topology that it is judged with.
 struct Subject {
   PlanDocument document;

@@ -95,6 +95,9 @@ int diff_measured(const std::string& plan_path, const MeasuredFile& measured,
   Subject subject = make_subject(std::move(document), {}, source_name(plan_path));
   const std::string source = source_name(measured.path);
   const Timeline timeline = read_timeline(measured.text, source, subject.topology, hash);
+  if (timeline.origin != Timeline::Origin::Measured) {
+    print_warning(console, source + " is simulated: what is called measured here is not");
+  }
   const Prediction& filed = subject.document.prediction;
   const SimulationMode mode{contention_of(options, filed.contention),
                             replicas_of(options, filed.replicas)};

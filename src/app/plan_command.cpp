@@ -156,22 +156,6 @@ PlannerOptions planner_options(const Options& options) {
   return planner;
 }
 
-/// Gives the factor to the kinds of device that have none for the profiled one, so that the plan's
-/// own description says what was assumed.
-void apply_time_scale(TopologyDescription& topology, const ModelProfile& profile, Factor factor) {
-  bool applied = false;
-  for (DeviceKind& kind : topology.devices) {
-    if (kind.name == profile.device) continue;
-    applied = kind.time_scale.emplace(profile.device, factor).second || applied;
-  }
-  if (!applied) {
-    throw usage_error("--time-scale",
-                      fmt::format("expected a topology with a kind of device that has no "
-                                  "time_scale for {}, got {}, where none is missing",
-                                  printable(profile.device), printable(topology.name)));
-  }
-}
-
 void print_infeasible(Console& console, const Infeasible& infeasible, const ModelProfile& profile,
                       const TopologyDescription& topology) {
   const std::string error = paint("error:", Ink::Bad, console.err_style);
@@ -210,13 +194,12 @@ struct Inputs {
 
 Inputs load_inputs(const Options& options, const std::string& model, const std::string& topo) {
   check_inputs({{"--model", model}, {"--topo", topo}});
-  const auto time_scale = options.positive_factor("time-scale");
   ImportedProfile imported = load_profile(model, options);
   Inputs inputs{.profile = std::move(imported.profile),
                 .topology = load_topology(topo),
                 .warnings = std::move(imported.warnings)};
   settle_device(inputs.profile, inputs.topology, inputs.warnings);
-  if (time_scale) apply_time_scale(inputs.topology, inputs.profile, *time_scale);
+  apply_time_scale(options, inputs.profile, inputs.topology);
   spdlog::info("model {}: {} layers, measured on {}", printable(inputs.profile.name),
                inputs.profile.layers.size(), printable(inputs.profile.device));
   return inputs;

@@ -117,9 +117,7 @@ std::map<std::string, nn::Shape> expected_shapes(const std::vector<nn::ModelLaye
     for (const nn::ParameterSpec& parameter : layer.own_parameters()) {
       const std::string name = layer.name + "." + parameter.name;
       shapes[name] = parameter.shape;
-      for (std::size_t k = 0; k < states; ++k) {
-        shapes[moment_name(name, k)] = parameter.shape;
-      }
+      for (std::size_t k = 0; k < states; ++k) { shapes[moment_name(name, k)] = parameter.shape; }
     }
   }
   return shapes;

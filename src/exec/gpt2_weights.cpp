@@ -100,11 +100,17 @@ bool is_mask(std::string_view name) {
          (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"));
 }
 
-std::map<std::string, StoredTensor> without_prefix(std::map<std::string, StoredTensor> tensors) {
+std::map<std::string, StoredTensor> without_prefix(std::map<std::string, StoredTensor> tensors,
+                                                   const std::string& source_name) {
   std::map<std::string, StoredTensor> shorter;
   for (auto& [name, tensor] : tensors) {
     const bool has_prefix = name.starts_with(kPrefix);
-    shorter[has_prefix ? name.substr(kPrefix.size()) : name] = std::move(tensor);
+    const bool is_new =
+        shorter.emplace(has_prefix ? name.substr(kPrefix.size()) : name, std::move(tensor)).second;
+    if (!is_new) {
+      refuse_file(source_name, place_of_tensor(name),
+                  "expected it once, with a prefix or without, got both");
+    }
   }
   return shorter;
 }
@@ -121,6 +127,11 @@ std::map<std::string, nn::Shape> shapes_of(const std::vector<nn::ModelLayer>& la
 
 }  // namespace
 
+void check_gpt2_form(const std::vector<nn::ModelLayer>& layers,
+                     const std::vector<Operation>& operations, const std::string& model_name) {
+  const Names names(layers, operations, model_name);
+}
+
 NamedTensors read_gpt2_weights(std::string_view bytes, const std::string& source_name,
                                const std::vector<nn::ModelLayer>& layers,
                                const std::vector<Operation>& operations,
@@ -128,7 +139,7 @@ NamedTensors read_gpt2_weights(std::string_view bytes, const std::string& source
   const Names names(layers, operations, model_name);
   const std::map<std::string, nn::Shape> shapes = shapes_of(layers);
   std::map<std::string, StoredTensor> stored =
-      without_prefix(read_safetensors(bytes, source_name).tensors);
+      without_prefix(read_safetensors(bytes, source_name).tensors, source_name);
   if (const auto head = stored.find(kHead); names.is_tied() && head != stored.end()) {
     const auto tokens = stored.find(kTokens);
     if (tokens != stored.end() && tokens->second.bytes != head->second.bytes) {

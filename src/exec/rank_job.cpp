@@ -15,7 +15,7 @@
 #include "announced.h"
 #include "clock.h"
 #include "dapple/core/error.h"
-#include "fingerprint.h"
+#include "dapple/exec/fingerprint.h"
 #include "mailbox.h"
 #include "rank_wire.h"
 #include "waiting.h"

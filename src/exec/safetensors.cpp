@@ -213,7 +213,10 @@ nn::Tensor values_of(const std::string& name, const StoredTensor& stored,
 }
 
 std::string place_of_tensor(const std::string& name) {
-  return "/" + pointer_step(name);
+  std::string place = "/" + pointer_step(name);
+  // Lines are errors of their own where they are shown.
+  std::replace(place.begin(), place.end(), '\n', '?');
+  return place;
 }
 
 std::string place_of_text(const std::string& key) {

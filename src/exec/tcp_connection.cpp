@@ -5,6 +5,8 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
+#include <cstdint>
+#include <new>
 #include <utility>
 
 namespace dapple::tcp {
@@ -14,6 +16,8 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 
 constexpr std::size_t kLargestPiece = std::size_t{1} << 20;
+/// Above what any message has; who says more is no rank.
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 36;
 
 }  // namespace
 
@@ -114,8 +118,10 @@ void Connection::take_in_envelope() {
 
 void Connection::take_in_frame() {
   const std::optional<Frame> frame = frame_of(envelope_, rank_);
-  if (!frame || incoming_) return refuse();
-  incoming_.emplace(Incoming{.frame = *frame, .bytes = HostBytes(frame->size)});
+  if (!frame || incoming_ || frame->size > kMostBytes) return refuse();
+  try {
+    incoming_.emplace(Incoming{.frame = *frame, .bytes = HostBytes(frame->size)});
+  } catch (const std::bad_alloc&) { return refuse(); }
   if (frame->size == 0) deliver();
   read_envelope();
 }

@@ -89,6 +89,8 @@ class Encounter {
   tcp::socket call(int rank, const Places& places, Moment end, Answer& answer);
   void compare_clocks(tcp::socket& socket, bool shares_clock);
   std::vector<Whereabouts> hear_of_all(tcp::socket& first);
+  /// Of a rank that has come.
+  asio::ip::address address_of(const tcp::socket& socket, int rank) const;
   void call_before(const std::vector<Whereabouts>& ranks);
   void take_guests();
   void send_roll();
@@ -270,8 +272,15 @@ asio::ip::address plain(const asio::ip::address_v6& address) {
   return asio::ip::make_address_v4(asio::ip::v4_mapped, address);
 }
 
+asio::ip::address Encounter::address_of(const tcp::socket& socket, int rank) const {
+  boost::system::error_code fault;
+  const tcp::endpoint there = socket.remote_endpoint(fault);
+  if (fault) throw error(fmt::format("expected all ranks, but rank {} has gone again", rank));
+  return there.address();
+}
+
 void Encounter::call_before(const std::vector<Whereabouts>& ranks) {
-  const asio::ip::address first = plain(as_v6(meeting_.sockets.at(0).remote_endpoint().address()));
+  const asio::ip::address first = plain(as_v6(address_of(meeting_.sockets.at(0), 0)));
   for (int rank = 1; rank < place_.rank; ++rank) {
     const Whereabouts& there = ranks[static_cast<std::size_t>(rank)];
     const asio::ip::address told = plain(asio::ip::address_v6(there.address));
@@ -305,8 +314,7 @@ void Encounter::send_roll() {
   std::vector<Whereabouts> ranks(static_cast<std::size_t>(place_.size));
   for (const auto& [rank, guest] : reception_->guests()) {
     ranks[static_cast<std::size_t>(rank)] = {
-        .address = as_v6(guest.socket.remote_endpoint().address()).to_bytes(),
-        .port = guest.hello.port};
+        .address = as_v6(address_of(guest.socket, rank)).to_bytes(), .port = guest.hello.port};
     meeting_.is_on_one_host = meeting_.is_on_one_host && host_ != 0 && guest.hello.host == host_;
   }
   if (meeting_.is_on_one_host) {

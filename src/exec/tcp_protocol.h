@@ -9,7 +9,7 @@
 #include <span>
 
 #include "announced.h"
-#include "fingerprint.h"
+#include "dapple/exec/fingerprint.h"
 #include "rank_wire.h"
 
 namespace dapple::tcp {

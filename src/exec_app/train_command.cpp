@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <ostream>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "dapple/core/error.h"
 #include "dapple/exec/batches.h"
 #include "dapple/exec/checkpoint.h"
+#include "dapple/exec/fingerprint.h"
 #include "dapple/exec/freed_memory.h"
 #include "dapple/exec/gpt2_weights.h"
 #include "dapple/exec/train.h"
@@ -85,32 +87,50 @@ struct RunnableModel {
   std::shared_ptr<const std::vector<nn::ModelLayer>> layers;
 };
 
+/// Files that all ranks have to read alike.
+class InputFiles {
+ public:
+  std::string read(const std::string& path, std::size_t most = kMostBytes) {
+    std::string text = read_file(path, most);
+    marks_ += fmt::format(" {:x}", fingerprint(std::as_bytes(std::span(text))));
+    return text;
+  }
+  /// What any change of theirs changes.
+  const std::string& marks() const { return marks_; }
+
+ private:
+  static constexpr std::size_t kMostBytes = std::size_t{1} << 40;
+  std::string marks_;
+};
+
 /// A job with what it goes on from.
 struct Session {
   RunnableModel model;
+  InputFiles files;
   TrainingJob job;
   std::optional<Checkpoint> start;
   std::int64_t steps_before() const { return start ? start->steps : 0; }
 };
 
 /// Published weights are a checkpoint before the first step.
-std::optional<Checkpoint> read_start(const TrainRequest& request, const RunnableModel& model) {
-  constexpr std::size_t kMost = std::size_t{1} << 40;
+std::optional<Checkpoint> read_start(const TrainRequest& request, const RunnableModel& model,
+                                     InputFiles& files) {
   if (request.resume) {
-    return read_checkpoint(read_file(*request.resume, kMost), source_name(*request.resume));
+    return read_checkpoint(files.read(*request.resume), source_name(*request.resume));
   }
   if (!request.weights) return std::nullopt;
   Checkpoint start{.optimizer = settings_of(request, std::nullopt).optimizer};
-  start.tensors =
-      read_gpt2_weights(read_file(*request.weights, kMost), source_name(*request.weights),
-                        *model.layers, model.operations, model.source);
+  start.tensors = read_gpt2_weights(files.read(*request.weights), source_name(*request.weights),
+                                    *model.layers, model.operations, model.source);
   add_first_state(start.optimizer.kind, start.tensors);
   return start;
 }
 
 Session make_session(const TrainRequest& request, const RunnablePlan& plan) {
   RunnableModel model(plan, source_name(request.plan));
-  std::optional<Checkpoint> start = read_start(request, model);
+  if (request.save_weights) check_gpt2_form(*model.layers, model.operations, model.source);
+  InputFiles files;
+  std::optional<Checkpoint> start = read_start(request, model, files);
   const TrainingSettings settings = settings_of(request, start);
   std::vector<Violation> faults =
       training_faults(plan.document.plan, plan.document.profile, *model.layers, settings);
@@ -123,12 +143,15 @@ Session make_session(const TrainRequest& request, const RunnablePlan& plan) {
   }
   const BatchShape shape = batch_shape(model.operations, *model.layers);
   std::shared_ptr<const Batches> batches =
-      request.tokens ? make_token_batches(read_file(*request.tokens), source_name(*request.tokens),
+      request.tokens ? make_token_batches(files.read(*request.tokens), source_name(*request.tokens),
                                           shape, settings.seed)
                      : make_synthetic_batches(shape, settings.seed);
   TrainingJob job = make_training_job(plan.document.plan, plan.document.profile, plan.topology,
                                       model.layers, std::move(batches), settings);
-  return {.model = std::move(model), .job = std::move(job), .start = std::move(start)};
+  return {.model = std::move(model),
+          .files = std::move(files),
+          .job = std::move(job),
+          .start = std::move(start)};
 }
 
 double samples_per_second(const Session& session, Duration time) {
@@ -197,15 +220,16 @@ Checkpoint checkpoint_of(const Session& session, std::int64_t steps, NamedTensor
 
 void save(const TrainRequest& request, const Session& session, std::int64_t steps,
           NamedTensors tensors, Console& console) {
+  std::string weights;
   if (request.save_weights) {
     const RunnableModel& model = session.model;
-    write_result(console, *request.save_weights,
-                 write_gpt2_weights(tensors, *model.layers, model.operations, model.source));
+    weights = write_gpt2_weights(tensors, *model.layers, model.operations, model.source);
   }
   if (request.checkpoint) {
     write_result(console, *request.checkpoint,
                  write_checkpoint(checkpoint_of(session, steps, std::move(tensors))));
   }
+  if (request.save_weights) write_result(console, *request.save_weights, weights);
 }
 
 /// How the devices' parts are run: all of them on threads of this process, or one as a rank.
@@ -310,9 +334,10 @@ std::string agreement_of(const TrainRequest& request, const RunnablePlan& plan,
                          const Session& session) {
   const TrainingSettings& settings = session.job.settings;
   const nn::OptimizerSettings& optimizer = settings.optimizer;
-  return fmt::format("train {} from {} by {} every {}, {}{}; {} {} {}; {} {}",
-                     hash_of(plan.document), session.steps_before(), request.steps,
-                     request.checkpoint_every, request.verifies, to_text(request.device),
+  return fmt::format("train {}{} from {} by {} every {}{}{}, {}{}; {} {} {}; {} {}",
+                     hash_of(plan.document), session.files.marks(), session.steps_before(),
+                     request.steps, request.checkpoint_every, request.checkpoint.has_value(),
+                     request.save_weights.has_value(), request.verifies, to_text(request.device),
                      nn::to_string(optimizer.kind), optimizer.learning_rate, optimizer.weight_decay,
                      settings.clip_norm.value_or(0), settings.seed);
 }

@@ -2,15 +2,31 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
+#include "dapple/core/error.h"
 #include "exporting.h"
 
 namespace dapple {
 namespace {
 
-const Server& server_of(const ExportSubject& subject, DeviceIndex device) {
-  return subject.topology.server(subject.topology.device(device).server);
+/// Of the device's server, which launchers take as a host's.
+const std::string& host_of(const ExportSubject& subject, DeviceIndex device) {
+  const std::string& name = subject.topology.server(subject.topology.device(device).server).name;
+  const bool is_host = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '-' || c == '_';
+  });
+  if (!is_host) {
+    throw Error{ErrorKind::BadInput,
+                "",
+                {{"/topology/description/servers",
+                  fmt::format("expected a host's name, of letters, digits, '.', '-' and '_', got "
+                              "\"{}\"",
+                              name)}}};
+  }
+  return name;
 }
 
 }  // namespace
@@ -21,7 +37,7 @@ Export export_rankfile(const ExportSubject& subject) {
   std::map<std::string, int> slots;
   Export result;
   for (std::size_t rank = 0; rank < devices.size(); ++rank) {
-    const std::string& server = server_of(subject, devices[rank]).name;
+    const std::string& server = host_of(subject, devices[rank]);
     result.text += fmt::format("rank {}={} slot={}\n", rank, server, slots[server]++);
   }
   return result;
@@ -32,7 +48,7 @@ Export export_hostfile(const ExportSubject& subject) {
   const std::vector<DeviceIndex> devices = devices_by_rank(subject.document.plan);
   std::vector<std::pair<std::string, int>> lines;
   for (const DeviceIndex device : devices) {
-    const std::string& server = server_of(subject, device).name;
+    const std::string& server = host_of(subject, device);
     if (lines.empty() || lines.back().first != server) lines.emplace_back(server, 0);
     ++lines.back().second;
   }
@@ -56,7 +72,7 @@ Export export_visible_devices(const ExportSubject& subject) {
   result.text = fmt::format(
       "#!/bin/sh\n"
       "# {}: gives each process its GPU. Put it before the program:\n"
-      "#   mpirun -np {} THIS_FILE python train.py\n"
+      "#   mpirun -np {} sh THIS_FILE python train.py\n"
       "rank=${{RANK:-${{OMPI_COMM_WORLD_RANK:-${{SLURM_PROCID:-}}}}}}\n"
       "case \"$rank\" in\n",
       title_of(subject), devices.size());

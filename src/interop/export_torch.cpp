@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
@@ -101,8 +102,8 @@ Export export_torchtitan(const ExportSubject& subject) {
   for (const StagePlan& stage : plan.stages) {
     std::string names;
     for (std::int32_t l = stage.layers.begin; l < stage.layers.end; ++l) {
-      names +=
-          (names.empty() ? "" : ", ") + quoted(profile.layers[static_cast<std::size_t>(l)].name);
+      const nlohmann::json name = profile.layers[static_cast<std::size_t>(l)].name;
+      names += (names.empty() ? "" : ", ") + name.dump();
     }
     parts += (parts.empty() ? "[" : ", [") + names + "]";
   }
@@ -118,13 +119,13 @@ Export export_torchtitan(const ExportSubject& subject) {
       "  --parallelism.data_parallel_replicate_degree {}\n"
       "  --parallelism.pipeline_parallel_schedule_csv schedule.csv\n"
       "  --parallelism.pipeline_parallel_microbatch_size {}\n"
-      "  --parallelism.module_fqns_per_model_part '[{}]'\n"
+      "  --parallelism.module_fqns_per_model_part {}\n"
       "  --training.local_batch_size {}\n"
       "  --training.global_batch_size {}\n"
       ")\n",
       heading_of(subject, "torchtitan"), ranks_as_comment(subject), groups, replicas,
-      samples_per_replica(plan), parts, samples_per_replica(plan) * plan.num_micro_batches,
-      plan.global_batch_size);
+      samples_per_replica(plan), single_quoted('[' + parts + ']'),
+      samples_per_replica(plan) * plan.num_micro_batches, plan.global_batch_size);
   result.warnings.emplace_back(
       "the names of layers are the profile's: torchtitan looks for modules of these names");
   return result;

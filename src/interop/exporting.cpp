@@ -221,6 +221,12 @@ std::string ranks_as_comment(const ExportSubject& subject) {
   return text;
 }
 
+std::string single_quoted(std::string_view text) {
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + '\'';
+}
+
 std::string quoted(std::string_view text) {
   std::string result = "\"";
   for (const char c : text) {

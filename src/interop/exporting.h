@@ -71,4 +71,7 @@ std::string ranks_as_comment(const ExportSubject& subject);
 /// A string of Python or a shell, in double quotes; names of layers may hold anything.
 std::string quoted(std::string_view text);
 
+/// One word of a shell, in single quotes.
+std::string single_quoted(std::string_view text);
+
 }  // namespace dapple

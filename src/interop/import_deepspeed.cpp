@@ -143,6 +143,8 @@ class DeepspeedImporter {
  private:
   /// In either file.
   std::optional<std::int64_t> setting(std::string_view name) const;
+  /// As it is said, or as the batch sizes have it.
+  std::optional<std::int64_t> replica_count() const;
   std::vector<LayerRange> read_stages() const;
   void read_batches(std::int64_t replicas, PlanSketch& sketch) const;
   [[noreturn]] void refuse(std::string message) const {
@@ -164,6 +166,16 @@ std::optional<std::int64_t> DeepspeedImporter::setting(std::string_view name) co
                        *first));
   }
   return first ? first : second;
+}
+
+std::optional<std::int64_t> DeepspeedImporter::replica_count() const {
+  if (const auto told = setting("num_dp")) return told;
+  const auto global = setting("train_batch_size");
+  const auto samples = setting("train_micro_batch_size_per_gpu");
+  const auto steps = setting("gradient_accumulation_steps");
+  if (!global || !samples || !steps || *samples < 1 || *steps < 1) return std::nullopt;
+  if (*global % *samples != 0 || *global / *samples % *steps != 0) return std::nullopt;
+  return *global / *samples / *steps;
 }
 
 std::vector<LayerRange> DeepspeedImporter::read_stages() const {
@@ -209,7 +221,7 @@ ImportedPlan DeepspeedImporter::run() {
   sketch.rank_devices = devices_in_comments(program_->text);
   const std::size_t groups = sketch.stages.size();
   const std::int64_t replicas =
-      replicas_of_all(setting("num_dp"), groups, ground_, options_, program_->name);
+      replicas_of_all(replica_count(), groups, ground_, options_, program_->name);
   sketch.ranks = even_ranks(groups, replicas);
   read_batches(replicas, sketch);
   if (const auto interval = setting("activation_checkpoint_interval"); interval && *interval > 0) {

@@ -69,6 +69,10 @@ std::string headline_table(const ComparedPlan& first, const ComparedPlan& second
            fmt::format("{}", b.devices.size()));
   add_text("stages", fmt::format("{}", first.plan.stages.size()),
            fmt::format("{}", second.plan.stages.size()));
+  if (first.plan.global_batch_size != second.plan.global_batch_size) {
+    add_text("global batch", fmt::format("{}", first.plan.global_batch_size),
+             fmt::format("{}", second.plan.global_batch_size));
+  }
   add_text("micro-batches", batches_of(first.plan), batches_of(second.plan));
   add_text("schedule", std::string{to_string(first.plan.family)},
            std::string{to_string(second.plan.family)});
@@ -236,7 +240,22 @@ std::string memory_table(const ComparedPair& pair, const TextStyle& style) {
   return table.text(0, style) + rows_left_out(rows.size());
 }
 
+/// Of plans that take different numbers of samples, whose times say nothing.
+std::string verdict_by_rate(const ComparedPlan& first, const ComparedPlan& second) {
+  const double a = first.prediction.samples_per_second;
+  const double b = second.prediction.samples_per_second;
+  const std::string sizes = fmt::format(
+      "An iteration is of {} samples with A and of {} with B: ", first.plan.global_batch_size,
+      second.plan.global_batch_size);
+  if (a == b) return sizes + "they are as fast.\n";
+  return sizes + fmt::format("by samples per second\n{} is faster, {:.3f} x.\n", a > b ? "A" : "B",
+                             std::max(a, b) / std::min(a, b));
+}
+
 std::string verdict(const ComparedPlan& first, const ComparedPlan& second) {
+  if (first.plan.global_batch_size != second.plan.global_batch_size) {
+    return verdict_by_rate(first, second);
+  }
   const Duration a = first.prediction.iteration;
   const Duration b = second.prediction.iteration;
   if (same_plan(first.plan, second.plan)) return "The plans are the same.\n";

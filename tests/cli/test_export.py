@@ -119,6 +119,31 @@ class Exporting(ToolTest):
                                      capture_output=True, check=False)
             self.assertEqual((checked.returncode, checked.stderr), (0, ""))
 
+    def test_names_of_layers_and_servers_run_nothing(self):
+        profile = tool.small_profile()
+        name = "b'); touch run; x=('$(touch run)`touch run`\\"
+        profile["layers"][0]["name"] = name
+        self.write("odd.json", profile)
+        topology = self.write("topology.json", tool.small_topology())
+        made = self.run_tool("--model", "odd.json", "--topo", topology, "--for", "torchtitan", "-o",
+                             "plan.json")
+        self.assertEqual(made.returncode, DONE, made.stderr)
+        script = self.export("plan.json", "torchtitan") + 'printf "%s" "${PIPELINE_ARGS[9]}"\n'
+        ran = subprocess.run(["bash"], input=script, text=True, capture_output=True, check=False,
+                             cwd=self.folder)
+        self.assertEqual((ran.returncode, ran.stderr), (0, ""))
+        self.assertFalse((self.folder / "run").exists())
+        names = [layer for part in json.loads(ran.stdout) for layer in part]
+        self.assertEqual(names[0], name + ".0")
+        servers = tool.small_topology()
+        servers["servers"][0]["name"] = "node slots=9"
+        self.write("servers.json", servers)
+        self.run_tool("--model", self.blocks(), "--topo", "servers.json", "-o", "servers.plan.json")
+        for target in ("rankfile", "hostfile"):
+            result = self.run_tool("export", "servers.plan.json", "--to", target, "-o", "-")
+            self.assertEqual((result.returncode, result.stdout), (BAD_INPUT, ""))
+            self.assertIn('expected a host\'s name, of letters, digits', result.stderr)
+
     def test_each_rank_gets_its_own_device(self):
         wrapper = self.write("wrapper.sh", self.export(self.plan(), "visible-devices"))
         seen = []

@@ -105,6 +105,19 @@ class Models(ToolTest):
         self.assertEqual(profile["name"], "folder")
         self.assertEqual([m["batch_size"] for m in profile["layers"][0]["measurements"]], [1, 4])
 
+    def test_the_folder_itself_may_be_named(self):
+        (self.folder / "metis").mkdir()
+        for file in SAMPLES.glob("DeviceType.*.json"):
+            (self.folder / "metis" / file.name).write_bytes(file.read_bytes())
+        asked = ["--optimizer", "adam", "--global-batch", "64", "--backward-ratio", "2",
+                 "--output-size", "1 MiB", "--name", "folder"]
+        self.imported("metis", *asked)
+        self.assertEqual(len(self.read("folder.profile.json")["layers"][0]["measurements"]), 2)
+        (self.folder / "none").mkdir()
+        result = self.run_tool("import", "model", "none", *asked)
+        self.assertEqual(result.returncode, USAGE)
+        self.assertIn("expected a folder with files, got none", result.stderr)
+
     def test_the_profile_goes_to_stdout_and_the_words_to_stderr(self):
         result = self.run_tool("import", "model", "-", *self.ASKED, "-o", "-",
                                input=(SAMPLES / "small.piper.json").read_text())

@@ -311,6 +311,17 @@ class Comparing(ToolTest):
         self.assertEqual(given["notes"], [])
         self.assertEqual(given["b"]["iteration_ns"], self.read(b)["predicted"]["iteration_ns"])
 
+    def test_plans_of_different_batches_are_judged_by_their_samples_per_second(self):
+        a = self.make_plan("a.json")
+        b = self.make_plan("b.json", "--global-batch", "32")
+        shown = self.run_tool("diff", a, b).stdout
+        self.assertRegex(shown, r"global batch +16 +32")
+        rates = [self.read(plan)["predicted"]["samples_per_second"] for plan in (a, b)]
+        self.assertLess(*rates)
+        self.assertIn("An iteration is of 16 samples with A and of 32 with B: by samples per second\n"
+                      f"B is faster, {rates[1] / rates[0]:.3f} x.\n", shown)
+        self.assertNotIn("loses by", shown)
+
     def test_a_plan_that_the_other_model_cannot_cost_is_named(self):
         a = self.make_plan("a.json")
         longer = tool.small_profile()

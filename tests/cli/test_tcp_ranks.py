@@ -111,6 +111,23 @@ class TcpRanks(ToolTest):
         self.assertEqual(errors, f"error: expected {size} ranks, one for each device of the plan, "
                                  "got 2\n")
 
+    def test_ranks_with_different_files_do_not_begin(self):
+        self.training_plan(2)
+        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        for name, steps in (("one", 1), ("two", 2)):
+            self.run_tool("train", "--plan", "plan.json", "--steps", steps, "--checkpoint", name,
+                          binary=binary)
+        content = (self.folder / "one").read_bytes()
+        (self.folder / "other").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        for first, second in ((["--resume", "one"], ["--resume", "other"]),
+                              ([], ["--checkpoint", "end"])):
+            job = Job(self)
+            for rank, more in enumerate((first, second)):
+                job.start(rank, 2, "train", "--plan", "plan.json", *more)
+            self.assertLessEqual(set(job.codes().values()), {USAGE, ENVIRONMENT})
+            self.assertIn("was given, got others", job.errors())
+            self.assertFalse((self.folder / "end").exists())
+
     def test_ranks_with_different_plans_do_not_begin(self):
         size = self.replay_plan()
         job = Job(self)

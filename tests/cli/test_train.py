@@ -160,6 +160,11 @@ class Training(ToolTest):
         other = self.train("--plan", self.pipeline(), "--weights", "first.safetensors")
         self.assertEqual(other.returncode, BAD_INPUT)
         self.assertIn("expected an embedding here, as GPT-2 has", other.stderr)
+        # Before the first step, not behind the last.
+        other = self.train("--plan", "plan.json", "--steps", "1000000", "--save-weights", "no",
+                           "--checkpoint", "nothing")
+        self.assertEqual((other.returncode, other.stdout), (BAD_INPUT, ""))
+        self.assertIn("expected an embedding here, as GPT-2 has", other.stderr)
 
     def test_a_checkpoint_that_is_read_is_not_overwritten_by_something_else(self):
         self.pipeline()

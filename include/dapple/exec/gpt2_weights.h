@@ -16,6 +16,10 @@
 
 namespace dapple {
 
+/// Throws Error(BadInput) of `model_name` where the model is of another form.
+void check_gpt2_form(const std::vector<nn::ModelLayer>& layers,
+                     const std::vector<Operation>& operations, const std::string& model_name);
+
 /// Parameters under our names, of F32, F16 or BF16. Buffers of masks are passed over, and a head's
 /// matrix where the model has tied it and it is the embedding's. Throws Error(BadInput): of
 /// `model_name` where the model is of another form, of `source_name` as read_checkpoint() does, and
