@@ -9,7 +9,7 @@ namespace dapple::cuda {
 namespace {
 
 /// At once, for which the compiler is to leave registers; it spills none.
-constexpr int kBlocksPerMultiprocessor = 2;
+[[maybe_unused]] constexpr int kBlocksPerMultiprocessor = 2;
 
 /// What all kernels take. A block works on 32 positions of a head of a sample (blockIdx.x), and on
 /// 128 columns of their vectors (blockIdx.y).
