@@ -164,6 +164,10 @@ bool DeviceTraining::as_the_lead_says(bool answer) {
   return answer;
 }
 
+void DeviceTraining::finish() {
+  if (backend_->memory() != Memory::Host) transport_.barrier();
+}
+
 PlainTraining::PlainTraining(const TrainingJob& job, const MakeBackend& make_backend)
     : job_(on_one_device(job)), backend_(make_backend(job_, job_.devices.front().device)) {}
 

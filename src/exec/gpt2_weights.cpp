@@ -100,13 +100,13 @@ bool is_mask(std::string_view name) {
          (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"));
 }
 
-std::map<std::string, StoredTensor> without_prefix(std::map<std::string, StoredTensor> tensors,
-                                                   const std::string& source_name) {
+std::map<std::string, StoredTensor> without_prefix(
+    const std::map<std::string, StoredTensor>& tensors, const std::string& source_name) {
   std::map<std::string, StoredTensor> shorter;
-  for (auto& [name, tensor] : tensors) {
+  for (const auto& [name, tensor] : tensors) {
     const bool has_prefix = name.starts_with(kPrefix);
     const bool is_new =
-        shorter.emplace(has_prefix ? name.substr(kPrefix.size()) : name, std::move(tensor)).second;
+        shorter.emplace(has_prefix ? name.substr(kPrefix.size()) : name, tensor).second;
     if (!is_new) {
       refuse_file(source_name, place_of_tensor(name),
                   "expected it once, with a prefix or without, got both");

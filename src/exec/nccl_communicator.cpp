@@ -11,7 +11,9 @@
 #include "dapple/core/error.h"
 #include "dapple/exec/transport.h"
 
-static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 0), "NCCL of version 2.18 or later");
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 18, 0)
+#error "expected NCCL of version 2.18 or later"
+#endif
 
 namespace dapple {
 namespace {

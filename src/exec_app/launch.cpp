@@ -72,7 +72,8 @@ Launch by_torchrun(const Environment& environment) {
   const int next = takes_port && std::string_view(takes_port) == "True" ? 1 : 0;
   place.port = static_cast<std::uint16_t>(
       number_in(environment, "MASTER_PORT", 1, kMostPorts - next) + next);
-  return {.rank = place.rank, .tcp = std::move(place)};
+  const int rank = place.rank;
+  return {.rank = rank, .tcp = std::move(place)};
 }
 
 std::string slurm_address(const Environment& environment) {
@@ -93,7 +94,8 @@ std::optional<Launch> by_slurm(const Environment& environment) {
       environment("MASTER_PORT")
           ? number_in(environment, "MASTER_PORT", 1, kMostPorts)
           : kFirstPort + number_in(environment, "SLURM_JOB_ID", 0, INT64_MAX) % kPorts);
-  return Launch{.rank = place.rank, .tcp = std::move(place)};
+  const int rank = place.rank;
+  return Launch{.rank = rank, .tcp = std::move(place)};
 }
 
 }  // namespace

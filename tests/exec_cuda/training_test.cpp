@@ -177,6 +177,7 @@ NamedTensors trained(const TrainingJob& job, const Topology& topology, const Nam
     for (std::int64_t n = first; n < first + 2; ++n) device.run(n);
     NamedTensors tensors = whole_model(device);
     if (device.is_lead()) model = std::move(tensors);
+    device.finish();
   });
   return model;
 }
@@ -236,6 +237,7 @@ TEST_CASE("messages that pass through the host change nothing") {
       device.run(0);
       NamedTensors gathered = device.gather(TensorKind::Gradients);
       if (device.is_lead()) gradients[through_host ? 1 : 0] = std::move(gathered);
+      device.finish();
     });
   }
   require_close(gradients[1], gradients[0], 1e-6);
@@ -265,6 +267,7 @@ TEST_CASE("moments of a GPU's work are in order, and lie in the iteration") {
       }
       if (computations == 0) throw std::runtime_error("nothing was measured");
     }
+    device.finish();
   });
 }
 
@@ -295,6 +298,7 @@ std::vector<bool> steps_taken(const TrainingJob& job, const Topology& topology, 
                                   }));
       before = std::move(after);
     }
+    device.finish();
   });
   return taken;
 }
