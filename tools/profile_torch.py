@@ -13,7 +13,8 @@ before. What the first one takes is made by make_input(batch_size) of the same f
 Each layer runs forward and backward at every batch size, on the CPU by the clock or on a GPU by its
 events; medians count. What it keeps for its backward is seen as autograd saves it: its input
 included, its parameters and its output not. The first layer's input gets no gradient. Parameters
-that several layers share are counted at the first. Exit code 2: usage, 3: the model cannot be run.
+that several layers share are counted at the first, to which a layer that has all of its parameters is
+tied. Exit code 2: usage, 3: the model cannot be run, 5: PyTorch, a GPU or a file is missing.
 """
 
 import argparse

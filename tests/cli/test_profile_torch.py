@@ -40,6 +40,12 @@ def make_shared():
     return [linear, nn.ReLU(), linear]
 
 
+def make_half_shared():
+    layers = [nn.Linear(32, 32), nn.Linear(32, 32)]
+    layers[1].weight = layers[0].weight
+    return layers
+
+
 def make_mismatch():
     return [nn.Linear(32, 16), nn.Linear(32, 16)]
 
@@ -112,13 +118,23 @@ class Profiling(ToolTest):
         self.assertEqual(flatten["stash_bytes"], embedding["output_bytes"])
         self.assertEqual(profile["batch_scaling"], "proportional")
 
-    def test_shared_parameters_are_counted_once(self):
+    def test_shared_parameters_are_counted_once_and_tied(self):
         profile = self.measured("model.py:make_shared", "--batch", "1", "--repeat", "2",
                                 "--input-shape", "32", "--optimizer", "sgd")
-        self.assertEqual([layer["parameter_bytes"] for layer in profile["layers"]],
-                         [4 * (32 * 32 + 32), 0, 0])
-        self.assertIn("2 parameter tensors that an earlier layer holds", profile["notes"][0])
         self.assertEqual(profile["optimizer"]["state_bytes_per_parameter_byte"], 0)
+        layers = profile["layers"]
+        self.assertEqual([layer["parameter_bytes"] for layer in layers],
+                         [4 * (32 * 32 + 32), 0, 0])
+        self.assertEqual([layer.get("tied_to") for layer in layers],
+                         [None, None, layers[0]["name"]])
+
+    def test_parameters_that_cannot_be_tied_are_noted(self):
+        profile = self.measured("model.py:make_half_shared", "--batch", "1", "--repeat", "2",
+                                "--input-shape", "32")
+        self.assertEqual([layer["parameter_bytes"] for layer in profile["layers"]],
+                         [4 * (32 * 32 + 32), 4 * 32])
+        self.assertIn("1 parameter tensors that earlier layers hold too", profile["notes"][0])
+        self.assertNotIn("tied_to", profile["layers"][1])
 
     def test_it_can_be_called_from_a_program(self):
         self.write("own.py", "import sys\n"
