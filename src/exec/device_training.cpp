@@ -60,8 +60,7 @@ void DeviceTraining::restore(const NamedTensors& tensors) {
 
 MeasuredIteration DeviceTraining::run(std::int64_t iteration) {
   iteration_ = iteration;
-  // Others may still read this device's gradients of the iteration before, where they lie.
-  if (backend_->memory() == Memory::Device) transport_.barrier();
+  await_readers();
   backend_->begin(iteration);
   const Bytes sent_before = transport_.sent();
   MeasuredIteration measured = measure(interpreter_, iteration, transport_);
@@ -164,8 +163,8 @@ bool DeviceTraining::as_the_lead_says(bool answer) {
   return answer;
 }
 
-void DeviceTraining::finish() {
-  if (backend_->memory() != Memory::Host) transport_.barrier();
+void DeviceTraining::await_readers() {
+  if (backend_->memory() == Memory::Device) transport_.barrier();
 }
 
 PlainTraining::PlainTraining(const TrainingJob& job, const MakeBackend& make_backend)

@@ -154,7 +154,7 @@ void run_on_threads(const TrainingJob& job, const Topology& topology,
     if (has_cores) pinned.emplace(place);
     DeviceTraining device(job, devices[place], transport, make_backend);
     work(device);
-    device.finish();
+    device.await_readers();
   });
 }
 

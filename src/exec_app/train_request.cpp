@@ -15,11 +15,8 @@ double number_of(Factor factor) {
 GivenSettings given_settings(const Options& options) {
   GivenSettings given;
   if (options.has("optimizer")) {
-    const std::string kind = options.choice("optimizer", {"adamw", "adam", "momentum", "sgd"});
-    for (const auto candidate : {nn::OptimizerKind::Sgd, nn::OptimizerKind::Momentum,
-                                 nn::OptimizerKind::Adam, nn::OptimizerKind::AdamW}) {
-      if (nn::to_string(candidate) == kind) given.optimizer = candidate;
-    }
+    given.optimizer =
+        nn::optimizer_of(options.choice("optimizer", {"adamw", "adam", "momentum", "sgd"}));
   }
   if (const auto rate = options.positive_factor("learning-rate")) {
     given.learning_rate = static_cast<float>(number_of(*rate));

@@ -84,16 +84,7 @@ TEST_CASE("on a GPU, whatever the schedule, gradients are those of one CPU") {
     const std::optional<Pipeline> start = random_plan(dice, model, dice.roll(1, 3), false);
     if (!start) continue;
     for (const ScheduleFamily family : kScheduleFamilies) {
-      Reschedule options{.family = family, .evaluations = 50};
-      const bool is_looped =
-          family == ScheduleFamily::Interleaved || family == ScheduleFamily::BreadthFirst;
-      if (is_looped || family == ScheduleFamily::ZeroBubbleV) options.chunks_per_device = 2;
-      if (family == ScheduleFamily::Given) {
-        const auto ordered = under(*start, {.family = ScheduleFamily::ZeroBubbleH2});
-        if (!ordered) continue;
-        options.order = ordered->plan.order;
-      }
-      const std::optional<Pipeline> pipeline = under(*start, options);
+      const std::optional<Pipeline> pipeline = under_family(*start, family, 50);
       if (!pipeline) continue;
       INFO("instance " << round << ": " << text_of(*pipeline));
       ++seen[family];
@@ -177,7 +168,7 @@ NamedTensors trained(const TrainingJob& job, const Topology& topology, const Nam
     for (std::int64_t n = first; n < first + 2; ++n) device.run(n);
     NamedTensors tensors = whole_model(device);
     if (device.is_lead()) model = std::move(tensors);
-    device.finish();
+    device.await_readers();
   });
   return model;
 }
@@ -237,7 +228,7 @@ TEST_CASE("messages that pass through the host change nothing") {
       device.run(0);
       NamedTensors gathered = device.gather(TensorKind::Gradients);
       if (device.is_lead()) gradients[through_host ? 1 : 0] = std::move(gathered);
-      device.finish();
+      device.await_readers();
     });
   }
   require_close(gradients[1], gradients[0], 1e-6);
@@ -267,7 +258,7 @@ TEST_CASE("moments of a GPU's work are in order, and lie in the iteration") {
       }
       if (computations == 0) throw std::runtime_error("nothing was measured");
     }
-    device.finish();
+    device.await_readers();
   });
 }
 
@@ -298,7 +289,7 @@ std::vector<bool> steps_taken(const TrainingJob& job, const Topology& topology, 
                                   }));
       before = std::move(after);
     }
-    device.finish();
+    device.await_readers();
   });
   return taken;
 }

@@ -183,4 +183,19 @@ inline std::optional<Pipeline> under(const Pipeline& pipeline, const Reschedule&
   return Pipeline(pipeline.profile, pipeline.topology.description(), plan);
 }
 
+/// With as many stages on each device, or the order, that the family needs.
+inline std::optional<Pipeline> under_family(const Pipeline& pipeline, ScheduleFamily family,
+                                            std::int64_t evaluations) {
+  Reschedule options{.family = family, .evaluations = evaluations};
+  const bool is_looped =
+      family == ScheduleFamily::Interleaved || family == ScheduleFamily::BreadthFirst;
+  if (is_looped || family == ScheduleFamily::ZeroBubbleV) options.chunks_per_device = 2;
+  if (family == ScheduleFamily::Given) {
+    const auto ordered = under(pipeline, {.family = ScheduleFamily::ZeroBubbleH2});
+    if (!ordered) return std::nullopt;
+    options.order = ordered->plan.order;
+  }
+  return under(pipeline, options);
+}
+
 }  // namespace dapple::small

@@ -55,9 +55,9 @@ class DeviceTraining {
   /// The lead's answer, everywhere.
   bool as_the_lead_says(bool answer);
 
-  /// To be called last where devices share a process: waits until no other device reads what lies
-  /// in this one's memory, as it may of a GPU's.
-  void finish();
+  /// Waits until no other device reads what lies in this one's memory, as it may of a GPU's. To be
+  /// called last where devices share a process; every iteration begins with it.
+  void await_readers();
 
  private:
   MessageKey key(StageIndex stage, std::int32_t step, DeviceIndex from, DeviceIndex to) const;

@@ -154,16 +154,7 @@ TEST_CASE("whatever the schedule, gradients are those of one device") {
     std::optional<Pipeline> start = random_plan(dice, model, dice.roll(1, 2), false);
     if (!start) continue;
     for (const ScheduleFamily family : kScheduleFamilies) {
-      Reschedule options{.family = family, .evaluations = 200};
-      const bool is_looped =
-          family == ScheduleFamily::Interleaved || family == ScheduleFamily::BreadthFirst;
-      if (is_looped || family == ScheduleFamily::ZeroBubbleV) options.chunks_per_device = 2;
-      if (family == ScheduleFamily::Given) {
-        const auto ordered = under(*start, {.family = ScheduleFamily::ZeroBubbleH2});
-        if (!ordered) continue;
-        options.order = ordered->plan.order;
-      }
-      const std::optional<Pipeline> pipeline = under(*start, options);
+      const std::optional<Pipeline> pipeline = under_family(*start, family, 200);
       if (!pipeline) continue;
       INFO("instance " << round << ": " << text_of(*pipeline));
       ++seen[family];
