@@ -31,6 +31,8 @@ constexpr std::chrono::milliseconds kGrace(300);
 constexpr nanoseconds kNews = std::chrono::milliseconds(50);
 /// In which the next in the ring says that a rank has gone, before the others do.
 constexpr std::chrono::milliseconds kMourning(500);
+/// In which a rank that was stopped sees who has gone meanwhile.
+constexpr std::chrono::seconds kReturn(1);
 
 /// A failure's moment and rank: who was first.
 using Failure = std::pair<std::int64_t, int>;
@@ -96,6 +98,8 @@ class RankJob::State {
   void throw_if_over();
   void close();
   void note_failure();
+  void note_failure_of(const Failure& others);
+  nanoseconds patience() const { return options_.timeout / 10 * 9; }
   std::uint64_t agreement() const {
     return fingerprint(std::as_bytes(std::span(options_.agreement)));
   }
@@ -126,6 +130,7 @@ class RankJob::State {
   std::optional<Loss> loss_;  // the first
   bool has_joined_ = false;
   std::int64_t last_turn_ = 0;
+  std::int64_t came_back_ = 0;  // when it went on after it was stopped for as long as none may be
   std::int64_t last_sign_ = 0;
   std::uint64_t last_told_ = 0;  // action, packed
   bool is_over_ = false;
@@ -334,6 +339,12 @@ void RankJob::State::note_failure() {
   close();
 }
 
+/// Requires: the mutex is held.
+void RankJob::State::note_failure_of(const Failure& others) {
+  others_failure_ = std::min(others_failure_.value_or(others), others);
+  close();
+}
+
 void RankJob::State::abort() noexcept {
   const std::lock_guard lock(mutex_);
   if (!is_over_) note_failure();
@@ -378,9 +389,7 @@ void RankJob::State::take_in(const Notice& notice) {
       neighbour_.action = AnnouncedAction::unpacked(notice.action);
       return;
     case NoticeKind::Failed: {
-      const Failure failure{notice.moment, notice.from};
-      others_failure_ = std::min(others_failure_.value_or(failure), failure);
-      close();
+      note_failure_of({notice.moment, notice.from});
       break;
     }
   }
@@ -408,8 +417,8 @@ void RankJob::State::take_turn() {
       give_sign(now, interval);
     }
   }
-  mourn(now);
   if (interval.count() > 0) watch(now, interval);
+  mourn(now);
 }
 
 /// Sooner where there is another action to tell of. Requires: the mutex is held.
@@ -437,6 +446,10 @@ void RankJob::State::mourn(std::int64_t now) {
     const std::lock_guard lock(mutex_);
     if (!loss_) return;
     loss = *loss_;
+    // Those that have gone meanwhile have said why: this rank did not go on.
+    if (came_back_ > 0 && loss.moment < came_back_ + nanoseconds(kReturn).count()) {
+      return note_failure_of({loss.moment + wire_->clock_offset(), loss.rank});
+    }
     const bool is_next = loss.rank == previous();
     if (!is_next && now - loss.moment < nanoseconds(kMourning).count()) return;
     if (is_next) action = neighbour_.action;
@@ -453,11 +466,12 @@ void RankJob::State::watch(std::int64_t now, nanoseconds interval) {
   {
     const std::lock_guard lock(mutex_);
     // A process that was stopped itself, as by the launcher with all others, has heard nothing.
-    const bool was_away = now - last_turn_ > 3 * interval.count();
-    last_turn_ = now;
-    if (was_away && neighbour_.heard > 0) neighbour_.heard = now;
+    const std::int64_t before = std::exchange(last_turn_, now);
+    const std::int64_t away = before == 0 ? 0 : now - before;
     if (neighbour_.heard == 0) return;
-    if (now - neighbour_.heard < (options_.timeout / 10 * 9).count()) return;
+    if (away > patience().count()) came_back_ = now;
+    if (away > 3 * interval.count()) neighbour_.heard = now;
+    if (now - neighbour_.heard < patience().count()) return;
     action = neighbour_.action;
   }
   const std::string place = action ? to_text(*action) : "start";
