@@ -22,15 +22,14 @@ def end_reduction(world):
     heads = {name: begun[0].get("tie", begun[0]["action"])  # a tie's stages differ
              for name, begun in world.reductions.items() if begun}
     for head in heads.values():
-        members = world.groups[head][1:]
-        if all(heads.get(member) == head for member in members):
-            return [world.reductions[member].pop(0) for member in members]
+        if all(heads.get(member) == head for member in world.groups[head][1:]):
+            return [world.reductions[member].pop(0) for member in world.groups[head][1:]]
     return []
 
 
 def program(name, actions, world):
     """Does a device's actions, and yields what it has to wait for."""
-    done, own = set(), world.reductions[name]
+    done, own = world.done[name], world.reductions[name]
     for position, action in enumerate(actions):
         def require(condition, message, place=f"{name}, action {position}, {action['action']}"):
             if not condition:
@@ -39,13 +38,13 @@ def program(name, actions, world):
         verb, tensor = (kind + "_").split("_")[:2]
         if kind in BEFORE:
             require(batch in world.batches, f"expected micro-batches below {len(world.batches)}")
-            require((kind, stage, batch) not in done, "has been done before")
+            require((kind, stage, batch) not in done, "expected once, has been done before")
             is_fed = kind in INPUT and stage + FROM[INPUT[kind]] in world.stages
             for before in (*BEFORE[kind], *(["receive_" + INPUT[kind]] if is_fed else [])):
                 require((before, stage, batch) in done, f"expected its {before} before it")
-            world.computed.add((kind, stage, batch))
         elif verb == "send":
-            require(any((made, stage, batch) in done for made in MADE_BY[tensor]), "is not made")
+            require(any((made, stage, batch) in done for made in MADE_BY[tensor]),
+                    f"expected the {' or '.join(MADE_BY[tensor])} that makes it before it")
             for peer in action["peers"]:
                 world.messages[name, peer["device"], tensor, stage, batch] = peer["bytes"]
         elif verb == "receive":
@@ -56,10 +55,9 @@ def program(name, actions, world):
                 sent, size = world.messages.pop(key), peer["bytes"]
                 require(sent == size, f"expected {size} bytes, {key[0]} sent {sent}")
         elif kind in ("all_reduce", "reduce_tied"):
-            peers = [peer["device"] for peer in action["peers"]]
-            group = [action["bytes"], *sorted([name, *peers])]
+            group = [action["bytes"], *sorted([name, *(peer["device"] for peer in action["peers"])])]
             first = world.groups.setdefault(action.get("tie", action["action"]), group)
-            require(group == first, f"bytes and devices {group}, but {first} for a peer")
+            require(group == first, f"expected a peer's bytes and devices, {first}, got {group}")
             own.append(action)
         else:
             while any("tie" in begun or begun["stage"] == stage for begun in own):
@@ -69,11 +67,13 @@ def program(name, actions, world):
 
 def run(schedule):
     """Raises ValueError where the schedule does not run to its end."""
+    if schedule.get("schema") != "dapple-schedule/1":
+        raise ValueError("expected a dapple-schedule/1, of dapple-plan schedule --format json")
     lists, reasons = {entry["device"]: entry["actions"] for entry in schedule["devices"]}, None
     world = SimpleNamespace(  # what the devices share
-        batches=range(schedule["num_micro_batches"]), computed=set(), messages={}, groups={},
+        batches=range(schedule["num_micro_batches"]), messages={}, groups={},
         stages={action["stage"] for actions in lists.values() for action in actions},
-        reductions={name: [] for name in lists})  # begun and not ended
+        done={name: set() for name in lists}, reductions={name: [] for name in lists})
     devices = [program(name, actions, world) for name, actions in lists.items()]
     while reasons != [] or any(world.reductions.values()):
         waits = [(next(device, None), device) for device in devices]
@@ -82,12 +82,12 @@ def run(schedule):
         if reasons == before and not end_reduction(world):
             begun = [f"{name} in {a[0]['action']}" for name, a in world.reductions.items() if a]
             raise ValueError("deadlock: " + ", ".join(reasons + begun))
-    for sender, receiver, *what in world.messages:
-        raise ValueError(f"mismatch: {receiver} never receives {what} of {sender}")
+    for _, receiver, tensor, stage, batch in world.messages:
+        raise ValueError(f"mismatch: {receiver} never receives {tensor} {batch} of stage {stage}")
     for kinds in (("forward",), ("backward", "weight_gradient")):
-        made = {(stage, batch) for kind, stage, batch in world.computed if kind in kinds}
-        if len(made) < len(world.stages) * len(world.batches):
-            raise ValueError(f"mismatch: a stage lacks the {kinds[0]} of a micro-batch")
+        made = {key[1:] for key in set().union(*world.done.values()) if key[0] in kinds}
+        for stage, batch in sorted({(s, b) for s in world.stages for b in world.batches} - made):
+            raise ValueError(f"mismatch: stage {stage} lacks the {kinds[0]} of micro-batch {batch}")
 
 
 if __name__ == "__main__":
@@ -96,5 +96,5 @@ if __name__ == "__main__":
     try:
         run(json.loads(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8")))
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as fault:
-        what = "" if isinstance(fault, (OSError, ValueError)) else f"no schedule, {type(fault).__name__}: "
-        sys.exit(print(f"error: {sys.argv[1]}: {what}{fault}", file=sys.stderr) or 3)
+        what = fault if isinstance(fault, (OSError, ValueError)) else f"no schedule, {fault!r}"
+        sys.exit(print(f"error: {sys.argv[1]}: {what}", file=sys.stderr) or 3)

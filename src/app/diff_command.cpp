@@ -79,8 +79,8 @@ CommonGround common_ground(const Replacement& given, const PlanDocument& first,
 
 int diff_plans(const std::vector<std::string>& paths, const std::string& second_text,
                const Options& options, Console& console) {
-  PlanDocument first = load_plan(paths[0]);
-  PlanDocument second = read_plan(second_text, source_name(paths[1]));
+  PlanDocument first = load_own_plan(paths[0]);
+  PlanDocument second = own_plan(second_text, paths[1]);
   const SimulationMode mode = mode_of(options, first.prediction, second.prediction);
   const Replacement given = load_replacement(options);
   const CommonGround common = common_ground(given, first, second);

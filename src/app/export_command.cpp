@@ -1,12 +1,17 @@
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <ostream>
+#include <set>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "commands.h"
 #include "dapple/interop/exports.h"
+#include "dapple/io/documents.h"
 #include "dapple/report/show.h"
 #include "inputs.h"
 
@@ -75,10 +80,48 @@ std::vector<NamedPath> paths_of(const Export& made, const ExportTarget& target,
   return paths;
 }
 
+void write_together(const Export& made, const std::vector<NamedPath>& paths) {
+  std::vector<FileText> files{{paths.front().path, made.text}};
+  for (std::size_t i = 0; i < made.files.size(); ++i) {
+    files.push_back({paths[i + 1].path, made.files[i].text});
+  }
+  write_files(files);
+}
+
+/// "trace.17.et" where the stem is "trace".
+bool is_trace(const std::string& name, const std::string& stem) {
+  constexpr std::string_view kEnding = ".et";
+  const std::size_t begin = stem.size() + 1;
+  if (!name.starts_with(stem + '.') || !name.ends_with(kEnding)) return false;
+  const std::size_t end = name.size() - kEnding.size();
+  return begin < end && name.find_first_not_of("0123456789", begin) == end;
+}
+
+/// Files of ranks that the plan does not have, of an export with more of them: whoever reads all
+/// that are there would take them for this plan's.
+std::size_t remove_stale(const Export& made, const std::filesystem::path& stem) {
+  namespace fs = std::filesystem;
+  if (made.files.empty()) return 0;
+  const std::string beginning = stem.filename().string();
+  std::set<std::string> own;
+  for (const ExportFile& file : made.files) own.insert(beginning + file.ending);
+  std::vector<fs::path> stale;
+  std::error_code fault;
+  const fs::path folder = stem.has_parent_path() ? stem.parent_path() : ".";
+  for (fs::directory_iterator entry(folder, fault), end; !fault && entry != end;
+       entry.increment(fault)) {
+    const std::string name = entry->path().filename().string();
+    const bool is_stale = is_trace(name, beginning) && own.count(name) == 0;
+    if (is_stale && entry->is_regular_file(fault)) stale.push_back(entry->path());
+  }
+  std::erase_if(stale, [&](const fs::path& file) { return !fs::remove(file, fault); });
+  return stale.size();
+}
+
 /// The fault is the plan's, for that target; planning for it has none.
 Export make(const ExportTarget& target, const ExportSubject& subject, const std::string& source) {
   try {
-    return target.make(subject);
+    return export_plan(target, subject);
   } catch (const Error& error) {
     if (target.limits == nullptr) throw Error{error.kind(), source, error.violations()};
     std::vector<Violation> faults = error.violations();
@@ -96,17 +139,22 @@ int run_export(const Options& options, Console& console) {
   }
   const std::string& path = options.positional().front();
   const ExportTarget& target = target_of(options);
-  const Subject subject = make_subject(load_plan(path), {}, source_name(path));
+  const Subject subject = make_subject(load_own_plan(path), {}, source_name(path));
   const std::string output = options.text("output").value_or(
       default_output(subject.document.profile, std::string(target.ending)));
   const Export made = make(target, {subject.document, subject.topology}, source_name(path));
   const std::vector<NamedPath> paths = paths_of(made, target, output);
   check_outputs(paths, {{"the plan", path}});
-  for (std::size_t i = 0; i < made.files.size(); ++i) {
-    write_result(console, paths[i + 1].path, made.files[i].text);
+  if (made.files.empty()) {
+    write_result(console, output, made.text);
+  } else {
+    write_together(made, paths);
   }
-  write_result(console, output, made.text);
   for (const std::string& warning : made.warnings) print_warning(console, warning);
+  const std::size_t stale = remove_stale(made, stem_of(output, target));
+  if (stale > 0) {
+    console.out << stale << (stale == 1 ? " file" : " files") << " of an earlier export removed\n";
+  }
   if (!made.files.empty()) {
     console.out << made.files.size() << " files " << printable(stem_of(output, target))
                 << ".RANK.et written\n";

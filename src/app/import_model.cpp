@@ -11,6 +11,7 @@
 #include "dapple/interop/foreign_profile.h"
 #include "dapple/io/documents.h"
 #include "dapple/report/show.h"
+#include "file_kinds.h"
 #include "import_parts.h"
 #include "inputs.h"
 
@@ -87,11 +88,8 @@ std::vector<ForeignModelFile> read_files(const std::vector<std::string>& paths,
     ForeignModelFile file{.text = read_file(path), .name = source_name(path)};
     const std::optional<ModelFormat> format = forced ? forced : detect_model_format(file.text);
     if (!format) {
-      throw Error{ErrorKind::BadInput,
-                  file.name,
-                  {{"",
-                    "expected a profile of PipeDream, Piper, Metis, Sailor or Galvatron, got none "
-                    "of them; --format says which it is"}}};
+      refuse_unknown(file.text, file.name,
+                     "a profile of PipeDream, Piper, Metis, Sailor or Galvatron");
     }
     file.format = *format;
     files.push_back(std::move(file));

@@ -11,6 +11,7 @@
 #include "dapple/io/documents.h"
 #include "dapple/planner/planner.h"
 #include "dapple/report/summary.h"
+#include "file_kinds.h"
 #include "import_parts.h"
 #include "inputs.h"
 #include "modes.h"
@@ -148,11 +149,8 @@ std::vector<ForeignPlanFile> read_files(const Options& options) {
     ForeignPlanFile file{.text = read_file(path), .name = source_name(path)};
     const std::optional<PlanFormat> format = forced ? forced : detect_plan_format(file.text);
     if (!format) {
-      throw Error{ErrorKind::BadInput,
-                  file.name,
-                  {{"",
-                    "expected a plan of PipeDream, Megatron-LM, DeepSpeed, PyTorch or Sailor, got "
-                    "none of them; --format says which it is"}}};
+      refuse_unknown(file.text, file.name,
+                     "a plan of PipeDream, Megatron-LM, DeepSpeed, PyTorch or Sailor");
     }
     file.format = *format;
     files.push_back(std::move(file));
@@ -179,24 +177,46 @@ void check_costs(const PlanDocument& document, const Topology& topology, const s
   std::vector<Violation> faults = costing_faults(document.plan, document.profile, topology);
   if (faults.empty()) return;
   const bool is_of_devices = faults.front().place.starts_with("/devices");
-  throw Error{ErrorKind::BadInput, is_of_devices ? topology_source : source, std::move(faults)};
+  if (is_of_devices) throw Error{ErrorKind::BadInput, topology_source, std::move(faults)};
+  throw Error{ErrorKind::BadInput, source, in_words(std::move(faults))};
 }
 
-/// Every device that is short of memory, unless the plan is wanted all the same.
+/// Devices of a stage that lack as much are one fault.
+std::vector<Violation> memory_faults(const std::vector<MemoryShortage>& shortages,
+                                     const Topology& topology) {
+  std::vector<Violation> faults;
+  for (std::size_t i = 0; i < shortages.size();) {
+    const MemoryShortage& first = shortages[i];
+    std::vector<DeviceIndex> devices;
+    for (; i < shortages.size(); ++i) {
+      const MemoryShortage& each = shortages[i];
+      if (each.stage != first.stage || each.needed != first.needed || each.limit != first.limit) {
+        break;
+      }
+      devices.push_back(each.device);
+    }
+    const bool is_one = devices.size() == 1;
+    faults.push_back(
+        {fmt::format("stage {}", first.stage.value),
+         fmt::format("memory exceeded: device{} {} need{} {}, ha{} {}", is_one ? "" : "s",
+                     show_devices(devices, topology), is_one ? "s" : "", show(first.needed),
+                     is_one ? "s" : "ve", show(first.limit))});
+  }
+  return faults;
+}
+
+/// What is short of memory is refused, unless the plan is wanted all the same.
 void check_memory(const Evaluation& evaluation, const Topology& topology, const Options& options,
                   const std::string& source, std::vector<std::string>& warnings) {
-  std::vector<Violation> faults;
-  for (const MemoryShortage& shortage : evaluation.shortages) {
-    faults.push_back({fmt::format("/stages/{}", shortage.stage.value),
-                      fmt::format("memory exceeded: device {} needs {}, has {}; --unlimited-memory "
-                                  "takes the plan all the same",
-                                  topology.device(shortage.device).name, show(shortage.needed),
-                                  show(shortage.limit))});
+  const std::size_t count = evaluation.shortages.size();
+  if (count == 0) return;
+  if (!options.has("unlimited-memory")) {
+    std::vector<Violation> faults = memory_faults(evaluation.shortages, topology);
+    faults.push_back({"", "expected a plan that fits; --unlimited-memory takes it all the same"});
+    throw Error{ErrorKind::BadInput, source, std::move(faults)};
   }
-  if (faults.empty()) return;
-  if (!options.has("unlimited-memory")) throw Error{ErrorKind::BadInput, source, std::move(faults)};
-  warnings.push_back(fmt::format("the plan does not fit: {} device{} short of memory",
-                                 faults.size(), faults.size() == 1 ? " is" : "s are"));
+  warnings.push_back(fmt::format("the plan does not fit: {} device{} short of memory", count,
+                                 count == 1 ? " is" : "s are"));
 }
 
 int run(const Options& options, Console& console) {

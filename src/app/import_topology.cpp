@@ -11,6 +11,7 @@
 #include "dapple/io/documents.h"
 #include "dapple/io/quantity_text.h"
 #include "dapple/report/table.h"
+#include "file_kinds.h"
 #include "import_parts.h"
 #include "inputs.h"
 
@@ -109,12 +110,9 @@ std::vector<ForeignFile> read_files(const Options& options, const std::vector<st
     const std::optional<TopologyFormat> format =
         forced ? forced : detect_topology_format(file.text);
     if (!format) {
-      throw Error{ErrorKind::BadInput,
-                  file.name,
-                  {{"",
-                    "expected a file of nvidia-smi topo -m, NCCL (topology XML), hwloc (XML), "
-                    "nccl-tests, Slurm (topology.conf) or ASTRA-sim (network), got none of "
-                    "them; --format says which it is"}}};
+      refuse_unknown(file.text, file.name,
+                     "a file of nvidia-smi topo -m, NCCL (topology XML), hwloc (XML), nccl-tests, "
+                     "Slurm (topology.conf) or ASTRA-sim (network)");
     }
     file.format = *format;
     files.push_back(std::move(file));

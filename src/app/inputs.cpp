@@ -10,6 +10,8 @@
 #include "dapple/cost/costs.h"
 #include "dapple/interop/pipedream.h"
 #include "dapple/io/documents.h"
+#include "dapple/report/show.h"
+#include "file_kinds.h"
 
 namespace dapple {
 namespace {
@@ -18,20 +20,27 @@ namespace {
 void move_devices(Plan& plan, const Topology& from, const Topology& to, const std::string& source) {
   std::vector<Violation> missing;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    for (std::size_t r = 0; r < plan.stages[s].devices.size(); ++r) {
-      DeviceIndex& device = plan.stages[s].devices[r];
-      const std::string& name = from.device(device).name;
-      const auto found = to.find_device(name);
+    std::vector<DeviceIndex> lost;
+    for (DeviceIndex& device : plan.stages[s].devices) {
+      const auto found = to.find_device(from.device(device).name);
       if (found) {
         device = *found;
       } else {
-        missing.push_back({fmt::format("/stages/{}/devices/{}", s, r),
-                           fmt::format("expected a device of the topology {}, got \"{}\"",
-                                       printable(to.description().name), printable(name))});
+        lost.push_back(device);
       }
     }
+    if (lost.empty()) continue;
+    missing.push_back(
+        {fmt::format("/stages/{}/devices", s),
+         fmt::format("expected devices of the topology {}, got {}",
+                     printable(to.description().name), printable(show_devices(lost, from)))});
   }
   if (!missing.empty()) throw Error{ErrorKind::BadInput, source, std::move(missing)};
+}
+
+ModelProfile own_profile(const std::string& text, const std::string& path) {
+  refuse_foreign(text, source_name(path), "a layer profile");
+  return read_profile(text, source_name(path));
 }
 
 }  // namespace
@@ -84,7 +93,7 @@ ImportedProfile load_profile(const std::string& path, const Options& options) {
                                               source_name(path) + ", which says that itself");
     }
   }
-  return {.profile = read_profile(text, source_name(path)), .warnings = {}};
+  return {.profile = own_profile(text, path), .warnings = {}};
 }
 
 void settle_device(ModelProfile& profile, const TopologyDescription& topology,
@@ -106,11 +115,22 @@ void settle_device(ModelProfile& profile, const TopologyDescription& topology,
 }
 
 ModelProfile load_own_profile(const std::string& path) {
-  return read_profile(read_file(path), source_name(path));
+  return own_profile(read_file(path), path);
 }
 
 TopologyDescription load_topology(const std::string& path) {
-  return read_topology(read_file(path), source_name(path));
+  const std::string text = read_file(path);
+  refuse_foreign(text, source_name(path), "a topology");
+  return read_topology(text, source_name(path));
+}
+
+PlanDocument load_own_plan(const std::string& path) {
+  return own_plan(read_file(path), path);
+}
+
+PlanDocument own_plan(const std::string& text, const std::string& path) {
+  refuse_foreign(text, source_name(path), "a plan");
+  return read_plan(text, source_name(path));
 }
 
 void apply_time_scale(const Options& options, const ModelProfile& profile,

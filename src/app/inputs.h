@@ -25,8 +25,12 @@ ForeignProfileOptions foreign_options(const Options& options);
 /// foreign options with one of our profiles are a usage error: they would do nothing.
 ImportedProfile load_profile(const std::string& path, const Options& options);
 
+// In our formats; another tool's file is refused with the command that takes it.
 ModelProfile load_own_profile(const std::string& path);
 TopologyDescription load_topology(const std::string& path);
+PlanDocument load_own_plan(const std::string& path);
+/// The plan in the text of that file.
+PlanDocument own_plan(const std::string& text, const std::string& path);
 
 /// A graph need not say what it was measured on; with one kind of device there is only one answer,
 /// which is a warning. Throws Error(Usage) where there are several.

@@ -90,7 +90,7 @@ int diff_measured(const std::string& plan_path, const MeasuredFile& measured,
     throw usage_error(std::string("--") + option,
                       "expected none beside a timeline, which is of the plan as it is");
   }
-  PlanDocument document = load_plan(plan_path);
+  PlanDocument document = load_own_plan(plan_path);
   const std::string hash = hash_of(document);
   Subject subject = make_subject(std::move(document), {}, source_name(plan_path));
   const std::string source = source_name(measured.path);

@@ -33,8 +33,7 @@ Usage: dapple-plan [plan] --model PROFILE --topo TOPOLOGY [options]
   --topo FILE           devices and links; "-" is stdin
   --global-batch N      samples per iteration   (default: the profile's)
   --micro-batch N|auto  samples                 (default: auto, every divisor)
-  --schedule FAMILY     1f1b at any depth (gpipe's included); another that
-                         "reschedule" knows; auto, the best    (default: 1f1b)
+  --schedule FAMILY     of "reschedule", or auto: the best     (default: 1f1b)
   --bucket-size SIZE|auto  in which gradients are reduced (default: 25 MiB)
   --optimizer-step at-end|per-bucket  of gradients          (default: at-end)
   --planner exact|dapple  exact proves how far the plan is from the best one,
@@ -44,14 +43,15 @@ Usage: dapple-plan [plan] --model PROFILE --topo TOPOLOGY [options]
   --gap X               a proven gap that is small enough, "1%" (default: 0)
   --pin WHAT            stages=N, replicas=N, recompute=on|off, depths=least,
                         cut=LAYER, join=LAYER (a stage begins there, or not)
-  --for TARGET          only plans that "export" can express for that target
+  --for TARGET          only plans that "export" can express for it: megatron,
+                        deepspeed, torch-python, torch-csv, torchtitan,
+                        colossalai, pipedream or sailor
   --contention on|off   transfers share links or not            (default: on)
   --replicas WAY        of a stage: together or independent (default: together)
   --unlimited-memory    plan as if every device had room for everything
   --time-scale X        on the times of devices that state none themselves
   --threads N           (default: all cores; the plan does not depend on it)
-  -o, --output FILE     the plan; "-" is stdout, and then the summary is on
-                        stderr                  (default: ./MODEL.plan.json)
+  -o, --output FILE     the plan; "-" is stdout (default: ./MODEL.plan.json)
   --no-baselines        leave out the comparison with what others would choose;
                         of plans that take equally long another may be chosen
   --write-baselines DIR  their plans, as DIR/NAME.plan.json

@@ -46,7 +46,7 @@ int run_report(const Options& options, Console& console) {
                       fmt::format("expected one plan file, got {}", options.positional().size()));
   }
   const std::string& path = options.positional().front();
-  Subject subject = make_subject(load_plan(path), {}, source_name(path));
+  Subject subject = make_subject(load_own_plan(path), {}, source_name(path));
   const std::optional<std::string> svg = options.text("svg");
   std::optional<std::string> page = options.text("output");
   if (!page && !svg) page = default_output(subject.document.profile, ".report.html");

@@ -123,7 +123,7 @@ int run_reschedule(const Options& options, Console& console) {
   std::vector<NamedPath> inputs = given_paths(options, {"order"});
   inputs.insert(inputs.begin(), {"the plan", path});
   check_inputs(inputs);
-  Subject subject = make_subject(load_plan(path), {}, source_name(path));
+  Subject subject = make_subject(load_own_plan(path), {}, source_name(path));
   PlanDocument& document = subject.document;
   Reschedule request = request_of(options, subject);
   const std::string output = options.text("output").value_or(

@@ -51,7 +51,7 @@ int run_schedule(const Options& options, Console& console) {
   }
   const std::string format = options.choice("format", {"text", "csv", "json"});
   const std::string& path = options.positional().front();
-  const Subject subject = make_subject(load_plan(path), {}, source_name(path));
+  const Subject subject = make_subject(load_own_plan(path), {}, source_name(path));
   const Schedule schedule = generate(subject.document.plan);
   if (format == "text") {
     console.out << to_text(schedule, subject.topology);

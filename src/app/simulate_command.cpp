@@ -137,7 +137,7 @@ int run_simulate(const Options& options, Console& console) {
   const std::vector<NamedPath> outputs = given_paths(options, {"trace", "timeline"});
   check_outputs(outputs, inputs);
 
-  PlanDocument filed = load_plan(path);
+  PlanDocument filed = load_own_plan(path);
   const SimulationMode mode{contention_of(options, filed.prediction.contention),
                             replicas_of(options, filed.prediction.replicas)};
   if (options.has("asynchronous") && filed.plan.family != ScheduleFamily::OneFOneB) {

@@ -31,7 +31,7 @@ Exit code 3 if there is a fault, 5 if a file cannot be read.
 )";
 
 void validate_file(const std::string& path, Console& console) {
-  const PlanDocument document = load_plan(path);
+  const PlanDocument document = load_own_plan(path);
   const Topology topology{document.topology, source_name(path)};
   std::vector<Violation> faults = check_plan(document.plan, document.profile, topology);
   if (!faults.empty()) throw Error{ErrorKind::BadInput, source_name(path), std::move(faults)};

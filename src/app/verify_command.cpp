@@ -74,7 +74,7 @@ int run_verify(const Options& options, Console& console) {
                       fmt::format("expected one plan file, got {}", options.positional().size()));
   }
   const std::string& path = options.positional().front();
-  const Subject subject = make_subject(load_plan(path), {}, source_name(path));
+  const Subject subject = make_subject(load_own_plan(path), {}, source_name(path));
   Verification verification = [&] {
     ProgressLine progress{console, options.positive_seconds("time-limit")};
     return verify(subject.document, subject.topology, kVerificationBudget, &progress);

@@ -88,10 +88,14 @@ namespace {
 constexpr std::array<int, 3> kStopSignals{SIGINT, SIGTERM, SIGUSR1};
 
 std::atomic<bool> signal_received{false};
+std::atomic<bool> signal_passed_on{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may not wait");
 
-void remember_signal(int number) {
-  if (!signal_received.exchange(true)) return;
+/// What was sent to a group of processes may reach this one twice: itself, and passed on by
+/// another.
+void remember_signal(int number, siginfo_t* origin, void* /*context*/) {
+  std::atomic<bool>& was_sent = origin->si_code == SI_QUEUE ? signal_passed_on : signal_received;
+  if (!was_sent.exchange(true)) return;
   // Whoever asks twice does not want to wait for the search. It is blocked until this returns.
   signal(number, SIG_DFL);
   raise(number);
@@ -101,8 +105,8 @@ void install(int number, struct sigaction& before) {
   sigaction(number, nullptr, &before);
   if (before.sa_handler == SIG_IGN) return;
   struct sigaction action = {};
-  action.sa_handler = remember_signal;
-  action.sa_flags = SA_RESTART;
+  action.sa_sigaction = remember_signal;
+  action.sa_flags = SA_RESTART | SA_SIGINFO;
   sigemptyset(&action.sa_mask);
   for (const int other : kStopSignals) sigaddset(&action.sa_mask, other);
   sigaction(number, &action, nullptr);
@@ -116,6 +120,7 @@ struct SignalGuard::Before {
 
 SignalGuard::SignalGuard() : before_(std::make_unique<Before>()) {
   signal_received = false;
+  signal_passed_on = false;
   for (std::size_t i = 0; i < kStopSignals.size(); ++i) {
     install(kStopSignals[i], before_->actions[i]);
   }
@@ -128,7 +133,7 @@ SignalGuard::~SignalGuard() {
 }
 
 bool SignalGuard::has_received() const {
-  return signal_received;
+  return signal_received || signal_passed_on;
 }
 
 }  // namespace dapple

@@ -109,9 +109,6 @@ int write_to_stdout(std::string_view text) {
   return 0;
 }
 
-/// A reader that has seen enough, such as `head`: it is told nothing, as it does not listen.
-struct NobodyListens {};
-
 /// Hands over what a command has printed so far and makes sure that it has arrived. Throws Error or
 /// NobodyListens.
 void deliver(std::ostringstream& results, std::ostream& out) {
@@ -144,10 +141,12 @@ int run_guarded(const Tool& tool, const std::vector<std::string>& arguments, Con
     console.deliver();
     return code;
   } catch (const NobodyListens&) { return kEnvironment; } catch (const Error& error) {
-    const bool is_usage = error.kind() == ErrorKind::Usage;
-    if (is_usage && tool.tells_usage_errors != nullptr && !tool.tells_usage_errors()) return kUsage;
-    print_error(console, error);
-    if (is_usage) console.err << topic << " --help says more\n";
+    const auto tell = [&](const Error& told) {
+      print_error(console, told);
+      if (told.kind() == ErrorKind::Usage) console.err << topic << " --help says more\n";
+    };
+    if (tool.end_with_others != nullptr) tool.end_with_others(error, tell);
+    tell(error);
     return exit_code_of(error.kind());
   } catch (const std::bad_alloc&) {
     console.err << "error: out of memory\n";
@@ -180,8 +179,14 @@ int exit_code_of(ErrorKind kind) {
 
 void print_error(Console& console, const Error& error) {
   std::istringstream lines{error.what()};
+  constexpr std::string_view kHead = "error:";
   for (std::string line; std::getline(lines, line);) {
-    console.err << paint("error:", Ink::Bad, console.err_style) << ' ' << printable(line) << '\n';
+    const std::string text = printable(line);
+    // Programs that read them are given a line for each fault.
+    console.err << paint(kHead, Ink::Bad, console.err_style) << ' '
+                << (console.shows_progress ? fill_lines(text, kHead.size() + 1, console.err_style)
+                                           : text)
+                << '\n';
   }
 }
 

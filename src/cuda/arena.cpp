@@ -137,4 +137,9 @@ Bytes Arena::most_in_use() const {
   return most_in_use_;
 }
 
+void Arena::forget_most_in_use() {
+  const std::lock_guard lock(mutex_);
+  most_in_use_ = in_use_;
+}
+
 }  // namespace dapple::cuda

@@ -30,6 +30,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
   Bytes size() const { return size_; }
   Bytes in_use() const;
   Bytes most_in_use() const;
+  void forget_most_in_use();
 
  private:
   struct Waiting {  // for another stream to be done with it

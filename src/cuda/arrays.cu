@@ -78,15 +78,18 @@ void fill_with_zeros(const Stream& stream, View values) {
           "cudaMemsetAsync");
 }
 
+void copy(const Stream& stream, std::span<const std::byte> from, std::span<std::byte> to) {
+  check(from.size() == to.size(), "arrays of different lengths are copied");
+  if (from.empty()) return;
+  require(cudaMemcpyAsync(to.data(), from.data(), from.size(), cudaMemcpyDeviceToDevice,
+                          stream.handle()),
+          "cudaMemcpyAsync");
+}
+
 void copy(const Stream& stream, View from, View to) {
   check(from.count == to.count, "arrays of different lengths are copied");
   if (from.count == 0) return;
-  if (from.type == to.type) {
-    require(cudaMemcpyAsync(to.address, from.address, static_cast<std::size_t>(from.size().count),
-                            cudaMemcpyDeviceToDevice, stream.handle()),
-            "cudaMemcpyAsync");
-    return;
-  }
+  if (from.type == to.type) return copy(stream, from.bytes(), to.bytes());
   with_numbers(from.type, [&](auto source) {
     with_numbers(to.type, [&](auto target) {
       with_row_packs(from, to, [&](auto pack) {

@@ -116,6 +116,10 @@ Bytes Device::most_memory_in_use() const {
   return arena_->most_in_use();
 }
 
+void Device::forget_most_memory_in_use() {
+  arena_->forget_most_in_use();
+}
+
 void Device::upload(std::span<const std::byte> from, std::byte* to, const Stream& stream) {
   staging_.upload(from, to, stream);
 }

@@ -17,7 +17,6 @@ namespace {
 
 constexpr const char* kFormat = "dapple-checkpoint/1";
 
-constexpr std::int64_t kMostSteps = 1'000'000'000'000'000;
 constexpr float kAnything = std::numeric_limits<float>::max();
 constexpr float kBelowOne = 1.0F - std::numeric_limits<float>::epsilon() / 2;
 
@@ -65,7 +64,7 @@ class Metadata {
                   fmt::format("expected \"{}\", got \"{}\"", kFormat, format));
     }
     Checkpoint checkpoint;
-    checkpoint.steps = number("steps", kMostSteps);
+    checkpoint.steps = number("steps", kMostTrainingSteps);
     checkpoint.seed = number("seed", std::numeric_limits<std::uint64_t>::max());
     const std::string& kind = text("optimizer");
     const std::optional<nn::OptimizerKind> found = nn::optimizer_of(kind);

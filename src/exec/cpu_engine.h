@@ -35,8 +35,10 @@ class CpuEngine {
     return {static_cast<std::int64_t>(tensor.values.size() * sizeof(float))};
   }
   static Bytes size_of(const Stash& stash) { return nn::size_of(stash); }
-  /// What a layer takes for a moment, of an input of such a shape; of a core that is not measured.
-  Bytes workspace_of(const Operation& /*operation*/, const nn::Shape& /*input*/) { return {}; }
+  /// Memory that is in use, and the most of it since watch_memory(); of a core nobody counts it.
+  void watch_memory() {}
+  Bytes memory_in_use() const { return {}; }
+  Bytes most_memory_in_use() const { return {}; }
   /// Parameters on which a step is timed, of a model with so many.
   std::size_t most_stepped(std::int64_t parameters) const { return stepped_parameters(parameters); }
 };

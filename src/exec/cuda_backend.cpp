@@ -12,16 +12,6 @@
 namespace dapple {
 namespace {
 
-std::int64_t numbers_per_sample(const nn::ModelLayer& layer) {
-  return std::max(nn::count_of(layer.input), nn::count_of(layer.output));
-}
-
-/// Every allocation is rounded up, and memory given back leaves gaps.
-Bytes with_gaps(Bytes size) {
-  constexpr std::int64_t kShare = 16;
-  return size + Bytes{size.count / kShare};
-}
-
 void check_free_memory(const CudaMemory& memory, int gpu) {
   const cuda::GpuProperties found = cuda::properties_of(gpu);
   if (memory.total() <= found.free_memory) return;
@@ -40,35 +30,6 @@ int usable_gpus() {
   if (count > 0) return count;
   throw Error(ErrorKind::Environment, "CUDA",
               {{"", "expected a GPU that this process may use, found none"}});
-}
-
-CudaMemory cuda_memory(const TrainingJob& job, DeviceIndex device) {
-  // A gradient comes in, one goes out, and what is handed over waits on either side.
-  constexpr std::int64_t kTensorsOnTheirWay = 6;
-  const cuda::Precision precision = job.settings.precision;
-  const std::int64_t size = cuda::size_of(cuda::type_of(precision));
-  Bytes copies;
-  Bytes of_layer;
-  std::int64_t largest = 0;
-  for (std::size_t s = 0; s < job.plan.stages.size(); ++s) {
-    const auto own = local_stage(job, index_at<StageIndex>(s), device);
-    if (!own) continue;
-    if (precision != cuda::Precision::Float32) {
-      copies += Bytes{static_cast<std::int64_t>(StageLayout(job, own->index).size()) * size};
-    }
-    for (std::int32_t number = own->plan.layers.begin; number < own->plan.layers.end; ++number) {
-      const nn::ModelLayer& layer = job.layer(number);
-      const std::int64_t samples = own->samples.size();
-      of_layer = std::max(
-          of_layer,
-          cuda::workspace_of(layer.operation, with_samples(samples, layer.input), precision));
-      largest = std::max(largest, samples * numbers_per_sample(layer));
-    }
-  }
-  CudaMemory memory{.planned = job.memory_of(device), .workspace = copies + of_layer};
-  memory.workspace += Bytes{kTensorsOnTheirWay * largest * size};
-  memory.workspace = with_gaps(memory.total()) - memory.planned;
-  return memory;
 }
 
 std::unique_ptr<TrainingBackend> make_cuda_backend(const TrainingJob& job, DeviceIndex device,

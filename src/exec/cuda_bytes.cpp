@@ -24,11 +24,11 @@ CudaBytes::CudaBytes(std::shared_ptr<CudaDownloads> downloads, cuda::Buffer memo
       size_(static_cast<std::size_t>(memory_.size().count)),
       ready_(std::move(ready)) {}
 
-CudaBytes::CudaBytes(std::shared_ptr<CudaDownloads> downloads, const cuda::View& numbers,
+CudaBytes::CudaBytes(std::shared_ptr<CudaDownloads> downloads, std::span<std::byte> bytes,
                      cuda::Event ready)
     : downloads_(std::move(downloads)),
-      address_(numbers.address),
-      size_(static_cast<std::size_t>(numbers.size().count)),
+      address_(bytes.data()),
+      size_(bytes.size()),
       ready_(std::move(ready)) {}
 
 void CudaBytes::release_after(const cuda::Stream& stream) {

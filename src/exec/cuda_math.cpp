@@ -22,8 +22,8 @@ cuda::View numbers_of(const cuda::Tensor& tensor, SampleRange samples) {
 CudaMath::CudaMath(const TrainingJob& job, DeviceIndex device, int gpu)
     : precision_(job.settings.precision),
       takes_tokens_(std::holds_alternative<EmbeddingOperation>(job.layer(0).operation)),
-      device_(gpu, cuda_memory(job, device).total()),
-      reductions_{.gpu = gpu, .downloads = std::make_shared<CudaDownloads>(device_)},
+      on_gpu_(gpu, cuda_memory(job, device).total()),
+      device_(on_gpu_.memory()),
       loss_scale_(precision_ == cuda::Precision::Float16) {
   modules_.resize(job.layers->size());
   for (std::size_t s = 0; s < job.plan.stages.size(); ++s) {
@@ -36,11 +36,6 @@ CudaMath::CudaMath(const TrainingJob& job, DeviceIndex device, int gpu)
   }
 }
 
-Mark CudaMath::mark(Stream stream) {
-  device_.make_current();  // of whichever thread this is
-  return marks_.mark(stream == Stream::Collective ? reductions_.stream : device_.compute());
-}
-
 cuda::Tensor CudaMath::copy_of(const Tensor& tensor) {
   Tensor copy = cuda::make_tensor(device_, tensor.shape, tensor.type);
   cuda::copy(device_.compute(), tensor.view(), copy.view());
@@ -48,30 +43,14 @@ cuda::Tensor CudaMath::copy_of(const Tensor& tensor) {
 }
 
 void CudaMath::take_in(Tensor& tensor, SampleRange samples, Payload payload) {
-  const cuda::View target = numbers_of(tensor, samples);
-  check(static_cast<std::int64_t>(payload.size()) == target.size().count,
-        "a message has another size than its values");
-  CudaBytes* bytes = cuda_bytes_of(payload);
-  if (bytes == nullptr) {
-    device_.upload(payload.host(), target.address, device_.compute());
-    return;
-  }
-  device_.compute().wait_for(bytes->ready());
-  cuda::copy(device_.compute(), {bytes->address(), target.type, target.count}, target);
-  bytes->release_after(device_.compute());
+  on_gpu_.take_in(std::move(payload), numbers_of(tensor, samples).bytes());
 }
 
 Payload CudaMath::give_out(const Tensor& tensor, SampleRange samples) {
   const cuda::View numbers = numbers_of(tensor, samples);
   cuda::Buffer memory = device_.allocate(numbers.size());
   cuda::copy(device_.compute(), numbers, {memory.address(), numbers.type, numbers.count});
-  return Payload(std::make_unique<CudaBytes>(reductions_.downloads, std::move(memory),
-                                             recorded_on(device_.compute())));
-}
-
-Payload CudaMath::give_out(Tensor&& tensor) {
-  return Payload(std::make_unique<CudaBytes>(reductions_.downloads, std::move(tensor.memory),
-                                             recorded_on(device_.compute())));
+  return on_gpu_.give_out(std::move(memory));
 }
 
 void CudaMath::copy_samples(const Tensor& from, SampleRange samples, Tensor& to,
@@ -84,15 +63,6 @@ cuda::Tensor CudaMath::loss_gradient(std::int64_t samples, float share) {
       .shape = {samples},
       .values = std::vector<float>(static_cast<std::size_t>(samples), share * loss_scale())};
   return cuda::to_device(device_, shares, cuda::Type::Float32);
-}
-
-std::unique_ptr<Summands> CudaMath::summands(Numbers gradients, std::vector<Numbers> others) {
-  return std::make_unique<CudaSummands>(reductions_, gradients, std::move(others),
-                                        recorded_on(device_.compute()));
-}
-
-void CudaMath::await_reductions() {
-  device_.compute().wait_for(recorded_on(reductions_.stream));
 }
 
 void CudaMath::copy(Numbers from, Numbers to) {

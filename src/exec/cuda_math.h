@@ -8,13 +8,12 @@
 #include <vector>
 
 #include "cuda_arrays.h"
-#include "cuda_marks.h"
+#include "cuda_device.h"
 #include "cuda_range.h"
 #include "dapple/cuda/device.h"
 #include "dapple/cuda/module.h"
 #include "dapple/cuda/tensor.h"
 #include "dapple/exec/cuda_backend.h"
-#include "dapple/exec/cuda_summands.h"
 #include "dapple/exec/payload.h"
 #include "dapple/exec/training_job.h"
 #include "loss_scale.h"
@@ -37,12 +36,11 @@ class CudaMath {
   CudaMath(const TrainingJob& job, DeviceIndex device, int gpu);
 
   void begin() {
-    device_.make_current();
     loss_scale_.begin();
-    marks_.begin(device_.compute());
+    on_gpu_.begin();
   }
-  Mark mark(Stream stream);
-  std::int64_t moment_of(const Mark& mark) { return marks_.moment_of(mark); }
+  Mark mark(Stream stream) { return on_gpu_.mark(stream); }
+  std::int64_t moment_of(const Mark& mark) { return on_gpu_.moment_of(mark); }
 
   static Bytes size_of(const Tensor& tensor) { return tensor.memory.size(); }
   static Bytes size_of(const Stash& stash) { return cuda::size_of(stash); }
@@ -53,7 +51,7 @@ class CudaMath {
   Tensor copy_of(const Tensor& tensor);
   void take_in(Tensor& tensor, SampleRange samples, Payload payload);
   Payload give_out(const Tensor& tensor, SampleRange samples);
-  Payload give_out(Tensor&& tensor);
+  Payload give_out(Tensor&& tensor) { return on_gpu_.give_out(std::move(tensor.memory)); }
   void copy_samples(const Tensor& from, SampleRange samples, Tensor& to, SampleRange places);
 
   Tensor input(const nn::Tensor& numbers) {
@@ -77,8 +75,10 @@ class CudaMath {
     module(layer).weight_gradient(device_, stash, sums);
   }
 
-  std::unique_ptr<Summands> summands(Numbers gradients, std::vector<Numbers> others);
-  void await_reductions();
+  std::unique_ptr<Summands> summands(Numbers gradients, std::vector<Numbers> others) {
+    return on_gpu_.summands(gradients, std::move(others));
+  }
+  void await_reductions() { on_gpu_.await_reductions(); }
   void copy(Numbers from, Numbers to);
 
   double tolerance() const { return type() == cuda::Type::Float32 ? 1e-4 : 2e-2; }
@@ -98,9 +98,8 @@ class CudaMath {
 
   const cuda::Precision precision_;
   const bool takes_tokens_;
-  cuda::Device device_;
-  CudaReductions reductions_;
-  CudaMarks marks_;
+  CudaDevice on_gpu_;
+  cuda::Device& device_;  // its memory
   LossScale loss_scale_;
   std::vector<std::unique_ptr<cuda::Module>> modules_;  // by layer; null of other devices' layers
 };

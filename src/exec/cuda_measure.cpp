@@ -43,9 +43,9 @@ class CudaEngine {
   }
   static Bytes size_of(const Tensor& tensor) { return tensor.memory.size(); }
   static Bytes size_of(const Stash& stash) { return cuda::size_of(stash); }
-  Bytes workspace_of(const Operation& operation, const nn::Shape& input) {
-    return cuda::workspace_of(operation, input, precision_);
-  }
+  void watch_memory() { device_.forget_most_memory_in_use(); }
+  Bytes memory_in_use() const { return device_.memory_in_use(); }
+  Bytes most_memory_in_use() const { return device_.most_memory_in_use(); }
   /// All of them, as far as a GPU's caches tell them from fewer.
   std::size_t most_stepped(std::int64_t parameters) const {
     constexpr std::int64_t kMost = 64'000'000;

@@ -37,7 +37,7 @@ void CudaSummands::begin() {
 
 Payload CudaSummands::give_out(NumberRange range) {
   return Payload(
-      std::make_unique<CudaBytes>(reductions_.downloads, at(range), recorded_on(stream())));
+      std::make_unique<CudaBytes>(reductions_.downloads, at(range).bytes(), recorded_on(stream())));
 }
 
 CudaBytes* CudaSummands::on_this_gpu(NumberRange range, Payload& payload) const {

@@ -16,7 +16,8 @@ enum Exchange : std::int32_t {
   kSquares,
   kLosses,
   kTensors,  // and one more for each kind
-  kDecision = kTensors + 3,
+  kAnswer = kTensors + 3,
+  kDecision,
 };
 
 const DeviceSchedule& schedule_of(const TrainingJob& job, DeviceIndex device) {
@@ -153,9 +154,17 @@ std::optional<MeasuredRun> DeviceTraining::gather_measured(
   return dapple::gather(own, job_.devices, place, iteration_ + 1, kOne, transport_);
 }
 
-bool DeviceTraining::as_the_lead_says(bool answer) {
+bool DeviceTraining::all_say(bool answer) {
   const StageIndex first{0};
-  if (!is_lead()) return transport_.receive(key(first, kDecision, lead(), device_), {}).size() > 0;
+  if (!is_lead()) {
+    transport_.send(key(first, kAnswer, device_, lead()), HostBytes(answer ? 1 : 0));
+    return transport_.receive(key(first, kDecision, lead(), device_), {}).size() > 0;
+  }
+  for (const DeviceSchedule& other : job_.devices) {
+    if (other.device == device_) continue;
+    const Payload theirs = transport_.receive(key(first, kAnswer, other.device, device_), {});
+    answer = answer && theirs.size() > 0;
+  }
   for (const DeviceSchedule& other : job_.devices) {
     if (other.device == device_) continue;
     transport_.send(key(first, kDecision, device_, other.device), HostBytes(answer ? 1 : 0));

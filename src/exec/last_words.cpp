@@ -93,7 +93,39 @@ class Pipe {
   std::array<int, 2> ends_{-1, -1};
 };
 
+/// The process that this one watches; 0 once it has ended.
+std::atomic<pid_t> watched{0};
+static_assert(std::atomic<pid_t>::is_always_lock_free, "a signal handler may not wait");
+
+/// With a mark by which it is known from the same signal to the whole group.
+void pass_on(int number) {
+  const int before = errno;
+  if (const pid_t child = watched; child != 0) sigqueue(child, number, {});
+  errno = before;
+}
+
+/// Who asks the process that watches to end means the one that works, which decides what becomes of
+/// it.
+void pass_signals_on(pid_t child) {
+  watched = child;
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1}) {
+    struct sigaction action = {};
+    sigaction(number, nullptr, &action);
+    if (action.sa_handler == SIG_IGN) continue;
+    action.sa_handler = pass_on;
+    action.sa_flags = SA_RESTART;
+    sigaction(number, &action, nullptr);
+  }
+}
+
 int wait_for(pid_t child) {
+  // It is not forgotten, and its number not another one's, before nothing is passed on to it.
+  siginfo_t ended;
+  while (waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT) == -1 &&
+         errno == EINTR) {
+    continue;
+  }
+  watched = 0;
   int status = 0;
   while (waitpid(child, &status, 0) == -1 && errno == EINTR) continue;
   return status;
@@ -146,8 +178,7 @@ int run_watched(const std::function<int(LastWords&)>& work, const Tell& tell) {
   const pid_t child = fork();
   if (child == -1) refuse("another process");
   if (child == 0) return work_watched(words, life, work, tell);
-  // The signals reach the whole group: the worker decides what becomes of them.
-  for (const int number : {SIGINT, SIGTERM, SIGUSR1}) signal(number, SIG_IGN);
+  pass_signals_on(child);
   const int status = wait_for(child);
   if (WIFEXITED(status)) return WEXITSTATUS(status);
   const int number = WTERMSIG(status);

@@ -135,7 +135,8 @@ void add_provenance(const MeasureOptions& options, const CorePasses& passes, boo
         "Layers with the same op and input were measured together. Sizes are those of the "
         "tensors; " +
         std::string(passes.gpu.empty() ? "workspace was not measured."
-                                       : "workspace is what a layer takes at most."));
+                                       : "workspace is the most that a layer took of the GPU's "
+                                         "memory beside them."));
   }
   const std::string where =
       !passes.gpu.empty()

@@ -37,7 +37,9 @@ Duration median(std::vector<Duration> times) {
 }
 
 void Passes::append(const Passes& others) {
+  const Bytes workspace = std::max(sizes.workspace, others.sizes.workspace);
   sizes = others.sizes;
+  sizes.workspace = workspace;
   append_to(forwards, others.forwards);
   append_to(input_gradients, others.input_gradients);
   append_to(weight_gradients, others.weight_gradients);

@@ -1,5 +1,8 @@
 #include "named_tensors.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "dapple/core/error.h"
 
 namespace dapple {
@@ -22,6 +25,13 @@ void add_tensors(const StageLayout& layout, std::span<const float> values, Tenso
           .shape = place.shape, .values = {array.begin(), array.end()}};
     }
   }
+}
+
+std::optional<std::size_t> first_not_finite(const nn::Tensor& tensor) {
+  const auto found = std::find_if(tensor.values.begin(), tensor.values.end(),
+                                  [](float value) { return !std::isfinite(value); });
+  if (found == tensor.values.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - tensor.values.begin());
 }
 
 std::span<const float> tensor_of(const NamedTensors& tensors, const std::string& name,

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +20,9 @@ std::string moment_name(const std::string& tensor, std::size_t number);
 /// optimizer's. Requires: `values` are all of that kind, as the layout says.
 void add_tensors(const StageLayout& layout, std::span<const float> values, TensorKind kind,
                  std::int64_t states, NamedTensors& tensors);
+
+/// Place of the first of its values that is no number, or infinite.
+std::optional<std::size_t> first_not_finite(const nn::Tensor& tensor);
 
 /// Throws Bug where it is missing or has another shape.
 std::span<const float> tensor_of(const NamedTensors& tensors, const std::string& name,

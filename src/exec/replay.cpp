@@ -4,7 +4,6 @@
 
 #include "dapple/cost/costs.h"
 #include "dapple/exec/interpreter.h"
-#include "dapple/exec/replay_backend.h"
 #include "dapple/exec/thread_transport.h"
 #include "dapple/schedule/device_schedule.h"
 #include "on_threads.h"
@@ -16,6 +15,7 @@ class Replay::Job {
   Job(const PlanDocument& document, const Topology& topology, ReplayOptions options);
 
   const std::vector<DeviceIndex>& devices() const { return devices_; }
+  const std::vector<DeviceSchedule>& schedules() const { return schedules_; }
   const ReplayOptions& options() const { return options_; }
   std::optional<Replayed> run(std::size_t place, Transport& transport);
 
@@ -37,12 +37,14 @@ Replay::Job::Job(const PlanDocument& document, const Topology& topology, ReplayO
 
 /// What is measured goes to the first device as messages of an iteration that is none.
 std::optional<Replayed> Replay::Job::run(std::size_t place, Transport& transport) {
-  const std::unique_ptr<Backend> backend = make_replay_backend(
-      costs_, devices_[place], {.pace = options_.pace, .slow_stages = options_.slow_stages});
+  const std::unique_ptr<Backend> backend =
+      options_.make_backend({.costs = costs_, .schedule = schedules_[place], .place = place},
+                            {.pace = options_.pace, .slow_stages = options_.slow_stages});
   const auto group_of = [this](const Action& reduction) { return groups_.of(reduction); };
   Interpreter interpreter(schedules_[place], group_of, *backend, transport);
   DeviceMeasurements measured;
   for (std::int64_t iteration = 0; iteration < options_.iterations; ++iteration) {
+    backend->begin(iteration);
     measured.iterations.push_back(measure(interpreter, iteration, transport));
     if (place == 0 && options_.progress) options_.progress(iteration + 1);
   }
@@ -57,6 +59,10 @@ Replay::~Replay() = default;
 
 const std::vector<DeviceIndex>& Replay::devices() const {
   return job_->devices();
+}
+
+const std::vector<DeviceSchedule>& Replay::schedules() const {
+  return job_->schedules();
 }
 
 std::optional<Pacing> Replay::pacing() const {

@@ -7,6 +7,10 @@
 #include <cstdint>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
+
+#include "dapple/io/json_value.h"
+#include "named_tensors.h"
 
 namespace dapple {
 namespace {
@@ -14,10 +18,14 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "safetensors are little-endian");
 
 using Json = nlohmann::ordered_json;
+using io::JsonValue;
 
 constexpr std::size_t kLengthSize = 8;
 constexpr const char* kLengthPlace = "bytes 0 to 7";
 constexpr const char* kHeader = "header";
+/// As the format's own reader has it.
+constexpr std::uint64_t kLongestHeader = 100'000'000;
+constexpr std::uint64_t kShortestHeader = 2;  // "{}"
 
 /// Bytes of a number; zero for a kind that there is not.
 std::uint64_t size_of_kind(std::string_view kind) {
@@ -30,10 +38,36 @@ std::uint64_t size_of_kind(std::string_view kind) {
   return 0;
 }
 
-bool is_list_of_numbers(const Json& entry, const char* key) {
-  return entry.contains(key) && entry[key].is_array() &&
-         std::all_of(entry[key].begin(), entry[key].end(),
-                     [](const Json& number) { return number.is_number_unsigned(); });
+/// The member of that name; null where there is none, or `object` is none.
+const JsonValue* member(const JsonValue& object, std::string_view name) {
+  const auto found = std::find(object.keys.begin(), object.keys.end(), name);
+  if (found == object.keys.end()) return nullptr;
+  return &object.elements[static_cast<std::size_t>(found - object.keys.begin())];
+}
+
+bool is_text(const JsonValue* value) {
+  return value != nullptr && value->kind == JsonValue::Kind::Text;
+}
+
+bool is_list_of_numbers(const JsonValue* list) {
+  return list != nullptr && list->kind == JsonValue::Kind::Array &&
+         std::all_of(list->elements.begin(), list->elements.end(), [](const JsonValue& number) {
+           return number.kind == JsonValue::Kind::Integer && number.integer >= 0;
+         });
+}
+
+/// How many numbers a shape has; nothing where they are more than can be counted, those of its
+/// dimensions that are not zero alone.
+std::optional<std::uint64_t> count_in(const nn::Shape& shape) {
+  std::uint64_t count = 1;
+  bool is_empty = false;
+  for (const std::int64_t dimension : shape) {
+    is_empty = is_empty || dimension == 0;
+    const auto size = static_cast<std::uint64_t>(std::max<std::int64_t>(1, dimension));
+    if (count > static_cast<std::uint64_t>(INT64_MAX) / size) return std::nullopt;
+    count *= size;
+  }
+  return is_empty ? 0 : count;
 }
 
 /// Reads one file; every function throws its first fault.
@@ -43,13 +77,17 @@ class Reader {
       : bytes_(bytes), source_name_(source_name) {}
 
   StoredTensors read() {
-    const Json header = read_header();
-    StoredTensors stored{.metadata = read_metadata(header), .tensors = {}};
+    const JsonValue header = read_header();
+    StoredTensors stored;
     std::map<std::uint64_t, std::pair<std::uint64_t, std::string>> parts;  // begin -> end, name
-    for (const auto& [name, entry] : header.items()) {
-      if (name == kMetadata) continue;
+    for (std::size_t i = 0; i < header.keys.size(); ++i) {
+      const std::string& name = header.keys[i];
+      if (name == kMetadata) {
+        stored.metadata = read_metadata(header.elements[i]);
+        continue;
+      }
       StoredTensor& tensor = stored.tensors[name];
-      tensor = read_tensor(name, entry);
+      tensor = read_tensor(name, header.elements[i]);
       if (tensor.bytes.empty()) continue;
       const auto begin = static_cast<std::uint64_t>(tensor.bytes.data() - bytes_.data());
       if (!parts.emplace(begin, std::pair(begin + tensor.bytes.size(), name)).second) {
@@ -78,81 +116,70 @@ class Reader {
   }
 
   /// Leaves the tensors in `bytes_`.
-  Json read_header() {
-    std::uint64_t length = 0;
-    if (bytes_.size() < kLengthSize) {
-      refuse("", fmt::format("expected a safetensors file, got {} bytes in all", bytes_.size()));
-    }
-    std::memcpy(&length, bytes_.data(), kLengthSize);
+  JsonValue read_header() {
+    const std::uint64_t length =
+        safetensors_header_length(bytes_.substr(0, kLengthSize), bytes_.size(), source_name_);
     bytes_.remove_prefix(kLengthSize);
-    if (length > bytes_.size()) {
-      refuse(kLengthPlace,
-             fmt::format("expected the length of a safetensors header, at most {}, got {}",
-                         bytes_.size(), length));
-    }
     const std::string_view text = bytes_.substr(0, static_cast<std::size_t>(length));
     bytes_.remove_prefix(text.size());
-    Json header = parse_header(text);
-    if (!header.is_object()) refuse(kHeader, "expected a JSON object, got something else");
+    JsonValue header = io::parse_json(text, fmt::format("{}: {}", source_name_, kHeader));
+    if (header.kind != JsonValue::Kind::Object) {
+      refuse(kHeader, "expected a JSON object, got something else");
+    }
+    refuse_repeated(header, "");
     return header;
   }
 
-  Json parse_header(std::string_view text) const {
-    try {
-      return Json::parse(text);
-    } catch (const Json::parse_error& error) {
-      // Counted from one, behind the length.
-      const std::size_t place = kLengthSize + std::max<std::size_t>(error.byte, 1) - 1;
-      refuse(fmt::format("byte {}", place), "expected a header in JSON, got something else");
+  void refuse_repeated(const JsonValue& object, const std::string& place) const {
+    std::set<std::string_view> keys;
+    for (const std::string& key : object.keys) {
+      if (keys.insert(key).second) continue;
+      refuse(place + place_of_tensor(key), "expected this key once, got it twice");
     }
   }
 
-  std::map<std::string, std::string> read_metadata(const Json& header) const {
+  std::map<std::string, std::string> read_metadata(const JsonValue& entry) const {
     std::map<std::string, std::string> metadata;
-    if (!header.contains(kMetadata)) return metadata;
-    if (!header[kMetadata].is_object()) {
+    if (entry.kind != JsonValue::Kind::Object) {
       refuse(place_of_tensor(kMetadata), "expected texts under names, got something else");
     }
-    for (const auto& [key, text] : header[kMetadata].items()) {
-      if (!text.is_string()) { refuse(place_of_text(key), "expected a text, got something else"); }
-      metadata[key] = text.get<std::string>();
+    refuse_repeated(entry, place_of_tensor(kMetadata));
+    for (std::size_t i = 0; i < entry.keys.size(); ++i) {
+      if (!is_text(&entry.elements[i])) {
+        refuse(place_of_text(entry.keys[i]), "expected a text, got something else");
+      }
+      metadata[entry.keys[i]] = entry.elements[i].text;
     }
     return metadata;
   }
 
-  StoredTensor read_tensor(const std::string& name, const Json& entry) const {
+  StoredTensor read_tensor(const std::string& name, const JsonValue& entry) const {
     const std::string place = place_of_tensor(name);
+    refuse_repeated(entry, place);
     StoredTensor tensor;
-    if (entry.is_object() && entry.contains("dtype") && entry["dtype"].is_string()) {
-      tensor.kind = entry["dtype"].get<std::string>();
-    }
+    if (const JsonValue* kind = member(entry, "dtype"); is_text(kind)) tensor.kind = kind->text;
     const std::uint64_t number_size = size_of_kind(tensor.kind);
     if (number_size == 0) {
       refuse(place + "/dtype", "expected a kind of number, as \"F32\", got something else");
     }
-    if (!is_list_of_numbers(entry, "shape")) {
+    const JsonValue* shape = member(entry, "shape");
+    if (!is_list_of_numbers(shape)) {
       refuse(place + "/shape", "expected a list of whole numbers from 0, got something else");
     }
-    if (!is_list_of_numbers(entry, "data_offsets") || entry["data_offsets"].size() != 2) {
+    for (const JsonValue& dimension : shape->elements) tensor.shape.push_back(dimension.integer);
+    const JsonValue* offsets = member(entry, "data_offsets");
+    if (!is_list_of_numbers(offsets) || offsets->elements.size() != 2) {
       refuse(place + "/data_offsets", "expected two whole numbers from 0, got something else");
     }
-    const auto begin = entry["data_offsets"][0].get<std::uint64_t>();
-    const auto end = entry["data_offsets"][1].get<std::uint64_t>();
+    const auto begin = static_cast<std::uint64_t>(offsets->elements[0].integer);
+    const auto end = static_cast<std::uint64_t>(offsets->elements[1].integer);
     if (begin > end || end > bytes_.size()) {
       refuse(place + "/data_offsets", fmt::format("expected a part of the {} bytes of tensors, got "
                                                   "[{}, {})",
                                                   bytes_.size(), begin, end));
     }
-    // Divided, not multiplied: dimensions may be anything.
-    std::uint64_t left = (end - begin) / number_size;
-    bool fits = (end - begin) % number_size == 0;
-    for (const Json& dimension : entry["shape"]) {
-      const auto count = dimension.get<std::uint64_t>();
-      fits = fits && count > 0 && left % count == 0;
-      if (count > 0) left /= count;
-      tensor.shape.push_back(static_cast<std::int64_t>(count));
-    }
-    if (!fits || left != 1) {
+    const std::optional<std::uint64_t> count = count_in(tensor.shape);
+    if (!count || (end - begin) % number_size != 0 || (end - begin) / number_size != *count) {
       refuse(place + "/data_offsets", fmt::format("expected {} bytes for each number of its shape, "
                                                   "got {}",
                                                   number_size, end - begin));
@@ -190,6 +217,24 @@ void convert_numbers(std::string_view bytes, std::vector<float>& values, const C
 
 }  // namespace
 
+std::uint64_t safetensors_header_length(std::string_view beginning, std::uint64_t file_size,
+                                        const std::string& source_name) {
+  if (file_size < kLengthSize) {
+    refuse_file(source_name, "",
+                fmt::format("expected a safetensors file, got {} bytes in all", file_size));
+  }
+  std::uint64_t length = 0;
+  std::memcpy(&length, beginning.data(), kLengthSize);
+  const std::uint64_t most = std::min(file_size - kLengthSize, kLongestHeader);
+  if (length > most || length < kShortestHeader) {
+    refuse_file(source_name, kLengthPlace,
+                fmt::format("expected the length of a safetensors header, {} {}, got {}",
+                            length > most ? "at most" : "at least",
+                            length > most ? most : kShortestHeader, length));
+  }
+  return length;
+}
+
 StoredTensors read_safetensors(std::string_view bytes, const std::string& source_name) {
   return Reader(bytes, source_name).read();
 }
@@ -197,6 +242,7 @@ StoredTensors read_safetensors(std::string_view bytes, const std::string& source
 nn::Tensor values_of(const std::string& name, const StoredTensor& stored,
                      const std::string& source_name) {
   nn::Tensor tensor = nn::zeros(stored.shape);
+  if (tensor.values.empty()) return tensor;
   if (stored.kind == "F32") {
     std::memcpy(tensor.values.data(), stored.bytes.data(), stored.bytes.size());
   } else if (stored.kind == "BF16") {
@@ -208,6 +254,11 @@ nn::Tensor values_of(const std::string& name, const StoredTensor& stored,
   } else {
     refuse_file(source_name, place_of_tensor(name) + "/dtype",
                 fmt::format("expected \"F32\", \"F16\" or \"BF16\", got \"{}\"", stored.kind));
+  }
+  if (const auto place = first_not_finite(tensor)) {
+    refuse_file(source_name, place_of_tensor(name),
+                fmt::format("expected finite numbers, got {} as number {} of {}",
+                            tensor.values[*place], *place + 1, tensor.values.size()));
   }
   return tensor;
 }

@@ -3,6 +3,7 @@
 // gaps; little-endian.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -30,12 +31,18 @@ struct StoredTensors {
   std::map<std::string, StoredTensor> tensors;
 };
 
-/// Throws Error(BadInput) with the first fault: cut off, no JSON, a kind of number that is none,
-/// offsets that do not fit a shape, overlap or leave gaps. The result shows parts of `bytes`.
-/// O(header * log(tensors)).
+/// By the first 8 bytes of a file of that size. Throws Error(BadInput) where no header can be so
+/// long. Requires: those bytes, where the file has them.
+std::uint64_t safetensors_header_length(std::string_view beginning, std::uint64_t file_size,
+                                        const std::string& source_name);
+
+/// Throws Error(BadInput) with the first fault: cut off, no JSON, keys that are there twice, a kind
+/// of number that is none, offsets that do not fit a shape, overlap or leave gaps. Tensors may be
+/// empty. The result shows parts of `bytes`. O(header * log(tensors)).
 StoredTensors read_safetensors(std::string_view bytes, const std::string& source_name);
 
-/// In single precision. Throws Error(BadInput) where they are no F32, F16 or BF16.
+/// In single precision. Throws Error(BadInput) where they are no F32, F16 or BF16, or some are not
+/// finite.
 nn::Tensor values_of(const std::string& name, const StoredTensor& stored,
                      const std::string& source_name);
 

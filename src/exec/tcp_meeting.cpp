@@ -295,7 +295,7 @@ void Encounter::call_before(const std::vector<Whereabouts>& ranks) {
 }
 
 void Encounter::take_guests() {
-  for (auto& [rank, guest] : reception_->guests()) {
+  for (auto& [rank, guest] : reception_->take_guests()) {
     meeting_.sockets.emplace(rank, std::move(guest.socket));
   }
   reception_.reset();
@@ -346,7 +346,7 @@ Meeting Encounter::lead() {
                             fault.code().message()));
   }
   meeting_.job = draw();
-  reception_->open({.first = 1, .size = place_.size, .named_job = 0},
+  reception_->open({.first = 1, .size = place_.size, .named_job = 0, .is_silent = true},
                    {.size = place_.size, .host = host_, .job = meeting_.job});
   if (!run_until(end_, [&] { return reception_->is_complete(); })) throw missing();
   send_roll();
@@ -375,8 +375,9 @@ Meeting Encounter::follow() {
   tcp::socket first = call(0, places, end_, answer);
   end_ = std::chrono::steady_clock::now() + timeout_ + kLonger;
   meeting_.job = answer.job;
-  reception_->open({.first = place_.rank + 1, .size = place_.size, .named_job = answer.job},
-                   {.size = place_.size, .host = host_, .job = answer.job});
+  reception_->open(
+      {.first = place_.rank + 1, .size = place_.size, .named_job = answer.job, .is_silent = false},
+      {.size = place_.size, .host = host_, .job = answer.job});
   compare_clocks(first, host_ != 0 && answer.host == host_);
   const std::vector<Whereabouts> ranks = hear_of_all(first);
   meeting_.sockets.emplace(0, std::move(first));

@@ -155,6 +155,30 @@ void Reception::greet(const std::shared_ptr<Call>& call) {
                    });
 }
 
+void Reception::seat(const std::shared_ptr<Call>& call) {
+  call->patience.cancel();
+  const Hello hello = hello_of(call->hello);
+  guests_.emplace(hello.rank, Guest{.socket = std::move(call->socket), .hello = hello});
+  calls_.erase(call);
+  if (expected_.is_silent) watch(hello.rank);
+}
+
+std::map<int, Guest> Reception::take_guests() {
+  error_code ignored;
+  for (auto& [rank, guest] : guests_) guest.socket.cancel(ignored);
+  return std::exchange(guests_, {});
+}
+
+/// A silent guest that can be read from has gone, or is about to.
+void Reception::watch(int rank) {
+  guests_.at(rank).socket.async_wait(asio::socket_base::wait_read,
+                                     [this, rank](const error_code& stopped) {
+                                       if (stopped || is_complete()) return;
+                                       guests_.erase(rank);
+                                       greeted_.erase(rank);
+                                     });
+}
+
 /// Until the caller has had enough: asks with 0.
 void Reception::tell_time(const std::shared_ptr<Call>& call) {
   const auto give_up = [this, call] {
@@ -163,13 +187,7 @@ void Reception::tell_time(const std::shared_ptr<Call>& call) {
   };
   const auto asked = [this, call, give_up](const error_code& fault, std::size_t) {
     if (fault) return give_up();
-    if (call->question == 0) {
-      call->patience.cancel();
-      const Hello hello = hello_of(call->hello);
-      guests_.emplace(hello.rank, Guest{.socket = std::move(call->socket), .hello = hello});
-      calls_.erase(call);
-      return;
-    }
+    if (call->question == 0) return seat(call);
     call->moment = monotonic_now();
     asio::async_write(call->socket, asio::buffer(&call->moment, sizeof call->moment),
                       [this, call, give_up](const error_code& failed, std::size_t) {

@@ -19,6 +19,8 @@ struct Expected {
   int first = 0;
   int size = 1;
   Word named_job = 0;
+  /// A guest says nothing more until all are here. Who has gone before may come again.
+  bool is_silent = false;
 };
 
 struct Guest {
@@ -43,6 +45,8 @@ class Reception {
   int missing() const;
   /// Who has come, by rank.
   std::map<int, Guest>& guests() { return guests_; }
+  /// They are no longer looked after.
+  std::map<int, Guest> take_guests();
   /// "a rank 1 of 3", the last one that was turned away; empty if there was none.
   const std::string& turned_away() const { return turned_away_; }
 
@@ -53,6 +57,8 @@ class Reception {
   void greet(const std::shared_ptr<Call>& call);
   void tell_time(const std::shared_ptr<Call>& call);
   void hang_up(const std::shared_ptr<Call>& call);
+  void seat(const std::shared_ptr<Call>& call);
+  void watch(int rank);
   Verdict judge(const HelloWords& words) const;
 
   boost::asio::io_context& context_;

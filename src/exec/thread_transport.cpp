@@ -65,6 +65,8 @@ ThreadNetwork::State::State(const Topology& topology, std::vector<DeviceIndex> d
 std::int64_t ThreadNetwork::State::send(const MessageKey& key, Payload payload) {
   const Bytes size{static_cast<std::int64_t>(payload.size())};
   const bool is_paced = pacer_ && key.from != key.to && size.count > 0;
+  // Bytes pass a link that is only played once they have been computed.
+  if (is_paced) payload.await();
   const std::int64_t arrival =
       is_paced ? pacer_->pass(key, size, [this] { stop_if_aborted(); }) : monotonic_now();
   stop_if_aborted();

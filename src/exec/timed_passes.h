@@ -69,7 +69,9 @@ class TimedLayer {
   void forward(std::size_t number) {
     Batch& batch = batches_[number];
     typename Engine::Tensor input = engine_.copy_of(batch.input);
+    engine_.watch_memory();
     batch.forwards.time([&] { output_ = layer_.forward(std::move(input), batch.targets, stash_); });
+    note_workspace(engine_.memory_in_use(), batch);
     batch.passes.sizes.output = Engine::size_of(output_);
     batch.passes.sizes.stash = Engine::size_of(stash_);
   }
@@ -78,9 +80,12 @@ class TimedLayer {
   void backward(std::size_t number) {
     Batch& batch = batches_[number];
     typename Engine::Tensor gradient;
+    const Bytes before = engine_.memory_in_use();
+    engine_.watch_memory();
     batch.input_gradients.time(
         [&] { gradient = layer_.input_gradient(std::move(output_), stash_); });
     batch.weight_gradients.time([&] { layer_.weight_gradient(stash_); });
+    note_workspace(before + Engine::size_of(gradient), batch);
     stash_ = {};
   }
 
@@ -131,7 +136,13 @@ class TimedLayer {
       batch.targets = engine_.whole_numbers(random_tensor(positions, loss->classes));
     }
     batch.passes.sizes.batch_size = samples;
-    batch.passes.sizes.workspace = engine_.workspace_of(layer.operation, shape);
+  }
+
+  /// Extra is what was in use beyond what is known of: after a forward output and stash, during a
+  /// backward stash and both gradients.
+  void note_workspace(Bytes known, Batch& batch) const {
+    Bytes& workspace = batch.passes.sizes.workspace;
+    workspace = std::max(workspace, engine_.most_memory_in_use() - known);
   }
 
   Engine& engine_;

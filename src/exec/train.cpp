@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "dapple/core/error.h"
+#include "named_tensors.h"
 #include "on_threads.h"
 #include "pinned_thread.h"
 
@@ -45,13 +46,24 @@ Duration length_of(const MeasuredIteration& iteration) {
   return {end - iteration.start};
 }
 
-/// Nothing good comes of the steps behind one that has no loss. Others than the lead do not ask.
-void check_loss(std::int64_t step, double loss) {
-  if (std::isfinite(loss)) return;
+[[noreturn]] void refuse_to_diverge(std::int64_t step, const std::string& expected) {
   throw Error(ErrorKind::BadInput, "",
               {{fmt::format("step {}", step),
-                "expected a loss that is a number, got none: the training diverges; a lower "
-                "learning rate or a lower --clip-norm may help"}});
+                fmt::format("expected {}, got none: the training diverges; a lower learning rate "
+                            "or a lower --clip-norm may help",
+                            expected)}});
+}
+
+/// Nothing good comes of the steps behind one that has no loss. Others than the lead do not ask.
+void check_loss(std::int64_t step, double loss) {
+  if (!std::isfinite(loss)) refuse_to_diverge(step, "a loss that is a number");
+}
+
+/// Nor of a checkpoint that nothing can go on from: the one before is better.
+void check_tensors(std::int64_t step, const NamedTensors& tensors) {
+  for (const auto& [name, tensor] : tensors) {
+    if (first_not_finite(tensor)) refuse_to_diverge(step, "finite numbers in all of " + name);
+  }
 }
 
 NamedTensors whole_model(DeviceTraining& device) {
@@ -76,12 +88,14 @@ std::optional<Trained> train(DeviceTraining& device, const TrainOptions& options
     if (device.is_lead() && options.on_step) {
       options.on_step({.number = step, .loss = loss, .time = length_of(last.back())});
     }
-    const bool is_stopped = device.is_lead() && options.should_stop && options.should_stop();
-    goes_on = device.as_the_lead_says(step < end && !is_stopped);
+    const bool is_stopped = options.should_stop && options.should_stop();
+    goes_on = device.all_say(step < end && !is_stopped);
     const bool is_due = options.save_every > 0 && step % options.save_every == 0;
     if (options.save && (is_due || !goes_on)) {
       NamedTensors tensors = whole_model(device);
-      if (device.is_lead()) options.save(step, std::move(tensors));
+      if (!device.is_lead()) continue;
+      check_tensors(step, tensors);
+      options.save(step, std::move(tensors));
     }
   }
   std::optional<MeasuredRun> measured = device.gather_measured({last.begin(), last.end()});

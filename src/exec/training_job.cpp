@@ -96,6 +96,7 @@ TrainingJob make_training_job(const Plan& plan, const ModelProfile& profile,
                   .buckets = {},
                   .groups = reduction_groups(plan, costs, topology),
                   .layers = std::move(layers),
+                  .measured = profile.layers,
                   .batches = std::move(batches),
                   .settings = settings};
   for (const StagePlan& stage : plan.stages) {
@@ -125,6 +126,7 @@ TrainingJob on_one_device(const TrainingJob& job) {
           .buckets = {GradientBuckets{}},
           .groups = {},
           .layers = job.layers,
+          .measured = job.measured,
           .batches = job.batches,
           .settings = job.settings};
 }

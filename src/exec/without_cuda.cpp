@@ -2,6 +2,7 @@
 
 #include "dapple/core/error.h"
 #include "dapple/exec/cuda_backend.h"
+#include "dapple/exec/replay_backend.h"
 #include "measured_passes.h"
 
 namespace dapple {
@@ -24,6 +25,11 @@ CudaMemory cuda_memory(const TrainingJob& /*job*/, DeviceIndex /*device*/) {
 
 std::unique_ptr<TrainingBackend> make_cuda_backend(const TrainingJob& /*job*/,
                                                    DeviceIndex /*device*/, int /*gpu*/) {
+  refuse();
+}
+
+std::unique_ptr<Backend> make_cuda_replay_backend(const ReplayedDevice& /*device*/,
+                                                  const ReplayPace& /*pace*/, int /*gpu*/) {
   refuse();
 }
 

@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <functional>
+
 #include "dapple/command_line/tool.h"
-#include "dapple/core/error.h"
 #include "dapple/exec/cpu_backend.h"
 #include "dapple/exec/cuda_backend.h"
 #include "dapple/exec/message_memory.h"
@@ -37,6 +38,16 @@ std::size_t place_of(const TrainingJob& job, DeviceIndex device) {
   return place;
 }
 
+/// By a device's place among those of the plan. Where there are too few, throws here and now.
+std::function<int(std::size_t)> choose_gpus(const ComputeDevice& device, const GpuShare& share) {
+  const auto gpu_of = [share, oversubscribes = device.oversubscribes,
+                       usable = usable_gpus()](std::size_t place) {
+    return chosen_gpu(share, oversubscribes, place, usable);
+  };
+  gpu_of(0);
+  return gpu_of;
+}
+
 }  // namespace
 
 ComputeDevice compute_device(const Options& options) {
@@ -64,32 +75,28 @@ std::string to_text(const ComputeDevice& device) {
   return fmt::format(", in {} on GPUs", name_of(device.precision));
 }
 
-std::unique_ptr<Transport> make_gpu_end(const ComputeDevice& device, const TrainingJob& job,
-                                        const GpuEnd& end) {
-  const bool is_on_own_gpu = device.kind == ComputeDevice::Kind::Cuda && !device.oversubscribes;
-  if (!is_on_own_gpu || !is_built_with_nccl()) return nullptr;
-  const std::size_t place = place_of(job, end.own);
-  const DeviceSchedule& schedule = job.devices[place];
-  return make_nccl_transport(
-      end.below, end.topology,
-      {.here = end.own,
-       .peers = message_peers(schedule),
-       .gpu = static_cast<int>(place % static_cast<std::size_t>(usable_gpus())),
-       .inbox = message_memory(job.plan, schedule),
-       .timeout = end.timeout});
+std::unique_ptr<Transport> make_gpu_end(const ComputeDevice& device, const GpuEnd& end) {
+  if (!device.has_own_links() || !is_built_with_nccl()) return nullptr;
+  const DeviceSchedule& own = end.devices[end.place];
+  return make_nccl_transport(end.below, end.topology,
+                             {.here = own.device,
+                              .peers = message_peers(own),
+                              .gpu = chosen_gpu(end.share, false, end.place, usable_gpus()),
+                              .inbox = message_memory(end.plan, own),
+                              .timeout = end.timeout});
 }
 
-MakeBackend make_backend_for(const ComputeDevice& device, std::size_t here) {
+MakeBackend make_backend_for(const ComputeDevice& device, const GpuShare& share) {
   if (device.kind == ComputeDevice::Kind::Cpu) return make_cpu_backend;
-  const auto gpus = static_cast<std::size_t>(usable_gpus());
-  if (here > gpus && !device.oversubscribes) {
-    throw Error(ErrorKind::Environment, "CUDA",
-                {{"", fmt::format("expected {} GPUs, one for each device of the plan, got {}; with "
-                                  "--oversubscribe devices share them",
-                                  here, gpus)}});
-  }
-  return [gpus](const TrainingJob& job, DeviceIndex own) {
-    return make_cuda_backend(job, own, static_cast<int>(place_of(job, own) % gpus));
+  return [gpu_of = choose_gpus(device, share)](const TrainingJob& job, DeviceIndex own) {
+    return make_cuda_backend(job, own, gpu_of(place_of(job, own)));
+  };
+}
+
+MakeReplayBackend make_replay_backend_for(const ComputeDevice& device, const GpuShare& share) {
+  if (device.kind == ComputeDevice::Kind::Cpu) return make_replay_backend;
+  return [gpu_of = choose_gpus(device, share)](const ReplayedDevice& own, const ReplayPace& pace) {
+    return make_cuda_replay_backend(own, pace, gpu_of(own.place));
   };
 }
 

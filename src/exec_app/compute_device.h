@@ -1,14 +1,19 @@
-// What computes a model's layers: cores of this machine, or GPUs.
+// What computes a model's layers, or stands for it: cores of this machine, or GPUs.
 #pragma once
 
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "dapple/command_line/options.h"
 #include "dapple/cuda/tensor.h"
+#include "dapple/exec/replay_backend.h"
 #include "dapple/exec/training_backend.h"
 #include "dapple/exec/transport.h"
+#include "dapple/exec_app/gpu_choice.h"
+#include "dapple/plan/plan.h"
+#include "dapple/schedule/device_schedule.h"
 #include "dapple/topology/topology.h"
 
 namespace dapple {
@@ -18,28 +23,32 @@ struct ComputeDevice {
   Kind kind = Kind::Cpu;
   cuda::Precision precision = cuda::Precision::Float32;
   bool oversubscribes = false;  // several of the plan's devices may share a GPU
+
+  /// Devices of the plan have GPUs, and links between them, of their own.
+  bool has_own_links() const { return kind == Kind::Cuda && !oversubscribes; }
 };
 
-/// Of --device, --precision and, where a command has it, --oversubscribe. Throws Error(Usage).
+/// Of --device and, where a command has them, --precision and --oversubscribe. Throws Error(Usage).
 ComputeDevice compute_device(const Options& options);
 
 /// ", in bfloat16 on GPUs"; nothing on CPUs.
 std::string to_text(const ComputeDevice& device);
 
-/// GPUs in the order of the plan's devices, from the first again where these are more. `here`: how
-/// many of them this process and others like it on this host compute. Throws Error(Environment)
-/// where there is no GPU, or fewer than devices that may not share one.
-MakeBackend make_backend_for(const ComputeDevice& device, std::size_t here);
+/// On GPUs as chosen_gpu() says. Throws Error(Environment) where there is none, or as that does.
+MakeBackend make_backend_for(const ComputeDevice& device, const GpuShare& share);
+MakeReplayBackend make_replay_backend_for(const ComputeDevice& device, const GpuShare& share);
 
 /// What carries messages between GPUs over an end between processes; null where all messages pass
 /// by that: on CPUs, without NCCL, or where devices share GPUs. Throws as make_nccl_transport().
 struct GpuEnd {
   Transport& below;
   const Topology& topology;
-  DeviceIndex own;
-  std::chrono::nanoseconds timeout;
+  const Plan& plan;
+  const std::vector<DeviceSchedule>& devices;  // the plan's
+  std::size_t place = 0;                       // of this one among them
+  const GpuShare& share;
+  std::chrono::nanoseconds timeout = {};
 };
-std::unique_ptr<Transport> make_gpu_end(const ComputeDevice& device, const TrainingJob& job,
-                                        const GpuEnd& end);
+std::unique_ptr<Transport> make_gpu_end(const ComputeDevice& device, const GpuEnd& end);
 
 }  // namespace dapple

@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -61,6 +62,26 @@ TcpPlace ranks_of(const Environment& environment, const char* rank, const char* 
   return place;
 }
 
+/// By the first of the variables that is set.
+std::optional<int> local_rank_in(const Environment& environment,
+                                 std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (!environment(name)) continue;
+    return static_cast<int>(number_in(environment, name, 0, kMostRanks - 1));
+  }
+  return std::nullopt;
+}
+
+Launch by_mpi(const Environment& environment, std::string_view rank) {
+  Launch launch{.rank = static_cast<int>(number_of(rank).value_or(0))};
+  launch.local_rank = local_rank_in(environment, {"OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK"});
+  const char* task = environment("SLURM_PROCID");
+  if (!launch.local_rank && task && task == rank) {
+    launch.local_rank = local_rank_in(environment, {"SLURM_LOCALID"});
+  }
+  return launch;
+}
+
 Launch by_torchrun(const Environment& environment) {
   TcpPlace place = ranks_of(environment, "RANK", "WORLD_SIZE");
   const char* address = environment("MASTER_ADDR");
@@ -73,7 +94,9 @@ Launch by_torchrun(const Environment& environment) {
   place.port = static_cast<std::uint16_t>(
       number_in(environment, "MASTER_PORT", 1, kMostPorts - next) + next);
   const int rank = place.rank;
-  return {.rank = rank, .tcp = std::move(place)};
+  return {.rank = rank,
+          .local_rank = local_rank_in(environment, {"LOCAL_RANK"}),
+          .tcp = std::move(place)};
 }
 
 std::string slurm_address(const Environment& environment) {
@@ -95,15 +118,16 @@ std::optional<Launch> by_slurm(const Environment& environment) {
           ? number_in(environment, "MASTER_PORT", 1, kMostPorts)
           : kFirstPort + number_in(environment, "SLURM_JOB_ID", 0, INT64_MAX) % kPorts);
   const int rank = place.rank;
-  return Launch{.rank = rank, .tcp = std::move(place)};
+  return Launch{.rank = rank,
+                .local_rank = local_rank_in(environment, {"LOCAL_RANK", "SLURM_LOCALID"}),
+                .tcp = std::move(place)};
 }
 
 }  // namespace
 
 std::optional<Launch> launch_of(const Environment& environment) {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
-    const char* text = environment(name);
-    if (text) return Launch{.rank = static_cast<int>(number_of(text).value_or(0))};
+    if (const char* text = environment(name)) return by_mpi(environment, text);
   }
   if (environment("RANK") && environment("WORLD_SIZE")) return by_torchrun(environment);
   if (environment("SLURM_PROCID") && environment("SLURM_STEP_NUM_TASKS")) {

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <exception>
+#include <new>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -25,19 +26,35 @@ std::optional<Launch> launch() {
 }
 
 /// In which a launcher ends the other ranks once one of them has failed: it is polite, and asks
-/// twice.
+/// twice. In as long it has started all.
 constexpr std::chrono::seconds kPatience(3);
 
 /// Ends this process, but not the job, which the launcher does. What carries messages has threads
 /// of its own, so that nothing is torn down.
+[[noreturn]] void leave(int code, const Launch& launch) {
+  if (launch.tcp) std::_Exit(code);
+  leave_watched(code);
+}
+
 [[noreturn]] void fail(Console& console, const Error& error, int code, const Launch& launch,
                        bool tells) {
   if (tells) {
     print_error(console, error);
     console.err.flush();
   }
-  if (launch.tcp) std::_Exit(code);
-  leave_watched(code);
+  leave(code, launch);
+}
+
+/// What is wrong at one rank may not be at others.
+Error named(const Error& error, int rank) {
+  const std::string name = fmt::format("rank {}", rank);
+  if (error.source().starts_with("rank ")) return error;
+  return {error.kind(), error.source().empty() ? name : name + ": " + error.source(),
+          error.violations()};
+}
+
+std::unique_ptr<RankJob> start(const Launch& launch, std::chrono::nanoseconds timeout) {
+  return launch.tcp ? start_tcp_job(*launch.tcp, timeout) : start_mpi_job(timeout);
 }
 
 /// Where not all ranks come to MPI, any of them may be the one that does not: the first two speak,
@@ -46,7 +63,7 @@ constexpr std::chrono::seconds kPatience(3);
 std::unique_ptr<RankJob> start_job(Console& console, std::chrono::nanoseconds timeout,
                                    const Launch& launch) {
   try {
-    return launch.tcp ? start_tcp_job(*launch.tcp, timeout) : start_mpi_job(timeout);
+    return start(launch, timeout);
   } catch (const Error& error) {
     if (launch.rank > (launch.tcp ? 1 : 0)) std::this_thread::sleep_for(kPatience);
     fail(console, error, exit_code_of(error.kind()), launch, launch.tcp || launch.rank <= 1);
@@ -56,26 +73,50 @@ std::unique_ptr<RankJob> start_job(Console& console, std::chrono::nanoseconds ti
   }
 }
 
+/// A launcher that ends all once one has died may not keep the one from speaking that saw it.
+void keep_from_ending_first(const Launch& launch) {
+  if (launch.tcp) std::signal(SIGTERM, SIG_IGN);
+}
+
 [[noreturn]] void fail_part(Console& console, const Error& error, int code, const Launch& launch,
                             RankJob& job) {
-  // A launcher that ends all once one has died may not keep the one from speaking that saw it.
-  if (launch.tcp) std::signal(SIGTERM, SIG_IGN);
-  fail(console, error, code, launch, job.is_first_to_fail());
+  keep_from_ending_first(launch);
+  fail(console, named(error, launch.rank), code, launch, job.is_first_to_fail());
+}
+
+/// What is left to be told when all is done. The code, or another where nobody reads it.
+int deliver(Console& console, int code) {
+  try {
+    console.deliver();
+  } catch (const NobodyListens&) { return kEnvironment; }
+  return code;
+}
+
+Error wrong_rank_count(std::size_t expected, int got) {
+  return {ErrorKind::Usage,
+          "",
+          {{"", fmt::format("expected {} ranks, one for each device of the plan, got {}", expected,
+                            got)}}};
 }
 
 int run_part(Console& console, std::chrono::nanoseconds timeout, const Launch& launch,
              const RankPart& part, LastWords* last_words) {
   const std::unique_ptr<RankJob> job = start_job(console, timeout, launch);
   try {
-    const int code = part(*job, last_words);
     // A launcher that is ending the job keeps MPI from coming to its end.
-    console.deliver();
+    const int code = deliver(console, part(*job, last_words));
     job->finish();
     return code;
+  } catch (const NobodyListens&) {
+    job->is_first_to_fail();
+    leave(kEnvironment, launch);
   } catch (const Error& error) {
     fail_part(console, error, exit_code_of(error.kind()), launch, *job);
   } catch (const JobAborted& aborted) {
     const Error error(ErrorKind::Environment, "", {{"", aborted.what()}});
+    fail_part(console, error, kEnvironment, launch, *job);
+  } catch (const std::bad_alloc&) {
+    const Error error(ErrorKind::Environment, "", {{"", "out of memory"}});
     fail_part(console, error, kEnvironment, launch, *job);
   } catch (const std::exception& bug) {
     const Error error(ErrorKind::Environment, "",
@@ -90,14 +131,34 @@ bool is_rank() {
   return launch().has_value();
 }
 
-bool tells_usage_errors() {
+void end_with_others(const Error& error, const TellError& tell) {
   std::optional<Launch> launched;
   try {
     launched = launch();
-  } catch (const Error&) { return true; }
-  if (!launched || launched->rank == 0) return true;
-  std::this_thread::sleep_for(kPatience);
-  return false;
+  } catch (const Error&) { return; }  // there are others, but who knows where
+  if (!launched) return;
+  keep_from_ending_first(*launched);
+  std::unique_ptr<RankJob> job;
+  try {
+    job = start(*launched, kPatience);
+  } catch (const std::exception&) {  // then each rank speaks for itself
+  }
+  if (!job || job->is_first_to_fail()) tell(named(error, launched->rank));
+  std::_Exit(exit_code_of(error.kind()));
+}
+
+void check_rank_count(std::size_t devices) {
+  const std::optional<Launch> launched = launch();
+  if (!launched || !launched->tcp) return;
+  const int ranks = launched->tcp->size;
+  if (static_cast<std::size_t>(ranks) != devices) throw wrong_rank_count(devices, ranks);
+}
+
+GpuShare gpu_share(const RankJob& job) {
+  return {.devices = job.is_on_one_host() ? static_cast<std::size_t>(job.size()) : 1,
+          .is_rank = true,
+          .local_rank = launch().value().local_rank,
+          .is_shown_gpus = std::getenv("CUDA_VISIBLE_DEVICES") != nullptr};
 }
 
 void check_rank_inputs(const std::vector<NamedPath>& inputs) {
@@ -125,9 +186,7 @@ std::unique_ptr<Transport> join_job(RankJob& job, const Topology& topology,
                                     const std::vector<DeviceIndex>& devices,
                                     const RankTransportOptions& options) {
   if (static_cast<std::size_t>(job.size()) != devices.size()) {
-    throw Error(ErrorKind::Usage, "",
-                {{"", fmt::format("expected {} ranks, one for each device of the plan, got {}",
-                                  devices.size(), job.size())}});
+    throw wrong_rank_count(devices.size(), job.size());
   }
   const DeviceIndex own = devices[static_cast<std::size_t>(job.rank())];
   spdlog::info("{}", rank_name(job.rank(), topology.device(own).name));

@@ -2,14 +2,17 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <vector>
 
 #include "dapple/command_line/console.h"
 #include "dapple/command_line/files.h"
+#include "dapple/command_line/tool.h"
 #include "dapple/exec/last_words.h"
 #include "dapple/exec/rank_job.h"
+#include "dapple/exec_app/gpu_choice.h"
 
 namespace dapple {
 
@@ -17,9 +20,11 @@ namespace dapple {
 /// launch_of().
 bool is_rank();
 
-/// Whether this process is the one to tell what is wrong with a command line that all ranks have
-/// been given: rank 0, or any that is no rank. The others first wait for the launcher to end them.
-bool tells_usage_errors();
+/// Ends this process where it is a rank, with the error's exit code, and all others: of a fault
+/// that is found before the job has begun. They wait for each other a few seconds; the first to
+/// fail then tells, or who does not find the others, by `tell`, and names itself. Returns where it
+/// is no rank.
+void end_with_others(const Error& error, const TellError& tell);
 
 /// Refuses standard input, of which a launcher gives only rank 0 anything. Throws Error(Usage).
 void check_rank_inputs(const std::vector<NamedPath>& inputs);
@@ -33,8 +38,16 @@ using RankPart = std::function<int(RankJob& job, LastWords* last_words)>;
 ///
 /// Of a rank of MPI, whose launcher names nobody when it ends all others because one has died,
 /// `part` is done in a process of its own, watched by this one; of one that dies in a job over TCP
-/// the others see it.
+/// the others see it. Where nobody reads stdout any more, the code is that of a file that cannot be
+/// written.
 int run_as_rank(Console& console, std::chrono::nanoseconds timeout, const RankPart& part);
+
+/// Throws Error(Usage) where the launcher has said how many ranks there are, and they are not as
+/// many as devices; of MPI join_job() does.
+void check_rank_count(std::size_t devices);
+
+/// Which of its host's GPUs are for this rank.
+GpuShare gpu_share(const RankJob& job);
 
 /// This rank's end, of the device with its place among `devices`, the plan's. Throws Error(Usage)
 /// where there are not as many ranks; the log says which rank has which device.

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <ostream>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,6 +14,7 @@
 
 #include "beside_prediction.h"
 #include "commands.h"
+#include "compute_device.h"
 #include "dapple/command_line/files.h"
 #include "dapple/core/error.h"
 #include "dapple/exec/replay.h"
@@ -26,7 +28,7 @@ namespace dapple {
 namespace {
 
 constexpr const char* kHelp =
-    R"(dapple-exec replay: a plan with its real messages, and sleeping for computing.
+    R"(dapple-exec replay: a plan with its real messages, and no computing.
 
 Usage: dapple-exec replay --plan PLAN [options]
        mpirun -np N dapple-exec replay --plan PLAN [options]
@@ -38,6 +40,9 @@ pass no faster than the topology's; what shares a link is not computed, it
 happens. Tells measured and predicted times.
 
   --plan FILE        a plan that dapple-plan wrote; "-" is stdin
+  --device KIND      cpu, or cuda: a GPU for each device spins, and messages go
+                     between them as in training, unpaced       (default: cpu)
+  --oversubscribe    or for several devices; links are paced then
   --iterations N     up to 100,000; the median of them counts    (default: 10)
   --pace X           up to 1000: everything takes X times longer, so that this
                      machine can keep up; what is told is divided by X again
@@ -48,18 +53,16 @@ happens. Tells measured and predicted times.
   --slow-link S:T:X  what stage S sends to its neighbour T passes at the X-th
                      part of the bandwidth; may repeat
   --timeout SECONDS  of every wait for another device           (default: 30)
-  --timeline FILE    what was measured, as dapple-timeline/1; "-" is stdout, and
-                     then all else is on stderr
+  --timeline FILE    what was measured, as dapple-timeline/1; "-" is stdout
   --trace FILE       the same for chrome://tracing or ui.perfetto.dev
   -v, --verbose      what is done, on stderr
   -h, --help         this
 
 Example
   dapple-exec replay --plan bert-48.plan.json --pace 2 --timeline measured.json
-  dapple-plan diff bert-48.plan.json measured.json
 
-Exit code: 0 done, 2 usage, 3 bad input, 5 files, or a device that does not
-answer or has died.
+Exit code: 0 done, 2 usage, 3 bad input, 5 files, GPUs, or a device that does
+not answer or has died.
 )";
 
 /// "1:2:0.5" as its parts; as many as asked for, the last one a factor.
@@ -122,13 +125,25 @@ std::vector<SlowLink> slow_links(const Options& options) {
   return slow;
 }
 
-ReplayOptions replay_options(const Options& options) {
+/// Links between GPUs are what they are.
+void check_links(const Options& options, const ComputeDevice& device) {
+  if (!device.has_own_links()) return;
+  for (const char* option : {"pace", "slow-link", "unpaced-links"}) {
+    if (!options.has(option)) continue;
+    throw usage_error(fmt::format("--{}", option),
+                      "expected --oversubscribe beside --device cuda: between GPUs of their own "
+                      "devices have real links");
+  }
+}
+
+ReplayOptions replay_options(const Options& options, const ComputeDevice& device) {
   constexpr std::int64_t kMostIterations = 100'000;
   ReplayOptions replay;
   if (const auto n = options.positive_integer("iterations", kMostIterations))
     replay.iterations = *n;
   if (const auto pace = options.positive_factor("pace")) replay.pace = *pace;
-  replay.paces_links = !options.has("unpaced-links");
+  check_links(options, device);
+  replay.paces_links = !device.has_own_links() && !options.has("unpaced-links");
   replay.slow_stages = slow_stages(options);
   replay.slow_links = slow_links(options);
   if (const auto timeout = options.positive_seconds("timeout")) {
@@ -156,6 +171,7 @@ void check_slowed(const ReplayOptions& replay, const Plan& plan) {
 
 struct Request {
   std::string plan;
+  ComputeDevice device;
   ReplayOptions replay;
   std::optional<std::string> timeline;
   std::optional<std::string> trace;
@@ -172,10 +188,11 @@ void report(const Request& request, const RunnablePlan& replayable, const Replay
       std::minmax_element(replayed.iterations.begin(), replayed.iterations.end());
   const double ratio = ratio_of(replayed.median, predicted);
   stream << fmt::format(
-      "{} on {}, replayed on {} {}{}, {} iteration{}{}\n", printable(document.profile.name),
+      "{} on {}, replayed on {} {}{}{}, {} iteration{}{}\n", printable(document.profile.name),
       printable(document.topology.name), replayed.timeline.lanes.size(), carrier,
-      replayed.timeline.lanes.size() == 1 ? "" : "s", replayed.iterations.size(),
-      replayed.iterations.size() == 1 ? "" : "s",
+      replayed.timeline.lanes.size() == 1 ? "" : "s",
+      request.device.kind == ComputeDevice::Kind::Cuda ? " that spin on GPUs" : "",
+      replayed.iterations.size(), replayed.iterations.size() == 1 ? "" : "s",
       replay.pace == kOne ? ""
                           : fmt::format(", {:g} times slower than told here",
                                         static_cast<double>(replay.pace.billionths) * 1e-9));
@@ -198,8 +215,10 @@ void report(const Request& request, const RunnablePlan& replayable, const Replay
 
 Request request_of(const Options& options) {
   options.require_options_only("--plan FILE");
+  const ComputeDevice device = compute_device(options);
   return {.plan = options.required("plan", "a plan file"),
-          .replay = replay_options(options),
+          .device = device,
+          .replay = replay_options(options, device),
           .timeline = options.text("timeline"),
           .trace = options.text("trace"),
           .outputs = given_paths(options, {"timeline", "trace"})};
@@ -225,6 +244,14 @@ void deliver(const Request& request, const RunnablePlan& replayable, const Repla
   report(request, replayable, replayed, carrier, console);
 }
 
+std::size_t device_count(const Plan& plan) {
+  std::set<DeviceIndex> devices;
+  for (const StagePlan& stage : plan.stages) {
+    devices.insert(stage.devices.begin(), stage.devices.end());
+  }
+  return devices.size();
+}
+
 /// Shows on a terminal how far it is.
 void show_progress(ReplayOptions& replay, IterationLine& line) {
   replay.progress = [&line, all = replay.iterations](std::int64_t done) { line.show(done, all); };
@@ -233,6 +260,8 @@ void show_progress(ReplayOptions& replay, IterationLine& line) {
 int replay_on_threads(Request& request, Console& console) {
   check_outputs(request.outputs, {{"--plan", request.plan}});
   const RunnablePlan replayable = replayable_plan(request);
+  request.replay.make_backend =
+      make_replay_backend_for(request.device, {.devices = device_count(replayable.document.plan)});
   Replayed replayed;
   {
     IterationLine line(console);
@@ -243,22 +272,34 @@ int replay_on_threads(Request& request, Console& console) {
   return kDone;
 }
 
-int replay_as_rank(Request& request, Console& console, RankJob& job, LastWords* last_words) {
+int replay_as_rank(Request& request, const RunnablePlan& replayable, Console& console, RankJob& job,
+                   LastWords* last_words) {
   if (job.rank() == 0) check_outputs(request.outputs, {{"--plan", request.plan}});
-  const RunnablePlan replayable = replayable_plan(request);
   const Topology& topology = replayable.topology;
   IterationLine line(console);
   if (job.rank() == 0) show_progress(request.replay, line);
+  const GpuShare share = gpu_share(job);
+  request.replay.make_backend = make_replay_backend_for(request.device, share);
   Replay replay(replayable.document, topology, request.replay);
-  const std::unique_ptr<Transport> end =
-      join_job(job, topology, replay.devices(),
-               {.pacing = replay.pacing(),
-                .timeout = request.replay.timeout,
-                .last_words = last_words,
-                .agreement = fmt::format("replay {} {} {} {}", hash_of(replayable.document),
-                                         request.replay.iterations, request.replay.pace.billionths,
-                                         request.replay.paces_links)});
-  const std::optional<Replayed> replayed = replay.run(static_cast<std::size_t>(job.rank()), *end);
+  const std::unique_ptr<Transport> end = join_job(
+      job, topology, replay.devices(),
+      {.pacing = replay.pacing(),
+       .timeout = request.replay.timeout,
+       .last_words = last_words,
+       .agreement = fmt::format(
+           "replay {} {} {} {} {} {}", hash_of(replayable.document), request.replay.iterations,
+           request.replay.pace.billionths, request.replay.paces_links,
+           request.device.kind == ComputeDevice::Kind::Cuda, request.device.oversubscribes)});
+  const auto place = static_cast<std::size_t>(job.rank());
+  const std::unique_ptr<Transport> between_gpus =
+      make_gpu_end(request.device, {.below = *end,
+                                    .topology = topology,
+                                    .plan = replayable.document.plan,
+                                    .devices = replay.schedules(),
+                                    .place = place,
+                                    .share = share,
+                                    .timeout = request.replay.timeout});
+  const std::optional<Replayed> replayed = replay.run(place, between_gpus ? *between_gpus : *end);
   line.clear();
   if (replayed) deliver(request, replayable, *replayed, "rank", console);
   return kDone;
@@ -268,8 +309,10 @@ int run_replay(const Options& options, Console& console) {
   Request request = request_of(options);
   if (!is_rank()) return replay_on_threads(request, console);
   check_rank_inputs({{"--plan", request.plan}});
+  const RunnablePlan replayable = replayable_plan(request);
+  check_rank_count(replayable.device_count());
   return run_as_rank(console, request.replay.timeout, [&](RankJob& job, LastWords* last_words) {
-    return replay_as_rank(request, console, job, last_words);
+    return replay_as_rank(request, replayable, console, job, last_words);
   });
 }
 
@@ -279,6 +322,8 @@ Command replay_command() {
   return {.name = "replay",
           .help = kHelp,
           .options = {{.name = "plan"},
+                      {.name = "device"},
+                      {.name = "oversubscribe", .takes_value = false},
                       {.name = "iterations"},
                       {.name = "pace"},
                       {.name = "unpaced-links", .takes_value = false},

@@ -40,7 +40,7 @@ Tool tool() {
           .version = kVersion,
           .commands = {replay_command(), profile_command(), train_command()},
           .first_is_default = false,
-          .tells_usage_errors = tells_usage_errors};
+          .end_with_others = end_with_others};
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "runnable_plan.h"
 
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,14 @@ RunnablePlan::RunnablePlan(const std::string& path)
   std::vector<Violation> faults = costing_faults(document.plan, document.profile, topology);
   if (faults.empty()) faults = validate(generate(document.plan), document.plan);
   if (!faults.empty()) throw Error(ErrorKind::BadInput, source_name(path), std::move(faults));
+}
+
+std::size_t RunnablePlan::device_count() const {
+  std::set<DeviceIndex> devices;
+  for (const StagePlan& stage : document.plan.stages) {
+    devices.insert(stage.devices.begin(), stage.devices.end());
+  }
+  return devices.size();
 }
 
 }  // namespace dapple

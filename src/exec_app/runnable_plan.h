@@ -1,6 +1,7 @@
 // A plan file that can be run, with its topology.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "dapple/plan/plan.h"
@@ -11,6 +12,9 @@ namespace dapple {
 struct RunnablePlan {
   /// Throws Error(BadInput) where the plan cannot be run; memory is not looked at. "-" is stdin.
   explicit RunnablePlan(const std::string& path);
+
+  /// Devices that it uses.
+  std::size_t device_count() const;
 
   PlanDocument document;
   Topology topology;

@@ -1,11 +1,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <ostream>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,19 +14,16 @@
 #include "commands.h"
 #include "dapple/command_line/files.h"
 #include "dapple/core/error.h"
-#include "dapple/exec/batches.h"
 #include "dapple/exec/checkpoint.h"
-#include "dapple/exec/fingerprint.h"
 #include "dapple/exec/freed_memory.h"
 #include "dapple/exec/gpt2_weights.h"
 #include "dapple/exec/train.h"
 #include "dapple/io/documents.h"
-#include "dapple/io/specification.h"
-#include "dapple/nn/model.h"
 #include "dapple/report/show.h"
 #include "rank_process.h"
 #include "runnable_plan.h"
 #include "train_request.h"
+#include "training_session.h"
 
 namespace dapple {
 namespace {
@@ -74,87 +71,7 @@ Exit code: 0 done, 1 not verified, 2 usage, 3 bad input, 5 files, GPUs, or a
 device that does not answer.
 )";
 
-/// A plan's model as it is run.
-struct RunnableModel {
-  RunnableModel(const RunnablePlan& plan, std::string plan_name)
-      : source(std::move(plan_name)),
-        operations(read_operations(plan.document.profile, source)),
-        layers(std::make_shared<const std::vector<nn::ModelLayer>>(
-            nn::make_model(plan.document.profile, operations, source))) {}
-
-  std::string source;
-  std::vector<Operation> operations;
-  std::shared_ptr<const std::vector<nn::ModelLayer>> layers;
-};
-
-/// Files that all ranks have to read alike.
-class InputFiles {
- public:
-  std::string read(const std::string& path, std::size_t most = kMostBytes) {
-    std::string text = read_file(path, most);
-    marks_ += fmt::format(" {:x}", fingerprint(std::as_bytes(std::span(text))));
-    return text;
-  }
-  /// What any change of theirs changes.
-  const std::string& marks() const { return marks_; }
-
- private:
-  static constexpr std::size_t kMostBytes = std::size_t{1} << 40;
-  std::string marks_;
-};
-
-/// A job with what it goes on from.
-struct Session {
-  RunnableModel model;
-  InputFiles files;
-  TrainingJob job;
-  std::optional<Checkpoint> start;
-  std::int64_t steps_before() const { return start ? start->steps : 0; }
-};
-
-/// Published weights are a checkpoint before the first step.
-std::optional<Checkpoint> read_start(const TrainRequest& request, const RunnableModel& model,
-                                     InputFiles& files) {
-  if (request.resume) {
-    return read_checkpoint(files.read(*request.resume), source_name(*request.resume));
-  }
-  if (!request.weights) return std::nullopt;
-  Checkpoint start{.optimizer = settings_of(request, std::nullopt).optimizer};
-  start.tensors = read_gpt2_weights(files.read(*request.weights), source_name(*request.weights),
-                                    *model.layers, model.operations, model.source);
-  add_first_state(start.optimizer.kind, start.tensors);
-  return start;
-}
-
-Session make_session(const TrainRequest& request, const RunnablePlan& plan) {
-  RunnableModel model(plan, source_name(request.plan));
-  if (request.save_weights) check_gpt2_form(*model.layers, model.operations, model.source);
-  InputFiles files;
-  std::optional<Checkpoint> start = read_start(request, model, files);
-  const TrainingSettings settings = settings_of(request, start);
-  std::vector<Violation> faults =
-      training_faults(plan.document.plan, plan.document.profile, *model.layers, settings);
-  if (!faults.empty()) throw Error(ErrorKind::BadInput, model.source, std::move(faults));
-  if (request.resume) {
-    auto fault = restoring_fault(*start, *model.layers, settings.optimizer.kind);
-    if (fault) {
-      throw Error(ErrorKind::BadInput, source_name(*request.resume), {std::move(*fault)});
-    }
-  }
-  const BatchShape shape = batch_shape(model.operations, *model.layers);
-  std::shared_ptr<const Batches> batches =
-      request.tokens ? make_token_batches(files.read(*request.tokens), source_name(*request.tokens),
-                                          shape, settings.seed)
-                     : make_synthetic_batches(shape, settings.seed);
-  TrainingJob job = make_training_job(plan.document.plan, plan.document.profile, plan.topology,
-                                      model.layers, std::move(batches), settings);
-  return {.model = std::move(model),
-          .files = std::move(files),
-          .job = std::move(job),
-          .start = std::move(start)};
-}
-
-double samples_per_second(const Session& session, Duration time) {
+double samples_per_second(const TrainingSession& session, Duration time) {
   return static_cast<double>(session.job.plan.global_batch_size) * 1e9 /
          static_cast<double>(std::max<std::int64_t>(1, time.ns));
 }
@@ -170,13 +87,20 @@ struct Teller {
   void deliver() const {
     if (tells_out) console.deliver();
   }
+  /// False once nobody listens any more.
+  bool is_heard() const {
+    try {
+      deliver();
+    } catch (const NobodyListens&) { return false; }
+    return true;
+  }
 
   Console& console;
   std::ostream& out;
   bool tells_out;
 };
 
-void report_head(const RunnablePlan& plan, const Session& session, const char* carrier,
+void report_head(const RunnablePlan& plan, const TrainingSession& session, const char* carrier,
                  const ComputeDevice& device, const Teller& teller) {
   const auto devices = static_cast<std::int64_t>(session.job.devices.size());
   teller.out << fmt::format("{} on {}, trained on {}{}, {} a step",
@@ -192,13 +116,14 @@ void report_head(const RunnablePlan& plan, const Session& session, const char* c
   teller.deliver();
 }
 
-void report_step(const Session& session, const StepReport& step, const Teller& teller) {
+/// Whether anybody has heard it.
+bool report_step(const TrainingSession& session, const StepReport& step, const Teller& teller) {
   teller.out << fmt::format("  step {:>4}  loss {:.5f}  {} samples/s\n", step.number, step.loss,
                             show_rate(samples_per_second(session, step.time)));
-  teller.deliver();
+  return teller.is_heard();
 }
 
-void report_end(const RunnablePlan& plan, const Session& session, const Trained& trained,
+void report_end(const RunnablePlan& plan, const TrainingSession& session, const Trained& trained,
                 const Teller& teller) {
   const Duration measured = trained.measured.median;
   const Duration predicted = plan.document.prediction.iteration;
@@ -211,14 +136,14 @@ void report_end(const RunnablePlan& plan, const Session& session, const Trained&
              << fmt::format("  sent       {} a step\n", show(trained.measured.sent));
 }
 
-Checkpoint checkpoint_of(const Session& session, std::int64_t steps, NamedTensors tensors) {
+Checkpoint checkpoint_of(const TrainingSession& session, std::int64_t steps, NamedTensors tensors) {
   return {.steps = steps,
           .seed = session.job.settings.seed,
           .optimizer = session.job.settings.optimizer,
           .tensors = std::move(tensors)};
 }
 
-void save(const TrainRequest& request, const Session& session, std::int64_t steps,
+void save(const TrainRequest& request, const TrainingSession& session, std::int64_t steps,
           NamedTensors tensors, Console& console) {
   std::string weights;
   if (request.save_weights) {
@@ -239,15 +164,17 @@ struct Carrier {
   std::function<void(const std::function<void(DeviceTraining& device)>& part)> run = nullptr;
 };
 
-int train_session(const TrainRequest& request, const RunnablePlan& plan, const Session& session,
-                  const Carrier& carrier, const Teller& teller) {
+int train_session(const TrainRequest& request, const RunnablePlan& plan,
+                  const TrainingSession& session, const Carrier& carrier, const Teller& teller) {
   Console& console = teller.console;
   const SignalGuard interrupt;
   TrainOptions options{.steps_before = session.steps_before(),
                        .steps = request.steps,
                        .save_every = request.checkpoint_every};
-  options.on_step = [&](const StepReport& step) { report_step(session, step, teller); };
-  options.should_stop = [&] { return interrupt.has_received(); };
+  // As a signal does, a reader who has gone ends the training with all that it is to leave.
+  std::atomic<bool> is_heard = true;
+  options.on_step = [&](const StepReport& step) { is_heard = report_step(session, step, teller); };
+  options.should_stop = [&] { return interrupt.has_received() || !is_heard; };
   if (request.checkpoint || request.save_weights) {
     options.save = [&](std::int64_t steps, NamedTensors tensors) {
       save(request, session, steps, std::move(tensors), console);
@@ -279,8 +206,8 @@ int train_session(const TrainRequest& request, const RunnablePlan& plan, const S
   return kDone;
 }
 
-int verify_session(const TrainRequest& request, const Session& session, const Carrier& carrier,
-                   const Teller& teller) {
+int verify_session(const TrainRequest& request, const TrainingSession& session,
+                   const Carrier& carrier, const Teller& teller) {
   std::optional<Verification> verified;
   carrier.run([&](DeviceTraining& device) {
     if (session.start) device.restore(session.start->tensors);
@@ -307,8 +234,8 @@ int verify_session(const TrainRequest& request, const Session& session, const Ca
   return verified->passed() ? kDone : kBug;
 }
 
-int run_session(const TrainRequest& request, const RunnablePlan& plan, const Session& session,
-                const Carrier& carrier, Console& console) {
+int run_session(const TrainRequest& request, const RunnablePlan& plan,
+                const TrainingSession& session, const Carrier& carrier, Console& console) {
   keep_freed_memory();
   const Teller teller(console, takes_stdout(outputs_of(request)));
   if (carrier.is_lead) report_head(plan, session, carrier.name, request.device, teller);
@@ -319,8 +246,9 @@ int run_session(const TrainRequest& request, const RunnablePlan& plan, const Ses
 int train_on_threads(const TrainRequest& request, Console& console) {
   check_outputs(request);
   const RunnablePlan plan(request.plan);
-  const Session session = make_session(request, plan);
-  const MakeBackend make_backend = make_backend_for(request.device, session.job.devices.size());
+  const TrainingSession session = make_session(request, plan);
+  const MakeBackend make_backend =
+      make_backend_for(request.device, {.devices = session.job.devices.size()});
   Carrier carrier;
   carrier.run = [&](const std::function<void(DeviceTraining&)>& part) {
     run_on_threads(session.job, plan.topology, {.pacing = {}, .timeout = request.timeout}, part,
@@ -329,24 +257,10 @@ int train_on_threads(const TrainRequest& request, Console& console) {
   return run_session(request, plan, session, carrier, console);
 }
 
-/// What must be the same for all ranks.
-std::string agreement_of(const TrainRequest& request, const RunnablePlan& plan,
-                         const Session& session) {
-  const TrainingSettings& settings = session.job.settings;
-  const nn::OptimizerSettings& optimizer = settings.optimizer;
-  return fmt::format("train {}{} from {} by {} every {}{}{}, {}{}; {} {} {}; {} {}",
-                     hash_of(plan.document), session.files.marks(), session.steps_before(),
-                     request.steps, request.checkpoint_every, request.checkpoint.has_value(),
-                     request.save_weights.has_value(), request.verifies, to_text(request.device),
-                     nn::to_string(optimizer.kind), optimizer.learning_rate, optimizer.weight_decay,
-                     settings.clip_norm.value_or(0), settings.seed);
-}
-
-int train_as_rank(const TrainRequest& request, Console& console, RankJob& job,
-                  LastWords* last_words) {
+int train_as_rank(const TrainRequest& request, const RunnablePlan& plan, Console& console,
+                  RankJob& job, LastWords* last_words) {
   if (job.rank() == 0) check_outputs(request);
-  const RunnablePlan plan(request.plan);
-  const Session session = make_session(request, plan);
+  const TrainingSession session = make_session(request, plan);
   std::vector<DeviceIndex> devices;
   for (const DeviceSchedule& schedule : session.job.devices) devices.push_back(schedule.device);
   const std::unique_ptr<Transport> end =
@@ -356,11 +270,16 @@ int train_as_rank(const TrainRequest& request, Console& console, RankJob& job,
                 .last_words = last_words,
                 .agreement = agreement_of(request, plan, session)});
   const DeviceIndex own = devices[static_cast<std::size_t>(job.rank())];
-  const MakeBackend make_backend =
-      make_backend_for(request.device, job.is_on_one_host() ? devices.size() : 1);
-  const std::unique_ptr<Transport> between_gpus = make_gpu_end(
-      request.device, session.job,
-      {.below = *end, .topology = plan.topology, .own = own, .timeout = request.timeout});
+  const GpuShare share = gpu_share(job);
+  const MakeBackend make_backend = make_backend_for(request.device, share);
+  const std::unique_ptr<Transport> between_gpus =
+      make_gpu_end(request.device, {.below = *end,
+                                    .topology = plan.topology,
+                                    .plan = session.job.plan,
+                                    .devices = session.job.devices,
+                                    .place = static_cast<std::size_t>(job.rank()),
+                                    .share = share,
+                                    .timeout = request.timeout});
   Carrier carrier{.name = "rank", .is_lead = job.rank() == 0};
   carrier.run = [&](const std::function<void(DeviceTraining&)>& part) {
     DeviceTraining device(session.job, own, between_gpus ? *between_gpus : *end, make_backend);
@@ -373,8 +292,10 @@ int run_train(const Options& options, Console& console) {
   const TrainRequest request = train_request(options);
   if (!is_rank()) return train_on_threads(request, console);
   check_rank_inputs(inputs_of(request));
+  const RunnablePlan plan(request.plan);
+  check_rank_count(plan.device_count());
   return run_as_rank(console, request.timeout, [&](RankJob& job, LastWords* last_words) {
-    return train_as_rank(request, console, job, last_words);
+    return train_as_rank(request, plan, console, job, last_words);
   });
 }
 

@@ -4,6 +4,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "dapple/core/decimal.h"
@@ -44,6 +45,7 @@ class NetworkReader {
     faults_.push_back({line, std::move(message)});
   }
   YAML::Node parse() const;
+  void check_keys(const YAML::Node& document);
   std::vector<YAML::Node> list_of(const YAML::Node& document, const char* key);
   void read_dimensions(const YAML::Node& document);
   std::optional<Shape> read_shape(const YAML::Node& node);
@@ -253,9 +255,20 @@ void NetworkReader::add_network(TopologyDescription& description, std::size_t fi
   }
 }
 
+/// Of a key that is there twice the parser takes one, and readers expect the other.
+void NetworkReader::check_keys(const YAML::Node& document) {
+  std::set<std::string> keys;
+  for (const auto& entry : document) {
+    if (!entry.first.IsScalar() || keys.insert(entry.first.Scalar()).second) continue;
+    fail(line_of(entry.first),
+         fmt::format("expected each key once, got {} again", shown(entry.first.Scalar())));
+  }
+}
+
 TopologyDescription NetworkReader::run() {
   const YAML::Node document = parse();
   if (!document.IsMap()) fail(0, "expected topology:, npus_count:, bandwidth: and latency:");
+  if (document.IsMap()) check_keys(document);
   if (faults_.empty()) read_dimensions(document);
   throw_faults(std::exchange(faults_, {}), file_.name);
   TopologyDescription description;

@@ -251,10 +251,30 @@ std::string Trace::nodes_of(const DeviceAction& entry) {
   }
 }
 
+/// A pass of a micro-batch through a replica is some hundred bytes of its trace, or more.
+constexpr std::int64_t kMostPasses = 2'000'000;
+
+void check_size(const Plan& plan) {
+  std::int64_t passes = 0;
+  for (const StagePlan& stage : plan.stages) {
+    for (std::size_t r = 0; r < stage.devices.size(); ++r) {
+      passes += micro_batches_of(plan, stage, r);
+    }
+  }
+  if (passes <= kMostPasses) return;
+  throw Error{ErrorKind::BadInput,
+              "",
+              {{"/num_micro_batches",
+                fmt::format("expected traces of at most {} passes of a micro-batch through a "
+                            "stage's replica, got {}",
+                            kMostPasses, passes)}}};
+}
+
 }  // namespace
 
 Export export_chakra(const ExportSubject& subject) {
   const Plan& plan = subject.document.plan;
+  check_size(plan);
   const CostModel model{subject.document.profile, subject.topology};
   Run run{.plan = plan, .costs = model.plan_cost(plan), .ranks = {}};
   for (const DeviceIndex device : devices_by_rank(plan)) run.ranks[device] = run.ranks.size();

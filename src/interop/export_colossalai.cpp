@@ -42,9 +42,7 @@ def plan(**options):
       plan.stages.front().recompute ? "True" : "False", plan.stages.size(), plan.num_micro_batches,
       counts);
   if (plan.stages.front().recompute) {
-    result.warnings.emplace_back(
-        "ColossalAI keeps the input of every block that it recomputes, the plan only that of a "
-        "stage: it needs more memory than predicted");
+    result.warnings.push_back(warn_of_block_inputs("ColossalAI"));
   }
   return result;
 }

@@ -49,9 +49,7 @@ Export export_megatron(const ExportSubject& subject) {
     result.text +=
         "  --recompute-granularity full\n  --recompute-method uniform\n  --recompute-num-layers "
         "1\n";
-    result.warnings.emplace_back(
-        "Megatron-LM keeps the input of every block that it recomputes, the plan only that of a "
-        "stage: it needs more memory than predicted");
+    result.warnings.push_back(warn_of_block_inputs("Megatron-LM"));
   }
   result.text += ")\n";
   return result;

@@ -10,6 +10,18 @@
 
 namespace dapple {
 
+namespace {
+
+/// Of the stages that have replicas, which all share out the same.
+Replication replication_of(const Plan& plan) {
+  for (const StagePlan& stage : plan.stages) {
+    if (stage.devices.size() > 1) return stage.replication;
+  }
+  return plan.stages.front().replication;
+}
+
+}  // namespace
+
 Export export_pipedream(const ExportSubject& subject) {
   require_runs(subject, kPipeDream);
   const Plan& plan = subject.document.plan;
@@ -30,7 +42,11 @@ Export export_pipedream(const ExportSubject& subject) {
   document["module_to_stage_map"] = std::move(modules);
   document["stage_to_rank_map"] = std::move(ranks);
   document["stage_to_depth_map"] = std::move(depths);
-  // No key of PipeDream's, which passes over it: for reading the file again.
+  // No keys of PipeDream's, which passes over them: for reading the file again.
+  document["global_batch_size"] = plan.global_batch_size;
+  document["micro_batch_size"] = plan.micro_batch_size;
+  document["replication"] = to_string(replication_of(plan));
+  document["recompute"] = plan.stages.front().recompute;
   nlohmann::ordered_json devices = nlohmann::ordered_json::array();
   for (const DeviceIndex device : devices_by_rank(plan)) {
     devices.push_back(subject.topology.device(device).name);
@@ -40,12 +56,13 @@ Export export_pipedream(const ExportSubject& subject) {
   result.text = document.dump() + '\n';
   result.warnings.emplace_back(
       "PipeDream updates parameters after every micro-batch, with gradients of older ones: the "
-      "plan "
-      "is for one update of all micro-batches");
+      "plan is for one update of all micro-batches");
+  result.warnings.push_back(
+      fmt::format("the batch is an option of PipeDream's program: {} samples for each process",
+                  samples_per_replica(plan)));
   if (plan.stages.front().recompute) {
     result.warnings.emplace_back(
-        "the configuration cannot say that stages recompute: PipeDream's "
-        "program has --recompute");
+        "whether stages recompute is an option of PipeDream's program: --recompute");
   }
   return result;
 }

@@ -1,5 +1,5 @@
 // A plan of Sailor (Strati et al., SOSP'25): layers of each stage, and of each replica the kind of
-// device, how many of them its servers have, and its zone.
+// device, how many of them its servers have, and its zone, which is the whole topology.
 
 #include <nlohmann/json.hpp>
 
@@ -49,9 +49,6 @@ Export export_sailor(const ExportSubject& subject) {
   document["gbs"] = plan.global_batch_size;
   Export result;
   result.text = document.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
-  result.warnings.emplace_back(
-      "Sailor places by zone, and the whole topology is one: --to rankfile or hostfile keeps which "
-      "device has which stage");
   return result;
 }
 

@@ -3,10 +3,8 @@
 
 #include <fmt/format.h>
 
-#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
-#include <utility>
+#include <vector>
 
 #include "dapple/schedule/schedule.h"
 #include "exporting.h"
@@ -27,7 +25,11 @@ std::vector<Action> computations_of(const Lane& lane) {
 /// made in a column before.
 class Grid {
  public:
-  explicit Grid(const Schedule& schedule, std::size_t stages) : last_stage_(stages - 1) {
+  explicit Grid(const Schedule& schedule, std::size_t stages)
+      : last_stage_(stages - 1),
+        micro_batches_(static_cast<std::size_t>(schedule.num_micro_batches)),
+        forwards_(stages * micro_batches_),
+        gradients_(stages * micro_batches_) {
     for (const Lane& lane : schedule.lanes) lists_.push_back(computations_of(lane));
     next_.assign(lists_.size(), 0);
   }
@@ -63,23 +65,29 @@ class Grid {
   bool is_ready(const Action& action) const {
     const std::size_t stage = action.stage.position();
     if (action.kind == ActionKind::Forward) {
-      return stage == 0 || forwards_.count({stage - 1, action.index}) > 0;
+      return stage == 0 || forwards_[place(stage - 1, action)];
     }
     if (!makes_input_gradient(action.kind) || stage == last_stage_) return true;
-    return gradients_.count({stage + 1, action.index}) > 0;
+    return gradients_[place(stage + 1, action)];
   }
 
   void note(const Action& action) {
-    const std::pair made{action.stage.position(), action.index};
-    if (action.kind == ActionKind::Forward) forwards_.insert(made);
-    if (makes_input_gradient(action.kind)) gradients_.insert(made);
+    const std::size_t made = place(action.stage.position(), action);
+    if (action.kind == ActionKind::Forward) forwards_[made] = true;
+    if (makes_input_gradient(action.kind)) gradients_[made] = true;
+  }
+
+  /// Of a micro-batch on a stage in the two lists of what is made.
+  std::size_t place(std::size_t stage, const Action& action) const {
+    return stage * micro_batches_ + static_cast<std::size_t>(action.index);
   }
 
   std::size_t last_stage_;
+  std::size_t micro_batches_;
   std::vector<std::vector<Action>> lists_;
   std::vector<std::size_t> next_;
-  std::set<std::pair<std::size_t, std::int32_t>> forwards_;
-  std::set<std::pair<std::size_t, std::int32_t>> gradients_;
+  std::vector<bool> forwards_;
+  std::vector<bool> gradients_;
   std::size_t column_ = 0;
 };
 
@@ -109,6 +117,7 @@ Export export_torchtitan(const ExportSubject& subject) {
   }
   const std::size_t groups = stages_by_device_group(plan).size();
   const std::size_t replicas = plan.stages.front().devices.size();
+  const bool recomputes = plan.stages.front().recompute;
   Export result;
   result.text = fmt::format(
       "{}"
@@ -122,10 +131,13 @@ Export export_torchtitan(const ExportSubject& subject) {
       "  --parallelism.module_fqns_per_model_part {}\n"
       "  --training.local_batch_size {}\n"
       "  --training.global_batch_size {}\n"
+      "  --activation_checkpoint.mode {}\n"
       ")\n",
       heading_of(subject, "torchtitan"), ranks_as_comment(subject), groups, replicas,
       samples_per_replica(plan), single_quoted('[' + parts + ']'),
-      samples_per_replica(plan) * plan.num_micro_batches, plan.global_batch_size);
+      samples_per_replica(plan) * plan.num_micro_batches, plan.global_batch_size,
+      recomputes ? "full" : "none");
+  if (recomputes) result.warnings.push_back(warn_of_block_inputs("torchtitan"));
   result.warnings.emplace_back(
       "the names of layers are the profile's: torchtitan looks for modules of these names");
   return result;

@@ -8,6 +8,8 @@
 namespace dapple {
 namespace {
 
+constexpr double kMebibyte = 1 << 20;
+
 constexpr const char* kProgram = R"(import os
 import tempfile
 
@@ -61,7 +63,8 @@ def build(layers, device, loss_fn):
         module = torch.nn.Sequential(*layers[begin:end])
         module = (Recomputed(module) if RECOMPUTE else module).to(device)
         if REPLICAS > 1:
-            module = DistributedDataParallel(module, process_group=replicas)
+            module = DistributedDataParallel(module, process_group=replicas,
+                                             bucket_cap_mb=BUCKET_MIB)
         stage = PipelineStage(module, number, len(STAGES), device, group=pipeline)
         stage.stage_index_to_group_rank = rank_of_stage
         stages.append(stage)
@@ -109,10 +112,12 @@ Export export_torch_python(const ExportSubject& subject) {
       "REPLICAS = {}\n"
       "MICRO_BATCHES = {}\n"
       "MICRO_BATCH_SIZE = {}  # of one replica\n"
+      "BUCKET_MIB = {}  # of gradients, reduced together\n"
       "RECOMPUTE = {}\n"
       "ORDER = \"\"\"\\\n{}\"\"\"\n\n",
       heading_of(subject, "PyTorch"), ranks_as_comment(subject), list_of_stages(plan),
       stages_of_ranks(plan), replicas, plan.num_micro_batches, samples_per_replica(plan),
+      static_cast<double>(plan.gradients.bucket_size.count) / kMebibyte,
       plan.stages.front().recompute ? "True" : "False", torch_order(plan));
   result.text += kProgram;
   return result;

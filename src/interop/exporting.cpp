@@ -181,6 +181,13 @@ std::int64_t micro_batches_per_replica(const Plan& plan) {
   return micro_batches_of(plan, plan.stages.front(), 0);
 }
 
+std::string warn_of_block_inputs(std::string_view runtime) {
+  return fmt::format(
+      "{} keeps the input of every block that it recomputes, the plan only that of a stage: it "
+      "needs more memory than predicted",
+      runtime);
+}
+
 std::string title_of(const ExportSubject& subject) {
   const auto plain = [](std::string text) {
     std::replace_if(
@@ -234,31 +241,6 @@ std::string quoted(std::string_view text) {
     result += static_cast<unsigned char>(c) < ' ' ? '?' : c;
   }
   return result + "\"";
-}
-
-const std::vector<ExportTarget>& export_targets() {
-  static const std::vector<ExportTarget> targets{
-      {"megatron", ".megatron.sh", "options of Megatron-LM, with its layout", &kMegatron,
-       export_megatron},
-      {"deepspeed", ".deepspeed.py", "a PipelineModule of DeepSpeed and its settings", &kDeepSpeed,
-       export_deepspeed},
-      {"torch-python", ".torch.py", "stages and their order for PyTorch's pipelining runtime",
-       &kTorch, export_torch_python},
-      {"torch-csv", ".schedule.csv", "order of PyTorch's pipelining runtime", &kTorch,
-       export_torch_csv},
-      {"torchtitan", ".torchtitan.sh", "options of torchtitan", &kTorch, export_torchtitan},
-      {"colossalai", ".colossalai.py", "arguments of ColossalAI's plugin", &kColossalAi,
-       export_colossalai},
-      {"pipedream", ".pipedream.json", "a configuration of PipeDream's runtime", &kPipeDream,
-       export_pipedream},
-      {"sailor", ".sailor.json", "a plan of Sailor", &kSailor, export_sailor},
-      {"chakra", ".groups.json", "groups of the execution traces", nullptr, export_chakra},
-      {"rankfile", ".rankfile", "placement for Open MPI", nullptr, export_rankfile},
-      {"hostfile", ".hostfile", "servers and their slots in the order of ranks", nullptr,
-       export_hostfile},
-      {"visible-devices", ".sh", "a wrapper that gives each rank its GPU", nullptr,
-       export_visible_devices}};
-  return targets;
 }
 
 }  // namespace dapple

@@ -58,6 +58,9 @@ std::int64_t micro_batches_per_replica(const Plan& plan);
 /// The order for PyTorch's pipelining runtime, as --to torch-csv writes it.
 std::string torch_order(const Plan& plan);
 
+/// A warning where stages recompute and the runtime does it block by block.
+std::string warn_of_block_inputs(std::string_view runtime);
+
 /// "BERT-48 on 2x8xV100": a line of comment.
 std::string title_of(const ExportSubject& subject);
 

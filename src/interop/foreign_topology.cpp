@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "astra_network.h"
@@ -103,6 +104,7 @@ class Importer {
   void calibrate_nics(const MeasuredCollective& measured);
   void add_bus_bandwidth(const MeasuredCollective& measured, ServerGroup& group);
   void refuse_figures();
+  void warn_of_unused();
   std::int64_t server_count() const;
   [[noreturn]] void refuse(const std::string& file, std::string message) const;
 
@@ -262,6 +264,8 @@ void Importer::add_uplinks(const SlurmTree& tree) {
   const auto tier = [&](std::vector<UplinkGroup>& groups, const std::vector<std::int32_t>& members,
                         const std::string& what, const std::optional<Bandwidth>& bandwidth,
                         const std::optional<Factor>& oversubscription) {
+    notes_.take("--" + what + "-uplink", bandwidth);
+    notes_.take("--" + what + "-uplink", oversubscription);
     if (!bandwidth && !oversubscription) {
       notes_.want("--" + what + "-uplink",
                   fmt::format("expected what each of {} {}s can send to the others, as \"200 "
@@ -450,6 +454,24 @@ void Importer::calibrate(const MeasuredCollective& measured) {
   }
 }
 
+/// A figure that nothing was made with: of links that there are none of, or a tier that has one
+/// switch.
+void Importer::warn_of_unused() {
+  const std::tuple<const char*, bool, const char*> given[] = {
+      {"--nvlink-bandwidth", options_.nvlink.has_value(), "that of a direct link"},
+      {"--pcie-bandwidth", options_.pcie.has_value(), "that of devices that are linked by PCIe"},
+      {"--socket-bandwidth", options_.socket.has_value(), "that of a way between sockets"},
+      {"--nic-bandwidth", options_.nic.has_value(), "that of a NIC to another server"},
+      {"--nics", options_.nics.has_value(), "that of servers with others to reach"},
+      {"--rack-uplink", options_.rack_uplink || options_.rack_oversubscription,
+       "that of a rack among others"},
+      {"--pod-uplink", options_.pod_uplink || options_.pod_oversubscription,
+       "that of a pod among others"}};
+  for (const auto& [option, is_given, purpose] : given) {
+    notes_.warn_if_unused(option, is_given, purpose);
+  }
+}
+
 /// The reader's limits are those of a file of ours: what it would refuse is refused here. Too many
 /// servers are the fault of who asked for them.
 void Importer::check_limits() const {
@@ -477,6 +499,7 @@ ImportedTopology Importer::run() {
     for (const MeasuredCollective& measured : measured_) calibrate(measured);
     add_tree();
     add_network();
+    warn_of_unused();
   }
   description_.name = options_.name;
   if (!notes_.missing.empty()) throw Error(ErrorKind::Usage, "", std::move(notes_.missing));

@@ -322,6 +322,10 @@ void PipedreamPlanImporter::set_ranks(PlanSketch& sketch) {
     sketch.ranks = std::move(told_.ranks);
     sketch.depths = std::move(told_.depths);
     sketch.rank_devices = std::move(told_.devices);
+    sketch.global_batch = told_.global_batch;
+    sketch.micro_batch = told_.micro_batch;
+    sketch.replication = told_.replication;
+    sketch.recompute = told_.recompute;
     return;
   }
   if (output_ != nullptr) {

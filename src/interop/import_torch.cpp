@@ -27,6 +27,7 @@ constexpr std::string_view kSamples = "--parallelism.pipeline_parallel_microbatc
 constexpr std::string_view kSchedule = "--parallelism.pipeline_parallel_schedule";
 constexpr std::string_view kCsv = "--parallelism.pipeline_parallel_schedule_csv";
 constexpr std::string_view kTensor = "--parallelism.tensor_parallel_degree";
+constexpr std::string_view kRecompute = "--activation_checkpoint.mode";
 constexpr std::string_view kGlobalBatch = "--training.global_batch_size";
 
 /// "2F0": stage and micro-batch; nothing of another word.
@@ -72,6 +73,7 @@ class TorchImporter {
   LayerRange read_stage(const io::Field& field, std::int32_t begin) const;
   std::size_t read_groups(std::size_t stages) const;
   void read_order(PlanSketch& sketch, std::size_t groups) const;
+  bool read_recomputation(std::vector<std::string>& warnings) const;
   void place_stages(PlanSketch& sketch, std::size_t groups) const;
 
   const PlanGround& ground_;
@@ -215,6 +217,25 @@ void TorchImporter::read_order(PlanSketch& sketch, std::size_t groups) const {
   }
 }
 
+/// Whether whole layers are.
+bool TorchImporter::read_recomputation(std::vector<std::string>& warnings) const {
+  const std::optional<ShellOption> mode = script_.value(kRecompute);
+  if (!mode || mode->value == "none") return false;
+  if (mode->value == "full") {
+    warnings.emplace_back(
+        "stages are recomputed as a whole, from their input; torchtitan keeps the input of every "
+        "block that it recomputes, and needs more memory");
+    return true;
+  }
+  if (mode->value != "selective") {
+    script_.refuse(mode->line, fmt::format("{}: expected none, selective or full, got '{}'",
+                                           kRecompute, shown(mode->value)));
+  }
+  warnings.emplace_back(
+      "recomputation of single operations is left out: times and memory are as if all were kept");
+  return false;
+}
+
 ImportedPlan TorchImporter::run() {
   check_degree(script_.count(kTensor).value_or(1), options_, roles_[0]->name);
   PlanSketch sketch;
@@ -228,7 +249,11 @@ ImportedPlan TorchImporter::run() {
   sketch.global_batch = script_.count(kGlobalBatch);
   if (const auto samples = script_.count(kSamples)) sketch.micro_batch = *samples * replicas;
   read_order(sketch, groups);
-  return {.profile = ground_.profile, .plan = plan_of(sketch, ground_, options_), .warnings = {}};
+  std::vector<std::string> warnings;
+  sketch.recompute = read_recomputation(warnings);
+  return {.profile = ground_.profile,
+          .plan = plan_of(sketch, ground_, options_),
+          .warnings = std::move(warnings)};
 }
 
 }  // namespace

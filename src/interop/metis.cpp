@@ -250,6 +250,7 @@ std::int64_t MetisImporter::stash_per_sample(std::size_t layer) const {
 }
 
 void MetisImporter::add_layers() {
+  std::vector<std::string> without_stash;
   for (std::size_t l = 0; l < runs_.front().times.size(); ++l) {
     Layer layer;
     layer.name = fmt::format("layer.{}", l);
@@ -273,9 +274,15 @@ void MetisImporter::add_layers() {
       measurement.stash = {run.batch * stash};
       layer.measurements.push_back(measurement);
     }
+    if (stash == 0) without_stash.push_back(layer.name);
     warn_of_parameters(layer, fmt::format("layer {}", l), result_.warnings);
     result_.profile.layers.push_back(std::move(layer));
   }
+  if (without_stash.empty() || options_.stash) return;
+  result_.warnings.push_back(
+      fmt::format("{} of {} layers, {} the first, keep nothing by these figures, as if any number "
+                  "of micro-batches could be in flight; --stash says otherwise",
+                  without_stash.size(), result_.profile.layers.size(), without_stash.front()));
 }
 
 /// That of the smallest batch; it does not depend on the batch.

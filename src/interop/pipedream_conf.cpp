@@ -27,8 +27,7 @@ class ConfReader {
   PipedreamConf read(const io::Field& field) {
     io::ObjectReader document(field);
     if (!document.valid()) return std::move(conf_);
-    const io::Field devices = document.field("rank_to_device_map");
-    if (devices.present()) read_devices(devices);
+    read_own_keys(document);
     const io::Field depths = document.field("stage_to_depth_map");
     const io::Field ranks = document.field("stage_to_rank_map");
     if (!read_modules(document.field("module_to_stage_map"))) return std::move(conf_);
@@ -38,6 +37,23 @@ class ConfReader {
   }
 
  private:
+  /// What only `export` writes.
+  void read_own_keys(io::ObjectReader& document) {
+    const io::Field devices = document.field("rank_to_device_map");
+    const io::Field global_batch = document.field("global_batch_size");
+    const io::Field micro_batch = document.field("micro_batch_size");
+    const io::Field replication = document.field("replication");
+    const io::Field recompute = document.field("recompute");
+    if (devices.present()) read_devices(devices);
+    if (global_batch.present()) conf_.global_batch = read_integer(global_batch, io::kSampleRange);
+    if (micro_batch.present()) conf_.micro_batch = read_integer(micro_batch, io::kSampleRange);
+    if (replication.present()) {
+      const bool splits = read_choice(replication, {"split", "deal"}) == 0U;
+      conf_.replication = splits ? Replication::Split : Replication::Deal;
+    }
+    if (recompute.present()) conf_.recompute = read_boolean(recompute).value_or(false);
+  }
+
   std::size_t stage_count() const {
     return conf_.stage_of.empty() ? 0 : static_cast<std::size_t>(conf_.stage_of.back()) + 1;
   }

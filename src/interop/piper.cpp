@@ -326,7 +326,13 @@ ImportedProfile PiperReader::run(std::string_view text) {
   }
   result_.profile =
       profile_header(options_, model_name(source_name_), "imported from Piper's JSON");
-  if (!options_.global_batch) result_.profile.global_batch_size = batch_;
+  if (!options_.global_batch) {
+    result_.profile.global_batch_size = batch_;
+  } else if (batch_ && *batch_ != *options_.global_batch) {
+    result_.warnings.push_back(
+        fmt::format("the file says {} samples (mbsInBatch), --global-batch {}: that is taken",
+                    *batch_, *options_.global_batch));
+  }
   result_.profile.notes.push_back(
       "Stash of a layer: its memoryUsageA. Samples are the file's micro-batches.");
   const std::vector<std::int32_t> order = order_nodes();

@@ -8,6 +8,7 @@
 #include "dapple/core/error.h"
 #include "dapple/cost/costs.h"
 #include "dapple/interop/given_order.h"
+#include "dapple/plan/limits.h"
 #include "dapple/schedule/schedule.h"
 #include "foreign_text.h"
 
@@ -28,6 +29,8 @@ class PlanMaker {
   void set_stages();
   std::vector<std::int64_t> least_depths() const;
   void set_order();
+  bool runs_as(ScheduleFamily family);
+  void name_order();
   DeviceIndex device_of(std::int32_t rank) const;
   std::vector<DeviceIndex> devices_of_group(std::size_t group) const;
   void check_structure() const;
@@ -63,6 +66,11 @@ void PlanMaker::set_batches() {
   plan_.micro_batch_size = *micro;
   plan_.num_micro_batches =
       count && !options_.micro_batch ? *count : std::max<std::int64_t>(1, *global / *micro);
+  if (plan_.num_micro_batches > kMostMicroBatches) {
+    refuse(ErrorKind::BadInput, "",
+           fmt::format("expected at most {} micro-batches, got {}", kMostMicroBatches,
+                       plan_.num_micro_batches));
+  }
 }
 
 DeviceIndex PlanMaker::device_of(std::int32_t rank) const {
@@ -114,7 +122,8 @@ void PlanMaker::set_stages() {
 void PlanMaker::check_structure() const {
   const auto layers = static_cast<std::int32_t>(ground_.profile.layers.size());
   std::vector<Violation> faults = validate(plan_, layers, ground_.topology);
-  if (!faults.empty()) throw Error{ErrorKind::BadInput, sketch_.source, std::move(faults)};
+  if (faults.empty()) return;
+  throw Error{ErrorKind::BadInput, sketch_.source, in_words(std::move(faults))};
 }
 
 /// As many as keep every stage from it on busy. Where replicas take micro-batches in turn, that is
@@ -130,6 +139,42 @@ std::vector<std::int64_t> PlanMaker::least_depths() const {
     depths[s] = divide_up(behind, std::max<std::int64_t>(1, replicas));
   }
   return depths;
+}
+
+/// Takes the family in place of the given order, where that is the order it has.
+bool PlanMaker::runs_as(ScheduleFamily family) {
+  Plan other = plan_;
+  other.family = family;
+  other.order.clear();
+  const auto layers = static_cast<std::int32_t>(ground_.profile.layers.size());
+  if (!validate(other, layers, ground_.topology).empty()) return false;
+  if (family != ScheduleFamily::OneFOneB) fill_depths(other);
+  const Schedule schedule = generate(other);
+  const auto has_order_of = [](const Lane& lane, const std::vector<Action>& given) {
+    std::size_t next = 0;
+    for (const Action& action : lane.actions) {
+      if (stream_of(action.kind) != Stream::Compute) continue;
+      if (action.kind == ActionKind::OptimizerStep) continue;
+      if (next == given.size() || given[next++] != action) return false;
+    }
+    return next == given.size();
+  };
+  if (!std::equal(schedule.lanes.begin(), schedule.lanes.end(), plan_.order.begin(),
+                  plan_.order.end(), has_order_of)) {
+    return false;
+  }
+  plan_ = std::move(other);
+  return true;
+}
+
+/// An order that follows from the plan's numbers is called by its family, as ours are.
+void PlanMaker::name_order() {
+  // Of one micro-batch both are one order, and 1F1B has fewer limits.
+  if (plan_.num_micro_batches > 1 && runs_as(ScheduleFamily::GPipe)) return;
+  for (const ScheduleFamily family :
+       {ScheduleFamily::OneFOneB, ScheduleFamily::Interleaved, ScheduleFamily::BreadthFirst}) {
+    if (runs_as(family)) return;
+  }
 }
 
 void PlanMaker::set_order() {
@@ -154,7 +199,8 @@ Plan PlanMaker::run() {
   fill_gradient_buckets(plan_, ground_.profile);
   const std::string& source = sketch_.order == nullptr ? sketch_.source : sketch_.order->name;
   std::vector<Violation> faults = validate(generate(plan_), plan_);
-  if (!faults.empty()) throw Error{ErrorKind::BadInput, source, std::move(faults)};
+  if (!faults.empty()) throw Error{ErrorKind::BadInput, source, in_words(std::move(faults))};
+  if (plan_.family == ScheduleFamily::Given) name_order();
   return std::move(plan_);
 }
 

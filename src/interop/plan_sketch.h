@@ -43,7 +43,8 @@ std::int64_t replicas_of_all(std::optional<std::int64_t> told, std::size_t group
 /// exports write them; none where there are none.
 std::vector<std::string> devices_in_comments(std::string_view text);
 
-/// The whole plan with depths, order and gradient buckets. Throws Error(BadInput) with all faults
+/// The whole plan with depths, order and gradient buckets; a given order that a family has without
+/// looking at costs is that family's. Throws Error(BadInput) with all faults
 /// that validate() names, Error(Usage) where no micro-batch or global batch is told.
 Plan plan_of(const PlanSketch& sketch, const PlanGround& ground, const ForeignPlanOptions& options);
 

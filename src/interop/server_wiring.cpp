@@ -84,7 +84,7 @@ std::int32_t GroupMaker::port_lanes() const {
 }
 
 Bandwidth GroupMaker::lane() const {
-  if (options_.nvlink) return *options_.nvlink;
+  if (const auto asked = notes_.take("--nvlink-bandwidth", options_.nvlink)) return *asked;
   if (wiring_.lane) return *wiring_.lane;
   const KnownDevice* device = known();
   if (device != nullptr && device->lanes > 0) return device->lane;
@@ -96,7 +96,7 @@ Bandwidth GroupMaker::lane() const {
 }
 
 Bandwidth GroupMaker::pcie() const {
-  if (options_.pcie) return *options_.pcie;
+  if (const auto asked = notes_.take("--pcie-bandwidth", options_.pcie)) return *asked;
   if (wiring_.pcie) return *wiring_.pcie;
   if (const KnownDevice* device = known()) return device->pcie;
   notes_.want("--pcie-bandwidth",
@@ -266,7 +266,8 @@ void GroupMaker::add_listed_nics(Placement& placement) {
     std::string names;
     for (const std::int32_t number : own) {
       const WiredNic& listed = wiring_.nics[static_cast<std::size_t>(number)];
-      const std::optional<Bandwidth> bandwidth = options_.nic ? options_.nic : listed.bandwidth;
+      const std::optional<Bandwidth> asked = notes_.take("--nic-bandwidth", options_.nic);
+      const std::optional<Bandwidth> bandwidth = asked ? asked : listed.bandwidth;
       if (!bandwidth) {
         notes_.want("--nic-bandwidth",
                     fmt::format("expected the bandwidth of a NIC, as \"100 Gbit/s\"; {} does not "
@@ -291,8 +292,8 @@ void GroupMaker::add_asked_nics(Placement& placement) {
   if (!options_.nic) {
     notes_.want("--nic-bandwidth", "expected the bandwidth of a NIC, as \"100 Gbit/s\"");
   }
-  const auto count = static_cast<std::int32_t>(options_.nics.value_or(1));
-  const Link link{options_.nic.value_or(Bandwidth{1}), kNicLatency};
+  const auto count = static_cast<std::int32_t>(notes_.take("--nics", options_.nics).value_or(1));
+  const Link link{notes_.take("--nic-bandwidth", options_.nic).value_or(Bandwidth{1}), kNicLatency};
   const std::string source =
       fmt::format("as asked for; {}: network, 14 us, as 5 + 4 + 5", kLatencySource);
   for (std::int32_t nic = 0; nic < count; ++nic) {
@@ -305,7 +306,8 @@ void GroupMaker::add_asked_nics(Placement& placement) {
 
 void GroupMaker::add_roots(const Placement& placement) {
   if (!crosses_sockets(placement)) return;
-  const std::optional<Bandwidth> socket = options_.socket ? options_.socket : wiring_.socket;
+  const std::optional<Bandwidth> asked = notes_.take("--socket-bandwidth", options_.socket);
+  const std::optional<Bandwidth> socket = asked ? asked : wiring_.socket;
   if (!socket) {
     notes_.want("--socket-bandwidth",
                 fmt::format("expected what the interconnect of a server's sockets carries, as "
@@ -379,6 +381,12 @@ void ImportNotes::want(const std::string& option, const std::string& message) {
   if (!is_said) missing.push_back({option, message});
 }
 
+void ImportNotes::warn_if_unused(const std::string& option, bool is_given,
+                                 std::string_view purpose) {
+  if (!is_given || used.count(option) > 0) return;
+  warn(fmt::format("{} is not used: it is {}, of which there is none", option, purpose));
+}
+
 PcieDistance& distance(ServerWiring& wiring, std::size_t a, std::size_t b) {
   return wiring.distances[a][b];
 }
@@ -439,7 +447,13 @@ DeviceKind device_kind(const std::optional<std::string>& name, const std::string
   kind.memory = Bytes{(known == nullptr ? 1024 : known->memory_mib) << 20};
   kind.source = fmt::format("memory: {}; reserved for driver, framework and cuDNN: an allowance",
                             options.memory ? "as asked for" : "its maker's datasheet");
-  if (options.memory) kind.memory = *options.memory;
+  if (options.memory) {
+    if (known != nullptr && *options.memory != kind.memory) {
+      notes.warn(fmt::format("a {} has {} MiB, --memory says {}", kind.name, known->memory_mib,
+                             options.memory->count >> 20));
+    }
+    kind.memory = *options.memory;
+  }
   if (kind.reserved >= kind.memory && (known != nullptr || options.memory)) {
     notes.want("--reserved", "expected less than the memory of a device");
   }

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dapple/interop/foreign_topology.h"
@@ -47,12 +49,22 @@ struct ServerWiring {
 struct ImportNotes {
   std::vector<Violation> missing;  // options to give
   std::vector<std::string> warnings;
+  std::set<std::string> used;  // options that gave a figure
 
   void warn(std::string warning);  // each once
   /// What is unusual about a file and changes nothing, in one warning; none for no oddities.
   void warn_of_oddities(const std::string& file, const std::vector<std::string>& oddities);
   /// Says once that an option must be given.
   void want(const std::string& option, const std::string& message);
+
+  /// The option's figure, if it is given, noted as used.
+  template <class Figure>
+  std::optional<Figure> take(const std::string& option, const std::optional<Figure>& figure) {
+    if (figure) used.insert(option);
+    return figure;
+  }
+  /// Warns of an option that is given and was never taken.
+  void warn_if_unused(const std::string& option, bool is_given, std::string_view purpose);
 };
 
 /// Between two ends: devices are numbered first, NICs after them.

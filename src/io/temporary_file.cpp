@@ -44,8 +44,10 @@ void remove_abandoned(const fs::path& target) {
     const std::string name = entry->path().filename().string();
     if (!name.starts_with(beginning)) continue;
     if (!is_rest_of_name(std::string_view(name).substr(beginning.size()))) continue;
-    const Descriptor file(::open(entry->path().c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-    if (file.number() >= 0 && lock(file.number())) ::unlink(entry->path().c_str());
+    const Descriptor file(
+        ::open(entry->path().c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW));
+    std::error_code kept;
+    if (file.number() >= 0 && lock(file.number())) fs::remove_all(entry->path(), kept);
   }
 }
 
@@ -57,14 +59,22 @@ bool is_there(int number) {
   return ::fstat(number, &status) == 0 && status.st_nlink > 0;
 }
 
-/// Opens a file that was not there before, and says its name.
-Descriptor make_beside(const fs::path& target, fs::path& name) {
+int make_file(const char* name) {
+  return ::open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+}
+
+int make_folder(const char* name) {
+  return ::mkdir(name, 0777) == 0 ? ::open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+}
+
+/// Opens what was not there before, and says its name.
+Descriptor make_beside(const fs::path& target, fs::path& name, int (*make)(const char* name)) {
   static std::atomic<int> count{0};
   remove_abandoned(target);
   while (true) {
     name = target.parent_path() /
            fmt::format("{}{}-{}{}", beginning_of(target), ::getpid(), count.fetch_add(1), kEnding);
-    Descriptor file(::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    Descriptor file(make(name.c_str()));
     if (file.number() < 0 && errno == EEXIST) continue;
     if (file.number() < 0 || is_there(file.number())) return file;
   }
@@ -73,7 +83,7 @@ Descriptor make_beside(const fs::path& target, fs::path& name) {
 }  // namespace
 
 TemporaryFile::TemporaryFile(const fs::path& target)
-    : target_(target), file_(make_beside(target, name_)) {}
+    : target_(target), file_(make_beside(target, name_, make_file)) {}
 
 TemporaryFile::~TemporaryFile() {
   if (!is_done_ && file_.number() >= 0) ::unlink(name_.c_str());
@@ -85,6 +95,14 @@ bool TemporaryFile::replace_target() {
   if (other.number() < 0 || !other.close()) return false;
   is_done_ = ::rename(name_.c_str(), target_.c_str()) == 0;
   return is_done_;
+}
+
+TemporaryFolder::TemporaryFolder(const fs::path& target)
+    : folder_(make_beside(target, name_, make_folder)) {}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code kept;
+  if (folder_.number() >= 0) fs::remove_all(name_, kept);
 }
 
 }  // namespace dapple

@@ -1,7 +1,9 @@
-// A file that takes another one's place once it is written, so that nobody ever sees half of it.
+// A file, or several, that take others' places once they are written, so that nobody ever sees half
+// of them.
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 #include "descriptor.h"
 
@@ -28,6 +30,25 @@ class TemporaryFile {
   std::filesystem::path name_;
   Descriptor file_;
   bool is_done_ = false;
+};
+
+/// The same for a folder ".TARGET.PROCESS-COUNT.part" beside the first of several targets, where
+/// all of them are written before the first is given its name.
+class TemporaryFolder {
+ public:
+  /// As TemporaryFile.
+  explicit TemporaryFolder(const std::filesystem::path& target);
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  /// Removes it with all that is left in it.
+  ~TemporaryFolder();
+
+  int number() const { return folder_.number(); }
+  std::filesystem::path file(const std::string& name) const { return name_ / name; }
+
+ private:
+  std::filesystem::path name_;
+  Descriptor folder_;
 };
 
 }  // namespace dapple

@@ -5,11 +5,10 @@
 #include <algorithm>
 
 #include "dapple/core/error.h"
+#include "dapple/plan/limits.h"
 
 namespace dapple {
 namespace {
-
-constexpr std::int64_t kMostMicroBatches = 131'072;
 
 std::vector<std::int64_t> divisors(std::int64_t number) {
   std::vector<std::int64_t> found;

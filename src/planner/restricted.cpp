@@ -15,6 +15,7 @@
 #include "proven_bound.h"
 #include "restricted_families.h"
 #include "stop_question.h"
+#include "work_floor.h"
 
 namespace dapple {
 namespace {
@@ -66,10 +67,10 @@ class RestrictedPlanner {
   std::variant<MadePlan, Infeasible> run(Progress* progress) {
     const StopQuestion is_stopped(progress);
     std::vector<Pins> parts = parts_of(options_, topology_, restriction_);
-    if (options_.planner == PlannerKind::Exact) look_ahead(parts, progress);
+    if (options_.planner == PlannerKind::Exact) look_ahead(parts, is_stopped, progress);
     for (const Pins& part : parts) {
       if (is_stopped()) {
-        is_proven_ = false;
+        leave_open();
         break;
       }
       auto made = plan_part(part, progress);
@@ -89,10 +90,11 @@ class RestrictedPlanner {
  private:
   /// Something of every part; those with the fastest of these plans come first, so that the others
   /// are searched for what is faster alone.
-  void look_ahead(std::vector<Pins>& parts, Progress* progress) {
+  void look_ahead(std::vector<Pins>& parts, const StopQuestion& is_stopped, Progress* progress) {
     if (asks_for_families(options_)) return;
     std::vector<std::pair<Duration, Pins>> by_time;
     for (const Pins& part : parts) {
+      if (is_stopped()) return;
       PlannerOptions options = options_;
       options.pins = part;
       options.planner = PlannerKind::Dapple;
@@ -151,13 +153,23 @@ class RestrictedPlanner {
   }
 
   void take(Infeasible infeasible) {
-    if (infeasible.stopped || !infeasible.is_certain) is_proven_ = false;
+    if (infeasible.stopped || !infeasible.is_certain) leave_open();
     if (infeasible.stopped) return;
     const bool is_shortage = infeasible.conflict.empty();
     const bool is_closer =
         !closest_ || (is_shortage &&
                       (!closest_->conflict.empty() || infeasible.missing() < closest_->missing()));
     if (is_closer) closest_ = std::move(infeasible);
+  }
+
+  /// Nothing was proven of some part but what holds of every plan.
+  void leave_open() {
+    if (options_.planner != PlannerKind::Exact) {
+      is_proven_ = false;
+    } else if (!has_open_) {
+      bound_ = std::min(bound_, work_floor(profile_, topology_, options_));
+      has_open_ = true;
+    }
   }
 
   static bool is_better(const MadePlan& a, const MadePlan& b) {
@@ -211,6 +223,7 @@ class RestrictedPlanner {
   std::vector<BaselinePlan> baselines_;
   bool has_baselines_ = false;
   bool is_proven_ = true;  // that no plan of any part is below the bound
+  bool has_open_ = false;  // parts of which nothing else was proven
   Duration bound_{INT64_MAX};
   std::int64_t states_ = 0;
   std::int64_t candidates_ = 0;

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "proven_bound.h"
+#include "stop_question.h"
+#include "work_floor.h"
 
 namespace dapple {
 namespace {
@@ -20,20 +22,24 @@ class RestrictedFamilies {
       : profile_(profile), topology_(topology), options_(options), restriction_(restriction) {}
 
   std::variant<MadePlan, Infeasible> run(Progress* progress) {
+    const StopQuestion is_stopped(progress);
     std::optional<Infeasible> first_failure;
     for (const ScheduleFamily family : restriction_.families) {
-      auto made = plan_for(family, progress);
+      auto made = is_stopped() ? not_looked_at() : plan_for(family, progress);
       if (auto* plan = std::get_if<MadePlan>(&made)) {
         take(family, std::move(*plan));
         continue;
       }
       const auto& infeasible = std::get<Infeasible>(made);
       // In loops or by split backwards what was tried may not fit, though something does.
-      is_proven_ = is_proven_ && !infeasible.stopped && infeasible.is_certain;
+      const bool is_open = infeasible.stopped || !infeasible.is_certain;
+      const std::optional<Duration> bound = is_open ? bound_of_open() : std::nullopt;
+      if (is_open) is_proven_ = is_proven_ && bound;
+      bound_ = std::min(bound_, bound.value_or(bound_));
       records_.push_back(
           {.family = family,
            .iteration = std::nullopt,
-           .lower_bound = std::nullopt,
+           .lower_bound = bound,
            .shape = {},
            .missing = infeasible.conflict.empty() ? infeasible.missing() : Bytes{},
            .reason = infeasible.stopped ? "stopped before it was searched" : "none was found"});
@@ -53,6 +59,20 @@ class RestrictedFamilies {
     PlanRestriction restriction = restriction_;
     restriction.least_depths = restriction_.least_depths && is_1f1b;
     return make_restricted_plan(profile_, topology_, options, restriction, progress);
+  }
+
+  static std::variant<MadePlan, Infeasible> not_looked_at() {
+    Infeasible unknown;
+    unknown.stopped = true;
+    return unknown;
+  }
+
+  /// Of a family of which nothing was proven but what holds of every plan.
+  std::optional<Duration> bound_of_open() {
+    if (!floor_ && options_.planner == PlannerKind::Exact) {
+      floor_ = work_floor(profile_, topology_, options_);
+    }
+    return floor_;
   }
 
   void take(ScheduleFamily family, MadePlan made) {
@@ -112,6 +132,7 @@ class RestrictedFamilies {
   std::vector<ScheduleRecord> records_;
   bool is_proven_ = true;
   Duration bound_{INT64_MAX};
+  std::optional<Duration> floor_;
   std::int64_t candidates_ = 0;
   std::int64_t simulated_ = 0;
 };

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dapple/report/causes.h"
@@ -104,6 +105,14 @@ std::string parts_table(const TimeParts& a, const TimeParts& b, const TextStyle&
   return table.text(0, style);
 }
 
+bool recomputes(const ComparedPair& pair) {
+  const auto does = [](const ComparedPlan& compared) {
+    return std::any_of(compared.plan.stages.begin(), compared.plan.stages.end(),
+                       [](const StagePlan& stage) { return stage.recompute; });
+  };
+  return does(pair.first) || does(pair.second);
+}
+
 std::vector<Cell> stage_cells(const std::string& label, const ComparedPlan& compared, std::size_t s,
                               const ComparedPair& pair) {
   const StagePlan& stage = compared.plan.stages[s];
@@ -119,8 +128,7 @@ std::vector<Cell> stage_cells(const std::string& label, const ComparedPlan& comp
       {show(figures.forward)},
       {show(figures.backward)},
       {s < compared.plan.warmup_depths.size() ? fmt::format("{}", compared.plan.warmup_depths[s])
-                                              : "-"},
-      {stage.recompute ? "yes" : "no"}};
+                                              : "-"}};
 }
 
 bool is_same(const ComparedPair& pair, StageIndex first, StageIndex second) {
@@ -133,16 +141,20 @@ bool is_same(const ComparedPair& pair, StageIndex first, StageIndex second) {
 
 std::string stage_table(const ComparedPair& pair, const std::vector<StagePair>& stages,
                         const TextStyle& style) {
-  Table table{{{"stage", Align::Right},
-               {"layers", Align::Left, 8},
-               {"devices", Align::Left, 8},
-               {"forward", Align::Right},
-               {"backward", Align::Right},
-               {"depth", Align::Right},
-               {"recompute"}}};
+  std::vector<Column> columns{{"stage", Align::Right},     {"layers", Align::Left, 8},
+                              {"devices", Align::Left, 8}, {"forward", Align::Right},
+                              {"backward", Align::Right},  {"depth", Align::Right}};
+  // Where no stage does, its column would only take room from the names.
+  const bool shows_recomputation = recomputes(pair);
+  if (shows_recomputation) columns.push_back({"recompute"});
+  Table table{std::move(columns)};
   const auto add = [&](const char* whose, const ComparedPlan& plan, StageIndex stage) {
-    table.add_row(
-        stage_cells(fmt::format("{} {}", stage.value, whose), plan, stage.position(), pair));
+    std::vector<Cell> cells =
+        stage_cells(fmt::format("{} {}", stage.value, whose), plan, stage.position(), pair);
+    if (shows_recomputation) {
+      cells.push_back({plan.plan.stages[stage.position()].recompute ? "yes" : "no"});
+    }
+    table.add_row(std::move(cells));
   };
   for (const StagePair& both : stages) {
     if (both.first && both.second && is_same(pair, *both.first, *both.second)) {

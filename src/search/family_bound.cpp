@@ -54,6 +54,7 @@ class FamilyBound::Search {
         layers_(costs.layer_count()),
         devices_(costs.topology().device_count()) {}
 
+  Duration of_work(Duration most) const;
   Duration of_pipelines(Duration most);
   Duration of_loops(Duration most) const;
   std::vector<Candidate> shapes(Duration least, std::int32_t most_stages);
@@ -195,16 +196,19 @@ std::optional<std::int32_t> FamilyBound::Search::devices_of_all(std::int32_t sta
   return std::nullopt;
 }
 
+Duration FamilyBound::Search::of_work(Duration most) const {
+  return least_enough({}, most, [&](Duration within) {
+    return floors_.device_time_of_work() + floors_.device_time_of_steps() <=
+           Wide{within.ns} * devices_;
+  });
+}
+
 Duration FamilyBound::Search::of_pipelines(Duration most) {
   const auto is_enough = [&](Duration within) {
     grow({.most_stages = 0, .as_pinned = false, .within = within});
     return devices_of_all(0).has_value();
   };
-  const auto work_alone = [&](Duration within) {
-    return floors_.device_time_of_work() + floors_.device_time_of_steps() <=
-           Wide{within.ns} * devices_;
-  };
-  const Duration work = least_enough({}, most, work_alone);
+  const Duration work = of_work(most);
   if (work == most || !is_small(0)) return work;
   // Mostly nothing is below it, which one look tells.
   if (!is_enough(most - Duration{1})) return most;
@@ -322,6 +326,9 @@ Duration FamilyBound::of_pipelines(Duration most) {
 }
 Duration FamilyBound::of_loops(Duration most) const {
   return search_->of_loops(most);
+}
+Duration FamilyBound::of_work(Duration most) const {
+  return search_->of_work(most);
 }
 std::vector<Candidate> FamilyBound::shapes(Duration least, std::int32_t most_stages) {
   return search_->shapes(least, most_stages);

@@ -7,13 +7,12 @@ namespace dapple {
 bool Pins::allow(LayerRange layers, std::int64_t stage_replicas, bool stage_recompute) const {
   if (replicas && *replicas != stage_replicas) return false;
   if (recompute && *recompute != stage_recompute) return false;
-  const bool is_cut = std::any_of(cuts.begin(), cuts.end(), [&](std::int32_t cut) {
-    return layers.begin < cut && cut < layers.end;
-  });
-  const bool is_torn = std::any_of(joints.begin(), joints.end(), [&](std::int32_t joint) {
-    return joint == layers.begin || joint == layers.end;
-  });
-  return !is_cut && !is_torn;
+  const auto cut = std::upper_bound(cuts.begin(), cuts.end(), layers.begin);
+  const bool is_cut = cut != cuts.end() && *cut < layers.end;
+  const auto is_joint = [&](std::int32_t layer) {
+    return std::binary_search(joints.begin(), joints.end(), layer);
+  };
+  return !is_cut && !is_joint(layers.begin) && !is_joint(layers.end);
 }
 
 std::vector<std::string> to_texts(const Pins& pins, const ModelProfile& profile) {

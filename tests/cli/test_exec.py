@@ -45,6 +45,17 @@ class Executing(ToolTest):
                 (("replay", "p"), "p: expected options only, as in --plan FILE"),
                 (("replay", "--plan", "p", "--slow-link", "0:1:2", "--unpaced-links"),
                  "--slow-link: expected no --unpaced-links beside it"),
+                (("replay", "--plan", "p", "--device", "gpu"),
+                 "--device: expected cpu or cuda, got \"gpu\""),
+                (("replay", "--plan", "p", "--oversubscribe"),
+                 "--oversubscribe: expected --device cuda beside it"),
+                (("replay", "--plan", "p", "--device", "cuda", "--pace", "2"),
+                 "--pace: expected --oversubscribe beside --device cuda: between GPUs of their own "
+                 "devices have real links"),
+                (("replay", "--plan", "p", "--device", "cuda", "--slow-link", "0:1:2"),
+                 "--slow-link: expected --oversubscribe beside --device cuda"),
+                (("replay", "--plan", "p", "--device", "cuda", "--unpaced-links"),
+                 "--unpaced-links: expected --oversubscribe beside --device cuda"),
         ):
             with self.subTest(arguments=arguments):
                 self.assert_error(self.execute(*arguments), USAGE, expected)
@@ -80,6 +91,17 @@ class Executing(ToolTest):
         for entry in measured["actions"]:
             self.assertLessEqual(entry["start_ns"], entry["end_ns"])
         self.assertGreater(len(self.read("trace.json")["traceEvents"]), len(measured["actions"]))
+
+    def test_a_plan_is_replayed_on_a_gpu_where_there_is_one(self):
+        self.make_deep_plan()
+        result = self.execute("replay", "--plan", "plan.json", "--device", "cuda",
+                              "--oversubscribe", "--iterations", "2", "--timeline", "measured.json")
+        if result.returncode == DONE:
+            self.assertIn("that spin on GPUs", result.stdout)
+            self.assertEqual(self.run_tool("diff", "plan.json", "measured.json").returncode, DONE)
+            return
+        self.assert_error(result, ENVIRONMENT, "CUDA: expected ")
+        self.assertFalse((self.folder / "measured.json").exists())
 
     def test_diff_sets_what_was_measured_beside_what_was_predicted(self):
         self.make_deep_plan()

@@ -6,6 +6,7 @@ import importlib.util
 import io
 import json
 import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ import sys
 import unittest
 
 import tool
-from tool import BAD_INPUT, DONE, INFEASIBLE, USAGE, ToolTest
+from tool import BAD_INPUT, DONE, ENVIRONMENT, INFEASIBLE, USAGE, ToolTest
 
 RUNTIMES = ("megatron", "deepspeed", "torch-python", "torch-csv", "torchtitan", "colossalai",
             "pipedream", "sailor")
@@ -59,8 +60,8 @@ def module(name, **content):
 
 module("torch", nn=types.SimpleNamespace(Module=Module, Sequential=Module))
 module("torch.nn", Module=Module, Sequential=Module)
-module("torch.nn.parallel", DistributedDataParallel=lambda inner, process_group: (
-    CALLS.append(["replicas", process_group]), inner)[1])
+module("torch.nn.parallel", DistributedDataParallel=lambda inner, process_group, bucket_cap_mb: (
+    CALLS.append(["replicas", process_group]), CALLS.append(["bucket", bucket_cap_mb]), inner)[2])
 module("torch.utils")
 module("torch.utils.checkpoint", checkpoint=None)
 module("torch.distributed", get_rank=lambda: RANK, get_world_size=lambda: WORLD,
@@ -250,6 +251,7 @@ class Exporting(ToolTest):
             self.assertEqual(calls["ranks"], [{"0": 0, "1": 1}])
             self.assertEqual(calls["micro-batches"], self.read(plan)["num_micro_batches"])
             self.assertEqual(calls["order"], order)
+            self.assertEqual(calls["bucket"], 25)
 
     def test_stages_of_a_v_are_given_to_the_devices_that_hold_them(self):
         self.run_tool("reschedule", self.plan(), "--schedule", "zb-v", "-o", "v.json")
@@ -267,6 +269,10 @@ class Exporting(ToolTest):
             "module_to_stage_map": [0] * ends[0] + [1] * (ends[1] - ends[0] + 1),
             "stage_to_rank_map": {"0": [0, 1], "1": [2, 3]},
             "stage_to_depth_map": {"0": 1, "1": 0},
+            "global_batch_size": written["global_batch_size"],
+            "micro_batch_size": written["micro_batch_size"],
+            "replication": "split",
+            "recompute": False,
             "rank_to_device_map": [device for stage in written["stages"]
                                    for device in stage["devices"]]})
         sailor = json.loads(self.export(plan, "sailor"))
@@ -396,11 +402,9 @@ class Exporting(ToolTest):
                 predicted = plan["predicted"]
                 self.assertEqual(predicted["iteration_ns"], min(found))
                 self.assertEqual(records[plan["schedule"]["family"]]["reason"], "this plan")
-                bounds = [record["lower_bound_ns"] for record in records.values()]
-                if None in bounds:
-                    self.assertIsNone(predicted["lower_bound_ns"])
-                else:
-                    self.assertEqual(predicted["lower_bound_ns"], min(bounds))
+                bounds = [record["lower_bound_ns"] for record in records.values()
+                          if record["lower_bound_ns"] is not None]
+                self.assertEqual(predicted["lower_bound_ns"], min(bounds))
                 self.assertTrue(self.export("for.json", target))
                 self.assertEqual(self.run_tool("validate", "for.json").returncode, DONE)
                 self.assertEqual(self.run_tool("verify", "for.json").returncode, DONE)
@@ -441,6 +445,18 @@ class Exporting(ToolTest):
                           "--for", "megatron"),
             BAD_INPUT, "--model: /layers: expected transformer blocks, ", "as Megatron-LM has them")
 
+    def test_whoever_stops_planning_for_a_target_has_a_plan_and_a_bound(self):
+        for more in ((), ("--schedule", "auto")):
+            with self.subTest(more=more):
+                result = self.plan_for("torch-csv", "--time-limit", "0.3", *more)
+                if result.returncode == INFEASIBLE:
+                    self.assertIn("no plan was found before", result.stderr)
+                    continue
+                self.assertEqual(result.returncode, DONE, result.stderr)
+                predicted = self.read("for.json")["predicted"]
+                self.assertLessEqual(predicted["lower_bound_ns"], predicted["iteration_ns"])
+                self.assertTrue(self.export("for.json", "torch-csv"))
+
     def test_when_nothing_fits_for_a_target_it_is_said(self):
         huge = tool.small_profile()
         huge["layers"][0]["parameter_bytes"] = 1 << 32
@@ -448,6 +464,34 @@ class Exporting(ToolTest):
                                self.write("topology.json", tool.small_topology()), "--for",
                                "megatron")
         self.assert_error(result, INFEASIBLE, "what Megatron-LM can express", "are missing")
+
+    def test_what_a_target_s_files_leave_out_is_a_warning(self):
+        plan = self.plan()
+        for target, words in (("megatron", "gradient buckets of 25 MiB"),
+                              ("torch-csv", "layers and devices of stages"),
+                              ("torchtitan", "the order of actions (--to torch-csv has it)"),
+                              ("sailor", "which device each rank has (--to rankfile does)"),
+                              ("visible-devices", "which server each rank has")):
+            with self.subTest(target=target):
+                result = self.run_tool("export", plan, "--to", target, "-o", "-")
+                said = " ".join(result.stderr.split())
+                self.assertIn(f"warning: not in the files of {target}: ", said)
+                self.assertIn(words, said)
+        self.assertEqual(self.run_tool("export", plan, "--to", "rankfile", "-o", "-").stderr, "")
+
+    def test_traces_are_written_together_and_those_of_an_earlier_export_go(self):
+        plan = self.plan()
+        for name in ("trace.4.et", "trace.17.et", "trace.x.et", "other.9.et", "trace.5.et.txt"):
+            self.write(name, "old")
+        result = self.run_tool("export", plan, "--to", "chakra", "-o", "trace.groups.json")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertIn("2 files of an earlier export removed", result.stdout)
+        self.assertEqual(sorted(path.name for path in self.folder.glob("*.et*")),
+                         ["other.9.et", "trace.0.et", "trace.1.et", "trace.2.et", "trace.3.et",
+                          "trace.5.et.txt", "trace.x.et"])
+        self.assert_error(self.run_tool("export", plan, "--to", "chakra", "-o", "/dev/full"),
+                          ENVIRONMENT, "/dev/full: expected a file, as several are written")
+        self.assertFalse(list(pathlib.Path("/dev").glob("full.*")))
 
     def test_the_target_must_be_known(self):
         plan = self.plan()

@@ -1,6 +1,8 @@
 """Other tools' files as topologies, profiles and plans: what is printed, asked for and written, and
 that it is planned on, costed and checked."""
 
+import re
+
 import tool
 from tool import BAD_INPUT, DONE, ENVIRONMENT, USAGE, ToolTest
 
@@ -56,6 +58,18 @@ class Import(ToolTest):
                 self.assert_error(self.run_tool(*BOX, *FIGURES, *more), USAGE,
                                   f"{more[0]}: expected only with")
 
+    def test_figures_that_nothing_is_made_with_are_named(self):
+        linked = self.write("linked.txt", "\tGPU0\tGPU1\tCPU Affinity\n"
+                            "GPU0\tX\tNV2\t0-3\nGPU1\tNV2\tX\t0-3\n")
+        result = self.run_tool("import", "topology", linked, *FIGURES, "--nics", "2")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        for option in ("--pcie-bandwidth", "--socket-bandwidth", "--nics"):
+            self.assertIn(f"{option} is not used", result.stderr)
+        self.assertNotIn("--nvlink-bandwidth is not used", result.stderr)
+        self.assertNotIn("is not used", self.run_tool(*BOX, *FIGURES).stderr)
+        known = self.run_tool(*BOX, *FIGURES[2:], "--device", "V100-16GB")
+        self.assertIn("a V100-16GB has 16384 MiB, --memory says 1024", known.stderr)
+
     def test_wrong_command_lines_and_files_are_refused(self):
         self.assert_error(self.run_tool("import"), USAGE,
                           "import: expected one of topology, model, plan behind it")
@@ -77,6 +91,43 @@ class Import(ToolTest):
                           BAD_INPUT, "odd.txt: expected a file of nvidia-smi topo -m")
         self.assert_error(self.run_tool(*BOX, "--format", "slurm"), BAD_INPUT,
                           "line 1: expected KEY=VALUE")
+
+
+class OtherKinds(ToolTest):
+    """Files that were given for something else."""
+
+    def test_on_a_terminal_an_error_fits_its_columns(self):
+        self.write("odd.txt", "hello\n")
+        code, shown = self.run_on_terminal("import", "topology", "odd.txt", columns=80)
+        self.assertEqual(code, BAD_INPUT)
+        lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in shown.splitlines()]
+        self.assertGreater(len(lines), 1)
+        self.assertLessEqual(max(map(len, lines)), 80)
+        self.assertTrue(all(line.startswith("       ") for line in lines[1:]), lines)
+
+    def test_it_is_said_what_a_file_looks_like_and_who_takes_it(self):
+        topology = self.write("2x2.json", tool.small_topology())
+        profile = self.write("small.json", tool.small_profile())
+        smi, graph = SAMPLES / "box.smi.txt", SAMPLES / "pair.gpus=4.txt"
+        ours = "of ours, got a file of "
+        for command, words in (
+                (("--model", smi, "--topo", topology),
+                 f"expected a layer profile {ours}nvidia-smi, which dapple-plan import topology"),
+                (("--model", profile, "--topo", graph),
+                 f"expected a topology {ours}pipedream, which dapple-plan import model takes"),
+                (("import", "plan", graph, "--model", graph, "--topo", topology),
+                 f"expected a layer profile {ours}pipedream, which dapple-plan import model"),
+                (("import", "plan", smi, "--model", profile, "--topo", topology),
+                 "got a file of nvidia-smi, which dapple-plan import topology takes"),
+                (("import", "model", topology),
+                 "got a topology of ours, which --topo takes"),
+                (("import", "topology", profile),
+                 "got a layer profile of ours, which --model takes"),
+                (("export", SAMPLES / "pair.megatron.sh", "--to", "megatron"),
+                 f"expected a plan {ours}megatron, which dapple-plan import plan takes"),
+                (("diff", smi, smi), f"expected a plan {ours}nvidia-smi")):
+            with self.subTest(command=command):
+                self.assert_error(self.run_tool(*command), BAD_INPUT, words)
 
 
 class Models(ToolTest):
@@ -174,12 +225,19 @@ class Plans(ToolTest):
         self.assertEqual([stage["devices"] for stage in self.read("plan.json")["stages"]],
                          [["node1:0", "node1:1"], ["node0:1", "node0:0"]])
 
+    def test_so_many_micro_batches_as_no_search_would_look_at_are_refused(self):
+        layout = self.LAYOUT.replace("--global-batch-size 16", "--global-batch-size 2000000")
+        self.assert_error(self.run_tool("import", "plan", "--layout", layout, *self.ground(),
+                                        "--replicas", "2", "-o", "plan.json"), BAD_INPUT,
+                          "--layout: expected at most 131072 micro-batches, got 1000000")
+
     def test_an_export_comes_back_as_the_plan_that_it_was(self):
         ground = self.ground()
         made = self.run_tool(*ground, "--pin", "depths=least", "--pin", "stages=2", "--pin",
                              "replicas=2", "-o", "plan.json")
         self.assertEqual(made.returncode, DONE, made.stderr)
-        for targets in (("megatron",), ("deepspeed",), ("torchtitan", "torch-csv")):
+        for targets in (("megatron",), ("deepspeed",), ("torchtitan", "torch-csv"),
+                        ("pipedream",)):
             with self.subTest(targets=targets):
                 for target in targets:
                     self.run_tool("export", "plan.json", "--to", target, "-o", target)
@@ -189,13 +247,16 @@ class Plans(ToolTest):
                 self.assertEqual(again["stages"], plan["stages"])
                 self.assertEqual(again["predicted"]["iteration_ns"],
                                  plan["predicted"]["iteration_ns"])
+                compared = self.run_tool("diff", "plan.json", "again.json")
+                self.assertIn("The plans are the same.", compared.stdout)
 
     def test_a_plan_that_does_not_fit_is_written_only_if_asked_for(self):
         ground = self.ground(memory="10 MiB")
         command = ("import", "plan", "--layout", self.LAYOUT, *ground, "--replicas", "2", "-o",
                    "plan.json")
-        self.assert_error(self.run_tool(*command), BAD_INPUT, "--layout: /stages/",
-                          "memory exceeded: device node0:0 needs")
+        self.assert_error(self.run_tool(*command), BAD_INPUT,
+                          "--layout: stage 0: memory exceeded: devices node0:0-1 need",
+                          "--unlimited-memory takes it all the same")
         self.assertFalse((self.folder / "plan.json").exists())
         result = self.run_tool(*command, "--unlimited-memory")
         self.assertEqual(result.returncode, DONE, result.stderr)

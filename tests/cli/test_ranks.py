@@ -12,8 +12,10 @@ import subprocess
 import time
 import unittest
 
+import test_train
 import tool
 from tool import ARGUMENTS, BAD_INPUT, DONE, ENVIRONMENT, ROOT, USAGE, ToolTest
+from trainable import cores, perceptron
 
 LAUNCHER = ROOT / "tests" / "exec" / "run_mpi"
 SCALE = max(1, int(os.environ.get("DAPPLE_TEST_SCALE", "1")))
@@ -89,13 +91,13 @@ class Ranks(ToolTest):
     def test_one_rank_says_what_is_wrong_with_all(self):
         result = self.execute(2, "replay", "--plan", "plan.json")
         self.assertEqual(result.returncode, USAGE, result.stderr)
-        self.assertIn(f"error: expected {self.ranks} ranks, one for each device of the plan, got 2",
-                      result.stderr)
+        self.assertRegex(result.stderr, rf"error: rank [01]: expected {self.ranks} ranks, one for "
+                                        "each device of the plan, got 2")
         result = self.execute(2, "replay", "--plan", "plan.json", "--pace", "fast")
         self.assertEqual(result.returncode, USAGE, result.stderr)
         result = self.execute(2, "replay", "--plan", "none.json")
         self.assertEqual(result.returncode, ENVIRONMENT, result.stderr)
-        self.assertIn("error: none.json", result.stderr)
+        self.assertRegex(result.stderr, "error: rank [01]: none.json: cannot be read")
         self.write("bad.json", "{")
         result = self.execute(2, "replay", "--plan", "bad.json")
         self.assertEqual(result.returncode, BAD_INPUT, result.stderr)
@@ -109,7 +111,25 @@ class Ranks(ToolTest):
             with self.subTest(arguments=arguments):
                 result = self.execute(2, *arguments)
                 self.assertEqual(result.returncode, USAGE, result.stderr)
-                self.assertIn(expected, result.stderr)
+                self.assertRegex(result.stderr, "error: rank [01]: " + re.escape(expected))
+
+    def test_what_is_wrong_with_one_rank_ends_all_at_once(self):
+        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        self.write("bad.json", "{")
+        for wrong, (arguments, code, said) in enumerate((
+                ("replay --plan plan.json --iterations 0", USAGE, "--iterations: expected a whole"),
+                ("replay --plan none.json", ENVIRONMENT, "none.json: cannot be read"),
+                ("replay --plan bad.json", BAD_INPUT, "bad.json: line 1"))):
+            with self.subTest(arguments=arguments):
+                self.write("start", f"[ $OMPI_COMM_WORLD_RANK = {wrong} ] && exec {binary} "
+                                    f"{arguments}\nexec {binary} replay --plan plan.json --timeout "
+                                    "100 --iterations 100000\n")
+                started = time.monotonic()
+                result = self.run_tool(self.ranks, "sh", "start", binary=LAUNCHER)
+                self.assertEqual(result.returncode, code, result.stderr)
+                self.assertEqual(result.stderr.count("error:"), 1, result.stderr)
+                self.assertIn(f"error: rank {wrong}: {said}", result.stderr)
+                self.assertLess(time.monotonic() - started, 60)
 
     def disturb(self, rank, number, delay, timeout, of_watcher=False):
         """Starts a long replay, sends one rank the signal, or who watches it, and sees it end: its
@@ -144,7 +164,7 @@ class Ranks(ToolTest):
         self.assertEqual([pid for pid in everyone if is_running(pid)], [])
         return text
 
-    def await_workers(self, launcher):
+    def await_workers(self, launcher, threads=6):
         """Pids of the processes that work, by rank: each is the child of one that watches it."""
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
@@ -159,12 +179,31 @@ class Ranks(ToolTest):
                 ranks = [int(entry.partition(b"=")[2]) for entry in variables
                          if entry.startswith(b"OMPI_COMM_WORLD_RANK=")]
                 # Who watches has one thread; who works, has streams and MPI's once it has begun.
-                if ranks and names[0] == "dapple-exec" and names[1] >= 6:
+                if ranks and names[0] == "dapple-exec" and names[1] >= threads:
                     workers[ranks[0]] = pid
             if len(workers) == self.ranks:
                 return workers
             time.sleep(0.05)
         self.fail("the ranks did not start")
+
+    def test_a_signal_to_any_process_of_a_rank_ends_the_training_with_a_checkpoint(self):
+        test_train.Training.plan(self, "cores.json", perceptron(), cores(2, "1 MB/s"))
+        self.ranks = 2
+        for number, of_watcher in ((signal.SIGTERM, False), (signal.SIGTERM, True),
+                                   (signal.SIGINT, False), (signal.SIGUSR1, True)):
+            with self.subTest(signal=number, of_watcher=of_watcher), subprocess.Popen(
+                    self.command(2, "train", "--plan", "cores.json", "--steps", 1000000,
+                                 "--checkpoint", "model"),
+                    cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE, text=True) as job:
+                for line in job.stdout:
+                    if "step    3" in line:
+                        break
+                worker = self.await_workers(job.pid, threads=2)[1]
+                os.kill(parent_of(worker) if of_watcher else worker, number)
+                rest, errors = job.communicate(timeout=tool.SECONDS)
+                self.assertEqual((job.returncode, errors), (DONE, ""))
+                self.assertRegex(rest, r"checkpoint model, step \d+")
 
     def test_a_rank_that_is_killed_ends_all_and_is_named(self):
         dice = random.Random(3601)

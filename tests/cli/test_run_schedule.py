@@ -65,7 +65,7 @@ class Running(ToolTest):
     def test_what_is_sent_must_be_received(self):
         schedule = self.schedule(self.plan())
         self.find(schedule, "receive_activation", -1)["peers"].clear()
-        self.assert_refused(schedule, "mismatch: node", "never receives ['activation', 0, 0] of node")
+        self.assert_refused(schedule, "mismatch: node", "never receives activation 0 of stage 0")
 
     def test_a_receive_that_nobody_sends_is_a_deadlock(self):
         schedule = self.schedule(self.plan())
@@ -85,10 +85,10 @@ class Running(ToolTest):
     def test_reductions_need_the_same_bytes_and_devices_everywhere(self):
         schedule = self.schedule(self.plan())
         self.find(schedule, "all_reduce")["bytes"] += 4
-        self.assert_refused(schedule, "mismatch at node", "REDUCE_GRAD0: bytes and devices [")
+        self.assert_refused(schedule, "mismatch at node", "REDUCE_GRAD0: expected a peer's bytes and devices, [")
         schedule = self.schedule("plan.json")
         self.find(schedule, "all_reduce")["peers"].clear()
-        self.assert_refused(schedule, "mismatch at node", "REDUCE_GRAD0: bytes and devices [")
+        self.assert_refused(schedule, "mismatch at node", "REDUCE_GRAD0: expected a peer's bytes and devices, [")
 
     def test_reductions_in_different_orders_are_a_deadlock(self):
         schedule = self.schedule(self.plan())
@@ -101,7 +101,7 @@ class Running(ToolTest):
         schedule = self.schedule(self.plan())
         actions = schedule["devices"][0]["actions"]
         actions.remove(self.find(schedule, "forward"))
-        self.assert_refused(schedule, "mismatch at ", "action 0, 0SEND_F0: is not made")
+        self.assert_refused(schedule, "mismatch at ", "action 0, 0SEND_F0: expected the forward that makes it before it")
         schedule = self.schedule("plan.json")
         actions = schedule["devices"][-1]["actions"]
         actions.remove(self.find(schedule, "receive_activation", -1))
@@ -109,20 +109,22 @@ class Running(ToolTest):
         schedule = self.schedule("plan.json")
         actions = schedule["devices"][0]["actions"]
         actions.insert(0, self.find(schedule, "forward"))
-        self.assert_refused(schedule, "action 1, 0F0: has been done before")
+        self.assert_refused(schedule, "action 1, 0F0: expected once, has been done before")
 
     def test_every_micro_batch_must_be_there_and_no_other(self):
         schedule = self.schedule(self.plan())
         schedule["num_micro_batches"] += 1
-        self.assert_refused(schedule, "mismatch: a stage lacks the forward of a micro-batch")
+        self.assert_refused(schedule, "mismatch: stage 0 lacks the forward of micro-batch ")
         schedule["num_micro_batches"] = 1
         self.assert_refused(schedule, "F1: expected micro-batches below 1")
 
     def test_what_is_no_schedule_is_refused(self):
         self.assert_refused("{", "line 1")
         self.assert_refused("[" * 100000, "no schedule, RecursionError")
-        self.assert_refused({}, "no schedule, KeyError: 'devices'")
-        self.assert_refused({"devices": [7]}, "no schedule, TypeError: ")
+        self.assert_refused({}, "expected a dapple-schedule/1, of dapple-plan schedule --format json")
+        schema = {"schema": "dapple-schedule/1"}
+        self.assert_refused(schema, "no schedule, KeyError('devices')")
+        self.assert_refused({**schema, "devices": [7]}, "no schedule, TypeError(")
         self.assertEqual(self.interpret("none.json").returncode, 3)
         usage = self.interpret()
         self.assertEqual(usage.returncode, 2)

@@ -38,14 +38,15 @@ class Job:
         self.port = port or free_port()
         self.processes = {}
 
-    def start(self, rank, size, *arguments, name=None, **variables):
+    def start(self, rank, size, *arguments, name=None, out=None, **variables):
         binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
         files = [open(self.test.folder / f"{stream}-{name or rank}", "w", encoding="utf-8")
                  for stream in ("out", "err")]
         environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(size),
                        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.port), **variables}
         process = subprocess.Popen([binary, *map(str, arguments)], cwd=self.test.folder,
-                                   stdin=subprocess.DEVNULL, stdout=files[0], stderr=files[1],
+                                   stdin=subprocess.DEVNULL, stdout=out or files[0],
+                                   stderr=files[1],
                                    env=environment)
         for file in files:
             file.close()
@@ -76,11 +77,11 @@ class TcpRanks(ToolTest):
     def all_with(self, code, size):
         return {rank: code for rank in range(size)}
 
-    def training_plan(self, size):
+    def training_plan(self, size, name="plan.json"):
         """Gradients would take longer than all else over such links: a stage for each core."""
-        test_train.Training.plan(self, "plan.json", test_train.perceptron(),
+        test_train.Training.plan(self, name, test_train.perceptron(),
                                  test_train.cores(size, "1 MB/s"))
-        self.assertEqual(len(self.read("plan.json")["stages"]), size)
+        self.assertEqual(len(self.read(name)["stages"]), size)
 
     def replay_plan(self):
         self.make_deep_plan()
@@ -108,8 +109,97 @@ class TcpRanks(ToolTest):
         size = self.replay_plan()
         codes, _, errors = self.run_job(2, "replay", "--plan", "plan.json")
         self.assertEqual(codes, self.all_with(USAGE, 2), errors)
-        self.assertEqual(errors, f"error: expected {size} ranks, one for each device of the plan, "
-                                 "got 2\n")
+        self.assertRegex(errors, rf"^error: rank [01]: expected {size} ranks, one for each device "
+                                 r"of the plan, got 2\ndapple-exec replay --help says more\n$")
+        # Who is alone does not wait for others of whom there are too many, or too few.
+        started = time.monotonic()
+        job = Job(self)
+        job.start(0, size + 1, "replay", "--plan", "plan.json", "--timeout", 100)
+        self.assertEqual(job.codes(), {0: USAGE})
+        self.assertIn(f"error: rank 0: expected {size} ranks, one for each device", job.errors())
+        self.assertLess(time.monotonic() - started, 50)
+
+    def test_what_is_wrong_with_one_rank_ends_all_at_once(self):
+        self.training_plan(3)
+        for more, code, said in ((("--steps", 0), USAGE, "--steps: expected a whole number"),
+                                 (("--resume", "none"), ENVIRONMENT, "none: cannot be read"),
+                                 (("--no",), USAGE, "--no: unknown option")):
+            for wrong in (0, 2):
+                with self.subTest(more=more, rank=wrong):
+                    started = time.monotonic()
+                    job = Job(self)
+                    for rank in range(3):
+                        job.start(rank, 3, "train", "--plan", "plan.json", "--timeout", 100,
+                                  *(more if rank == wrong else ()))
+                    codes = job.codes()
+                    self.assertEqual(codes.pop(wrong), code, job.errors())
+                    self.assertEqual(set(codes.values()), {ENVIRONMENT})
+                    self.assertEqual(job.errors().count("error:"), 1, job.errors())
+                    self.assertIn(f"error: rank {wrong}: {said}", job.said("err", wrong))
+                    self.assertLess(time.monotonic() - started, 50)
+
+    def test_what_is_wrong_with_all_ranks_is_said_once_and_by_who_is_alone_too(self):
+        self.training_plan(2)
+        for plan, code in (("plan.json", USAGE), ("none.json", ENVIRONMENT)):
+            for ranks in (2, 1):
+                with self.subTest(plan=plan, ranks=ranks):
+                    job = Job(self)
+                    for rank in range(ranks):
+                        job.start(rank, 2, "train", "--plan", plan,
+                                  *(("--stesp", 1) if code == USAGE else ("--timeout", 100)))
+                    self.assertEqual(job.codes(), self.all_with(code, ranks))
+                    self.assertEqual(job.errors().count("error: rank "), 1, job.errors())
+
+    def test_a_signal_to_any_rank_ends_the_training_with_a_checkpoint(self):
+        self.training_plan(3)
+        for rank, number in ((0, signal.SIGINT), (1, signal.SIGTERM), (2, signal.SIGINT)):
+            with self.subTest(rank=rank):
+                job = self.long_training(3)
+                job.processes[rank].send_signal(number)
+                self.assertEqual(job.codes(), self.all_with(DONE, 3), job.errors())
+                self.assertEqual(job.errors(), "")
+                self.assertRegex(job.said("out", 0), r"checkpoint model, step \d+")
+
+    def test_a_reader_who_goes_ends_the_training_with_a_checkpoint(self):
+        self.training_plan(2)
+        read, write = os.pipe()
+        job = self.long_training(2, out=write)
+        os.close(write)
+        with open(read, encoding="utf-8") as shown:
+            for line in shown:
+                if "step    3" in line:
+                    break
+        self.assertEqual(job.codes(), {0: ENVIRONMENT, 1: DONE}, job.errors())
+        self.assertEqual(job.errors(), "")
+        self.assertTrue((self.folder / "model").exists())
+
+    def long_training(self, size, out=None):
+        """One that writes a checkpoint, once it has made three steps; or whose first rank's words go
+        elsewhere."""
+        job = Job(self)
+        for rank in range(size):
+            job.start(rank, size, "train", "--plan", "plan.json", "--steps", 1000000,
+                      "--checkpoint", "model", out=out if rank == 0 else None)
+        deadline = time.monotonic() + 60
+        while out is None and "step    3" not in job.said("out", 0):
+            self.assertLess(time.monotonic(), deadline, job.errors())
+            time.sleep(0.02)
+        return job
+
+    def test_a_rank_that_goes_before_others_have_come_may_come_again(self):
+        self.training_plan(3)
+        arguments = ("train", "--plan", "plan.json", "--steps", 2)
+        for _ in range(1 + SCALE):
+            job = Job(self)
+            job.start(0, 3, *arguments)
+            for number in (signal.SIGKILL, signal.SIGTERM):
+                gone = job.start(1, 3, *arguments)
+                time.sleep(0.5)
+                gone.send_signal(number)
+                gone.wait(tool.SECONDS)
+            job.start(1, 3, *arguments)
+            job.start(2, 3, *arguments)
+            self.assertEqual(job.codes(), self.all_with(DONE, 3), job.errors())
 
     def test_ranks_with_different_files_do_not_begin(self):
         self.training_plan(2)
@@ -125,7 +215,7 @@ class TcpRanks(ToolTest):
             for rank, more in enumerate((first, second)):
                 job.start(rank, 2, "train", "--plan", "plan.json", *more)
             self.assertLessEqual(set(job.codes().values()), {USAGE, ENVIRONMENT})
-            self.assertIn("was given, got others", job.errors())
+            self.assertRegex(job.errors(), "error: rank .* was given, got others")
             self.assertFalse((self.folder / "end").exists())
 
     def test_ranks_with_different_plans_do_not_begin(self):
@@ -234,7 +324,8 @@ class TcpRanks(ToolTest):
                 pass
             strangers.append(stranger)
             self.addCleanup(stranger.close)
-        job.start(1, 3, *arguments, name="other")
+        self.training_plan(3, "three.json")
+        job.start(1, 3, "train", "--plan", "three.json", name="other")
         self.assertEqual(job.processes["other"].wait(tool.SECONDS), ENVIRONMENT)
         self.assertEqual(job.said("err", "other"), "error: rank 1: start: expected a job of 3 "
                                                    "ranks, got one of 2\n")

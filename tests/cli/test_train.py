@@ -1,10 +1,13 @@
 """dapple-exec train: models that learn, plans that are verified, training that is gone on with."""
 
 import json
+import math
+import os
 import pathlib
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import unittest
 
@@ -247,22 +250,40 @@ class Training(ToolTest):
         self.assertEqual(compared.returncode, DONE, compared.stderr)
         self.assertIn("forward of stage 1", compared.stdout)
 
-    def test_an_interrupt_ends_the_training_with_a_checkpoint(self):
+    def long_training(self):
+        """One that writes a checkpoint, once it has made three steps."""
         self.pipeline()
         binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
-        with subprocess.Popen([binary, "train", "--plan", "plan.json", "--steps", "1000000",
-                               "--checkpoint", "model"], cwd=self.folder, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            for line in process.stdout:
-                if "step    3" in line:
-                    break
-            process.send_signal(signal.SIGINT)
-            rest, errors = process.communicate(timeout=tool.SECONDS)
+        process = subprocess.Popen([binary, "train", "--plan", "plan.json", "--steps", "1000000",
+                                    "--checkpoint", "model"], cwd=self.folder, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        for line in process.stdout:
+            if "step    3" in line:
+                return process
+        self.fail(process.stderr.read())
+
+    def test_an_interrupt_ends_the_training_with_a_checkpoint(self):
+        process = self.long_training()
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=tool.SECONDS)
         self.assertEqual(process.returncode, DONE, errors)
         step = re.search(r"checkpoint model, step (\d+)", rest).group(1)
         resumed = self.losses(self.train("--plan", "plan.json", "--steps", "1", "--resume",
                                          "model"))
         self.assertEqual(int(resumed[0][0]), int(step) + 1)
+
+    def test_a_reader_who_goes_ends_the_training_with_a_checkpoint(self):
+        process = self.long_training()
+        process.stdout.close()
+        # As of any command whose results cannot all be written; who has gone is told nothing.
+        self.assertEqual(process.wait(tool.SECONDS), ENVIRONMENT)
+        self.assertEqual(process.stderr.read(), "")
+        process.stderr.close()
+        resumed = self.losses(self.train("--plan", "plan.json", "--steps", "1", "--resume",
+                                         "model"))
+        self.assertGreater(int(resumed[0][0]), 3)
 
     def test_what_is_wrong_with_the_command_line_is_named(self):
         for arguments, expected in (
@@ -308,6 +329,72 @@ class Training(ToolTest):
         self.plan("parts.json", perceptron(), cores(2, "1 MB/s"), "--optimizer-step", "per-bucket")
         self.assert_error(self.train("--plan", "parts.json", "--clip-norm", "1"), BAD_INPUT,
                           "/gradients/optimizer_step: expected \"at-end\"")
+
+    def header_and_tensors(self, name):
+        content = (self.folder / name).read_bytes()
+        end = 8 + int.from_bytes(content[:8], "little")
+        return json.loads(content[8:end]), content[end:]
+
+    def write_tensors(self, name, header, tensors):
+        text = json.dumps(header).encode()
+        (self.folder / name).write_bytes(len(text).to_bytes(8, "little") + text + tensors)
+
+    def test_numbers_that_are_none_are_named_where_they_are_loaded(self):
+        self.small_gpt("gpt.json")
+        self.train("--plan", "gpt.json", "--steps", "1", "--checkpoint", "model", "--save-weights",
+                   "weights")
+        for option, file, tensor in (("--resume", "model", "block-2.norm1.scale"),
+                                     ("--weights", "weights", "h.2.ln_1.weight")):
+            with self.subTest(option=option):
+                header, tensors = self.header_and_tensors(file)
+                found = [name for name in header if name == tensor or
+                         name.endswith(".norm1.scale")][-1]
+                place = header[found]["data_offsets"][0] + 4 * 5
+                tensors = tensors[:place] + struct.pack("<f", math.nan) + tensors[place + 4:]
+                self.write_tensors("spoilt", header, tensors)
+                self.assert_error(self.train("--plan", "gpt.json", option, "spoilt"), BAD_INPUT,
+                                  f"error: spoilt: /{found}: expected finite numbers, got nan as "
+                                  "number 6 of 64")
+
+    def test_steps_are_counted_as_far_as_a_checkpoint_can(self):
+        self.pipeline()
+        self.train("--plan", "plan.json", "--steps", "1", "--checkpoint", "model")
+        header, tensors = self.header_and_tensors("model")
+        header["__metadata__"]["steps"] = "999999999999999"
+        self.write_tensors("last", header, tensors)
+        self.assert_error(self.train("--plan", "plan.json", "--resume", "last", "--steps", "2"),
+                          USAGE, "--steps: expected at most 1 more behind the 999999999999999 of "
+                          "last, got 2")
+        self.train("--plan", "plan.json", "--resume", "last", "--steps", "1", "--checkpoint", "end")
+        self.assert_error(self.train("--plan", "plan.json", "--resume", "end", "--steps", "1"),
+                          USAGE, "--steps: expected at most 0 more behind the 1000000000000000")
+
+    def test_files_without_an_end_are_not_read(self):
+        self.small_gpt("gpt.json")
+        for option in ("--weights", "--resume", "--tokens"):
+            with self.subTest(option=option):
+                self.assert_error(self.train("--plan", "gpt.json", option, "/dev/zero"),
+                                  ENVIRONMENT,
+                                  "error: /dev/zero: expected a file, or a pipe, got a device")
+        with open("/dev/zero", encoding="utf-8") as endless:
+            self.assert_error(self.train("--plan", "gpt.json", "--weights", "-", stdin=endless),
+                              ENVIRONMENT, "expected a file, or a pipe, got a device")
+        # Nor is what no memory has room for: the file takes none on the disk.
+        with open(self.folder / "large", "wb") as large:
+            large.truncate(1 << 41)
+        self.assert_error(self.train("--plan", "gpt.json", "--tokens", "large"), ENVIRONMENT,
+                          "error: large: expected at most 1024 GiB, got more")
+        # A pipe is read as a file is.
+        self.train("--plan", "gpt.json", "--steps", "1", "--checkpoint", "model")
+        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        piped = subprocess.run(f"cat model | {binary} train --plan gpt.json --steps 1 --resume -",
+                               cwd=self.folder, shell=True, check=False, capture_output=True,
+                               text=True, timeout=tool.SECONDS)
+        self.assertIn("from step 1", piped.stdout, piped.stderr)
+        os.mkfifo(self.folder / "pipe")
+        with subprocess.Popen("cat model > pipe", cwd=self.folder, shell=True) as writer:
+            resumed = self.train("--plan", "gpt.json", "--steps", "1", "--resume", "pipe")
+        self.assertEqual((resumed.returncode, writer.returncode), (DONE, 0), resumed.stderr)
 
     def test_files_that_do_not_fit_the_model_are_refused(self):
         self.pipeline()

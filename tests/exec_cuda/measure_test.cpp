@@ -4,7 +4,9 @@
 
 #include <catch2/catch.hpp>
 
+#include "dapple/cuda/module.h"
 #include "dapple/io/documents.h"
+#include "dapple/nn/model.h"
 
 namespace dapple {
 namespace {
@@ -45,12 +47,32 @@ TEST_CASE("a model measured on a GPU has tensors in its precision, and can be pl
   CHECK(profile.layers[0].parameters == Bytes{4 * 144});
   for (const Layer& layer : profile.layers) {
     for (const Measurement& figures : layer.measurements) {
-      CHECK(figures.workspace.count > 0);
       CHECK(figures.backward == *figures.input_gradient + *figures.weight_gradient);
     }
   }
   const std::string text = write_profile(profile);
   CHECK(write_profile(read_profile(text, "perceptron.json")) == text);
+}
+
+TEST_CASE("what layers took of a GPU's memory for a moment is no more than they may take") {
+  const Specification specification = perceptron();
+  const MeasuredModel measured =
+      measure_model(specification, "perceptron.json",
+                    {.batch_sizes = {2, 20}, .repeats = 1, .device = "card", .on_gpu = true});
+  const std::vector<nn::ModelLayer> model =
+      nn::make_model(specification.profile, specification.operations, "perceptron.json");
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    for (const Measurement& figures : measured.profile.layers[i].measurements) {
+      nn::Shape input = model[i].input;
+      input.insert(input.begin(), figures.batch_size);
+      INFO(model[i].name);
+      CHECK(figures.workspace.count >= 0);
+      CHECK(figures.workspace <=
+            cuda::workspace_of(model[i].operation, input, cuda::Precision::Float32));
+    }
+  }
+  // A loss keeps one number for each row while it adds them up.
+  CHECK(measured.profile.layers[3].measurements[1].workspace.count >= 20 * 4);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "../support/trained_pipeline.h"
 #include "dapple/exec/checkpoint.h"
 #include "dapple/exec/cuda_backend.h"
+#include "dapple/exec/measure.h"
 
 namespace dapple {
 namespace {
@@ -137,6 +138,50 @@ TEST_CASE("in half precision, gradients are those of one CPU but for rounding") 
     }
     check_training(model, *pipeline, settings, 1);
   }
+}
+
+/// With figures measured on the GPU in the place of made-up ones.
+Trainable measured_on_gpu(Trainable model, cuda::Precision precision) {
+  Specification specification{.profile = model.profile, .operations = {}};
+  specification.profile.optimizer.name = "adamw";
+  specification.profile.optimizer.state_bytes_per_parameter_byte = Factor{2 * kOne.billionths};
+  for (std::size_t i = 0; i < model.layers->size(); ++i) {
+    const nn::ModelLayer& layer = (*model.layers)[i];
+    specification.operations.push_back(layer.operation);
+    // By which layers are told apart.
+    specification.profile.layers[i].operation = layer.name;
+  }
+  model.profile = measure_model(specification, "memory",
+                                {.batch_sizes = {1, 3},
+                                 .repeats = 1,
+                                 .device = model.profile.device,
+                                 .on_gpu = true,
+                                 .precision = precision})
+                      .profile;
+  return model;
+}
+
+TEST_CASE("a GPU's memory as large as its measured profile says is enough") {
+  Dice dice(6109);
+  int measured = 0;
+  for (int round = 0; round < scaled(6); ++round) {
+    const auto precision = dice.chance(50) ? cuda::Precision::Float32 : cuda::Precision::BFloat16;
+    const Trainable guessed =
+        precision == cuda::Precision::Float32 ? random_transformer(dice) : in_half_precision(dice);
+    const Trainable model = measured_on_gpu(guessed, precision);
+    const std::optional<Pipeline> start = random_plan(dice, model, 3, true);
+    if (!start) continue;
+    const ScheduleFamily family = kScheduleFamilies[static_cast<std::size_t>(
+        dice.roll(0, static_cast<std::int64_t>(std::size(kScheduleFamilies)) - 1))];
+    const std::optional<Pipeline> other = under_family(*start, family, 20);
+    const Pipeline& pipeline = other ? *other : *start;
+    INFO("instance " << round << ": " << text_of(pipeline));
+    TrainingSettings settings = random_settings(dice, pipeline.plan);
+    settings.precision = precision;
+    check_training(model, pipeline, settings, 1);
+    ++measured;
+  }
+  if (scaled(6) >= 6) CHECK(measured >= 4);
 }
 
 /// One device without replicas, and two stages of which the first has two.
@@ -307,6 +352,29 @@ TEST_CASE("in float16 steps are left out while gradients are none, and taken at 
   CHECK(lowered.back());
   // Activations that it does not hold.
   CHECK(steps_taken(job, pipeline.topology, 1e6F, 2) == std::vector<bool>{false, false});
+}
+
+TEST_CASE("a GPU has room for workspaces as they were measured, not in proportion to samples") {
+  Dice dice(6110);
+  const Trainable model = random_transformer(dice);
+  const Pipeline pipeline = placed(model, 1);  // micro-batches of two
+  TrainingJob job = job_of(model, pipeline, {});
+  const auto memory_with = [&](Bytes workspace) {
+    for (Layer& layer : job.measured) {
+      layer.measurements = {layer.measurements.front()};
+      layer.measurements.front().batch_size = 4;
+      layer.measurements.front().workspace = workspace;
+    }
+    return cuda_memory(job, {0});
+  };
+  const CudaMemory guessed = memory_with({});
+  constexpr Bytes kWorkspace{std::int64_t{1} << 30};
+  const CudaMemory once = memory_with(kWorkspace);
+  const CudaMemory twice = memory_with(2 * kWorkspace);
+  CHECK(guessed.workspace < once.workspace);
+  CHECK(once.planned == twice.planned);
+  // Half of it is in the memory model; a sixteenth of all is left to gaps.
+  CHECK(twice.workspace - once.workspace == Bytes{(kWorkspace.count / 2) * 17 / 16});
 }
 
 TEST_CASE("a GPU with less memory than the plan needs is refused with both numbers") {

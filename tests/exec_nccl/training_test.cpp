@@ -8,44 +8,12 @@
 
 #include "../support/trained_pipeline.h"
 #include "dapple/exec/cuda_backend.h"
-#include "dapple/exec/message_memory.h"
-#include "gpu_ends.h"
+#include "over_threads.h"
 
 namespace dapple {
 namespace {
 
 using namespace small;
-
-/// An end that owns the one below.
-class OverThreads : public Transport {
- public:
-  OverThreads(std::unique_ptr<Transport> below, const Topology& topology, const Plan& plan,
-              const DeviceSchedule& device)
-      : below_(std::move(below)),
-        end_(make_nccl_transport(*below_, topology,
-                                 {.here = device.device,
-                                  .peers = message_peers(device),
-                                  .gpu = gpu_of(device.device),
-                                  .inbox = message_memory(plan, device)})) {}
-
-  std::int64_t send(const MessageKey& key, Payload payload) override {
-    return end_->send(key, std::move(payload));
-  }
-  Payload receive(const MessageKey& key, const Expected& expected) override {
-    return end_->receive(key, expected);
-  }
-  bool reduces(const ReductionGroup& group, const MessageKey& key, Summands& summands) override {
-    return end_->reduces(group, key, summands);
-  }
-  void barrier() override { end_->barrier(); }
-  void announce(const Action& action) noexcept override { end_->announce(action); }
-  Bytes sent() const override { return end_->sent(); }
-  void abort() noexcept override { end_->abort(); }
-
- private:
-  std::unique_ptr<Transport> below_;
-  std::unique_ptr<Transport> end_;
-};
 
 void check_training(const Trainable& model, const Pipeline& pipeline,
                     const TrainingSettings& settings) {

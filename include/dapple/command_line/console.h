@@ -16,6 +16,9 @@ struct Words {
   const TextStyle& style;
 };
 
+/// The reader of stdout has seen enough, such as `head`: it is told nothing, as it does not listen.
+struct NobodyListens {};
+
 struct Console {
   std::ostream& out;  // kept until the command ends, then delivered as a whole
   std::ostream& err;
@@ -23,7 +26,7 @@ struct Console {
   TextStyle err_style;
   bool shows_progress = false;  // err is a terminal
   /// Delivers what `out` has collected so far: for commands whose results come one by one. Throws
-  /// Error(Environment) where it cannot be written.
+  /// Error(Environment) where it cannot be written, and NobodyListens.
   std::function<void()> deliver = [] {};
 
   /// Where a command's own words go: to `err` where a result takes stdout.
@@ -43,7 +46,9 @@ Console open_console(const std::ostream& out, std::ostream& err, std::ostream& r
 void guard_standard_streams();
 
 /// While it lives, the first SIGINT, SIGTERM or SIGUSR1 is only remembered; a second one ends the
-/// process as it would have without this. One at a time. Signals that were ignored before stay so.
+/// process as it would have without this. One that another process passes on by sigqueue(), as who
+/// watches this one does, is none beside the same sent to both. One at a time. Signals that were
+/// ignored before stay so.
 class SignalGuard {
  public:
   SignalGuard();

@@ -2,6 +2,7 @@
 // and of its errors. Each command has a file of its own in its tool's module.
 #pragma once
 
+#include <functional>
 #include <iosfwd>
 #include <string>
 #include <vector>
@@ -31,15 +32,18 @@ struct Command {
   std::vector<Command> parts = {};
 };
 
+/// Writes an error where people see it, with what helps them.
+using TellError = std::function<void(const Error& error)>;
+
 struct Tool {
   std::string name;  // "dapple-plan"
   std::string help;
   std::string version;  // with the formats that it reads and writes
   std::vector<Command> commands;
   bool first_is_default = false;  // options without a command are those of the first
-  /// Whether this process is the one to tell what is wrong with the command line, of several that
-  /// have been given the same; asked once something is. It always is where this is not given.
-  bool (*tells_usage_errors)() = nullptr;
+  /// Of a process that is one of several: called where it cannot go on, ends it with the exit code
+  /// of the error and has the others end, of which one tells why. Returns where it is alone.
+  void (*end_with_others)(const Error& error, const TellError& tell) = nullptr;
 };
 
 /// Each line of an error, after "error: ".

@@ -2,6 +2,9 @@
 // stream that is given. All are limited by the memory's speed.
 #pragma once
 
+#include <cstddef>
+#include <span>
+
 #include "dapple/cuda/tensor.h"
 
 namespace dapple::cuda {
@@ -11,6 +14,9 @@ void fill_with_zeros(const Stream& stream, View values);
 /// Rounds to the nearest, ties to even, where the types differ. Requires: counts are equal; Int32
 /// and floats are converted as numbers.
 void copy(const Stream& stream, View from, View to);
+
+/// As they are. Requires: as many of both.
+void copy(const Stream& stream, std::span<const std::byte> from, std::span<std::byte> to);
 
 /// sum += addend, in single precision. Requires: floats, and counts are equal.
 void add(const Stream& stream, View addend, View sum);

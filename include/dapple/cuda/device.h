@@ -180,7 +180,8 @@ class Device {
   Buffer allocate(Bytes size);
   Bytes memory() const;
   Bytes memory_in_use() const;
-  Bytes most_memory_in_use() const;  // since it was made
+  Bytes most_memory_in_use() const;  // since it was made, or was told to forget it
+  void forget_most_memory_in_use();
 
   /// As Staging, through its own.
   void upload(std::span<const std::byte> from, std::byte* to, const Stream& stream);

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "dapple/core/quantity.h"
 #include "dapple/cuda/device.h"
@@ -42,6 +43,7 @@ struct View {
   std::int64_t count = 0;
 
   Bytes size() const { return {count * size_of(type)}; }
+  std::span<std::byte> bytes() const { return {address, static_cast<std::size_t>(size().count)}; }
   /// Numbers [begin, end). Requires: 0 <= begin <= end <= count.
   View part(std::int64_t begin, std::int64_t end) const {
     return {address + begin * size_of(type), type, end - begin};

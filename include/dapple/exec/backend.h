@@ -30,6 +30,9 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
+  /// To be called before each iteration.
+  virtual void begin(std::int64_t /*iteration*/) {}
+
   /// Where activations and gradients lie that it gives out, and that it would rather take in.
   virtual Memory memory() const { return Memory::Host; }
 

@@ -17,6 +17,9 @@
 
 namespace dapple {
 
+/// A training has at most so many steps.
+inline constexpr std::int64_t kMostTrainingSteps = 1'000'000'000'000'000;
+
 struct Checkpoint {
   std::int64_t steps = 0;  // made so far
   std::uint64_t seed = 1;
@@ -31,8 +34,8 @@ void add_first_state(nn::OptimizerKind optimizer, NamedTensors& tensors);
 std::string write_checkpoint(const Checkpoint& checkpoint);
 
 /// Throws Error(BadInput) with the first fault: cut off, no JSON, another format, a kind of number
-/// that is not F32, offsets that do not fit a shape or leave gaps, settings that are none. Other
-/// keys of "__metadata__" are passed over. O(bytes).
+/// that is not F32, numbers that are not finite, offsets that do not fit a shape or leave gaps,
+/// settings that are none. Other keys of "__metadata__" are passed over. O(bytes).
 Checkpoint read_checkpoint(std::string_view bytes, const std::string& source_name);
 
 /// What keeps the model from going on from the checkpoint: an optimizer that keeps other state, or

@@ -30,6 +30,8 @@ struct CudaMemory {
   Bytes workspace;  // beside it: working copies, tensors on their way, libraries, and gaps
   Bytes total() const { return planned + workspace; }
 };
+/// What layers take for a moment is what the profile has measured of them, on a GPU; where it has
+/// nothing, the most that they may take. O(layers).
 CudaMemory cuda_memory(const TrainingJob& job, DeviceIndex device);
 
 /// Parameters as before training, on GPU `gpu` of those that this process may use. The job must

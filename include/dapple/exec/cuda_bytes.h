@@ -7,7 +7,6 @@
 #include <span>
 
 #include "dapple/cuda/device.h"
-#include "dapple/cuda/tensor.h"
 #include "dapple/exec/payload.h"
 
 namespace dapple {
@@ -36,9 +35,11 @@ class CudaBytes : public DeviceBytes {
   /// Bytes that are there after `ready`, in memory of their own, or of someone who keeps it until
   /// the iteration is over.
   CudaBytes(std::shared_ptr<CudaDownloads> downloads, cuda::Buffer memory, cuda::Event ready);
-  CudaBytes(std::shared_ptr<CudaDownloads> downloads, const cuda::View& numbers, cuda::Event ready);
+  CudaBytes(std::shared_ptr<CudaDownloads> downloads, std::span<std::byte> bytes,
+            cuda::Event ready);
 
   std::size_t size() const override { return size_; }
+  void await() const override { ready_.wait(); }
   HostBytes on_host() const override { return downloads_->bytes_at(address_, size_, ready_); }
 
   int gpu() const { return downloads_->ordinal(); }

@@ -1,8 +1,8 @@
 // One device's part of training by a plan, whatever carries its messages: every device of the job
 // runs the same calls at the same time, be it on a thread or as a process.
 //
-// The first device of the job is its lead: it is told what only all of them know together, the
-// loss and whole models, and decides whether they go on.
+// The first device of the job is its lead: it is told what only all of them know together, as the
+// loss and whole models.
 #pragma once
 
 #include <cstdint>
@@ -52,8 +52,8 @@ class DeviceTraining {
   /// What was sent is that of all iterations so far, each counted alike.
   std::optional<MeasuredRun> gather_measured(std::vector<MeasuredIteration> iterations);
 
-  /// The lead's answer, everywhere.
-  bool as_the_lead_says(bool answer);
+  /// Whether all devices say so; the same on all of them.
+  bool all_say(bool answer);
 
   /// Waits until no other device reads what lies in this one's memory, as it may of a GPU's. To be
   /// called last where devices share a process; every iteration begins with it.

@@ -7,7 +7,9 @@
 // them; and several cores may make passes at once, as the devices of a plan do that share memory
 // and caches. Inputs are random; forward, gradient of the input and gradient of the weights are
 // timed apart, and between passes the optimizer's step. On a GPU times are those between events:
-// what the host takes to enqueue a layer counts only where the GPU has nothing else to do.
+// what the host takes to enqueue a layer counts only where the GPU has nothing else to do; and a
+// layer's workspace is the most of the GPU's memory that was in use in a pass, beyond its stash,
+// its output and the gradients of its input and output.
 #pragma once
 
 #include <cstdint>

@@ -23,7 +23,9 @@ class DeviceBytes {
   virtual ~DeviceBytes() = default;
   virtual std::size_t size() const = 0;
 
-  /// A copy, once they are there: waits for it. Throws Error(Environment) where the device fails.
+  /// Waits until they are there. Throws Error(Environment) where the device fails.
+  virtual void await() const = 0;
+  /// A copy, once they are there. As await().
   virtual HostBytes on_host() const = 0;
 };
 
@@ -37,6 +39,10 @@ class Payload {
   std::size_t size() const { return device_ ? device_->size() : host_.size(); }
   Memory memory() const { return device_ ? Memory::Device : Memory::Host; }
 
+  /// Waits until what lies on a device is there.
+  void await() const {
+    if (device_) device_->await();
+  }
   /// Copies what lies on a device, and waits until it is there.
   void bring_to_host() {
     if (!device_) return;

@@ -1,6 +1,6 @@
-// A plan run for real, with sleeping for computing: its messages have their real sizes and share
-// links that let them pass no faster than the topology's. Over any transport: one device per
-// thread, or one per process.
+// A plan run for real, with passing time for computing, in sleep or on GPUs: its messages have
+// their real sizes and share links that let them pass no faster than the topology's. Over any
+// transport: one device per thread, or one per process.
 #pragma once
 
 #include <chrono>
@@ -14,17 +14,13 @@
 #include "dapple/core/quantity.h"
 #include "dapple/exec/measured_run.h"
 #include "dapple/exec/pacing.h"
+#include "dapple/exec/replay_backend.h"
 #include "dapple/exec/transport.h"
 #include "dapple/plan/plan.h"
+#include "dapple/schedule/device_schedule.h"
 #include "dapple/topology/topology.h"
 
 namespace dapple {
-
-/// Everything that the stage computes takes so many times as long as the plan says.
-struct SlowStage {
-  StageIndex stage;
-  Factor slowdown = kOne;
-};
 
 struct ReplayOptions {
   std::int64_t iterations = 10;
@@ -33,6 +29,7 @@ struct ReplayOptions {
   std::vector<SlowStage> slow_stages = {};
   std::vector<SlowLink> slow_links = {};
   std::chrono::nanoseconds timeout = std::chrono::seconds(30);  // of every wait for another device
+  MakeReplayBackend make_backend = make_replay_backend;
   /// Told, in the thread of the first device, how many iterations are over.
   std::function<void(std::int64_t iterations)> progress = {};
 };
@@ -52,6 +49,8 @@ class Replay {
 
   /// Those that take part, by the schedule's lanes, in which each has its place among the others.
   const std::vector<DeviceIndex>& devices() const;
+  /// What each of them does.
+  const std::vector<DeviceSchedule>& schedules() const;
 
   /// How the transport has to pace its messages; nothing: not at all.
   std::optional<Pacing> pacing() const;

@@ -4,8 +4,9 @@
 //
 // Who calls says which rank of how many it is, of which host, in which version of the protocol and
 // with which byte order; a stranger, or one of another job, is turned away, and ends or delays
-// nothing. Once all are here nobody listens any more. Against mistakes, not against malice: neither
-// are messages encrypted nor ranks asked for a secret.
+// nothing. A rank whose connection ends before all are here may come again; once they are nobody
+// listens any more. Against mistakes, not against malice: neither are messages encrypted nor ranks
+// asked for a secret.
 //
 // A message is a frame that names it and its bytes in pieces of at most 1 MiB, between which
 // notices pass, so that a sign of life never waits for a large message. A word of each frame, piece

@@ -22,13 +22,15 @@ struct StepReport {
   Duration time;            // of the iteration on the first device
 };
 
-/// The same on all devices; what is called is called on the first one alone, in its thread.
+/// The same on all devices; what is called is called in the device's thread, and but for
+/// `should_stop` on the first one alone.
 struct TrainOptions {
   std::int64_t steps_before = 0;  // made before, by the training that is gone on with
   std::int64_t steps = 10;
   std::int64_t save_every = 0;  // steps; 0: in the end alone
   std::function<void(const StepReport&)> on_step = nullptr;
-  std::function<bool()> should_stop = nullptr;  // asked after each step
+  /// Asked after each step; the training ends on all devices if it is to on any.
+  std::function<bool()> should_stop = nullptr;
   /// Given the model and the optimizer's state, and the steps that led to them.
   std::function<void(std::int64_t steps, NamedTensors tensors)> save = nullptr;
 };
@@ -39,7 +41,8 @@ struct Trained {
 };
 
 /// What was measured is known to the first device alone. Throws Error(BadInput) naming the step
-/// where the loss is no number, before anything is saved of it. Requires: at least one step.
+/// where the loss is no number, or a tensor that is to be saved has one that is none: nothing is
+/// saved of it. Requires: at least one step.
 std::optional<Trained> train(DeviceTraining& device, const TrainOptions& options);
 
 /// Relative to what one device, without a pipeline, makes of the same parameters and samples.

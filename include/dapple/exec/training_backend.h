@@ -30,7 +30,7 @@ struct Held {
 class TrainingBackend : public Backend {
  public:
   /// To be called before each iteration: which samples it takes, and gradients are zero again.
-  virtual void begin(std::int64_t iteration) = 0;
+  void begin(std::int64_t iteration) override = 0;
 
   /// Stages of this device, ascending.
   virtual const std::vector<StageIndex>& stages() const = 0;

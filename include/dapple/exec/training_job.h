@@ -43,6 +43,7 @@ struct TrainingJob {
   std::vector<GradientBuckets> buckets;  // by stage
   ReductionGroups groups;
   std::shared_ptr<const std::vector<nn::ModelLayer>> layers;
+  std::vector<Layer> measured;  // the same layers, in the profile
   std::shared_ptr<const Batches> batches;
   TrainingSettings settings;
 };

@@ -13,6 +13,8 @@ namespace dapple {
 
 struct Launch {
   int rank = 0;
+  /// Among the ranks of its host, where the launcher says it.
+  std::optional<int> local_rank = {};
   /// Where the ranks find each other by TCP; without it they do by MPI.
   std::optional<TcpPlace> tcp = {};
 };
@@ -27,6 +29,8 @@ using Environment = std::function<const char*(const char* name)>;
 ///  3. A step of Slurm of several tasks: SLURM_PROCID and SLURM_STEP_NUM_TASKS; rank 0 on the first
 ///     of SLURM_STEP_NODELIST or SLURM_JOB_NODELIST, or on SLURM_LAUNCH_NODE_IPADDR, unless
 ///     MASTER_ADDR says where; on MASTER_PORT, or one of 4096 from 61440 on, by SLURM_JOB_ID.
+/// Local ranks: OMPI_COMM_WORLD_LOCAL_RANK, LOCAL_RANK, or SLURM_LOCALID where this rank is Slurm's
+/// task; to 2 only LOCAL_RANK, as all that a person starts in a task of Slurm have the task's.
 /// Throws Error(Environment) where 2 or 3 say only a part of it, or what cannot be.
 std::optional<Launch> launch_of(const Environment& environment);
 

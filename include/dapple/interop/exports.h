@@ -1,5 +1,6 @@
-// A plan as other runtimes and launchers take it. What one of them cannot express is refused by
-// name and place, never left out; what it does a little otherwise is told as a warning.
+// A plan as other runtimes and launchers take it. What one of them cannot run is refused by name
+// and place; what it does a little otherwise, or what its files have no place for, is told as a
+// warning.
 //
 // Ranks: stage by stage, of each its replicas in their order, so that rank = stage * replicas +
 // replica where all stages have as many. Devices that hold several stages are one rank.
@@ -51,22 +52,43 @@ struct RuntimeLimits {
 
 /// Layers that begin no stage of a plan that the runtime can express, ascending: a tensor would
 /// skip a stage, stages would share weights, or the boundary is beside no transformer block. Throws
-/// Error(BadInput) where a runtime that counts blocks finds none. O(layers * edges).
+/// Error(BadInput) where a runtime that counts blocks finds none. O(layers + edges).
 std::vector<std::int32_t> inexpressible_cuts(const RuntimeLimits& runtime,
                                              const ModelProfile& profile);
+
+/// What a plan chooses and the files of a target have no place for.
+struct FileGaps {
+  bool stages = false;           // layers and devices of each
+  bool order = false;            // of actions
+  bool micro_batch = false;      // its samples
+  bool recomputation = false;    // whether stages recompute
+  bool buckets = false;          // of gradients, their size
+  bool steps_by_bucket = false;  // of the optimizer
+  bool devices = false;          // of ranks
+  bool servers = false;          // of ranks
+  bool gpus = false;             // of ranks, by their number in the server
+};
 
 struct ExportTarget {
   std::string_view name;        // "megatron"
   std::string_view ending;      // of a file's name, ".megatron.sh"
   std::string_view what;        // in a few words
   const RuntimeLimits* limits;  // nothing where every plan can be expressed
-  /// Throws Error(BadInput) without a source, its places JSON pointers into the plan. Requires: a
-  /// sound plan.
-  Export (*make)(const ExportSubject& subject);
+  FileGaps gaps;
+  Export (*make)(const ExportSubject& subject);  // as export_plan(), without what is left out
 };
 
 /// All of them, in the order in which they are shown.
 const std::vector<ExportTarget>& export_targets();
+
+/// What of this plan the target's files leave out, in words, each with the target that has it, if
+/// one does: "which device each rank has (--to rankfile does)". O(devices).
+std::vector<std::string> left_out(const ExportTarget& target, const ExportSubject& subject);
+
+/// The plan's files for the target, with a warning that names all that is left_out(). Throws
+/// Error(BadInput) without a source, its places JSON pointers into the plan. Requires: a sound
+/// plan.
+Export export_plan(const ExportTarget& target, const ExportSubject& subject);
 
 /// The device of each rank. O(stages + devices).
 std::vector<DeviceIndex> devices_by_rank(const Plan& plan);

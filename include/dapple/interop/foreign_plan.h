@@ -67,8 +67,12 @@ struct ImportedPlan {
   std::vector<std::string> warnings;
 };
 
-/// Files of one kind. Throws Error(BadInput) with the faults of a file, or of the plan with JSON
-/// pointers into ours (validate() of plan/plan.h), or Error(Usage) naming an option that is missing
+/// Faults of a plan that came from another tool's file, which has no place for our JSON pointers:
+/// "/stages/1/devices/0" is "stage 1, replica 0". O(length).
+std::vector<Violation> in_words(std::vector<Violation> faults);
+
+/// Files of one kind. Throws Error(BadInput) with the faults of a file, or of the plan (validate()
+/// of plan/plan.h) in_words(), or Error(Usage) naming an option that is missing
 /// or would do nothing. Memory is not looked at. O(length + layers + actions), times log layers.
 ImportedPlan import_plan(const std::vector<ForeignPlanFile>& files, const PlanGround& ground,
                          const ForeignPlanOptions& options);

@@ -62,7 +62,8 @@ struct PlanDifference {
 /// Requires: both plans valid for one model on one topology.
 PlanDifference difference(const Plan& first, const Plan& second);
 
-/// Whether nothing that is chosen differs: batches, stages, schedule, handling of gradients.
+/// Whether nothing that is chosen differs: batches, stages, schedule, handling of gradients. Orders
+/// that plans carry are compared themselves, not the names of their families.
 bool same_plan(const Plan& a, const Plan& b);
 bool same_stage(const StagePlan& a, const StagePlan& b);
 

@@ -25,10 +25,11 @@ struct PlanRestriction {
   std::vector<ScheduleFamily> families = {ScheduleFamily::OneFOneB};
 };
 
-/// As make_plan(), restricted; what options pin holds as well. The bound is missing where a part
-/// was given up. Where options ask for every family, each is planned for by itself, and the bound
-/// is the least of theirs. O(as make_plan(), times twice the numbers of replicas that are tried).
-/// Requires: no cut is pinned at a joint.
+/// As make_plan(), restricted; what options pin holds as well. A part that was given up, or not
+/// reached before the search was stopped, counts with what all plans take at least. Where options
+/// ask for every family, each is planned for by itself, and the bound is the least of theirs. O(as
+/// make_plan(), times twice the numbers of replicas that are tried). Requires: no cut is pinned at
+/// a joint.
 std::variant<MadePlan, Infeasible> make_restricted_plan(const ModelProfile& profile,
                                                         const Topology& topology,
                                                         const PlannerOptions& options,

@@ -79,8 +79,13 @@ class FamilyBound {
   /// amount, what the work alone takes. Requires: most > 0.
   Duration of_pipelines(Duration most);
 
-  /// The same of plans of several stages per device. O((layers + devices) * bits of `most`).
+  /// The same of plans of several stages per device, and with a split backward of one too.
+  /// O((layers + devices) * bits of `most`).
   Duration of_loops(Duration most) const;
+
+  /// The same of plans of any kind, by the work alone; also of replicas that start each on its own,
+  /// if their shares are equal. O(bits of `most`).
+  Duration of_work(Duration most) const;
 
   /// Plans of one stage per device by number of stages, up to `most_stages`: each the first found
   /// whose stages could all be done within its `bound`, which grows from `least` in steps of a few

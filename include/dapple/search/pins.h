@@ -19,6 +19,7 @@ struct Pins {
   bool least_depths = false;
   /// Only micro-batches whose samples the pinned replicas share evenly.
   bool equal_shares = false;
+  // Ascending:
   std::vector<std::int32_t> cuts;    // layers that begin a stage
   std::vector<std::int32_t> joints;  // layers that begin none: in the stage of the one before
 
@@ -27,7 +28,7 @@ struct Pins {
            joints.empty();
   }
 
-  /// Whether a stage may be like this. O(cuts + joints).
+  /// Whether a stage may be like this. O(log(cuts + joints)).
   bool allow(LayerRange layers, std::int64_t stage_replicas, bool stage_recompute) const;
 };
 

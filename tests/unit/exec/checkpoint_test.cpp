@@ -2,14 +2,18 @@
 
 #include "dapple/exec/checkpoint.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "../../support/safetensors_file.h"
 #include "../../support/trainable.h"
+#include "dapple/core/error.h"
 #include "dapple/exec/train.h"
 
 namespace dapple {
@@ -23,14 +27,6 @@ Checkpoint example() {
           .optimizer = {.kind = nn::OptimizerKind::Momentum, .learning_rate = 0.1F},
           .tensors = {{"a.bias", {.shape = {2}, .values = {1.5F, -0.0F}}},
                       {"a.weight", {.shape = {2, 1}, .values = {3e-42F, 4}}}}};
-}
-
-/// A file of that header, and `size` bytes of tensors.
-std::string file_of(const std::string& header, std::size_t size) {
-  const std::uint64_t length = header.size();
-  std::string bytes(8, '\0');
-  std::memcpy(bytes.data(), &length, 8);
-  return bytes + header + std::string(size, '\0');
 }
 
 TEST_CASE("a checkpoint comes back as it was, to the last bit") {
@@ -87,44 +83,68 @@ TEST_CASE("what is no checkpoint is refused, and its first fault is named") {
   wrong_beta.replace(wrong_beta.find(R"("beta1":"0")") + 9, 1, "1");
   const std::vector<Case> cases{
       {"", "m: expected a safetensors file, got 0 bytes in all"},
-      {file_of("{}", 0).substr(0, 9),
+      {safetensors_file("{}", 0).substr(0, 9),
        "m: bytes 0 to 7: expected the length of a safetensors header, at most 1, got 2"},
-      {file_of("[]", 0), "m: header: expected a JSON object, got something else"},
-      {file_of("{\"a\":", 0), "m: byte 13: expected a header in JSON, got something else"},
-      {file_of("{\"a\":x}", 0), "m: byte 13: expected a header in JSON, got something else"},
-      {file_of("{}", 0),
+      {safetensors_file("[]", 0), "m: header: expected a JSON object, got something else"},
+      {std::string(16, '\0'),
+       "m: bytes 0 to 7: expected the length of a safetensors header, at least 2, got 0"},
+      {std::string("\1\xE1\xF5\5\0\0\0\0", 8) + std::string(100'000'001, ' '),
+       "m: bytes 0 to 7: expected the length of a safetensors header, at most 100000000, got "
+       "100000001"},
+      {safetensors_file("{\"a\":", 0),
+       "m: header: line 1, column 6: expected '[', '{', or a literal, got end of input"},
+      {safetensors_file("{\"a\":x}", 0),
+       "m: header: line 1, column 6: expected a JSON value, got \"x\""},
+      {safetensors_file("{\"a\":1,\"b\":2,\"a\":3}", 0),
+       "m: /a: expected this key once, got it twice"},
+      {safetensors_file(R"({"__metadata__":{"seed":"1","seed":"2"}})", 0),
+       "m: /__metadata__/seed: expected this key once, got it twice"},
+      {safetensors_file(tensor(R"({"dtype":"F32","shape":[2],"shape":[1],"data_offsets":[0,4]})"),
+                        4),
+       "m: /a/shape: expected this key once, got it twice"},
+      {safetensors_file(tensor(R"({"dtype":"F32","shape":[0],"data_offsets":[0,4]})"), 4),
+       "m: /a/data_offsets: expected 4 bytes for each number of its shape, got 4"},
+      {safetensors_file(tensor(R"({"dtype":"F32","shape":[9223372036854775807,2,0],)"
+                               R"("data_offsets":[0,0]})"),
+                        0),
+       "m: /a/data_offsets: expected 4 bytes for each number of its shape, got 0"},
+      {safetensors_file(tensor(R"({"dtype":"F32","shape":[18446744073709551615],)"
+                               R"("data_offsets":[0,0]})"),
+                        0),
+       "m: /a/shape: expected a list of whole numbers from 0, got something else"},
+      {safetensors_file("{}", 0),
        "m: /__metadata__: expected what dapple-exec train writes there, got none"},
-      {file_of(wrong_format, 0),
+      {safetensors_file(wrong_format, 0),
        "m: /__metadata__/format: expected \"dapple-checkpoint/1\", got "
        "\"dapple-checkpoint/2\""},
-      {file_of(wrong_optimizer, 0),
+      {safetensors_file(wrong_optimizer, 0),
        "m: /__metadata__/optimizer: expected one of sgd, momentum, "
        "adam, adamw, got \"lion\""},
-      {file_of(wrong_steps, 0),
+      {safetensors_file(wrong_steps, 0),
        "m: /__metadata__/steps: expected a number from 0 to 1000000000000000, got \"-1\""},
-      {file_of(wrong_rate, 0),
+      {safetensors_file(wrong_rate, 0),
        "m: /__metadata__/learning_rate: expected a number from 0 to 3.4028235e+38, got \"nan\""},
-      {file_of(wrong_beta, 0),
+      {safetensors_file(wrong_beta, 0),
        "m: /__metadata__/beta1: expected a number from 0 to 0.99999994, got \"1\""},
-      {file_of(tensor(R"({"dtype":"F16","shape":[2],"data_offsets":[0,4]})"), 4),
+      {safetensors_file(tensor(R"({"dtype":"F16","shape":[2],"data_offsets":[0,4]})"), 4),
        "m: /a/dtype: expected \"F32\", got \"F16\""},
-      {file_of(tensor(R"({"dtype":"F31","shape":[2],"data_offsets":[0,4]})"), 4),
+      {safetensors_file(tensor(R"({"dtype":"F31","shape":[2],"data_offsets":[0,4]})"), 4),
        "m: /a/dtype: expected a kind of number, as \"F32\", got something else"},
-      {file_of(tensor(R"({"dtype":"F32","shape":[-2],"data_offsets":[0,8]})"), 8),
+      {safetensors_file(tensor(R"({"dtype":"F32","shape":[-2],"data_offsets":[0,8]})"), 8),
        "m: /a/shape: expected a list of whole numbers from 0, got something else"},
-      {file_of(tensor(R"({"dtype":"F32","shape":[2],"data_offsets":[0]})"), 8),
+      {safetensors_file(tensor(R"({"dtype":"F32","shape":[2],"data_offsets":[0]})"), 8),
        "m: /a/data_offsets: expected two whole numbers from 0, got something else"},
-      {file_of(tensor(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8]})"), 7),
+      {safetensors_file(tensor(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8]})"), 7),
        "m: /a/data_offsets: expected a part of the 7 bytes of tensors, got [0, 8)"},
-      {file_of(tensor(R"({"dtype":"F32","shape":[3],"data_offsets":[0,8]})"), 8),
+      {safetensors_file(tensor(R"({"dtype":"F32","shape":[3],"data_offsets":[0,8]})"), 8),
        "m: /a/data_offsets: expected 4 bytes for each number of its shape, got 8"},
-      {file_of(tensor(R"({"dtype":"F32","shape":[2],"data_offsets":[4,12]})"), 12),
+      {safetensors_file(tensor(R"({"dtype":"F32","shape":[2],"data_offsets":[4,12]})"), 12),
        "m: /a/data_offsets: expected 0 as its begin, got 4"},
-      {file_of(tensor(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8]})"), 9),
+      {safetensors_file(tensor(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8]})"), 9),
        "m: header: expected tensors of 9 bytes, as many as follow, got 8"},
-      {file_of(tensor(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
-                      R"("b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]})"),
-               4),
+      {safetensors_file(tensor(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                               R"("b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]})"),
+                        4),
        "m: /b/data_offsets: expected bytes of its own, got another tensor's"}};
   for (const Case& fault : cases) {
     INFO(fault.message);
@@ -136,6 +156,15 @@ TEST_CASE("what is no checkpoint is refused, and its first fault is named") {
       CHECK(error.what() == fault.message);
     }
   }
+}
+
+TEST_CASE("tensors may be empty") {
+  Checkpoint written = example();
+  written.tensors["a.none"] = {.shape = {3, 0, 2}, .values = {}};
+  const Checkpoint read = read_checkpoint(write_checkpoint(written), "m");
+  REQUIRE(read.tensors.size() == 3);
+  CHECK(read.tensors.at("a.none").shape == nn::Shape{3, 0, 2});
+  CHECK(read.tensors.at("a.none").values.empty());
 }
 
 TEST_CASE("every part of a file that is cut off is refused") {
@@ -257,7 +286,7 @@ TEST_CASE("training stops after the step at which it is told to, and saves where
       make_training_job(two.pipeline.plan, two.model.profile, two.pipeline.topology,
                         two.model.layers, two.model.batches, {});
   std::vector<std::int64_t> saved;
-  std::int64_t seen = 0;
+  std::atomic<std::int64_t> seen = 0;
   TrainOptions options{.steps = 100, .save_every = 2};
   options.on_step = [&](const StepReport& step) { seen = step.number; };
   options.should_stop = [&] { return seen == 5; };
@@ -271,6 +300,51 @@ TEST_CASE("training stops after the step at which it is told to, and saves where
   CHECK(saved == std::vector<std::int64_t>{2, 4, 5});
   CHECK(trained->measured.iterations.size() == 5);
   CHECK(trained->measured.timeline.lanes.size() == 3);
+}
+
+TEST_CASE("training stops on all devices where any is told to") {
+  const Placed two = placed({2, 2}, {1, 2}, 4);
+  const TrainingJob job =
+      make_training_job(two.pipeline.plan, two.model.profile, two.pipeline.topology,
+                        two.model.layers, two.model.batches, {});
+  for (std::size_t told = 0; told < 3; ++told) {
+    std::vector<std::int64_t> saved;
+    std::atomic<std::size_t> devices = 0;
+    std::atomic<std::int64_t> asked_of_all = 0;
+    run_on_threads(job, two.pipeline.topology, {}, [&](DeviceTraining& device) {
+      const bool is_told = devices++ == told;
+      std::int64_t asked = 0;
+      TrainOptions options{.steps = 100};
+      options.should_stop = [&] { return ++asked == 3 && is_told; };
+      options.save = [&](std::int64_t steps, const NamedTensors&) { saved.push_back(steps); };
+      train(device, options);
+      asked_of_all += asked;
+    });
+    CHECK(asked_of_all == 9);
+    CHECK(saved == std::vector<std::int64_t>{3});
+  }
+}
+
+TEST_CASE("a model that has diverged is not saved, and its first tensor is named") {
+  const Placed one = placed({4}, {1}, 3);
+  const TrainingJob job =
+      make_training_job(one.pipeline.plan, one.model.profile, one.pipeline.topology,
+                        one.model.layers, one.model.batches,
+                        {.optimizer = {.kind = nn::OptimizerKind::Sgd,
+                                       .learning_rate = std::numeric_limits<float>::infinity()}});
+  bool is_saved = false;
+  TrainOptions options{.steps = 1};
+  options.save = [&](std::int64_t, const NamedTensors&) { is_saved = true; };
+  std::string told;
+  run_on_threads(job, one.pipeline.topology, {}, [&](DeviceTraining& device) {
+    try {
+      train(device, options);
+    } catch (const Error& error) { told = error.what(); }
+  });
+  CHECK(
+      told.starts_with("step 1: expected finite numbers in all of layer0.bias, got none: the "
+                       "training diverges"));
+  CHECK_FALSE(is_saved);
 }
 
 TEST_CASE("verification finds nothing in a sound plan, and what differs most in tensors that do") {

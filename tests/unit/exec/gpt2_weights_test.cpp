@@ -3,14 +3,15 @@
 #include "dapple/exec/gpt2_weights.h"
 
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "../../support/safetensors_file.h"
 #include "../../support/trainable.h"
 #include "dapple/core/error.h"
 
@@ -46,12 +47,7 @@ struct Model {
   }
 };
 
-struct Entry {
-  std::string name;
-  std::string kind;
-  nn::Shape shape;
-  std::string bytes;
-};
+using Entries = std::vector<TensorEntry>;
 
 std::string bytes_of(std::int64_t count, float first) {
   std::string bytes;
@@ -62,16 +58,16 @@ std::string bytes_of(std::int64_t count, float first) {
   return bytes;
 }
 
-Entry entry(std::string name, nn::Shape shape) {
+TensorEntry entry(std::string name, nn::Shape shape) {
   const std::int64_t count = nn::count_of(shape);
   const auto first = static_cast<float>(name.size());
   return {std::move(name), "F32", std::move(shape), bytes_of(count, first)};
 }
 
 /// What others would have written of the model.
-std::vector<Entry> published() {
-  std::vector<Entry> entries{entry("wte.weight", {3, 2}), entry("wpe.weight", {2, 2}),
-                             entry("ln_f.weight", {2}), entry("ln_f.bias", {2})};
+Entries published() {
+  Entries entries{entry("wte.weight", {3, 2}), entry("wpe.weight", {2, 2}),
+                  entry("ln_f.weight", {2}), entry("ln_f.bias", {2})};
   for (const char* block : {"h.0.", "h.1."}) {
     const std::pair<const char*, nn::Shape> of_block[] = {
         {"ln_1.weight", {2}},           {"ln_1.bias", {2}},
@@ -86,37 +82,16 @@ std::vector<Entry> published() {
   return entries;
 }
 
-Entry& named(std::vector<Entry>& entries, const std::string& name) {
-  for (Entry& found : entries) {
+TensorEntry& named(Entries& entries, const std::string& name) {
+  for (TensorEntry& found : entries) {
     if (found.name == name) return found;
   }
   throw Bug("no such entry");
 }
 
-std::string file_of(const std::vector<Entry>& entries) {
-  std::string header = "{";
-  std::string tensors;
-  for (const Entry& each : entries) {
-    const std::size_t begin = tensors.size();
-    tensors += each.bytes;
-    if (header.size() > 1) header += ',';
-    header += "\"" + each.name + "\":{\"dtype\":\"" + each.kind + "\",\"shape\":[";
-    for (std::size_t i = 0; i < each.shape.size(); ++i) {
-      header += (i > 0 ? "," : "") + std::to_string(each.shape[i]);
-    }
-    header += "],\"data_offsets\":[" + std::to_string(begin) + "," +
-              std::to_string(tensors.size()) + "]}";
-  }
-  header += "}";
-  const std::uint64_t length = header.size();
-  std::string bytes(8, '\0');
-  std::memcpy(bytes.data(), &length, 8);
-  return bytes + header + tensors;
-}
-
-NamedTensors read(const Model& model, const std::vector<Entry>& entries) {
+NamedTensors read(const Model& model, const Entries& entries) {
   const Trainable built = model.built();
-  return read_gpt2_weights(file_of(entries), "w", *built.layers, model.operations, "m");
+  return read_gpt2_weights(safetensors_file(entries), "w", *built.layers, model.operations, "m");
 }
 
 std::string refusal(const std::function<void()>& act) {
@@ -132,7 +107,7 @@ std::string refusal(const std::function<void()>& act) {
 TEST_CASE("published weights become the model's, and the same file again") {
   const Model model;
   const Trainable built = model.built();
-  const std::vector<Entry> entries = published();
+  const Entries entries = published();
   const NamedTensors tensors = read(model, entries);
   CHECK(tensors.size() == entries.size());
   const std::string& block = (*built.layers)[3].name;
@@ -143,16 +118,16 @@ TEST_CASE("published weights become the model's, and the same file again") {
   CHECK(read_gpt2_weights(written, "w", *built.layers, model.operations, "m")
             .at(block + ".expand.weight")
             .values == expand.values);
-  for (const Entry& each : entries) {
+  for (const TensorEntry& each : entries) {
     CHECK(written.find("\"" + each.name + "\"") != std::string::npos);
     CHECK(written.find(each.bytes) != std::string::npos);
   }
 }
 
 TEST_CASE("weights may have a prefix, masks and a head that repeats the embedding") {
-  std::vector<Entry> entries = published();
+  Entries entries = published();
   const NamedTensors plain = read(Model(), entries);
-  for (Entry& each : entries) each.name = "transformer." + each.name;
+  for (TensorEntry& each : entries) each.name = "transformer." + each.name;
   entries.push_back({"transformer.h.0.attn.bias", "U8", {1, 1, 2, 2}, "1011"});
   entries.push_back({"transformer.h.1.attn.masked_bias", "F32", {}, bytes_of(1, -1e4F)});
   entries.push_back(
@@ -170,7 +145,7 @@ TEST_CASE("weights may have a prefix, masks and a head that repeats the embeddin
 TEST_CASE("a head that is not tied has its own matrix") {
   Model model;
   model.is_tied = false;
-  std::vector<Entry> entries = published();
+  Entries entries = published();
   CHECK(refusal([&] { read(model, entries); }) ==
         "w: /lm_head.weight: expected a tensor of shape [3, 2], got none");
   entries.push_back(entry("lm_head.weight", {3, 2}));
@@ -181,11 +156,11 @@ TEST_CASE("half precision of both kinds is read") {
   const auto numbers = [](std::vector<std::uint16_t> bits) {
     return std::string(reinterpret_cast<const char*>(bits.data()), 2 * bits.size());
   };
-  std::vector<Entry> entries = published();
+  Entries entries = published();
   named(entries, "ln_f.weight") = {"ln_f.weight", "BF16", {2}, numbers({0x3F80, 0xC049})};
-  // One half, and the smallest number above zero; the largest, and minus infinity.
+  // One half, and the smallest number above zero; the largest, and the least of all.
   named(entries, "ln_f.bias") = {"ln_f.bias", "F16", {2}, numbers({0x3800, 0x0001})};
-  named(entries, "h.0.ln_1.bias") = {"h.0.ln_1.bias", "F16", {2}, numbers({0x7BFF, 0xFC00})};
+  named(entries, "h.0.ln_1.bias") = {"h.0.ln_1.bias", "F16", {2}, numbers({0x7BFF, 0xFBFF})};
   const Model model;
   const NamedTensors tensors = read(model, entries);
   const Trainable built = model.built();
@@ -193,12 +168,28 @@ TEST_CASE("half precision of both kinds is read") {
   CHECK(tensors.at(norm + ".scale").values == std::vector<float>{1, -3.140625F});
   CHECK(tensors.at(norm + ".shift").values == std::vector<float>{0.5F, 0x1p-24F});
   const std::vector<float>& shift = tensors.at((*built.layers)[2].name + ".norm1.shift").values;
-  CHECK(shift == std::vector<float>{65504, -std::numeric_limits<float>::infinity()});
+  CHECK(shift == std::vector<float>{65504, -65504});
+}
+
+TEST_CASE("what is no finite number is named, in every kind of number") {
+  const auto refusal_of = [](const char* kind, const std::string& bytes) {
+    Entries entries = published();
+    named(entries, "ln_f.bias") = {"ln_f.bias", kind, {2}, bytes};
+    return refusal([&] { read(Model(), entries); });
+  };
+  const float infinity = std::numeric_limits<float>::infinity();
+  const std::string where = "w: /ln_f.bias: expected finite numbers, got ";
+  CHECK(refusal_of("F32", bytes_of(1, 1) + bytes_of(1, std::nanf(""))) ==
+        where + "nan as number 2 of 2");
+  CHECK(refusal_of("F32", bytes_of(1, infinity) + bytes_of(1, 1)) ==
+        where + "inf as number 1 of 2");
+  CHECK(refusal_of("F16", std::string("\0\xFC\0\0", 4)) == where + "-inf as number 1 of 2");
+  CHECK(refusal_of("BF16", std::string("\0\0\xC0\x7F", 4)) == where + "nan as number 2 of 2");
 }
 
 TEST_CASE("weights that are not the model's are refused, and the first fault is named") {
-  const auto change = [](const std::function<void(std::vector<Entry>&)>& make) {
-    std::vector<Entry> entries = published();
+  const auto change = [](const std::function<void(Entries&)>& make) {
+    Entries entries = published();
     make(entries);
     return refusal([&] { read(Model(), entries); });
   };
@@ -217,7 +208,7 @@ TEST_CASE("weights that are not the model's are refused, and the first fault is 
   CHECK(change([](auto& entries) { entries.clear(); }).find("27 more differ") != std::string::npos);
   CHECK(change([](auto& entries) { entries.push_back(entry("transformer.ln_f.bias", {2})); }) ==
         "w: /transformer.ln_f.bias: expected it once, with a prefix or without, got both");
-  const std::string whole = file_of(published());
+  const std::string whole = safetensors_file(published());
   const Model model;
   const Trainable built = model.built();
   for (std::size_t size = 0; size < whole.size(); size += 7) {

@@ -52,6 +52,7 @@ TEST_CASE("messages are taken in by name, in any order") {
 TEST_CASE("bytes in a device's memory stay there until someone wants them on the host") {
   struct Numbered : DeviceBytes {
     std::size_t size() const override { return 3; }
+    void await() const override {}
     HostBytes on_host() const override { return {std::byte{1}, std::byte{2}, std::byte{3}}; }
   };
   const Topology topology = two_servers();

@@ -82,6 +82,31 @@ TEST_CASE("a batch script, or the only task of a step, is no rank") {
   CHECK_FALSE(launch(slurm({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}})));
 }
 
+TEST_CASE("a launcher says which of its host's ranks this one is") {
+  const auto local_rank = [](const Variables& variables) {
+    const std::optional<Launch> launched = launch(variables);
+    REQUIRE(launched);
+    return launched->local_rank;
+  };
+  Variables variables = kTorchrun;
+  variables["SLURM_LOCALID"] = "0";  // of the task in which all ranks were started
+  CHECK_FALSE(local_rank(variables));
+  variables["LOCAL_RANK"] = "1";
+  CHECK(local_rank(variables) == 1);
+  variables["LOCAL_RANK"] = "-1";
+  CHECK_THROWS_WITH(launch(variables),
+                    "LOCAL_RANK: expected a number from 0 to 999999, got \"-1\"");
+  CHECK(local_rank(slurm({{"SLURM_LOCALID", "2"}})) == 2);
+  CHECK_FALSE(local_rank(slurm({})));
+  const Variables by_mpirun{
+      {"OMPI_COMM_WORLD_RANK", "5"}, {"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}};
+  CHECK_FALSE(local_rank(by_mpirun));
+  variables = by_mpirun;
+  variables["OMPI_COMM_WORLD_LOCAL_RANK"] = "3";
+  CHECK(local_rank(variables) == 3);
+  CHECK(local_rank({{"PMIX_RANK", "5"}, {"SLURM_PROCID", "5"}, {"SLURM_LOCALID", "1"}}) == 1);
+}
+
 TEST_CASE("an environment that says what cannot be is refused") {
   Variables variables = kTorchrun;
   variables["RANK"] = "4";

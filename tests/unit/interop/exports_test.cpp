@@ -9,6 +9,7 @@
 
 #include "../../support/families.h"
 #include "../../support/pipeline.h"
+#include "dapple/cost/costs.h"
 #include "dapple/interop/exports.h"
 #include "dapple/planner/reschedule.h"
 
@@ -20,8 +21,8 @@ using namespace small;
 /// An embedding, four blocks and a head, on two servers of two devices.
 PlanDocument document_of(const PlanShape& shape) {
   PlanDocument document;
-  document.profile =
-      model_of(std::vector<LayerFigures>(6, {.forward = 2, .backward = 4, .output = 1}));
+  document.profile = model_of(std::vector<LayerFigures>(
+      6, {.forward = 2000, .backward = 4000, .output = 1, .parameters = 4}));
   document.profile.name = "tiny";
   const char* names[] = {"embedding", "block.0", "block.1", "block.2", "block.3", "head"};
   for (std::size_t i = 0; i < 6; ++i) document.profile.layers[i].name = names[i];
@@ -48,7 +49,7 @@ const ExportTarget& target(std::string_view name) {
 
 Export exported(const PlanDocument& document, std::string_view name) {
   const Topology topology(document.topology);
-  return target(name).make({document, topology});
+  return export_plan(target(name), {document, topology});
 }
 
 /// Places and messages, a line each.
@@ -239,7 +240,10 @@ TEST_CASE("torchtitan gets the names of each stage's layers") {
              Catch::Contains("'[[\"embedding\", \"block.0\", \"block.1\"], [\"block.2\", "
                              "\"block.3\", \"head\"]]'"));
   CHECK_THAT(made.text, Catch::Contains("--training.local_batch_size 3\n"));
-  CHECK(made.warnings.size() == 1);
+  REQUIRE(made.warnings.size() == 2);
+  CHECK(made.warnings[1] ==
+        "not in the files of torchtitan: the order of actions (--to torch-csv has it); gradient "
+        "buckets of 25 MiB");
 }
 
 TEST_CASE("launchers put each rank on its device") {
@@ -252,7 +256,7 @@ TEST_CASE("launchers put each rank on its device") {
         "rank 0=node1 slot=0\nrank 1=node0 slot=0\nrank 2=node0 slot=1\nrank 3=node1 slot=1\n");
   const Export hosts = exported(document, "hostfile");
   CHECK(hosts.text == "node1 slots=1\nnode0 slots=2\nnode1 slots=1\n");
-  REQUIRE(hosts.warnings.size() == 1);
+  REQUIRE(hosts.warnings.size() == 2);
   CHECK_THAT(hosts.warnings[0], Catch::Contains("node1 stands in several lines"));
   const std::string wrapper = exported(document, "visible-devices").text;
   CHECK_THAT(wrapper, Catch::Contains("  0) CUDA_VISIBLE_DEVICES=1 ;;  # node1:1\n"));
@@ -267,11 +271,104 @@ TEST_CASE("PipeDream deals to other numbers of replicas, and splits among the sa
              Catch::Contains("/stages/1/devices: expected as many replicas as stage 0 has, 1"));
   PlanDocument dealt = document_of(shape);
   dealt.plan.stages[1].replication = Replication::Deal;
-  CHECK(exported(dealt, "pipedream").text ==
-        "{\"module_to_stage_map\":[0,0,0,1,1,1,1],\"stage_to_rank_map\":{\"0\":[0],\"1\":[1,2]},"
-        "\"stage_to_depth_map\":{\"0\":1,\"1\":0},"
-        "\"rank_to_device_map\":[\"node0:0\",\"node1:0\",\"node1:1\"]}\n");
+  CHECK(
+      exported(dealt, "pipedream").text ==
+      "{\"module_to_stage_map\":[0,0,0,1,1,1,1],\"stage_to_rank_map\":{\"0\":[0],\"1\":[1,2]},"
+      "\"stage_to_depth_map\":{\"0\":1,\"1\":0},"
+      "\"global_batch_size\":6,\"micro_batch_size\":2,\"replication\":\"deal\",\"recompute\":false,"
+      "\"rank_to_device_map\":[\"node0:0\",\"node1:0\",\"node1:1\"]}\n");
   CHECK_THAT(refusal(dealt, "deepspeed"), Catch::Contains("/stages/1/devices"));
+}
+
+void set_buckets(PlanDocument& document, Bytes size) {
+  document.plan.gradients.bucket_size = size;
+  for (StagePlan& stage : document.plan.stages) stage.gradient_buckets.clear();
+  fill_gradient_buckets(document.plan, document.profile);
+}
+
+/// Another plan than two_by_two(), in one of the things that a plan chooses.
+struct OtherChoice {
+  const char* words;  // by which it is called where a file leaves it out
+  void (*choose)(PlanShape& shape);
+  void (*change)(PlanDocument& document) = [](PlanDocument&) {};
+};
+
+TEST_CASE("what a plan chooses is in a target's files, or refused, or named as left out") {
+  const OtherChoice choices[] = {
+      {"layers and devices",
+       [](PlanShape& shape) { shape.stages[0].layers = 2, shape.stages[1].layers = 4; }},
+      {"device",
+       [](PlanShape& shape) { std::swap(shape.stages[0].devices, shape.stages[1].devices); }},
+      {"device",
+       [](PlanShape& shape) {
+         shape.stages[0].devices = {1, 0};
+       }},
+      {"micro-batches of", [](PlanShape& shape) { shape.micro_batch_size = 4; }},
+      {"micro-batches", [](PlanShape& shape) { shape.num_micro_batches = 4; }},
+      {"order of actions", [](PlanShape& shape) { shape.gpipe = true; }},
+      {"order of actions",
+       [](PlanShape& shape) {
+         shape.depths = {3, 1};
+       }},
+      {"recompute",
+       [](PlanShape& shape) {
+         for (StageShape& stage : shape.stages) stage.recompute = true;
+       }},
+      {"replicas",
+       [](PlanShape& shape) {
+         shape.num_micro_batches = 4;
+         for (StageShape& stage : shape.stages) stage.dealt = true;
+       }},
+      {"gradient buckets", [](PlanShape&) {},
+       [](PlanDocument& document) { set_buckets(document, Bytes{4}); }},
+      {"bucket by bucket", [](PlanShape&) {},
+       [](PlanDocument& document) {
+         document.plan.gradients.optimizer = OptimizerTiming::PerBucket;
+       }}};
+  const auto files_of = [](const Export& made) {
+    std::string text = made.text;
+    for (const ExportFile& file : made.files) text += file.ending + file.text;
+    return text;
+  };
+  const std::vector<std::string> launchers{"rankfile", "hostfile", "visible-devices"};
+  for (const ExportTarget& each : export_targets()) {
+    const bool is_launcher =
+        std::find(launchers.begin(), launchers.end(), each.name) != launchers.end();
+    for (const OtherChoice& choice : choices) {
+      const std::string words = choice.words;
+      if (is_launcher && words != "device") continue;
+      CAPTURE(each.name, words);
+      PlanShape shape = two_by_two();
+      PlanDocument usual = document_of(shape);
+      set_buckets(usual, Bytes{8});
+      choice.choose(shape);
+      PlanDocument other = document_of(shape);
+      set_buckets(other, Bytes{8});
+      choice.change(other);
+      if (!refusal(other, each.name).empty()) continue;
+      const Export made = exported(other, each.name);
+      const bool is_in_files = files_of(made) != files_of(exported(usual, each.name));
+      const bool is_told = !made.warnings.empty() &&
+                           made.warnings.back().find("not in the files of") == 0 &&
+                           made.warnings.back().find(words) != std::string::npos;
+      CHECK((is_in_files || is_told));
+    }
+  }
+}
+
+TEST_CASE("nothing is said to be left out of a plan whose choices are all there") {
+  // One replica, so no buckets; ranks in the order of the devices.
+  const PlanDocument document =
+      document_of({.micro_batch_size = 1,
+                   .num_micro_batches = 4,
+                   .depths = {2, 1},
+                   .stages = {{.layers = 3, .devices = {0}}, {.layers = 3, .devices = {1}}}});
+  const Topology topology(document.topology);
+  for (const ExportTarget& each : export_targets()) {
+    CAPTURE(each.name);
+    const bool has_gaps = each.gaps.stages || each.gaps.order || each.gaps.devices;
+    CHECK(left_out(each, {document, topology}).empty() == !has_gaps);
+  }
 }
 
 TEST_CASE("what ColossalAI and Sailor lack is named") {
@@ -316,6 +413,11 @@ TEST_CASE("execution traces have a file for each rank, and groups where gradient
   CHECK(made.files[0].text.substr(0, 8) ==
         "\x07\x0a\x05"
         "0.0.4");
+  PlanShape endless = two_by_two();
+  endless.num_micro_batches = 1'000'000;
+  CHECK(refusal(document_of(endless), "chakra") ==
+        "/num_micro_batches: expected traces of at most 2000000 passes of a micro-batch through a "
+        "stage's replica, got 4000000");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "../../support/pipeline.h"
 #include "dapple/interop/given_order.h"
+#include "refusals.h"
 
 namespace dapple {
 namespace {
@@ -27,10 +28,7 @@ std::vector<std::vector<Action>> read(const std::string& text) {
 }
 
 std::string refusal_of(const std::string& text) {
-  try {
-    read(text);
-  } catch (const Error& error) { return error.what(); }
-  return "";
+  return test::refusal_of([&] { read(text); });
 }
 
 TEST_CASE("an order is read from text as it is printed, without what follows from it") {

@@ -61,6 +61,30 @@ TEST_CASE("every sample is told from the others by what it holds") {
   }
 }
 
+TEST_CASE("layers that keep nothing by their memory in a Metis folder are named") {
+  // As much memory at both batch sizes, so that none of it is for a sample.
+  const ImportedProfile imported = import_pair_of_metis(
+      changed(sample("DeviceType.card_tp1_bs1.json"), "[11, 48, 13]", "[14, 48, 22]"));
+  CHECK(
+      warns(imported.warnings, "2 of 3 layers, layer.0 the first, keep nothing by these figures"));
+  CHECK_FALSE(
+      warns(import_pair_of_metis(sample("DeviceType.card_tp1_bs1.json")).warnings, "keep nothing"));
+}
+
+TEST_CASE("a batch that is asked for beside the file's own is named") {
+  ForeignProfileOptions options = options_for(ModelFormat::Piper);
+  options.global_batch = 32;
+  const ImportedProfile imported =
+      import_model({{sample("small.piper.json"), "small.json", ModelFormat::Piper}}, options);
+  CHECK(imported.profile.global_batch_size == 32);
+  CHECK(warns(imported.warnings, "the file says 64 samples (mbsInBatch), --global-batch 32"));
+  options.global_batch = 64;
+  CHECK_FALSE(
+      warns(import_model({{sample("small.piper.json"), "small.json", ModelFormat::Piper}}, options)
+                .warnings,
+            "mbsInBatch"));
+}
+
 TEST_CASE("Piper's forward is what recomputation takes longer, its stash memoryUsageA") {
   const ImportedProfile imported = import(sample("small.piper.json"), ModelFormat::Piper);
   const ModelProfile& profile = imported.profile;

@@ -12,6 +12,7 @@
 #include "dapple/interop/foreign_plan.h"
 #include "dapple/interop/foreign_profile.h"
 #include "dapple/io/documents.h"
+#include "dapple/plan/comparison.h"
 #include "dapple/planner/planner.h"
 #include "dapple/planner/reschedule.h"
 #include "dapple/schedule/schedule.h"
@@ -145,7 +146,7 @@ TEST_CASE("what is wrong with a Megatron-LM script is named with its line") {
        {"--tensor-model-parallel-size 1", "--context-parallel-size 2",
         "--context-parallel-size: expected 1"},
        {"--micro-batch-size 1", "--micro-batch-size 3",
-        "/global_batch_size: expected 2 micro-batches of 6 samples, got 16 samples"},
+        "global batch size: expected 2 micro-batches of 6 samples, got 16 samples"},
        {"--micro-batch-size 1", "", "--micro-batch: expected the samples of a micro-batch"}},
       [](const std::string& text) {
         import_texts({{"m.sh", text}}, PlanFormat::Megatron, two_replicas());
@@ -162,8 +163,7 @@ TEST_CASE("an empty stage, and one replica too many, are faults of the plan") {
         layout + "\"";
     return refusal_of([&] { import_texts({{"m", text}}, PlanFormat::Megatron, options); });
   };
-  CHECK_THAT(refusal("Et||tL", 1),
-             Catch::Contains("/stages/1/layers: expected at least one layer"));
+  CHECK_THAT(refusal("Et||tL", 1), Catch::Contains("stage 1, layers: expected at least one layer"));
   CHECK_THAT(refusal("Et|t|L", 2),
              Catch::Contains("expected a topology with 2 devices for each of 3 groups of stages"));
 }
@@ -201,17 +201,17 @@ TEST_CASE("what is wrong with a DeepSpeed program is named with its line") {
         "PARTS: expected whole numbers in the list, got 'x'"},
        {"PARTS = [0, 3, 4]", "PARTS = [0, -3, 4]", "expected whole numbers in the list, got '-3'"},
        {"PARTS = [0, 3, 4]", "PARTS = [1, 3, 4]", "parts: expected 0 as the first boundary, got 1"},
-       {"PARTS = [0, 3, 4]", "PARTS = [0, 3, 3]", "/stages/1/layers: expected at least one layer"},
-       {"PARTS = [0, 3, 4]", "PARTS = [0, 2, 3]", "/stages: layer 3 is in no stage"},
+       {"PARTS = [0, 3, 4]", "PARTS = [0, 3, 3]", "stage 1, layers: expected at least one layer"},
+       {"PARTS = [0, 3, 4]", "PARTS = [0, 2, 3]", "stages: layer 3 is in no stage"},
        {"PARTS = [0, 3, 4]", "PARTS = [0, 3, 5]",
-        "/stages/1/layers: expected layers of the model, 0 to 4, got [3, 5]"},
-       {"PARTS = [0, 3, 4]", "PARTS = [0, 4, 3]", "/stages/1/layers: expected at least one layer"},
+        "stage 1, layers: expected layers of the model, 0 to 4, got [3, 5]"},
+       {"PARTS = [0, 3, 4]", "PARTS = [0, 4, 3]", "stage 1, layers: expected at least one layer"},
        {"PARTS = [0, 3, 4]", "PARTS = [0, 3, 4]\nPARTS = [0, 2, 4]",
         "line 4: PARTS: expected one value in the file, got two"},
        {"num_pp=2", "num_pp=3", "num_pp: expected the 2 stages of parts, got 3"},
        {"num_dp=2", "num_dp=3", "expected a topology with 3 devices for each of 2 groups"},
        {"num_dp=2", "num_dp=dp", "--replicas: expected the replicas of each stage"},
-       {"mesh0:1", "mesh0:0", "device mesh0:0 is used twice, first at /stages/1/devices/0"},
+       {"mesh0:1", "mesh0:0", "device mesh0:0 is used twice, first at stage 1, replica 0"},
        {"mesh0:1", "mesh9:1", "expected a device of the topology for rank 3, got \"mesh9:1\""},
        {" mesh0:1", "", "expected a device for rank 3, got 3 devices"}},
       [](const std::string& text) {
@@ -241,6 +241,29 @@ TEST_CASE("stages there and back again are on the ranks whose rows have them") {
   CHECK(stages_of(imported.plan) == "0-1:0 1-2:1 2-3:1 3-4:0");
 }
 
+TEST_CASE("an order that a family has without looking at costs is that family's") {
+  const auto import = [](const std::string& csv, const std::string& modules) {
+    const std::string options =
+        "--parallelism.pipeline_parallel_degree 2 "
+        "--parallelism.data_parallel_replicate_degree 1 "
+        "--parallelism.module_fqns_per_model_part '" +
+        modules + "'";
+    return import_texts({{"t.csv", csv}, {"t.sh", options}}, PlanFormat::Torch).plan;
+  };
+  const std::string two = "[[\"embedding\", \"block.0\"], [\"block.1\", \"output\"]]";
+  const std::string four = "[[\"embedding\"], [\"block.0\"], [\"block.1\"], [\"output\"]]";
+  const Plan one_f_one_b = import("0F0,0F1,,0B0,,0B1\n,1F0,1B0,1F1,1B1,\n", two);
+  CHECK(one_f_one_b.family == ScheduleFamily::OneFOneB);
+  CHECK(one_f_one_b.warmup_depths == std::vector<std::int64_t>{2, 1});
+  CHECK(one_f_one_b.order.empty());
+  CHECK(import("0F0,0F1,,,,0B0,0B1\n,1F0,1F1,1B0,1B1\n", two).family == ScheduleFamily::GPipe);
+  CHECK(import("0F0,0B0\n1F0,1B0\n", two).family == ScheduleFamily::OneFOneB);
+  CHECK(import("0F0,0F1,0B1,0B0\n1F0,1F1,1B1,1B0\n", two).family == ScheduleFamily::Given);
+  CHECK(import("0F0,0I0,0W0\n1F0,1I0,1W0\n", two).family == ScheduleFamily::Given);
+  CHECK(import("0F0,0F1,2F0,2F1,2B0,2B1,0B0,0B1\n1F0,1F1,3F0,3F1,3B0,3B1,1B0,1B1\n", four).family ==
+        ScheduleFamily::BreadthFirst);
+}
+
 TEST_CASE("without a CSV, torchtitan's own schedules are taken by name") {
   const auto family = [](const std::string& stages, const std::string& schedule) {
     const std::string text =
@@ -259,6 +282,24 @@ TEST_CASE("without a CSV, torchtitan's own schedules are taken by name") {
   CHECK_THAT(refusal_of([&] { family(four, "1F1B"); }), Catch::Contains("got '1F1B'"));
   CHECK_THAT(refusal_of([&] { family(four, "ZBVZeroBubble"); }),
              Catch::Contains("expected the order as a CSV file beside this one"));
+}
+
+TEST_CASE(
+    "torchtitan recomputes whole stages as ours do, or single operations, which ours do not") {
+  const auto import = [](const std::string& mode) {
+    const std::string options = changed(sample("pair.torchtitan.sh"), " \\\n",
+                                        " --activation_checkpoint.mode " + mode + " ");
+    return import_texts({{"t.csv", sample("pair.torch.csv")}, {"t.sh", options}},
+                        PlanFormat::Torch);
+  };
+  CHECK(import("full").plan.stages[0].recompute);
+  CHECK(warns(import("full").warnings, "torchtitan keeps the input of every block"));
+  CHECK_FALSE(import("none").plan.stages[0].recompute);
+  CHECK(import("none").warnings.empty());
+  CHECK_FALSE(import("selective").plan.stages[0].recompute);
+  CHECK(warns(import("selective").warnings, "recomputation of single operations is left out"));
+  CHECK_THAT(refusal_of([&] { import("some"); }),
+             Catch::Contains("expected none, selective or full, got 'some'"));
 }
 
 TEST_CASE("what is wrong with torchtitan's options is named with its place") {
@@ -284,7 +325,7 @@ TEST_CASE("what is wrong with torchtitan's options is named with its place") {
         "/0/1: expected \"block.0\" behind \"embedding\", got \"block.1\""},
        {"[\"output\"]]", "[\"output\", \"embedding\"]]",
         "/3/1: expected nothing behind \"output\", got \"embedding\""},
-       {"[\"block.0\"]", "[]", "/stages/1/layers: expected at least one layer, got [1, 1]"},
+       {"[\"block.0\"]", "[]", "stage 1, layers: expected at least one layer, got [1, 1]"},
        {"[\"block.0\"]", "[\"embedding\"]", "layer 0 is in stage 0 too"},
        {"[[\"embedding\"], ", "[", "expected a divisor of the 3 stages"},
        {"[[\"embedding\"]", "[[\"embedding\"", "expected"},
@@ -334,12 +375,12 @@ TEST_CASE("what is wrong with a Sailor plan is named with its place") {
        {"\"pipeline_list\"", "\"pipelines\"", "/pipeline_list: expected an array of pipelines"},
        {"\"layers_per_stage\"", "\"layers\"",
         "/pipeline_list/0/layers_per_stage: expected an array with the layers of each stage"},
-       {"[[0, 1], [2, 3]]", "[[0, 1], [3]]", "/stages/1/layers: layer 2 is in no stage"},
-       {"[[0, 1], [2, 3]]", "[[0, 1], [2]]", "/stages: layer 3 is in no stage"},
+       {"[[0, 1], [2, 3]]", "[[0, 1], [3]]", "stage 1, layers: layer 2 is in no stage"},
+       {"[[0, 1], [2, 3]]", "[[0, 1], [2]]", "stages: layer 3 is in no stage"},
        {"[[0, 1], [2, 3]]", "[[0, 2], [3]]",
         "/pipeline_list/0/layers_per_stage/0/1: expected layer 1 behind layer 0, got 2"},
-       {"[[0, 1], [2, 3]]", "[[0, 1], [1, 2, 3]]", "/stages/1/layers"},
-       {"[[0, 1], [2, 3]]", "[[0, 1, 2, 3], []]", "/stages/1/layers: expected at least one layer"},
+       {"[[0, 1], [2, 3]]", "[[0, 1], [1, 2, 3]]", "stage 1, layers"},
+       {"[[0, 1], [2, 3]]", "[[0, 1, 2, 3], []]", "stage 1, layers: expected at least one layer"},
        {"[[0, 1], [2, 3]]", "[[0, 1, 2, 3]]",
         "/pipeline_list/0/tmp_per_stage: expected the replicas of 1 stages, got those of 2"},
        {"\"num_stages\": 2", "\"num_stages\": 3", "/pipeline_list/0/num_stages: expected 2"},
@@ -355,7 +396,7 @@ TEST_CASE("what is wrong with a Sailor plan is named with its place") {
         "expected GPUs of one kind in a replica, A, got B"},
        {"[[[[\"A\", 1, \"zone\"]], 1], ", "[[[7], 1], ", "expected a node as [GPU"},
        {"\"mbs\": 2", "\"mbs\": 0", "/mbs: expected an integer from 1"},
-       {"\"mbs\": 2", "\"mbs\": 3", "/global_batch_size: expected 2 micro-batches of 6"},
+       {"\"mbs\": 2", "\"mbs\": 3", "global batch size: expected 2 micro-batches of 6"},
        {"\"gbs\": 16", "\"gbs\": \"16\"", "/gbs: expected an integer"}},
       [](const std::string& text) {
         import_texts({{"s.json", text}}, PlanFormat::Sailor);
@@ -520,13 +561,16 @@ TEST_CASE("what is wrong with PipeDream's conf file is named with its place") {
        {"[0, 2]", "7", "/stage_to_rank_map/0: expected an array of ranks, got 7"},
        {"[0, 2]", "[-1, 2]", "/stage_to_rank_map/0/0: expected an integer from 0"},
        {"[0, 2]", "[\"0\", 2]", "/stage_to_rank_map/0/0: expected an integer"},
-       {"[0, 2]", "[]", "/stages/0/devices: expected at least one device, got none"},
-       {"[0, 2]", "[0, 1]", "device mesh0:1 is used twice, first at /stages/0/devices/1"},
+       {"[0, 2]", "[]", "stage 0, devices: expected at least one device, got none"},
+       {"[0, 2]", "[0, 1]", "device mesh0:1 is used twice, first at stage 0, replica 1"},
        {"[0, 2]", "[0, 4]", "expected a topology with a device for rank 4, got 4 devices"},
        {"{\"0\": 1, \"1\": 0}", "7", "/stage_to_depth_map: expected an object, got 7"},
        {"{\"0\": 1, \"1\": 0}", "{\"0\": 1}", "/stage_to_depth_map: expected the 2 stages"},
        {"{\"0\": 1, \"1\": 0}", "{\"0\": 1, \"1\": -1}",
-        "/stage_to_depth_map/1: expected an integer"}},
+        "/stage_to_depth_map/1: expected an integer"},
+       {"{\n", "{\"replication\": \"both\",", "/replication: expected \"split\" or \"deal\""},
+       {"{\n", "{\"recompute\": 1,", "/recompute: expected"},
+       {"{\n", "{\"micro_batch_size\": 0,", "/micro_batch_size: expected an integer"}},
       [](const std::string& text) {
         import_texts({{"gpus=4.txt", sample("pair.gpus=4.txt")}, {"conf.json", text}},
                      PlanFormat::Pipedream, micro_batches_of(4));
@@ -613,16 +657,12 @@ TEST_CASE("our own exports are the same stages on the same devices when they are
           }
         }
         REQUIRE(files.size() == trip.targets.size());
-        ForeignPlanOptions options;
-        if (trip.format == PlanFormat::Pipedream) {  // says neither, and deals
-          options.micro_batch = document.plan.micro_batch_size;
-          options.global_batch = document.plan.global_batch_size;
-          options.replication = Replication::Split;
-        }
-        const Plan again = import_plan(files, {document.profile, topology}, options).plan;
+        const Plan again = import_plan(files, {document.profile, topology}, {}).plan;
         CHECK(stages_of(again) == stages_of(document.plan));
         CHECK(again.micro_batch_size == document.plan.micro_batch_size);
         CHECK(again.num_micro_batches == document.plan.num_micro_batches);
+        CHECK(again.global_batch_size == document.plan.global_batch_size);
+        CHECK(same_plan(again, document.plan));
         CHECK(schedule_digest(again, topology) == schedule_digest(document.plan, topology));
         CHECK(check_plan(again, document.profile, topology).empty());
       }

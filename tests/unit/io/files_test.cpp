@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 
 #include "documents_under_test.h"
@@ -65,6 +66,31 @@ TEST_CASE("what was written is read, every byte of it") {
   write_file(folder.file("a"), "");
   CHECK(read_file(folder.file("a")).empty());
   CHECK(folder.count() == 1);
+}
+
+TEST_CASE("a file is looked at before it is read") {
+  const Folder folder;
+  write_file(folder.file("a"), "12345");
+  const std::optional<FileStart> start = look_at_file(folder.file("a"), 3);
+  REQUIRE(start);
+  CHECK(start->bytes == "123");
+  CHECK(start->size == 5);
+  CHECK(look_at_file(folder.file("a"), 9)->bytes == "12345");
+  // Who waits for a reader of a pipe still waits.
+  REQUIRE(mkfifo(folder.file("pipe").c_str(), 0600) == 0);
+  CHECK_FALSE(look_at_file(folder.file("pipe"), 3));
+  const auto look = [](const std::string& path) { return faults([&] { look_at_file(path, 3); }); };
+  CHECK(look("/dev/zero") == Faults{"expected a file, or a pipe, got a device"});
+  CHECK(look(folder.path().string()) == Faults{"expected a file, got a directory"});
+  CHECK(look(folder.file("missing")) == Faults{"cannot be read: No such file or directory"});
+}
+
+TEST_CASE("a file that is too large is refused before it is read") {
+  const Folder folder;
+  write_file(folder.file("a"), "12345");
+  CHECK(read_file(folder.file("a"), 5) == "12345");
+  CHECK(faults([&] { read_file(folder.file("a"), 4); }) ==
+        Faults{"expected at most 4 B, got more"});
 }
 
 TEST_CASE("a file that cannot be read is named, with the reason") {
@@ -129,6 +155,34 @@ TEST_CASE("a file keeps its mode, and a link stays a link") {
   fs::create_symlink("loop", folder.file("loop"));
   CHECK(faults([&folder] { write_file(folder.file("loop"), "x"); }) ==
         Faults{"cannot be written: Too many levels of symbolic links"});
+}
+
+TEST_CASE("of several files all are written or none") {
+  const Folder folder;
+  write_file(folder.file("a"), "old");
+  ::chmod(folder.file("a").c_str(), 0640);
+  write_files({{folder.file("a"), "new"}, {folder.file("b"), "other"}});
+  CHECK(content(folder.file("a")) == "new");
+  CHECK(content(folder.file("b")) == "other");
+  struct stat status {};
+  REQUIRE(::stat(folder.file("a").c_str(), &status) == 0);
+  CHECK((status.st_mode & 07777) == 0640);
+  fs::create_directory(folder.file("c"));
+  CHECK(faults([&] {
+          write_files({{folder.file("a"), "newer"}, {folder.file("c"), "x"}});
+        }) == Faults{"expected a file, got a directory"});
+  CHECK(faults([&] {
+          write_files({{folder.file("a"), "newer"}, {"/dev/full", "x"}});
+        }) == Faults{"expected a file, as several are written together, got a device or a pipe"});
+  CHECK(faults([&] {
+          write_files({{folder.file("a"), "newer"}, {folder.file("no/b"), "x"}});
+        }) == Faults{"cannot be written: No such file or directory"});
+  CHECK(content(folder.file("a")) == "new");
+  CHECK(folder.count() == 3);
+  fs::create_directory(folder.file(".a.77-3.part"));
+  std::ofstream(folder.file(".a.77-3.part/0")) << "half";
+  write_files({{folder.file("a"), "newest"}});
+  CHECK_FALSE(fs::exists(folder.file(".a.77-3.part")));
 }
 
 TEST_CASE("what a killed process has left of a file is removed when that is written again") {

@@ -1,0 +1,56 @@
+#include "file_kinds.h"
+
+#include <fmt/format.h>
+
+#include "dapple/core/error.h"
+#include "dapple/interop/foreign_plan.h"
+#include "dapple/interop/foreign_profile.h"
+#include "dapple/interop/foreign_topology.h"
+#include "dapple/io/documents.h"
+
+namespace dapple {
+namespace {
+
+std::string of_kind(std::string_view kind) {
+  if (kind == "profile") return "a layer profile of ours, which --model takes";
+  if (kind == "topology") return "a topology of ours, which --topo takes";
+  if (kind == "plan") return "a plan of ours, which validate, diff and export take";
+  return fmt::format("a {} of ours", kind);
+}
+
+std::optional<std::string> looks_foreign(std::string_view text) {
+  const auto taken_by = [](std::string_view format, std::string_view import) {
+    return fmt::format("a file of {}, which dapple-plan import {} takes", format, import);
+  };
+  // One of ours that cannot be read, whatever words are in it.
+  if (text.find("\"dapple-") != std::string_view::npos) return std::nullopt;
+  if (const auto format = detect_topology_format(text)) {
+    return taken_by(name_of(*format), "topology");
+  }
+  if (const auto format = detect_model_format(text)) return taken_by(name_of(*format), "model");
+  if (const auto format = detect_plan_format(text)) return taken_by(name_of(*format), "plan");
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> looks_like(std::string_view text) {
+  const std::string kind = document_kind(text);
+  return kind.empty() ? looks_foreign(text) : of_kind(kind);
+}
+
+void refuse_foreign(std::string_view text, const std::string& source, std::string_view what) {
+  if (!document_kind(text).empty()) return;
+  const std::optional<std::string> other = looks_foreign(text);
+  if (!other) return;
+  throw Error{ErrorKind::BadInput,
+              source,
+              {{"", fmt::format("expected {} of ours, got {}", what, *other)}}};
+}
+
+void refuse_unknown(std::string_view text, const std::string& source, std::string_view what) {
+  const std::string got = looks_like(text).value_or("none of them; --format says which it is");
+  throw Error{ErrorKind::BadInput, source, {{"", fmt::format("expected {}, got {}", what, got)}}};
+}
+
+}  // namespace dapple

@@ -1,0 +1,113 @@
+#include "training_session.h"
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <span>
+#include <utility>
+
+#include "dapple/core/error.h"
+#include "dapple/exec/batches.h"
+#include "dapple/exec/fingerprint.h"
+#include "dapple/exec/gpt2_weights.h"
+#include "dapple/exec/tensor_file.h"
+#include "dapple/io/documents.h"
+#include "dapple/io/specification.h"
+
+namespace dapple {
+namespace {
+
+/// Files that all ranks have to read alike.
+class InputFiles {
+ public:
+  /// Tensors, as read_tensor_file() does.
+  std::string read_tensors(const std::string& path) {
+    return marked(read_tensor_file(path, source_name(path)));
+  }
+  /// Anything that has an end.
+  std::string read(const std::string& path) {
+    look_at_file(path, 0);
+    return marked(read_file(path, kMostTrainingBytes));
+  }
+  std::string take_marks() { return std::move(marks_); }
+
+ private:
+  std::string marked(std::string text) {
+    marks_ += fmt::format(" {:x}", fingerprint(std::as_bytes(std::span(text))));
+    return text;
+  }
+
+  std::string marks_;
+};
+
+/// Published weights are a checkpoint before the first step.
+std::optional<Checkpoint> read_start(const TrainRequest& request, const RunnableModel& model,
+                                     InputFiles& files) {
+  if (request.resume) {
+    return read_checkpoint(files.read_tensors(*request.resume), source_name(*request.resume));
+  }
+  if (!request.weights) return std::nullopt;
+  Checkpoint start{.optimizer = settings_of(request, std::nullopt).optimizer};
+  start.tensors =
+      read_gpt2_weights(files.read_tensors(*request.weights), source_name(*request.weights),
+                        *model.layers, model.operations, model.source);
+  add_first_state(start.optimizer.kind, start.tensors);
+  return start;
+}
+
+/// Refuses what the model cannot go on from.
+void check_resumed(const TrainRequest& request, const Checkpoint& start, const RunnableModel& model,
+                   const TrainingSettings& settings) {
+  auto fault = restoring_fault(start, *model.layers, settings.optimizer.kind);
+  if (fault) throw Error(ErrorKind::BadInput, source_name(*request.resume), {std::move(*fault)});
+  if (request.steps > kMostTrainingSteps - start.steps) {
+    throw usage_error("--steps", fmt::format("expected at most {} more behind the {} of {}, got {}",
+                                             kMostTrainingSteps - start.steps, start.steps,
+                                             source_name(*request.resume), request.steps));
+  }
+}
+
+}  // namespace
+
+RunnableModel::RunnableModel(const RunnablePlan& plan, std::string plan_name)
+    : source(std::move(plan_name)),
+      operations(read_operations(plan.document.profile, source)),
+      layers(std::make_shared<const std::vector<nn::ModelLayer>>(
+          nn::make_model(plan.document.profile, operations, source))) {}
+
+TrainingSession make_session(const TrainRequest& request, const RunnablePlan& plan) {
+  RunnableModel model(plan, source_name(request.plan));
+  if (request.save_weights) check_gpt2_form(*model.layers, model.operations, model.source);
+  InputFiles files;
+  std::optional<Checkpoint> start = read_start(request, model, files);
+  const TrainingSettings settings = settings_of(request, start);
+  std::vector<Violation> faults =
+      training_faults(plan.document.plan, plan.document.profile, *model.layers, settings);
+  if (!faults.empty()) throw Error(ErrorKind::BadInput, model.source, std::move(faults));
+  if (request.resume) check_resumed(request, *start, model, settings);
+  const BatchShape shape = batch_shape(model.operations, *model.layers);
+  std::shared_ptr<const Batches> batches =
+      request.tokens ? make_token_batches(files.read(*request.tokens), source_name(*request.tokens),
+                                          shape, settings.seed)
+                     : make_synthetic_batches(shape, settings.seed);
+  TrainingJob job = make_training_job(plan.document.plan, plan.document.profile, plan.topology,
+                                      model.layers, std::move(batches), settings);
+  return {.model = std::move(model),
+          .marks = files.take_marks(),
+          .job = std::move(job),
+          .start = std::move(start)};
+}
+
+std::string agreement_of(const TrainRequest& request, const RunnablePlan& plan,
+                         const TrainingSession& session) {
+  const TrainingSettings& settings = session.job.settings;
+  const nn::OptimizerSettings& optimizer = settings.optimizer;
+  return fmt::format("train {}{} from {} by {} every {}{}{}, {}{}; {} {} {}; {} {}",
+                     hash_of(plan.document), session.marks, session.steps_before(), request.steps,
+                     request.checkpoint_every, request.checkpoint.has_value(),
+                     request.save_weights.has_value(), request.verifies, to_text(request.device),
+                     nn::to_string(optimizer.kind), optimizer.learning_rate, optimizer.weight_decay,
+                     settings.clip_norm.value_or(0), settings.seed);
+}
+
+}  // namespace dapple

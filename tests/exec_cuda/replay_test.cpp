@@ -1,0 +1,145 @@
+// Plans replayed on a GPU, which all of their devices share, beside the same on the host.
+
+#include "dapple/exec/replay.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "../support/delaying_transport.h"
+#include "../support/scaled.h"
+#include "../unit/exec/family_pipelines.h"
+#include "../unit/exec/job.h"
+#include "dapple/exec/replay_backend.h"
+
+namespace dapple {
+namespace {
+
+using namespace small;
+
+/// Far more than a kernel takes to be launched, which is measured and taken off what it spins.
+constexpr std::int64_t kLaunch = 100'000;
+
+std::unique_ptr<Backend> on_gpu(const ReplayedDevice& device, const ReplayPace& pace) {
+  return make_cuda_replay_backend(device, pace, 0);
+}
+
+PlanDocument document_of(const Pipeline& pipeline) {
+  PlanDocument document;
+  document.profile = pipeline.profile;
+  document.topology = pipeline.topology.description();
+  document.plan = pipeline.plan;
+  return document;
+}
+
+/// How often which device has done what.
+std::multimap<std::pair<std::size_t, std::string>, Bytes> done_in(const Replayed& replayed) {
+  std::multimap<std::pair<std::size_t, std::string>, Bytes> done;
+  for (const TimedAction& timed : replayed.timeline.actions) {
+    done.emplace(std::pair(timed.lane.position(), to_text(timed.action)), timed.size);
+  }
+  return done;
+}
+
+TEST_CASE("a replay on a GPU does and sends what one on the host does, under every schedule") {
+  Dice dice(6401);
+  for (int round = 0; round < scaled(12); ++round) {
+    const Pipeline pipeline = random_family_pipeline(dice);
+    INFO("instance " << round << ": " << text_of(pipeline));
+    const PlanDocument document = document_of(pipeline);
+    const bool is_paced = dice.chance(50);
+    const Replayed here =
+        replay(document, pipeline.topology, {.iterations = 2, .paces_links = is_paced});
+    const Replayed there =
+        replay(document, pipeline.topology,
+               {.iterations = 2, .paces_links = is_paced, .make_backend = on_gpu});
+    CHECK(there.iterations.size() == 2);
+    CHECK(there.sent == here.sent);
+    CHECK(done_in(there) == done_in(here));
+  }
+}
+
+TEST_CASE("on a GPU computations last as long as the plan says, one after another") {
+  const LayerFigures layer{.forward = 1'000'000, .backward = 2'000'000, .output = 100'000};
+  const Pipeline pipeline = straight({layer, layer}, {.num_micro_batches = 4, .depths = {2, 1}});
+  const Replayed replayed = replay(document_of(pipeline), pipeline.topology,
+                                   {.iterations = 2,
+                                    .paces_links = false,
+                                    .slow_stages = {{{1}, Factor{2 * kOne.billionths}}},
+                                    .make_backend = on_gpu});
+  CHECK(replayed.sent.count == 6 * 100'000 + 2 * 100'000);
+  Duration free[2];
+  for (const TimedAction& timed : replayed.timeline.actions) {
+    if (stream_of(timed.action.kind) != Stream::Compute) continue;
+    Duration& until = free[timed.lane.position()];
+    // Clocks of events tick every half microsecond.
+    CHECK(timed.start.ns >= until.ns - 1'000);
+    until = timed.end;
+    const std::int64_t slowdown = timed.action.stage.value == 1 ? 2 : 1;
+    const std::int64_t length = timed.action.kind == ActionKind::Forward    ? 1'000'000
+                                : timed.action.kind == ActionKind::Backward ? 2'000'000
+                                                                            : 0;
+    CHECK((timed.end - timed.start).ns >= slowdown * length - kLaunch);
+  }
+}
+
+TEST_CASE("on a GPU a message passes a paced link once it has been computed") {
+  // 2,000,000 bytes at 1 byte per ns, three times as long.
+  const LayerFigures layer{.forward = 1'000'000, .backward = 1'000'000, .output = 2'000'000};
+  const Pipeline pipeline = straight({layer, layer}, {.num_micro_batches = 2, .depths = {2, 1}});
+  const Replayed replayed = replay(document_of(pipeline), pipeline.topology,
+                                   {.iterations = 1,
+                                    .pace = Factor{2 * kOne.billionths},
+                                    .slow_links = {{{0}, {1}, Factor{3 * kOne.billionths}}},
+                                    .make_backend = on_gpu});
+  std::map<std::int32_t, Duration> computed;
+  int messages = 0;
+  for (const TimedAction& timed : replayed.timeline.actions) {
+    if (timed.action.stage.value != 0) continue;
+    if (timed.action.kind == ActionKind::Forward) computed[timed.action.index] = timed.end;
+    if (timed.action.kind != ActionKind::SendActivation) continue;
+    ++messages;
+    CHECK((timed.end - timed.start).ns >= 6'000'000 - kLaunch);
+  }
+  CHECK(messages == 2);
+  for (const TimedAction& timed : replayed.timeline.actions) {
+    if (timed.action.kind != ActionKind::SendActivation) continue;
+    CHECK(timed.start >= computed.at(timed.action.index));
+  }
+}
+
+/// Processes without NCCL: every message reaches the host.
+class ThroughHost : public DelayingTransport {
+ public:
+  explicit ThroughHost(Transport& under) : DelayingTransport(under, 1, 0) {}
+  std::int64_t send(const MessageKey& key, Payload payload) override {
+    payload.bring_to_host();
+    return DelayingTransport::send(key, std::move(payload));
+  }
+};
+
+TEST_CASE("what is replayed on GPUs may pass through the host") {
+  Dice dice(6402);
+  const Pipeline pipeline = random_family_pipeline(dice);
+  const PlanDocument document = document_of(pipeline);
+  const Replayed direct = replay(document, pipeline.topology,
+                                 {.iterations = 1, .paces_links = false, .make_backend = on_gpu});
+  Replay job(document, pipeline.topology,
+             {.iterations = 1, .paces_links = false, .make_backend = on_gpu});
+  ThreadNetwork network(pipeline.topology, job.devices(), {});
+  std::optional<Replayed> replayed;
+  side_by_side(job.devices().size(), [&](std::size_t place) {
+    const auto end = network.end_of(job.devices()[place]);
+    ThroughHost host(*end);
+    std::optional<Replayed> result = job.run(place, host);
+    if (result) replayed = std::move(result);
+  });
+  REQUIRE(replayed.has_value());
+  CHECK(replayed->sent == direct.sent);
+  CHECK(done_in(*replayed) == done_in(direct));
+}
+
+}  // namespace
+}  // namespace dapple

@@ -1,0 +1,44 @@
+// A device's end over NCCL that owns the one below, between threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "dapple/exec/message_memory.h"
+#include "dapple/exec/nccl_transport.h"
+#include "gpu_ends.h"
+
+namespace dapple::small {
+
+class OverThreads : public Transport {
+ public:
+  OverThreads(std::unique_ptr<Transport> below, const Topology& topology, const Plan& plan,
+              const DeviceSchedule& device)
+      : below_(std::move(below)),
+        end_(make_nccl_transport(*below_, topology,
+                                 {.here = device.device,
+                                  .peers = message_peers(device),
+                                  .gpu = gpu_of(device.device),
+                                  .inbox = message_memory(plan, device)})) {}
+
+  std::int64_t send(const MessageKey& key, Payload payload) override {
+    return end_->send(key, std::move(payload));
+  }
+  Payload receive(const MessageKey& key, const Expected& expected) override {
+    return end_->receive(key, expected);
+  }
+  bool reduces(const ReductionGroup& group, const MessageKey& key, Summands& summands) override {
+    return end_->reduces(group, key, summands);
+  }
+  void barrier() override { end_->barrier(); }
+  void announce(const Action& action) noexcept override { end_->announce(action); }
+  Bytes sent() const override { return end_->sent(); }
+  void abort() noexcept override { end_->abort(); }
+
+ private:
+  std::unique_ptr<Transport> below_;
+  std::unique_ptr<Transport> end_;
+};
+
+}  // namespace dapple::small

@@ -1,0 +1,64 @@
+// Plans replayed on GPUs over NCCL.
+
+#include "dapple/exec/replay.h"
+
+#include <catch2/catch.hpp>
+#include <optional>
+#include <utility>
+
+#include "../support/scaled.h"
+#include "../unit/exec/family_pipelines.h"
+#include "../unit/exec/job.h"
+#include "over_threads.h"
+
+namespace dapple {
+namespace {
+
+using namespace small;
+
+TEST_CASE("over NCCL a replay takes every action of the schedule, with its bytes") {
+  Dice dice(6501);
+  int replicated = 0;
+  for (int round = 0; round < scaled(10); ++round) {
+    const Pipeline pipeline = random_family_pipeline(dice);
+    INFO("instance " << round << ": " << text_of(pipeline));
+    PlanDocument document;
+    document.profile = pipeline.profile;
+    document.topology = pipeline.topology.description();
+    document.plan = pipeline.plan;
+    const ReplayOptions options{
+        .iterations = 2,
+        .paces_links = false,
+        .make_backend = [](const ReplayedDevice& device, const ReplayPace& pace) {
+          return make_cuda_replay_backend(device, pace, gpu_of(device.schedule.device));
+        }};
+    Replay job(document, pipeline.topology, options);
+    if (!has_gpus_for(job.devices().size())) continue;
+    for (const StagePlan& stage : pipeline.plan.stages) replicated += stage.devices.size() > 1;
+    ThreadNetwork network(pipeline.topology, job.devices(), {});
+    std::optional<Replayed> replayed;
+    side_by_side(job.devices().size(), [&](std::size_t place) {
+      const auto end =
+          std::make_unique<OverThreads>(network.end_of(job.devices()[place]), pipeline.topology,
+                                        pipeline.plan, job.schedules()[place]);
+      std::optional<Replayed> result = job.run(place, *end);
+      if (result) replayed = std::move(result);
+    });
+    REQUIRE(replayed.has_value());
+    std::size_t actions = 0;
+    for (const DeviceSchedule& device : job.schedules()) {
+      for (const DeviceAction& entry : device.actions) {
+        const bool is_receive = entry.action.kind == ActionKind::ReceiveActivation ||
+                                entry.action.kind == ActionKind::ReceiveGradient;
+        if (!is_receive) ++actions;
+      }
+    }
+    CHECK(replayed->timeline.actions.size() == actions);
+  }
+#ifdef DAPPLE_NCCL_ON_HOST
+  if (scaled(10) >= 10) CHECK(replicated >= 2);
+#endif
+}
+
+}  // namespace
+}  // namespace dapple
