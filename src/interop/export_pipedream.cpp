@@ -57,9 +57,9 @@ Export export_pipedream(const ExportSubject& subject) {
   result.warnings.emplace_back(
       "PipeDream updates parameters after every micro-batch, with gradients of older ones: the "
       "plan is for one update of all micro-batches");
-  result.warnings.push_back(
-      fmt::format("the batch is an option of PipeDream's program: {} samples for each process",
-                  samples_per_replica(plan)));
+  result.warnings.push_back(fmt::format(
+      "each process has its batch from an option of PipeDream's program: --batch-size {}",
+      samples_per_replica(plan)));
   if (plan.stages.front().recompute) {
     result.warnings.emplace_back(
         "whether stages recompute is an option of PipeDream's program: --recompute");

@@ -8,8 +8,8 @@
 #include <optional>
 #include <utility>
 
-#include "../support/delaying_transport.h"
 #include "../support/scaled.h"
+#include "../support/through_host.h"
 #include "../unit/exec/family_pipelines.h"
 #include "../unit/exec/job.h"
 #include "dapple/exec/replay_backend.h"
@@ -109,16 +109,6 @@ TEST_CASE("on a GPU a message passes a paced link once it has been computed") {
     CHECK(timed.start >= computed.at(timed.action.index));
   }
 }
-
-/// Processes without NCCL: every message reaches the host.
-class ThroughHost : public DelayingTransport {
- public:
-  explicit ThroughHost(Transport& under) : DelayingTransport(under, 1, 0) {}
-  std::int64_t send(const MessageKey& key, Payload payload) override {
-    payload.bring_to_host();
-    return DelayingTransport::send(key, std::move(payload));
-  }
-};
 
 TEST_CASE("what is replayed on GPUs may pass through the host") {
   Dice dice(6402);

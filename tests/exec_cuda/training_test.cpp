@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "../support/delaying_transport.h"
+#include "../support/through_host.h"
 #include "../support/trained_pipeline.h"
 #include "dapple/exec/checkpoint.h"
 #include "dapple/exec/cuda_backend.h"
@@ -246,16 +246,6 @@ TEST_CASE("a training goes on on a GPU where a CPU has left it, and the other wa
   device.restore(middle);
   require_same(whole_model(device), middle);
 }
-
-/// What two processes would have: every message reaches the host.
-class ThroughHost : public DelayingTransport {
- public:
-  explicit ThroughHost(Transport& under) : DelayingTransport(under, 1, 0) {}
-  std::int64_t send(const MessageKey& key, Payload payload) override {
-    payload.bring_to_host();
-    return DelayingTransport::send(key, std::move(payload));
-  }
-};
 
 TEST_CASE("messages that pass through the host change nothing") {
   Dice dice(6105);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "../../support/files.h"
 #include "../../support/pipeline.h"
 #include "dapple/interop/foreign_plan.h"
 #include "dapple/interop/foreign_profile.h"
@@ -24,7 +25,7 @@ using Words = std::vector<std::string>;
 
 /// Files under a folder of the shared ones, by their path in it; none, and a warning, without it.
 std::set<std::string> files_below(const std::string& folder) {
-  const std::filesystem::path root = std::filesystem::path(DAPPLE_SHARED_DATA) / folder;
+  const std::filesystem::path root = shared_path(folder);
   std::set<std::string> files;
   if (!std::filesystem::is_directory(root)) {
     WARN("skipped: there is no " << root);
@@ -38,7 +39,7 @@ std::set<std::string> files_below(const std::string& folder) {
 }
 
 std::string text_of_shared(const std::string& path) {
-  const auto text = file_text(std::string(DAPPLE_SHARED_DATA) + "/" + path);
+  const auto text = file_text(shared_path(path));
   INFO(path);
   REQUIRE(text);
   return *text;

@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 
+#include "../../support/files.h"
 #include "dapple/io/specification.h"
 #include "documents_under_test.h"
 
@@ -9,14 +10,13 @@ namespace {
 
 std::vector<std::string> json_files(const std::string& folder) {
   std::vector<std::string> files;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(std::string(DAPPLE_SOURCE_DIR) + folder))
+  for (const auto& entry : std::filesystem::directory_iterator(source_path(folder)))
     if (entry.path().extension() == ".json") files.push_back(entry.path().string());
   return files;
 }
 
 TEST_CASE("every shipped profile and specification is in canonical form") {
-  const std::vector<std::string> files = json_files("/profiles");
+  const std::vector<std::string> files = json_files("profiles");
   REQUIRE(files.size() >= 12);
   std::size_t specifications = 0;
   for (const std::string& file : files) {
@@ -34,7 +34,7 @@ TEST_CASE("every shipped profile and specification is in canonical form") {
 }
 
 TEST_CASE("every shipped topology says the same when written and read again") {
-  const std::vector<std::string> files = json_files("/topologies");
+  const std::vector<std::string> files = json_files("topologies");
   REQUIRE(files.size() >= 10);
   for (const std::string& file : files) {
     INFO(file);

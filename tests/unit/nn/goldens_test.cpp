@@ -23,7 +23,7 @@ constexpr double kTolerance = 1e-5;
 std::vector<std::string> files(bool of_optimizers) {
   std::vector<std::string> names;
   for (const auto& entry :
-       std::filesystem::directory_iterator(DAPPLE_SOURCE_DIR "/tests/golden/nn")) {
+       std::filesystem::directory_iterator(test::source_path("tests/golden/nn"))) {
     const std::string name = entry.path().filename().string();
     if ((name.rfind("optimizer_", 0) == 0) == of_optimizers) names.push_back(name);
   }

@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -13,6 +11,7 @@
 #include <sstream>
 #include <string>
 
+#include "../../support/files.h"
 #include "dapple/interop/pipedream.h"
 #include "dapple/io/documents.h"
 
@@ -81,16 +80,6 @@ std::vector<std::vector<std::int32_t>> layer_sets(const PipedreamStates& states)
 }
 
 // --- Other people's files -----------------------------------------------------------------------
-
-std::optional<std::string> shared_file(const std::string& name) {
-  const std::string path = std::string(DAPPLE_SHARED_DATA) + "/pipedream/" + name;
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) {
-    WARN("skipped: there is no " << path);
-    return std::nullopt;
-  }
-  return std::string(std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>());
-}
 
 ModelProfile published_model(const std::string& graph) {
   ForeignProfileOptions options;
@@ -249,13 +238,6 @@ std::pair<std::int64_t, std::int64_t> distance_of(const std::vector<std::int32_t
   return distance;
 }
 
-std::string shipped_file(const std::string& path) {
-  std::ifstream stream(std::string(DAPPLE_SOURCE_DIR) + "/" + path, std::ios::binary);
-  INFO(path);
-  REQUIRE(stream);
-  return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-}
-
 }  // namespace
 
 // --- Published figures --------------------------------------------------------------------------
@@ -272,9 +254,10 @@ TEST_CASE("PipeDream's printed objectives come out to every digit") {
       {"gnmt", "n4_4", {{4, kInside}, {4, kBetween}}},
   };
   for (const Case& each : cases) {
-    const std::optional<std::string> graph = shared_file(each.model + "/graph.txt");
+    const std::optional<std::string> graph =
+        test::shared_file("pipedream/" + each.model + "/graph.txt");
     const std::optional<std::string> text =
-        shared_file(each.model + "/" + each.answer + "/stdout.txt");
+        test::shared_file("pipedream/" + each.model + "/" + each.answer + "/stdout.txt");
     if (!graph || !text) continue;
     INFO(each.model << " " << each.answer);
     const PublishedAnswer published = read_answer(*text);
@@ -289,7 +272,7 @@ TEST_CASE("PipeDream's printed objectives come out to every digit") {
 }
 
 TEST_CASE("the published objectives of vgg16 are those of the description") {
-  const std::optional<std::string> graph = shared_file("vgg16/graph.txt");
+  const std::optional<std::string> graph = test::shared_file("pipedream/vgg16/graph.txt");
   if (!graph) return;
   const std::vector<PipedreamState> states = states_of(published_model(*graph)).states;
   // The cut before state 17 hands over 102,760,448 bytes, there and back, at 1e9 bytes a second.
@@ -317,7 +300,8 @@ TEST_CASE("the published table of three models on three clusters comes out to it
                               {"gnmt", 99, "0.02587", "0.01108", "0.01108"},
                               {"resnet50", 240, "0.11150", "0.04321", "0.03818"}};
   for (const Row& row : rows) {
-    const std::optional<std::string> graph = shared_file(row.model + "/graph.txt");
+    const std::optional<std::string> graph =
+        test::shared_file("pipedream/" + row.model + "/graph.txt");
     if (!graph) continue;
     INFO(row.model);
     const PipedreamStates states = states_of(published_model(*graph));
@@ -603,7 +587,7 @@ TEST_CASE("no other ranges of layers are nearer than those found") {
 TEST_CASE("levels of a cluster are its devices and its servers") {
   const auto levels_of = [](const std::string& name) {
     return pipedream_levels(
-        Topology(read_topology(shipped_file("topologies/" + name + ".json"), name), name));
+        Topology(read_topology(test::source_file("topologies/" + name + ".json"), name), name));
   };
   const std::vector<PipedreamLevel> two = levels_of("2x8xV100");
   REQUIRE(two.size() == 2);
