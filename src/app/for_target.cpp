@@ -20,24 +20,34 @@ const ExportTarget& target_of(const Options& options) {
                        [&](const ExportTarget& target) { return target.name == name; });
 }
 
+/// Whether the runtime can run the model under that family.
+bool runs(const RuntimeLimits& limits, const ModelProfile& profile, ScheduleFamily family) {
+  if (may_split_backward(family) && !limits.ties && !profile.ties.empty()) return false;
+  const bool interleaves = limits.interleaves && family == ScheduleFamily::Interleaved;
+  return limits.any_order || interleaves || family == ScheduleFamily::OneFOneB;
+}
+
 /// GPipe is 1F1B with everything in flight.
-std::vector<ScheduleFamily> families_of(const RuntimeLimits& limits) {
+std::vector<ScheduleFamily> families_of(const RuntimeLimits& limits, const ModelProfile& profile) {
   std::vector<ScheduleFamily> families{ScheduleFamily::OneFOneB};
   for (const ScheduleFamily family : kScheduleFamilies) {
     const bool is_beyond = family != ScheduleFamily::OneFOneB && family != ScheduleFamily::GPipe &&
                            family != ScheduleFamily::Given;
-    const bool runs =
-        limits.any_order || (limits.interleaves && family == ScheduleFamily::Interleaved);
-    if (is_beyond && runs) families.push_back(family);
+    if (is_beyond && runs(limits, profile, family)) families.push_back(family);
   }
   return families;
 }
 
-void check_schedule(const RuntimeLimits& limits, const PlannerOptions& planner) {
-  if (planner.every_family) return;
+void check_schedule(const RuntimeLimits& limits, const ModelProfile& profile,
+                    const PlannerOptions& planner) {
   const ScheduleFamily family = planner.family.value_or(ScheduleFamily::OneFOneB);
-  const bool interleaves = limits.interleaves && family == ScheduleFamily::Interleaved;
-  if (limits.any_order || interleaves || family == ScheduleFamily::OneFOneB) return;
+  if (planner.every_family || runs(limits, profile, family)) return;
+  if (limits.any_order) {
+    throw usage_error("--schedule",
+                      fmt::format("expected whole backwards, as layers share weights, whose "
+                                  "gradients {} does not make in a second part, got {}",
+                                  limits.name, to_string(family)));
+  }
   throw usage_error("--schedule", fmt::format("expected 1f1b{}, which {} runs, got {}",
                                               limits.interleaves ? " or interleaved" : "",
                                               limits.name, to_string(family)));
@@ -49,7 +59,7 @@ std::optional<PlanRestriction> restriction_of(const Options& options, const Plan
                                               const ModelProfile& profile) {
   if (!options.has("for")) return std::nullopt;
   const RuntimeLimits& limits = *target_of(options).limits;
-  check_schedule(limits, planner);
+  check_schedule(limits, profile, planner);
   if (!limits.recomputes && planner.pins.recompute == true) {
     throw usage_error("--pin",
                       fmt::format("expected no recompute=on, which {} does not have", limits.name));
@@ -60,7 +70,7 @@ std::optional<PlanRestriction> restriction_of(const Options& options, const Plan
                               .least_depths = is_1f1b && !limits.any_order && !limits.any_depths,
                               .recomputes = limits.recomputes,
                               .joints = inexpressible_cuts(limits, profile),
-                              .families = families_of(limits)};
+                              .families = families_of(limits, profile)};
   for (const std::int32_t cut : planner.pins.cuts) {
     if (!std::binary_search(restriction.joints.begin(), restriction.joints.end(), cut)) continue;
     throw usage_error(

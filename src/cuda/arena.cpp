@@ -21,8 +21,8 @@ std::int64_t rounded_up(std::int64_t size) {
 
 }  // namespace
 
-Arena::Arena(int ordinal, Bytes size, const Stream& compute)
-    : size_{size.count / kAlignment * kAlignment}, compute_(compute) {
+Arena::Arena(int ordinal, Bytes size, Stream::Priority priority)
+    : size_{size.count / kAlignment * kAlignment}, compute_(priority) {
   const GpuProperties gpu = properties_of(ordinal);
   if (gpu.free_memory < size) {
     throw Error{ErrorKind::Environment,
@@ -35,7 +35,7 @@ Arena::Arena(int ordinal, Bytes size, const Stream& compute)
   require(cudaMalloc(&memory, static_cast<std::size_t>(size_.count)), "cudaMalloc");
   memory_ = static_cast<std::byte*>(memory);
   free_.emplace(0, size_.count);
-  mark_free(memory_, size_);
+  mark_free(compute_, memory_, size_);
 }
 
 /// Waits for all that uses it, as the driver does it. What could go wrong has been said before.
@@ -57,7 +57,7 @@ Buffer Arena::allocate(Bytes size) {
   }
   in_use_.count += rounded;
   most_in_use_ = std::max(most_in_use_, in_use_);
-  mark_used(memory_ + offset, size);
+  mark_used(compute_, memory_ + offset, size);
   return {shared_from_this(), memory_ + offset, size};
 }
 
@@ -76,7 +76,7 @@ std::int64_t Arena::take(std::int64_t size) {
 }
 
 void Arena::insert(std::int64_t offset, std::int64_t size) {
-  mark_free(memory_ + offset, {size});
+  mark_free(compute_, memory_ + offset, {size});
   auto next = free_.lower_bound(offset);
   if (next != free_.end() && next->first == offset + size) {
     size += next->second;

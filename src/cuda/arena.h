@@ -1,4 +1,5 @@
-// A piece of a GPU's memory that is cut up without asking the driver.
+// A piece of a GPU's memory that is cut up without asking the driver, and the stream in whose order
+// pieces of it are made and given back.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +17,7 @@ namespace dapple::cuda {
 
 class Arena : public std::enable_shared_from_this<Arena> {
  public:
-  /// `compute` is the stream in whose order pieces are made and given back.
-  Arena(int ordinal, Bytes size, const Stream& compute);
+  Arena(int ordinal, Bytes size, Stream::Priority priority);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -27,6 +27,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
   void give_back(const std::byte* address, Bytes size);
   void give_back_after(const std::byte* address, Bytes size, Event event);
 
+  const Stream& compute() const { return compute_; }
   Bytes size() const { return size_; }
   Bytes in_use() const;
   Bytes most_in_use() const;
@@ -45,7 +46,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
   bool insert_next_waiting();
 
   Bytes size_;
-  const Stream& compute_;
+  Stream compute_;
   std::byte* memory_ = nullptr;
   mutable std::mutex mutex_;
   std::map<std::int64_t, std::int64_t> free_;  // sizes by offset; no two are neighbours

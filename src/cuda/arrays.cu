@@ -35,6 +35,21 @@ __global__ void add_kernel(const Addend* addend, Sum* sum, std::int64_t packs) {
   }
 }
 
+struct Pieces {
+  float* sums[kMostPieces];
+};
+
+/// Along y one piece after another. An array that is indexed by a number only known here would be
+/// copied to memory of each thread.
+__global__ void add_pieces_kernel(const float* addend, std::int64_t count, Pieces pieces) {
+  float* sum = nullptr;
+  for (unsigned piece = 0; piece < kMostPieces; ++piece) {
+    if (blockIdx.y == piece) sum = pieces.sums[piece];
+  }
+  const float* from = addend + std::int64_t{blockIdx.y} * count;
+  for (std::int64_t i = thread_number(); i < count; i += thread_count()) sum[i] += from[i];
+}
+
 template <int kCount>
 __global__ void scale_kernel(float factor, float* values, std::int64_t packs) {
   for (std::int64_t i = thread_number(); i < packs; i += thread_count()) {
@@ -44,19 +59,28 @@ __global__ void scale_kernel(float factor, float* values, std::int64_t packs) {
   }
 }
 
-__global__ void square_kernel(const float* values, std::int64_t count, double* sums) {
+/// As many as a large GPU runs at a time, with loads enough under way for its memory.
+constexpr std::int64_t kSquareBlocks = 512;
+constexpr unsigned kSquareThreads = 256;
+
+template <int kCount>
+__global__ void square_kernel(const float* values, std::int64_t packs, double* sums) {
   double sum = 0;
-  for (std::int64_t i = thread_number(); i < count; i += thread_count()) {
-    const auto value = static_cast<double>(values[i]);
-    sum += value * value;
+  for (std::int64_t i = thread_number(); i < packs; i += thread_count()) {
+    const auto pack = load<float, kCount>(values + i * kCount);
+    for (const float value : pack.values) {
+      sum += static_cast<double>(value) * static_cast<double>(value);
+    }
   }
   sum = block_sum(sum);
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-__global__ void sum_kernel(double* values, int count) {
-  const double sum = block_sum(static_cast<int>(threadIdx.x) < count ? values[threadIdx.x] : 0.0);
-  if (threadIdx.x == 0) values[0] = sum;
+__global__ void sum_kernel(const double* values, unsigned count, double* result) {
+  double sum = 0;
+  for (unsigned i = threadIdx.x; i < count; i += blockDim.x) sum += values[i];
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) *result = sum;
 }
 
 /// Calls `visit` with a pack's size for arrays that are one row.
@@ -119,6 +143,19 @@ void add(const Stream& stream, View addend, View sum) {
   });
 }
 
+void add_pieces(const Stream& stream, View addend, std::span<const View> sums) {
+  check(!sums.empty() && sums.size() <= kMostPieces, "too many pieces are added, or none");
+  Pieces pieces{};
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    check(sums[i].count * static_cast<std::int64_t>(sums.size()) == addend.count,
+          "arrays of different lengths are added");
+    pieces.sums[i] = numbers_in<float>(sums[i]);
+  }
+  Grid grid = grid_for(sums[0].count);
+  grid.blocks.y = static_cast<unsigned>(sums.size());
+  launch(add_pieces_kernel, grid, stream, numbers_in<float>(addend), sums[0].count, pieces);
+}
+
 void scale(const Stream& stream, float factor, View values) {
   check(values.type == Type::Float32, "what is scaled is in single precision");
   if (values.count == 0) return;
@@ -129,16 +166,19 @@ void scale(const Stream& stream, float factor, View values) {
   });
 }
 
-void squared_norm(const Stream& stream, View values, std::byte* partials) {
+void squared_norm(Device& device, View values, std::byte* result) {
   check(values.type == Type::Float32, "a norm is of numbers in single precision");
-  constexpr unsigned kThreads = 256;
-  static_assert(kNormPartials == kThreads);
-  const auto blocks = std::min(blocks_for(std::max<std::int64_t>(values.count, 1), kThreads),
-                               static_cast<unsigned>(kNormPartials));
-  auto* sums = reinterpret_cast<double*>(partials);
-  launch(square_kernel, {{blocks, 1, 1}, {kThreads, 1, 1}}, stream, numbers_in<float>(values),
-         values.count, sums);
-  launch(sum_kernel, {{1, 1, 1}, {kThreads, 1, 1}}, stream, sums, static_cast<int>(blocks));
+  const Buffer sums = device.allocate({kSquareBlocks * std::int64_t{sizeof(double)}});
+  auto* of_blocks = reinterpret_cast<double*>(sums.address());
+  with_row_packs(values, values, [&](auto pack) {
+    const std::int64_t packs = values.count / pack.value;
+    const unsigned blocks = blocks_for(
+        std::clamp<std::int64_t>(packs, 1, kSquareBlocks * kSquareThreads), kSquareThreads);
+    launch(square_kernel<pack.value>, {{blocks, 1, 1}, {kSquareThreads, 1, 1}}, device.compute(),
+           numbers_in<float>(values), packs, of_blocks);
+    launch(sum_kernel, {{1, 1, 1}, {kSquareThreads, 1, 1}}, device.compute(), of_blocks, blocks,
+           reinterpret_cast<double*>(result));
+  });
 }
 
 }  // namespace dapple::cuda

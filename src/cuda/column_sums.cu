@@ -3,131 +3,79 @@
 #include "launch.h"
 #include "numbers.h"
 #include "reductions.h"
-#include "threads.h"
 
 namespace dapple::cuda {
 namespace {
 
-constexpr int kLanes = 32;      // threads along a row
-constexpr int kRowThreads = 8;  // threads along a column
-constexpr int kMostParts = 64;  // of the rows, each for a block
+constexpr int kRowThreads = 8;       // threads along a column
+constexpr int kPartRowThreads = 32;  // likewise, where the parts are summed up
 
-/// What is summed up of a pack of a row: `kSums` numbers for each column.
-template <class Kind, int kCount>
-struct GradientTerms {
-  using Number = Kind;
-  static constexpr int kSums = 1;
-  const Number* gradient;
-
-  __device__ void add(std::int64_t, std::int64_t at, float (&sums)[kSums][kCount]) const {
-    const auto g = load<Number, kCount>(gradient + at);
-    for (int k = 0; k < kCount; ++k) sums[0][k] += to_float(g.values[k]);
-  }
-};
-
-template <class Kind, int kCount>
-struct NormTerms {
-  using Number = Kind;
-  static constexpr int kSums = 2;
-  const Number* input;
-  const float* means;
-  const float* inverses;
-  const Number* gradient;
-
-  __device__ void add(std::int64_t row, std::int64_t at, float (&sums)[kSums][kCount]) const {
-    const auto x = load<Number, kCount>(input + at);
-    const auto g = load<Number, kCount>(gradient + at);
-    const float mean = means[row];
-    const float inverse = inverses[row];
-    for (int k = 0; k < kCount; ++k) {
-      const float slope = to_float(g.values[k]);
-      sums[0][k] += slope * (to_float(x.values[k]) - mean) * inverse;
-      sums[1][k] += slope;
-    }
-  }
-};
-
-/// A block sums up a part of the rows for some columns: partials[part][sum][column].
-template <template <class, int> class Terms, class Number, int kCount>
-__global__ void partial_kernel(Terms<Number, kCount> terms, std::int64_t rows, int columns,
+/// A block sums up a part of the rows for some columns: partials[part][column].
+template <class Number, int kCount>
+__global__ void partial_kernel(const Number* gradient, std::int64_t rows, int columns,
                                float* partials) {
-  constexpr int kSums = Terms<Number, kCount>::kSums;
-  __shared__ float of_threads[kRowThreads][kSums * kCount][kLanes];
-  const auto lane = static_cast<int>(threadIdx.x);
-  const auto row_thread = static_cast<int>(threadIdx.y);
-  const int column = (static_cast<int>(blockIdx.x) * kLanes + lane) * kCount;
-  float sums[kSums][kCount] = {};
+  const int column = static_cast<int>(blockIdx.x * kWarp + threadIdx.x) * kCount;
+  float sums[kCount] = {};
   if (column < columns) {
-    const std::int64_t first_row = std::int64_t{blockIdx.y} * kRowThreads + row_thread;
+    const std::int64_t first_row = std::int64_t{blockIdx.y} * kRowThreads + threadIdx.y;
     const std::int64_t stride = std::int64_t{gridDim.y} * kRowThreads;
     for (std::int64_t row = first_row; row < rows; row += stride) {
-      terms.add(row, row * columns + column, sums);
+      const auto g = load<Number, kCount>(gradient + row * columns + column);
+      for (int k = 0; k < kCount; ++k) sums[k] += to_float(g.values[k]);
     }
   }
-  for (int s = 0; s < kSums; ++s) {
-    for (int k = 0; k < kCount; ++k) of_threads[row_thread][s * kCount + k][lane] = sums[s][k];
-  }
-  __syncthreads();
-  if (column >= columns) return;
-  for (int value = row_thread; value < kSums * kCount; value += kRowThreads) {
-    float sum = 0;
-    for (int thread = 0; thread < kRowThreads; ++thread) sum += of_threads[thread][value][lane];
-    const std::int64_t array = static_cast<std::int64_t>(blockIdx.y) * kSums + value / kCount;
-    partials[array * columns + column + value % kCount] = sum;
-  }
+  for_each_column_sum<kRowThreads>(sums, [&](int k, float sum) {
+    if (column < columns) partials[std::int64_t{blockIdx.y} * columns + column + k] = sum;
+  });
 }
-
-enum class Target { Added, Overwritten };
 
 template <Target kTarget>
-__global__ void total_kernel(const float* partials, int parts, std::int64_t count, float* sums) {
-  const std::int64_t i = thread_number();
-  if (i >= count) return;
-  float sum = kTarget == Target::Added ? sums[i] : 0;
-  for (int part = 0; part < parts; ++part) sum += partials[part * count + i];
-  sums[i] = sum;
+__global__ void total_kernel(const float* partials, std::int64_t parts, std::int64_t columns,
+                             float* sums) {
+  const std::int64_t column = std::int64_t{blockIdx.x} * kWarp + threadIdx.x;
+  float own[1] = {};
+  if (column < columns) {
+    for (std::int64_t part = threadIdx.y; part < parts; part += kPartRowThreads) {
+      own[0] += partials[part * columns + column];
+    }
+  }
+  for_each_column_sum<kPartRowThreads>(own, [&](int, float sum) {
+    if (column < columns) sums[column] = (kTarget == Target::Added ? sums[column] : 0) + sum;
+  });
 }
 
-template <Target kTarget, template <class, int> class Terms, class Number, int kCount>
-void enqueue(Device& device, const Terms<Number, kCount>& terms, std::int64_t rows,
-             std::int64_t columns, const View& sums) {
+/// As many as make blocks for a large GPU, while each thread has several rows to add up.
+std::int64_t parts_of(std::int64_t rows, unsigned blocks_along_row) {
+  constexpr unsigned kBlocks = 1'024;
   constexpr std::int64_t kRowsPerThread = 8;
-  const unsigned parts =
-      std::min<unsigned>(kMostParts, blocks_for(rows, kRowThreads * kRowsPerThread));
-  const std::int64_t count = Terms<Number, kCount>::kSums * columns;
-  const Buffer partials = device.allocate({parts * count * size_of(Type::Float32)});
-  auto* numbers = reinterpret_cast<float*>(partials.address());
-  const Grid grid{{blocks_for(columns, kLanes * kCount), parts, 1}, {kLanes, kRowThreads, 1}};
-  launch(partial_kernel<Terms, Number, kCount>, grid, device.compute(), terms, rows,
-         static_cast<int>(columns), numbers);
-  constexpr unsigned kThreads = 128;
-  launch(total_kernel<kTarget>, {{blocks_for(count, kThreads), 1, 1}, {kThreads, 1, 1}},
-         device.compute(), numbers, static_cast<int>(parts), count, numbers_in<float>(sums));
+  return std::clamp<std::int64_t>(kBlocks / blocks_along_row, 1,
+                                  blocks_for(rows, kRowThreads * kRowsPerThread));
 }
 
 }  // namespace
 
 void add_column_sums(Device& device, View gradient, View sums) {
   const std::int64_t columns = sums.count;
+  const std::int64_t rows = gradient.count / columns;
   with_packs(gradient.type, columns, {gradient}, [&](auto of, auto pack) {
     using Number = typename decltype(of)::Number;
-    const GradientTerms<Number, pack.value> terms{numbers_in<Number>(gradient)};
-    enqueue<Target::Added>(device, terms, gradient.count / columns, columns, sums);
+    const unsigned blocks = blocks_for(columns, kWarp * pack.value);
+    const std::int64_t parts = parts_of(rows, blocks);
+    const Tensor partials = make_tensor(device, {parts, columns}, Type::Float32);
+    launch(partial_kernel<Number, pack.value>,
+           {{blocks, static_cast<unsigned>(parts), 1}, {kWarp, kRowThreads, 1}}, device.compute(),
+           numbers_in<Number>(gradient), rows, static_cast<int>(columns),
+           numbers_in<float>(partials.view()));
+    sum_parts(device.compute(), partials.view(), Target::Added, sums);
   });
 }
 
-void sum_norm_gradients(Device& device, const NormParameterGradients& arrays) {
-  const std::int64_t columns = arrays.sums.count / 2;
-  with_packs(
-      arrays.input.type, columns, {arrays.input, arrays.output_gradient}, [&](auto of, auto pack) {
-        using Number = typename decltype(of)::Number;
-        const NormTerms<Number, pack.value> terms{numbers_in<Number>(arrays.input),
-                                                  numbers_in<float>(arrays.statistics.means),
-                                                  numbers_in<float>(arrays.statistics.inverses),
-                                                  numbers_in<Number>(arrays.output_gradient)};
-        enqueue<Target::Overwritten>(device, terms, arrays.input.count / columns, columns,
-                                     arrays.sums);
-      });
+void sum_parts(const Stream& stream, View partials, Target target, View sums) {
+  const auto kernel =
+      target == Target::Added ? total_kernel<Target::Added> : total_kernel<Target::Overwritten>;
+  launch(kernel, {{blocks_for(sums.count, kWarp), 1, 1}, {kWarp, kPartRowThreads, 1}}, stream,
+         numbers_in<float>(partials), partials.count / sums.count, sums.count,
+         numbers_in<float>(sums));
 }
 
 }  // namespace dapple::cuda

@@ -1,22 +1,19 @@
-// Sums over the rows of a matrix: the gradients of what is the same for all rows.
+// Sums over the rows of a matrix: the gradients of what is the same for all rows. Parts of the rows
+// are summed up first, each by a block; how many is told by the matrix and not by the GPU, so that
+// the order of the additions is the same on all.
 #pragma once
 
 #include "dapple/cuda/tensor.h"
-#include "layer_norm.h"
 
 namespace dapple::cuda {
 
 /// sums[column] += gradient[row, column] over the rows: of a bias. `sums` is Float32 and tells the
-/// number of columns. The order of the additions does not change.
+/// number of columns.
 void add_column_sums(Device& device, View gradient, View sums);
 
-/// Of a norm: [scale, shift], two arrays one after another, which are overwritten.
-struct NormParameterGradients {
-  View input;
-  RowStatistics statistics;
-  View output_gradient;
-  View sums;  // Float32, twice as many as columns
-};
-void sum_norm_gradients(Device& device, const NormParameterGradients& arrays);
+enum class Target { Added, Overwritten };
+
+/// The second step: what was in `sums`, or nothing, and the rows of `partials`. Both are Float32.
+void sum_parts(const Stream& stream, View partials, Target target, View sums);
 
 }  // namespace dapple::cuda

@@ -55,10 +55,10 @@ __device__ void for_each_pack(const Number* row, std::int64_t count, const Visit
 }
 
 template <class Number>
-__global__ void log_sum_kernel(std::int64_t classes, const Number* scores,
+__global__ void log_sum_kernel(std::int64_t classes, std::int64_t stride, const Number* scores,
                                const std::int32_t* targets, float* log_sums, float* row_losses) {
   const std::int64_t row = blockIdx.x;
-  const Number* from = scores + row * classes;
+  const Number* from = scores + row * stride;
   RunningSum running;
   for_each_pack(from, classes, [&](std::int64_t i, auto pack) {
     const auto numbers = load<Number, pack.value>(from + i);
@@ -85,11 +85,12 @@ __global__ void mean_kernel(std::int64_t rows_per_sample, const float* row_losse
 }
 
 template <class Number>
-__global__ void gradient_kernel(std::int64_t classes, std::int64_t rows_per_sample, Number* scores,
+__global__ void gradient_kernel(std::int64_t classes, std::int64_t stride,
+                                std::int64_t rows_per_sample, Number* scores,
                                 const std::int32_t* targets, const float* log_sums,
                                 const float* slopes) {
   const std::int64_t row = blockIdx.x;
-  Number* numbers = scores + row * classes;
+  Number* numbers = scores + row * stride;
   const float log_sum = log_sums[row];
   const float weight = slopes[row / rows_per_sample] / static_cast<float>(rows_per_sample);
   const std::int64_t target = targets[row];
@@ -112,7 +113,7 @@ void cross_entropy(Device& device, const CrossEntropy& arrays, View losses) {
   with_floats(arrays.scores.type, [&](auto of) {
     using Number = typename decltype(of)::Number;
     launch(log_sum_kernel<Number>, {{blocks_for(rows, 1), 1, 1}, {kThreads, 1, 1}},
-           device.compute(), arrays.classes, numbers_in<Number>(arrays.scores),
+           device.compute(), arrays.classes, arrays.stride, numbers_in<Number>(arrays.scores),
            numbers_in<std::int32_t>(arrays.targets), numbers_in<float>(arrays.log_sums), numbers);
   });
   launch(mean_kernel, {{blocks_for(losses.count, 1), 1, 1}, {kThreads, 1, 1}}, device.compute(),
@@ -124,7 +125,7 @@ void cross_entropy_gradient(const Stream& stream, const CrossEntropy& arrays, Vi
   with_floats(arrays.scores.type, [&](auto of) {
     using Number = typename decltype(of)::Number;
     launch(gradient_kernel<Number>, {{blocks_for(rows, 1), 1, 1}, {kThreads, 1, 1}}, stream,
-           arrays.classes, rows / slopes.count, numbers_in<Number>(arrays.scores),
+           arrays.classes, arrays.stride, rows / slopes.count, numbers_in<Number>(arrays.scores),
            numbers_in<std::int32_t>(arrays.targets), numbers_in<float>(arrays.log_sums),
            numbers_in<float>(slopes));
   });

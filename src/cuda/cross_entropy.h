@@ -8,6 +8,7 @@ namespace dapple::cuda {
 /// A row of `classes` scores for each position of each sample.
 struct CrossEntropy {
   std::int64_t classes = 0;
+  std::int64_t stride = 0;  // numbers from a row of scores to the next
   View scores;
   View targets;   // Int32, one per row
   View log_sums;  // Float32, one per row: of the exponentials of the scores

@@ -40,6 +40,7 @@ class SoftmaxCrossEntropy : public WithoutParameters {
   CrossEntropy arrays_of(const Tensor& scores, const Tensor& targets,
                          const Tensor& log_sums) const {
     return {.classes = classes_,
+            .stride = scores.shape.back(),
             .scores = scores.view(),
             .targets = targets.view(),
             .log_sums = log_sums.view()};

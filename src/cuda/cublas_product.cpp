@@ -172,9 +172,9 @@ class Plan {
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
         context.get(), operation_.get(), right_.get(), left_.get(), result_.get(), result_.get(),
         preference.get(), 1, &chosen_, &found);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && found == 0)) {
-      return false;
-    }
+    const bool is_refused =
+        status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
+    if (is_refused || (status == CUBLAS_STATUS_SUCCESS && found == 0)) return false;
     require_blas(status, "cublasLtMatmulAlgoGetHeuristic");
     return chosen_.state == CUBLAS_STATUS_SUCCESS;
   }

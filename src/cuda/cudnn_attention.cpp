@@ -12,17 +12,27 @@ namespace {
 
 using Place = CudnnGraph::Place;
 
+/// From 9.6 on the library itself begins kQuerySum with zeros. Source: NVIDIA cuDNN frontend, node
+/// of the backward of scaled dot product attention.
+constexpr std::size_t kClearsQuerySum = 90'600;
+
 /// Queries, keys or values, from those of the first position on.
 View part_of(const View& together, const AttentionShape& shape, std::int64_t part) {
   const std::int64_t hidden = shape.heads * shape.width;
   return together.part(part * hidden, together.count);
 }
 
+/// Of GPUs for which there are fused kernels.
+constexpr int kLeastCapability = 80;
+
 }  // namespace
 
 class FusedAttention::Plans {
  public:
-  Plans() { require_cudnn(cudnnCreate(&handle_), "cudnnCreate"); }
+  explicit Plans(const Device& device)
+      : can_attend_(properties_of(device.ordinal()).capability >= kLeastCapability) {
+    require_cudnn(cudnnCreate(&handle_), "cudnnCreate");
+  }
   ~Plans() { static_cast<void>(cudnnDestroy(handle_)); }
   Plans(const Plans&) = delete;
   Plans& operator=(const Plans&) = delete;
@@ -35,12 +45,8 @@ class FusedAttention::Plans {
   /// Nothing where the library has no kernels for it.
   std::optional<Pair>& plans_of(const AttentionShape& shape) {
     const auto [found, is_new] = by_shape_.try_emplace(shape);
-    std::optional<Pair>& plans = found->second;
-    if (!is_new) return plans;
-    plans.emplace(Pair{forward_graph(shape), backward_graph(shape)});
-    const CudnnTarget here{.handle = handle_};
-    if (!plans->forward.plan(here) || !plans->backward.plan(here)) plans.reset();
-    return plans;
+    if (is_new && can_attend_ && is_sound(shape, cudnnGetVersion())) found->second = made(shape);
+    return found->second;
   }
 
   void run(Device& device, CudnnGraph& graph, std::span<const Place> places) {
@@ -50,6 +56,16 @@ class FusedAttention::Plans {
   }
 
  private:
+  std::optional<Pair> made(const AttentionShape& shape) const try {
+    std::optional<Pair> pair(Pair{forward_graph(shape), backward_graph(shape)});
+    const CudnnTarget here{.handle = handle_};
+    if (!pair->forward.plan(here) || !pair->backward.plan(here)) pair.reset();
+    return pair;
+  } catch (const Error&) {
+    return std::nullopt;  // the graph itself is more than it knows
+  }
+
+  const bool can_attend_;
   cudnnHandle_t handle_ = nullptr;
   std::map<AttentionShape, std::optional<Pair>> by_shape_;
 };
@@ -59,9 +75,9 @@ FusedAttention::FusedAttention() = default;
 FusedAttention::~FusedAttention() = default;
 
 /// The library is not even loaded for single precision, of which it has no backward.
-bool FusedAttention::supports(Device&, const AttentionShape& shape) {
+bool FusedAttention::supports(Device& device, const AttentionShape& shape) {
   if (shape.type == Type::Float32) return false;
-  if (!plans_) plans_ = std::make_unique<Plans>();
+  if (!plans_) plans_ = std::make_unique<Plans>(device);
   return plans_->plans_of(shape).has_value();
 }
 
@@ -82,7 +98,7 @@ void FusedAttention::run(Device& device, const AttentionShape& shape,
   const View& gradients = arrays.input_gradient;
   const Tensor query_sum =
       make_tensor(device, {shape.samples, shape.heads, shape.sequence, shape.width}, Type::Float32);
-  fill_with_zeros(device.compute(), query_sum.view());
+  if (cudnnGetVersion() < kClearsQuerySum) fill_with_zeros(device.compute(), query_sum.view());
   const Place places[] = {{kQueries, part_of(together, shape, 0).address},
                           {kKeys, part_of(together, shape, 1).address},
                           {kValues, part_of(together, shape, 2).address},

@@ -17,8 +17,12 @@ enum : std::int64_t {
   kQueryGradient,
   kKeyGradient,
   kValueGradient,
-  kQuerySum,  // gradient of the queries, Float, to be zero before
+  kQuerySum,  // gradient of the queries, Float, to be zero before where cuDNN is older than 9.6
 };
+
+/// Whether a version of cuDNN (cudnnGetVersion()) computes it as it should, which it does not say
+/// itself. Source: release notes of cuDNN 9, and what its own frontend refuses.
+bool is_sound(const AttentionShape& shape, std::size_t version);
 
 CudnnGraph forward_graph(const AttentionShape& shape);
 

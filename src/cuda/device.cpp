@@ -93,12 +93,16 @@ PinnedMemory::~PinnedMemory() {
   if (!bytes_.empty()) static_cast<void>(cudaFreeHost(bytes_.data()));
 }
 
-Device::Device(int ordinal, Bytes memory)
+Device::Device(int ordinal, Bytes memory, Stream::Priority priority)
     : ordinal_(made_current(ordinal)),
-      arena_(std::make_shared<Arena>(ordinal, memory, compute_)),
+      arena_(std::make_shared<Arena>(ordinal, memory, priority)),
       libraries_(std::make_unique<Libraries>()) {}
 
 Device::~Device() = default;
+
+const Stream& Device::compute() const {
+  return arena_->compute();
+}
 
 Buffer Device::allocate(Bytes size) {
   return arena_->allocate(size);

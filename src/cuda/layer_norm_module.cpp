@@ -1,6 +1,5 @@
 #include <utility>
 
-#include "column_sums.h"
 #include "dapple/cuda/arrays.h"
 #include "layer_norm.h"
 #include "modules.h"
@@ -33,18 +32,14 @@ class LayerNorm : public Module {
   Tensor input_gradient(Device& device, Parameters parameters, Tensor output_gradient,
                         Stash& stash) const override {
     const Tensor& input = stash.tensors[0];
-    const RowStatistics statistics = row_statistics(stash.tensors[1]);
     Tensor gradient = make_tensor(device, input.shape, input.type);
-    normalise_backward(device.compute(), {.columns = hidden_,
-                                          .input = input.view(),
-                                          .scale = parameters[0],
-                                          .statistics = statistics,
-                                          .output_gradient = output_gradient.view(),
-                                          .input_gradient = gradient.view()});
     Tensor sums = make_tensor(device, {2, hidden_}, Type::Float32);
-    sum_norm_gradients(device, {.input = input.view(),
-                                .statistics = statistics,
+    normalise_backward(device, {.columns = hidden_,
+                                .input = input.view(),
+                                .scale = parameters[0],
+                                .statistics = row_statistics(stash.tensors[1]),
                                 .output_gradient = output_gradient.view(),
+                                .input_gradient = gradient.view(),
                                 .sums = sums.view()});
     stash.tensors.clear();
     stash.tensors.push_back(std::move(sums));
@@ -52,9 +47,7 @@ class LayerNorm : public Module {
   }
 
   void weight_gradient(Device& device, Stash& stash, Gradients sums) const override {
-    const View gradients = stash.tensors[0].view();
-    add(device.compute(), gradients.part(0, hidden_), sums[0]);
-    add(device.compute(), gradients.part(hidden_, 2 * hidden_), sums[1]);
+    add_pieces(device.compute(), stash.tensors[0].view(), sums);
     stash.tensors.clear();
   }
 

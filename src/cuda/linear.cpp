@@ -62,92 +62,71 @@ namespace {
 
 class Linear : public Module {
  public:
-  explicit Linear(const LinearOperation& operation) : operation_(operation) {}
+  Linear(const LinearOperation& operation, Rows output) : operation_(operation), output_(output) {}
 
   std::size_t parameter_count() const override { return operation_.bias ? 2 : 1; }
 
   Tensor forward(Device& device, Parameters parameters, Tensor input, const Tensor&,
                  Stash& stash) const override {
+    const std::int64_t stride = product_stride(input.type);
     nn::Shape shape = input.shape;
-    shape.back() = operation_.outputs;
+    shape.back() = stride;
     Tensor output = make_tensor(device, std::move(shape), input.type);
-    LinearForward arrays{.input = input.view(),
-                         .weight = parameters[0],
-                         .bias = operation_.bias ? parameters[1] : View{},
-                         .output = output.view()};
-    if (is_padded(input.type)) {
-      const Tensor padded = make_padded(device, output);
-      arrays.output = padded.view();
-      arrays.output_stride = padded.shape[1];
-      apply(device, operation_, arrays);
-      copy_rows(device.compute(), {.columns = operation_.outputs,
-                                   .from = padded.view(),
-                                   .from_stride = padded.shape[1],
-                                   .to = output.view(),
-                                   .to_stride = operation_.outputs});
-    } else {
-      apply(device, operation_, arrays);
-    }
+    apply(device, operation_,
+          {.input = input.view(),
+           .weight = parameters[0],
+           .bias = operation_.bias ? parameters[1] : View{},
+           .output = output.view(),
+           .output_stride = stride});
     stash.tensors.push_back(std::move(input));
-    return output;
+    if (output_ == Rows::MayHaveGaps) return output;
+    return with_stride(device, std::move(output), operation_.outputs, operation_.outputs);
   }
 
   Tensor input_gradient(Device& device, Parameters parameters, Tensor output_gradient,
                         Stash& stash) const override {
-    if (is_padded(output_gradient.type)) {
-      Tensor padded = make_padded(device, output_gradient);
-      copy_rows(device.compute(), {.columns = operation_.outputs,
-                                   .from = output_gradient.view(),
-                                   .from_stride = operation_.outputs,
-                                   .to = padded.view(),
-                                   .to_stride = padded.shape[1]});
-      output_gradient = std::move(padded);
-    }
+    const std::int64_t stride = product_stride(output_gradient.type);
+    output_gradient = with_stride(device, std::move(output_gradient), operation_.outputs, stride);
     Tensor gradient = make_tensor(device, stash.tensors[0].shape, output_gradient.type);
     apply_backward(device, operation_,
                    {.output_gradient = output_gradient.view(),
                     .weight = parameters[0],
                     .input_gradient = gradient.view(),
-                    .output_gradient_stride = stride_of(output_gradient)});
+                    .output_gradient_stride = stride});
     stash.tensors.push_back(std::move(output_gradient));
     return gradient;
   }
 
   void weight_gradient(Device& device, Stash& stash, Gradients sums) const override {
+    const Tensor& output_gradient = stash.tensors[1];
     add_weight_gradients(device, operation_,
                          {.input = stash.tensors[0].view(),
-                          .output_gradient = stash.tensors[1].view(),
+                          .output_gradient = output_gradient.view(),
                           .weight = sums[0],
                           .bias = operation_.bias ? sums[1] : View{},
-                          .output_gradient_stride = stride_of(stash.tensors[1])});
+                          .output_gradient_stride = product_stride(output_gradient.type)});
     stash.tensors.clear();
   }
 
  private:
-  /// A head over a vocabulary that is no multiple of 8, such as GPT-2's of 50,257: two copies are
-  /// much quicker than products of rows that begin anywhere.
-  bool is_padded(Type type) const {
-    return operation_.transposed && !operation_.bias &&
-           padded_stride(operation_.outputs, type) != operation_.outputs;
-  }
-
-  Tensor make_padded(Device& device, const Tensor& like) const {
-    const std::int64_t rows = like.count() / operation_.outputs;
-    return make_tensor(device, {rows, padded_stride(operation_.outputs, like.type)}, like.type);
-  }
-
-  /// Of output gradients, padded or not.
-  std::int64_t stride_of(const Tensor& gradient) const {
-    return is_padded(gradient.type) ? gradient.shape[1] : 0;
-  }
+  /// Of outputs and their gradients, as products have them.
+  std::int64_t product_stride(Type type) const { return stride_with_gaps(operation_, type); }
 
   LinearOperation operation_;
+  Rows output_;
 };
 
 }  // namespace
 
-std::unique_ptr<Module> make_linear(const LinearOperation& operation) {
-  return std::make_unique<Linear>(operation);
+/// For a head over a vocabulary that is no multiple of 8, such as GPT-2's of 50,257, even copies of
+/// all rows are much quicker than products of rows that begin anywhere.
+std::int64_t stride_with_gaps(const LinearOperation& operation, Type type) {
+  const bool may_have_gaps = operation.transposed && !operation.bias;
+  return may_have_gaps ? padded_stride(operation.outputs, type) : operation.outputs;
+}
+
+std::unique_ptr<Module> make_linear(const LinearOperation& operation, Rows output) {
+  return std::make_unique<Linear>(operation, output);
 }
 
 }  // namespace dapple::cuda

@@ -32,7 +32,7 @@ struct LinearSums {
   View output_gradient;
   View weight;                              // Float32 sums, added to
   View bias;                                // empty where there is no bias
-  std::int64_t output_gradient_stride = 0;  // where there is none, either
+  std::int64_t output_gradient_stride = 0;  // as above; with gaps there is no bias
 };
 void add_weight_gradients(Device& device, const LinearOperation& operation,
                           const LinearSums& arrays);

@@ -25,7 +25,7 @@ struct Product {
   Factor left;
   Factor right;
   View result;                     // of the factors' type, or Float32
-  std::int64_t result_stride = 0;  // likewise; where it is given there is only the product
+  std::int64_t result_stride = 0;  // likewise; with gaps there is only the product
   View addend = {};  // as the result, which it may be itself; nothing is added if empty
   View bias = {};    // one number of the factors' type for each column; likewise
 

@@ -2,7 +2,7 @@
 
 namespace dapple::cuda {
 
-void mark_free(std::byte*, Bytes) {}
-void mark_used(std::byte*, Bytes) {}
+void mark_free(const Stream&, std::byte*, Bytes) {}
+void mark_used(const Stream&, std::byte*, Bytes) {}
 
 }  // namespace dapple::cuda

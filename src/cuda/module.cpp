@@ -73,11 +73,37 @@ std::unique_ptr<Module> make(const SoftmaxCrossEntropyOperation& operation, Type
   return make_softmax_cross_entropy(operation);
 }
 
+/// The linear layer before the `number`th, if that is its loss; else null.
+const LinearOperation* head_before(std::span<const Operation> operations, std::size_t number) {
+  const bool is_loss = number > 0 && number < operations.size() &&
+                       std::holds_alternative<SoftmaxCrossEntropyOperation>(operations[number]);
+  return is_loss ? std::get_if<LinearOperation>(&operations[number - 1]) : nullptr;
+}
+
 }  // namespace
 
 std::unique_ptr<Module> make_module(const Operation& operation, Precision precision) {
   const Type type = type_of(precision);
   return std::visit([type](const auto& kind) { return make(kind, type); }, operation);
+}
+
+std::vector<std::unique_ptr<Module>> make_modules(std::span<const Operation> operations,
+                                                  Precision precision) {
+  std::vector<std::unique_ptr<Module>> modules;
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    const LinearOperation* head = head_before(operations, i + 1);
+    modules.push_back(head != nullptr ? make_linear(*head, Rows::MayHaveGaps)
+                                      : make_module(operations[i], precision));
+  }
+  return modules;
+}
+
+nn::Shape taken_shape(std::span<const Operation> operations, std::size_t number, nn::Shape dense,
+                      Precision precision) {
+  if (const LinearOperation* head = head_before(operations, number)) {
+    dense.back() = stride_with_gaps(*head, type_of(precision));
+  }
+  return dense;
 }
 
 }  // namespace dapple::cuda

@@ -19,7 +19,11 @@ class WithoutParameters : public Module {
 
 std::unique_ptr<Module> make_embedding(const EmbeddingOperation& operation, Type type);
 std::unique_ptr<Module> make_position_embedding();
-std::unique_ptr<Module> make_linear(const LinearOperation& operation);
+/// Whether a module may leave gaps behind the rows of its output: the last dimension then is how
+/// far apart they begin.
+enum class Rows { Dense, MayHaveGaps };
+std::unique_ptr<Module> make_linear(const LinearOperation& operation, Rows output = Rows::Dense);
+std::int64_t stride_with_gaps(const LinearOperation& operation, Type type);
 std::unique_ptr<Module> make_layer_norm(const LayerNormOperation& operation);
 std::unique_ptr<Module> make_relu();
 std::unique_ptr<Module> make_gelu();
@@ -30,6 +34,7 @@ std::unique_ptr<Module> make_transformer_block(const TransformerBlockOperation& 
 std::unique_ptr<Module> make_convolution(const ConvolutionOperation& operation);
 std::unique_ptr<Module> make_max_pool(const MaxPoolOperation& operation);
 std::unique_ptr<Module> make_flatten();
+/// Takes scores with gaps behind the rows too; their gradients then have them as well.
 std::unique_ptr<Module> make_softmax_cross_entropy(const SoftmaxCrossEntropyOperation& operation);
 
 /// One after another. Requires: at least one.

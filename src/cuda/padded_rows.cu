@@ -1,5 +1,7 @@
 #include "padded_rows.h"
 
+#include <utility>
+
 #include "launch.h"
 #include "numbers.h"
 
@@ -34,15 +36,20 @@ std::int64_t padded_stride(std::int64_t columns, Type type) {
   return (columns + unit - 1) / unit * unit;
 }
 
-void copy_rows(const Stream& stream, const RowCopy& rows) {
+Tensor with_stride(Device& device, Tensor tensor, std::int64_t columns, std::int64_t stride) {
+  const std::int64_t from_stride = tensor.shape.back();
+  if (from_stride == stride) return tensor;
+  nn::Shape shape = tensor.shape;
+  shape.back() = stride;
+  Tensor copy = make_tensor(device, std::move(shape), tensor.type);
   constexpr unsigned kThreads = 256;
-  const std::int64_t count = rows.to.count / rows.to_stride;
-  with_floats(rows.from.type, [&](auto of) {
+  with_floats(tensor.type, [&](auto of) {
     using Number = typename decltype(of)::Number;
-    launch(copy_kernel<Number>, {{blocks_for(count, 1), 1, 1}, {kThreads, 1, 1}}, stream,
-           rows.columns, numbers_in<Number>(rows.from), rows.from_stride,
-           numbers_in<Number>(rows.to), rows.to_stride);
+    launch(copy_kernel<Number>, {{blocks_for(copy.count() / stride, 1), 1, 1}, {kThreads, 1, 1}},
+           device.compute(), columns, numbers_in<Number>(tensor.view()), from_stride,
+           numbers_in<Number>(copy.view()), stride);
   });
+  return copy;
 }
 
 }  // namespace dapple::cuda

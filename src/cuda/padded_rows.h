@@ -8,15 +8,8 @@ namespace dapple::cuda {
 /// The least stride, in numbers, of rows that all begin at multiples of 16 bytes.
 std::int64_t padded_stride(std::int64_t columns, Type type);
 
-/// From rows of one stride to rows of another. What lies in the gaps stays. Requires: the same
-/// type, and strides that are not less than `columns`.
-struct RowCopy {
-  std::int64_t columns = 0;
-  View from;
-  std::int64_t from_stride = 0;
-  View to;
-  std::int64_t to_stride = 0;
-};
-void copy_rows(const Stream& stream, const RowCopy& rows);
+/// The tensor with rows of `columns` numbers that begin `stride` numbers apart, its last dimension:
+/// itself where they do, else a copy. In gaps lies whatever was there.
+Tensor with_stride(Device& device, Tensor tensor, std::int64_t columns, std::int64_t stride);
 
 }  // namespace dapple::cuda

@@ -37,4 +37,23 @@ __device__ Number block_sum(Number value) {
   return warp_sum(lane < blockDim.x / kWarp ? of_warps[lane] : Number{});
 }
 
+/// Calls `visit(value, sum)` once for each column of threads and each of their values, in one of
+/// the threads: the sum over the column. The block is kWarp threads wide and `kThreads` high, and
+/// all of it must be there.
+template <int kThreads, int kValues, class Visit>
+__device__ void for_each_column_sum(const float (&values)[kValues], const Visit& visit) {
+  __shared__ float of_threads[kThreads][kValues][kWarp];
+  const unsigned lane = threadIdx.x;
+  __syncthreads();  // those of sums before these may still be read
+  for (int value = 0; value < kValues; ++value) {
+    of_threads[threadIdx.y][value][lane] = values[value];
+  }
+  __syncthreads();
+  for (int value = static_cast<int>(threadIdx.y); value < kValues; value += kThreads) {
+    float sum = 0;
+    for (int thread = 0; thread < kThreads; ++thread) sum += of_threads[thread][value][lane];
+    visit(value, sum);
+  }
+}
+
 }  // namespace dapple::cuda

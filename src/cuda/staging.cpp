@@ -19,7 +19,12 @@ struct Staging::Piece {
 
 Staging::Staging() = default;
 
-Staging::~Staging() = default;
+/// Once a GPU is done with its memory. What could go wrong has been said before.
+Staging::~Staging() {
+  for (const Piece& piece : pieces_) {
+    static_cast<void>(cudaEventSynchronize(piece.last_use.handle()));
+  }
+}
 
 /// When what it was used for before is done.
 Staging::Piece& Staging::next_piece() {

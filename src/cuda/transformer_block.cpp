@@ -1,8 +1,6 @@
-#include <array>
 #include <utility>
 
 #include "attention.h"
-#include "column_sums.h"
 #include "dapple/cuda/arrays.h"
 #include "layer_norm.h"
 #include "linear.h"
@@ -110,12 +108,9 @@ class TransformerBlock : public Module {
     add_of(expand_, kNormed2, kGeluInput, kExpandWeight);
     add_of(projection_, kAttended, kMiddle, kProjectionWeight);
     add_of(qkv_, kNormed1, kQkv, kQkvWeight);
-    const View norm_sums = stash.tensors[kStatistics2].view();
-    constexpr std::array<std::size_t, 4> kNorms{kNorm1Scale, kNorm1Shift, kNorm2Scale, kNorm2Shift};
-    for (std::size_t i = 0; i < kNorms.size(); ++i) {
-      const std::int64_t begin = static_cast<std::int64_t>(i) * hidden_;
-      add(device.compute(), norm_sums.part(begin, begin + hidden_), sums[kNorms[i]]);
-    }
+    const View of_norms[] = {sums[kNorm1Scale], sums[kNorm1Shift], sums[kNorm2Scale],
+                             sums[kNorm2Shift]};
+    add_pieces(device.compute(), stash.tensors[kStatistics2].view(), of_norms);
     stash.tensors.clear();
   }
 
@@ -244,20 +239,15 @@ class TransformerBlock : public Module {
 
   Tensor norm_gradient(Device& device, const View& scale, const Stash& stash,
                        const NormGradient& of) const {
-    const View input = stash.tensors[of.input].view();
-    const RowStatistics statistics = row_statistics(stash.tensors[of.statistics]);
-    sum_norm_gradients(device, {.input = input,
-                                .statistics = statistics,
-                                .output_gradient = of.output_gradient,
-                                .sums = of.sums});
     Tensor gradient = make_rows(device, stash, hidden_);
-    normalise_backward(device.compute(), {.columns = hidden_,
-                                          .input = input,
-                                          .scale = scale,
-                                          .statistics = statistics,
-                                          .output_gradient = of.output_gradient,
-                                          .input_gradient = gradient.view(),
-                                          .addend = of.addend});
+    normalise_backward(device, {.columns = hidden_,
+                                .input = stash.tensors[of.input].view(),
+                                .scale = scale,
+                                .statistics = row_statistics(stash.tensors[of.statistics]),
+                                .output_gradient = of.output_gradient,
+                                .input_gradient = gradient.view(),
+                                .sums = of.sums,
+                                .addend = of.addend});
     return gradient;
   }
 

@@ -2,6 +2,7 @@
 #include <variant>
 
 #include "dapple/cuda/module.h"
+#include "layer_norm.h"
 #include "patches.h"
 
 namespace dapple::cuda {
@@ -31,6 +32,11 @@ struct WorkspaceOf {
   /// Outputs or their gradients with gaps behind the rows.
   std::int64_t operator()(const LinearOperation& operation) const {
     return rows(operation.inputs) * (operation.outputs + kWidestGap) * number;
+  }
+  /// Sums of scale's and shift's gradients over parts of the rows.
+  std::int64_t operator()(const LayerNormOperation& operation) const {
+    const std::int64_t parts = (rows(operation.hidden) + kRowsOfPart - 1) / kRowsOfPart;
+    return parts * 2 * operation.hidden * kSinglePrecision;
   }
   std::int64_t operator()(const AttentionOperation& operation) const {
     return of_heads(operation) + 4 * nn::count_of(input) * number;

@@ -82,6 +82,29 @@ const ReductionGroup& ReductionGroups::of(const Action& reduction) const {
                                                   : buckets[reduction.stage.position()][index];
 }
 
+std::vector<DeviceIndex> members_of(const ReductionGroup& group) {
+  std::vector<DeviceIndex> members;
+  for (const std::vector<DeviceIndex>& server : group.servers) {
+    members.insert(members.end(), server.begin(), server.end());
+  }
+  std::sort(members.begin(), members.end());
+  return members;
+}
+
+ReductionSizes reduction_sizes(const DeviceSchedule& device) {
+  ReductionSizes sizes;
+  for (const DeviceAction& entry : device.actions) {
+    const ActionKind kind = entry.action.kind;
+    if (kind != ActionKind::AllReduce && kind != ActionKind::ReduceTied) continue;
+    if (entry.peers.empty()) continue;
+    std::vector<DeviceIndex> members{device.device};
+    for (const SchedulePeer& peer : entry.peers) members.push_back(peer.device);
+    std::sort(members.begin(), members.end());
+    sizes[members].insert(entry.size);
+  }
+  return sizes;
+}
+
 Payload HostSummands::give_out(NumberRange range) {
   return payload_of(std::span<const float>(at(range)));
 }

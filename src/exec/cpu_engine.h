@@ -34,6 +34,8 @@ class CpuEngine {
   static Bytes size_of(const Tensor& tensor) {
     return {static_cast<std::int64_t>(tensor.values.size() * sizeof(float))};
   }
+  /// Of a tensor of that shape without gaps between its rows.
+  static Bytes size_of(const Tensor& tensor, const nn::Shape& /*shape*/) { return size_of(tensor); }
   static Bytes size_of(const Stash& stash) { return nn::size_of(stash); }
   /// Memory that is in use, and the most of it since watch_memory(); of a core nobody counts it.
   void watch_memory() {}
@@ -46,7 +48,10 @@ class CpuEngine {
 /// With parameters of its own.
 class CpuEngine::Layer {
  public:
-  Layer(CpuEngine& /*engine*/, const nn::ModelLayer& layer) : module_(*layer.module) {
+  /// The `number`th of a model.
+  Layer(CpuEngine& /*engine*/, const std::vector<nn::ModelLayer>& model, std::size_t number)
+      : module_(*model[number].module) {
+    const nn::ModelLayer& layer = model[number];
     for (const nn::ParameterSpec& spec : module_.parameters()) {
       const auto size = static_cast<std::size_t>(nn::count_of(spec.shape));
       nn::initialize(spec, layer.name + "." + spec.name, kMeasuredSeed,
@@ -56,6 +61,9 @@ class CpuEngine::Layer {
     parameter_views_.assign(parameters_.begin(), parameters_.end());
     gradient_views_.assign(gradients_.begin(), gradients_.end());
   }
+
+  /// Of what it takes as it comes from the layer before: here without gaps between rows.
+  nn::Shape taken_shape(nn::Shape dense) const { return dense; }
 
   Tensor forward(Tensor input, const Tensor& targets, Stash& stash) const {
     return module_.forward(parameter_views_, std::move(input), targets, stash);

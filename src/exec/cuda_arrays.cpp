@@ -1,6 +1,7 @@
 #include "cuda_arrays.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "cuda_math.h"
@@ -57,21 +58,16 @@ float CudaArrays::gradient_factor() const {
 }
 
 std::vector<double> CudaArrays::squares(const std::vector<NumberRange>& ranges) {
-  constexpr auto kPartials = static_cast<std::size_t>(cuda::kNormPartials);
   cuda::Device& device = math_.device();
-  std::vector<double> partials(ranges.size() * kPartials);
-  const cuda::Buffer sums =
-      device.allocate({static_cast<std::int64_t>(partials.size() * sizeof(double))});
+  std::vector<double> squares(ranges.size());
+  const std::span<std::byte> bytes = std::as_writable_bytes(std::span(squares));
+  const cuda::Buffer sums = device.allocate({static_cast<std::int64_t>(bytes.size())});
   for (std::size_t i = 0; i < ranges.size(); ++i) {
-    cuda::squared_norm(device.compute(), gradients(ranges[i]),
-                       sums.address() + i * kPartials * sizeof(double));
+    cuda::squared_norm(device, gradients(ranges[i]), sums.address() + i * sizeof(double));
   }
-  device.download(sums.address(), std::as_writable_bytes(std::span(partials)), device.compute());
+  device.download(sums.address(), bytes, device.compute());
   const auto factor = static_cast<double>(gradient_factor());
-  std::vector<double> squares;
-  for (std::size_t i = 0; i < ranges.size(); ++i) {
-    squares.push_back(partials[i * kPartials] * factor * factor);
-  }
+  for (double& square : squares) square *= factor * factor;
   return squares;
 }
 
@@ -82,6 +78,23 @@ void CudaArrays::update(NumberRange range, std::int64_t number) {
                 .gradients = part(gradients_, range),
                 .state = part(state_, states),
                 .copy = copies_.count > 0 ? part(copies_, range) : copies_});
+}
+
+void CudaArrays::warm_up() {
+  const cuda::Stream& stream = math_.device().compute();
+  // Kernels take four numbers at a time where they can, and else one.
+  for (const std::size_t count : {std::size_t{4}, std::size_t{1}}) {
+    std::array<cuda::Buffer, 4> memory;
+    const cuda::View parameters = zeros(count, cuda::Type::Float32, memory[0]);
+    const cuda::View gradients = zeros(count, cuda::Type::Float32, memory[1]);
+    cuda::update(stream, optimizer_, 1, 1,
+                 {.parameters = parameters,
+                  .gradients = gradients,
+                  .state = zeros(count * states_, cuda::Type::Float32, memory[2]),
+                  .copy = zeros(copies_.count > 0 ? count : 0, math_.type(), memory[3])});
+    cuda::add(stream, parameters, gradients);  // as those of a tie
+  }
+  squares({NumberRange{}});
 }
 
 std::size_t CudaArrays::state_of(const TensorPlace& place, std::size_t number) const {

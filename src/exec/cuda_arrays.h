@@ -30,6 +30,8 @@ class CudaArrays {
   /// Waits for them.
   std::vector<double> squares(const std::vector<NumberRange>& ranges);
   void update(NumberRange range, std::int64_t number);
+  /// Does to a few zeros what may be done to parameters and gradients. Waits for it.
+  void warm_up();
   std::span<const float> values(TensorKind kind);
   void assign(const TensorPlace& place, TensorKind kind, std::size_t number,
               std::span<const float> values);

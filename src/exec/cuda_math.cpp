@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 #include <variant>
 
 #include "dapple/core/error.h"
@@ -29,11 +30,19 @@ CudaMath::CudaMath(const TrainingJob& job, DeviceIndex device, int gpu)
   for (std::size_t s = 0; s < job.plan.stages.size(); ++s) {
     const auto own = local_stage(job, index_at<StageIndex>(s), device);
     if (!own) continue;
-    for (std::int32_t layer = own->plan.layers.begin; layer < own->plan.layers.end; ++layer) {
-      modules_[static_cast<std::size_t>(layer)] =
-          cuda::make_module(job.layer(layer).operation, precision_);
+    const LayerRange layers = own->plan.layers;
+    std::vector<Operation> operations;
+    for (std::int32_t layer = layers.begin; layer < layers.end; ++layer) {
+      operations.push_back(job.layer(layer).operation);
     }
+    std::ranges::move(cuda::make_modules(operations, precision_), modules_.begin() + layers.begin);
   }
+}
+
+cuda::Tensor CudaMath::zeros(nn::Shape shape) {
+  Tensor tensor = make_tensor(std::move(shape));
+  cuda::fill_with_zeros(device_.compute(), tensor.view());
+  return tensor;
 }
 
 cuda::Tensor CudaMath::copy_of(const Tensor& tensor) {

@@ -48,6 +48,7 @@ class CudaMath {
   Tensor make_tensor(nn::Shape shape) {
     return cuda::make_tensor(device_, std::move(shape), type());
   }
+  Tensor zeros(nn::Shape shape);
   Tensor copy_of(const Tensor& tensor);
   void take_in(Tensor& tensor, SampleRange samples, Payload payload);
   Payload give_out(const Tensor& tensor, SampleRange samples);

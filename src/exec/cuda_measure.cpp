@@ -42,6 +42,9 @@ class CudaEngine {
     return copy;
   }
   static Bytes size_of(const Tensor& tensor) { return tensor.memory.size(); }
+  static Bytes size_of(const Tensor& tensor, const nn::Shape& shape) {
+    return {nn::count_of(shape) * cuda::size_of(tensor.type)};
+  }
   static Bytes size_of(const Stash& stash) { return cuda::size_of(stash); }
   void watch_memory() { device_.forget_most_memory_in_use(); }
   Bytes memory_in_use() const { return device_.memory_in_use(); }
@@ -78,8 +81,11 @@ class CudaEngine {
 
 class CudaEngine::Layer {
  public:
-  Layer(CudaEngine& engine, const nn::ModelLayer& layer)
-      : device_(engine.device()), module_(cuda::make_module(layer.operation, engine.precision())) {
+  Layer(CudaEngine& engine, const std::vector<nn::ModelLayer>& model, std::size_t number)
+      : device_(engine.device()), precision_(engine.precision()), number_(number) {
+    for (const nn::ModelLayer& layer : model) operations_.push_back(layer.operation);
+    module_ = std::move(cuda::make_modules(operations_, precision_)[number]);
+    const nn::ModelLayer& layer = model[number];
     for (const nn::ParameterSpec& spec : layer.module->parameters()) {
       nn::Tensor values = nn::zeros(spec.shape);
       nn::initialize(spec, layer.name + "." + spec.name, kMeasuredSeed, values.values);
@@ -88,6 +94,10 @@ class CudaEngine::Layer {
       gradient_views_.push_back(
           engine.zeros(nn::count_of(spec.shape), cuda::Type::Float32, gradients_.emplace_back()));
     }
+  }
+
+  nn::Shape taken_shape(nn::Shape dense) const {
+    return cuda::taken_shape(operations_, number_, std::move(dense), precision_);
   }
 
   Tensor forward(Tensor input, const Tensor& targets, Stash& stash) const {
@@ -102,6 +112,9 @@ class CudaEngine::Layer {
 
  private:
   cuda::Device& device_;
+  const cuda::Precision precision_;
+  std::vector<Operation> operations_;  // of the model
+  const std::size_t number_;           // among them
   std::unique_ptr<cuda::Module> module_;
   std::vector<cuda::Tensor> parameters_;
   std::vector<cuda::Buffer> gradients_;

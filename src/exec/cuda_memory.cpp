@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <variant>
 
 #include "dapple/cuda/module.h"
 #include "dapple/exec/cuda_backend.h"
@@ -44,7 +45,9 @@ class BesidePlan {
   explicit BesidePlan(const TrainingJob& job)
       : job_(job), is_measured_(has_workspaces(job.measured)) {}
 
-  void add_layer(std::int32_t number, std::int64_t samples) {
+  /// Of a stage that computes so many samples at a time; `ends_stage` where the next layer is
+  /// another stage's.
+  void add_layer(std::int32_t number, std::int64_t samples, bool ends_stage) {
     const nn::ModelLayer& layer = job_.layer(number);
     const cuda::Precision precision = job_.settings.precision;
     const std::int64_t of_sample = samples * cuda::size_of(cuda::type_of(precision));
@@ -54,9 +57,11 @@ class BesidePlan {
     largest_ = std::max({largest_, input, output});
     const Layer& measured = job_.measured[static_cast<std::size_t>(number)];
     planned_ = std::max(planned_, workspace_size(measured, samples));
+    // A head that is cut off from its loss copies scores, which it was not seen to do.
+    const bool is_cut_head = ends_stage && std::holds_alternative<LinearOperation>(layer.operation);
     workspace_ = std::max(
         workspace_,
-        is_measured_
+        is_measured_ && !is_cut_head
             ? measured_workspace(measured, samples)
             : cuda::workspace_of(layer.operation, with_samples(samples, layer.input), precision));
   }
@@ -69,7 +74,9 @@ class BesidePlan {
     if (!is_measured_) return workspace_ + (2 + kHandedOver) * largest_;
     // Targets, losses and partial sums, and what small tensors are rounded up by.
     constexpr Bytes kSmallPieces{16 << 20};
-    return std::max(workspace_, planned_) - planned_ + gradients_ + kSmallPieces +
+    // The most that a product takes, of a number of samples perhaps that was not measured.
+    constexpr Bytes kOfProduct{32 << 20};
+    return std::max(workspace_, planned_) - planned_ + gradients_ + kSmallPieces + kOfProduct +
            (has_several_stages ? kHandedOver : 0) * largest_;
   }
 
@@ -96,8 +103,9 @@ CudaMemory cuda_memory(const TrainingJob& job, DeviceIndex device) {
     if (job.settings.precision != cuda::Precision::Float32) {
       copies += Bytes{static_cast<std::int64_t>(StageLayout(job, own->index).size()) * size};
     }
-    for (std::int32_t number = own->plan.layers.begin; number < own->plan.layers.end; ++number) {
-      beside.add_layer(number, own->samples.size());
+    const LayerRange layers = own->plan.layers;
+    for (std::int32_t number = layers.begin; number < layers.end; ++number) {
+      beside.add_layer(number, own->samples.size(), number + 1 == layers.end);
     }
   }
   CudaMemory memory{.planned = job.memory_of(device),

@@ -45,6 +45,7 @@ CudaBytes* CudaSummands::on_this_gpu(NumberRange range, Payload& payload) const 
   CudaBytes* bytes = cuda_bytes_of(payload);
   if (bytes != nullptr && bytes->gpu() == reductions_.gpu) return bytes;
   payload.bring_to_host();
+  cuda::make_current(reductions_.gpu);  // the bytes' own was, to bring them
   return nullptr;
 }
 

@@ -25,6 +25,11 @@ class ModelBackend : public TrainingBackend {
  public:
   ModelBackend(const TrainingJob& job, DeviceIndex device, std::unique_ptr<Math> math);
 
+  /// Computes everything once, of a micro-batch, that an iteration computes. To be called before
+  /// the first begin(), and leaves no trace behind that. Of mathematics that can: those of a GPU,
+  /// which loads what it computes with when it first does.
+  void warm_up();
+
   Memory memory() const override { return Math::kMemory; }
   Mark mark(Stream stream) override { return math_->mark(stream); }
   std::int64_t moment_of(const Mark& mark) override { return math_->moment_of(mark); }
@@ -92,6 +97,7 @@ class ModelBackend : public TrainingBackend {
     return {place, taker.samples, job_.layer(layer).input};
   }
 
+  void warm_up(Stage& stage);
   void forward(Stage& stage, std::int32_t micro_batch);
   Tensor run_layers(const Stage& stage, std::int32_t micro_batch, Tensor input,
                     std::vector<typename Math::Stash>* stashes);
@@ -121,6 +127,33 @@ ModelBackend<Math>::ModelBackend(const TrainingJob& job, DeviceIndex device,
     stages_.push_back(own->index);
     by_stage_[s] = std::make_unique<Stage>(*math_, job, *own);
   }
+}
+
+template <class Math>
+void ModelBackend<Math>::warm_up() {
+  for (const StageIndex stage : stages_) warm_up(at(stage));
+}
+
+/// The gradients are zeros, and so is what they add to the sums.
+template <class Math>
+void ModelBackend<Math>::warm_up(Stage& stage) {
+  const std::int64_t samples = stage.local.samples.size();
+  const auto zeros = [&](std::int32_t layer) {
+    return math_->zeros(with_samples(samples, job_.layer(layer).input));
+  };
+  const LayerRange layers = stage.local.plan.layers;
+  std::vector<typename Math::Stash> stashes;
+  run_layers(stage, 0,
+             stage.local.is_first() ? math_->input(batch_of(stage, 0).inputs) : zeros(layers.begin),
+             &stashes);
+  Tensor gradient = is_last(stage) ? math_->loss_gradient(samples, 0) : zeros(layers.end);
+  for (std::int32_t layer = layers.end - 1; layer >= layers.begin; --layer) {
+    typename Math::Stash& stash = stashes[static_cast<std::size_t>(layer - layers.begin)];
+    gradient = math_->input_gradient(layer, stage.parameters.parameters(layer), std::move(gradient),
+                                     stash);
+    math_->weight_gradient(layer, stash, stage.parameters.gradients(layer));
+  }
+  stage.parameters.warm_up();
 }
 
 template <class Math>

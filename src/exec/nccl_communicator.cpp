@@ -56,27 +56,36 @@ NcclCommunicator::~NcclCommunicator() {
   if (communicator_ != nullptr) static_cast<void>(ncclCommDestroy(communicator_));
 }
 
+template <class Call>
+ncclResult_t NcclCommunicator::begin(Call call) {
+  const std::lock_guard lock(mutex_);
+  if (communicator_ == nullptr) throw JobAborted("a communicator was aborted");
+  return call(communicator_);
+}
+
+/// Of the call that was made last. Throws where it has failed.
+ncclResult_t NcclCommunicator::state(const char* name) {
+  ncclResult_t result = ncclSuccess;
+  require_success(name, begin([&](ncclComm_t communicator) {
+                    return ncclCommGetAsyncError(communicator, &result);
+                  }));
+  if (result != ncclInProgress) require_success(name, result);
+  return result;
+}
+
 /// Without the lock, so that it can be aborted meanwhile.
 void NcclCommunicator::settle(const char* name, ncclResult_t result) {
   while (result == ncclInProgress) {
     keep_on_();
     std::this_thread::sleep_for(kLook);
-    const std::lock_guard lock(mutex_);
-    if (communicator_ == nullptr) throw JobAborted("a communicator was aborted");
-    require_success(name, ncclCommGetAsyncError(communicator_, &result));
+    result = state(name);
   }
   require_success(name, result);
 }
 
 template <class Call>
 void NcclCommunicator::enqueue(const char* name, Call call) {
-  ncclResult_t result = ncclSuccess;
-  {
-    const std::lock_guard lock(mutex_);
-    if (communicator_ == nullptr) throw JobAborted("a communicator was aborted");
-    result = call(communicator_);
-  }
-  settle(name, result);
+  settle(name, begin(call));
 }
 
 void NcclCommunicator::send(const std::byte* address, std::size_t size, int to,
@@ -101,12 +110,17 @@ void NcclCommunicator::all_reduce(const cuda::View& numbers, const cuda::Stream&
   });
 }
 
+void NcclCommunicator::finalize() {
+  const ncclResult_t result = begin(ncclCommFinalize);
+  if (result != ncclInProgress) require_success("ncclCommFinalize", result);
+}
+
+bool NcclCommunicator::is_finalized() {
+  return state("ncclCommFinalize") == ncclSuccess;
+}
+
 void NcclCommunicator::look() {
-  const std::lock_guard lock(mutex_);
-  if (communicator_ == nullptr) return;
-  ncclResult_t result = ncclSuccess;
-  require_success("ncclCommGetAsyncError", ncclCommGetAsyncError(communicator_, &result));
-  if (result != ncclInProgress) require_success("asynchronous error", result);
+  state("asynchronous error");
 }
 
 void NcclCommunicator::abort() noexcept {

@@ -81,7 +81,9 @@ Replayed replay(const PlanDocument& document, const Topology& topology,
                         {.pacing = job.pacing(), .timeout = options.timeout});
   std::optional<Replayed> replayed;
   on_threads(network, job.devices(), [&](std::size_t place, Transport& transport) {
-    std::optional<Replayed> result = job.run(place, transport);
+    std::unique_ptr<Transport> over;
+    if (options.make_end_over) over = options.make_end_over(transport, job.schedules(), place);
+    std::optional<Replayed> result = job.run(place, over ? *over : transport);
     if (result) replayed = std::move(result);
   });
   return std::move(replayed).value();

@@ -56,6 +56,9 @@ class StageParameters {
     for (const std::int32_t tie : ties) arrays_.update(layout_.of_tie(tie), number);
   }
 
+  /// As ModelBackend::warm_up().
+  void warm_up() { arrays_.warm_up(); }
+
   /// All of a kind, on the host.
   std::span<const float> values(TensorKind kind) { return arrays_.values(kind); }
 

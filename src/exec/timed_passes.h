@@ -59,10 +59,11 @@ inline nn::Tensor random_tensor(nn::Shape shape, std::int64_t below) {
 template <class Engine>
 class TimedLayer {
  public:
-  TimedLayer(Engine& engine, const nn::ModelLayer& layer,
+  /// The `number`th of a model.
+  TimedLayer(Engine& engine, const std::vector<nn::ModelLayer>& model, std::size_t number,
              const std::vector<std::int64_t>& batch_sizes)
-      : engine_(engine), layer_(engine, layer) {
-    for (const std::int64_t samples : batch_sizes) add_batch(samples, layer);
+      : engine_(engine), output_shape_(model[number].output), layer_(engine, model, number) {
+    for (const std::int64_t samples : batch_sizes) add_batch(samples, model[number]);
   }
 
   /// Of the `number`th batch size, as backward().
@@ -72,7 +73,8 @@ class TimedLayer {
     engine_.watch_memory();
     batch.forwards.time([&] { output_ = layer_.forward(std::move(input), batch.targets, stash_); });
     note_workspace(engine_.memory_in_use(), batch);
-    batch.passes.sizes.output = Engine::size_of(output_);
+    batch.passes.sizes.output =
+        Engine::size_of(output_, of_samples(batch.passes.sizes.batch_size, output_shape_));
     batch.passes.sizes.stash = Engine::size_of(stash_);
   }
 
@@ -129,7 +131,7 @@ class TimedLayer {
     const nn::Shape shape = of_samples(samples, layer.input);
     batch.input = embedding != nullptr
                       ? engine_.whole_numbers(random_tensor(shape, embedding->vocabulary))
-                      : engine_.numbers(random_tensor(shape, 0));
+                      : engine_.numbers(random_tensor(layer_.taken_shape(shape), 0));
     if (loss != nullptr) {
       nn::Shape positions = shape;
       positions.pop_back();
@@ -146,6 +148,7 @@ class TimedLayer {
   }
 
   Engine& engine_;
+  const nn::Shape output_shape_;  // of a sample
   typename Engine::Layer layer_;
   std::vector<Batch> batches_;      // by size
   typename Engine::Tensor output_;  // of the pass under way
@@ -165,7 +168,7 @@ CorePasses timed_passes(Engine& engine, const Subject& subject, const MeasureOpt
   std::vector<TimedLayer<Engine>> timed;
   timed.reserve(subject.kinds.timed.size());
   for (const std::size_t layer : subject.kinds.timed) {
-    timed.emplace_back(engine, subject.model[layer], options.batch_sizes);
+    timed.emplace_back(engine, subject.model, layer, options.batch_sizes);
   }
   const std::size_t stepped = engine.most_stepped(subject.parameter_count());
   typename Engine::Step step(engine, subject.optimizer, stepped);

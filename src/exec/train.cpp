@@ -9,7 +9,9 @@
 #include <optional>
 #include <utility>
 
+#include "clock.h"
 #include "dapple/core/error.h"
+#include "measured_passes.h"
 #include "named_tensors.h"
 #include "on_threads.h"
 #include "pinned_thread.h"
@@ -78,9 +80,11 @@ std::optional<Trained> train(DeviceTraining& device, const TrainOptions& options
   check(options.steps > 0, "a training without steps");
   const std::int64_t end = options.steps_before + options.steps;
   std::deque<MeasuredIteration> last;
+  std::deque<Duration> whole;
   std::int64_t step = options.steps_before;
   bool goes_on = true;
   while (goes_on) {
+    const std::int64_t start = monotonic_now();
     last.push_back(device.run(step++));
     if (last.size() > kMostMeasured) last.pop_front();
     const double loss = device.loss();
@@ -90,6 +94,8 @@ std::optional<Trained> train(DeviceTraining& device, const TrainOptions& options
     }
     const bool is_stopped = options.should_stop && options.should_stop();
     goes_on = device.all_say(step < end && !is_stopped);
+    whole.push_back({monotonic_now() - start});
+    if (whole.size() > kMostMeasured) whole.pop_front();
     const bool is_due = options.save_every > 0 && step % options.save_every == 0;
     if (options.save && (is_due || !goes_on)) {
       NamedTensors tensors = whole_model(device);
@@ -100,7 +106,9 @@ std::optional<Trained> train(DeviceTraining& device, const TrainOptions& options
   }
   std::optional<MeasuredRun> measured = device.gather_measured({last.begin(), last.end()});
   if (!measured) return std::nullopt;
-  return Trained{.steps = step - options.steps_before, .measured = std::move(*measured)};
+  return Trained{.steps = step - options.steps_before,
+                 .measured = std::move(*measured),
+                 .whole_step = median({whole.begin(), whole.end()})};
 }
 
 TensorDifference worst_difference(const NamedTensors& gradients, const NamedTensors& expected) {
@@ -155,18 +163,18 @@ std::optional<Verification> verify(DeviceTraining& device, std::int64_t steps_be
   return verification;
 }
 
-void run_on_threads(const TrainingJob& job, const Topology& topology,
-                    const ThreadTransportOptions& options,
-                    const std::function<void(DeviceTraining& device)>& work,
-                    const MakeBackend& make_backend) {
+void run_on_threads(const TrainingJob& job, const Topology& topology, const ThreadsOptions& options,
+                    const std::function<void(DeviceTraining& device)>& work) {
   std::vector<DeviceIndex> devices;
   for (const DeviceSchedule& schedule : job.devices) devices.push_back(schedule.device);
-  ThreadNetwork network(topology, devices, options);
-  const bool has_cores = devices.size() <= usable_cores();
+  ThreadNetwork network(topology, devices, options.transport);
+  const bool has_cores = options.computes_on_threads && devices.size() <= usable_cores();
   on_threads(network, devices, [&](std::size_t place, Transport& transport) {
     std::optional<PinnedThread> pinned;
     if (has_cores) pinned.emplace(place);
-    DeviceTraining device(job, devices[place], transport, make_backend);
+    std::unique_ptr<Transport> over;
+    if (options.make_end_over) over = options.make_end_over(transport, job.devices, place);
+    DeviceTraining device(job, devices[place], over ? *over : transport, options.make_backend);
     work(device);
     device.await_readers();
   });

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <functional>
 
 #include "dapple/command_line/tool.h"
+#include "dapple/exec/all_reduce.h"
 #include "dapple/exec/cpu_backend.h"
 #include "dapple/exec/cuda_backend.h"
 #include "dapple/exec/message_memory.h"
@@ -40,6 +42,10 @@ std::size_t place_of(const TrainingJob& job, DeviceIndex device) {
 
 /// By a device's place among those of the plan. Where there are too few, throws here and now.
 std::function<int(std::size_t)> choose_gpus(const ComputeDevice& device, const GpuShare& share) {
+  // A queue for each stream of a device and of its peers: those in one would wait for each other.
+  // CUDA reads it when it is first called.
+  constexpr int kOnlyIfUnset = 0;
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", kOnlyIfUnset);
   const auto gpu_of = [share, oversubscribes = device.oversubscribes,
                        usable = usable_gpus()](std::size_t place) {
     return chosen_gpu(share, oversubscribes, place, usable);
@@ -75,15 +81,20 @@ std::string to_text(const ComputeDevice& device) {
   return fmt::format(", in {} on GPUs", name_of(device.precision));
 }
 
-std::unique_ptr<Transport> make_gpu_end(const ComputeDevice& device, const GpuEnd& end) {
-  if (!device.has_own_links() || !is_built_with_nccl()) return nullptr;
-  const DeviceSchedule& own = end.devices[end.place];
-  return make_nccl_transport(end.below, end.topology,
-                             {.here = own.device,
-                              .peers = message_peers(own),
-                              .gpu = chosen_gpu(end.share, false, end.place, usable_gpus()),
-                              .inbox = message_memory(end.plan, own),
-                              .timeout = end.timeout});
+MakeEndOver make_gpu_ends(const ComputeDevice& device, const GpuEnds& ends) {
+  return [device, ends](Transport& below, const std::vector<DeviceSchedule>& devices,
+                        std::size_t place) -> std::unique_ptr<Transport> {
+    const bool has_links = device.has_own_links() && devices.size() > 1;
+    if (!has_links || !is_built_with_nccl()) return nullptr;
+    const DeviceSchedule& own = devices[place];
+    return make_nccl_transport(below, ends.topology,
+                               {.here = own.device,
+                                .peers = message_peers(own),
+                                .reductions = reduction_sizes(own),
+                                .gpu = chosen_gpu(ends.share, false, place, usable_gpus()),
+                                .inbox = message_memory(ends.plan, own),
+                                .timeout = ends.timeout});
+  };
 }
 
 MakeBackend make_backend_for(const ComputeDevice& device, const GpuShare& share) {

@@ -38,17 +38,16 @@ std::string to_text(const ComputeDevice& device);
 MakeBackend make_backend_for(const ComputeDevice& device, const GpuShare& share);
 MakeReplayBackend make_replay_backend_for(const ComputeDevice& device, const GpuShare& share);
 
-/// What carries messages between GPUs over an end between processes; null where all messages pass
-/// by that: on CPUs, without NCCL, or where devices share GPUs. Throws as make_nccl_transport().
-struct GpuEnd {
-  Transport& below;
+/// Topology and plan must outlive what is made of it.
+struct GpuEnds {
   const Topology& topology;
   const Plan& plan;
-  const std::vector<DeviceSchedule>& devices;  // the plan's
-  std::size_t place = 0;                       // of this one among them
-  const GpuShare& share;
+  GpuShare share;
   std::chrono::nanoseconds timeout = {};
 };
-std::unique_ptr<Transport> make_gpu_end(const ComputeDevice& device, const GpuEnd& end);
+/// What carries messages between GPUs over an end between threads or processes; it makes none where
+/// all messages pass by that: on CPUs, of a single device, without NCCL, or where devices share
+/// GPUs. Throws as make_nccl_transport().
+MakeEndOver make_gpu_ends(const ComputeDevice& device, const GpuEnds& ends);
 
 }  // namespace dapple

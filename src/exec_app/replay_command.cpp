@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 #include <ostream>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -244,14 +243,6 @@ void deliver(const Request& request, const RunnablePlan& replayable, const Repla
   report(request, replayable, replayed, carrier, console);
 }
 
-std::size_t device_count(const Plan& plan) {
-  std::set<DeviceIndex> devices;
-  for (const StagePlan& stage : plan.stages) {
-    devices.insert(stage.devices.begin(), stage.devices.end());
-  }
-  return devices.size();
-}
-
 /// Shows on a terminal how far it is.
 void show_progress(ReplayOptions& replay, IterationLine& line) {
   replay.progress = [&line, all = replay.iterations](std::int64_t done) { line.show(done, all); };
@@ -260,8 +251,12 @@ void show_progress(ReplayOptions& replay, IterationLine& line) {
 int replay_on_threads(Request& request, Console& console) {
   check_outputs(request.outputs, {{"--plan", request.plan}});
   const RunnablePlan replayable = replayable_plan(request);
-  request.replay.make_backend =
-      make_replay_backend_for(request.device, {.devices = device_count(replayable.document.plan)});
+  const GpuShare share{.devices = replayable.device_count()};
+  request.replay.make_backend = make_replay_backend_for(request.device, share);
+  request.replay.make_end_over = make_gpu_ends(request.device, {.topology = replayable.topology,
+                                                                .plan = replayable.document.plan,
+                                                                .share = share,
+                                                                .timeout = request.replay.timeout});
   Replayed replayed;
   {
     IterationLine line(console);
@@ -291,14 +286,12 @@ int replay_as_rank(Request& request, const RunnablePlan& replayable, Console& co
            request.replay.pace.billionths, request.replay.paces_links,
            request.device.kind == ComputeDevice::Kind::Cuda, request.device.oversubscribes)});
   const auto place = static_cast<std::size_t>(job.rank());
-  const std::unique_ptr<Transport> between_gpus =
-      make_gpu_end(request.device, {.below = *end,
-                                    .topology = topology,
-                                    .plan = replayable.document.plan,
-                                    .devices = replay.schedules(),
-                                    .place = place,
-                                    .share = share,
-                                    .timeout = request.replay.timeout});
+  const MakeEndOver make_end_over =
+      make_gpu_ends(request.device, {.topology = topology,
+                                     .plan = replayable.document.plan,
+                                     .share = share,
+                                     .timeout = request.replay.timeout});
+  const std::unique_ptr<Transport> between_gpus = make_end_over(*end, replay.schedules(), place);
   const std::optional<Replayed> replayed = replay.run(place, between_gpus ? *between_gpus : *end);
   line.clear();
   if (replayed) deliver(request, replayable, *replayed, "rank", console);

@@ -132,6 +132,9 @@ void report_end(const RunnablePlan& plan, const TrainingSession& session, const 
                     "  measured   {}, the median of the last {}; {} samples/s\n", show(measured),
                     plural(static_cast<std::int64_t>(trained.measured.iterations.size()), "step"),
                     show_rate(samples_per_second(session, measured)))
+             << fmt::format("  whole step {}, with what lies between two; {} samples/s\n",
+                            show(trained.whole_step),
+                            show_rate(samples_per_second(session, trained.whole_step)))
              << fmt::format("  difference {:+.1f} %\n", 100 * (ratio_of(measured, predicted) - 1))
              << fmt::format("  sent       {} a step\n", show(trained.measured.sent));
 }
@@ -247,12 +250,18 @@ int train_on_threads(const TrainRequest& request, Console& console) {
   check_outputs(request);
   const RunnablePlan plan(request.plan);
   const TrainingSession session = make_session(request, plan);
-  const MakeBackend make_backend =
-      make_backend_for(request.device, {.devices = session.job.devices.size()});
+  const GpuShare share{.devices = session.job.devices.size()};
+  ThreadsOptions threads;
+  threads.transport.timeout = request.timeout;
+  threads.make_backend = make_backend_for(request.device, share);
+  threads.make_end_over = make_gpu_ends(request.device, {.topology = plan.topology,
+                                                         .plan = session.job.plan,
+                                                         .share = share,
+                                                         .timeout = request.timeout});
+  threads.computes_on_threads = request.device.kind == ComputeDevice::Kind::Cpu;
   Carrier carrier;
   carrier.run = [&](const std::function<void(DeviceTraining&)>& part) {
-    run_on_threads(session.job, plan.topology, {.pacing = {}, .timeout = request.timeout}, part,
-                   make_backend);
+    run_on_threads(session.job, plan.topology, threads, part);
   };
   return run_session(request, plan, session, carrier, console);
 }
@@ -272,14 +281,12 @@ int train_as_rank(const TrainRequest& request, const RunnablePlan& plan, Console
   const DeviceIndex own = devices[static_cast<std::size_t>(job.rank())];
   const GpuShare share = gpu_share(job);
   const MakeBackend make_backend = make_backend_for(request.device, share);
+  const MakeEndOver make_end_over = make_gpu_ends(request.device, {.topology = plan.topology,
+                                                                   .plan = session.job.plan,
+                                                                   .share = share,
+                                                                   .timeout = request.timeout});
   const std::unique_ptr<Transport> between_gpus =
-      make_gpu_end(request.device, {.below = *end,
-                                    .topology = plan.topology,
-                                    .plan = session.job.plan,
-                                    .devices = session.job.devices,
-                                    .place = static_cast<std::size_t>(job.rank()),
-                                    .share = share,
-                                    .timeout = request.timeout});
+      make_end_over(*end, session.job.devices, static_cast<std::size_t>(job.rank()));
   Carrier carrier{.name = "rank", .is_lead = job.rank() == 0};
   carrier.run = [&](const std::function<void(DeviceTraining&)>& part) {
     DeviceTraining device(session.job, own, between_gpus ? *between_gpus : *end, make_backend);

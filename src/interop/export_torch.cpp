@@ -91,7 +91,25 @@ class Grid {
   std::size_t column_ = 0;
 };
 
+/// As warn_of_torch(), for files that leave the replicas to whoever reads them.
+std::vector<std::string> warn_of_torch_and_replicas(const Plan& plan) {
+  std::vector<std::string> warnings = warn_of_torch(plan);
+  if (splits_backward(plan) && plan.stages.front().devices.size() > 1) {
+    warnings.emplace_back(
+        "DistributedDataParallel averages no gradients of a backward in two parts over replicas "
+        "(the file of --to torch-python has it do so)");
+  }
+  return warnings;
+}
+
 }  // namespace
+
+std::vector<std::string> warn_of_torch(const Plan& plan) {
+  if (!splits_backward(plan) || !plan.stages.front().recompute) return {};
+  return {
+      "PyTorch's runtime runs a forward again for each part of its backward, the second once for "
+      "each group of weights: it takes longer than predicted"};
+}
 
 std::string torch_order(const Plan& plan) {
   return Grid(generate(plan), plan.stages.size()).text();
@@ -99,7 +117,8 @@ std::string torch_order(const Plan& plan) {
 
 Export export_torch_csv(const ExportSubject& subject) {
   require_runs(subject, kTorch);
-  return {.text = torch_order(subject.document.plan), .warnings = {}};
+  const Plan& plan = subject.document.plan;
+  return {.text = torch_order(plan), .warnings = warn_of_torch_and_replicas(plan)};
 }
 
 Export export_torchtitan(const ExportSubject& subject) {
@@ -118,7 +137,7 @@ Export export_torchtitan(const ExportSubject& subject) {
   const std::size_t groups = stages_by_device_group(plan).size();
   const std::size_t replicas = plan.stages.front().devices.size();
   const bool recomputes = plan.stages.front().recompute;
-  Export result;
+  Export result{.text = {}, .warnings = warn_of_torch_and_replicas(plan)};
   result.text = fmt::format(
       "{}"
       "# The order is that of `export --to torch-csv`, saved as schedule.csv.\n"

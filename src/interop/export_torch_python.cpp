@@ -32,6 +32,18 @@ class Recomputed(torch.nn.Module):
         return checkpoint(self.module, *inputs, use_reentrant=False)
 
 
+class ReplicatedStage(PipelineStage):
+    """Has DistributedDataParallel average the gradients of a backward in two parts, of which it
+    sees nothing: a backward that adds zeros shows them to it."""
+
+    def backward_weight_one_chunk(self, bwd_chunk_id, last_backward=False):
+        super().backward_weight_one_chunk(bwd_chunk_id, last_backward=last_backward)
+        if last_backward and isinstance(self.submod, DistributedDataParallel):
+            weights = [weight for weight in self.submod.parameters() if weight.requires_grad]
+            torch.autograd.backward([weight.view_as(weight) for weight in weights],
+                                    [weight.new_zeros(()).expand_as(weight) for weight in weights])
+
+
 def process_groups(rank):
     """Those of this process: the pipeline that it is in, and the replicas of its stages."""
     own = [None, None]
@@ -54,7 +66,7 @@ def build(layers, device, loss_fn):
     processes = len(STAGES_OF_RANK) * REPLICAS
     if dist.get_world_size() != processes:
         raise ValueError(f"expected {processes} processes, got {dist.get_world_size()}")
-    pipeline_rank = dist.get_rank() // REPLICAS
+    pipeline_rank, replica = divmod(dist.get_rank(), REPLICAS)
     pipeline, replicas = process_groups(dist.get_rank())
     rank_of_stage = {stage: rank for rank, own in enumerate(STAGES_OF_RANK) for stage in own}
     stages = []
@@ -62,11 +74,15 @@ def build(layers, device, loss_fn):
         begin, end = STAGES[number]
         module = torch.nn.Sequential(*layers[begin:end])
         module = (Recomputed(module) if RECOMPUTE else module).to(device)
-        if REPLICAS > 1:
+        if REPLICAS > 1 and any(weight.requires_grad for weight in module.parameters()):
             module = DistributedDataParallel(module, process_group=replicas,
                                              bucket_cap_mb=BUCKET_MIB)
-        stage = PipelineStage(module, number, len(STAGES), device, group=pipeline)
+        stage = ReplicatedStage(module, number, len(STAGES), device, group=pipeline)
         stage.stage_index_to_group_rank = rank_of_stage
+        # PyTorch 2.6 would ask the ranks beside this one for shapes; in a V they have other stages.
+        stage.prev_rank, stage.next_rank = (
+            rank_of_stage[neighbour % len(STAGES)] * REPLICAS + replica
+            for neighbour in (number - 1, number + 1))
         stages.append(stage)
     schedule = _PipelineScheduleRuntime(stages, MICRO_BATCHES, loss_fn=loss_fn)
     with tempfile.TemporaryDirectory() as folder:
@@ -104,7 +120,7 @@ Export export_torch_python(const ExportSubject& subject) {
   require_runs(subject, kTorch);
   const Plan& plan = subject.document.plan;
   const std::size_t replicas = plan.stages.front().devices.size();
-  Export result;
+  Export result{.text = {}, .warnings = warn_of_torch(plan)};
   result.text = fmt::format(
       "{}{}\n"
       "STAGES = [{}]  # layers of each, [begin, end)\n"

@@ -70,8 +70,29 @@ void check_shares(const Plan& plan, std::vector<Violation>& faults) {
                                 replicas, shared)});
 }
 
+/// Orders of the plan's own may have the forwards of a stage in any order.
+void check_forwards(const RuntimeLimits& runtime, const Plan& plan,
+                    std::vector<Violation>& faults) {
+  std::vector<std::int32_t> next(plan.stages.size());
+  for (std::size_t lane = 0; lane < plan.order.size(); ++lane) {
+    for (const Action& action : plan.order[lane]) {
+      if (action.kind != ActionKind::Forward) continue;
+      const Action expected{action.kind, next[action.stage.position()]++, action.stage};
+      if (action == expected) continue;
+      faults.push_back({fmt::format("/schedule/order/{}", lane),
+                        fmt::format("expected {}, as {} counts the outputs of a stage and takes "
+                                    "their numbers for those of micro-batches, got {}",
+                                    to_text(expected), runtime.name, to_text(action))});
+      return;
+    }
+  }
+}
+
 void check_order(const RuntimeLimits& runtime, const Plan& plan, std::vector<Violation>& faults) {
-  if (runtime.any_order) return;
+  if (runtime.any_order) {
+    check_forwards(runtime, plan, faults);
+    return;
+  }
   const bool interleaves = runtime.interleaves && plan.family == ScheduleFamily::Interleaved;
   if (plan.family != ScheduleFamily::OneFOneB && !interleaves) {
     faults.push_back({"/schedule/family", fmt::format("expected 1f1b{}, which {} runs, got {}",
@@ -115,6 +136,12 @@ void check_chain(const RuntimeLimits& runtime, const ModelProfile& profile, cons
   }
 }
 
+std::size_t stage_of(const Plan& plan, LayerIndex layer) {
+  std::size_t stage = 0;
+  while (plan.stages[stage].layers.end <= layer.value) ++stage;
+  return stage;
+}
+
 void check_ties(const RuntimeLimits& runtime, const ModelProfile& profile, const Plan& plan,
                 std::vector<Violation>& faults) {
   for (const TiedGradients& tied : plan.tied_gradients) {
@@ -122,6 +149,14 @@ void check_ties(const RuntimeLimits& runtime, const ModelProfile& profile, const
                       fmt::format("expected layers that share no weights with other stages, as {} "
                                   "adds up no gradients over stages, got weights of {}",
                                   runtime.name, profile.layers[tied.holder.position()].name)});
+  }
+  if (!faults.empty() || !splits_backward(plan)) return;
+  for (const Tie& tie : profile.ties) {
+    faults.push_back(
+        {fmt::format("/stages/{}/layers", stage_of(plan, tie.holder)),
+         fmt::format("expected layers that share no weights, as {} does not make their "
+                     "gradients in a second part of the backward, got weights of {}",
+                     runtime.name, profile.layers[tie.holder.position()].name)});
   }
 }
 
@@ -170,6 +205,14 @@ std::vector<Violation> faults_for(const RuntimeLimits& runtime, const PlanDocume
 void require_runs(const ExportSubject& subject, const RuntimeLimits& runtime) {
   std::vector<Violation> faults = faults_for(runtime, subject.document);
   if (!faults.empty()) throw Error{ErrorKind::BadInput, "", std::move(faults)};
+}
+
+bool splits_backward(const Plan& plan) {
+  return std::any_of(plan.order.begin(), plan.order.end(), [](const std::vector<Action>& lane) {
+    return std::any_of(lane.begin(), lane.end(), [](const Action& action) {
+      return action.kind == ActionKind::InputGradient;
+    });
+  });
 }
 
 std::int64_t samples_per_replica(const Plan& plan) {

@@ -42,12 +42,15 @@ inline constexpr RuntimeLimits kPipeDream{.name = "PipeDream",
 inline constexpr RuntimeLimits kSailor{.name = "Sailor", .deals = false, .recomputes = false};
 
 /// What keeps the plan from running there: replica counts that differ, shares that differ, an order
-/// or depths that it does not have, tensors past a stage, weights that stages share, stages of
-/// which only some recompute.
+/// or depths that it does not have, tensors past a stage, weights that stages share or whose
+/// gradients it cannot make apart, stages of which only some recompute.
 std::vector<Violation> faults_for(const RuntimeLimits& runtime, const PlanDocument& document);
 
 /// Throws Error(BadInput) with these faults.
 void require_runs(const ExportSubject& subject, const RuntimeLimits& runtime);
+
+/// Whether some backward is in two parts. O(actions).
+bool splits_backward(const Plan& plan);
 
 /// Samples that one replica works on at a time. Requires: no faults_for().
 std::int64_t samples_per_replica(const Plan& plan);
@@ -57,6 +60,10 @@ std::int64_t micro_batches_per_replica(const Plan& plan);
 
 /// The order for PyTorch's pipelining runtime, as --to torch-csv writes it.
 std::string torch_order(const Plan& plan);
+
+/// Warnings of what PyTorch's runtime does otherwise than predicted: where stages recompute and
+/// backwards are in two parts.
+std::vector<std::string> warn_of_torch(const Plan& plan);
 
 /// A warning where stages recompute and the runtime does it block by block.
 std::string warn_of_block_inputs(std::string_view runtime);

@@ -227,10 +227,8 @@ ImportedPlan DeepspeedImporter::run() {
   if (const auto interval = setting("activation_checkpoint_interval"); interval && *interval > 0) {
     sketch.recompute = true;
     if (*interval < static_cast<std::int64_t>(ground_.profile.layers.size())) {
-      result.warnings.push_back(fmt::format(
-          "stages are recomputed as a whole, from their input; DeepSpeed keeps the input of every "
-          "{} layers, and needs more memory",
-          *interval));
+      result.warnings.push_back(recomputed_as_a_whole(
+          "DeepSpeed", fmt::format("the input of every {} layers", *interval)));
     }
   }
   result.plan = plan_of(sketch, ground_, options_);

@@ -211,9 +211,8 @@ void MegatronImporter::read_recomputation(PlanSketch& sketch,
   const std::optional<ShellOption> granularity = script_.value("--recompute-granularity");
   if (granularity && granularity->value == "full") {
     sketch.recompute = true;
-    warnings.emplace_back(
-        "stages are recomputed as a whole, from their input; Megatron-LM keeps the input of every "
-        "layer or group of layers that it recomputes, and needs more memory");
+    warnings.push_back(recomputed_as_a_whole(
+        "Megatron-LM", "the input of every layer or group of layers that it recomputes"));
   } else if (granularity || script_.has("--recompute-activations")) {
     warnings.emplace_back(
         "recomputing attention alone is left out: the plan recomputes nothing, and needs more "

@@ -222,9 +222,8 @@ bool TorchImporter::read_recomputation(std::vector<std::string>& warnings) const
   const std::optional<ShellOption> mode = script_.value(kRecompute);
   if (!mode || mode->value == "none") return false;
   if (mode->value == "full") {
-    warnings.emplace_back(
-        "stages are recomputed as a whole, from their input; torchtitan keeps the input of every "
-        "block that it recomputes, and needs more memory");
+    warnings.push_back(
+        recomputed_as_a_whole("torchtitan", "the input of every block that it recomputes"));
     return true;
   }
   if (mode->value != "selective") {

@@ -266,6 +266,12 @@ Plan plan_of(const PlanSketch& sketch, const PlanGround& ground,
   return PlanMaker(sketch, ground, options).run();
 }
 
+std::string recomputed_as_a_whole(std::string_view runtime, std::string_view kept) {
+  return fmt::format(
+      "stages are recomputed as a whole, from their input; {} keeps {}, and needs more memory",
+      runtime, kept);
+}
+
 void check_degree(std::int64_t degree, const ForeignPlanOptions& options,
                   const std::string& source) {
   const std::int64_t given = options.tensor_parallel.value_or(1);

@@ -48,6 +48,9 @@ std::vector<std::string> devices_in_comments(std::string_view text);
 /// that validate() names, Error(Usage) where no micro-batch or global batch is told.
 Plan plan_of(const PlanSketch& sketch, const PlanGround& ground, const ForeignPlanOptions& options);
 
+/// The warning where a runtime recomputes as well, but keeps more: "the input of every block".
+std::string recomputed_as_a_whole(std::string_view runtime, std::string_view kept);
+
 /// Refuses a degree that --tensor-parallel does not say.
 void check_degree(std::int64_t degree, const ForeignPlanOptions& options,
                   const std::string& source);

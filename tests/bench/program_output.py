@@ -42,8 +42,8 @@ def difference(text):
 
 
 def samples_per_second(text):
-    """Of the median step of dapple-exec train."""
-    return number(searched(r"^  measured .*; ([0-9.,]+) samples/s$", text)[1])
+    """Of the median step of dapple-exec train, with what lies between two iterations."""
+    return number(searched(r"^  whole step .*; ([0-9.,]+) samples/s$", text)[1])
 
 
 def tokens_per_second(text):

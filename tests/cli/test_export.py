@@ -20,7 +20,8 @@ RUNTIMES = ("megatron", "deepspeed", "torch-python", "torch-csv", "torchtitan", 
             "pipedream", "sailor")
 TARGETS = (*RUNTIMES, "rankfile", "hostfile", "visible-devices")
 PROTO = tool.ROOT / "tests" / "golden" / "interop" / "chakra.proto"
-PROTOBUF_TOOLS = shutil.which("protoc") and importlib.util.find_spec("google.protobuf")
+PROTOBUF_TOOLS = shutil.which("protoc") and all(map(importlib.util.find_spec,
+                                                    ("google", "google.protobuf")))
 
 # Stands in for PyTorch: says what the exported file asks of it.
 FAKE_TORCH = """
@@ -37,6 +38,9 @@ class Module:
     def to(self, device):
         return self
 
+    def parameters(self):
+        return [types.SimpleNamespace(requires_grad=True)]
+
 
 class PipelineStage:
     def __init__(self, module, number, count, device, group):
@@ -47,6 +51,7 @@ class Runtime:
     def __init__(self, stages, micro_batches, loss_fn):
         CALLS.append(["stages", [stage.what for stage in stages]])
         CALLS.append(["ranks", [stage.stage_index_to_group_rank for stage in stages]])
+        CALLS.append(["neighbours", [[stage.prev_rank, stage.next_rank] for stage in stages]])
         CALLS.append(["micro-batches", micro_batches])
 
     def _load_csv(self, path):
@@ -259,6 +264,8 @@ class Exporting(ToolTest):
         calls = dict(self.build("exported", 0, 4))
         self.assertEqual([stage[1] for stage in calls["stages"]], [0, 3])
         self.assertEqual(calls["ranks"][0], {"0": 0, "1": 1, "2": 1, "3": 0})
+        calls = dict(self.build("exported", 3, 4))
+        self.assertEqual(calls["neighbours"], [[1, 3], [3, 1]])
 
     def test_pipedream_and_sailor_get_stages_ranks_and_depths(self):
         plan = self.plan()
@@ -408,6 +415,21 @@ class Exporting(ToolTest):
                 self.assertTrue(self.export("for.json", target))
                 self.assertEqual(self.run_tool("validate", "for.json").returncode, DONE)
                 self.assertEqual(self.run_tool("verify", "for.json").returncode, DONE)
+
+    def test_pytorch_gets_no_split_backward_of_weights_that_layers_share(self):
+        profile = tool.small_profile()
+        figures = profile["layers"][0]
+        del figures["repeat"]
+        profile["layers"] = [{**figures, "name": f"block.{i}"} for i in range(4)]
+        profile["layers"][3].update(parameter_bytes=0, tied_to="block.2")
+        arguments = ("--model", self.write("tied.json", profile), "--topo",
+                     self.write("topology.json", tool.small_topology()), "--for", "torch-csv", "-o",
+                     "for.json", "--schedule")
+        self.assert_error(self.run_tool(*arguments, "zb-h1"), USAGE,
+                          "--schedule: expected whole backwards, as layers share weights")
+        self.assertEqual(self.run_tool(*arguments, "auto").returncode, DONE)
+        self.assertEqual([record["family"] for record in self.read("for.json")["schedules"]],
+                         ["1f1b", "interleaved", "breadth-first", "list-scheduled"])
 
     def test_its_bound_is_of_what_the_target_can_express(self):
         free = self.plan_for(None)

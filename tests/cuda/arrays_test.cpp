@@ -16,12 +16,10 @@ namespace {
 double squared_norm_of(const nn::Tensor& tensor) {
   cuda::Device& device = small::device_of_tests();
   const cuda::Tensor values = to_device(device, tensor, Type::Float32);
-  const cuda::Buffer partials =
-      device.allocate({cuda::kNormPartials * static_cast<std::int64_t>(sizeof(double))});
-  squared_norm(device.compute(), values.view(), partials.address());
+  const cuda::Buffer result = device.allocate({sizeof(double)});
+  squared_norm(device, values.view(), result.address());
   double norm = 0;
-  device.download(partials.address(), std::as_writable_bytes(std::span(&norm, 1)),
-                  device.compute());
+  device.download(result.address(), std::as_writable_bytes(std::span(&norm, 1)), device.compute());
   return norm;
 }
 
@@ -80,10 +78,35 @@ TEST_CASE("arrays are added, scaled and cleared wherever they begin", "[cuda]") 
   }
 }
 
+TEST_CASE("pieces of an array are added to arrays that lie anywhere", "[cuda]") {
+  Dice dice(83);
+  cuda::Device& device = small::device_of_tests();
+  for (std::int64_t pieces = 1; pieces <= 4; ++pieces) {
+    const std::int64_t count = dice.roll(1, 700);
+    const nn::Tensor first = small::random_normal({pieces * (count + 3)}, 1, dice);
+    const nn::Tensor second = small::random_normal({pieces * count}, 1, dice);
+    const cuda::Tensor sum = to_device(device, first, Type::Float32);
+    const cuda::Tensor addend = to_device(device, second, Type::Float32);
+    std::vector<cuda::View> sums;
+    nn::Tensor expected = first;
+    for (std::int64_t piece = pieces; piece-- > 0;) {  // the last array first
+      const std::int64_t begin = piece * (count + 3);
+      const std::int64_t from = (pieces - 1 - piece) * count;
+      sums.push_back(sum.view().part(begin, begin + count));
+      for (std::int64_t i = 0; i < count; ++i) {
+        expected.values[static_cast<std::size_t>(begin + i)] +=
+            second.values[static_cast<std::size_t>(from + i)];
+      }
+    }
+    add_pieces(device.compute(), addend.view(), sums);
+    CHECK(to_host(device, sum).values == expected.values);
+  }
+}
+
 TEST_CASE("a squared norm is that of all numbers, and not finite where one of them is not",
           "[cuda]") {
   Dice dice(82);
-  for (const std::int64_t count : {1, 5, 256, 3'001, 70'001}) {
+  for (const std::int64_t count : {1, 5, 256, 3'001, 70'000, 300'001}) {
     nn::Tensor values = small::random_normal({count}, 3, dice);
     double expected = 0;
     for (const float value : values.values) expected += double{value} * double{value};

@@ -2,9 +2,12 @@
 
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "dapple/core/error.h"
+#include "dapple/cuda/arrays.h"
 #include "on_device.h"
 
 using namespace dapple;
@@ -55,17 +58,32 @@ TEST_CASE("pieces begin at multiples of 512 bytes", "[cuda]") {
   }
 }
 
-TEST_CASE("a buffer that another stream has used is not handed out before that is done", "[cuda]") {
-  cuda::Device device(0, Bytes{kMiB});
+TEST_CASE("a buffer that another stream reads is not written to before that is done", "[cuda]") {
+  constexpr std::size_t kRounds = 16;
+  constexpr std::size_t kSize = std::size_t{1} << 16;
+  cuda::Device device(0, Bytes{(kRounds + 1) * kSize});
+  const cuda::Buffer kept = device.allocate({kRounds * kSize});
   const cuda::Stream other;
-  for (int round = 0; round < 5; ++round) {
-    cuda::Buffer buffer = device.allocate({kMiB});
+  for (std::size_t round = 0; round < kRounds; ++round) {
+    cuda::Buffer buffer = device.allocate({kSize});  // the same again
+    const std::vector<std::byte> numbers(kSize, static_cast<std::byte>(round));
+    device.upload(numbers, buffer.address(), device.compute());
+    cuda::Event filled;
+    filled.record(device.compute());
+    other.wait_for(filled);
+    cuda::copy(other, std::span<const std::byte>(buffer.address(), kSize),
+               std::span(kept.address() + round * kSize, kSize));
     cuda::Event used;
     used.record(other);
     buffer.release_after(std::move(used));
     CHECK_FALSE(buffer);
   }
-  CHECK(device.memory_in_use().count == 0);
+  CHECK(device.memory_in_use().count == kRounds * kSize);
+  for (std::size_t round = 0; round < kRounds; ++round) {
+    std::vector<std::byte> found(kSize);
+    device.download(kept.address() + round * kSize, found, other);
+    CHECK(found == std::vector<std::byte>(kSize, static_cast<std::byte>(round)));
+  }
 }
 
 TEST_CASE("buffers may outlive their device", "[cuda]") {

@@ -72,20 +72,33 @@ nn::Tensor train_on_host(const std::vector<Operation>& operations, nn::Tensor to
   return losses;
 }
 
-nn::Tensor train_on_device(const std::vector<Operation>& operations, const nn::Tensor& tokens,
+using Modules = std::vector<std::unique_ptr<cuda::Module>>;
+
+/// As if each layer were a stage.
+Modules separate_modules(const std::vector<Operation>& operations, cuda::Precision precision) {
+  Modules modules;
+  for (const Operation& operation : operations) {
+    modules.push_back(make_module(operation, precision));
+  }
+  return modules;
+}
+
+Modules neighbouring_modules(const std::vector<Operation>& operations, cuda::Precision precision) {
+  return make_modules(operations, precision);
+}
+
+nn::Tensor train_on_device(const Modules& modules, const nn::Tensor& tokens,
                            const nn::Tensor& targets, std::vector<LayerValues>& layers,
                            cuda::Precision precision) {
   using cuda::Type;
   cuda::Device& device = small::device_of_tests();
-  std::vector<std::unique_ptr<cuda::Module>> modules;
-  std::vector<cuda::Stash> stashes(operations.size());
+  std::vector<cuda::Stash> stashes(modules.size());
   std::vector<cuda::Tensor> tensors;
-  std::vector<std::vector<cuda::View>> parameters(operations.size());
-  std::vector<std::vector<cuda::View>> sums(operations.size());
+  std::vector<std::vector<cuda::View>> parameters(modules.size());
+  std::vector<std::vector<cuda::View>> sums(modules.size());
   const cuda::Tensor device_targets = to_device(device, targets, Type::Int32);
   cuda::Tensor values = to_device(device, tokens, Type::Int32);
-  for (std::size_t i = 0; i < operations.size(); ++i) {
-    modules.push_back(make_module(operations[i], precision));
+  for (std::size_t i = 0; i < modules.size(); ++i) {
     for (const nn::Tensor& tensor : layers[i].parameters) {
       tensors.push_back(to_device(device, tensor, type_of(precision)));
       parameters[i].push_back(tensors.back().view());
@@ -101,7 +114,7 @@ nn::Tensor train_on_device(const std::vector<Operation>& operations, const nn::T
   nn::Tensor slopes = losses;
   for (float& slope : slopes.values) slope = scale / static_cast<float>(losses.samples());
   values = to_device(device, slopes, Type::Float32);
-  for (std::size_t i = operations.size(); i-- > 0;) {
+  for (std::size_t i = modules.size(); i-- > 0;) {
     values = modules[i]->input_gradient(device, parameters[i], std::move(values), stashes[i]);
     modules[i]->weight_gradient(device, stashes[i], sums[i]);
   }
@@ -136,17 +149,39 @@ TEST_CASE("gradients of a whole model are near nn's in single precision, tensor 
   std::vector<LayerValues> expected = initial_values(operations);
   const nn::Tensor losses = train_on_host(operations, tokens, targets, expected);
   for (const auto& [precision, tolerance] : kPrecisions) {
-    std::vector<LayerValues> found = initial_values(operations);
-    const nn::Tensor found_losses = train_on_device(operations, tokens, targets, found, precision);
-    CHECK(small::difference(found_losses.values, losses.values) < tolerance);
-    for (std::size_t i = 0; i < operations.size(); ++i) {
-      const auto module = nn::make_module(operations[i]);
-      for (std::size_t k = 0; k < found[i].sums.size(); ++k) {
-        INFO("precision " << static_cast<int>(precision) << ", layer " << i << ", "
-                          << module->parameters()[k].name);
-        CHECK(small::difference(found[i].sums[k].values, expected[i].sums[k].values) < tolerance);
+    for (const auto& make : {separate_modules, neighbouring_modules}) {
+      std::vector<LayerValues> found = initial_values(operations);
+      const nn::Tensor found_losses =
+          train_on_device(make(operations, precision), tokens, targets, found, precision);
+      CHECK(small::difference(found_losses.values, losses.values) < tolerance);
+      for (std::size_t i = 0; i < operations.size(); ++i) {
+        const auto module = nn::make_module(operations[i]);
+        for (std::size_t k = 0; k < found[i].sums.size(); ++k) {
+          INFO("precision " << static_cast<int>(precision) << ", layer " << i << ", "
+                            << module->parameters()[k].name);
+          CHECK(small::difference(found[i].sums[k].values, expected[i].sums[k].values) < tolerance);
+        }
       }
+      CHECK(small::device_of_tests().memory_in_use().count == 0);
     }
-    CHECK(small::device_of_tests().memory_in_use().count == 0);
   }
+}
+
+TEST_CASE("only between a head and its loss rows have gaps", "[cuda]") {
+  constexpr std::int64_t kHidden = 24;
+  constexpr std::int64_t kVocabulary = 51;
+  constexpr cuda::Precision kPrecision = cuda::Precision::BFloat16;
+  const std::vector<Operation> operations{LinearOperation{kHidden, kVocabulary, false, true},
+                                          SoftmaxCrossEntropyOperation{kVocabulary}};
+  cuda::Device& device = small::device_of_tests();
+  const auto scores_by = [&](const Modules& modules) {
+    const cuda::Tensor weight =
+        to_device(device, nn::zeros({kVocabulary, kHidden}), type_of(kPrecision));
+    const cuda::View parameters[] = {weight.view()};
+    cuda::Tensor input = to_device(device, nn::zeros({2, 3, kHidden}), type_of(kPrecision));
+    cuda::Stash stash;
+    return modules[0]->forward(device, parameters, std::move(input), {}, stash).shape;
+  };
+  CHECK(scores_by(neighbouring_modules(operations, kPrecision)) == nn::Shape{2, 3, 56});
+  CHECK(scores_by(separate_modules(operations, kPrecision)) == nn::Shape{2, 3, 51});
 }

@@ -211,6 +211,9 @@ TEST_CASE("rows of more numbers than a block's threads take at a time", "[cuda]"
         precision, tolerance, dice);
     compare({"many rows", LinearOperation{3, 5}, {small::random_normal({1'100, 3}, 1, dice)}},
             precision, tolerance, dice);
+    compare(
+        {"many normed rows", LayerNormOperation{5}, {small::random_normal({1'100, 5}, 1, dice)}},
+        precision, tolerance, dice);
   }
 }
 

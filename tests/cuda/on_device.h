@@ -17,9 +17,10 @@
 
 namespace dapple::small {
 
-/// Made once; all memory is given back at the end of each test.
+/// Made once; all memory is given back at the end of each test. It is never destroyed: what cuDNN
+/// keeps of its own may be gone by then.
 inline cuda::Device& device_of_tests() {
-  static cuda::Device device(0, Bytes{std::int64_t{256} << 20});
+  static cuda::Device& device = *new cuda::Device(0, Bytes{std::int64_t{256} << 20});
   return device;
 }
 

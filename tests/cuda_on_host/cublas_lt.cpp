@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "streams.h"
+
 namespace {
 
 struct Operation {
@@ -86,6 +88,59 @@ double finished(const Operation& operation, cudaDataType_t type, std::int64_t ro
       return sum;
   }
 }
+
+struct Matrix {
+  const void* numbers;
+  Layout layout;
+
+  double at(std::int64_t row, std::int64_t column) const {
+    return number_at(numbers, layout.type, column * layout.stride + row);
+  }
+};
+
+/// A call, with all that it may change once it has returned.
+struct Matmul {
+  Operation operation;
+  float factor;
+  float addend_factor;
+  Matrix a;
+  Matrix b;
+  Matrix c;
+  void* d;
+  Layout layout_d;
+
+  bool is_a_transposed() const { return operation.of_a == CUBLAS_OP_T; }
+  bool is_b_transposed() const { return operation.of_b == CUBLAS_OP_T; }
+  std::int64_t depth() const { return is_a_transposed() ? a.layout.rows : a.layout.columns; }
+
+  bool fits() const {
+    return (is_a_transposed() ? a.layout.columns : a.layout.rows) == layout_d.rows &&
+           (is_b_transposed() ? b.layout.rows : b.layout.columns) == layout_d.columns &&
+           (is_b_transposed() ? b.layout.columns : b.layout.rows) == depth() &&
+           a.layout.type == b.layout.type;
+  }
+
+  double product_at(std::int64_t row, std::int64_t column) const {
+    double sum = 0;
+    for (std::int64_t k = 0; k < depth(); ++k) {
+      sum += (is_a_transposed() ? a.at(k, row) : a.at(row, k)) *
+             (is_b_transposed() ? b.at(column, k) : b.at(k, column));
+    }
+    return sum;
+  }
+
+  void run() const {
+    for (std::int64_t column = 0; column < layout_d.columns; ++column) {
+      for (std::int64_t row = 0; row < layout_d.rows; ++row) {
+        double sum = static_cast<double>(factor) * product_at(row, column);
+        // What is multiplied by zero is not read.
+        if (addend_factor != 0) sum += static_cast<double>(addend_factor) * c.at(row, column);
+        set_number(d, layout_d.type, column * layout_d.stride + row,
+                   finished(operation, layout_d.type, row, column, sum));
+      }
+    }
+  }
+};
 
 }  // namespace
 
@@ -174,14 +229,17 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
   return size == (is_workspace ? 8 : 4) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-/// GELU is done where the stride of its argument is one that the real ones can do, too.
+/// GELU is done where the stride of its argument is one that the real ones can do, too; they refuse
+/// others in either way.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t handle,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                               cublasLtMatmulPreference_t, int,
                                               cublasLtMatmulHeuristicResult_t* results,
                                               int* found) {
-  *found = operation_of(handle).aux_stride % 8 == 0 ? 1 : 0;
+  const std::int64_t stride = operation_of(handle).aux_stride;
+  *found = stride % 8 == 0 ? 1 : 0;
+  if (stride % 2 != 0) return CUBLAS_STATUS_INVALID_VALUE;
   if (*found == 0) return CUBLAS_STATUS_NOT_SUPPORTED;
   results[0] = {};
   results[0].workspaceSize = 1'000;
@@ -193,38 +251,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t handle, con
                               cublasLtMatrixLayout_t layout_b, const void* beta, const void* c,
                               cublasLtMatrixLayout_t layout_c, void* d,
                               cublasLtMatrixLayout_t layout_d, const cublasLtMatmulAlgo_t*, void*,
-                              std::size_t, cudaStream_t) {
-  const Operation& operation = operation_of(handle);
-  const Layout& of_a = layout_of(layout_a);
-  const Layout& of_b = layout_of(layout_b);
-  const Layout& of_c = layout_of(layout_c);
-  const Layout& of_d = layout_of(layout_d);
-  const bool is_a_transposed = operation.of_a == CUBLAS_OP_T;
-  const bool is_b_transposed = operation.of_b == CUBLAS_OP_T;
-  const std::int64_t depth = is_a_transposed ? of_a.rows : of_a.columns;
-  const bool fit = (is_a_transposed ? of_a.columns : of_a.rows) == of_d.rows &&
-                   (is_b_transposed ? of_b.rows : of_b.columns) == of_d.columns &&
-                   (is_b_transposed ? of_b.columns : of_b.rows) == depth && of_a.type == of_b.type;
-  if (!fit) return CUBLAS_STATUS_INVALID_VALUE;
-  const auto factor = static_cast<double>(*static_cast<const float*>(alpha));
-  const auto addend_factor = static_cast<double>(*static_cast<const float*>(beta));
-  for (std::int64_t column = 0; column < of_d.columns; ++column) {
-    for (std::int64_t row = 0; row < of_d.rows; ++row) {
-      double sum = 0;
-      for (std::int64_t k = 0; k < depth; ++k) {
-        const std::int64_t at_a = is_a_transposed ? row * of_a.stride + k : k * of_a.stride + row;
-        const std::int64_t at_b =
-            is_b_transposed ? k * of_b.stride + column : column * of_b.stride + k;
-        sum += number_at(a, of_a.type, at_a) * number_at(b, of_b.type, at_b);
-      }
-      sum *= factor;
-      // What is multiplied by zero is not read.
-      if (addend_factor != 0) {
-        sum += addend_factor * number_at(c, of_c.type, column * of_c.stride + row);
-      }
-      set_number(d, of_d.type, column * of_d.stride + row,
-                 finished(operation, of_d.type, row, column, sum));
-    }
-  }
+                              std::size_t, cudaStream_t stream) {
+  const Matmul matmul{.operation = operation_of(handle),
+                      .factor = *static_cast<const float*>(alpha),
+                      .addend_factor = *static_cast<const float*>(beta),
+                      .a = {a, layout_of(layout_a)},
+                      .b = {b, layout_of(layout_b)},
+                      .c = {c, layout_of(layout_c)},
+                      .d = d,
+                      .layout_d = layout_of(layout_d)};
+  if (!matmul.fits()) return CUBLAS_STATUS_INVALID_VALUE;
+  cuda_on_host::enqueue(stream, [matmul] { matmul.run(); });
   return CUBLAS_STATUS_SUCCESS;
 }

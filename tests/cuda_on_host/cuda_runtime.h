@@ -1,9 +1,11 @@
 // CUDA's runtime as far as dapple uses it, on the host: its kernels compile as plain C++, and run
-// at once when they are launched, block after block, the threads of a block in turns (block.h). A
-// GPU's memory is the host's; streams and events have nothing to wait for.
+// block after block, the threads of a block in turns (block.h). A GPU's memory is the host's;
+// streams are threads, which wait for each other's events (streams.h). There are several GPUs;
+// which of them is a thread's own matters as it does to CUDA.
 //
 // What a GPU would not forgive is an error here too: threads that do not meet at a barrier, grids
-// out of range, addresses off their alignment, and, under sanitizers, memory out of bounds.
+// out of range, addresses off their alignment, and, under sanitizers, memory out of bounds and
+// streams that use it at the same time.
 #pragma once
 
 #include <cmath>
@@ -11,6 +13,8 @@
 #include <cstdint>
 
 #include "block.h"
+#include "kernels.h"
+#include "streams.h"
 
 #define __host__
 #define __device__
@@ -25,6 +29,7 @@ enum cudaError_t {
   cudaErrorInvalidConfiguration = 9,
   cudaErrorInsufficientDriver = 35,
   cudaErrorNoDevice = 100,
+  cudaErrorInvalidResourceHandle = 400,
   cudaErrorNotReady = 600,
 };
 const char* cudaGetErrorString(cudaError_t status);
@@ -73,6 +78,13 @@ cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end);
 
+namespace cuda_on_host {
+
+/// Whether it is of the GPU that is the calling thread's.
+bool is_of_this_gpu(cudaStream_t stream);
+
+}  // namespace cuda_on_host
+
 // --- launches
 // -------------------------------------------------------------------------------------
 
@@ -85,11 +97,14 @@ struct cudaLaunchConfig_t {
 
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
-                               Arguments&&... arguments) {
-  if (!cuda_on_host::is_launchable(config->gridDim, config->blockDim)) {
-    return cudaErrorInvalidConfiguration;
-  }
-  cuda_on_host::run_grid(config->gridDim, config->blockDim, [&] { kernel(arguments...); });
+                               Arguments... arguments) {
+  const dim3 grid = config->gridDim;
+  const dim3 block = config->blockDim;
+  if (!cuda_on_host::is_launchable(grid, block)) return cudaErrorInvalidConfiguration;
+  if (!cuda_on_host::is_of_this_gpu(config->stream)) return cudaErrorInvalidResourceHandle;
+  cuda_on_host::note_launch(reinterpret_cast<const void*>(kernel));
+  cuda_on_host::enqueue(
+      config->stream, [=] { cuda_on_host::run_grid(grid, block, [&] { kernel(arguments...); }); });
   return cudaSuccess;
 }
 

@@ -63,3 +63,14 @@ TEST_CASE("attention of GPT-2 has fused kernels in both directions and little wo
     }
   }
 }
+
+TEST_CASE("what a version of cuDNN is known to get wrong is not asked of it") {
+  const AttentionShape whole{4, 1'024, 12, 64, true, Type::BFloat16};
+  const AttentionShape odd{4, 1'000, 12, 64, true, Type::BFloat16};
+  const AttentionShape single{4, 1, 12, 64, true, Type::BFloat16};
+  CHECK(is_sound(whole, 90'500));
+  CHECK_FALSE(is_sound(odd, 90'500));
+  CHECK_FALSE(is_sound(whole, 91'001));
+  CHECK(is_sound(odd, 91'900));
+  CHECK_FALSE(is_sound(single, 91'900));
+}

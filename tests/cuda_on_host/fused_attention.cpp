@@ -125,18 +125,24 @@ bool FusedAttention::supports(Device&, const AttentionShape& shape) {
   return shape.type == Type::Float16;
 }
 
-void FusedAttention::run(Device&, const AttentionShape& shape, const AttentionForward& arrays) {
-  for (std::int64_t head = 0; head < shape.samples * shape.heads; ++head) {
-    Head(shape, head)
-        .forward(numbers_in<__half>(arrays.queries_keys_values), numbers_in<__half>(arrays.output),
-                 numbers_in<float>(arrays.log_sums));
-  }
+void FusedAttention::run(Device& device, const AttentionShape& shape,
+                         const AttentionForward& arrays) {
+  cuda_on_host::enqueue(device.compute().handle(), [shape, arrays] {
+    for (std::int64_t head = 0; head < shape.samples * shape.heads; ++head) {
+      Head(shape, head)
+          .forward(numbers_in<__half>(arrays.queries_keys_values),
+                   numbers_in<__half>(arrays.output), numbers_in<float>(arrays.log_sums));
+    }
+  });
 }
 
-void FusedAttention::run(Device&, const AttentionShape& shape, const AttentionBackward& arrays) {
-  for (std::int64_t head = 0; head < shape.samples * shape.heads; ++head) {
-    Head(shape, head).backward(arrays);
-  }
+void FusedAttention::run(Device& device, const AttentionShape& shape,
+                         const AttentionBackward& arrays) {
+  cuda_on_host::enqueue(device.compute().handle(), [shape, arrays] {
+    for (std::int64_t head = 0; head < shape.samples * shape.heads; ++head) {
+      Head(shape, head).backward(arrays);
+    }
+  });
 }
 
 }  // namespace dapple::cuda

@@ -40,14 +40,7 @@ double gelu_slope(double x) {
   return (1 + t) / 2 + x * (1 - t * t) * inner / 2;
 }
 
-}  // namespace
-
-class MatrixProducts::Plans {};
-
-MatrixProducts::MatrixProducts() = default;
-MatrixProducts::~MatrixProducts() = default;
-
-void MatrixProducts::multiply(Device&, const Product& product) {
+void multiply_now(const Product& product) {
   const auto [rows, depth, columns] = std::tuple(product.rows, product.depth, product.columns);
   const auto stride_of = [](std::int64_t stride, std::int64_t length) {
     return stride == 0 ? length : stride;
@@ -82,6 +75,17 @@ void MatrixProducts::multiply(Device&, const Product& product) {
       set_number(product.result, row * result_stride + column, static_cast<float>(sum));
     }
   }
+}
+
+}  // namespace
+
+class MatrixProducts::Plans {};
+
+MatrixProducts::MatrixProducts() = default;
+MatrixProducts::~MatrixProducts() = default;
+
+void MatrixProducts::multiply(Device& device, const Product& product) {
+  cuda_on_host::enqueue(device.compute().handle(), [product] { multiply_now(product); });
 }
 
 }  // namespace dapple::cuda

@@ -11,21 +11,25 @@
 namespace dapple {
 namespace {
 
-/// Linear layers of 8 x 16 and 16 x 4, with a ReLU between them.
-Specification perceptron() {
-  const auto layer = [](const std::string& name, int parameters, const std::string& operation) {
-    return R"({"name": ")" + name + R"(", "parameter_bytes": )" + std::to_string(parameters) +
-           R"(, "op": {"kind": )" + operation + "}}";
-  };
-  const std::string layers = layer("first", 4 * 144, R"("linear", "inputs": 8, "outputs": 16)") +
-                             "," + layer("relu", 0, R"("relu")") + "," +
-                             layer("last", 4 * 68, R"("linear", "inputs": 16, "outputs": 4)") +
-                             "," + layer("loss", 0, R"("softmax_cross_entropy", "classes": 4)");
+std::string layer(const std::string& name, int parameters, const std::string& operation) {
+  return R"({"name": ")" + name + R"(", "parameter_bytes": )" + std::to_string(parameters) +
+         R"(, "op": {"kind": )" + operation + "}}";
+}
+
+Specification specification_of(const std::string& layers) {
   return read_specification(R"({"schema": "dapple-profile/1", "name": "perceptron", "source": "x",
       "global_batch_size": 4, "device": "any", "optimizer": {"name": "adamw",
       "state_bytes_per_parameter_byte": 2}, "layers": [)" +
                                 layers + "]}",
                             "perceptron.json");
+}
+
+/// Linear layers of 8 x 16 and 16 x 4, with a ReLU between them.
+Specification perceptron() {
+  return specification_of(layer("first", 4 * 144, R"("linear", "inputs": 8, "outputs": 16)") + "," +
+                          layer("relu", 0, R"("relu")") + "," +
+                          layer("last", 4 * 68, R"("linear", "inputs": 16, "outputs": 4)") + "," +
+                          layer("loss", 0, R"("softmax_cross_entropy", "classes": 4)"));
 }
 
 TEST_CASE("a model measured on a GPU has tensors in its precision, and can be planned from") {
@@ -73,6 +77,23 @@ TEST_CASE("what layers took of a GPU's memory for a moment is no more than they 
   }
   // A loss keeps one number for each row while it adds them up.
   CHECK(measured.profile.layers[3].measurements[1].workspace.count >= 20 * 4);
+}
+
+TEST_CASE("a head is measured as it runs before its loss, and sends no gaps") {
+  const Specification specification = specification_of(
+      layer("head", 4 * 8 * 11,
+            R"("linear", "inputs": 8, "outputs": 11, "transposed": true, "bias": false)") +
+      "," + layer("loss", 0, R"("softmax_cross_entropy", "classes": 11)"));
+  const MeasuredModel measured = measure_model(specification, "perceptron.json",
+                                               {.batch_sizes = {3},
+                                                .repeats = 1,
+                                                .device = "card",
+                                                .on_gpu = true,
+                                                .precision = cuda::Precision::BFloat16});
+  const std::vector<Layer>& layers = measured.profile.layers;
+  CHECK(layers[0].measurements[0].output == Bytes{3 * 11 * 2});
+  // Rows of 11 numbers begin 16 numbers apart.
+  CHECK(layers[1].measurements[0].stash >= Bytes{3 * 16 * 2});
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Training by plans of every schedule on a GPU, against training on one CPU without a pipeline. All
-// devices of a plan share the GPU.
+// Training by plans of every schedule on GPUs, against training on one CPU without a pipeline: all
+// devices of a plan share one, or have as many as there are.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -23,6 +23,10 @@ using namespace small;
 
 std::unique_ptr<TrainingBackend> on_gpu(const TrainingJob& job, DeviceIndex device) {
   return make_cuda_backend(job, device, 0);
+}
+
+std::unique_ptr<TrainingBackend> on_gpus(const TrainingJob& job, DeviceIndex device) {
+  return make_cuda_backend(job, device, device.value % cuda::gpu_count());
 }
 
 /// Wide enough that what is rounded is no single number; numbers between layers take two bytes.
@@ -57,9 +61,10 @@ double tolerance_of(cuda::Precision precision) {
 /// Every iteration from the parameters that the plan's devices began it with; those are rounded
 /// where they are used.
 void check_training(const Trainable& model, const Pipeline& pipeline,
-                    const TrainingSettings& settings, std::int64_t iterations) {
+                    const TrainingSettings& settings, std::int64_t iterations,
+                    const MakeBackend& make_backend = on_gpu) {
   const TrainingJob job = job_of(model, pipeline, settings);
-  const Outcome outcome = train(job, pipeline.topology, iterations, on_gpu);
+  const Outcome outcome = train(job, pipeline.topology, iterations, make_backend);
   PlainTraining plain(job);
   const double tolerance = tolerance_of(settings.precision);
   for (std::size_t n = 0; n < outcome.iterations.size(); ++n) {
@@ -107,7 +112,7 @@ TEST_CASE("on a GPU, whatever the schedule, gradients are those of one CPU") {
   }
 }
 
-TEST_CASE("on a GPU, however samples are shared out, gradients are those of one CPU") {
+TEST_CASE("on one GPU or several, however samples are shared out, gradients are those of one CPU") {
   Dice dice(6102);
   int unequal = 0;
   for (int round = 0; round < scaled(16); ++round) {
@@ -119,7 +124,8 @@ TEST_CASE("on a GPU, however samples are shared out, gradients are those of one 
       const auto replicas = static_cast<std::int64_t>(stage.devices.size());
       if (pipeline->plan.micro_batch_size % replicas != 0) ++unequal;
     }
-    check_training(model, *pipeline, random_settings(dice, pipeline->plan), 2);
+    check_training(model, *pipeline, random_settings(dice, pipeline->plan), 2,
+                   round % 2 == 0 ? on_gpus : on_gpu);
   }
   if (scaled(16) >= 16) CHECK(unequal >= 3);
 }

@@ -20,7 +20,7 @@ void hold(const Case& one, std::size_t count) {
   ThreadNetwork network(topology, devices, {.pacing = {}, .timeout = timeout});
   side_by_side(count, [&](std::size_t i) {
     const auto below = network.end_of(devices[i]);
-    const auto end = nccl_end(*below, topology, devices[i], devices, timeout);
+    const auto end = nccl_end(*below, topology, devices[i], devices, {}, timeout);
     ByWayOfGpu on_gpu(*end, gpu_of(devices[i]));
     one.part({.number = static_cast<std::int32_t>(i),
               .count = static_cast<std::int32_t>(count),

@@ -35,15 +35,17 @@ inline bool has_gpus_for(std::size_t devices) {
   return devices > 0;
 }
 
+/// Among devices that all send to each other.
 inline std::unique_ptr<Transport> nccl_end(
     Transport& below, const Topology& topology, DeviceIndex here, std::vector<DeviceIndex> devices,
-    std::chrono::nanoseconds timeout = std::chrono::seconds(30), Bytes inbox = {200 << 20}) {
+    ReductionSizes reductions = {}, std::chrono::nanoseconds timeout = std::chrono::seconds(30)) {
   std::erase(devices, here);
   return make_nccl_transport(below, topology,
                              {.here = here,
                               .peers = std::move(devices),
+                              .reductions = std::move(reductions),
                               .gpu = gpu_of(here),
-                              .inbox = inbox,
+                              .inbox = {200 << 20},
                               .timeout = timeout});
 }
 

@@ -19,6 +19,7 @@ class OverThreads : public Transport {
         end_(make_nccl_transport(*below_, topology,
                                  {.here = device.device,
                                   .peers = message_peers(device),
+                                  .reductions = reduction_sizes(device),
                                   .gpu = gpu_of(device.device),
                                   .inbox = message_memory(plan, device)})) {}
 

@@ -2,9 +2,10 @@
 
 #include <nccl.h>
 
-#include <atomic>
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <string>
 
 #include "../unit/exec/job.h"
 #include "dapple/core/error.h"
@@ -18,6 +19,7 @@ namespace {
 using namespace small;
 
 constexpr std::size_t kValues = 1'000;
+constexpr Bytes kSize{kValues * sizeof(float)};
 
 MessageKey reduction(DeviceIndex here, std::int32_t bucket) {
   return {.iteration = 0,
@@ -70,12 +72,17 @@ TEST_CASE("a group's numbers are summed where they lie, for 2 (r-1)/r of their b
   const std::vector<DeviceIndex> devices = all_devices(topology);
   const ReductionGroup everyone{.servers = {{{0}, {1}}, {{2}}}};
   const ReductionGroup two{.servers = {{{0}, {2}}}};
+  const auto reductions_of = [&](std::size_t i) {
+    ReductionSizes reductions{{devices, {kSize}}};
+    if (i != 1) reductions[members_of(two)] = {kSize};
+    return reductions;
+  };
   ThreadNetwork network(topology, devices, {});
   std::vector<std::vector<float>> sums(count);
   std::vector<std::int64_t> sent(count);
   side_by_side(count, [&](std::size_t i) {
     const auto below = network.end_of(devices[i]);
-    const auto end = nccl_end(*below, topology, devices[i], devices);
+    const auto end = nccl_end(*below, topology, devices[i], devices, reductions_of(i));
     Numbers numbers(devices[i], numbers_of(i));
     for (std::int32_t bucket = 0; bucket < 2; ++bucket) {
       CudaSummands summands = numbers.summands();
@@ -99,17 +106,45 @@ TEST_CASE("a group's numbers are summed where they lie, for 2 (r-1)/r of their b
   for (const std::int64_t bytes : sent) CHECK(bytes == 2 * 5'333);
 }
 
+TEST_CASE("a device talks to nobody whom it was not told of") {
+  const std::size_t count = 2;
+  if (!has_gpus_for(count)) return;
+  const Topology topology(full_mesh(count, {bytes_per_ns(1), {}}));
+  const std::vector<DeviceIndex> devices = all_devices(topology);
+  ThreadNetwork network(topology, devices, {});
+  std::vector<std::string> ends(count);
+  side_by_side(count, [&](std::size_t i) {
+    const auto below = network.end_of(devices[i]);
+    const auto end = nccl_end(*below, topology, devices[i], {devices[i]});
+    ByWayOfGpu on_gpu(*end, gpu_of(devices[i]));
+    MessageKey key = reduction(devices[i], 0);
+    key.to = devices[1 - i];
+    try {
+      on_gpu.send(key, payload_of({1, 2}));
+    } catch (const Bug& bug) { ends[i] = bug.what(); }
+    Numbers numbers(devices[i], {1, 2});
+    CudaSummands summands = numbers.summands();
+    try {
+      end->reduces({.servers = {devices}}, reduction(devices[i], 0), summands);
+    } catch (const Bug& bug) { ends[i] += std::string("; ") + bug.what(); }
+  });
+  for (const std::string& end : ends) {
+    CHECK(end ==
+          "a device sends to one that is not its peer; a device has no communicator with "
+          "those that it was to use");
+  }
+}
+
 #ifdef DAPPLE_NCCL_ON_HOST
 TEST_CASE("when NCCL breaks down, one says so and all end") {
   const std::size_t count = 3;
   const Topology topology(full_mesh(count, {bytes_per_ns(1), {}}));
   const std::vector<DeviceIndex> devices = all_devices(topology);
   ThreadNetwork network(topology, devices, {});
-  std::atomic<int> told = 0;
-  std::atomic<int> aborted = 0;
+  std::vector<std::string> ends(count);
   side_by_side(count, [&](std::size_t i) {
     const auto below = network.end_of(devices[i]);
-    const auto end = nccl_end(*below, topology, devices[i], devices);
+    const auto end = nccl_end(*below, topology, devices[i], devices, {{devices, {kSize}}});
     const ReductionGroup everyone{.servers = {devices}};
     Numbers numbers(devices[i], numbers_of(i));
     CudaSummands summands = numbers.summands();
@@ -123,15 +158,15 @@ TEST_CASE("when NCCL breaks down, one says so and all end") {
                            .from = devices[(i + 1) % count],
                            .to = devices[i]};
       end->receive(key, {.size = Bytes{8}, .memory = Memory::Device});
-    } catch (const Error& error) {
-      ++told;
-      const std::string text = error.what();
-      CHECK(text == "NCCL: asynchronous error: remote process exited or there was a network error");
-    } catch (const JobAborted&) { ++aborted; }
+    } catch (const Error& error) { ends[i] = error.what(); } catch (const JobAborted&) {
+      ends[i] = "aborted";
+    }
   });
   nccl_on_host::break_down(false);
-  CHECK(told >= 1);
-  CHECK(told + aborted == 3);
+  const std::string told =
+      "NCCL: asynchronous error: remote process exited or there was a network error";
+  CHECK(std::ranges::count(ends, told) >= 1);
+  CHECK(std::ranges::count(ends, told) + std::ranges::count(ends, "aborted") == 3);
   CHECK(nccl_on_host::communicators() == 0);
 }
 #endif

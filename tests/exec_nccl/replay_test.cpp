@@ -22,17 +22,13 @@ TEST_CASE("over NCCL a replay takes every action of the schedule, with its bytes
   for (int round = 0; round < scaled(10); ++round) {
     const Pipeline pipeline = random_family_pipeline(dice);
     INFO("instance " << round << ": " << text_of(pipeline));
-    PlanDocument document;
-    document.profile = pipeline.profile;
-    document.topology = pipeline.topology.description();
-    document.plan = pipeline.plan;
     const ReplayOptions options{
         .iterations = 2,
         .paces_links = false,
         .make_backend = [](const ReplayedDevice& device, const ReplayPace& pace) {
           return make_cuda_replay_backend(device, pace, gpu_of(device.schedule.device));
         }};
-    Replay job(document, pipeline.topology, options);
+    Replay job(document_of(pipeline), pipeline.topology, options);
     if (!has_gpus_for(job.devices().size())) continue;
     for (const StagePlan& stage : pipeline.plan.stages) replicated += stage.devices.size() > 1;
     ThreadNetwork network(pipeline.topology, job.devices(), {});

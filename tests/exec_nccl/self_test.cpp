@@ -4,6 +4,7 @@
 #include <nccl.h>
 
 #include <catch2/catch.hpp>
+#include <thread>
 #include <vector>
 
 #include "dapple/cuda/device.h"
@@ -23,6 +24,8 @@ TEST_CASE("a communicator of one device is made, reduces, and is ended") {
   device.download(memory.address(), std::as_writable_bytes(std::span(sums)), device.compute());
   CHECK(sums == values);
   CHECK_NOTHROW(alone.look());
+  alone.finalize();
+  while (!alone.is_finalized()) std::this_thread::yield();
 }
 
 TEST_CASE("a device sends to itself") {

@@ -1,15 +1,18 @@
 #include "nccl.h"
 
 #include <atomic>
+#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <numeric>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "../cuda_on_host/streams.h"
 
 namespace {
 
@@ -18,63 +21,156 @@ struct Part {
   const std::byte* from = nullptr;
   std::byte* to = nullptr;
   std::size_t count = 0;
-  std::shared_ptr<bool> is_done = std::make_shared<bool>(false);
+  std::shared_ptr<const std::atomic<bool>> is_aborted = nullptr;
+  bool is_done = false;
+};
+using Parts = std::vector<Part*>;  // one of each member
+
+void pass_on(const Parts& parts) {
+  std::memcpy(parts[1]->to, parts[0]->from, parts[0]->count);
+}
+
+/// In the order of the members, so that all get the same bits.
+void sum(const Parts& parts) {
+  std::vector<float> sums(parts.front()->count);
+  for (const Part* part : parts) {
+    const auto* values = reinterpret_cast<const float*>(part->from);
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += values[i];
+  }
+  for (const Part* part : parts) {
+    std::memcpy(part->to, sums.data(), sums.size() * sizeof(float));
+  }
+}
+
+/// Where streams of several members wait for each other: once all are there, the last one does what
+/// they have come for.
+class Meeting {
+ public:
+  using Deed = void (*)(const Parts&);
+  Meeting(std::size_t members, Deed deed) : deed_(deed), begun_(members), waiting_(members) {}
+
+  /// By the host, before its stream takes part.
+  void begin(std::size_t member) { begun_[member] = true; }
+  bool have_all_begun() const {
+    for (const std::atomic<bool>& has_begun : begun_) {
+      if (!has_begun) return false;
+    }
+    return true;
+  }
+
+  /// By a stream: until it is done, or aborted.
+  void take_part(std::size_t member, Part part) {
+    std::unique_lock lock(mutex_);
+    waiting_[member].push_back(&part);
+    act();
+    changed_.wait(lock, [&] { return part.is_done || *part.is_aborted; });
+    if (!part.is_done) std::erase(waiting_[member], &part);
+  }
+
+  void look_again() {
+    const std::lock_guard lock(mutex_);
+    changed_.notify_all();
+  }
+
+ private:
+  void act() {
+    Parts first;
+    for (const std::deque<Part*>& parts : waiting_) {
+      // NCCL takes in as much as there is room for, and writes beyond that.
+      if (parts.empty() || parts.front()->count != waiting_.front().front()->count) return;
+      first.push_back(parts.front());
+    }
+    deed_(first);
+    for (std::size_t i = 0; i < first.size(); ++i) {
+      first[i]->is_done = true;
+      waiting_[i].pop_front();
+    }
+    changed_.notify_all();
+  }
+
+  const Deed deed_;
+  std::vector<std::atomic<bool>> begun_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::deque<Part*>> waiting_;
 };
 
 /// What the members of a communicator share.
 struct Club {
-  int size = 0;
-  int members = 0;
-  std::map<std::pair<int, int>, std::deque<Part>> sends;     // by sender and receiver
-  std::map<std::pair<int, int>, std::deque<Part>> receives;  // likewise
-  std::vector<std::deque<Part>> sums;                        // by member
+  std::size_t size = 0;
+  std::size_t members = 0;
+  std::size_t finalized = 0;
+  std::map<std::pair<std::size_t, std::size_t>, std::shared_ptr<Meeting>> messages;  // from, to
+  std::shared_ptr<Meeting> sums;
+
+  void look_again() {
+    for (const auto& [way, meeting] : messages) meeting->look_again();
+    sums->look_again();
+  }
 };
 
-std::mutex all;  // of everything below and in clubs: this is for tests
+/// Of what follows and of clubs: held by hosts, and never by streams.
+std::mutex all;
 std::map<std::string, std::shared_ptr<Club>> clubs;
 std::int64_t ids = 0;
+int alive = 0;
+bool is_used = false;  // any that is alive
 std::atomic<bool> broken = false;
-std::atomic<int> alive = 0;
 
 std::string name_of(const ncclUniqueId& id) {
   return {id.internal, NCCL_UNIQUE_ID_BYTES};
 }
 
-void match(std::deque<Part>& sends, std::deque<Part>& receives) {
-  while (!sends.empty() && !receives.empty()) {
-    const Part& sent = sends.front();
-    const Part& received = receives.front();
-    // NCCL takes in as much as there is room for, and writes beyond that.
-    if (sent.count != received.count) return;
-    std::memcpy(received.to, sent.from, sent.count);
-    *sent.is_done = true;
-    *received.is_done = true;
-    sends.pop_front();
-    receives.pop_front();
+std::shared_ptr<Club> make_club(std::size_t size) {
+  auto club = std::make_shared<Club>();
+  club->size = size;
+  club->sums = std::make_shared<Meeting>(size, sum);
+  for (std::size_t from = 0; from < size; ++from) {
+    for (std::size_t to = 0; to < size; ++to) {
+      club->messages[{from, to}] = std::make_shared<Meeting>(2, pass_on);
+    }
   }
-}
-
-/// In the order of the members, so that all get the same bits.
-void sum(std::vector<std::deque<Part>>& members) {
-  std::vector<float> sums(members.front().front().count);
-  for (const std::deque<Part>& parts : members) {
-    const auto* values = reinterpret_cast<const float*>(parts.front().from);
-    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += values[i];
-  }
-  for (std::deque<Part>& parts : members) {
-    std::memcpy(parts.front().to, sums.data(), sums.size() * sizeof(float));
-    *parts.front().is_done = true;
-    parts.pop_front();
-  }
+  return club;
 }
 
 }  // namespace
 
 struct ncclComm {
   std::shared_ptr<Club> club;
-  int member = 0;
-  std::shared_ptr<bool> last_is_done = std::make_shared<bool>(true);
+  std::size_t member = 0;
+  std::shared_ptr<std::atomic<bool>> is_aborted = std::make_shared<std::atomic<bool>>(false);
+  std::shared_ptr<Meeting> last = nullptr;
+  bool is_finalized = false;
 };
+
+namespace {
+
+bool is_in_progress(const ncclComm& communicator) {
+  const Club& club = *communicator.club;
+  return club.members < club.size || (communicator.last && !communicator.last->have_all_begun()) ||
+         (communicator.is_finalized && club.finalized < club.size);
+}
+
+void end(ncclComm_t communicator) {
+  const std::lock_guard lock(all);
+  if (--alive == 0) is_used = false;
+  delete communicator;
+}
+
+/// As member `place` of those who meet.
+ncclResult_t enqueue(ncclComm& communicator, const std::shared_ptr<Meeting>& meeting,
+                     std::size_t place, Part part, cudaStream_t stream) {
+  const std::lock_guard lock(all);
+  if (communicator.is_finalized) return ncclInvalidUsage;
+  is_used = true;
+  part.is_aborted = communicator.is_aborted;
+  meeting->begin(place);
+  communicator.last = meeting;
+  cuda_on_host::enqueue(stream, [=] { meeting->take_part(place, part); });
+  return is_in_progress(communicator) ? ncclInProgress : ncclSuccess;
+}
+
+}  // namespace
 
 namespace nccl_on_host {
 
@@ -83,14 +179,21 @@ void break_down(bool is_broken) {
 }
 
 int communicators() {
+  const std::lock_guard lock(all);
   return alive;
 }
 
 }  // namespace nccl_on_host
 
 const char* ncclGetErrorString(ncclResult_t result) {
-  return result == ncclRemoteError ? "remote process exited or there was a network error"
-                                   : "invalid argument";
+  switch (result) {
+    case ncclRemoteError:
+      return "remote process exited or there was a network error";
+    case ncclInvalidUsage:
+      return "invalid usage";
+    default:
+      return "invalid argument";
+  }
 }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
@@ -104,75 +207,79 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int size, ncclUniqueId id, int member,
                                     ncclConfig_t* config) {
   const std::lock_guard lock(all);
+  if (member < 0 || member >= size || config->blocking != 0) return ncclInvalidArgument;
+  if (is_used) return ncclInvalidUsage;
   std::shared_ptr<Club>& club = clubs[name_of(id)];
-  if (!club) club = std::make_shared<Club>();
-  if (club->members == 0) {
-    club->size = size;
-    club->sums.resize(static_cast<std::size_t>(size));
-  }
-  if (club->size != size || member >= size || config->blocking != 0) return ncclInvalidArgument;
+  if (!club) club = make_club(static_cast<std::size_t>(size));
+  if (club->size != static_cast<std::size_t>(size)) return ncclInvalidArgument;
   ++club->members;
   ++alive;
-  *communicator = new ncclComm{.club = club, .member = member};
+  *communicator = new ncclComm{.club = club, .member = static_cast<std::size_t>(member)};
   return ncclInProgress;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* error) {
   const std::lock_guard lock(all);
-  const bool is_done =
-      communicator->club->members == communicator->club->size && *communicator->last_is_done;
-  *error = broken ? ncclRemoteError : is_done ? ncclSuccess : ncclInProgress;
+  *error = broken ? ncclRemoteError : is_in_progress(*communicator) ? ncclInProgress : ncclSuccess;
   return ncclSuccess;
 }
 
+ncclResult_t ncclCommFinalize(ncclComm_t communicator) {
+  const std::lock_guard lock(all);
+  if (communicator->is_finalized) return ncclInvalidUsage;
+  communicator->is_finalized = true;
+  ++communicator->club->finalized;
+  return is_in_progress(*communicator) ? ncclInProgress : ncclSuccess;
+}
+
 ncclResult_t ncclCommDestroy(ncclComm_t communicator) {
-  --alive;
-  delete communicator;
+  ncclResult_t state = ncclInProgress;
+  ncclCommGetAsyncError(communicator, &state);
+  if (!communicator->is_finalized || state != ncclSuccess) {
+    throw std::logic_error("a communicator is destroyed that was not finalized");
+  }
+  end(communicator);
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t communicator) {
-  return ncclCommDestroy(communicator);
+  *communicator->is_aborted = true;
+  communicator->club->look_again();
+  end(communicator);
+  return ncclSuccess;
+}
+
+/// Of aborts alone, each of which is done at once.
+ncclResult_t ncclGroupStart() {
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd() {
+  return ncclSuccess;
 }
 
 ncclResult_t ncclSend(const void* bytes, std::size_t count, ncclDataType_t, int to,
-                      ncclComm_t communicator, cudaStream_t) {
-  const std::lock_guard lock(all);
-  Club& club = *communicator->club;
-  const std::pair way{communicator->member, to};
-  const Part part{.from = static_cast<const std::byte*>(bytes), .count = count};
-  communicator->last_is_done = part.is_done;
-  club.sends[way].push_back(part);
-  match(club.sends[way], club.receives[way]);
-  return *part.is_done ? ncclSuccess : ncclInProgress;
+                      ncclComm_t communicator, cudaStream_t stream) {
+  const auto& meeting =
+      communicator->club->messages.at({communicator->member, static_cast<std::size_t>(to)});
+  return enqueue(*communicator, meeting, 0,
+                 {.from = static_cast<const std::byte*>(bytes), .count = count}, stream);
 }
 
 ncclResult_t ncclRecv(void* bytes, std::size_t count, ncclDataType_t, int from,
-                      ncclComm_t communicator, cudaStream_t) {
-  const std::lock_guard lock(all);
-  Club& club = *communicator->club;
-  const std::pair way{from, communicator->member};
-  const Part part{.to = static_cast<std::byte*>(bytes), .count = count};
-  communicator->last_is_done = part.is_done;
-  club.receives[way].push_back(part);
-  match(club.sends[way], club.receives[way]);
-  return *part.is_done ? ncclSuccess : ncclInProgress;
+                      ncclComm_t communicator, cudaStream_t stream) {
+  const auto& meeting =
+      communicator->club->messages.at({static_cast<std::size_t>(from), communicator->member});
+  return enqueue(*communicator, meeting, 1, {.to = static_cast<std::byte*>(bytes), .count = count},
+                 stream);
 }
 
 ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,
-                           ncclRedOp_t, ncclComm_t communicator, cudaStream_t) {
+                           ncclRedOp_t, ncclComm_t communicator, cudaStream_t stream) {
   if (type != ncclFloat32) return ncclInvalidArgument;
-  const std::lock_guard lock(all);
-  Club& club = *communicator->club;
-  const Part part{.from = static_cast<const std::byte*>(from),
+  return enqueue(*communicator, communicator->club->sums, communicator->member,
+                 {.from = static_cast<const std::byte*>(from),
                   .to = static_cast<std::byte*>(to),
-                  .count = count};
-  communicator->last_is_done = part.is_done;
-  club.sums[static_cast<std::size_t>(communicator->member)].push_back(part);
-  bool all_there = true;
-  for (const std::deque<Part>& parts : club.sums) {
-    all_there = all_there && !parts.empty() && parts.front().count == count;
-  }
-  if (all_there) sum(club.sums);
-  return *part.is_done ? ncclSuccess : ncclInProgress;
+                  .count = count},
+                 stream);
 }

@@ -1,8 +1,11 @@
 // NCCL as far as dapple uses it, on the host: the members of a communicator are threads of one
-// process, and a GPU's memory is the host's. Calls never block: a send is in progress until its
-// receive is there, a sum until all members have begun it, as the communicator says when asked.
+// process, and a GPU's memory is the host's. Calls never block: two members' first message, and the
+// first sum, are in progress until all of them have called, as the communicator says when asked.
+// Streams wait for each other until they are all there.
 //
-// What would hang with NCCL is in progress for ever; what it forbids is an error.
+// What would hang with NCCL hangs its streams until it is aborted; what it forbids is an error, or
+// an exception where nobody may look at errors. So is what it may hang at, depending on when it is
+// called: making a communicator while others are used, and destroying one that is not finalized.
 #pragma once
 
 #include <cstddef>
@@ -26,6 +29,7 @@ using ncclComm_t = struct ncclComm*;
 enum ncclResult_t {
   ncclSuccess = 0,
   ncclInvalidArgument = 4,
+  ncclInvalidUsage = 5,
   ncclRemoteError = 6,
   ncclInProgress = 7,
 };
@@ -37,8 +41,11 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int size, ncclUniqueId id, int member,
                                     ncclConfig_t* config);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* error);
+ncclResult_t ncclCommFinalize(ncclComm_t communicator);
 ncclResult_t ncclCommDestroy(ncclComm_t communicator);
 ncclResult_t ncclCommAbort(ncclComm_t communicator);
+ncclResult_t ncclGroupStart();
+ncclResult_t ncclGroupEnd();
 ncclResult_t ncclSend(const void* bytes, std::size_t count, ncclDataType_t type, int to,
                       ncclComm_t communicator, cudaStream_t stream);
 ncclResult_t ncclRecv(void* bytes, std::size_t count, ncclDataType_t type, int from,

@@ -21,15 +21,17 @@ void copy(const Stream& stream, std::span<const std::byte> from, std::span<std::
 /// sum += addend, in single precision. Requires: floats, and counts are equal.
 void add(const Stream& stream, View addend, View sum);
 
+/// To each of the sums, which are arrays of one length, one piece of the addend after another.
+/// Requires: Float32; 1 to kMostPieces sums, and as many pieces.
+inline constexpr std::size_t kMostPieces = 4;
+void add_pieces(const Stream& stream, View addend, std::span<const View> sums);
+
 /// Requires: Float32.
 void scale(const Stream& stream, float factor, View values);
 
-/// Numbers of double precision that squared_norm() writes between its first and its second step.
-inline constexpr std::int64_t kNormPartials = 256;
-
-/// The sum of the squares, in double precision, to `partials[0]`, with the same result each time;
-/// not finite exactly where one of the values is not. Requires: Float32; room for kNormPartials
-/// doubles at `partials`.
-void squared_norm(const Stream& stream, View values, std::byte* partials);
+/// Writes the sum of the squares, in double precision, with the same result each time; not finite
+/// exactly where one of the values is not. On the compute stream. Requires: Float32; room for a
+/// double at `result`.
+void squared_norm(Device& device, View values, std::byte* result);
 
 }  // namespace dapple::cuda

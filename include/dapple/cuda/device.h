@@ -163,9 +163,10 @@ class Staging {
 
 class Device {
  public:
-  /// Takes `memory` bytes of the GPU for an arena. Throws Error(Environment) naming what is free
-  /// where that is less. Makes the GPU that of the calling thread.
-  Device(int ordinal, Bytes memory);
+  /// Takes `memory` bytes of the GPU for an arena, whose compute stream has the priority. Throws
+  /// Error(Environment) naming what is free where that is less. Makes the GPU that of the calling
+  /// thread.
+  Device(int ordinal, Bytes memory, Stream::Priority priority = Stream::Priority::Normal);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
@@ -173,7 +174,7 @@ class Device {
   int ordinal() const { return ordinal_; }
   /// Makes its GPU that of the calling thread.
   void make_current() const { cuda::make_current(ordinal_); }
-  const Stream& compute() const { return compute_; }
+  const Stream& compute() const;
 
   /// Throws Error(Environment) with both numbers where the arena has no such piece left. Contents
   /// are whatever was there. O(pieces).
@@ -191,7 +192,6 @@ class Device {
 
  private:
   int ordinal_;
-  Stream compute_;
   std::shared_ptr<Arena> arena_;
   Staging staging_;
   std::unique_ptr<Libraries> libraries_;

@@ -61,6 +61,16 @@ class Module {
 /// Requires: violations_of(operation) is empty.
 std::unique_ptr<Module> make_module(const Operation& operation, Precision precision);
 
+/// Of layers that run one after another, each on nothing but what the one before has made: between
+/// a head and its loss, scores may have gaps behind the rows, where the products are quickest.
+std::vector<std::unique_ptr<Module>> make_modules(std::span<const Operation> operations,
+                                                  Precision precision);
+
+/// What the `number`th of them takes, where all before it takes is without gaps: the shape, samples
+/// included, with a last dimension that is how far apart its rows begin.
+nn::Shape taken_shape(std::span<const Operation> operations, std::size_t number, nn::Shape dense,
+                      Precision precision);
+
 /// What a module takes of the arena for a moment, beside tensors that it is given, returns or
 /// stashes, at most: of an input of such a shape, samples included.
 Bytes workspace_of(const Operation& operation, const nn::Shape& input, Precision precision);

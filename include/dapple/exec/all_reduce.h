@@ -6,11 +6,15 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
+#include <set>
 #include <span>
 #include <vector>
 
 #include "dapple/core/index.h"
+#include "dapple/core/quantity.h"
 #include "dapple/exec/transport.h"
+#include "dapple/schedule/device_schedule.h"
 
 namespace dapple {
 
@@ -27,6 +31,15 @@ struct ReductionGroups {
   /// Requires: an all-reduce, or one of tied gradients.
   const ReductionGroup& of(const Action& reduction) const;
 };
+
+/// All members, ascending.
+std::vector<DeviceIndex> members_of(const ReductionGroup& group);
+
+/// What a device reduces with others, by the members of the group, ascending, itself among them.
+using ReductionSizes = std::map<std::vector<DeviceIndex>, std::set<Bytes>>;
+
+/// O(actions * peers * log peers).
+ReductionSizes reduction_sizes(const DeviceSchedule& device);
 
 /// Some of the numbers of an array.
 struct NumberRange {

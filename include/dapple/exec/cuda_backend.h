@@ -34,9 +34,9 @@ struct CudaMemory {
 /// nothing, the most that they may take. O(layers).
 CudaMemory cuda_memory(const TrainingJob& job, DeviceIndex device);
 
-/// Parameters as before training, on GPU `gpu` of those that this process may use. The job must
-/// outlive it. Throws Error(Environment) naming both numbers where the GPU has less memory free
-/// than that.
+/// Parameters as before training, on GPU `gpu` of those that this process may use, which has loaded
+/// all that it computes with: by computing a micro-batch. The job must outlive it. Throws
+/// Error(Environment) naming both numbers where the GPU has less memory free than that.
 std::unique_ptr<TrainingBackend> make_cuda_backend(const TrainingJob& job, DeviceIndex device,
                                                    int gpu);
 

@@ -27,6 +27,7 @@ class NcclCommunicator {
 
   /// Member `member` of `size`, on the calling thread's GPU. Returns once all members are here.
   NcclCommunicator(const NcclId& id, int size, int member, KeepOn keep_on);
+  /// Waits for nobody if it is finalized, or was aborted.
   ~NcclCommunicator();
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
@@ -37,6 +38,11 @@ class NcclCommunicator {
   /// In place. Requires: Float32, as many of each member.
   void all_reduce(const cuda::View& numbers, const cuda::Stream& stream);
 
+  /// Nothing more is enqueued. Does not wait; it is finalized once all members have done what they
+  /// were given, and called this.
+  void finalize();
+  bool is_finalized();
+
   /// Throws what has gone wrong since.
   void look();
   /// Ends what is under way, as if it had been done; from any thread.
@@ -44,8 +50,11 @@ class NcclCommunicator {
 
  private:
   template <class Call>
+  ncclResult_t begin(Call call);
+  template <class Call>
   void enqueue(const char* name, Call call);
   void settle(const char* name, ncclResult_t result);
+  ncclResult_t state(const char* name);
 
   const KeepOn keep_on_;
   std::mutex mutex_;  // one call at a time, and none once it is aborted

@@ -2,8 +2,9 @@
 // all that devices have to agree on first, by another transport, the one below. One process may
 // have one device or several, each on a GPU of its own: NCCL knows no two on one.
 //
-// Communicators: one for each pair of devices and direction, one for each group that reduces; each
-// is made when it is first needed, with an id that passes below.
+// Communicators: one for each pair of devices and direction, one for each group that reduces. All
+// are made with this end, with ids that pass below, and have been used when it is there: that takes
+// seconds, and memory beside the inbox, as much as NCCL likes.
 //
 // No deadlock. NCCL's kernels occupy a GPU until their counterparts run, which may be behind other
 // work there, in queues that streams share. So nothing is given to a GPU that has to wait long:
@@ -29,6 +30,7 @@
 
 #include "dapple/core/index.h"
 #include "dapple/core/quantity.h"
+#include "dapple/exec/all_reduce.h"
 #include "dapple/exec/transport.h"
 #include "dapple/topology/topology.h"
 
@@ -38,6 +40,8 @@ struct NcclTransportOptions {
   DeviceIndex here;
   /// With whom messages that lie on GPUs are exchanged, in either direction; each names the other.
   std::vector<DeviceIndex> peers;
+  /// Of sums of what lies on GPUs, as reduction_sizes(); the same for each member of a group.
+  ReductionSizes reductions;
   int gpu = 0;  // of those that this process may use
   /// GPU memory for messages that have come and are still in use, as message_memory().
   Bytes inbox;
@@ -46,9 +50,10 @@ struct NcclTransportOptions {
 
 bool is_built_with_nccl();
 
-/// This device's end; to be made by all of them. The transport below, its own end there, must
-/// outlive it, as must the topology. It ends once all peers' ends do. Throws Error(Environment)
-/// where the GPU has no room. Requires: is_built_with_nccl().
+/// This device's end; to be made by all of them at the same time, before their GPUs have anything
+/// else to do. The transport below, its own end there, must outlive it, as must the topology. It
+/// ends once those of all peers, and of all members of its groups, do. Throws Error(Environment)
+/// where the GPU has no room, and JobAborted. Requires: is_built_with_nccl().
 std::unique_ptr<Transport> make_nccl_transport(Transport& below, const Topology& topology,
                                                const NcclTransportOptions& options);
 

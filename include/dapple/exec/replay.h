@@ -30,6 +30,7 @@ struct ReplayOptions {
   std::vector<SlowLink> slow_links = {};
   std::chrono::nanoseconds timeout = std::chrono::seconds(30);  // of every wait for another device
   MakeReplayBackend make_backend = make_replay_backend;
+  MakeEndOver make_end_over = nullptr;  // of threads
   /// Told, in the thread of the first device, how many iterations are over.
   std::function<void(std::int64_t iterations)> progress = {};
 };

@@ -38,6 +38,7 @@ struct TrainOptions {
 struct Trained {
   std::int64_t steps = 0;  // made, less than asked for where it was stopped
   MeasuredRun measured;    // of the last steps, a hundred at most
+  Duration whole_step;     // the median of them, with what lies between iterations, without saving
 };
 
 /// What was measured is known to the first device alone. Throws Error(BadInput) naming the step
@@ -75,10 +76,15 @@ std::optional<Verification> verify(DeviceTraining& device, std::int64_t steps_be
 /// number that is none differs infinitely. Requires: the same names and shapes.
 TensorDifference worst_difference(const NamedTensors& gradients, const NamedTensors& expected);
 
+struct ThreadsOptions {
+  ThreadTransportOptions transport = {};
+  MakeBackend make_backend = make_cpu_backend;
+  MakeEndOver make_end_over = nullptr;
+  bool computes_on_threads = true;  // which then have a core each, where there are as many
+};
+
 /// All devices of the job on threads, each over its end: `work` is what each does.
-void run_on_threads(const TrainingJob& job, const Topology& topology,
-                    const ThreadTransportOptions& options,
-                    const std::function<void(DeviceTraining& device)>& work,
-                    const MakeBackend& make_backend = make_cpu_backend);
+void run_on_threads(const TrainingJob& job, const Topology& topology, const ThreadsOptions& options,
+                    const std::function<void(DeviceTraining& device)>& work);
 
 }  // namespace dapple

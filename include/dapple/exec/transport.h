@@ -9,9 +9,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <tuple>
+#include <vector>
 
 #include "dapple/core/index.h"
 #include "dapple/core/quantity.h"
@@ -19,6 +22,8 @@
 #include "dapple/plan/action.h"
 
 namespace dapple {
+
+struct DeviceSchedule;
 
 /// Which message: sent once in an iteration by one device for one action to another. An action that
 /// sends several, as the steps of an all-reduce, numbers them.
@@ -95,5 +100,10 @@ class Transport {
   /// Ends all waiting, here and elsewhere. Never throws; the first call counts.
   virtual void abort() noexcept = 0;
 };
+
+/// The end of one of the devices, by its place among them, that uses another one's; null where that
+/// is to be used as it is.
+using MakeEndOver = std::function<std::unique_ptr<Transport>(
+    Transport& below, const std::vector<DeviceSchedule>& devices, std::size_t place)>;
 
 }  // namespace dapple

@@ -38,11 +38,11 @@ struct Export {
 /// What a runtime can do, where it is less than a plan may ask for.
 struct RuntimeLimits {
   std::string_view name;         // "Megatron-LM"
-  bool any_order = false;        // of forwards and backwards; else 1F1B
+  bool any_order = false;        // of forwards and backwards, forwards as numbered; else 1F1B
   bool any_depths = false;       // of 1F1B; else the least that keep all stages busy
   bool interleaves = false;      // else a device holds one stage
   bool any_graph = false;        // else one tensor goes from stage to stage
-  bool ties = true;              // gradients over stages that share weights
+  bool ties = true;              // gradients of shared weights over stages, and in a second part
   bool deals = true;             // whole micro-batches to replicas in turn
   bool deals_unequally = false;  // then also to other numbers of replicas from stage to stage
   bool recomputes = true;        // all stages or none

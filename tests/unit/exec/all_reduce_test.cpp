@@ -84,6 +84,21 @@ TEST_CASE("all members round alike") {
   for (const std::vector<float>& own : outcome.values) CHECK(own == outcome.values.front());
 }
 
+TEST_CASE("what a device reduces is known by its members and sizes") {
+  DeviceSchedule device{.device = {2}, .stages = {{1}}, .actions = {}};
+  const auto reduces = [&](ActionKind kind, std::vector<SchedulePeer> peers, Bytes size) {
+    device.actions.push_back({{kind, 0, {1}}, std::move(peers), size});
+  };
+  reduces(ActionKind::AllReduce, {{{3}, {}, {100}}}, {100});
+  reduces(ActionKind::AllReduce, {{{3}, {}, {40}}}, {40});
+  reduces(ActionKind::AllReduce, {{{3}, {}, {100}}}, {100});
+  reduces(ActionKind::ReduceTied, {{{3}, {}, {8}}, {{0}, {}, {8}}}, {8});
+  reduces(ActionKind::SendGradient, {{{1}, {}, {9}}}, {9});
+  reduces(ActionKind::ReduceTied, {}, {8});  // all on this device
+  CHECK(reduction_sizes(device) ==
+        ReductionSizes{{{{2}, {3}}, {{40}, {100}}}, {{{0}, {2}, {3}}, {{8}}}});
+}
+
 TEST_CASE("a member alone keeps what it has and sends nothing") {
   const Outcome outcome = reduce({{1, 2, 3}}, 1);
   CHECK(outcome.values.front() == std::vector<float>{1, 2, 3});

@@ -133,12 +133,8 @@ TEST_CASE("slowed stages and links take as much longer, and no others do") {
   // Two stages of 2 ms and 4 ms for eight micro-batches; 100,000 bytes take 0.1 ms.
   const LayerFigures layer{.forward = 2'000'000, .backward = 4'000'000, .output = 100'000};
   const Pipeline pipeline = straight({layer, layer}, {.num_micro_batches = 8, .depths = {2, 1}});
-  PlanDocument document;
-  document.profile = pipeline.profile;
-  document.topology = pipeline.topology.description();
-  document.plan = pipeline.plan;
   // A stage 1.5 times as long, and activations, not gradients, 20 times.
-  const Replayed slowed = replay(document, pipeline.topology,
+  const Replayed slowed = replay(document_of(pipeline), pipeline.topology,
                                  {.iterations = 1,
                                   .slow_stages = {{{1}, Factor{1'500'000'000}}},
                                   .slow_links = {{{0}, {1}, Factor{20'000'000'000}}}});
@@ -163,11 +159,7 @@ TEST_CASE("a replayed iteration is no faster than the work of its busiest device
       straight({{.forward = 1'000'000, .backward = 2'000'000, .output = 100'000},
                 {.forward = 1'000'000, .backward = 2'000'000, .output = 100'000}},
                {.num_micro_batches = 4, .depths = {3, 1}});
-  PlanDocument document;
-  document.profile = pipeline.profile;
-  document.topology = pipeline.topology.description();
-  document.plan = pipeline.plan;
-  const Replayed replayed = replay(document, pipeline.topology, {.iterations = 3});
+  const Replayed replayed = replay(document_of(pipeline), pipeline.topology, {.iterations = 3});
   REQUIRE(replayed.iterations.size() == 3);
   CHECK(replayed.median >= Duration{15'200'000});
   CHECK(replayed.timeline.origin == Timeline::Origin::Measured);

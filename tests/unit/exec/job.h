@@ -50,4 +50,12 @@ inline std::vector<DeviceIndex> all_devices(const Topology& topology) {
   return devices;
 }
 
+inline PlanDocument document_of(const Pipeline& pipeline) {
+  PlanDocument document;
+  document.profile = pipeline.profile;
+  document.topology = pipeline.topology.description();
+  document.plan = pipeline.plan;
+  return document;
+}
+
 }  // namespace dapple::small

@@ -12,6 +12,7 @@
 #include "dapple/cost/costs.h"
 #include "dapple/interop/exports.h"
 #include "dapple/planner/reschedule.h"
+#include "dapple/schedule/schedule.h"
 
 namespace dapple {
 namespace {
@@ -158,6 +159,26 @@ TEST_CASE("what a runtime cannot express is named with its place") {
     CHECK(refusal(document, "megatron").empty());
     CHECK(refusal(document, "deepspeed").empty());
   }
+  SECTION("forwards that pass each other, which PyTorch tells apart by their place") {
+    PlanDocument document = document_of(two_by_two());
+    document.plan.family = ScheduleFamily::Given;
+    document.plan.order = {parse_actions("0F0 0F1 0B0 0B1 0F2 0B2"),
+                           parse_actions("1F1 1F0 1B0 1B1 1F2 1B2")};
+    CHECK(refusal(document, "torch-csv") ==
+          "/schedule/order/1: expected 1F0, as PyTorch's runtime counts the outputs of a stage and "
+          "takes their numbers for those of micro-batches, got 1F1");
+  }
+  SECTION("weights that layers of a stage share, in a backward of two parts") {
+    PlanDocument document = document_of(two_by_two());
+    document.profile.ties = {{{4}, {{5}}}};
+    CHECK(refusal(document, "torch-python").empty());
+    document.plan.family = ScheduleFamily::Given;
+    document.plan.order = {parse_actions("0F0 0B0 0F1 0B1 0F2 0B2"),
+                           parse_actions("1F0 1I0 1W0 1F1 1B1 1F2 1B2")};
+    CHECK(refusal(document, "torch-python") ==
+          "/stages/1/layers: expected layers that share no weights, as PyTorch's runtime does not "
+          "make their gradients in a second part of the backward, got weights of block.3");
+  }
   SECTION("a tensor that skips a stage's last layer") {
     PlanDocument document = document_of(two_by_two());
     document.profile.layers[4].inputs = {LayerIndex{1}, LayerIndex{3}};
@@ -232,6 +253,22 @@ TEST_CASE("whatever the order, its columns hold every computation once") {
         std::count(text.begin(), text.end(), 'B') + std::count(text.begin(), text.end(), 'I');
     CHECK(static_cast<std::size_t>(all) == forwards);
   }
+}
+
+TEST_CASE("what PyTorch makes of a backward in two parts is a warning") {
+  PlanShape shape = two_by_two();
+  for (StageShape& stage : shape.stages) stage.recompute = true;
+  PlanDocument document = document_of(shape);
+  CHECK(exported(document, "torch-python").warnings.empty());
+  document.plan.family = ScheduleFamily::Given;
+  document.plan.order = {parse_actions("0F0 0I0 0W0 0F1 0B1 0F2 0B2"),
+                         parse_actions("1F0 1B0 1F1 1B1 1F2 1B2")};
+  const std::vector<std::string> built = exported(document, "torch-python").warnings;
+  REQUIRE(built.size() == 1);
+  CHECK_THAT(built[0], Catch::Contains("runs a forward again for each part of its backward"));
+  const std::vector<std::string> ordered = exported(document, "torch-csv").warnings;
+  REQUIRE(ordered.size() == 3);
+  CHECK_THAT(ordered[1], Catch::Contains("DistributedDataParallel averages no gradients"));
 }
 
 TEST_CASE("torchtitan gets the names of each stage's layers") {
