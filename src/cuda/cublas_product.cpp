@@ -14,6 +14,7 @@
 
 #include "activations.h"
 #include "dapple/core/error.h"
+#include "dapple/cuda/module.h"
 #include "embedding.h"
 #include "matrix_product.h"
 
@@ -52,8 +53,7 @@ using Layout = std::unique_ptr<void, Destroy<cublasLtMatrixLayout_t, cublasLtMat
 using Preference =
     std::unique_ptr<void, Destroy<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>>;
 
-/// Recommended for Hopper, and plenty before it (cuBLAS documentation, "cublasSetWorkspace").
-constexpr std::size_t kWorkspace = std::size_t{32} << 20;
+constexpr auto kWorkspace = static_cast<std::size_t>(kProductWorkspace.count);
 
 /// The largest power of two that the address is a multiple of, up to 256.
 unsigned alignment_of(const View& view) {

@@ -8,8 +8,8 @@
 namespace dapple::cuda {
 namespace {
 
-/// Of cuBLASLt, and of partial sums and scalars.
-constexpr std::int64_t kOfProducts = std::int64_t{40} << 20;
+/// And of partial sums and scalars.
+constexpr std::int64_t kOfProducts = kProductWorkspace.count + (std::int64_t{8} << 20);
 constexpr std::int64_t kWidestGap = 8;  // behind a row, in numbers
 constexpr std::int64_t kSinglePrecision = size_of(Type::Float32);
 

@@ -74,10 +74,9 @@ class BesidePlan {
     if (!is_measured_) return workspace_ + (2 + kHandedOver) * largest_;
     // Targets, losses and partial sums, and what small tensors are rounded up by.
     constexpr Bytes kSmallPieces{16 << 20};
-    // The most that a product takes, of a number of samples perhaps that was not measured.
-    constexpr Bytes kOfProduct{32 << 20};
-    return std::max(workspace_, planned_) - planned_ + gradients_ + kSmallPieces + kOfProduct +
-           (has_several_stages ? kHandedOver : 0) * largest_;
+    // A product may take the most that one takes, of a number of samples that was not measured.
+    return std::max(workspace_, planned_) - planned_ + gradients_ + kSmallPieces +
+           cuda::kProductWorkspace + (has_several_stages ? kHandedOver : 0) * largest_;
   }
 
  private:

@@ -65,11 +65,23 @@ std::vector<float> numbers_of(std::size_t i) {
   return values;
 }
 
+/// Devices that all reach each other.
+struct Mesh {
+  explicit Mesh(std::size_t count)
+      : topology(full_mesh(count, {bytes_per_ns(1), {}})),
+        devices(all_devices(topology)),
+        network(topology, devices, {}) {}
+
+  const Topology topology;
+  const std::vector<DeviceIndex> devices;
+  ThreadNetwork network;
+};
+
 TEST_CASE("a group's numbers are summed where they lie, for 2 (r-1)/r of their bytes") {
   const std::size_t count = 3;
   if (!has_gpus_for(count)) return;
-  const Topology topology(full_mesh(count, {bytes_per_ns(1), {}}));
-  const std::vector<DeviceIndex> devices = all_devices(topology);
+  Mesh mesh(count);
+  auto& [topology, devices, network] = mesh;
   const ReductionGroup everyone{.servers = {{{0}, {1}}, {{2}}}};
   const ReductionGroup two{.servers = {{{0}, {2}}}};
   const auto reductions_of = [&](std::size_t i) {
@@ -77,7 +89,6 @@ TEST_CASE("a group's numbers are summed where they lie, for 2 (r-1)/r of their b
     if (i != 1) reductions[members_of(two)] = {kSize};
     return reductions;
   };
-  ThreadNetwork network(topology, devices, {});
   std::vector<std::vector<float>> sums(count);
   std::vector<std::int64_t> sent(count);
   side_by_side(count, [&](std::size_t i) {
@@ -109,9 +120,8 @@ TEST_CASE("a group's numbers are summed where they lie, for 2 (r-1)/r of their b
 TEST_CASE("a device talks to nobody whom it was not told of") {
   const std::size_t count = 2;
   if (!has_gpus_for(count)) return;
-  const Topology topology(full_mesh(count, {bytes_per_ns(1), {}}));
-  const std::vector<DeviceIndex> devices = all_devices(topology);
-  ThreadNetwork network(topology, devices, {});
+  Mesh mesh(count);
+  auto& [topology, devices, network] = mesh;
   std::vector<std::string> ends(count);
   side_by_side(count, [&](std::size_t i) {
     const auto below = network.end_of(devices[i]);
@@ -138,9 +148,8 @@ TEST_CASE("a device talks to nobody whom it was not told of") {
 #ifdef DAPPLE_NCCL_ON_HOST
 TEST_CASE("when NCCL breaks down, one says so and all end") {
   const std::size_t count = 3;
-  const Topology topology(full_mesh(count, {bytes_per_ns(1), {}}));
-  const std::vector<DeviceIndex> devices = all_devices(topology);
-  ThreadNetwork network(topology, devices, {});
+  Mesh mesh(count);
+  auto& [topology, devices, network] = mesh;
   std::vector<std::string> ends(count);
   side_by_side(count, [&](std::size_t i) {
     const auto below = network.end_of(devices[i]);

@@ -71,6 +71,10 @@ std::vector<std::unique_ptr<Module>> make_modules(std::span<const Operation> ope
 nn::Shape taken_shape(std::span<const Operation> operations, std::size_t number, nn::Shape dense,
                       Precision precision);
 
+/// What a product of matrices takes of the arena for a moment, at most. Recommended for Hopper, and
+/// plenty before it (cuBLAS documentation, "cublasSetWorkspace").
+inline constexpr Bytes kProductWorkspace{std::int64_t{32} << 20};
+
 /// What a module takes of the arena for a moment, beside tensors that it is given, returns or
 /// stashes, at most: of an input of such a shape, samples included.
 Bytes workspace_of(const Operation& operation, const nn::Shape& input, Precision precision);
