@@ -81,28 +81,28 @@ TEST_CASE("a group's numbers are summed where they lie, for 2 (r-1)/r of their b
   const std::size_t count = 3;
   if (!has_gpus_for(count)) return;
   Mesh mesh(count);
-  auto& [topology, devices, network] = mesh;
   const ReductionGroup everyone{.servers = {{{0}, {1}}, {{2}}}};
   const ReductionGroup two{.servers = {{{0}, {2}}}};
   const auto reductions_of = [&](std::size_t i) {
-    ReductionSizes reductions{{devices, {kSize}}};
+    ReductionSizes reductions{{mesh.devices, {kSize}}};
     if (i != 1) reductions[members_of(two)] = {kSize};
     return reductions;
   };
   std::vector<std::vector<float>> sums(count);
   std::vector<std::int64_t> sent(count);
   side_by_side(count, [&](std::size_t i) {
-    const auto below = network.end_of(devices[i]);
-    const auto end = nccl_end(*below, topology, devices[i], devices, reductions_of(i));
-    Numbers numbers(devices[i], numbers_of(i));
+    const auto below = mesh.network.end_of(mesh.devices[i]);
+    const auto end =
+        nccl_end(*below, mesh.topology, mesh.devices[i], mesh.devices, reductions_of(i));
+    Numbers numbers(mesh.devices[i], numbers_of(i));
     for (std::int32_t bucket = 0; bucket < 2; ++bucket) {
       CudaSummands summands = numbers.summands();
-      all_reduce(everyone, reduction(devices[i], bucket), summands, *end);
+      all_reduce(everyone, reduction(mesh.devices[i], bucket), summands, *end);
     }
     sent[i] = end->sent().count;
     if (i != 1) {
       CudaSummands summands = numbers.summands();
-      all_reduce(two, reduction(devices[i], 2), summands, *end);
+      all_reduce(two, reduction(mesh.devices[i], 2), summands, *end);
     }
     sums[i] = numbers.values();
   });
@@ -121,21 +121,20 @@ TEST_CASE("a device talks to nobody whom it was not told of") {
   const std::size_t count = 2;
   if (!has_gpus_for(count)) return;
   Mesh mesh(count);
-  auto& [topology, devices, network] = mesh;
   std::vector<std::string> ends(count);
   side_by_side(count, [&](std::size_t i) {
-    const auto below = network.end_of(devices[i]);
-    const auto end = nccl_end(*below, topology, devices[i], {devices[i]});
-    ByWayOfGpu on_gpu(*end, gpu_of(devices[i]));
-    MessageKey key = reduction(devices[i], 0);
-    key.to = devices[1 - i];
+    const auto below = mesh.network.end_of(mesh.devices[i]);
+    const auto end = nccl_end(*below, mesh.topology, mesh.devices[i], {mesh.devices[i]});
+    ByWayOfGpu on_gpu(*end, gpu_of(mesh.devices[i]));
+    MessageKey key = reduction(mesh.devices[i], 0);
+    key.to = mesh.devices[1 - i];
     try {
       on_gpu.send(key, payload_of({1, 2}));
     } catch (const Bug& bug) { ends[i] = bug.what(); }
-    Numbers numbers(devices[i], {1, 2});
+    Numbers numbers(mesh.devices[i], {1, 2});
     CudaSummands summands = numbers.summands();
     try {
-      end->reduces({.servers = {devices}}, reduction(devices[i], 0), summands);
+      end->reduces({.servers = {mesh.devices}}, reduction(mesh.devices[i], 0), summands);
     } catch (const Bug& bug) { ends[i] += std::string("; ") + bug.what(); }
   });
   for (const std::string& end : ends) {
@@ -149,23 +148,23 @@ TEST_CASE("a device talks to nobody whom it was not told of") {
 TEST_CASE("when NCCL breaks down, one says so and all end") {
   const std::size_t count = 3;
   Mesh mesh(count);
-  auto& [topology, devices, network] = mesh;
   std::vector<std::string> ends(count);
   side_by_side(count, [&](std::size_t i) {
-    const auto below = network.end_of(devices[i]);
-    const auto end = nccl_end(*below, topology, devices[i], devices, {{devices, {kSize}}});
-    const ReductionGroup everyone{.servers = {devices}};
-    Numbers numbers(devices[i], numbers_of(i));
+    const auto below = mesh.network.end_of(mesh.devices[i]);
+    const auto end =
+        nccl_end(*below, mesh.topology, mesh.devices[i], mesh.devices, {{mesh.devices, {kSize}}});
+    const ReductionGroup everyone{.servers = {mesh.devices}};
+    Numbers numbers(mesh.devices[i], numbers_of(i));
     CudaSummands summands = numbers.summands();
-    all_reduce(everyone, reduction(devices[i], 0), summands, *end);
+    all_reduce(everyone, reduction(mesh.devices[i], 0), summands, *end);
     end->barrier();
     if (i == 0) nccl_on_host::break_down(true);
     try {
       const MessageKey key{.iteration = 0,
                            .action = {ActionKind::SendGradient, 3, {1}},
                            .step = 0,
-                           .from = devices[(i + 1) % count],
-                           .to = devices[i]};
+                           .from = mesh.devices[(i + 1) % count],
+                           .to = mesh.devices[i]};
       end->receive(key, {.size = Bytes{8}, .memory = Memory::Device});
     } catch (const Error& error) { ends[i] = error.what(); } catch (const JobAborted&) {
       ends[i] = "aborted";
