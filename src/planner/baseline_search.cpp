@@ -1,12 +1,12 @@
 #include "baseline_search.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "dapple/planner/explain.h"
 #include "dapple/search/bound.h"
 #include "gradient_handlings.h"
+#include "promise.h"
 #include "scoring.h"
 
 namespace dapple {
@@ -17,9 +17,6 @@ constexpr std::int64_t kActionBudget = 250'000;
 constexpr std::int64_t kRefinementBudget = kActionBudget / 5;
 /// What one simulation may take once the budget is spent; then each candidate gets one.
 constexpr std::int64_t kSmallSimulation = kActionBudget / 50;
-/// Of candidates whose bounds are that near, as a part of the least, those with the fewest
-/// micro-batches are simulated first: they cost the least.
-constexpr std::int64_t kBoundSteps = 200;
 
 class BaselineSearch {
  public:
@@ -28,19 +25,24 @@ class BaselineSearch {
         problem_(problem),
         options_(problem.options),
         costs_(problem.profile, problem.topology),
-        scorer_(problem.profile, problem.topology, options_) {
+        scorer_(problem.profile, problem.topology, options_, problem.should_stop) {
     options_.family = family.schedule;
     options_.pins = {};
-    for (const Candidate& candidate : family.candidates) add(candidate);
+    for (const Candidate& candidate : family.candidates) {
+      if (!is_stopped()) add(candidate);
+    }
   }
 
   std::optional<BaselinePlan> run();
 
  private:
+  bool is_stopped() const { return problem_.should_stop && problem_.should_stop(); }
   void add(const Candidate& candidate);
   Plan plan_at(const Candidate& candidate, std::int64_t depth) const;
-  void sort_by_promise();
-  std::int64_t least_actions(const Candidate& candidate) const;
+  std::int64_t actions_of(const Candidate& candidate) const {
+    return least_actions(candidate.stages.size(),
+                         options_.global_batch_size / candidate.micro_batch_size);
+  }
   Scored fastest() const;
   BaselinePlan least_memory() const;
 
@@ -80,31 +82,14 @@ void BaselineSearch::add(const Candidate& candidate) {
   }
 }
 
-void BaselineSearch::sort_by_promise() {
-  Duration least{INT64_MAX};
-  for (const Candidate& candidate : candidates_) least = std::min(least, candidate.bound);
-  const auto promise = [&](const Candidate& candidate) {
-    const Wide above = Wide{(candidate.bound - least).ns} * kBoundSteps;
-    return std::tuple(static_cast<std::int64_t>(above / std::max<std::int64_t>(1, least.ns)),
-                      -candidate.micro_batch_size, candidate.stages.size(), candidate.bound);
-  };
-  std::stable_sort(candidates_.begin(), candidates_.end(),
-                   [&](const Candidate& a, const Candidate& b) { return promise(a) < promise(b); });
-}
-
-/// A forward and a backward for each stage and micro-batch; what they send comes on top.
-std::int64_t BaselineSearch::least_actions(const Candidate& candidate) const {
-  return 2 * static_cast<std::int64_t>(candidate.stages.size()) *
-         (options_.global_batch_size / candidate.micro_batch_size);
-}
-
 Scored BaselineSearch::fastest() const {
   Scored best;
   std::int64_t actions = 0;
   for (std::size_t i = 0; i < candidates_.size(); ++i) {
+    if (is_stopped()) break;
     if (candidates_[i].bound >= best.iteration) continue;
     const std::int64_t left = kActionBudget - actions;
-    if (left <= 0 && best.feasible() && least_actions(candidates_[i]) > kSmallSimulation) continue;
+    if (left <= 0 && best.feasible() && actions_of(candidates_[i]) > kSmallSimulation) continue;
     const Score score =
         scorer_.score(candidates_[i], i, best.iteration, std::max<std::int64_t>(1, left));
     actions += score.actions;
@@ -114,7 +99,7 @@ Scored BaselineSearch::fastest() const {
   // A step looks at two neighbours for each stage.
   const Candidate& chosen = candidates_[best.order];
   const std::int64_t step =
-      2 * static_cast<std::int64_t>(chosen.stages.size()) * least_actions(chosen);
+      2 * static_cast<std::int64_t>(chosen.stages.size()) * actions_of(chosen);
   return step <= kRefinementBudget ? scorer_.refine(best, kRefinementBudget).best : best;
 }
 
@@ -138,9 +123,16 @@ BaselinePlan BaselineSearch::least_memory() const {
 
 std::optional<BaselinePlan> BaselineSearch::run() {
   if (candidates_.empty()) return std::nullopt;
-  sort_by_promise();
+  std::vector<Candidate> promising;
+  for (const std::size_t position : by_promise(candidates_)) {
+    promising.push_back(std::move(candidates_[position]));
+  }
+  candidates_ = std::move(promising);
   Scored best = fastest();
-  if (!best.feasible()) return least_memory();
+  if (!best.feasible()) {
+    if (is_stopped()) return std::nullopt;
+    return least_memory();
+  }
   return as_baseline(name_, std::move(best.plan), best.iteration, problem_);
 }
 

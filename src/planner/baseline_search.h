@@ -3,6 +3,7 @@
 // faster.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct PlanningProblem {
   const ModelProfile& profile;
   const Topology& topology;
   const PlannerOptions& options;
+  std::function<bool()> should_stop = {};  // once true, the search ends with what it has
 };
 
 /// A simulated plan as a baseline; whether it fits is left out where memory is not looked at.
@@ -33,8 +35,8 @@ struct BaselineFamily {
 
 /// The fastest that fits, or of equals the first by micro-batches and bound; where none fits, the
 /// one that lacks the least memory at its smallest depths. Nothing without candidates that are
-/// short enough to simulate. Deterministic: what large problems leave untried is limited by
-/// simulated actions, not by time.
+/// short enough to simulate, or where the search was stopped before it had a plan. Deterministic:
+/// what large problems leave untried is limited by simulated actions, not by time.
 std::optional<BaselinePlan> best_of(const BaselineFamily& family, const PlanningProblem& problem);
 
 }  // namespace dapple

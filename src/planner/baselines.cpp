@@ -10,6 +10,7 @@
 #include "dapple/search/pipedream_search.h"
 #include "dapple/search/placement.h"
 #include "micro_batches.h"
+#include "stop_question.h"
 
 namespace dapple {
 namespace {
@@ -166,7 +167,7 @@ std::vector<Candidate> BaselineCandidates::pipedream() const {
 }  // namespace
 
 std::vector<BaselinePlan> make_baselines(const ModelProfile& profile, const Topology& topology,
-                                         const PlannerOptions& options) {
+                                         const PlannerOptions& options, Progress* progress) {
   struct Kind {
     ScheduleFamily schedule;
     std::vector<Candidate> (BaselineCandidates::*candidates)() const;
@@ -179,9 +180,11 @@ std::vector<BaselinePlan> make_baselines(const ModelProfile& profile, const Topo
       {ScheduleFamily::OneFOneB, &BaselineCandidates::pipedream},
   };
   static_assert(std::size(kKinds) + 1 == std::size(kBaselineNames));
-  const PlanningProblem problem{profile, topology, options};
+  const StopQuestion is_stopped(progress);
+  const PlanningProblem problem{profile, topology, options, [&] { return is_stopped(); }};
   std::vector<std::optional<BaselinePlan>> found(std::size(kKinds));
   parallel_for(found.size(), options.threads, [&](std::size_t i) {
+    if (is_stopped()) return;
     const BaselineCandidates candidates(problem);
     found[i] = best_of({.name = kBaselineNames[i],
                         .schedule = kKinds[i].schedule,

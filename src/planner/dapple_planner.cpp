@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 
 #include "dapple/core/error.h"
 #include "dapple/core/parallel.h"
@@ -9,6 +10,7 @@
 #include "dapple_planner.h"
 #include "gradient_handlings.h"
 #include "micro_batches.h"
+#include "promise.h"
 #include "stop_question.h"
 
 namespace dapple {
@@ -18,6 +20,8 @@ namespace {
 constexpr std::int32_t kFewDevices = 16;
 /// Up to this many the search is still wide.
 constexpr std::int32_t kSomeDevices = 32;
+/// Above this many one look must do, and simulations are long.
+constexpr std::int32_t kManyDevices = 128;
 
 /// What a search's work grows with.
 struct SearchSize {
@@ -57,9 +61,14 @@ SearchEffort thorough(const SearchSize& size, Duration incumbent) {
 }
 
 /// Simulated actions that a search may spend; deterministic, unlike time.
-constexpr std::int64_t kActionBudget = 6'000'000;
-/// Of it, what improving the depths of one plan may take.
-constexpr std::int64_t kRefinementBudget = kActionBudget / 8;
+std::int64_t action_budget(std::int32_t devices) {
+  return devices <= kManyDevices ? 6'000'000 : 30'000'000;
+}
+/// Parts of it: what opening plans may take together, what one candidate may, what improving the
+/// depths of one plan may.
+constexpr std::int64_t kOpeningPart = 3;
+constexpr std::int64_t kCandidatePart = 4;
+constexpr std::int64_t kRefinementPart = 8;
 /// Plans whose depths are improved one step at a time in the end.
 constexpr std::size_t kRefined = 4;
 /// Candidates simulated side by side; fixed, so that the outcome does not depend on the threads.
@@ -72,7 +81,8 @@ class DapplePlanner {
       : profile_(profile),
         topology_(topology),
         options_(options),
-        scorer_(profile, topology, options_),
+        action_budget_(action_budget(topology.device_count())),
+        scorer_(profile, topology, options_, [this] { return is_stopped_(); }),
         progress_(progress),
         is_stopped_(progress) {}
 
@@ -85,7 +95,10 @@ class DapplePlanner {
     return kept_.empty() ? Duration{INT64_MAX} : kept_.front().iteration;
   }
   std::vector<Candidate> search(SearchEffort effort);
-  void simulate_best_first(const std::vector<Candidate>& candidates);
+  bool is_long(const Candidate& candidate) const;
+  void simulate_best_first(const std::vector<Candidate>& candidates, std::int64_t budget);
+  void simulate_side_by_side(const std::vector<Candidate>& candidates,
+                             std::span<const std::size_t> positions);
   void account(const Score& score);
   void tell_progress();
   SearchRecord record() const;
@@ -93,6 +106,7 @@ class DapplePlanner {
   const ModelProfile& profile_;
   const Topology& topology_;
   const PlannerOptions& options_;
+  std::int64_t action_budget_;
   Scorer scorer_;
   Progress* progress_;
   StopQuestion is_stopped_;
@@ -131,6 +145,8 @@ std::vector<Candidate> DapplePlanner::opening() const {
       if (is_allowed(candidate)) candidates.push_back(std::move(candidate));
     }
   }
+  parallel_for(candidates.size(), options_.threads,
+               [&](std::size_t i) { candidates[i].bound = scorer_.bound(candidates[i]); });
   return candidates;
 }
 
@@ -182,26 +198,50 @@ void DapplePlanner::account(const Score& score) {
   kept_.push_back(score.best);
 }
 
-void DapplePlanner::simulate_best_first(const std::vector<Candidate>& candidates) {
-  for (std::size_t first = 0; first < candidates.size(); first += kBatch) {
-    const Duration to_beat = incumbent();
-    if (candidates[first].bound >= to_beat || is_stopped_()) return;
-    if (actions_ > kActionBudget) {
-      for (std::size_t i = first; i < candidates.size(); ++i) {
-        if (candidates[i].bound < to_beat) ++not_simulated_;
-      }
-      return;
-    }
-    const std::size_t count = std::min(kBatch, candidates.size() - first);
-    std::vector<Score> scores(count);
-    parallel_for(count, options_.threads, [&](std::size_t i) {
-      scores[i] = scorer_.score(candidates[first + i], first + i, to_beat);
-    });
-    for (const Score& result : scores) account(result);
-    std::stable_sort(kept_.begin(), kept_.end(), better);
-    if (kept_.size() > 2 * kRefined) kept_.resize(2 * kRefined);
-    tell_progress();
+/// Whether a single simulation takes more than a candidate may.
+bool DapplePlanner::is_long(const Candidate& candidate) const {
+  const std::int64_t micro_batches = options_.global_batch_size / candidate.micro_batch_size;
+  return least_actions(candidate.stages.size(), micro_batches) > action_budget_ / kCandidatePart;
+}
+
+/// Until `budget` actions are spent, all told. Those that take long only where nothing else is
+/// there, and then until there is a plan.
+void DapplePlanner::simulate_best_first(const std::vector<Candidate>& candidates,
+                                        std::int64_t budget) {
+  std::vector<std::size_t> order = by_promise(candidates);
+  const auto first_long =
+      std::stable_partition(order.begin(), order.end(),
+                            [&](std::size_t position) { return !is_long(candidates[position]); });
+  const auto count_short = static_cast<std::size_t>(first_long - order.begin());
+  std::size_t first = 0;
+  for (std::size_t next = 0; first < order.size() && !is_stopped_(); first = next) {
+    const bool is_short = first < count_short;
+    if (is_short ? actions_ > budget : !kept_.empty()) break;
+    next = is_short ? std::min(first + kBatch, count_short) : first + 1;
+    simulate_side_by_side(candidates, std::span(order).subspan(first, next - first));
   }
+  if (is_stopped_()) return;
+  for (; first < order.size(); ++first) {
+    if (candidates[order[first]].bound < incumbent()) ++not_simulated_;
+  }
+}
+
+void DapplePlanner::simulate_side_by_side(const std::vector<Candidate>& candidates,
+                                          std::span<const std::size_t> positions) {
+  const Duration to_beat = incumbent();
+  if (std::all_of(positions.begin(), positions.end(),
+                  [&](std::size_t position) { return candidates[position].bound >= to_beat; })) {
+    return;
+  }
+  std::vector<Score> scores(positions.size());
+  parallel_for(positions.size(), options_.threads, [&](std::size_t i) {
+    scores[i] = scorer_.score(candidates[positions[i]], positions[i], to_beat,
+                              action_budget_ / kCandidatePart);
+  });
+  for (const Score& result : scores) account(result);
+  std::stable_sort(kept_.begin(), kept_.end(), better);
+  if (kept_.size() > 2 * kRefined) kept_.resize(2 * kRefined);
+  tell_progress();
 }
 
 void DapplePlanner::tell_progress() {
@@ -224,17 +264,19 @@ DapplePlans DapplePlanner::run() {
                         .devices = topology_.device_count()};
   const std::vector<Candidate> first = opening();
   record_.candidates += static_cast<std::int64_t>(first.size());
-  simulate_best_first(first);
+  simulate_best_first(first, action_budget_ / kOpeningPart);
   for (const auto& effort : {scout, thorough}) {
-    if (is_stopped_()) break;
-    simulate_best_first(search(effort(size, incumbent())));
+    // With many devices the scout would look at as much, for less.
+    if (is_stopped_() || (effort == scout && size.devices > kManyDevices)) continue;
+    simulate_best_first(search(effort(size, incumbent())), action_budget_);
   }
   kept_.resize(std::min(kept_.size(), kRefined));
   // Where this is only the start of the exact search, that does it better.
   const bool is_start = options_.planner == PlannerKind::Exact && !options_.baselines;
   std::vector<Score> refined(is_start || is_stopped_() ? 0 : kept_.size());
-  parallel_for(refined.size(), options_.threads,
-               [&](std::size_t i) { refined[i] = scorer_.refine(kept_[i], kRefinementBudget); });
+  parallel_for(refined.size(), options_.threads, [&](std::size_t i) {
+    refined[i] = scorer_.refine(kept_[i], action_budget_ / kRefinementPart);
+  });
   for (const Score& result : refined) account(result);
   std::stable_sort(kept_.begin(), kept_.end(), better);
   return {.best = std::move(kept_), .record = record()};

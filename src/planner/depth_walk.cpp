@@ -44,9 +44,10 @@ bool are_legal(const Depths& depths, std::int64_t num_micro_batches) {
 }  // namespace
 
 Score walk_depths(const Scored& start, const CostModel& costs, const PlannerOptions& options,
-                  std::int64_t budget) {
+                  const WalkLimits& limits) {
   const Plan& plan = start.plan;
-  const DepthLimits limits(plan, costs, options.ignore_memory);
+  const std::int64_t budget = limits.actions;
+  const DepthLimits memory(plan, costs, options.ignore_memory);
   const PlanCost cost = costs.plan_cost(plan);
   const SimulationGround ground{cost, costs.topology(), options.mode()};
   Timetable timetable({plan, cost, costs.topology(), options.mode()});
@@ -56,12 +57,13 @@ Score walk_depths(const Scored& start, const CostModel& costs, const PlannerOpti
   Scored here = start;
   std::int64_t tries_left = kTries * (1 + budget / timetable.steps());
   while (score.actions < budget && tries_left-- > 0) {
+    if (limits.should_stop && limits.should_stop()) break;
     Scored next = here;
     next.plan.warmup_depths = changed(here.plan.warmup_depths, draws);
     const Depths& depths = next.plan.warmup_depths;
     const bool is_new = depths != here.plan.warmup_depths;
     if (!is_new || !are_legal(depths, plan.num_micro_batches)) continue;
-    if (!limits.fit_as_they_are(depths)) continue;
+    if (!memory.fit_as_they_are(depths)) continue;
     const Wide allowance = Wide{score.best.iteration.ns / kAllowance} * (budget - score.actions);
     const Duration most = here.iteration + Duration{divide_down(allowance, budget)};
     if (timetable.bound({.least = depths, .most = depths}) > most) continue;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "dapple/cost/costs.h"
 #include "dapple/planner/planner.h"
@@ -13,9 +14,15 @@
 
 namespace dapple {
 
-/// The best depths met on the way from those of `start`, on which `budget` actions are simulated at
-/// most, and one simulation more. Deterministic. Requires: depths that fit, a 1F1B plan.
+/// How far to go: so many simulated actions, and one simulation more, or until told to stop.
+struct WalkLimits {
+  std::int64_t actions = 0;
+  const std::function<bool()>& should_stop;
+};
+
+/// The best depths met on the way from those of `start`. Deterministic, unless stopped. Requires:
+/// depths that fit, a 1F1B plan.
 Score walk_depths(const Scored& start, const CostModel& costs, const PlannerOptions& options,
-                  std::int64_t budget);
+                  const WalkLimits& limits);
 
 }  // namespace dapple

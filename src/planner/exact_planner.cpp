@@ -42,6 +42,22 @@ constexpr std::size_t kBatch = 8;
 constexpr std::int64_t kStretch = 100'000;
 /// States that the bound of any order may take, over all micro-batch sizes.
 constexpr std::int64_t kStateBudgetOfAnyOrder = 2'000'000;
+/// Layers times devices of a large problem, where all that follows would take minutes.
+constexpr std::int64_t kLarge = 65'536;
+/// How far fronts are bounded for one micro-batch size.
+constexpr std::int64_t kFrontSteps = 600'000'000;
+constexpr std::int64_t kFrontStepsOfLarge = 10'000'000;
+/// Of the best plans, those around which better depths are looked for.
+constexpr std::size_t kWalksOfLarge = 2;
+
+bool is_large(const ModelProfile& profile, const Topology& topology) {
+  const auto layers = static_cast<std::int64_t>(profile.layers.size());
+  return layers * topology.device_count() > kLarge;
+}
+
+std::int64_t front_steps(const ModelProfile& profile, const Topology& topology) {
+  return is_large(profile, topology) ? kFrontStepsOfLarge : kFrontSteps;
+}
 
 /// All that options ask for: by bucket size, then micro-batch size.
 std::vector<SearchProblem> search_problems(const PlannerOptions& options,
@@ -77,7 +93,7 @@ class ExactPlanner {
       : profile_(profile),
         topology_(topology),
         options_(options),
-        scorer_(profile, topology, options_),
+        scorer_(profile, topology, options_, [this] { return is_stopped_(); }),
         progress_(progress),
         is_stopped_(progress) {}
 
@@ -163,7 +179,8 @@ void ExactPlanner::prepare() {
     searches_.push_back(std::make_unique<ExactSearch>(profile_, topology_, problem));
   }
   parallel_for(searches_.size(), options_.threads, [&](std::size_t i) {
-    searches_[i]->prepare(threshold(), [&] { return is_stopped_(); });
+    searches_[i]->prepare(threshold(), {.steps = front_steps(profile_, topology_),
+                                        .should_stop = [&] { return is_stopped_(); }});
   });
 }
 
@@ -253,7 +270,8 @@ bool ExactPlanner::improve() {
 
 /// Looks further around the depths of the best few.
 void ExactPlanner::walk() {
-  const std::vector<Scored> starts = best_;
+  std::vector<Scored> starts = best_;
+  if (is_large(profile_, topology_)) starts.resize(std::min(starts.size(), kWalksOfLarge));
   std::vector<Score> scores(starts.size());
   parallel_for(starts.size(), options_.threads,
                [&](std::size_t i) { scores[i] = scorer_.walk(starts[i], kWalkOfOne); });
@@ -365,6 +383,17 @@ SearchRecord ExactPlanner::record() const {
         fmt::format("more than {} devices: nothing was searched beyond the first plans, and the "
                     "bound is that of the work alone",
                     ExactSearch::kMostDevices));
+  } else if (const auto count = std::count_if(searches_.begin(), searches_.end(),
+                                              [&](const auto& search) {
+                                                return !search->is_prepared() &&
+                                                       search->bound() < best();
+                                              });
+             count > 0 && !is_stopped_()) {
+    record.cut.push_back(fmt::format(
+        "{} of {} searches, one for each micro-batch size and way to reduce gradients, would have "
+        "taken too long: nothing was searched there beyond the first plans, and the bound is that "
+        "of the work alone",
+        count, searches_.size()));
   }
   if (!covers_all_placements) {
     record.searched[2] = "placement: three policies";
@@ -395,7 +424,8 @@ Duration bound_of_any_order(const ModelProfile& profile, const Topology& topolog
   parallel_for(problems.size(), options.threads, [&](std::size_t i) {
     problems[i].any_order = true;
     ExactSearch search(profile, topology, problems[i]);
-    search.prepare(most, [&] { return is_stopped(); });
+    search.prepare(most, {.steps = front_steps(profile, topology),
+                          .should_stop = [&] { return is_stopped(); }});
     while (search.states() < states && !search.is_exhausted() && !is_stopped()) {
       search.advance({.threshold = most,
                       .candidates = std::numeric_limits<std::size_t>::max(),

@@ -60,7 +60,7 @@ std::variant<MadePlan, Infeasible> plan_one_family(const ModelProfile& profile,
     // What others would choose knows nothing of what is pinned here.
     PlannerOptions of_others = options;
     of_others.pins = {};
-    made.baselines = make_baselines(profile, topology, of_others);
+    made.baselines = make_baselines(profile, topology, of_others, progress);
     if (!dapple.best.empty()) {
       made.baselines.push_back(as_baseline(*std::rbegin(kBaselineNames), dapple.best.front().plan,
                                            dapple.best.front().iteration,

@@ -10,6 +10,12 @@ namespace {
 
 /// Up to so many legal depths of a plan are all tried.
 constexpr std::int64_t kFewDepths = 1000;
+/// Neighbours tried for each simulation that a budget allows: most are ruled out without one.
+constexpr std::int64_t kTries = 20;
+
+std::int64_t most_tries(const Plan& plan, std::int64_t budget) {
+  return kTries * (1 + budget / least_actions(plan.stages.size(), plan.num_micro_batches));
+}
 
 }  // namespace
 
@@ -27,6 +33,12 @@ Plan Scorer::plan_of(const Candidate& candidate) const {
 
 Duration Scorer::bound_of(const Plan& plan, const PlanCost& cost) const {
   return lower_bound({plan, cost, topology_, options_.mode()});
+}
+
+Duration Scorer::bound(const Candidate& candidate) const {
+  Plan plan = plan_of(candidate);
+  plan.warmup_depths.assign(plan.stages.size(), plan.num_micro_batches);
+  return bound_of(plan, CostModel(profile_, topology_).plan_cost(plan));
 }
 
 void Scorer::try_depths(const Depths& depths, const CostModel& costs, Scored& current,
@@ -91,7 +103,8 @@ Score Scorer::score(const Candidate& candidate, std::size_t order, Duration to_b
   std::vector<Depths> tried;
   for (const Depths& wanted : depths_to_try(best.plan, deepest_cost, score.bound, are_all)) {
     if (score.bound >= best.iteration) break;
-    if (score.actions >= budget) {
+    const bool has_plan = best.iteration < Duration{INT64_MAX};
+    if (score.actions >= budget || (has_plan && is_stopped())) {
       are_all = false;
       break;
     }
@@ -134,7 +147,8 @@ Score Scorer::walk(const Scored& start, std::int64_t budget) const {
     score.best = start;
     return score;
   }
-  return walk_depths(start, CostModel(profile_, topology_), options_, budget);
+  return walk_depths(start, CostModel(profile_, topology_), options_,
+                     {.actions = budget, .should_stop = should_stop_});
 }
 
 Score Scorer::refine(const Scored& start, std::int64_t budget) const {
@@ -143,10 +157,12 @@ Score Scorer::refine(const Scored& start, std::int64_t budget) const {
   score.best = start;
   if (!has_free_depths()) return score;
   const DepthLimits limits(start.plan, costs, options_.ignore_memory);
+  std::int64_t tries_left = most_tries(start.plan, budget);
   for (bool improved = true; improved && score.actions < budget;) {
     improved = false;
     const Depths from = score.best.plan.warmup_depths;
     for (const Depths& wanted : neighbours(from, start.plan.num_micro_batches)) {
+      if (score.actions >= 2 * budget || tries_left-- <= 0 || is_stopped()) return score;
       const std::optional<Depths> depths = limits.fit(wanted);
       if (!depths || *depths == from) continue;
       const Duration before = score.best.iteration;

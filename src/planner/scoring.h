@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "dapple/core/quantity.h"
@@ -17,11 +19,26 @@
 
 namespace dapple {
 
+/// That a simulation has at least: a forward and a backward for each stage and micro-batch. What
+/// they send comes on top.
+inline std::int64_t least_actions(std::size_t stages, std::int64_t num_micro_batches) {
+  return 2 * static_cast<std::int64_t>(stages) * num_micro_batches;
+}
+
 /// Scores candidates of one problem. Const and without state, so threads may share one.
 class Scorer {
  public:
-  Scorer(const ModelProfile& profile, const Topology& topology, const PlannerOptions& options)
-      : profile_(profile), topology_(topology), options_(options) {}
+  /// Once `should_stop` says so, nothing is simulated any more but a first plan where there is
+  /// none.
+  Scorer(const ModelProfile& profile, const Topology& topology, const PlannerOptions& options,
+         std::function<bool()> should_stop = {})
+      : profile_(profile),
+        topology_(topology),
+        options_(options),
+        should_stop_(std::move(should_stop)) {}
+
+  /// No depths make it faster, however much memory there is.
+  Duration bound(const Candidate& candidate) const;
 
   /// The best of all legal depths that memory allows where these are few, else of the depth
   /// families. Infeasible if none fits or is faster than `to_beat`. No further depths are tried
@@ -35,13 +52,15 @@ class Scorer {
   /// All its depths, yet to be gone through.
   std::unique_ptr<DepthSearch> depths_of(const Candidate& candidate, std::size_t order) const;
 
-  /// Steps to a faster neighbour's depths until there is none or `budget` actions are spent.
+  /// Steps to a faster neighbour's depths until there is none or `budget` actions are spent, or
+  /// twice that within a step, or so many neighbours were ruled out without being simulated.
   Score refine(const Scored& start, std::int64_t budget) const;
 
   /// The same by changes that may at first make it slower.
   Score walk(const Scored& start, std::int64_t budget) const;
 
  private:
+  bool is_stopped() const { return should_stop_ && should_stop_(); }
   Plan plan_of(const Candidate& candidate) const;
   bool has_free_depths() const {
     return options_.family != ScheduleFamily::GPipe && !options_.pins.least_depths;
@@ -55,6 +74,7 @@ class Scorer {
   const ModelProfile& profile_;
   const Topology& topology_;
   const PlannerOptions& options_;
+  std::function<bool()> should_stop_;
 };
 
 }  // namespace dapple

@@ -123,10 +123,12 @@ namespace {
 Duration busiest_of_both(const TransferCost& one, const TransferCost& other,
                          std::int64_t num_micro_batches, const Topology& topology) {
   Duration longest;
+  auto same = other.ports.begin();
   for (const PortLoad& load : one.ports) {
-    const auto same = std::find_if(other.ports.begin(), other.ports.end(),
-                                   [&](const PortLoad& o) { return o.port == load.port; });
-    if (same == other.ports.end()) continue;
+    // Both are by port.
+    while (same != other.ports.end() && same->port < load.port) ++same;
+    if (same == other.ports.end()) break;
+    if (same->port != load.port) continue;
     const PortBound both{.size = load.size + same->size,
                          .bandwidth = topology.ports()[load.port.position()].bandwidth,
                          .time = std::min(load.latency, same->latency)};

@@ -110,11 +110,11 @@ class ExactSearch::Search {
         placements_(topology),
         shapes_(costs_, problem.micro_batch_size, problem.replicas) {}
 
-  void prepare(Duration threshold, const std::function<bool()>& should_stop) {
+  void prepare(Duration threshold, const Patience& patience) {
     threshold_ = threshold;
     root_bound_ = std::min(threshold, work_alone());
-    if (costs_.topology().device_count() > kMostDevices || should_stop()) return;
-    fronts_.emplace(costs_, placements_, problem_, threshold, should_stop);
+    if (costs_.topology().device_count() > kMostDevices || patience.should_stop()) return;
+    fronts_.emplace(costs_, placements_, problem_, threshold, patience);
     if (fronts_->is_stopped()) return;
     links_.emplace(costs_.topology());
     columns_.emplace(costs_, problem_, threshold);
@@ -138,6 +138,7 @@ class ExactSearch::Search {
     return placements_.is_complete() ? bound() : std::min(bound(), root_bound_);
   }
 
+  bool is_prepared() const { return can_go_on_; }
   const Waiting& waiting() const { return waiting_; }
   bool is_exhausted() const { return (is_root_open_ || !can_go_on_) && open_.empty(); }
   const PlacementSpace& placements() const { return placements_; }
@@ -408,8 +409,11 @@ ExactSearch::ExactSearch(const ModelProfile& profile, const Topology& topology,
     : search_(std::make_unique<Search>(profile, topology, problem)) {}
 ExactSearch::~ExactSearch() = default;
 
-void ExactSearch::prepare(Duration threshold, const std::function<bool()>& should_stop) {
-  search_->prepare(threshold, should_stop);
+void ExactSearch::prepare(Duration threshold, const Patience& patience) {
+  search_->prepare(threshold, patience);
+}
+bool ExactSearch::is_prepared() const {
+  return search_->is_prepared();
 }
 void ExactSearch::advance(const Stretch& stretch) {
   search_->advance(stretch);

@@ -1,6 +1,7 @@
 #include "front_bounds.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace dapple {
 namespace {
@@ -176,12 +177,13 @@ Duration completed(const Front& front, const BoundLabel& label) {
 
 FrontBounds::FrontBounds(const CostModel& costs, PlacementSpace& placements,
                          const SearchProblem& problem, Duration threshold,
-                         const std::function<bool()>& should_stop)
+                         ExactSearch::Patience patience)
     : costs_(costs),
       placements_(placements),
       problem_(problem),
       micro_batches_(problem.global_batch_size / problem.micro_batch_size),
       threshold_(threshold),
+      patience_(std::move(patience)),
       least_(threshold),
       most_alike_(placements.is_complete() ? kMostAlike : kMostAlikeOfMany),
       families_(costs, placements, problem),
@@ -189,9 +191,9 @@ FrontBounds::FrontBounds(const CostModel& costs, PlacementSpace& placements,
       work_(costs, problem.micro_batch_size, problem.global_batch_size),
       kept_(static_cast<std::size_t>(costs.layer_count() + 1) *
             static_cast<std::size_t>(families_.size())) {
-  grow_from(0, 0, should_stop);
+  grow_from(0, 0);
   for (std::int32_t cut = 1; cut < costs_.layer_count() && !is_stopped_; ++cut) {
-    for (std::int32_t used = 1; used < families_.size(); ++used) grow_from(cut, used, should_stop);
+    for (std::int32_t used = 1; used < families_.size(); ++used) grow_from(cut, used);
     leave_idle(cut);
   }
   if (is_stopped_) kept_.clear();
@@ -210,17 +212,19 @@ const StageColumn& FrontBounds::column(std::int32_t end, std::int32_t families, 
   const std::tuple key{end, families, recompute};
   const auto found = least_columns_.find(key);
   if (found != least_columns_.end()) return found->second;
-  return least_columns_.emplace(key, columns_.least(end, families_.takings(families), recompute))
-      .first->second;
+  const std::vector<const Taking*>& takings = families_.takings(families);
+  const StageColumn& column =
+      least_columns_.emplace(key, columns_.least(end, takings, recompute)).first->second;
+  steps_ += static_cast<std::int64_t>(column.stages.size() * takings.size());
+  return column;
 }
 
 /// Every stage that begins at `cut` behind the fronts that have just these devices.
-void FrontBounds::grow_from(std::int32_t cut, std::int32_t used,
-                            const std::function<bool()>& should_stop) {
+void FrontBounds::grow_from(std::int32_t cut, std::int32_t used) {
   if (cut > 0 && kept(cut, used).empty()) return;
-  is_stopped_ = is_stopped_ || should_stop();
+  is_stopped_ = is_stopped_ || is_out_of_patience();
   for (std::int32_t families = 1; families < families_.size() && !is_stopped_; ++families) {
-    if (families % kFamiliesBetweenQuestions == 0) is_stopped_ = should_stop();
+    if (families % kFamiliesBetweenQuestions == 0) is_stopped_ = is_out_of_patience();
     if (families_.replicas(families) > problem_.micro_batch_size) continue;
     if (!families_.counts_for_itself(families)) continue;
     const std::int32_t after = families_.sum(used, families);
@@ -248,6 +252,7 @@ void FrontBounds::put_behind(const std::vector<Front>& fronts, const Extension& 
     const bool is_last = end == costs_.layer_count();
     const StageColumn& stages = column(end, extension.families, false);
     if (extension.cut < stages.first) return;
+    steps_ += static_cast<std::int64_t>(fronts.size());
     // What can hold all micro-batches gains nothing from recomputation, as far as bounds tell.
     if (extension.recompute && !stages.memory_limits && !problem_.pins.recompute) continue;
     const StageBound& stage =

@@ -8,13 +8,13 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "dapple/search/dapple_search.h"
+#include "dapple/search/exact_search.h"
 #include "dapple/search/placement_space.h"
 #include "prefix_bound.h"
 #include "stage_columns.h"
@@ -56,9 +56,9 @@ class FrontBounds {
   /// Plans whose bound is `threshold` or more may count as any bound from it on.
   /// O(layers^2 * devices^2) at most, times the fronts of a cut that no other is as good as; far
   /// less with a good threshold.
-  /// Once `should_stop` says so it ends, with nothing known.
+  /// Where patience ends first, nothing is known.
   FrontBounds(const CostModel& costs, PlacementSpace& placements, const SearchProblem& problem,
-              Duration threshold, const std::function<bool()>& should_stop);
+              Duration threshold, ExactSearch::Patience patience);
 
   bool is_stopped() const { return is_stopped_; }
 
@@ -85,7 +85,8 @@ class FrontBounds {
     std::int32_t after = 0;
     bool recompute = false;
   };
-  void grow_from(std::int32_t cut, std::int32_t used, const std::function<bool()>& should_stop);
+  bool is_out_of_patience() const { return steps_ > patience_.steps || patience_.should_stop(); }
+  void grow_from(std::int32_t cut, std::int32_t used);
   void put_behind(const std::vector<Front>& fronts, const Extension& extension);
   Front over_boundary(const Front& front, const BoundaryFloor& boundary, std::int32_t cut) const;
   bool is_heavy(std::int32_t cut, std::int32_t families) const;
@@ -100,6 +101,8 @@ class FrontBounds {
   const SearchProblem& problem_;
   std::int64_t micro_batches_;
   Duration threshold_;
+  ExactSearch::Patience patience_;
+  std::int64_t steps_ = 0;  // stages bounded, and tried behind a front
   Duration least_;
   std::size_t most_alike_;
   bool is_stopped_ = false;

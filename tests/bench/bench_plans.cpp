@@ -1,7 +1,8 @@
 // The planner on every paper model and cluster, and on BERT-Large: what it finds and proves, how
 // long it takes on two threads, what it costs in memory. The exact search runs for a gap of 1 %,
 // for none, and with baselines (.../gap:1, .../gap:0, .../baselines), for at most kSecondsAllowed;
-// the DAPPLE planner alone runs on more clusters (.../dapple).
+// the DAPPLE planner alone runs on more clusters (.../dapple). BERT of 1,000 layers is planned for
+// 1,024 H100s until the search ends by itself (.../whole).
 //
 //   bench_plans [--benchmark_filter=...] (DAPPLE_SOURCE_DIR is compiled in)
 
@@ -39,7 +40,12 @@ struct Question {
   std::string model;
   std::string cluster;
   PlannerOptions options;
+  bool is_large = false;  // its second layer repeated, its first servers, to kLayers, kServers
 };
+
+constexpr std::size_t kLayers = 1000;
+constexpr std::int32_t kServers = 128;
+constexpr std::int64_t kLargeBatch = 8192;
 
 void show(benchmark::State& state, const PlanDocument& document) {
   const Prediction& prediction = document.prediction;
@@ -59,13 +65,21 @@ void plan_problem(benchmark::State& state, Question question) {
       std::string(DAPPLE_SOURCE_DIR "/profiles/") + question.model + ".json";
   const std::string topology_path =
       std::string(DAPPLE_SOURCE_DIR "/topologies/") + question.cluster + ".json";
-  const ModelProfile profile = read_profile(read_file(profile_path), profile_path);
-  const Topology topology(read_topology(read_file(topology_path), topology_path), topology_path);
+  ModelProfile profile = read_profile(read_file(profile_path), profile_path);
+  TopologyDescription description = read_topology(read_file(topology_path), topology_path);
   question.options.global_batch_size = *profile.global_batch_size;
+  if (question.is_large) {
+    const Layer repeated = profile.layers[1];
+    profile.layers.insert(profile.layers.begin() + 1, kLayers - profile.layers.size(), repeated);
+    description.servers.front().count = kServers;
+    question.options.global_batch_size = kLargeBatch;
+  }
+  const Topology topology(std::move(description), topology_path);
   small::forget_peak_memory();
   for (auto _ : state) {
     TimeLimit limit;
-    const auto made = make_plan(profile, topology, question.options, &limit);
+    const auto made =
+        make_plan(profile, topology, question.options, question.is_large ? nullptr : &limit);
     if (const auto* plan = std::get_if<MadePlan>(&made)) {
       show(state, plan->document);
     } else {
@@ -76,8 +90,9 @@ void plan_problem(benchmark::State& state, Question question) {
 }
 
 void add(const std::string& name, const Question& question) {
-  benchmark::RegisterBenchmark((question.model + "/" + question.cluster + "/" + name).c_str(),
-                               plan_problem, question)
+  const std::string problem =
+      question.is_large ? "bert-1000/128x8xH100" : question.model + "/" + question.cluster;
+  benchmark::RegisterBenchmark((problem + "/" + name).c_str(), plan_problem, question)
       ->Unit(benchmark::kSecond)
       ->UseRealTime()
       ->Iterations(1);
@@ -116,6 +131,7 @@ int main(int argc, char** argv) {
       add("dapple", question);
     }
   }
+  add("whole", {.model = "bert-48", .cluster = "16x8xH100", .options = {}, .is_large = true});
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();
   return 0;

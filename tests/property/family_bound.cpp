@@ -65,7 +65,7 @@ Known search_all(const Pipeline& pipeline, Contention contention, Duration most,
                       .ignore_memory = true,
                       .any_order = any_order,
                       .links_are_shared = contention == Contention::Shared});
-  search.prepare(most, [] { return false; });
+  search.prepare(most, {.should_stop = [] { return false; }});
   while (!search.is_exhausted() && search.states() < 20'000) {
     search.advance({.threshold = most, .candidates = 1'000'000, .states = 5'000});
   }

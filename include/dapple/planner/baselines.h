@@ -27,6 +27,7 @@
 namespace dapple {
 
 struct PlannerOptions;
+class Progress;
 
 /// A baseline's figures, and the plan that has them.
 struct BaselinePlan {
@@ -42,7 +43,9 @@ inline constexpr const char* kBaselineNames[] = {"data-parallel", "gpipe-even", 
 /// problem is left out: a pipeline with one device or layer, no number of stages that divides the
 /// devices, more replicas than the largest micro-batch has samples. Where no plan of a kind fits,
 /// the one that lacks the least memory stands for it. Deterministic. Pins are not looked at.
+/// Once `progress` says stop, those that have no plan yet are left out.
 std::vector<BaselinePlan> make_baselines(const ModelProfile& profile, const Topology& topology,
-                                         const PlannerOptions& options);
+                                         const PlannerOptions& options,
+                                         Progress* progress = nullptr);
 
 }  // namespace dapple

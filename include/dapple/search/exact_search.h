@@ -27,10 +27,16 @@ class ExactSearch {
   ExactSearch(const ModelProfile& profile, const Topology& topology, const SearchProblem& problem);
   ~ExactSearch();
 
-  /// Bounds all fronts. Plans whose bound is `threshold` or more are dropped from here on.
-  /// To be called once, before all else. Once `should_stop` says so it ends with what the work
-  /// alone takes as the bound, and nothing can be searched.
-  void prepare(Duration threshold, const std::function<bool()>& should_stop);
+  /// How long fronts may be bounded.
+  struct Patience {
+    std::int64_t steps = INT64_MAX;  // stages bounded, and tried behind a front
+    std::function<bool()> should_stop;
+  };
+  /// Bounds all fronts. Plans whose bound is `threshold` or more are dropped from here on. To be
+  /// called once, before all else. Where patience ends first, what the work alone takes is the
+  /// bound, and nothing can be searched.
+  void prepare(Duration threshold, const Patience& patience);
+  bool is_prepared() const;
 
   /// How far to go.
   struct Stretch {

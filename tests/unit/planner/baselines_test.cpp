@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <optional>
 
+#include "../../support/impatient.h"
 #include "../../support/pipeline.h"
 #include "../../support/random_problem.h"
 #include "dapple/planner/planner.h"
@@ -172,6 +173,32 @@ TEST_CASE("a baseline that does not exist is left out, and the others keep their
   const std::vector<BaselinePlan> few = make_baselines(two, three, batch(2));
   CHECK(names(few) == std::vector<std::string>{"data-parallel", "straight"});
   CHECK(few.front().figures.shape == "2, 1 of 2");
+}
+
+TEST_CASE("who says stop gets the baselines that have a plan by then") {
+  const ModelProfile profile = even_model(10, 3, 1);
+  PlannerOptions options = batch(8);
+  options.threads = 1;
+  const std::vector<BaselinePlan> all = make_baselines(profile, pair_of_devices(), options);
+  std::size_t most = 0;
+  for (int patience = 0; patience < 400; ++patience) {
+    small::Impatient progress(patience);
+    const std::vector<BaselinePlan> some =
+        make_baselines(profile, pair_of_devices(), options, &progress);
+    INFO("patience " << patience);
+    CHECK((patience > 0 || some.empty()));
+    auto next = all.begin();
+    for (const BaselinePlan& baseline : some) {
+      next = std::find_if(next, all.end(), [&](const BaselinePlan& other) {
+        return other.figures.name == baseline.figures.name;
+      });
+      REQUIRE(next != all.end());
+      CHECK(baseline.figures.iteration >= next->figures.iteration);
+      ++next;
+    }
+    most = std::max(most, some.size());
+  }
+  CHECK(most == all.size());
 }
 
 TEST_CASE("the micro-batch size that was asked for holds for all baselines") {

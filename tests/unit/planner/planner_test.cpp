@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <numeric>
 
+#include "../../support/impatient.h"
 #include "../../support/pipeline.h"
 
 using namespace dapple;
@@ -198,37 +199,18 @@ TEST_CASE("with unlimited memory, pins that nothing fits are planned all the sam
   CHECK(plan_for(even_model(1000, 1, 1), topology, options).plan.stages.size() == 2);
 }
 
-namespace {
-
-/// Says stop from the n-th time on that it is asked.
-class Impatient : public Progress {
- public:
-  explicit Impatient(int patience) : patience_(patience) {}
-  void update(const SearchProgress& progress) override {
-    if (progress.best) best_ = *progress.best;
-  }
-  bool should_stop() override { return --patience_ < 0; }
-  Duration best() const { return best_; }
-
- private:
-  int patience_;
-  Duration best_{INT64_MAX};
-};
-
-}  // namespace
-
 TEST_CASE("a search that is told to stop ends with the best plan so far, or with none") {
   const ModelProfile profile = even_model(1000, 10, 1);
   const Topology topology(small::cluster({.servers = 2, .devices = 2}));
   PlannerOptions options = batch(16);
   options.planner = PlannerKind::Dapple;
-  Impatient at_once(0);
+  small::Impatient at_once(0);
   const auto nothing = make_plan(profile, topology, options, &at_once);
   REQUIRE(std::holds_alternative<Infeasible>(nothing));
   CHECK(std::get<Infeasible>(nothing).stopped);
   bool has_found_some = false;
   for (int patience = 1; patience < 40; ++patience) {
-    Impatient progress(patience);
+    small::Impatient progress(patience);
     const auto made = make_plan(profile, topology, options, &progress);
     if (progress.best().ns == INT64_MAX) {
       CHECK(std::holds_alternative<Infeasible>(made));

@@ -6,21 +6,11 @@
 #include <variant>
 #include <vector>
 
+#include "../../support/impatient.h"
 #include "../../support/pipeline.h"
 
 namespace dapple {
 namespace {
-
-/// Says stop from the n-th time on that it is asked.
-class Impatient : public Progress {
- public:
-  explicit Impatient(int patience) : patience_(patience) {}
-  void update(const SearchProgress& progress) override { static_cast<void>(progress); }
-  bool should_stop() override { return --patience_ < 0; }
-
- private:
-  int patience_;
-};
 
 struct Found {
   Duration iteration;
@@ -58,7 +48,7 @@ TEST_CASE("a restricted search that is stopped has a plan with a bound that is b
     int found = 0;
     for (int patience = 1; patience < 4'000; patience = patience * 3 / 2 + 1) {
       CAPTURE(every_family, patience);
-      Impatient progress(patience);
+      small::Impatient progress(patience);
       const std::optional<Found> part = search(options, restriction, &progress);
       if (!part) continue;
       ++found;

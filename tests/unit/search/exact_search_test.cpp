@@ -25,7 +25,7 @@ TEST_CASE("candidates come by rising bound, each of them once, below the thresho
   const ModelProfile profile = two_layers();
   const Topology topology(small::cluster({.servers = 1, .devices = 2}));
   ExactSearch search(profile, topology, {.global_batch_size = 2, .micro_batch_size = 1});
-  search.prepare({150}, kNeverStop);
+  search.prepare({150}, {.should_stop = kNeverStop});
   CHECK(search.bound() == Duration{90});
   search.advance({.threshold = {150}, .candidates = 100, .states = 1000});
   CHECK(search.is_exhausted());
@@ -44,12 +44,15 @@ TEST_CASE("candidates come by rising bound, each of them once, below the thresho
   CHECK(search.open({150}) == 0);
 }
 
-TEST_CASE("a search that is stopped while it prepares claims what the work alone takes") {
+TEST_CASE("a search whose preparation is stopped or too long claims what the work alone takes") {
   // 2 samples * 60 on two devices.
   const ModelProfile profile = two_layers();
   const Topology topology(small::cluster({.servers = 1, .devices = 2}));
+  const auto [steps, should_stop] = GENERATE(std::pair<std::int64_t, bool>{INT64_MAX, true},
+                                             std::pair<std::int64_t, bool>{0, false});
   ExactSearch search(profile, topology, {.global_batch_size = 2, .micro_batch_size = 1});
-  search.prepare({150}, [] { return true; });
+  search.prepare({150}, {.steps = steps, .should_stop = [stop = should_stop] { return stop; }});
+  CHECK(!search.is_prepared());
   CHECK(search.bound() <= Duration{60});
   CHECK(search.bound() >= Duration{55});
   search.advance({.threshold = {150}, .candidates = 100, .states = 1000});

@@ -1,0 +1,15 @@
+// In which order candidates are simulated where not all of them can be.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "dapple/search/dapple_search.h"
+
+namespace dapple {
+
+/// Their positions by rising bound, in steps; within one, those with the fewest micro-batches
+/// first, as they take the least to simulate; of equals the first. O(n log n).
+std::vector<std::size_t> by_promise(const std::vector<Candidate>& candidates);
+
+}  // namespace dapple

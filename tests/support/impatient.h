@@ -1,0 +1,27 @@
+// Who waits for a search only so long.
+#pragma once
+
+#include <cstdint>
+
+#include "dapple/planner/planner.h"
+
+namespace dapple::small {
+
+/// Says stop from the n-th time on that it is asked.
+class Impatient : public Progress {
+ public:
+  explicit Impatient(int patience) : patience_(patience) {}
+  void update(const SearchProgress& progress) override {
+    if (progress.best) best_ = *progress.best;
+  }
+  bool should_stop() override { return --patience_ < 0; }
+
+  /// Of what it was told.
+  Duration best() const { return best_; }
+
+ private:
+  int patience_;
+  Duration best_{INT64_MAX};
+};
+
+}  // namespace dapple::small
