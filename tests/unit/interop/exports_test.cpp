@@ -41,6 +41,12 @@ PlanShape two_by_two() {
           .stages = {{.layers = 3, .devices = {0, 1}}, {.layers = 3, .devices = {2, 3}}}};
 }
 
+/// From now on the plan's two stages follow these orders.
+void give_orders(PlanDocument& document, std::string_view first, std::string_view second) {
+  document.plan.family = ScheduleFamily::Given;
+  document.plan.order = {parse_actions(first), parse_actions(second)};
+}
+
 const ExportTarget& target(std::string_view name) {
   for (const ExportTarget& each : export_targets()) {
     if (each.name == name) return each;
@@ -161,9 +167,7 @@ TEST_CASE("what a runtime cannot express is named with its place") {
   }
   SECTION("forwards that pass each other, which PyTorch tells apart by their place") {
     PlanDocument document = document_of(two_by_two());
-    document.plan.family = ScheduleFamily::Given;
-    document.plan.order = {parse_actions("0F0 0F1 0B0 0B1 0F2 0B2"),
-                           parse_actions("1F1 1F0 1B0 1B1 1F2 1B2")};
+    give_orders(document, "0F0 0F1 0B0 0B1 0F2 0B2", "1F1 1F0 1B0 1B1 1F2 1B2");
     CHECK(refusal(document, "torch-csv") ==
           "/schedule/order/1: expected 1F0, as PyTorch's runtime counts the outputs of a stage and "
           "takes their numbers for those of micro-batches, got 1F1");
@@ -172,9 +176,7 @@ TEST_CASE("what a runtime cannot express is named with its place") {
     PlanDocument document = document_of(two_by_two());
     document.profile.ties = {{{4}, {{5}}}};
     CHECK(refusal(document, "torch-python").empty());
-    document.plan.family = ScheduleFamily::Given;
-    document.plan.order = {parse_actions("0F0 0B0 0F1 0B1 0F2 0B2"),
-                           parse_actions("1F0 1I0 1W0 1F1 1B1 1F2 1B2")};
+    give_orders(document, "0F0 0B0 0F1 0B1 0F2 0B2", "1F0 1I0 1W0 1F1 1B1 1F2 1B2");
     CHECK(refusal(document, "torch-python") ==
           "/stages/1/layers: expected layers that share no weights, as PyTorch's runtime does not "
           "make their gradients in a second part of the backward, got weights of block.3");
@@ -260,9 +262,7 @@ TEST_CASE("what PyTorch makes of a backward in two parts is a warning") {
   for (StageShape& stage : shape.stages) stage.recompute = true;
   PlanDocument document = document_of(shape);
   CHECK(exported(document, "torch-python").warnings.empty());
-  document.plan.family = ScheduleFamily::Given;
-  document.plan.order = {parse_actions("0F0 0I0 0W0 0F1 0B1 0F2 0B2"),
-                         parse_actions("1F0 1B0 1F1 1B1 1F2 1B2")};
+  give_orders(document, "0F0 0I0 0W0 0F1 0B1 0F2 0B2", "1F0 1B0 1F1 1B1 1F2 1B2");
   const std::vector<std::string> built = exported(document, "torch-python").warnings;
   REQUIRE(built.size() == 1);
   CHECK_THAT(built[0], Catch::Contains("runs a forward again for each part of its backward"));
