@@ -40,8 +40,7 @@ class BaselineSearch {
   void add(const Candidate& candidate);
   Plan plan_at(const Candidate& candidate, std::int64_t depth) const;
   std::int64_t actions_of(const Candidate& candidate) const {
-    return least_actions(candidate.stages.size(),
-                         options_.global_batch_size / candidate.micro_batch_size);
+    return least_actions(candidate, options_.global_batch_size);
   }
   Scored fastest() const;
   BaselinePlan least_memory() const;

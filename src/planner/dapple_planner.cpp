@@ -200,8 +200,7 @@ void DapplePlanner::account(const Score& score) {
 
 /// Whether a single simulation takes more than a candidate may.
 bool DapplePlanner::is_long(const Candidate& candidate) const {
-  const std::int64_t micro_batches = options_.global_batch_size / candidate.micro_batch_size;
-  return least_actions(candidate.stages.size(), micro_batches) > action_budget_ / kCandidatePart;
+  return least_actions(candidate, options_.global_batch_size) > action_budget_ / kCandidatePart;
 }
 
 /// Until `budget` actions are spent, all told. Those that take long only where nothing else is

@@ -24,6 +24,9 @@ namespace dapple {
 inline std::int64_t least_actions(std::size_t stages, std::int64_t num_micro_batches) {
   return 2 * static_cast<std::int64_t>(stages) * num_micro_batches;
 }
+inline std::int64_t least_actions(const Candidate& candidate, std::int64_t global_batch_size) {
+  return least_actions(candidate.stages.size(), global_batch_size / candidate.micro_batch_size);
+}
 
 /// Scores candidates of one problem. Const and without state, so threads may share one.
 class Scorer {
