@@ -17,7 +17,7 @@
 namespace dapple {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kDiffHelp =
     R"(dapple-plan diff: two plans side by side, stage by stage, costed alike;
 or a plan and what was measured of it, action by action.
 
@@ -123,7 +123,7 @@ int run_diff(const Options& options, Console& console) {
 
 Command diff_command() {
   return {.name = "diff",
-          .help = kHelp,
+          .help = kDiffHelp,
           .options = {{.name = "model"},
                       {.name = "topo"},
                       {.name = "contention"},

@@ -18,7 +18,7 @@
 namespace dapple {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kExportHelp =
     R"(dapple-plan export: a plan as another runtime or launcher takes it.
 
 Usage: dapple-plan export PLAN --to TARGET [-o FILE]
@@ -167,7 +167,7 @@ int run_export(const Options& options, Console& console) {
 
 Command export_command() {
   return {.name = "export",
-          .help = kHelp,
+          .help = kExportHelp,
           .options = {{.name = "to"}, {.name = "output", .letter = 'o'}},
           .run = run_export};
 }

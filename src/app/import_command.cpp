@@ -4,7 +4,7 @@
 namespace dapple {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kImportHelp =
     R"(dapple-plan import: files of other tools as files of ours.
 
 Usage: dapple-plan import KIND FILE... [options]
@@ -26,7 +26,7 @@ Example
 
 Command import_command() {
   return {.name = "import",
-          .help = kHelp,
+          .help = kImportHelp,
           .parts = {import_topology_command(), import_model_command(), import_plan_command()}};
 }
 

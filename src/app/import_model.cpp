@@ -18,7 +18,7 @@
 namespace dapple {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kImportModelHelp =
     R"(dapple-plan import model: other planners' profiles as a layer profile.
 
 Usage: dapple-plan import model FILE... [-o FILE] [options]
@@ -155,7 +155,7 @@ Command import_model_command() {
       {.name = "global-batch"},          {.name = "tensor-parallel"}, {.name = "backward-ratio"},
       {.name = "output-size"},           {.name = "layers"}};
   for (const OptionSpec& spec : foreign_profile_options()) specs.push_back(spec);
-  return {.name = "model", .help = kHelp, .options = std::move(specs), .run = run};
+  return {.name = "model", .help = kImportModelHelp, .options = std::move(specs), .run = run};
 }
 
 }  // namespace dapple

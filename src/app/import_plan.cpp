@@ -19,7 +19,7 @@
 namespace dapple {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kImportPlanHelp =
     R"(dapple-plan import plan: other tools' plans, costed, simulated and checked.
 
 Usage: dapple-plan import plan FILE... --model PROFILE --topo TOPOLOGY [options]
@@ -260,7 +260,7 @@ int run(const Options& options, Console& console) {
 
 Command import_plan_command() {
   return {.name = "plan",
-          .help = kHelp,
+          .help = kImportPlanHelp,
           .options = {{.name = "model"},
                       {.name = "topo"},
                       {.name = "output", .letter = 'o'},

@@ -18,7 +18,7 @@
 namespace dapple {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kImportTopologyHelp =
     R"(dapple-plan import topology: other tools' files as a topology.
 
 Usage: dapple-plan import topology FILE... [-o FILE] [options]
@@ -238,7 +238,7 @@ int run(const Options& options, Console& console) {
 
 Command import_topology_command() {
   return {.name = "topology",
-          .help = kHelp,
+          .help = kImportTopologyHelp,
           .options = {{.name = "output", .letter = 'o'},
                       {.name = "format"},
                       {.name = "name"},

@@ -24,7 +24,7 @@
 namespace dapple {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kPlanHelp =
     R"(dapple-plan plan: search the fastest plan that fits memory.
 
 Usage: dapple-plan [plan] --model PROFILE --topo TOPOLOGY [options]
@@ -318,7 +318,7 @@ int run_plan(const Options& options, Console& console) {
 }  // namespace
 
 Command plan_command() {
-  return {.name = "plan", .help = kHelp, .options = specs(), .run = run_plan};
+  return {.name = "plan", .help = kPlanHelp, .options = specs(), .run = run_plan};
 }
 
 }  // namespace dapple

@@ -14,7 +14,7 @@
 namespace dapple {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kReportHelp =
     R"(dapple-plan report: a plan and its timeline as a page to look at.
 
 Usage: dapple-plan report PLAN [-o FILE] [--svg FILE]
@@ -76,7 +76,7 @@ int run_report(const Options& options, Console& console) {
 
 Command report_command() {
   return {.name = "report",
-          .help = kHelp,
+          .help = kReportHelp,
           .options = {{.name = "output", .letter = 'o'}, {.name = "svg"}},
           .run = run_report};
 }

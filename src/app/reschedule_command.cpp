@@ -16,7 +16,7 @@
 namespace dapple {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kRescheduleHelp =
     R"(dapple-plan reschedule: a plan's stages and devices under another schedule.
 
 Usage: dapple-plan reschedule PLAN --schedule FAMILY [options]
@@ -165,7 +165,7 @@ int run_reschedule(const Options& options, Console& console) {
 
 Command reschedule_command() {
   return {.name = "reschedule",
-          .help = kHelp,
+          .help = kRescheduleHelp,
           .options = {{.name = "schedule"},
                       {.name = "chunks"},
                       {.name = "order"},

@@ -6,7 +6,7 @@
 namespace dapple {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kProgramHelp =
     R"(dapple-plan decides how to train a neural network on a set of devices: which
 layers form which pipeline stage, on which devices, in which order.
 
@@ -60,7 +60,7 @@ constexpr const char* kVersion =
 
 Tool tool() {
   return {.name = "dapple-plan",
-          .help = kHelp,
+          .help = kProgramHelp,
           .version = kVersion,
           .commands = {plan_command(), simulate_command(), validate_command(), verify_command(),
                        diff_command(), schedule_command(), report_command(), reschedule_command(),

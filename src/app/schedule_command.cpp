@@ -13,7 +13,7 @@
 namespace dapple {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kScheduleHelp =
     R"(dapple-plan schedule: a plan's action lists, for another runtime.
 
 Usage: dapple-plan schedule PLAN [--format text|csv|json]
@@ -66,7 +66,10 @@ int run_schedule(const Options& options, Console& console) {
 }  // namespace
 
 Command schedule_command() {
-  return {.name = "schedule", .help = kHelp, .options = {{.name = "format"}}, .run = run_schedule};
+  return {.name = "schedule",
+          .help = kScheduleHelp,
+          .options = {{.name = "format"}},
+          .run = run_schedule};
 }
 
 }  // namespace dapple

@@ -18,7 +18,7 @@
 namespace dapple {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kSimulateHelp =
     R"(dapple-plan simulate: run a plan file anew and show what happens when.
 
 Usage: dapple-plan simulate PLAN [options]
@@ -177,7 +177,7 @@ int run_simulate(const Options& options, Console& console) {
 
 Command simulate_command() {
   return {.name = "simulate",
-          .help = kHelp,
+          .help = kSimulateHelp,
           .options = {{.name = "model"},
                       {.name = "topo"},
                       {.name = "recost", .takes_value = false},

@@ -13,7 +13,7 @@
 namespace dapple {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kValidateHelp =
     R"(dapple-plan validate: name every fault of plan files.
 
 Usage: dapple-plan validate PLAN...
@@ -69,7 +69,7 @@ int run_validate(const Options& options, Console& console) {
 }  // namespace
 
 Command validate_command() {
-  return {.name = "validate", .help = kHelp, .options = {}, .run = run_validate};
+  return {.name = "validate", .help = kValidateHelp, .options = {}, .run = run_validate};
 }
 
 }  // namespace dapple

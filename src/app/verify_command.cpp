@@ -12,7 +12,7 @@
 namespace dapple {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kVerifyHelp =
     R"(dapple-plan verify: check what a plan file claims.
 
 Usage: dapple-plan verify PLAN [--time-limit SECONDS]
@@ -101,7 +101,10 @@ int run_verify(const Options& options, Console& console) {
 }  // namespace
 
 Command verify_command() {
-  return {.name = "verify", .help = kHelp, .options = {{.name = "time-limit"}}, .run = run_verify};
+  return {.name = "verify",
+          .help = kVerifyHelp,
+          .options = {{.name = "time-limit"}},
+          .run = run_verify};
 }
 
 }  // namespace dapple

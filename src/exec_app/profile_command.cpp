@@ -20,7 +20,7 @@
 namespace dapple {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kProfileHelp =
     R"(dapple-exec profile: the times of a model's layers on this machine.
 
 Usage: dapple-exec profile --spec MODEL [options]
@@ -140,7 +140,7 @@ int run_profile(const Options& options, Console& console) {
 
 Command profile_command() {
   return {.name = "profile",
-          .help = kHelp,
+          .help = kProfileHelp,
           .options = {{.name = "spec"},
                       {.name = "output", .letter = 'o'},
                       {.name = "batch-sizes"},

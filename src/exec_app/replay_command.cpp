@@ -26,7 +26,7 @@
 namespace dapple {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kReplayHelp =
     R"(dapple-exec replay: a plan with its real messages, and no computing.
 
 Usage: dapple-exec replay --plan PLAN [options]
@@ -313,7 +313,7 @@ int run_replay(const Options& options, Console& console) {
 
 Command replay_command() {
   return {.name = "replay",
-          .help = kHelp,
+          .help = kReplayHelp,
           .options = {{.name = "plan"},
                       {.name = "device"},
                       {.name = "oversubscribe", .takes_value = false},

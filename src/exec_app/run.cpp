@@ -7,7 +7,7 @@
 namespace dapple {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kProgramHelp =
     R"(dapple-exec runs a plan that dapple-plan wrote.
 
 Usage
@@ -36,7 +36,7 @@ constexpr const char* kVersion =
 
 Tool tool() {
   return {.name = "dapple-exec",
-          .help = kHelp,
+          .help = kProgramHelp,
           .version = kVersion,
           .commands = {replay_command(), profile_command(), train_command()},
           .first_is_default = false,

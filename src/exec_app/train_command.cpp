@@ -28,7 +28,7 @@
 namespace dapple {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kTrainHelp =
     R"(dapple-exec train: a plan's model, trained by the plan on this machine.
 
 Usage: dapple-exec train --plan PLAN [options]
@@ -310,7 +310,7 @@ int run_train(const Options& options, Console& console) {
 
 Command train_command() {
   return {.name = "train",
-          .help = kHelp,
+          .help = kTrainHelp,
           .options = {{.name = "plan"},
                       {.name = "device"},
                       {.name = "oversubscribe", .takes_value = false},

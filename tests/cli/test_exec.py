@@ -1,7 +1,6 @@
 """dapple-exec, run as a user runs it: what it refuses, and what a replay writes."""
 
 import json
-import pathlib
 
 import tool
 from tool import ARGUMENTS, BAD_INPUT, DONE, ENVIRONMENT, USAGE, ToolTest
@@ -10,7 +9,7 @@ from tool import ARGUMENTS, BAD_INPUT, DONE, ENVIRONMENT, USAGE, ToolTest
 class Executing(ToolTest):
     def execute(self, *arguments, **options):
         """Runs dapple-exec, which is built beside dapple-plan."""
-        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        binary = ARGUMENTS.executor
         return self.run_tool(*arguments, binary=binary, **options)
 
     def test_help_fits_a_screen(self):
@@ -186,7 +185,7 @@ class Executing(ToolTest):
 
     def test_progress_is_shown_on_a_terminal_alone(self):
         self.make_plan()
-        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        binary = ARGUMENTS.executor
         code, shown = self.run_on_terminal("replay", "--plan", "plan.json", "--iterations", "2",
                                            binary=binary)
         self.assertEqual(code, DONE, shown)

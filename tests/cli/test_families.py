@@ -4,7 +4,6 @@ ranks of MPI. Which of all combinations a run tries is drawn by a seed; DAPPLE_T
 
 import itertools
 import os
-import pathlib
 import random
 import re
 import shutil
@@ -15,7 +14,7 @@ from tool import ARGUMENTS, DONE, ROOT, ToolTest
 from trainable import cores, perceptron
 
 LAUNCHER = ROOT / "tests" / "exec" / "run_mpi"
-SCALE = int(os.environ.get("DAPPLE_TEST_SCALE", "1"))
+SCALE = max(1, int(float(os.environ.get("DAPPLE_TEST_SCALE", "1"))))
 FAMILIES = ("gpipe", "1f1b", "list-scheduled", "interleaved", "breadth-first", "zb-h1", "zb-h2",
             "zb-v")
 REPLICAS = ((1,), (2,), (3,), (1, 1), (3, 1), (1, 2), (2, 2), (1, 1, 1), (2, 1, 3), (1, 3, 1),
@@ -26,7 +25,7 @@ LAYERS = 8  # and the loss: two stages on each of four devices
 class Families(ToolTest):
     def setUp(self):
         super().setUp()
-        self.binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        self.binary = ARGUMENTS.executor
         profile = perceptron(global_batch_size=24)
         profile["layers"][0]["repeat"] = LAYERS
         self.write("profile.json", profile)

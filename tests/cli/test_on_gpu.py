@@ -84,7 +84,7 @@ class OnGpu(ToolTest):
     def test_what_is_read_is_what_dapple_exec_tells(self):
         self.run_tool("--model", self.write("profile.json", perceptron()), "--topo",
                       self.write("topology.json", cores(2, "10 MB/s")), "-o", "plan.json")
-        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        binary = ARGUMENTS.executor
         told = self.run_tool("train", "--plan", "plan.json", "--steps", 3, binary=binary).stdout
         self.assertEqual(len(output.losses(told)), 3)
         self.assertGreater(output.samples_per_second(told), 0)

@@ -1,6 +1,5 @@
 """dapple-exec profile: a profile that can be planned from, and what it refuses."""
 
-import pathlib
 
 import tool
 from tool import ARGUMENTS, BAD_INPUT, DONE, USAGE, ToolTest
@@ -33,7 +32,7 @@ def specification(**changes):
 class Profiling(ToolTest):
     def profile(self, *arguments, **options):
         """Runs dapple-exec, which is built beside dapple-plan."""
-        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        binary = ARGUMENTS.executor
         return self.run_tool("profile", *arguments, binary=binary, **options)
 
     def test_help_fits_a_screen(self):

@@ -18,7 +18,7 @@ from tool import ARGUMENTS, BAD_INPUT, DONE, ENVIRONMENT, ROOT, USAGE, ToolTest
 from trainable import cores, perceptron
 
 LAUNCHER = ROOT / "tests" / "exec" / "run_mpi"
-SCALE = max(1, int(os.environ.get("DAPPLE_TEST_SCALE", "1")))
+SCALE = max(1, int(float(os.environ.get("DAPPLE_TEST_SCALE", "1"))))
 NAMED = re.compile(r"rank \d+ \(node\d:\d\): ")
 
 
@@ -63,7 +63,7 @@ class Ranks(ToolTest):
         self.ranks = len({device for stage in stages for device in stage["devices"]})
 
     def command(self, ranks, *arguments):
-        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        binary = ARGUMENTS.executor
         return [str(LAUNCHER), str(ranks), str(binary), *map(str, arguments)]
 
     def execute(self, ranks, *arguments):
@@ -81,7 +81,7 @@ class Ranks(ToolTest):
         for rank in range(self.ranks):
             self.assertIn(f"rank {rank} (node", result.stderr)
         # The bytes are the plan's, whatever carries them.
-        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        binary = ARGUMENTS.executor
         threads = self.run_tool("replay", "--plan", "plan.json", "--iterations", 1, binary=binary)
         sent = re.compile(r"sent +[\d.]+ [KMG]iB")
         self.assertEqual(sent.findall(result.stdout), sent.findall(threads.stdout))
@@ -114,7 +114,7 @@ class Ranks(ToolTest):
                 self.assertRegex(result.stderr, "error: rank [01]: " + re.escape(expected))
 
     def test_what_is_wrong_with_one_rank_ends_all_at_once(self):
-        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        binary = ARGUMENTS.executor
         self.write("bad.json", "{")
         for wrong, (arguments, code, said) in enumerate((
                 ("replay --plan plan.json --iterations 0", USAGE, "--iterations: expected a whole"),
@@ -230,7 +230,7 @@ class Ranks(ToolTest):
         self.assertIn("100 iterations", shown)
 
     def test_a_rank_that_does_not_start_ends_all_in_time(self):
-        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        binary = ARGUMENTS.executor
         for missing in (0, 1):
             self.write("start", f"[ $OMPI_COMM_WORLD_RANK = {missing} ] && kill -STOP $$\n"
                                 "exec \"$@\"\n")

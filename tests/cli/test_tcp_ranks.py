@@ -3,7 +3,6 @@ comes out, and how it ends when one dies, hangs, never comes or is another job's
 killed in random moments a few are tried; with DAPPLE_TEST_SCALE=10 it is fifty."""
 
 import os
-import pathlib
 import random
 import re
 import signal
@@ -15,7 +14,7 @@ import test_train
 import tool
 from tool import ARGUMENTS, DONE, ENVIRONMENT, USAGE, ToolTest
 
-SCALE = max(1, int(os.environ.get("DAPPLE_TEST_SCALE", "1")))
+SCALE = max(1, int(float(os.environ.get("DAPPLE_TEST_SCALE", "1"))))
 
 
 def free_port():
@@ -39,7 +38,7 @@ class Job:
         self.processes = {}
 
     def start(self, rank, size, *arguments, name=None, out=None, **variables):
-        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        binary = ARGUMENTS.executor
         files = [open(self.test.folder / f"{stream}-{name or rank}", "w", encoding="utf-8")
                  for stream in ("out", "err")]
         environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(size),
@@ -94,7 +93,7 @@ class TcpRanks(ToolTest):
                 self.training_plan(size)
                 arguments = ("train", "--plan", "plan.json", "--steps", 3, "--clip-norm", 0.5,
                              "--checkpoint")
-                binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+                binary = ARGUMENTS.executor
                 threads = self.run_tool(*arguments, "threads", binary=binary)
                 self.assertEqual(threads.returncode, DONE, threads.stderr)
                 codes, shown, errors = self.run_job(size, *arguments, "ranks")
@@ -203,7 +202,7 @@ class TcpRanks(ToolTest):
 
     def test_ranks_with_different_files_do_not_begin(self):
         self.training_plan(2)
-        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        binary = ARGUMENTS.executor
         for name, steps in (("one", 1), ("two", 2)):
             self.run_tool("train", "--plan", "plan.json", "--steps", steps, "--checkpoint", name,
                           binary=binary)
@@ -335,7 +334,7 @@ class TcpRanks(ToolTest):
     def test_an_environment_that_says_only_a_part_is_named(self):
         self.training_plan(2)
         arguments = ("train", "--plan", "plan.json", "--steps", 1)
-        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        binary = ARGUMENTS.executor
         ranked = {"RANK": "0", "WORLD_SIZE": "2"}
         for variables, said in (
                 (ranked, "error: MASTER_ADDR: expected the address of rank 0's host, or its name"),

@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import pathlib
 import re
 import shutil
 import signal
@@ -21,7 +20,7 @@ LAUNCHER = ROOT / "tests" / "exec" / "run_mpi"
 class Training(ToolTest):
     def train(self, *arguments, **options):
         """Runs dapple-exec, which is built beside dapple-plan."""
-        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        binary = ARGUMENTS.executor
         return self.run_tool("train", *arguments, binary=binary, **options)
 
     def plan(self, name, profile, topology, *more):
@@ -193,7 +192,7 @@ class Training(ToolTest):
         self.pipeline()
         arguments = ("--plan", "plan.json", "--steps", "2", "--learning-rate", "1e-4",
                      "--checkpoint")
-        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        binary = ARGUMENTS.executor
         result = subprocess.run([binary, "train", *arguments, "-"], cwd=self.folder, check=False,
                                 capture_output=True, timeout=tool.SECONDS)
         self.assertEqual(result.returncode, DONE, result.stderr)
@@ -204,7 +203,7 @@ class Training(ToolTest):
     @unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun")
     def test_a_signal_to_the_launcher_ends_the_training_with_a_checkpoint_and_a_summary(self):
         self.pipeline()
-        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        binary = ARGUMENTS.executor
         # Of Ctrl-C the launcher makes a failure of its own; what it passes on is none.
         for number, codes in ((signal.SIGUSR1, (DONE,)), (signal.SIGINT, (DONE, 1))):
             with self.subTest(signal=number), subprocess.Popen(
@@ -226,7 +225,7 @@ class Training(ToolTest):
     @unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun")
     def test_ranks_train_as_threads_do(self):
         self.pipeline()
-        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        binary = ARGUMENTS.executor
         arguments = ("--plan", "plan.json", "--steps", "3", "--clip-norm", "0.5", "--checkpoint")
         threads = self.losses(self.train(*arguments, "threads"))
         ranks = self.losses(self.run_tool(2, binary, "train", *arguments, "ranks",
@@ -253,7 +252,7 @@ class Training(ToolTest):
     def long_training(self):
         """One that writes a checkpoint, once it has made three steps."""
         self.pipeline()
-        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        binary = ARGUMENTS.executor
         process = subprocess.Popen([binary, "train", "--plan", "plan.json", "--steps", "1000000",
                                     "--checkpoint", "model"], cwd=self.folder, text=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -386,7 +385,7 @@ class Training(ToolTest):
                           "error: large: expected at most 1024 GiB, got more")
         # A pipe is read as a file is.
         self.train("--plan", "gpt.json", "--steps", "1", "--checkpoint", "model")
-        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        binary = ARGUMENTS.executor
         piped = subprocess.run(f"cat model | {binary} train --plan gpt.json --steps 1 --resume -",
                                cwd=self.folder, shell=True, check=False, capture_output=True,
                                text=True, timeout=tool.SECONDS)

@@ -1,6 +1,5 @@
 """The same training by PyTorch, where it is installed: the losses of dapple-exec are its losses."""
 
-import pathlib
 import re
 import subprocess
 import sys
@@ -16,7 +15,7 @@ LOSS = re.compile(r"step +\d+  loss (\d+\.\d+)")
 
 class BesideTorch(ToolTest):
     def run_exec(self, *arguments):
-        binary = pathlib.Path(ARGUMENTS.binary).with_name("dapple-exec")
+        binary = ARGUMENTS.executor
         result = self.run_tool("train", "--plan", "gpt.json", "--tokens", "text.tokens", *arguments,
                                binary=binary)
         self.assertEqual(result.returncode, DONE, result.stderr)

@@ -22,7 +22,7 @@ SKIPPED = 77  # ctest's sign
 DONE, BUG, USAGE, BAD_INPUT, INFEASIBLE, ENVIRONMENT = range(6)
 SECONDS = 120  # for one run; far more than any takes, sanitizers included
 
-ARGUMENTS = argparse.Namespace(binary=None, other_binary=None, sanitized=False)
+ARGUMENTS = argparse.Namespace(binary=None, executor=None, other_binary=None, sanitized=False)
 
 
 def small_profile(**changes):
@@ -175,10 +175,12 @@ def main_with_torch():
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--binary", type=pathlib.Path, required=True)
+    parser.add_argument("--executor", type=pathlib.Path, help="dapple-exec (default: beside it)")
     parser.add_argument("--other-binary", type=pathlib.Path)
     parser.add_argument("--sanitized", action="store_true", help="it takes many times longer")
     known, rest = parser.parse_known_args()
     ARGUMENTS.binary = str(known.binary.resolve())
+    ARGUMENTS.executor = str((known.executor or known.binary.with_name("dapple-exec")).resolve())
     ARGUMENTS.sanitized = known.sanitized
     if known.other_binary:
         ARGUMENTS.other_binary = str(known.other_binary.resolve())

@@ -17,9 +17,9 @@
 #include <string>
 
 #include "../support/delaying_transport.h"
+#include "../support/family_pipelines.h"
 #include "../support/random_problem.h"
-#include "../unit/exec/family_pipelines.h"
-#include "../unit/exec/suspicious_backend.h"
+#include "../support/suspicious_backend.h"
 #include "conformance.h"
 #include "dapple/exec/mpi_job.h"
 #include "dapple/exec/tcp_job.h"

@@ -8,10 +8,10 @@
 #include <optional>
 #include <utility>
 
+#include "../support/family_pipelines.h"
+#include "../support/job.h"
 #include "../support/scaled.h"
 #include "../support/through_host.h"
-#include "../unit/exec/family_pipelines.h"
-#include "../unit/exec/job.h"
 #include "dapple/cuda/device.h"
 #include "dapple/exec/replay_backend.h"
 

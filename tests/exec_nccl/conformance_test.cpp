@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "../unit/exec/job.h"
+#include "../support/job.h"
 #include "gpu_ends.h"
 
 namespace dapple {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <string>
 
-#include "../unit/exec/job.h"
+#include "../support/job.h"
 #include "dapple/core/error.h"
 #include "dapple/exec/all_reduce.h"
 #include "dapple/exec/cuda_summands.h"

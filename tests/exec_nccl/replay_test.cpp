@@ -6,9 +6,9 @@
 #include <optional>
 #include <utility>
 
+#include "../support/family_pipelines.h"
+#include "../support/job.h"
 #include "../support/scaled.h"
-#include "../unit/exec/family_pipelines.h"
-#include "../unit/exec/job.h"
 #include "over_threads.h"
 
 namespace dapple {

@@ -305,8 +305,8 @@ int run(const std::vector<std::string>& arguments) {
   if (arguments.size() < 2) throw std::invalid_argument("mutate READER COUNT [FILE...]");
   const Entry& entry = entry_named(arguments[0]);
   const char* scale = std::getenv("DAPPLE_TEST_SCALE");
-  const std::uint64_t count =
-      std::stoull(arguments[1]) * (scale == nullptr ? 1 : std::stoull(scale));
+  const auto count = static_cast<std::uint64_t>(std::stod(arguments[1]) *
+                                                (scale == nullptr ? 1 : std::stod(scale)));
   std::vector<std::string> seeds = {dapple::fuzz::example_for(entry.name)};
   for (std::size_t at = 2; at < arguments.size(); ++at) seeds.push_back(contents_of(arguments[at]));
   return run_mutations(entry, count, seeds);

@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "../support/measured_reductions.h"
 #include "../support/random_pipeline.h"
 
 namespace dapple {

@@ -5,11 +5,11 @@
 #include <map>
 #include <tuple>
 
+#include "../oracle/simulation_reference.h"
 #include "../support/random_pipeline.h"
 #include "dapple/search/bound.h"
 #include "dapple/search/timetable.h"
 #include "exact_planner_checks.h"
-#include "simulate_reference.h"
 
 namespace dapple {
 namespace {

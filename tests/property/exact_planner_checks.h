@@ -8,10 +8,10 @@
 #include <utility>
 #include <variant>
 
+#include "../oracle/planner_oracle.h"
 #include "../support/random_planning_problem.h"
 #include "dapple/io/documents.h"
 #include "dapple/planner/planner.h"
-#include "planner_oracle.h"
 
 namespace dapple::small {
 

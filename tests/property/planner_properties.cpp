@@ -1,10 +1,10 @@
 #include <catch2/catch.hpp>
 
+#include "../oracle/planner_oracle.h"
 #include "dapple/io/documents.h"
 #include "dapple/planner/planner.h"
 #include "dapple/search/bound.h"
 #include "dapple/search/dapple_search.h"
-#include "planner_oracle.h"
 
 using namespace dapple;
 

@@ -4,9 +4,9 @@
 
 #include <tuple>
 
+#include "../oracle/simulation_reference.h"
 #include "../support/random_pipeline.h"
 #include "dapple/search/bound.h"
-#include "simulate_reference.h"
 
 namespace dapple {
 namespace {

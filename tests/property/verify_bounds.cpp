@@ -1,10 +1,11 @@
 #include <catch2/catch.hpp>
 
+#include "../oracle/planner_oracle.h"
+#include "../support/clusters.h"
 #include "../support/crowded_ways.h"
 #include "dapple/planner/planner.h"
 #include "dapple/planner/verify.h"
 #include "dapple/search/bound.h"
-#include "planner_oracle.h"
 
 using namespace dapple;
 

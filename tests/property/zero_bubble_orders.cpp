@@ -5,11 +5,11 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
+#include "../oracle/zero_bubble_oracle.h"
 #include "../support/random_problem.h"
 #include "../support/random_tasks.h"
 #include "../support/tasks.h"
 #include "dapple/schedule_search/order_search.h"
-#include "zero_bubble_oracle.h"
 
 using namespace dapple;
 

@@ -2,20 +2,23 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 
 namespace dapple::small {
 
-/// How many of `count` random instances to try: the environment's DAPPLE_TEST_SCALE times as many,
-/// and a tenth of that where sanitizers make each as much slower.
+/// How many of `count` random instances to try: the environment's DAPPLE_TEST_SCALE times as many
+/// (1 if it is unset or no positive number), and a tenth of that where sanitizers make each as much
+/// slower; rounded up.
 inline int scaled(int count) {
   const char* text = std::getenv("DAPPLE_TEST_SCALE");
-  const int scale = std::max(text == nullptr ? 1 : std::atoi(text), 1);
+  double scale = text == nullptr ? 1 : std::atof(text);
+  if (!(scale > 0)) scale = 1;
 #ifdef DAPPLE_SANITIZED
-  return (scale * count + 9) / 10;
-#else
-  return scale * count;
+  scale /= 10;
 #endif
+  // A tenth is no binary fraction: a count that should be whole may lie a little above.
+  return static_cast<int>(std::ceil(scale * count - 1e-6));
 }
 
 }  // namespace dapple::small

@@ -13,9 +13,9 @@
 #include <variant>
 #include <vector>
 
-#include "../unit/exec/job.h"
 #include "dapple/exec/device_training.h"
 #include "dapple/planner/reschedule.h"
+#include "job.h"
 #include "random_pipeline.h"
 #include "trainable.h"
 

@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "../../support/pipeline.h"
+#include "../../support/plans.h"
 #include "../topology/meshes.h"
 
 namespace dapple {

@@ -1,6 +1,6 @@
 #include <catch2/catch.hpp>
 
-#include "../../support/pipeline.h"
+#include "../../support/plans.h"
 
 namespace dapple {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "../../support/pipeline.h"
+#include "../../support/plans.h"
 
 namespace dapple {
 namespace {
@@ -20,7 +20,7 @@ ModelProfile three_layers() {
   return model;
 }
 
-Pipeline three_stages(bool recompute) {
+CostedPlan three_stages(bool recompute) {
   return {three_layers(), full_mesh(4, {bytes_per_ns(1), {}}),
           PlanShape{.micro_batch_size = 3,
                     .num_micro_batches = 6,
@@ -31,7 +31,7 @@ Pipeline three_stages(bool recompute) {
 }
 
 TEST_CASE("memory is weights, gradients, state, stashes in flight, workspace and buffers") {
-  const Pipeline pipeline = three_stages(false);
+  const CostedPlan pipeline = three_stages(false);
   // Stage 1, replica 0: 2 of the 3 samples.
   const MemoryCost& memory = pipeline.costs.stages[1].replicas[0].memory;
   CHECK(memory.weights.count == 51);
@@ -53,7 +53,7 @@ TEST_CASE("memory is weights, gradients, state, stashes in flight, workspace and
 }
 
 TEST_CASE("the first and the last stage have a boundary on one side only") {
-  const Pipeline pipeline = three_stages(false);
+  const CostedPlan pipeline = three_stages(false);
   // Stage 0: 3 samples; behind it 4 tensors of 60 and 6 - 3 that wait.
   const MemoryCost& first = pipeline.costs.stages[0].replicas[0].memory;
   CHECK(first.communication_buffers.count == 7 * 60);
@@ -65,7 +65,7 @@ TEST_CASE("the first and the last stage have a boundary on one side only") {
 }
 
 TEST_CASE("with recomputation the stage's input is kept per micro-batch and one stash beside it") {
-  const Pipeline pipeline = three_stages(true);
+  const CostedPlan pipeline = three_stages(true);
   const MemoryCost& memory = pipeline.costs.stages[1].replicas[0].memory;
   CHECK(memory.per_micro_batch.count == 40);  // 2 samples of layer 0's output
   CHECK(memory.recompute_stash.count == 22);
@@ -77,8 +77,8 @@ TEST_CASE("with recomputation the stage's input is kept per micro-batch and one 
 }
 
 TEST_CASE("the workspace is that of the neediest layer, the stash that of all") {
-  const Pipeline pipeline(three_layers(), full_mesh(1, {bytes_per_ns(1), {}}),
-                          PlanShape{.depths = {1}, .stages = {{.layers = 3, .devices = {0}}}});
+  const CostedPlan pipeline(three_layers(), full_mesh(1, {bytes_per_ns(1), {}}),
+                            PlanShape{.depths = {1}, .stages = {{.layers = 3, .devices = {0}}}});
   const MemoryCost& memory = pipeline.costs.stages[0].replicas[0].memory;
   CHECK(memory.workspace.count == 5);
   CHECK(memory.per_micro_batch.count == 7 + 11 + 13);
@@ -89,21 +89,22 @@ TEST_CASE("the workspace is that of the neediest layer, the stash that of all") 
 
 TEST_CASE("a dealt replica holds no more micro-batches than it gets") {
   // 5 micro-batches on two replicas are 3 and 2, at a depth of 3.
-  const Pipeline pipeline(three_layers(), full_mesh(2, {bytes_per_ns(1), {}}),
-                          PlanShape{.num_micro_batches = 5,
-                                    .depths = {3},
-                                    .stages = {{.layers = 3, .devices = {0, 1}, .dealt = true}}});
+  const CostedPlan pipeline(three_layers(), full_mesh(2, {bytes_per_ns(1), {}}),
+                            PlanShape{.num_micro_batches = 5,
+                                      .depths = {3},
+                                      .stages = {{.layers = 3, .devices = {0, 1}, .dealt = true}}});
   CHECK(pipeline.costs.stages[0].replicas[0].memory.in_flight == 3);
   CHECK(pipeline.costs.stages[0].replicas[1].memory.in_flight == 2);
 }
 
 TEST_CASE("recomputation adds the forward to the backward and to each bucket's moment") {
   // Two samples per replica: forward 6, backward 12; the last layer's gradient after 6 + 4.
-  const Pipeline pipeline(three_layers(), full_mesh(2, {bytes_per_ns(1), {}}),
-                          PlanShape{.micro_batch_size = 4,
-                                    .depths = {1},
-                                    .stages = {{.layers = 3, .devices = {0, 1}, .recompute = true}},
-                                    .bucket_size = {1}});
+  const CostedPlan pipeline(
+      three_layers(), full_mesh(2, {bytes_per_ns(1), {}}),
+      PlanShape{.micro_batch_size = 4,
+                .depths = {1},
+                .stages = {{.layers = 3, .devices = {0, 1}, .recompute = true}},
+                .bucket_size = {1}});
   const StageCost& stage = pipeline.costs.stages[0];
   CHECK(stage.forward.ns == 6);
   CHECK(stage.recomputation.ns == 6);
@@ -133,15 +134,15 @@ TEST_CASE("the optimizer's parts are those of the buckets, and add up to the who
                   .bucket_size = {1},
                   .optimizer = OptimizerTiming::PerBucket};
   const TopologyDescription pair = full_mesh(2, {bytes_per_ns(1), {}});
-  const StageCost stage = Pipeline(model, pair, shape).costs.stages[0];
+  const StageCost stage = CostedPlan(model, pair, shape).costs.stages[0];
   CHECK(stage.optimizer_step.ns == 49);
   CHECK(stage.bucket_steps == std::vector<Duration>{{3}, {16}, {30}});
   shape.optimizer = OptimizerTiming::AtEnd;
-  CHECK(Pipeline(model, pair, shape).costs.stages[0].bucket_steps.empty());
+  CHECK(CostedPlan(model, pair, shape).costs.stages[0].bucket_steps.empty());
   // One device reduces nothing, so that there are no buckets to step by.
   shape.optimizer = OptimizerTiming::PerBucket;
   shape.stages = {{.layers = 3, .devices = {0}}};
-  CHECK(Pipeline(model, pair, shape).costs.stages[0].bucket_steps.empty());
+  CHECK(CostedPlan(model, pair, shape).costs.stages[0].bucket_steps.empty());
 }
 
 /// Two servers of one device: the profiled kind with 2000 bytes, and one of 0.4 times its time with
@@ -167,7 +168,7 @@ TopologyDescription two_kinds() {
 
 TEST_CASE(
     "a kind of device scales the times, rounded up per layer, and the slowest replica counts") {
-  const Pipeline pipeline(
+  const CostedPlan pipeline(
       three_layers(), two_kinds(),
       PlanShape{
           .micro_batch_size = 2, .depths = {1}, .stages = {{.layers = 3, .devices = {0, 1}}}});
@@ -184,11 +185,11 @@ TEST_CASE("shortages name the devices and what they miss, worst first") {
   // Three layers on one device: 161 + 81 + 322 + 5 + K * 31. At depth 20: 569 + 620 = 1189, fits
   // into 2000, but not into 1500 - 400 = 1100. At depth 50: 2119, 119 and 1019 too many.
   const auto shortages_at = [](std::int64_t depth) {
-    const Pipeline pipeline(three_layers(), two_kinds(),
-                            PlanShape{.micro_batch_size = 2,
-                                      .num_micro_batches = 50,
-                                      .depths = {depth},
-                                      .stages = {{.layers = 3, .devices = {0, 1}}}});
+    const CostedPlan pipeline(three_layers(), two_kinds(),
+                              PlanShape{.micro_batch_size = 2,
+                                        .num_micro_batches = 50,
+                                        .depths = {depth},
+                                        .stages = {{.layers = 3, .devices = {0, 1}}}});
     return memory_shortages(pipeline.costs);
   };
   // The bucket is a buffer too: 100 / 2 -> 50, 51 / 2 -> 26, 10 / 2 -> 5, together 81.

@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "../../support/pipeline.h"
+#include "../../support/plans.h"
 
 namespace dapple {
 namespace {
@@ -154,7 +154,7 @@ TEST_CASE("an idle link takes bytes over bandwidth, rounded up, and then its lat
 
 TEST_CASE("dealt stages send along the pairs of the micro-batch's number") {
   // Two replicas to three: micro-batch m goes from m mod 2 to m mod 3, six pairs in turn.
-  const Pipeline pipeline(
+  const CostedPlan pipeline(
       model_of({{.forward = 1, .backward = 1, .output = 10}, {.forward = 1, .backward = 1}}),
       cluster({.servers = 1, .devices = 5}),
       PlanShape{.micro_batch_size = 2,

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "../../support/dice.h"
-#include "job.h"
+#include "../../support/job.h"
 
 namespace dapple {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "job.h"
+#include "../../support/job.h"
 
 namespace dapple {
 namespace {

@@ -9,10 +9,10 @@
 #include <string>
 
 #include "../../support/delaying_transport.h"
+#include "../../support/job.h"
 #include "../../support/random_pipeline.h"
+#include "../../support/suspicious_backend.h"
 #include "dapple/exec/replay.h"
-#include "job.h"
-#include "suspicious_backend.h"
 
 namespace dapple {
 namespace {

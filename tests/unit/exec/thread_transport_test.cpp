@@ -7,7 +7,7 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 
-#include "job.h"
+#include "../../support/job.h"
 
 namespace dapple {
 namespace {

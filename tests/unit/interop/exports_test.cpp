@@ -7,11 +7,8 @@
 #include <string_view>
 #include <variant>
 
-#include "../../support/families.h"
-#include "../../support/pipeline.h"
+#include "../../support/exported_plan.h"
 #include "dapple/cost/costs.h"
-#include "dapple/interop/exports.h"
-#include "dapple/planner/reschedule.h"
 #include "dapple/schedule/schedule.h"
 
 namespace dapple {
@@ -19,52 +16,10 @@ namespace {
 
 using namespace small;
 
-/// An embedding, four blocks and a head, on two servers of two devices.
-PlanDocument document_of(const PlanShape& shape) {
-  PlanDocument document;
-  document.profile = model_of(std::vector<LayerFigures>(
-      6, {.forward = 2000, .backward = 4000, .output = 1, .parameters = 4}));
-  document.profile.name = "tiny";
-  const char* names[] = {"embedding", "block.0", "block.1", "block.2", "block.3", "head"};
-  for (std::size_t i = 0; i < 6; ++i) document.profile.layers[i].name = names[i];
-  document.topology = cluster({.servers = 2, .devices = 2});
-  document.topology.name = "2x2";
-  document.plan = plan_of(document.profile, shape);
-  return document;
-}
-
-/// Three layers each; two replicas each, of a sample each.
-PlanShape two_by_two() {
-  return {.micro_batch_size = 2,
-          .num_micro_batches = 3,
-          .depths = {2, 1},
-          .stages = {{.layers = 3, .devices = {0, 1}}, {.layers = 3, .devices = {2, 3}}}};
-}
-
 /// From now on the plan's two stages follow these orders.
 void give_orders(PlanDocument& document, std::string_view first, std::string_view second) {
   document.plan.family = ScheduleFamily::Given;
   document.plan.order = {parse_actions(first), parse_actions(second)};
-}
-
-const ExportTarget& target(std::string_view name) {
-  for (const ExportTarget& each : export_targets()) {
-    if (each.name == name) return each;
-  }
-  throw Bug("no such target");
-}
-
-Export exported(const PlanDocument& document, std::string_view name) {
-  const Topology topology(document.topology);
-  return export_plan(target(name), {document, topology});
-}
-
-/// Places and messages, a line each.
-std::string refusal(const PlanDocument& document, std::string_view name) {
-  try {
-    exported(document, name);
-  } catch (const Error& error) { return error.what(); }
-  return "";
 }
 
 TEST_CASE("Megatron-LM gets the blocks of each stage and a replica's samples") {
@@ -93,29 +48,6 @@ TEST_CASE("a stage of an embedding, of one block, or of a head alone has its let
                              {.layers = 1, .devices = {3}}}};
   CHECK_THAT(exported(document_of(shape), "megatron").text,
              Catch::Contains("layout \"E|t|t*3|L\"\n"));
-}
-
-TEST_CASE("interleaved stages go to Megatron-LM in turns") {
-  // Four stages on two devices: stage i on the devices of stage i mod 2, and Megatron-LM's rank
-  // too.
-  PlanDocument document =
-      document_of({.micro_batch_size = 1,
-                   .num_micro_batches = 4,
-                   .depths = {2, 1},
-                   .stages = {{.layers = 3, .devices = {0}}, {.layers = 3, .devices = {1}}}});
-  const Topology topology(document.topology);
-  const auto made = reschedule(document.plan, document.profile, topology,
-                               {.family = ScheduleFamily::Interleaved, .chunks_per_device = 2});
-  REQUIRE(std::holds_alternative<Rescheduled>(made));
-  document.plan = std::get<Rescheduled>(made).plan;
-  REQUIRE(document.plan.stages.size() == 4);
-  const std::string text = exported(document, "megatron").text;
-  CHECK_THAT(text, Catch::Contains("--pipeline-model-parallel-size 2\n"));
-  CHECK_THAT(text, Catch::Matches(
-                       "[\\s\\S]*layout \"E[t*0-9]*\\|[t*0-9]+\\|[t*0-9]+\\|[t*0-9]*L\"[\\s\\S]*"));
-  CHECK_THAT(
-      refusal(document, "deepspeed"),
-      Catch::Contains("/schedule/family: expected 1f1b, which DeepSpeed runs, got interleaved"));
 }
 
 TEST_CASE("what a runtime cannot express is named with its place") {
@@ -235,26 +167,6 @@ TEST_CASE("PyTorch's order stands in columns, each behind what it needs") {
   CHECK(exported(document_of(two_by_two()), "torch-csv").text ==
         "0F0,0F1,,0B0,0F2,0B1,,0B2\n"
         ",1F0,1B0,1F1,1B1,1F2,1B2,\n");
-}
-
-TEST_CASE("whatever the order, its columns hold every computation once") {
-  const PlanDocument document = document_of(two_by_two());
-  const Topology topology(document.topology);
-  for (const ScheduleFamily family : kOwnFamilies) {
-    CAPTURE(to_string(family));
-    const auto made = reschedule(
-        document.plan, document.profile, topology,
-        {.family = family, .chunks_per_device = has_loops(family) ? 2 : 1, .evaluations = 20});
-    if (!std::holds_alternative<Rescheduled>(made)) continue;
-    PlanDocument other = document;
-    other.plan = std::get<Rescheduled>(made).plan;
-    const std::string text = exported(other, "torch-csv").text;
-    const std::size_t forwards = other.plan.stages.size() * 3;
-    CHECK(static_cast<std::size_t>(std::count(text.begin(), text.end(), 'F')) == forwards);
-    const auto all =
-        std::count(text.begin(), text.end(), 'B') + std::count(text.begin(), text.end(), 'I');
-    CHECK(static_cast<std::size_t>(all) == forwards);
-  }
 }
 
 TEST_CASE("what PyTorch makes of a backward in two parts is a warning") {

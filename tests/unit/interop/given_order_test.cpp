@@ -3,9 +3,10 @@
 #include <string>
 #include <vector>
 
-#include "../../support/pipeline.h"
+#include "../../support/plans.h"
+#include "../../support/refusals.h"
 #include "dapple/interop/given_order.h"
-#include "refusals.h"
+#include "dapple/schedule/schedule.h"
 
 namespace dapple {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 using namespace small;
 
 /// Stage 0 on node0:0 and node0:1, stage 1 on node0:2.
-Pipeline two_stages() {
+CostedPlan two_stages() {
   const std::vector<LayerFigures> layers(2, {.forward = 1, .backward = 2, .parameters = 4});
   return {model_of(layers), cluster({.devices = 3}),
           PlanShape{.micro_batch_size = 2,
@@ -23,7 +24,7 @@ Pipeline two_stages() {
 }
 
 std::vector<std::vector<Action>> read(const std::string& text) {
-  const Pipeline pipeline = two_stages();
+  const CostedPlan pipeline = two_stages();
   return read_order(text, "order.txt", pipeline.plan, pipeline.topology);
 }
 
@@ -32,9 +33,9 @@ std::string refusal_of(const std::string& text) {
 }
 
 TEST_CASE("an order is read from text as it is printed, without what follows from it") {
-  const Pipeline pipeline = two_stages();
+  const CostedPlan pipeline = two_stages();
   const std::vector<std::vector<Action>> wanted{parse_actions("0F0 0B0"), parse_actions("1F0 1B0")};
-  CHECK(read(to_text(pipeline.schedule, pipeline.topology)) == wanted);
+  CHECK(read(to_text(generate(pipeline.plan), pipeline.topology)) == wanted);
   CHECK(read("node0:2: 1F0 1B0\r\n\nnode0:0: 0F0 0B0\n") == wanted);
 }
 

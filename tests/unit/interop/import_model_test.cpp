@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "../../support/refusals.h"
 #include "dapple/interop/foreign_profile.h"
 #include "dapple/io/documents.h"
 #include "graph_text.h"
-#include "refusals.h"
 
 namespace dapple {
 namespace {

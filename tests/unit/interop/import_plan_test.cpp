@@ -7,16 +7,14 @@
 #include <variant>
 #include <vector>
 
-#include "../../support/pipeline.h"
+#include "../../support/plans.h"
+#include "../../support/refusals.h"
 #include "dapple/interop/exports.h"
 #include "dapple/interop/foreign_plan.h"
 #include "dapple/interop/foreign_profile.h"
 #include "dapple/io/documents.h"
 #include "dapple/plan/comparison.h"
-#include "dapple/planner/planner.h"
-#include "dapple/planner/reschedule.h"
 #include "dapple/schedule/schedule.h"
-#include "refusals.h"
 
 namespace dapple {
 namespace {
@@ -603,71 +601,6 @@ TEST_CASE("replicas that PipeDream does not say are asked for, and how many, che
              Catch::Contains("one for each stage of gpus=4.txt, got 1"));
   CHECK_THAT(refusal({{"out.txt", output}, {"again.txt", output}}, {}),
              Catch::Contains("again.txt: expected what the optimizer printed once, got out.txt"));
-}
-
-TEST_CASE("our own exports are the same stages on the same devices when they are read again") {
-  struct RoundTrip {
-    const char* name;
-    std::vector<const char*> targets;
-    PlanFormat format;
-    bool is_interleaved;
-  };
-  const RoundTrip table[] = {
-      {"Megatron-LM", {"megatron"}, PlanFormat::Megatron, false},
-      {"Megatron-LM in turns", {"megatron"}, PlanFormat::Megatron, true},
-      {"DeepSpeed", {"deepspeed"}, PlanFormat::Deepspeed, false},
-      {"PyTorch", {"torchtitan", "torch-csv"}, PlanFormat::Torch, false},
-      {"PyTorch in turns", {"torchtitan", "torch-csv"}, PlanFormat::Torch, true},
-      {"PipeDream", {"pipedream"}, PlanFormat::Pipedream, false}};
-  PlanDocument document;
-  document.profile = small::model_of(
-      std::vector<small::LayerFigures>(8, {.forward = 2, .backward = 4, .output = 1}));
-  const char* names[] = {"embedding", "block.0", "block.1", "block.2",
-                         "block.3",   "block.4", "block.5", "head"};
-  for (std::size_t i = 0; i < 8; ++i) document.profile.layers[i].name = names[i];
-  document.topology = small::cluster({.servers = 2, .devices = 4});
-  document.topology.name = "2x4";
-  const Topology topology(document.topology);
-  const std::vector<std::vector<std::int32_t>> placements{
-      {0, 1, 2, 3}, {4, 5, 0, 1}, {7, 6, 3, 2}, {0, 4, 1, 5}};
-  for (const RoundTrip& trip : table) {
-    for (const auto& placement : placements) {
-      for (const std::int32_t cut : {1, 3, 4, 7}) {
-        CAPTURE(trip.name, placement, cut);
-        document.plan = small::plan_of(
-            document.profile,
-            {.micro_batch_size = 2,
-             .num_micro_batches = 4,
-             .depths = {2, 1},
-             .stages = {{.layers = cut, .devices = {placement[0], placement[1]}},
-                        {.layers = 8 - cut, .devices = {placement[2], placement[3]}}}});
-        if (trip.is_interleaved) {
-          auto made = reschedule(document.plan, document.profile, topology,
-                                 {.family = ScheduleFamily::Interleaved, .chunks_per_device = 2});
-          REQUIRE(std::holds_alternative<Rescheduled>(made));
-          document.plan = std::get<Rescheduled>(made).plan;
-        }
-        std::vector<ForeignPlanFile> files;
-        for (const ExportTarget& target : export_targets()) {
-          for (const char* wanted : trip.targets) {
-            if (target.name != wanted) continue;
-            const std::string text = target.make({document, topology}).text;
-            CHECK(detect_plan_format(text) == trip.format);
-            files.push_back({text, wanted, trip.format});
-          }
-        }
-        REQUIRE(files.size() == trip.targets.size());
-        const Plan again = import_plan(files, {document.profile, topology}, {}).plan;
-        CHECK(stages_of(again) == stages_of(document.plan));
-        CHECK(again.micro_batch_size == document.plan.micro_batch_size);
-        CHECK(again.num_micro_batches == document.plan.num_micro_batches);
-        CHECK(again.global_batch_size == document.plan.global_batch_size);
-        CHECK(same_plan(again, document.plan));
-        CHECK(schedule_digest(again, topology) == schedule_digest(document.plan, topology));
-        CHECK(check_plan(again, document.profile, topology).empty());
-      }
-    }
-  }
 }
 
 }  // namespace

@@ -4,10 +4,10 @@
 #include <utility>
 #include <vector>
 
+#include "../../support/refusals.h"
 #include "dapple/core/error.h"
 #include "dapple/interop/foreign_topology.h"
 #include "dapple/io/documents.h"
-#include "refusals.h"
 
 namespace dapple {
 namespace {

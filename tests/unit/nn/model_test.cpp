@@ -4,9 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "../../support/files.h"
 #include "dapple/core/error.h"
-#include "dapple/io/specification.h"
 
 namespace dapple::nn {
 namespace {
@@ -94,41 +92,6 @@ TEST_CASE("a layer is tied to one whose parameters can be its first") {
   CHECK(model_tied(EmbeddingOperation{5, 7, 4, true}, LinearOperation{4, 5, false, true}, {80}) ==
         "m.json: layer 1/tied_to: expected a layer whose parameters are shaped as this one's "
         "first, [5, 4], got \"0\" with [5, 4], [7, 4]");
-}
-
-TEST_CASE("the shipped specifications are sound models of the sizes that they state") {
-  struct Expected {
-    const char* name;
-    std::size_t layers;
-    std::int64_t parameters;
-    Shape input;
-  };
-  // A block of hidden h and feed-forward 4 h has 12 h^2 + 13 h parameters.
-  const std::vector<Expected> shipped{
-      // (256 + 64) 64 + 4 (12 * 64^2 + 13 * 64) + 2 * 64
-      {"gpt2-tiny", 9, 220'544, {64}},
-      // (50,257 + 1,024) 768 + 12 (12 * 768^2 + 13 * 768) + 2 * 768: GPT-2's
-      {"gpt2-small", 17, 124'439'808, {1'024}},
-      {"gpt2-medium", 29, 354'823'168, {1'024}},
-      {"bert-base-like", 17, (30'522 + 128) * 768 + 12 * 7'087'872 + 1'536 + 30'522, {128}},
-      // Convolutions of VGG-A, 9,220,480 (Simonyan and Zisserman), and 513 (512 + 512 + 10).
-      {"vgg-11-like", 28, 9'220'480 + 513 * 1'034, {3, 32, 32}},
-      {"mlp", 6, 785 * 512 + 513 * 256 + 257 * 10, {784}},
-  };
-  for (const Expected& expected : shipped) {
-    INFO(expected.name);
-    const std::string path = std::string("profiles/") + expected.name + ".json";
-    const Specification specification = read_specification(test::source_file(path), path);
-    const std::vector<ModelLayer> model =
-        make_model(specification.profile, specification.operations, path);
-    CHECK(specification.profile.name == expected.name);
-    CHECK(model.size() == expected.layers);
-    CHECK(model.front().input == expected.input);
-    CHECK(model.back().output.empty());
-    std::int64_t parameters = 0;
-    for (const ModelLayer& layer : model) parameters += parameter_count(layer.own_parameters());
-    CHECK(parameters == expected.parameters);
-  }
 }
 
 }  // namespace dapple::nn

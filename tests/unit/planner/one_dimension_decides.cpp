@@ -5,7 +5,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "../../property/planner_oracle.h"
+#include "../../oracle/planner_oracle.h"
 #include "../../support/pipeline.h"
 #include "dapple/planner/planner.h"
 

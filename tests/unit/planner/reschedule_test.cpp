@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "../../support/pipeline.h"
-#include "dapple/interop/given_order.h"
 #include "dapple/planner/reschedule.h"
 
 namespace dapple {
@@ -103,17 +102,6 @@ TEST_CASE("what memory keeps from 1F1B's depths an order of its own makes up for
   CHECK(iteration_of(listed) < iteration_of(fixed));
   for (const std::int64_t depth : listed.plan.warmup_depths) CHECK(depth <= 2);
   CHECK(*listed.lower_bound <= listed.evaluation.prediction.iteration);
-}
-
-TEST_CASE("a given order takes what it takes elsewhere") {
-  const Pipeline pipeline = uniform(3, 1, 4);
-  const Rescheduled h1 = made_under(pipeline, {.family = ScheduleFamily::ZeroBubbleH1});
-  const std::string text = to_text(generate(h1.plan), pipeline.topology);
-  const std::vector<std::vector<Action>> order =
-      read_order(text, "order", pipeline.plan, pipeline.topology);
-  CHECK(order == h1.plan.order);
-  const Rescheduled again = made_under(pipeline, {.family = ScheduleFamily::Given, .order = order});
-  CHECK(iteration_of(again) == iteration_of(h1));
 }
 
 TEST_CASE("why there is no schedule is said") {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "../../support/pipeline.h"
+#include "../../support/plans.h"
 #include "dapple/schedule/device_schedule.h"
 
 namespace dapple {
@@ -12,7 +12,7 @@ namespace {
 
 using namespace small;
 
-Pipeline first_and_last_tied() {
+CostedPlan first_and_last_tied() {
   ModelProfile profile = model_of({{.forward = 1, .backward = 2, .output = 1, .parameters = 4},
                                    {.forward = 1, .backward = 2, .output = 1, .parameters = 4},
                                    {.forward = 1, .backward = 2, .parameters = 4}});
@@ -25,8 +25,8 @@ Pipeline first_and_last_tied() {
 }
 
 TEST_CASE("what is tied is reduced behind the buckets and before the step, where it is held") {
-  const Pipeline pipeline = first_and_last_tied();
-  CHECK(to_text(pipeline.schedule, pipeline.topology) ==
+  const CostedPlan pipeline = first_and_last_tied();
+  CHECK(to_text(generate(pipeline.plan), pipeline.topology) ==
         "node0:0: 0F0 0SEND_F0 0RECV_B0 0B0 0REDUCE_TIED0 0STEP\n"
         "node0:1: 1RECV_F0 1F0 1SEND_F0 1RECV_B0 1B0 1SEND_B0 1STEP\n"
         "node0:2: 2RECV_F0 2F0 2B0 2SEND_B0 2REDUCE_GRAD0 2REDUCE_TIED0 2STEP\n"
@@ -34,8 +34,8 @@ TEST_CASE("what is tied is reduced behind the buckets and before the step, where
 }
 
 TEST_CASE("everyone who holds a tied gradient is told of all others") {
-  const Pipeline pipeline = first_and_last_tied();
-  for (const DeviceSchedule& device : device_schedules(pipeline.schedule, pipeline.costs)) {
+  const CostedPlan pipeline = first_and_last_tied();
+  for (const DeviceSchedule& device : device_schedules(generate(pipeline.plan), pipeline.costs)) {
     for (const DeviceAction& entry : device.actions) {
       if (entry.action.kind != ActionKind::ReduceTied) continue;
       CHECK(entry.size.count == 4);
@@ -54,9 +54,9 @@ TEST_CASE("the text form has it both ways") {
 }
 
 TEST_CASE("a reduction of tied gradients at the wrong place is named") {
-  const Pipeline pipeline = first_and_last_tied();
+  const CostedPlan pipeline = first_and_last_tied();
   const auto fault_of = [&](std::size_t lane, auto change) {
-    Schedule schedule = pipeline.schedule;
+    Schedule schedule = generate(pipeline.plan);
     change(schedule.lanes[lane].actions);
     const std::vector<Violation> faults = validate(schedule, pipeline.plan);
     return faults.empty() ? "" : faults.front().place + ": " + faults.front().message;

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "../../support/dice.h"
-#include "../../support/pipeline.h"
+#include "../../support/plans.h"
 
 using namespace dapple;
 

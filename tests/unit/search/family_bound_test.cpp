@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "../../support/pipeline.h"
+#include "../../support/plans.h"
 
 namespace dapple {
 namespace {

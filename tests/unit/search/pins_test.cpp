@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "../../support/pipeline.h"
+#include "../../support/plans.h"
 
 using namespace dapple;
 

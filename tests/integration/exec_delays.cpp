@@ -3,9 +3,9 @@
 
 #include <catch2/catch.hpp>
 
-#include "../../support/delaying_transport.h"
-#include "family_pipelines.h"
-#include "suspicious_backend.h"
+#include "../support/delaying_transport.h"
+#include "../support/family_pipelines.h"
+#include "../support/suspicious_backend.h"
 
 namespace dapple {
 namespace {

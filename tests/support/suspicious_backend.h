@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "../../support/random_pipeline.h"
 #include "dapple/exec/interpreter.h"
 #include "job.h"
+#include "random_pipeline.h"
 
 namespace dapple::small {
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "../../support/pipeline.h"
 #include "dapple/exec/thread_transport.h"
+#include "pipeline.h"
 
 namespace dapple::small {
 

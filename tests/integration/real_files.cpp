@@ -7,14 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "../../support/files.h"
-#include "../../support/pipeline.h"
+#include "../support/files.h"
+#include "../support/plans.h"
+#include "../support/refusals.h"
 #include "dapple/interop/foreign_plan.h"
 #include "dapple/interop/foreign_profile.h"
 #include "dapple/interop/foreign_topology.h"
 #include "dapple/io/documents.h"
 #include "dapple/planner/planner.h"
-#include "refusals.h"
 
 namespace dapple {
 namespace {

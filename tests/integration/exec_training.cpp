@@ -4,8 +4,8 @@
 #include <map>
 #include <optional>
 
-#include "../../support/trained_pipeline.h"
-#include "suspicious_backend.h"
+#include "../support/suspicious_backend.h"
+#include "../support/trained_pipeline.h"
 
 namespace dapple {
 namespace {

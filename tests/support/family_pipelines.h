@@ -5,8 +5,8 @@
 #include <variant>
 #include <vector>
 
-#include "../../support/random_pipeline.h"
 #include "dapple/planner/reschedule.h"
+#include "random_pipeline.h"
 
 namespace dapple::small {
 

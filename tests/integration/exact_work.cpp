@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "../../support/files.h"
+#include "../support/files.h"
 #include "dapple/io/documents.h"
 #include "dapple/planner/planner.h"
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "../../support/files.h"
 #include "dapple/core/error.h"
+#include "files.h"
 
 namespace dapple::test {
 

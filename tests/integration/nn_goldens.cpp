@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "../../support/files.h"
-#include "../../support/module_pass.h"
+#include "../support/files.h"
+#include "../support/module_pass.h"
 #include "dapple/io/specification.h"
 #include "dapple/nn/optimizer.h"
 

@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "../../support/random_pipeline.h"
+#include "../support/random_pipeline.h"
 #include "dapple/report/page.h"
 
 namespace dapple {

@@ -1,0 +1,32 @@
+#include "models.h"
+
+#include <cstddef>
+#include <string>
+#include <utility>
+
+namespace dapple::small {
+
+ModelProfile model_of(const std::vector<LayerFigures>& layers) {
+  ModelProfile profile;
+  profile.name = "small";
+  profile.device = "gpu";
+  profile.batch_scaling = BatchScaling::Proportional;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const LayerFigures& figures = layers[i];
+    Layer layer;
+    layer.name = "layer" + std::to_string(i);
+    layer.parameters = {figures.parameters};
+    if (i > 0) layer.inputs = {index_at<LayerIndex>(i - 1)};
+    Measurement measurement;
+    measurement.forward = {figures.forward};
+    measurement.backward = {figures.backward};
+    measurement.output = {figures.output};
+    measurement.stash = {figures.stash};
+    measurement.workspace = {figures.workspace};
+    layer.measurements = {measurement};
+    profile.layers.push_back(std::move(layer));
+  }
+  return profile;
+}
+
+}  // namespace dapple::small
