@@ -11,7 +11,7 @@ class Randomness {
   explicit Randomness(std::uint64_t seed) : engine_(seed) {}
   /// From `least` to `most`, both included.
   std::int32_t roll(std::int32_t least, std::int32_t most) {
-    const auto count = static_cast<std::uint64_t>(most - least + 1);
+    const auto count = static_cast<std::uint64_t>(std::int64_t{most} - least + 1);
     return least + static_cast<std::int32_t>(engine_() % count);
   }
   bool chance(std::int32_t percent) { return roll(1, 100) <= percent; }
