@@ -1,5 +1,5 @@
-"""One quick run of each command, whose result is known by hand or by another command: what a change
-is tried with before everything is. The other files here try each command in full."""
+"""One quick run of each command, with a result that is known by hand or from another command. The
+other files here test each command in full; these tests are the ones that `tools/test --changed` runs."""
 
 import csv
 import json
@@ -11,11 +11,11 @@ from tool import ARGUMENTS, BAD_INPUT, DONE, INFEASIBLE, ROOT, USAGE, ToolTest
 from trainable import cores, perceptron
 
 GOLDEN = ROOT / "tests" / "golden"
-# Two stages of three layers, each on both devices of a server, and 8 micro-batches of 2 samples, so
-# that a device takes 0.75 and 1.5 ms for its three layers of one sample. 8 x 2.25 ms of work, and
-# 2.25 ms in which the other stage does the first forward and the last backward; one transfer of 1 MiB
-# over 1.25 GB/s and two latencies there and back, which others hide no longer; the all-reduce of 3
-# MiB over 10 GB/s in a ring of two, 314,573 ns and two latencies of 5 us; 0.01 ns a byte of a step.
+# The plan has two stages of three layers, each on both devices of a server, and 8 micro-batches of 2
+# samples, so a device computes 0.75 ms forward and 1.5 ms backward for its one sample. The iteration
+# is 8 x 2.25 ms of work, 2.25 ms in which the other stage does the first forward and the last
+# backward, the transfers that nothing hides, the all-reduce of 3 MiB over 10 GB/s in a ring of two
+# (314,573 ns and two latencies of 5 us), and the optimizer step at 0.01 ns a byte.
 WORK_NS = 8 * 2_250_000 + 2_250_000
 ALL_REDUCE_NS = 314_573 + 2 * 5_000
 STEP_NS = 31_458

@@ -30,6 +30,14 @@ TEST_CASE("uniform stages under policy A take (M + S - 1)(F + B), and that is th
   }
 }
 
+TEST_CASE("six micro-batches on three stages of 2 + 3 take 8 * 5") {
+  const Pipeline pipeline = straight({{.forward = 2, .backward = 3},
+                                      {.forward = 2, .backward = 3},
+                                      {.forward = 2, .backward = 3}},
+                                     {.num_micro_batches = 6, .depths = {3, 2, 1}});
+  CHECK(pipeline.run().iteration == Duration{40});
+}
+
 TEST_CASE("a first stage of depth 1 waits for each round trip") {
   // A trip of one micro-batch is 1 + 4 + 1 + 1 + 4 + 1 = 12; there are four.
   const Pipeline pipeline =

@@ -71,7 +71,7 @@ TEST_CASE("with crowded ways and measured reductions no simulation ends before t
 }
 
 TEST_CASE("with crowded ways and measured reductions the exact planner's plan is the fastest",
-          "[exact]") {
+         ) {
   ProblemMaker maker(73, {.crowded = true});
   ProblemMaker measured(79, {.crowded = true, .measured = true});
   ProblemMaker wide(

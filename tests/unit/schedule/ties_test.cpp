@@ -24,6 +24,11 @@ CostedPlan first_and_last_tied() {
                     .stages = {{.devices = {0}}, {.devices = {1}}, {.devices = {2, 3}}}}};
 }
 
+TEST_CASE("the order of a plan with tied layers is valid") {
+  const CostedPlan pipeline = first_and_last_tied();
+  CHECK(validate(generate(pipeline.plan), pipeline.plan).empty());
+}
+
 TEST_CASE("what is tied is reduced behind the buckets and before the step, where it is held") {
   const CostedPlan pipeline = first_and_last_tied();
   CHECK(to_text(generate(pipeline.plan), pipeline.topology) ==
