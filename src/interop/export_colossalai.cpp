@@ -18,7 +18,7 @@ Export export_colossalai(const ExportSubject& subject) {
   }
   Export result;
   result.text = fmt::format(
-      R"({}{}
+      R"({}{}{}
 from colossalai.booster.plugin import HybridParallelPlugin
 
 BATCH_SIZE = {}  # samples of one process in an iteration
@@ -37,7 +37,7 @@ def plan(**options):
         **options,
     )
 )",
-      heading_of(subject, "ColossalAI"), ranks_as_comment(subject),
+      kPythonEncoding, heading_of(subject, "ColossalAI"), ranks_as_comment(subject),
       samples_per_replica(plan) * plan.num_micro_batches,
       plan.stages.front().recompute ? "True" : "False", plan.stages.size(), plan.num_micro_batches,
       counts);

@@ -15,7 +15,7 @@ Export export_deepspeed(const ExportSubject& subject) {
   const bool recomputes = plan.stages.front().recompute;
   Export result;
   result.text = fmt::format(
-      R"({}{}
+      R"({}{}{}
 from deepspeed.pipe import PipelineModule
 from deepspeed.runtime.pipe.topology import PipeDataParallelTopology
 
@@ -43,8 +43,8 @@ class PlannedPipeline(PipelineModule):
         self.parts = PARTS
         self._set_bounds(start=PARTS[stage], stop=PARTS[stage + 1])
 )",
-      heading_of(subject, "DeepSpeed"), ranks_as_comment(subject), parts, plan.global_batch_size,
-      samples_per_replica(plan), micro_batches_per_replica(plan),
+      kPythonEncoding, heading_of(subject, "DeepSpeed"), ranks_as_comment(subject), parts,
+      plan.global_batch_size, samples_per_replica(plan), micro_batches_per_replica(plan),
       subject.document.profile.layers.size(),
       recomputes ? subject.document.profile.layers.size() : 0, plan.stages.size(), replicas);
   return result;

@@ -122,7 +122,7 @@ Export export_torch_python(const ExportSubject& subject) {
   const std::size_t replicas = plan.stages.front().devices.size();
   Export result{.text = {}, .warnings = warn_of_torch(plan)};
   result.text = fmt::format(
-      "{}{}\n"
+      "{}{}{}\n"
       "STAGES = [{}]  # layers of each, [begin, end)\n"
       "STAGES_OF_RANK = [{}]  # pipeline ranks\n"
       "REPLICAS = {}\n"
@@ -131,9 +131,9 @@ Export export_torch_python(const ExportSubject& subject) {
       "BUCKET_MIB = {}  # of gradients, reduced together\n"
       "RECOMPUTE = {}\n"
       "ORDER = \"\"\"\\\n{}\"\"\"\n\n",
-      heading_of(subject, "PyTorch"), ranks_as_comment(subject), list_of_stages(plan),
-      stages_of_ranks(plan), replicas, plan.num_micro_batches, samples_per_replica(plan),
-      static_cast<double>(plan.gradients.bucket_size.count) / kMebibyte,
+      kPythonEncoding, heading_of(subject, "PyTorch"), ranks_as_comment(subject),
+      list_of_stages(plan), stages_of_ranks(plan), replicas, plan.num_micro_batches,
+      samples_per_replica(plan), static_cast<double>(plan.gradients.bucket_size.count) / kMebibyte,
       plan.stages.front().recompute ? "True" : "False", torch_order(plan));
   result.text += kProgram;
   return result;

@@ -68,7 +68,16 @@ std::vector<std::string> warn_of_torch(const Plan& plan);
 /// A warning where stages recompute and the runtime does it block by block.
 std::string warn_of_block_inputs(std::string_view runtime);
 
-/// "BERT-48 on 2x8xV100": a line of comment.
+/// First line of an exported Python program. Python looks for a declared encoding in the first two
+/// lines, comments included (PEP 263), and a name there could declare one that turns its own text
+/// into code. The first declaration counts, so it stands above every name.
+inline constexpr std::string_view kPythonEncoding = "# -*- coding: utf-8 -*-\n";
+
+/// A name as part of a comment: characters that end a line for some reader, that are not shown, or
+/// that reorder what is shown (bidirectional controls) become '?'.
+std::string comment_text(std::string_view name);
+
+/// "BERT-48 on 2x8xV100", as part of a comment.
 std::string title_of(const ExportSubject& subject);
 
 /// A line of comment: "# BERT-48 on 2x8xV100 for PyTorch: 16 processes, rank = pipeline rank * 8 +
