@@ -31,10 +31,9 @@ TEST_CASE("uniform stages under policy A take (M + S - 1)(F + B), and that is th
 }
 
 TEST_CASE("six micro-batches on three stages of 2 + 3 take 8 * 5") {
-  const Pipeline pipeline = straight({{.forward = 2, .backward = 3},
-                                      {.forward = 2, .backward = 3},
-                                      {.forward = 2, .backward = 3}},
-                                     {.num_micro_batches = 6, .depths = {3, 2, 1}});
+  const Pipeline pipeline = straight(
+      {{.forward = 2, .backward = 3}, {.forward = 2, .backward = 3}, {.forward = 2, .backward = 3}},
+      {.num_micro_batches = 6, .depths = {3, 2, 1}});
   CHECK(pipeline.run().iteration == Duration{40});
 }
 

@@ -218,7 +218,7 @@ void fail_to_beat(Dice& dice, const Ground& ground) {
 
 }  // namespace
 
-TEST_CASE("no plan of large problems gets below the proven bound",) {
+TEST_CASE("no plan of large problems gets below the proven bound") {
   const Named kProblems[] = {
       {"bert-48", "2x8xV100"},       {"vgg-19", "16x1xV100-10g"}, {"vgg-19", "4xRTX-pcie"},
       {"xlnet-36", "16x1xV100-25g"}, {"bert-large", "8xV100"},    {"gnmt-16", "2x8xV100"},
@@ -230,7 +230,7 @@ TEST_CASE("no plan of large problems gets below the proven bound",) {
   }
 }
 
-TEST_CASE("no plan gets below the proven bound where all-reduces were measured",) {
+TEST_CASE("no plan gets below the proven bound where all-reduces were measured") {
   const Named kProblems[] = {{"vgg-19", "4x8xA100"},         {"bert-48", "2x8xV100"},
                              {"xlnet-36", "8x8xA100-racks"}, {"vgg-19", "mixed-A100-V100"},
                              {"amoebanet-36", "4x8xA100"},   {"resnet-50", "8xV100"}};
@@ -242,7 +242,7 @@ TEST_CASE("no plan gets below the proven bound where all-reduces were measured",
   }
 }
 
-TEST_CASE("no plan of independent replicas gets below the bound proven for them",) {
+TEST_CASE("no plan of independent replicas gets below the bound proven for them") {
   const Named kProblems[] = {{"bert-48", "2x8xV100"}, {"vgg-19", "16x1xV100-10g"},
                              {"gnmt-16", "2x8xV100"}, {"resnet-50", "8xV100"},
                              {"gnmt-16", "4x8xA100"}, {"bert-large", "mixed-A100-V100"}};

@@ -70,8 +70,7 @@ TEST_CASE("with crowded ways and measured reductions no simulation ends before t
   CHECK(tight > scaled(400));
 }
 
-TEST_CASE("with crowded ways and measured reductions the exact planner's plan is the fastest",
-         ) {
+TEST_CASE("with crowded ways and measured reductions the exact planner's plan is the fastest") {
   ProblemMaker maker(73, {.crowded = true});
   ProblemMaker measured(79, {.crowded = true, .measured = true});
   ProblemMaker wide(

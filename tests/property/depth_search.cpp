@@ -92,13 +92,13 @@ Counts search_boxes(Replicas replicas) {
 
 }  // namespace
 
-TEST_CASE("boxes of depths lead to the fastest of all, bounded at every moment",) {
+TEST_CASE("boxes of depths lead to the fastest of all, bounded at every moment") {
   const Counts counts = search_boxes(Replicas::Together);
   CHECK(counts.all > small::scaled(5000));
   CHECK(counts.simulated < counts.all / 4);
 }
 
-TEST_CASE("so they do where replicas are on their own",) {
+TEST_CASE("so they do where replicas are on their own") {
   const Counts counts = search_boxes(Replicas::Independent);
   CHECK(counts.all > small::scaled(5000));
   CHECK(counts.simulated < counts.all / 2);

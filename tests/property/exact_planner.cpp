@@ -67,7 +67,7 @@ TEST_CASE("the oracle finds the same without its bounds") {
   }
 }
 
-TEST_CASE("the exact planner's plan is the fastest of all, and it knows",) {
+TEST_CASE("the exact planner's plan is the fastest of all, and it knows") {
   ProblemMaker maker(2002);
   Counts open;
   Counts used;
@@ -95,7 +95,7 @@ TEST_CASE("the exact planner's plan is the fastest of all, and it knows",) {
   CHECK(infeasible >= small::scaled(200));
 }
 
-TEST_CASE("with replicas on their own it is the fastest too, and it knows",) {
+TEST_CASE("with replicas on their own it is the fastest too, and it knows") {
   ProblemMaker maker(2007);
   int replicated = 0;
   for (int round = 0; round < small::scaled(600); ++round) {
@@ -110,7 +110,7 @@ TEST_CASE("with replicas on their own it is the fastest too, and it knows",) {
   CHECK(replicated >= small::scaled(100));
 }
 
-TEST_CASE("with pins it is the fastest of the plans that obey them",) {
+TEST_CASE("with pins it is the fastest of the plans that obey them") {
   ProblemMaker maker(2003);
   small::Dice dice(2004);
   int infeasible = 0;
@@ -127,8 +127,7 @@ TEST_CASE("with pins it is the fastest of the plans that obey them",) {
   CHECK(infeasible < small::scaled(300));
 }
 
-TEST_CASE("with any bucket size and an optimizer that steps by bucket it is the fastest too",
-         ) {
+TEST_CASE("with any bucket size and an optimizer that steps by bucket it is the fastest too") {
   ProblemMaker maker(2007);
   small::Dice dice(2008);
   std::set<Bytes> chosen;
@@ -154,8 +153,7 @@ TEST_CASE("with any bucket size and an optimizer that steps by bucket it is the 
   CHECK(by_bucket >= small::scaled(20));
 }
 
-TEST_CASE("the bound of list schedules is below every 1F1B plan, however gradients are handled",
-         ) {
+TEST_CASE("the bound of list schedules is below every 1F1B plan, however gradients are handled") {
   // 1F1B's orders are among those that a list schedule may choose.
   ProblemMaker maker(2009);
   small::Dice dice(2010);
@@ -176,8 +174,7 @@ TEST_CASE("the bound of list schedules is below every 1F1B plan, however gradien
   CHECK(compared >= small::scaled(150));
 }
 
-TEST_CASE("with a micro-batch size, a family or unlimited memory asked for it is the fastest too",
-         ) {
+TEST_CASE("with a micro-batch size, a family or unlimited memory asked for it is the fastest too") {
   ProblemMaker maker(2005);
   small::Dice dice(2006);
   for (int round = 0; round < small::scaled(400); ++round) {

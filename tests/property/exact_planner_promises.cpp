@@ -69,7 +69,7 @@ void require_sound(const Question& question, const Made& answer) {
 
 }  // namespace
 
-TEST_CASE("more memory never makes the best plan slower",) {
+TEST_CASE("more memory never makes the best plan slower") {
   ProblemMaker maker(2101, {.layers = 5, .devices = 4, .global_batch = 6});
   small::Dice dice(2102);
   int faster = 0;
@@ -94,7 +94,7 @@ TEST_CASE("more memory never makes the best plan slower",) {
   CHECK(faster > small::scaled(20));
 }
 
-TEST_CASE("the exact plan is the same with one, two and three threads",) {
+TEST_CASE("the exact plan is the same with one, two and three threads") {
   ProblemMaker maker(2103, {.layers = 6, .devices = 6, .global_batch = 12});
   for (int round = 0; round < small::scaled(100); ++round) {
     CAPTURE(round);
@@ -112,7 +112,7 @@ TEST_CASE("the exact plan is the same with one, two and three threads",) {
   }
 }
 
-TEST_CASE("stopped at any moment it has a plan that fits and a bound that holds",) {
+TEST_CASE("stopped at any moment it has a plan that fits and a bound that holds") {
   ProblemMaker maker(2104);
   small::Dice dice(2105);
   int stopped = 0;
@@ -140,7 +140,7 @@ TEST_CASE("stopped at any moment it has a plan that fits and a bound that holds"
   CHECK(open > small::scaled(20));
 }
 
-TEST_CASE("a search for a target gap ends with that gap or less",) {
+TEST_CASE("a search for a target gap ends with that gap or less") {
   ProblemMaker maker(2106);
   small::Dice dice(2107);
   int open = 0;
@@ -164,7 +164,7 @@ TEST_CASE("a search for a target gap ends with that gap or less",) {
   CHECK(open > small::scaled(20));
 }
 
-TEST_CASE("no feasible baseline is faster than the plan",) {
+TEST_CASE("no feasible baseline is faster than the plan") {
   ProblemMaker maker(2108, {.layers = 6, .devices = 4, .global_batch = 6});
   int compared = 0;
   for (int round = 0; round < small::scaled(300); ++round) {
@@ -187,7 +187,7 @@ TEST_CASE("no feasible baseline is faster than the plan",) {
   CHECK(compared > small::scaled(1000));
 }
 
-TEST_CASE("where depths are many the bound still holds",) {
+TEST_CASE("where depths are many the bound still holds") {
   ProblemMaker maker(2109, {.layers = 4, .devices = 4, .global_batch = 24});
   int pipelines = 0;
   for (int round = 0; round < small::scaled(150); ++round) {

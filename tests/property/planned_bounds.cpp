@@ -40,8 +40,7 @@ struct Tables {
 
 }  // namespace
 
-TEST_CASE("no plan is faster than the timetable of its depths, or of any box around them",
-         ) {
+TEST_CASE("no plan is faster than the timetable of its depths, or of any box around them") {
   small::ProblemMaker maker(2211, {.layers = 6, .devices = 6, .global_batch = 12});
   small::Dice dice(2212);
   int met = 0;        // without contention, by the timetable of the depths themselves
@@ -80,7 +79,7 @@ TEST_CASE("no plan is faster than the timetable of its depths, or of any box aro
   CHECK(last_ones > small::scaled(20));
 }
 
-TEST_CASE("no plan is faster than its bound, whatever the devices and links",) {
+TEST_CASE("no plan is faster than its bound, whatever the devices and links") {
   small::ProblemMaker maker(2201, {.layers = 6, .devices = 6, .global_batch = 12});
   small::Dice dice(2202);
   int tight = 0;
