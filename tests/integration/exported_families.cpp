@@ -22,21 +22,6 @@ namespace {
 
 using namespace small;
 
-/// Layers and devices of each stage, "0-2:0,1 2-4:2,3".
-std::string stages_of(const Plan& plan) {
-  std::string text;
-  for (const StagePlan& stage : plan.stages) {
-    if (!text.empty()) text += ' ';
-    text += std::to_string(stage.layers.begin) + "-" + std::to_string(stage.layers.end);
-    char separator = ':';
-    for (const DeviceIndex device : stage.devices) {
-      text += separator + std::to_string(device.value);
-      separator = ',';
-    }
-  }
-  return text;
-}
-
 TEST_CASE("interleaved stages go to Megatron-LM in turns") {
   // Four stages on two devices: stage i on the devices of stage i mod 2, and Megatron-LM's rank
   // too.

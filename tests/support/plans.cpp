@@ -30,6 +30,20 @@ Plan plan_of(const ModelProfile& profile, const PlanShape& shape) {
   return plan;
 }
 
+std::string stages_of(const Plan& plan) {
+  std::string text;
+  for (const StagePlan& stage : plan.stages) {
+    if (!text.empty()) text += ' ';
+    text += std::to_string(stage.layers.begin) + "-" + std::to_string(stage.layers.end);
+    char separator = ':';
+    for (const DeviceIndex device : stage.devices) {
+      text += separator + std::to_string(device.value);
+      separator = ',';
+    }
+  }
+  return text;
+}
+
 CostedPlan::CostedPlan(ModelProfile model, TopologyDescription description, Plan made)
     : profile(std::move(model)), topology(std::move(description)), plan(std::move(made)) {
   const auto layers = static_cast<std::int32_t>(profile.layers.size());

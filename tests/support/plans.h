@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "clusters.h"
@@ -29,6 +30,9 @@ struct PlanShape {
 };
 
 Plan plan_of(const ModelProfile& profile, const PlanShape& shape);
+
+/// Layers and devices of each stage, "0-2:0,1 2-4:2,3".
+std::string stages_of(const Plan& plan);
 
 /// A plan with the model, the cluster and the costs that it was made for.
 struct CostedPlan {

@@ -1,5 +1,4 @@
-// Plans of other planners and runtimes: stages and devices as they say, what is refused and where,
-// and our own exports read again.
+// Plans of other planners and runtimes: stages and devices as they say, and what is refused where.
 #include <catch2/catch.hpp>
 #include <string>
 #include <string_view>
@@ -9,17 +8,16 @@
 
 #include "../../support/plans.h"
 #include "../../support/refusals.h"
-#include "dapple/interop/exports.h"
 #include "dapple/interop/foreign_plan.h"
 #include "dapple/interop/foreign_profile.h"
 #include "dapple/io/documents.h"
-#include "dapple/plan/comparison.h"
 #include "dapple/schedule/schedule.h"
 
 namespace dapple {
 namespace {
 
 using namespace test;
+using small::stages_of;
 
 /// The golden pair: an embedding, two blocks and an output, on mesh0:0-1 and box0:0-1.
 struct Pair {
@@ -50,21 +48,6 @@ ForeignPlanOptions micro_batches_of(std::int64_t samples) {
   ForeignPlanOptions options;
   options.micro_batch = samples;
   return options;
-}
-
-/// Layers and devices of each stage, "0-2:0,1 2-4:2,3".
-std::string stages_of(const Plan& plan) {
-  std::string text;
-  for (const StagePlan& stage : plan.stages) {
-    if (!text.empty()) text += ' ';
-    text += std::to_string(stage.layers.begin) + "-" + std::to_string(stage.layers.end);
-    char separator = ':';
-    for (const DeviceIndex device : stage.devices) {
-      text += separator + std::to_string(device.value);
-      separator = ',';
-    }
-  }
-  return text;
 }
 
 TEST_CASE("every sample of a plan is told from the others by what it holds") {
