@@ -57,7 +57,8 @@ class Planner(ToolTest):
         self.assertEqual(result.returncode, INFEASIBLE)
 
     def test_unknown_options_are_named(self):
-        self.assert_error(self.run_tool("--modle", "x"), USAGE, "--modle")
+        self.assert_error(self.run_tool("--modle", "x"), USAGE, "--modle", "nearest is --model")
+        self.assert_error(self.run_tool("--model", "x", "--model", "y"), USAGE, "--model: given twice")
 
     def test_schedule(self):
         result = self.run_tool("schedule", self.make_plan())
