@@ -3,18 +3,16 @@ and without recomputation: gradients and losses beside those of one device, on t
 ranks of MPI. Which of all combinations a run tries is drawn by a seed; DAPPLE_TEST_SCALE=10 is all."""
 
 import itertools
-import os
 import random
 import re
 import shutil
 import unittest
 
 import tool
-from tool import ARGUMENTS, DONE, ROOT, ToolTest
+from tool import ARGUMENTS, DONE, ROOT, SCALE, ToolTest
 from trainable import cores, perceptron
 
 LAUNCHER = ROOT / "tests" / "exec" / "run_mpi"
-SCALE = max(1, int(float(os.environ.get("DAPPLE_TEST_SCALE", "1"))))
 FAMILIES = ("gpipe", "1f1b", "list-scheduled", "interleaved", "breadth-first", "zb-h1", "zb-h2",
             "zb-v")
 REPLICAS = ((1,), (2,), (3,), (1, 1), (3, 1), (1, 2), (2, 2), (1, 1, 1), (2, 1, 3), (1, 3, 1),

@@ -14,11 +14,10 @@ import unittest
 
 import test_train
 import tool
-from tool import ARGUMENTS, BAD_INPUT, DONE, ENVIRONMENT, ROOT, USAGE, ToolTest
+from tool import ARGUMENTS, BAD_INPUT, DONE, ENVIRONMENT, ROOT, SCALE, USAGE, ToolTest
 from trainable import cores, perceptron
 
 LAUNCHER = ROOT / "tests" / "exec" / "run_mpi"
-SCALE = max(1, int(float(os.environ.get("DAPPLE_TEST_SCALE", "1"))))
 NAMED = re.compile(r"rank \d+ \(node\d:\d\): ")
 
 

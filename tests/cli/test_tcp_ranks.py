@@ -12,9 +12,8 @@ import time
 
 import test_train
 import tool
-from tool import ARGUMENTS, DONE, ENVIRONMENT, USAGE, ToolTest
+from tool import ARGUMENTS, DONE, ENVIRONMENT, SCALE, USAGE, ToolTest
 
-SCALE = max(1, int(float(os.environ.get("DAPPLE_TEST_SCALE", "1"))))
 
 
 def free_port():

@@ -20,6 +20,7 @@ DGX1 = ROOT / "topologies" / "8xV100.json"
 
 SKIPPED = 77  # ctest's sign
 DONE, BUG, USAGE, BAD_INPUT, INFEASIBLE, ENVIRONMENT = range(6)
+SCALE = max(1, int(float(os.environ.get("DAPPLE_TEST_SCALE", "1"))))  # of random trials
 SECONDS = 120  # for one run; far more than any takes, sanitizers included
 
 ARGUMENTS = argparse.Namespace(binary=None, executor=None, other_binary=None, sanitized=False)
