@@ -26,6 +26,7 @@ PlanDocument document_of(const BaselinePlan& baseline, const MadePlan& made,
       evaluate(document.plan, document.profile, ground.topology, ground.mode).prediction;
   document.baselines.clear();
   document.schedules.clear();
+  document.request.reset();
   document.search = {};
   document.search.planner = baseline.figures.name;
   document.search.cut = {"everything but the best of this kind that was found"};

@@ -10,14 +10,12 @@
 namespace dapple {
 namespace {
 
-const ExportTarget& target_of(const Options& options) {
+std::vector<std::string> limited_targets() {
   std::vector<std::string> names;
   for (const ExportTarget& target : export_targets()) {
     if (target.limits != nullptr) names.emplace_back(target.name);
   }
-  const std::string name = options.choice("for", names);
-  return *std::find_if(export_targets().begin(), export_targets().end(),
-                       [&](const ExportTarget& target) { return target.name == name; });
+  return names;
 }
 
 /// Whether the runtime can run the model under that family.
@@ -58,7 +56,19 @@ void check_schedule(const RuntimeLimits& limits, const ModelProfile& profile,
 std::optional<PlanRestriction> restriction_of(const Options& options, const PlannerOptions& planner,
                                               const ModelProfile& profile) {
   if (!options.has("for")) return std::nullopt;
-  const RuntimeLimits& limits = *target_of(options).limits;
+  return restriction_of(options.choice("for", limited_targets()), planner, profile);
+}
+
+PlanRestriction restriction_of(const std::string& target, const PlannerOptions& planner,
+                               const ModelProfile& profile) {
+  const auto found = std::find_if(
+      export_targets().begin(), export_targets().end(),
+      [&](const ExportTarget& each) { return each.limits != nullptr && each.name == target; });
+  if (found == export_targets().end()) {
+    throw usage_error("--for", fmt::format("expected one of {}, got \"{}\"",
+                                           fmt::join(limited_targets(), ", "), printable(target)));
+  }
+  const RuntimeLimits& limits = *found->limits;
   check_schedule(limits, profile, planner);
   if (!limits.recomputes && planner.pins.recompute == true) {
     throw usage_error("--pin",
@@ -66,7 +76,8 @@ std::optional<PlanRestriction> restriction_of(const Options& options, const Plan
   }
   const bool is_1f1b =
       planner.family.value_or(ScheduleFamily::OneFOneB) == ScheduleFamily::OneFOneB;
-  PlanRestriction restriction{.runtime = std::string{limits.name},
+  PlanRestriction restriction{.target = target,
+                              .runtime = std::string{limits.name},
                               .least_depths = is_1f1b && !limits.any_order && !limits.any_depths,
                               .recomputes = limits.recomputes,
                               .joints = inexpressible_cuts(limits, profile),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "dapple/command_line/options.h"
@@ -16,5 +17,9 @@ namespace dapple {
 /// it cannot run the model at all.
 std::optional<PlanRestriction> restriction_of(const Options& options, const PlannerOptions& planner,
                                               const ModelProfile& profile);
+
+/// The same of the target of that name. Throws Error(Usage) where no target with limits has it.
+PlanRestriction restriction_of(const std::string& target, const PlannerOptions& planner,
+                               const ModelProfile& profile);
 
 }  // namespace dapple

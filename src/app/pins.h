@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "dapple/plan/pins.h"
 #include "dapple/profile/model_profile.h"
-#include "dapple/search/pins.h"
 #include "dapple/topology/topology.h"
 
 namespace dapple {

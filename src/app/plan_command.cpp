@@ -219,36 +219,13 @@ SearchEnd search(const Inputs& inputs, const Topology& topology, const PlannerOp
   return {.result = std::move(result), .stop_reason = progress.stop_reason()};
 }
 
-/// Nothing to say where the stop came when all was proven anyway.
-void warn_of_stop(PlanDocument& document, StopReason reason, const PlannerOptions& planner,
-                  const Options& options) {
-  const bool is_exact = planner.planner == PlannerKind::Exact;
-  const double target = static_cast<double>(planner.target_gap.billionths) * 1e-9;
-  if (is_exact && document.prediction.optimality_gap.value_or(1) <= target) return;
-  if (reason == StopReason::None) {
-    if (!is_exact) return;
-    document.warnings.push_back(
-        "the search has spent its budget of work: more time would not close the gap");
-    return;
-  }
-  document.warnings.push_back(fmt::format(
-      "the search was {} before {}",
-      reason == StopReason::Signal ? "interrupted"
-                                   : "stopped by --time-limit " + *options.text("time-limit"),
-      is_exact ? "the gap was closed" : "it was through"));
-}
-
-void add_warnings(PlanDocument& document, const Inputs& inputs, const PlannerOptions& planner) {
-  document.warnings.insert(document.warnings.begin(), inputs.warnings.begin(),
-                           inputs.warnings.end());
-  if (planner.ignore_memory) {
-    document.warnings.push_back("searched with --unlimited-memory: the plan may not fit");
-  }
-  if (planner.contention == Contention::Off) {
-    document.warnings.push_back(
-        "simulated with --contention off: transfers do not slow each other, so real iterations may "
-        "take longer");
-  }
+/// What the planner does not know of the request. A stop that came when all was proven anyway
+/// changed nothing.
+void complete_request(PlanRequest& request, const Inputs& inputs, StopReason reason,
+                      std::optional<Duration> time_limit) {
+  request.input_warnings = inputs.warnings;
+  request.stopped_by = reason;
+  if (reason == StopReason::TimeLimit) request.time_limit = time_limit;
 }
 
 int write_outputs(const MadePlan& made, const Topology& topology, const Options& options,
@@ -309,8 +286,11 @@ int run_plan(const Options& options, Console& console) {
   }
   MadePlan made = std::get<MadePlan>(std::move(end.result));
   made.document.tool = kTool;
-  add_warnings(made.document, inputs, planner);
-  warn_of_stop(made.document, end.stop_reason, planner, options);
+  const bool is_proven =
+      planner.planner == PlannerKind::Exact && made.document.prediction.optimality_gap == 0.0;
+  complete_request(*made.document.request, inputs, is_proven ? StopReason::None : end.stop_reason,
+                   time_limit);
+  made.document.warnings = warnings_of(made.document, topology);
   if (baselines) write_baselines(*baselines, made, {topology, planner.mode()}, console);
   return write_outputs(made, topology, options, console);
 }

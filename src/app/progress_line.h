@@ -6,11 +6,10 @@
 
 #include "dapple/command_line/console.h"
 #include "dapple/core/quantity.h"
+#include "dapple/plan/plan.h"
 #include "dapple/planner/planner.h"
 
 namespace dapple {
-
-enum class StopReason { None, TimeLimit, Signal };
 
 /// One line on a terminal, rewritten at most ten times a second and cleared at the end. Says stop
 /// once the time limit, counted from here on, is over or a signal came.

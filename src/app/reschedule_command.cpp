@@ -75,6 +75,7 @@ void renew(PlanDocument& document, Rescheduled&& made, const Topology& topology)
   document.plan = std::move(made.plan);
   document.prediction = made.evaluation.prediction;
   document.baselines.clear();
+  document.request.reset();
   document.search = {};
   document.schedules.clear();
   document.search.planner = "reschedule";

@@ -116,6 +116,7 @@ void renew(Subject& subject, const Evaluation& evaluation, bool recost) {
   PlanDocument& document = subject.document;
   document.prediction = evaluation.prediction;
   // What was searched, and what it was compared with, was so with the file's own costs.
+  document.request.reset();
   document.search = {};
   document.baselines.clear();
   document.schedules.clear();

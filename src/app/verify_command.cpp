@@ -1,11 +1,14 @@
 #include <fmt/format.h>
 
+#include <optional>
 #include <ostream>
+#include <string>
 #include <utility>
 
 #include "commands.h"
 #include "dapple/planner/verify.h"
 #include "dapple/report/show.h"
+#include "for_target.h"
 #include "inputs.h"
 #include "progress_line.h"
 
@@ -15,46 +18,46 @@ namespace {
 constexpr const char* kVerifyHelp =
     R"(dapple-plan verify: check what a plan file claims.
 
-Usage: dapple-plan verify PLAN [--time-limit SECONDS]
+Usage: dapple-plan verify PLAN [options]
 
 Simulates the plan anew and compares every predicted figure, to the nanosecond
-and the byte; checks bound, gap and completeness against each other; and, where
-the search left nothing out and the problem is small, derives the bound anew by
-trying every plan that could be faster. What is not derived is said.
-Deriving may take a minute; --time-limit or Ctrl-C ends it earlier.
-A claim that is false is a line "error: FILE: /json/pointer: expected X, got Y"
-on stderr. "-" is stdin.
+and the byte; makes the baselines, the warnings and what the file says of its
+search anew from what was asked; and derives the bound without the search that
+found it: by trying every plan that could be faster, or, where there are too
+many, from the work that every plan has. What is not derived is said.
+
+  --budget N            partial plans that may be tried      (default: 40000)
+  --time-limit SECONDS  end earlier; so does Ctrl-C      (default: no limit)
+
+A larger budget may confirm a bound that a smaller one does not. A claim that
+is false is a line "error: FILE: /json/pointer: expected X, got Y" on stderr.
+"-" is stdin.
 
 Example
   dapple-plan verify bert-48.plan.json
 
-Exit code 3 if a claim is false or the plan is not sound.
+Exit code 0 if nothing is false and the bound is confirmed, 3 if a claim is
+false or the plan is not sound, 6 if nothing is false but not all is confirmed.
 )";
 
 std::string bound_verdict(const PlanDocument& document, const Verification& verification) {
-  const auto& bound = document.prediction.lower_bound;
-  const std::string stated =
-      bound ? fmt::format("no plan takes less than {}", show(*bound)) : std::string{};
+  const auto& stated = document.prediction.lower_bound;
+  if (!stated) return "the file states no bound";
   const std::string work =
-      fmt::format("{} partial plans, {} simulated", show_count(verification.partial_plans),
-                  show_count(verification.simulated));
-  switch (verification.bound) {
-    case BoundCheck::NotStated:
-      return "the file states no bound";
-    case BoundCheck::NotComplete:
-      return fmt::format("not checked: the file claims that {} of those that were allowed", stated);
-    case BoundCheck::TooLarge:
-      return fmt::format("not checked: the file claims that {}; given up after {}", stated, work);
-    case BoundCheck::Holds:
-      return fmt::format("derived anew: {} ({})", stated, work);
-    case BoundCheck::HoldsOf1F1B:
-      return fmt::format(
-          "derived anew for 1f1b and gpipe only: {} ({}); not checked: that of the other schedules",
-          stated, work);
-    case BoundCheck::Refuted:
-      break;  // told as a violation
-  }
-  return "false";
+      verification.is_exhaustive
+          ? fmt::format(
+                "every plan that could be faster was looked at: {} partial plan{}, {} "
+                "simulated",
+                show_count(verification.partial_plans), verification.partial_plans == 1 ? "" : "s",
+                show_count(verification.simulated))
+      : verification.partial_plans == 0
+          ? std::string{"from the work that every plan has"}
+          : fmt::format(
+                "from the work that every plan has; {} partial plans were not enough for "
+                "more, --budget allows them",
+                show_count(verification.partial_plans));
+  return fmt::format("proven anew: no plan below {}; the file claims {} ({})",
+                     show(verification.proven), show(*stated), work);
 }
 
 /// Nothing where every device has room.
@@ -68,6 +71,28 @@ std::string memory_text(const Prediction& prediction, const Topology& topology) 
   return {};
 }
 
+/// The target that the plan was asked for: a name in a file like any other.
+std::optional<PlanRestriction> restriction_in(const PlanDocument& document,
+                                              const std::string& source) {
+  if (!document.request || document.request->target.empty()) return std::nullopt;
+  try {
+    return restriction_of(document.request->target,
+                          options_of(*document.request, document.plan.global_batch_size),
+                          document.profile);
+  } catch (const Error& error) {
+    throw Error{
+        ErrorKind::BadInput, source, {{"/request/for", error.violations().front().message}}};
+  }
+}
+
+std::string unchecked_text(const Verification& verification, const TextStyle& style) {
+  std::string text;
+  for (const std::string& part : verification.unchecked) {
+    text += fmt::format("  open     {}\n", fill_lines(printable(part), 11, style));
+  }
+  return text;
+}
+
 int run_verify(const Options& options, Console& console) {
   if (options.positional().size() != 1) {
     throw usage_error("verify",
@@ -75,27 +100,29 @@ int run_verify(const Options& options, Console& console) {
   }
   const std::string& path = options.positional().front();
   const Subject subject = make_subject(load_own_plan(path), {}, source_name(path));
+  const PlanDocument& document = subject.document;
+  VerifyOptions asked{.restriction = restriction_in(document, source_name(path))};
+  asked.budget = options.positive_integer("budget", kMaxCount).value_or(kVerificationBudget);
   Verification verification = [&] {
     ProgressLine progress{console, options.positive_seconds("time-limit")};
-    return verify(subject.document, subject.topology, kVerificationBudget, &progress);
+    return verify(document, subject.topology, asked, &progress);
   }();
   if (!verification.violations.empty()) {
     throw Error{ErrorKind::BadInput, source_name(path), std::move(verification.violations)};
   }
-  const Prediction& prediction = subject.document.prediction;
-  const bool is_bound_checked =
-      verification.bound == BoundCheck::NotStated || verification.bound == BoundCheck::Holds;
+  const Prediction& prediction = document.prediction;
   console.out << fmt::format(
       "{}: {}: {} on {}\n"
       "  figures  iteration {}, {} stage{} and {} device{} as simulated anew\n"
-      "{}  bound    {}\n",
-      is_bound_checked ? "verified" : "figures verified, the bound not", source_name(path),
-      printable(subject.document.profile.name), printable(subject.document.topology.name),
-      show(prediction.iteration), prediction.stages.size(),
+      "{}  bound    {}\n{}",
+      verification.is_whole() ? "verified" : "nothing is false, but not all is verified",
+      printable(source_name(path)), printable(document.profile.name),
+      printable(document.topology.name), show(prediction.iteration), prediction.stages.size(),
       prediction.stages.size() == 1 ? "" : "s", prediction.devices.size(),
       prediction.devices.size() == 1 ? "" : "s", memory_text(prediction, subject.topology),
-      fill_lines(bound_verdict(subject.document, verification), 11, console.out_style));
-  return kDone;
+      fill_lines(bound_verdict(document, verification), 11, console.out_style),
+      unchecked_text(verification, console.out_style));
+  return verification.is_whole() ? kDone : kNotVerified;
 }
 
 }  // namespace
@@ -103,7 +130,7 @@ int run_verify(const Options& options, Console& console) {
 Command verify_command() {
   return {.name = "verify",
           .help = kVerifyHelp,
-          .options = {{.name = "time-limit"}},
+          .options = {{.name = "budget"}, {.name = "time-limit"}},
           .run = run_verify};
 }
 

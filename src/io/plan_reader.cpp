@@ -6,6 +6,7 @@
 
 #include "dapple/io/documents.h"
 #include "embedded.h"
+#include "request_json.h"
 
 namespace dapple {
 namespace io {
@@ -198,12 +199,6 @@ Field read_schedule(ObjectReader& object, Plan& plan) {
   return digest;
 }
 
-template <class Value, class Read>
-std::optional<Value> read_nullable(const Field& field, Read read) {
-  if (field.value_of_kind(JsonValue::Kind::Null) != nullptr) return std::nullopt;
-  return read(field);
-}
-
 std::optional<Duration> read_time(const Field& field) {
   const std::optional<std::int64_t> ns = read_integer(field, {});
   return ns ? std::optional(Duration{*ns}) : std::nullopt;
@@ -362,6 +357,9 @@ PlanDocument read_plan_document(const Field& field) {
   plan.tied_gradients = tied_gradients(document.profile, plan.stages);
   read_prediction(object.field("predicted"), names, document.prediction);
   document.baselines = read_baselines(object.field("baselines"));
+  // Files of 0.1.0 do not say what was asked, nor do those of plans that no planner chose.
+  const Field request = object.field("request");
+  if (request.present()) document.request = read_request(request);
   document.search = read_search(object.field("search_space"));
   document.schedules = read_schedule_records(object.field("schedules"));
   document.warnings = read_texts(object.field("warnings"));

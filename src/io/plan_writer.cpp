@@ -2,6 +2,7 @@
 #include "dapple/io/documents.h"
 #include "embedded.h"
 #include "plan_parts.h"
+#include "request_json.h"
 
 namespace dapple {
 namespace io {
@@ -194,6 +195,7 @@ std::string write_plan(const PlanDocument& document) {
   io::write_stages(writer.key("stages"), document, topology);
   io::write_prediction(writer.key("predicted"), document.prediction, topology);
   io::write_baselines(writer.key("baselines"), document.baselines);
+  if (document.request) io::write_request(writer.key("request"), *document.request);
   io::write_search(writer.key("search_space"), document.search);
   if (!document.schedules.empty()) {
     io::write_schedules(writer.key("schedules"), document.schedules);

@@ -32,6 +32,10 @@ std::string_view to_string(ScheduleFamily family) {
   throw Bug("a schedule family without a name");
 }
 
+std::string_view to_string(PlannerKind planner) {
+  return planner == PlannerKind::Exact ? "exact" : "dapple";
+}
+
 std::string_view to_string(OptimizerTiming timing) {
   return timing == OptimizerTiming::AtEnd ? "at-end" : "per-bucket";
 }

@@ -1,8 +1,8 @@
 // Whether a plan is as was pinned.
 #pragma once
 
+#include "dapple/plan/pins.h"
 #include "dapple/plan/plan.h"
-#include "dapple/search/pins.h"
 
 namespace dapple {
 

@@ -11,13 +11,12 @@
 #include "gradient_handlings.h"
 #include "micro_batches.h"
 #include "promise.h"
+#include "search_record.h"
 #include "stop_question.h"
 
 namespace dapple {
 namespace {
 
-/// Up to this many devices every replica count is tried.
-constexpr std::int32_t kFewDevices = 16;
 /// Up to this many the search is still wide.
 constexpr std::int32_t kSomeDevices = 32;
 /// Above this many one look must do, and simulations are long.
@@ -283,30 +282,16 @@ DapplePlans DapplePlanner::run() {
 
 SearchRecord DapplePlanner::record() const {
   SearchRecord record = record_;
-  record.planner = "dapple";
+  record.planner = kDapplePlanner;
   record.complete = false;
-  record.searched = {"stage boundaries",
-                     "replicas per stage",
-                     "placement by three policies",
-                     "micro-batch sizes that divide the global batch",
-                     "warm-up depths: policies A and B, deeper ones, what memory allows",
-                     "recomputation per stage",
-                     "idle devices"};
-  if (!options_.bucket_size) record.searched.push_back("sizes of gradient buckets");
-  for (const std::string& pinned : to_texts(options_.pins, profile_)) {
-    record.cut.push_back("pinned: " + pinned);
+  record.searched = dapple_dimensions(options_);
+  for (std::string& pinned : cuts_of_pins(options_.pins, profile_)) {
+    record.cut.push_back(std::move(pinned));
   }
-  record.cut.push_back(
-      fmt::format("{} partial plans that looked less promising: no bound was proven", narrowed_));
-  record.cut.push_back("placements that are not fresh, append or scatter first");
-  if (topology_.device_count() > kFewDevices) {
-    record.cut.push_back(
-        "replica counts: only those that make the largest share of a micro-batch smaller");
-  }
-  if (not_simulated_ > 0) {
-    record.cut.push_back(fmt::format(
-        "{} candidates whose bound is below the best were not simulated", not_simulated_));
-  }
+  record.cut.push_back(fmt::format(kCutNarrowed, narrowed_));
+  record.cut.emplace_back(kCutPolicies);
+  if (topology_.device_count() > kFewDevices) record.cut.emplace_back(kCutReplicaCounts);
+  if (not_simulated_ > 0) record.cut.push_back(fmt::format(kCutNotSimulated, not_simulated_));
   return record;
 }
 

@@ -12,6 +12,7 @@
 #include "dapple/search/exact_search.h"
 #include "gradient_handlings.h"
 #include "micro_batches.h"
+#include "search_record.h"
 #include "stop_question.h"
 
 namespace dapple {
@@ -355,7 +356,7 @@ ExactPlans ExactPlanner::run(std::vector<Scored> known) {
 
 SearchRecord ExactPlanner::record() const {
   SearchRecord record = record_;
-  record.planner = "exact";
+  record.planner = kExactPlanner;
   record.open = static_cast<std::int64_t>(unsettled_.size());
   bool covers_all_placements = true;
   for (const auto& search : searches_) {
@@ -364,44 +365,23 @@ SearchRecord ExactPlanner::record() const {
     record.open += search->open(best());
     covers_all_placements = covers_all_placements && search->covers_all_placements();
   }
-  record.searched = {"stage boundaries",
-                     "replicas per stage",
-                     "placement: every set of devices, replicas in the order of their numbers",
-                     "micro-batch sizes that divide the global batch",
-                     "warm-up depths",
-                     "recomputation per stage",
-                     "idle devices"};
-  if (!options_.bucket_size) record.searched.push_back("sizes of gradient buckets");
-  for (const std::string& pinned : to_texts(options_.pins, profile_)) {
-    record.cut.push_back("pinned: " + pinned);
+  record.searched = exact_dimensions(options_, covers_all_placements);
+  for (std::string& pinned : cuts_of_pins(options_.pins, profile_)) {
+    record.cut.push_back(std::move(pinned));
   }
-  if (options_.family == ScheduleFamily::GPipe) {
-    record.cut.push_back("orders other than gpipe, as asked");
-  }
+  if (options_.family == ScheduleFamily::GPipe) record.cut.emplace_back(kCutOrders);
   if (topology_.device_count() > ExactSearch::kMostDevices) {
-    record.cut.push_back(
-        fmt::format("more than {} devices: nothing was searched beyond the first plans, and the "
-                    "bound is that of the work alone",
-                    ExactSearch::kMostDevices));
+    record.cut.push_back(cut_of_many_devices());
   } else if (const auto count = std::count_if(searches_.begin(), searches_.end(),
                                               [&](const auto& search) {
                                                 return !search->is_prepared() &&
                                                        search->bound() < best();
                                               });
              count > 0 && !is_stopped_()) {
-    record.cut.push_back(fmt::format(
-        "{} of {} searches, one for each micro-batch size and way to reduce gradients, would have "
-        "taken too long: nothing was searched there beyond the first plans, and the bound is that "
-        "of the work alone",
-        count, searches_.size()));
+    record.cut.push_back(fmt::format(kCutTooLong, count, searches_.size()));
   }
   if (!covers_all_placements) {
-    record.searched[2] = "placement: three policies";
-    record.cut.push_back(fmt::format(
-        "placements that are not fresh, append or scatter first, and, on one kind of device, "
-        "replica counts that do not make the largest share of a micro-batch smaller; the bound "
-        "holds for them too, without them it is {:.4g} ms",
-        static_cast<double>(bound().ns) * 1e-6));
+    record.cut.push_back(fmt::format(kCutPlacements, static_cast<double>(bound().ns) * 1e-6));
   }
   record.complete = record.cut.empty();
   return record;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "dapple/core/quantity.h"
 #include "dapple/plan/plan.h"
@@ -12,13 +13,20 @@
 
 namespace dapple {
 
-/// The space: all splits, device sets, micro-batch sizes, recomputation and depths of one family.
+/// The space: all splits, device sets, recomputation and depths of one family, as far as they are
+/// as pinned, at every micro-batch size and gradient handling of the lists.
 struct ExhaustiveProblem {
   std::int64_t global_batch_size = 1;
-  GradientHandling gradients = {};
+  std::vector<std::int64_t> micro_batch_sizes;
+  std::vector<GradientHandling> gradients;
   ScheduleFamily family = ScheduleFamily::OneFOneB;
   SimulationMode mode = {};
   bool ignore_memory = false;
+  Pins pins = {};
+  /// All stages have as many replicas as the last one, with equal shares of each micro-batch, and
+  /// recompute if it does.
+  bool are_stages_alike = false;
+  bool may_recompute = true;
   Duration below;           // only plans faster than this are looked for
   std::int64_t budget = 0;  // partial plans costed, or what simulations make of them
 };

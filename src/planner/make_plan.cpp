@@ -19,10 +19,10 @@ class FirstPart : public Progress {
   Progress& whole_;
 };
 
-}  // namespace
-
-std::variant<MadePlan, Infeasible> make_plan(const ModelProfile& profile, const Topology& topology,
-                                             const PlannerOptions& options, Progress* progress) {
+std::variant<MadePlan, Infeasible> plan_as_asked(const ModelProfile& profile,
+                                                 const Topology& topology,
+                                                 const PlannerOptions& options,
+                                                 Progress* progress) {
   if (!asks_for_families(options)) return plan_one_family(profile, topology, options, progress);
   if (options.replicas == Replicas::Independent) {
     throw Error(ErrorKind::BadInput, "--replicas",
@@ -35,6 +35,18 @@ std::variant<MadePlan, Infeasible> make_plan(const ModelProfile& profile, const 
   auto first = plan_one_family(profile, topology, options_to_start(options),
                                first_part ? &*first_part : nullptr);
   return plan_families(std::move(first), {profile, topology, options}, progress);
+}
+
+}  // namespace
+
+std::variant<MadePlan, Infeasible> make_plan(const ModelProfile& profile, const Topology& topology,
+                                             const PlannerOptions& options, Progress* progress) {
+  auto made = plan_as_asked(profile, topology, options, progress);
+  if (auto* plan = std::get_if<MadePlan>(&made)) {
+    plan->document.request = request_of(options);
+    plan->document.warnings = warnings_of(plan->document, topology);
+  }
+  return made;
 }
 
 }  // namespace dapple

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,15 +12,11 @@
 #include "dapple/core/error.h"
 #include "family_planner.h"
 #include "micro_batches.h"
+#include "search_record.h"
 #include "stop_question.h"
 
 namespace dapple {
 namespace {
-
-/// In the order in which they are searched: what changes least comes first.
-constexpr ScheduleFamily kBeyond[] = {ScheduleFamily::ListScheduled, ScheduleFamily::ZeroBubbleH1,
-                                      ScheduleFamily::ZeroBubbleH2,  ScheduleFamily::ZeroBubbleV,
-                                      ScheduleFamily::Interleaved,   ScheduleFamily::BreadthFirst};
 
 /// The same devices with room for everything, where memory is not to be looked at.
 Topology roomy(const Topology& topology, const PlannerOptions& options) {
@@ -126,28 +121,25 @@ void FamilyComparison::fill_search(PlanDocument& document) const {
   SearchRecord& search = document.search;
   if (!first_) {
     search = {};
-    search.planner = "families";
-    search.searched = {"stage boundaries", "replicas per stage",
-                       "micro-batch sizes that divide the global batch"};
+    search.planner = kFamiliesPlanner;
+    search.searched = families_dimensions();
     search.cut = micro_batch_sizes(problem_.options).cut;
-    for (const std::string& pinned : to_texts(problem_.options.pins, problem_.profile)) {
-      search.cut.push_back("pinned: " + pinned);
+    for (std::string& pinned : cuts_of_pins(problem_.options.pins, problem_.profile)) {
+      search.cut.push_back(std::move(pinned));
     }
   }
-  search.searched.emplace_back("schedule families and their orders");
+  search.searched.emplace_back(kFamilies);
   for (const Looked& looked : looked_) {
     const FamilyOutcome& outcome = looked.outcome;
     search.candidates += outcome.candidates;
     search.simulated += outcome.simulated;
     if (outcome.lower_bound >= best_.iteration) continue;
     const std::string_view family = to_string(looked.family);
-    search.cut.push_back(
-        outcome.is_searched
-            ? fmt::format("{}: all but {} shapes and what is near the best of them; the bound "
-                          "holds for the rest too",
-                          family, outcome.candidates)
-            : fmt::format("{}: not searched; the bound holds for it too", family));
+    search.cut.push_back(outcome.is_searched ? fmt::format(kCutShapes, family, outcome.candidates)
+                                             : fmt::format(kCutFamily, family));
   }
+  // Those that were left open under 1F1B are no faster than the best plan of another family.
+  if (document.prediction.lower_bound == document.prediction.iteration) search.open = 0;
   search.complete = search.cut.empty() && document.prediction.lower_bound.has_value();
 }
 
@@ -159,13 +151,8 @@ std::string FamilyComparison::compared(Duration iteration) const {
 /// In few words, why it is the plan's family or not.
 std::string FamilyComparison::reason_of(const Looked& looked, double bubble) const {
   const FamilyOutcome& outcome = looked.outcome;
-  const double possible =
-      optimality_gap(best_.iteration, std::min(outcome.lower_bound, best_.iteration));
-  // Rounded up, lest it claims too much.
-  const std::string limit =
-      possible > 0 ? fmt::format("none is over {:.1f} % faster", std::ceil(1000 * possible) / 10)
-                   : std::string("none is faster");
-  if (looked.family == best_.plan.family) return "this plan; " + limit;
+  const std::string limit = limit_of_family(best_.iteration, outcome.lower_bound);
+  if (looked.family == best_.plan.family) return fmt::format("{}; {}", kReasonOfPlan, limit);
   if (outcome.lower_bound.ns == INT64_MAX) return "no plan of it fits memory";
   if (outcome.is_stopped) return "stopped before it was searched; " + limit;
   if (!outcome.is_searched) {
@@ -290,7 +277,7 @@ std::variant<MadePlan, Infeasible> FamilyComparison::run(std::variant<MadePlan, 
     missing_ = none.missing();
   }
   const PlannerOptions& options = problem_.options;
-  for (const ScheduleFamily family : kBeyond) {
+  for (const ScheduleFamily family : kFamiliesBeyond1F1B) {
     if (options.every_family || family == options.family) look_at(family);
   }
   if (best_.feasible()) {

@@ -8,6 +8,11 @@
 
 namespace dapple {
 
+/// In the order in which they are searched: what changes least comes first.
+inline constexpr ScheduleFamily kFamiliesBeyond1F1B[] = {
+    ScheduleFamily::ListScheduled, ScheduleFamily::ZeroBubbleH1, ScheduleFamily::ZeroBubbleH2,
+    ScheduleFamily::ZeroBubbleV,   ScheduleFamily::Interleaved,  ScheduleFamily::BreadthFirst};
+
 /// Whether options ask for more than 1F1B and GPipe.
 bool asks_for_families(const PlannerOptions& options);
 

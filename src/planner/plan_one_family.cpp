@@ -12,6 +12,7 @@
 #include "exact_planner.h"
 #include "least_memory.h"
 #include "micro_batches.h"
+#include "plan_families.h"
 #include "proven_bound.h"
 #include "stop_question.h"
 
@@ -40,6 +41,31 @@ std::variant<Scored, Infeasible> plan_of_least_memory(const ModelProfile& profil
 
 }  // namespace
 
+namespace {
+
+std::vector<BaselinePlan> compare_with(const DapplePlans& dapple, const PlanningProblem& problem,
+                                       Progress* progress) {
+  // What others would choose knows nothing of what is pinned here.
+  PlannerOptions of_others = problem.options;
+  of_others.pins = {};
+  std::vector<BaselinePlan> plans =
+      make_baselines(problem.profile, problem.topology, of_others, progress);
+  if (!dapple.best.empty()) {
+    const Scored& best = dapple.best.front();
+    plans.push_back(as_baseline(*std::rbegin(kBaselineNames), best.plan, best.iteration, problem));
+  }
+  return plans;
+}
+
+}  // namespace
+
+std::vector<BaselinePlan> plans_of_others(const ModelProfile& profile, const Topology& topology,
+                                          const PlannerOptions& options, Progress* progress) {
+  const PlannerOptions start = asks_for_families(options) ? options_to_start(options) : options;
+  const DapplePlans dapple = plan_by_dapple(profile, topology, start, progress);
+  return compare_with(dapple, {profile, topology, start}, progress);
+}
+
 bool is_asked_for(const Plan& plan, const PlannerOptions& options) {
   if (options.micro_batch_size && plan.micro_batch_size != *options.micro_batch_size) return false;
   if (options.family && plan.family != *options.family) return false;
@@ -57,15 +83,7 @@ std::variant<MadePlan, Infeasible> plan_one_family(const ModelProfile& profile,
   DapplePlans dapple = plan_by_dapple(profile, topology, options, progress);
   const StopQuestion is_stopped(progress);
   if (options.baselines && !is_stopped()) {
-    // What others would choose knows nothing of what is pinned here.
-    PlannerOptions of_others = options;
-    of_others.pins = {};
-    made.baselines = make_baselines(profile, topology, of_others, progress);
-    if (!dapple.best.empty()) {
-      made.baselines.push_back(as_baseline(*std::rbegin(kBaselineNames), dapple.best.front().plan,
-                                           dapple.best.front().iteration,
-                                           {profile, topology, options}));
-    }
+    made.baselines = compare_with(dapple, {profile, topology, options}, progress);
     for (const BaselinePlan& baseline : made.baselines) {
       if (!baseline.figures.feasible || !is_asked_for(baseline.plan, options)) continue;
       known.push_back({.plan = baseline.plan, .iteration = baseline.figures.iteration});

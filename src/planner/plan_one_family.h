@@ -19,6 +19,11 @@ std::variant<MadePlan, Infeasible> plan_one_family(const ModelProfile& profile,
                                                    Progress* progress,
                                                    std::vector<Scored> known = {});
 
+/// What the plan is compared with: make_baselines(), which know nothing of pins, and the DAPPLE
+/// planner's plan. Where other families are asked for, it is what their search starts from.
+std::vector<BaselinePlan> plans_of_others(const ModelProfile& profile, const Topology& topology,
+                                          const PlannerOptions& options, Progress* progress);
+
 /// Whether the options, pins and all, allow for the plan. Memory is not looked at.
 bool is_asked_for(const Plan& plan, const PlannerOptions& options);
 

@@ -9,11 +9,13 @@
 #include <utility>
 
 #include "dapple/planner/score.h"
+#include "dapple_planner.h"
 #include "micro_batches.h"
 #include "plan_families.h"
 #include "plan_one_family.h"
 #include "proven_bound.h"
 #include "restricted_families.h"
+#include "search_record.h"
 #include "stop_question.h"
 #include "work_floor.h"
 
@@ -80,7 +82,10 @@ class RestrictedPlanner {
         take(std::get<Infeasible>(std::move(made)));
       }
     }
-    if (best_) return finish();
+    if (best_) {
+      if (has_baselines_ && !is_stopped()) renew_dapple(progress);
+      return finish();
+    }
     if (closest_) return explain();
     Infeasible unknown;
     unknown.stopped = true;
@@ -172,6 +177,19 @@ class RestrictedPlanner {
     }
   }
 
+  /// The DAPPLE planner's plan was that of one part: what it would choose is not so restricted.
+  void renew_dapple(Progress* progress) {
+    const PlannerOptions options =
+        asks_for_families(options_) ? options_to_start(options_) : options_;
+    const DapplePlans dapple = plan_by_dapple(profile_, topology_, options, progress);
+    const char* const name = *std::rbegin(kBaselineNames);
+    std::erase_if(baselines_, [&](const BaselinePlan& plan) { return plan.figures.name == name; });
+    if (dapple.best.empty()) return;
+    const Scored& best = dapple.best.front();
+    baselines_.push_back(
+        as_baseline(name, best.plan, best.iteration, {profile_, topology_, options}));
+  }
+
   static bool is_better(const MadePlan& a, const MadePlan& b) {
     return better({.plan = a.document.plan, .iteration = a.document.prediction.iteration},
                   {.plan = b.document.plan, .iteration = b.document.prediction.iteration});
@@ -188,22 +206,17 @@ class RestrictedPlanner {
     record.states = states_;
     record.candidates = candidates_;
     record.simulated = simulated_;
-    record.open = open_;
+    // Those that one part left open may be no faster than the best plan of another.
+    const Prediction& prediction = document.prediction;
+    record.open = prediction.lower_bound == prediction.iteration ? 0 : open_;
     record.kept = kept_;
     // What was pinned in the part that has the plan alone was free all the same.
-    constexpr std::string_view kPinned = "pinned: ";
-    record.cut.erase(
-        std::remove_if(record.cut.begin(), record.cut.end(),
-                       [&](const std::string& cut) { return cut.starts_with(kPinned); }),
-        record.cut.end());
-    for (const std::string& pinned : to_texts(options_.pins, profile_)) {
-      record.cut.push_back(std::string{kPinned} + pinned);
+    std::erase_if(record.cut, [](const std::string& cut) { return cut.starts_with(kCutPinned); });
+    for (std::string& pinned : cuts_of_pins(options_.pins, profile_)) {
+      record.cut.push_back(std::move(pinned));
     }
-    record.cut.push_back(fmt::format(
-        "what {} cannot express: replicas that differ from stage to stage or have "
-        "unequal shares, recomputation in some stages{}{}",
-        restriction_.runtime, restriction_.least_depths ? ", other depths than the least" : "",
-        restriction_.joints.empty() ? "" : ", some boundaries"));
+    record.cut.push_back(cut_of_runtime(restriction_.runtime, restriction_.least_depths,
+                                        !restriction_.joints.empty()));
     return std::move(*best_);
   }
 
@@ -239,10 +252,15 @@ std::variant<MadePlan, Infeasible> make_restricted_plan(const ModelProfile& prof
                                                         const PlannerOptions& options,
                                                         const PlanRestriction& restriction,
                                                         Progress* progress) {
-  if (options.every_family) {
-    return plan_restricted_families(profile, topology, options, restriction, progress);
+  auto made = options.every_family
+                  ? plan_restricted_families(profile, topology, options, restriction, progress)
+                  : RestrictedPlanner(profile, topology, options, restriction).run(progress);
+  if (auto* plan = std::get_if<MadePlan>(&made)) {
+    plan->document.request = request_of(options);
+    plan->document.request->target = restriction.target;
+    plan->document.warnings = warnings_of(plan->document, topology);
   }
-  return RestrictedPlanner(profile, topology, options, restriction).run(progress);
+  return made;
 }
 
 }  // namespace dapple

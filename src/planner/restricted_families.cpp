@@ -109,6 +109,7 @@ class RestrictedFamilies {
     std::sort(records_.begin(), records_.end(),
               [](const ScheduleRecord& a, const ScheduleRecord& b) { return a.family < b.family; });
     document.schedules = std::move(records_);
+    if (prediction.lower_bound == prediction.iteration) document.search.open = 0;
     document.search.candidates = candidates_;
     document.search.simulated = simulated_;
     best_->baselines = std::move(baselines_);

@@ -3,36 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
+#include <variant>
+#include <vector>
 
+#include "claims.h"
+#include "dapple/cost/costs.h"
 #include "dapple/planner/planner.h"
-#include "exhaustive.h"
+#include "dapple/planner/restricted.h"
+#include "verify_bound.h"
+#include "verify_record.h"
 
 namespace dapple {
 namespace {
-
-/// Collects what is claimed otherwise than it is.
-class Claims {
- public:
-  template <class Figure>
-  void expect(const std::string& place, const Figure& expected, const Figure& claimed) {
-    if (claimed == expected) return;
-    refuse(place, fmt::format("expected {}, got {}", expected, claimed));
-  }
-  void expect(const std::string& place, Duration expected, Duration claimed) {
-    expect(place, expected.ns, claimed.ns);
-  }
-  void expect(const std::string& place, Bytes expected, Bytes claimed) {
-    expect(place, expected.count, claimed.count);
-  }
-  void refuse(const std::string& place, std::string message) {
-    violations_.push_back({place, std::move(message)});
-  }
-  std::vector<Violation> take() { return std::move(violations_); }
-
- private:
-  std::vector<Violation> violations_;
-};
 
 void check_stages(Claims& claims, const Prediction& fresh, const Prediction& claimed) {
   for (std::size_t s = 0; s < fresh.stages.size(); ++s) {
@@ -180,71 +164,144 @@ void check_certificate(Claims& claims, const Prediction& claimed, const SearchRe
                 *claimed.optimality_gap);
 }
 
-std::string shape_of(const Plan& plan, const Topology& topology) {
-  std::string stages;
-  for (const StagePlan& stage : plan.stages) {
-    std::string devices;
-    for (const DeviceIndex device : stage.devices) {
-      devices += (devices.empty() ? "" : " ") + topology.device(device).name;
-    }
-    stages += fmt::format("; layers [{}, {}) on {}{}", stage.layers.begin, stage.layers.end,
-                          devices, stage.recompute ? " with recomputation" : "");
-  }
-  return fmt::format("micro-batches of {}, depths {}{}", plan.micro_batch_size,
-                     fmt::join(plan.warmup_depths, " "), stages);
-}
-
-void derive_bound(Claims& claims, const PlanDocument& document, const Topology& topology,
-                  std::int64_t budget, Progress* progress, Verification& verification) {
-  const Prediction& claimed = document.prediction;
-  if (!claimed.lower_bound) return;
-  if (!document.search.complete) {
-    verification.bound = BoundCheck::NotComplete;
-    return;
-  }
-  const auto lacks_memory = [](const DeviceFigures& device) {
-    return device.peak_memory > device.memory_limit;
+/// A bucket is closed once it holds what the file says.
+void check_buckets(Claims& claims, const PlanDocument& document) {
+  Plan plan = document.plan;
+  for (StagePlan& stage : plan.stages) stage.gradient_buckets.clear();
+  fill_gradient_buckets(plan, document.profile);
+  const auto counts = [](const std::vector<Bytes>& buckets) {
+    std::string text;
+    for (const Bytes bucket : buckets)
+      text += fmt::format("{}{}", text.empty() ? "" : ", ", bucket.count);
+    return "[" + text + "]";
   };
-  const bool has_families = !document.schedules.empty();
-  const ExhaustiveOutcome outcome = search_exhaustively(
-      document.profile, topology,
-      {.global_batch_size = document.plan.global_batch_size,
-       .gradients = document.plan.gradients,
-       .family = has_families ? ScheduleFamily::OneFOneB : document.plan.family,
-       .mode = {claimed.contention, claimed.replicas},
-       .ignore_memory = std::any_of(claimed.devices.begin(), claimed.devices.end(), lacks_memory),
-       .below = *claimed.lower_bound,
-       .budget = budget},
-      progress);
-  verification.partial_plans = outcome.partial_plans;
-  verification.simulated = outcome.simulated;
-  verification.bound = !outcome.is_through ? BoundCheck::TooLarge
-                       : has_families      ? BoundCheck::HoldsOf1F1B
-                                           : BoundCheck::Holds;
-  if (!outcome.faster) return;
-  verification.bound = BoundCheck::Refuted;
-  claims.refuse(
-      "/predicted/lower_bound_ns",
-      fmt::format("expected at most {}, which a plan takes ({}), got {}", outcome.iteration.ns,
-                  shape_of(*outcome.faster, topology), claimed.lower_bound->ns));
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const std::vector<Bytes>& expected = plan.stages[s].gradient_buckets;
+    const std::vector<Bytes>& claimed = document.plan.stages[s].gradient_buckets;
+    if (expected == claimed) continue;
+    claims.refuse(fmt::format("/stages/{}/costs/gradient_buckets_bytes", s),
+                  fmt::format("expected {}, closed at /gradients/bucket_bytes, got {}",
+                              counts(expected), counts(claimed)));
+  }
 }
 
-}  // namespace
-
-Verification verify(const PlanDocument& document, const Topology& topology, std::int64_t budget,
-                    Progress* progress) {
-  Claims claims;
-  Verification verification;
+void check_figures(Claims& claims, const PlanDocument& document, const Topology& topology) {
   Plan plan = document.plan;
   const SimulationMode mode{document.prediction.contention, document.prediction.replicas};
   const Prediction fresh = evaluate(plan, document.profile, topology, mode).prediction;
+  check_buckets(claims, document);
   check_stages(claims, fresh, document.prediction);
   check_prediction(claims, fresh, document.prediction);
   check_devices(claims, topology, fresh, document.prediction);
   check_certificate(claims, document.prediction, document.search);
   check_baselines(claims, document);
   check_schedules(claims, document);
-  derive_bound(claims, document, topology, budget, progress, verification);
+}
+
+/// Ends a repeated search once it has taken more work than verification may.
+class Budgeted : public Progress {
+ public:
+  Budgeted(std::int64_t budget, std::int64_t passes, Progress* whole)
+      : budget_(budget), passes_(passes), whole_(whole) {}
+  void update(const SearchProgress& progress) override {
+    // The parts of a search count from zero on, one after another.
+    const std::int64_t work = progress.states + progress.simulated * (1 + passes_ / 8);
+    if (work < last_) before_ += last_;
+    last_ = work;
+    if (before_ + last_ > budget_) is_spent_ = true;
+  }
+  bool should_stop() override {
+    if (!is_spent_ && whole_ != nullptr && whole_->should_stop()) is_spent_ = true;
+    return is_spent_;
+  }
+  bool is_spent() const { return is_spent_; }
+
+ private:
+  std::int64_t budget_;
+  std::int64_t passes_;
+  Progress* whole_;
+  std::int64_t before_ = 0;
+  std::int64_t last_ = 0;
+  bool is_spent_ = false;
+};
+
+void compare_records(Claims& claims, const PlanDocument& fresh, const PlanDocument& claimed) {
+  claims.expect("/search_space/open", fresh.search.open, claimed.search.open);
+  const auto figure = [](const std::optional<Duration>& time) {
+    return time ? fmt::format("{}", time->ns) : std::string{"null"};
+  };
+  for (std::size_t i = 0; i < fresh.schedules.size(); ++i) {
+    const ScheduleRecord& now = fresh.schedules[i];
+    const ScheduleRecord& then = claimed.schedules[i];
+    const std::string place = fmt::format("/schedules/{}", i);
+    claims.expect_text(place + "/iteration_ns", figure(now.iteration), figure(then.iteration));
+    claims.expect_text(place + "/lower_bound_ns", figure(now.lower_bound),
+                       figure(then.lower_bound));
+    claims.expect_text(place + "/shape", now.shape, then.shape);
+    claims.expect(place + "/missing_bytes", now.missing, then.missing);
+    claims.expect_text(place + "/reason", now.reason, then.reason);
+  }
+}
+
+/// The best plans of families are not in the file: only the search itself finds them again.
+void repeat_search(Claims& claims, const ClaimedPlan& claimed, const VerifyOptions& options,
+                   Progress* progress, Verification& verification) {
+  const PlanDocument& document = claimed.document;
+  // The one family that was asked for is that of the plan.
+  const bool is_of_plan_alone =
+      document.schedules.size() == 1 && document.request->family && !claimed.restriction;
+  if (document.schedules.empty() || is_of_plan_alone) return;
+  const char* const kRecords = "the records of schedule families: ";
+  if (document.request->stopped_by != StopReason::None) {
+    verification.unchecked.push_back(std::string{kRecords} +
+                                     "the search was stopped, and cannot be repeated");
+    return;
+  }
+  const PlannerOptions asked = options_of(*document.request, document.plan.global_batch_size);
+  const auto passes =
+      document.plan.num_micro_batches * static_cast<std::int64_t>(document.plan.stages.size());
+  Budgeted budgeted(options.budget, passes, progress);
+  const auto made = claimed.restriction
+                        ? make_restricted_plan(document.profile, claimed.topology, asked,
+                                               *claimed.restriction, &budgeted)
+                        : make_plan(document.profile, claimed.topology, asked, &budgeted);
+  if (budgeted.is_spent()) {
+    verification.unchecked.push_back(std::string{kRecords} +
+                                     "the search is too long to be repeated here");
+    return;
+  }
+  if (const auto* plan = std::get_if<MadePlan>(&made)) {
+    compare_records(claims, plan->document, document);
+  } else {
+    claims.refuse("/schedules", "expected none, as the search finds no plan, got some");
+  }
+}
+
+}  // namespace
+
+Verification verify(const PlanDocument& document, const Topology& topology,
+                    const VerifyOptions& options, Progress* progress) {
+  Claims claims;
+  Verification verification;
+  const ClaimedPlan claimed{document, topology, options.restriction};
+  check_figures(claims, document, topology);
+  const bool is_asked = document.request.has_value();
+  if (claims.empty() && is_asked) check_request(claims, claimed);
+  if (claims.empty()) {
+    if (is_asked) {
+      check_search(claims, claimed);
+    } else if (!check_unsearched(claims, claimed)) {
+      verification.unchecked.emplace_back(
+          "baselines, warnings and the space: the file does not say what was asked");
+    }
+  }
+  if (claims.empty() && is_asked && !check_baselines_anew(claims, claimed, progress)) {
+    verification.unchecked.emplace_back("baselines: stopped before they were chosen anew");
+  }
+  if (claims.empty()) derive_bound(claims, claimed, options, progress, verification);
+  if (claims.empty() && is_asked) {
+    repeat_search(claims, claimed, options, progress, verification);
+  }
   verification.violations = claims.take();
   return verification;
 }

@@ -19,7 +19,7 @@ BERT = ROOT / "profiles" / "bert-large.json"
 DGX1 = ROOT / "topologies" / "8xV100.json"
 
 SKIPPED = 77  # ctest's sign
-DONE, BUG, USAGE, BAD_INPUT, INFEASIBLE, ENVIRONMENT = range(6)
+DONE, BUG, USAGE, BAD_INPUT, INFEASIBLE, ENVIRONMENT, NOT_VERIFIED = range(7)
 SCALE = max(1, int(float(os.environ.get("DAPPLE_TEST_SCALE", "1"))))  # of random trials
 SECONDS = 120  # for one run; far more than any takes, sanitizers included
 

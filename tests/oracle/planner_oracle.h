@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "../support/random_problem.h"
-#include "dapple/search/pins.h"
+#include "dapple/plan/pins.h"
 #include "dapple/simulate/simulate.h"
 
 namespace dapple::small {

@@ -19,6 +19,7 @@ inline constexpr int kUsage = 2;
 inline constexpr int kBadInput = 3;
 inline constexpr int kInfeasible = 4;
 inline constexpr int kEnvironment = 5;
+inline constexpr int kNotVerified = 6;  // nothing is false, but not all is confirmed
 
 /// Takes its arguments without its own name, writes results and errors to the console, throws
 /// Error, and returns an exit code.

@@ -165,6 +165,13 @@ std::optional<std::string> read_hash(const Field& field);
 std::optional<std::size_t> read_choice(const Field& field,
                                        const std::vector<std::string_view>& choices);
 
+/// What `read` makes of the field; nothing, and no fault, where it is null.
+template <class Value, class Read>
+std::optional<Value> read_nullable(const Field& field, const Read& read) {
+  if (field.value_of_kind(JsonValue::Kind::Null) != nullptr) return std::nullopt;
+  return read(field);
+}
+
 /// The key of a member where keys are names; records a fault otherwise.
 bool is_name(const Field& member, std::string_view key);
 

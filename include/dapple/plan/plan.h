@@ -16,6 +16,7 @@
 #include "dapple/core/index.h"
 #include "dapple/core/quantity.h"
 #include "dapple/plan/action.h"
+#include "dapple/plan/pins.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/topology/topology.h"
 
@@ -304,6 +305,39 @@ struct ScheduleRecord {
   friend bool operator==(const ScheduleRecord&, const ScheduleRecord&) = default;
 };
 
+enum class PlannerKind {
+  Exact,   // proves how far the plan is from the best
+  Dapple,  // the DAPPLE planner alone: proves nothing
+};
+
+/// "exact", "dapple".
+std::string_view to_string(PlannerKind planner);
+
+/// What ended a search before it was done.
+enum class StopReason { None, TimeLimit, Signal };
+
+/// What was asked of the planner, defaults included: every option that shaped the space of plans,
+/// the proof, or what the plan was compared with. With the profile, the topology and the global
+/// batch size it determines the plan file, unless the search was stopped.
+struct PlanRequest {
+  PlannerKind planner = PlannerKind::Exact;
+  std::optional<ScheduleFamily> family = ScheduleFamily::OneFOneB;  // every family if not given
+  std::optional<std::int64_t> micro_batch_size;  // all divisors of the global batch if not given
+  std::optional<Bytes> bucket_size = kDefaultBucketSize;  // of gradients; several if not given
+  OptimizerTiming optimizer = OptimizerTiming::AtEnd;
+  SimulationMode mode = {};
+  bool ignore_memory = false;  // as if every device had room for everything
+  Factor target_gap = {};      // the search may end once the proven gap is no larger
+  Pins pins = {};
+  std::string target;     // the runtime that has to express the plan, as --for names it, or empty
+  bool baselines = true;  // compared with them
+  StopReason stopped_by = StopReason::None;
+  std::optional<Duration> time_limit = {};       // where that is what stopped the search
+  std::vector<std::string> input_warnings = {};  // about the files that were read
+
+  friend bool operator==(const PlanRequest&, const PlanRequest&) = default;
+};
+
 struct PlanDocument {
   std::string tool;  // "dapple-plan 0.1.0"
   ModelProfile profile;
@@ -311,6 +345,8 @@ struct PlanDocument {
   Plan plan;
   Prediction prediction;
   std::vector<Baseline> baselines;
+  /// Nothing where no planner chose the plan, or the file is of a version that did not say.
+  std::optional<PlanRequest> request = {};
   SearchRecord search;
   std::vector<ScheduleRecord> schedules = {};  // none where 1F1B or GPipe alone was searched
   std::vector<std::string> warnings;

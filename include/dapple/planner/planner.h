@@ -9,11 +9,11 @@
 
 #include "dapple/core/quantity.h"
 #include "dapple/cost/costs.h"
+#include "dapple/plan/pins.h"
 #include "dapple/plan/plan.h"
 #include "dapple/planner/baselines.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/schedule/schedule.h"
-#include "dapple/search/pins.h"
 #include "dapple/simulate/simulate.h"
 #include "dapple/timeline/timeline.h"
 #include "dapple/topology/topology.h"
@@ -42,11 +42,6 @@ class Progress {
   virtual bool should_end_first_part() { return should_stop(); }
 };
 
-enum class PlannerKind {
-  Exact,   // proves how far the plan is from the best
-  Dapple,  // the DAPPLE planner alone: proves nothing
-};
-
 struct PlannerOptions {
   std::int64_t global_batch_size = 1;
   std::optional<std::int64_t> micro_batch_size;  // all divisors of the global batch if not given
@@ -65,6 +60,12 @@ struct PlannerOptions {
 
   SimulationMode mode() const { return {contention, replicas}; }
 };
+
+/// What is asked for with these options, for the plan's file.
+PlanRequest request_of(const PlannerOptions& options);
+
+/// The options that were asked for, for a plan of that global batch; as many threads as by default.
+PlannerOptions options_of(const PlanRequest& request, std::int64_t global_batch_size);
 
 /// No plan fits: what comes closest, what it lacks, and what would help.
 struct Infeasible {
@@ -119,6 +120,11 @@ std::vector<Violation> check_plan(const Plan& plan, const ModelProfile& profile,
 /// devices, no optimizer time, a single-device time that would not fit.
 std::vector<std::string> warnings_about(const Plan& plan, const ModelProfile& profile,
                                         const Topology& topology);
+
+/// All that the file of a plan warns of: what was said of its inputs, warnings_about() the plan,
+/// how it was asked for, and what ended the search before the gap was closed. Requires: the
+/// document has a request.
+std::vector<std::string> warnings_of(const PlanDocument& document, const Topology& topology);
 
 /// Two plans costed and simulated alike.
 struct PlanComparison {

@@ -14,7 +14,7 @@
 #include "dapple/core/quantity.h"
 #include "dapple/cost/costs.h"
 #include "dapple/plan/plan.h"
-#include "dapple/search/pins.h"
+#include "dapple/plan/pins.h"
 
 namespace dapple {
 

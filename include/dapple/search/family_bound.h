@@ -52,7 +52,7 @@
 #include "dapple/core/quantity.h"
 #include "dapple/cost/costs.h"
 #include "dapple/search/dapple_search.h"
-#include "dapple/search/pins.h"
+#include "dapple/plan/pins.h"
 
 namespace dapple {
 

@@ -2,6 +2,10 @@
 
 #include <catch2/catch.hpp>
 
+#include <string>
+#include <variant>
+#include <vector>
+
 #include "../../support/pipeline.h"
 #include "dapple/planner/planner.h"
 
@@ -35,6 +39,22 @@ struct Tiny {
   }
 };
 
+/// The same with gradients to reduce, replicas on their own: by the work alone its bound is below
+/// its time. The best plan that there is.
+struct Reduced {
+  ModelProfile profile = small::model_of(
+      std::vector<small::LayerFigures>(2, {.forward = 10, .backward = 20, .parameters = 1000}));
+  Topology topology{small::cluster({.servers = 1, .devices = 2})};
+  PlanDocument document;
+
+  Reduced() {
+    PlannerOptions options;
+    options.global_batch_size = 4;
+    options.replicas = Replicas::Independent;
+    document = std::get<MadePlan>(make_plan(profile, topology, options)).document;
+  }
+};
+
 const small::PlanShape kStraight{
     .micro_batch_size = 1,
     .num_micro_batches = 4,
@@ -61,8 +81,8 @@ TEST_CASE("the time of the best plan is a bound, and a nanosecond more is none")
   best.claim({120});
   const Verification holds = verify(best.document, best.topology);
   CHECK(holds.violations.empty());
-  CHECK(holds.bound == BoundCheck::Holds);
-  CHECK(holds.partial_plans > 0);
+  CHECK(holds.bound == BoundCheck::Proven);
+  CHECK(holds.proven == Duration{120});
 
   Tiny straight(kStraight);
   straight.claim({121});
@@ -111,13 +131,18 @@ TEST_CASE("the plan is simulated as its file says, with contention or without") 
 }
 
 TEST_CASE("a space that is too large is given up and not called verified") {
-  Tiny best(kReplicated);
-  best.claim({120});
-  const std::int64_t needed = verify(best.document, best.topology).partial_plans;
-  const Verification given_up = verify(best.document, best.topology, needed / 2);
+  const Reduced best;
+  const Verification whole = verify(best.document, best.topology);
+  REQUIRE(whole.bound == BoundCheck::Proven);
+  CHECK(whole.is_exhaustive);
+  const Verification given_up =
+      verify(best.document, best.topology, {.budget = whole.partial_plans / 2});
   CHECK(given_up.violations.empty());
-  CHECK(given_up.bound == BoundCheck::TooLarge);
-  CHECK(given_up.partial_plans <= needed / 2);
+  CHECK(given_up.bound == BoundCheck::NotProven);
+  CHECK_FALSE(given_up.is_whole());
+  // No plan does less than half of 4 * 2 * 30 on each device.
+  CHECK(given_up.proven >= Duration{120});
+  CHECK(given_up.proven < whole.proven);
 }
 
 TEST_CASE("who says stop gets the figures verified and no bound") {
@@ -126,22 +151,130 @@ TEST_CASE("who says stop gets the figures verified and no bound") {
     void update(const SearchProgress& /*progress*/) override {}
     bool should_stop() override { return true; }
   } stop;
-  Tiny best(kReplicated);
-  best.claim({120});
-  const Verification stopped = verify(best.document, best.topology, kVerificationBudget, &stop);
+  const Reduced best;
+  const Verification stopped = verify(best.document, best.topology, {}, &stop);
   CHECK(stopped.violations.empty());
-  CHECK(stopped.bound == BoundCheck::TooLarge);
+  CHECK(stopped.bound == BoundCheck::NotProven);
   CHECK(stopped.partial_plans == 0);
 }
 
-TEST_CASE("a bound over a space that was cut is left alone") {
+TEST_CASE("a bound over a part of the space that the file does not name is not refuted") {
   Tiny tiny(kStraight);
   tiny.claim({121});
   tiny.document.search.complete = false;
   const Verification verification = verify(tiny.document, tiny.topology);
-  CHECK(verification.bound == BoundCheck::NotComplete);
+  CHECK(verification.bound == BoundCheck::NotProven);
   CHECK(verification.partial_plans == 0);
   CHECK(verification.violations.empty());
+}
+
+TEST_CASE("of a file that does not say what was asked, figures and bound alone are verified") {
+  Tiny best(kReplicated);
+  best.claim({120});
+  const Verification verification = verify(best.document, best.topology);
+  CHECK(verification.bound == BoundCheck::Proven);
+  CHECK(verification.unchecked ==
+        std::vector<std::string>{
+            "baselines, warnings and the space: the file does not say what was asked"});
+  CHECK_FALSE(verification.is_whole());
+}
+
+namespace {
+
+PlanDocument made_with(const Tiny& tiny, const PlannerOptions& options) {
+  return std::get<MadePlan>(make_plan(tiny.profile, tiny.topology, options)).document;
+}
+
+std::vector<std::string> places_of(const PlanDocument& document, const Topology& topology) {
+  std::vector<std::string> places;
+  for (const Violation& violation : verify(document, topology).violations) {
+    places.push_back(violation.place);
+  }
+  return places;
+}
+
+}  // namespace
+
+TEST_CASE("a plan as it was made is verified as a whole, whatever was asked") {
+  const Tiny tiny(kStraight);
+  PlannerOptions options;
+  options.global_batch_size = 4;
+  const auto is_whole = [&] {
+    const Verification verification = verify(made_with(tiny, options), tiny.topology);
+    for (const Violation& violation : verification.violations) {
+      UNSCOPED_INFO(violation.place << ": " << violation.message);
+    }
+    return verification.is_whole();
+  };
+  CHECK(is_whole());
+  options.every_family = true;
+  CHECK(is_whole());
+  options.every_family = false;
+  for (const ScheduleFamily family : {ScheduleFamily::GPipe, ScheduleFamily::ZeroBubbleH1}) {
+    options.family = family;
+    CHECK(is_whole());
+  }
+  options.family.reset();
+  options.bucket_size.reset();
+  options.pins.stages = 2;
+  CHECK(is_whole());
+  options.planner = PlannerKind::Dapple;
+  options.micro_batch_size = 2;
+  CHECK(is_whole());
+}
+
+TEST_CASE("what a file says of its search is made anew from what was asked") {
+  const Tiny tiny(kStraight);
+  PlannerOptions options;
+  options.global_batch_size = 4;
+  const PlanDocument made = made_with(tiny, options);
+  const auto places_with = [&](const auto& change) {
+    PlanDocument document = made;
+    change(document);
+    return places_of(document, tiny.topology);
+  };
+  using Places = std::vector<std::string>;
+  CHECK(places_with([](PlanDocument&) {}) == Places{});
+  CHECK(places_with([](PlanDocument& document) { document.search.searched.clear(); }) ==
+        Places{"/search_space/searched"});
+  CHECK(places_with([](PlanDocument& document) { document.search.planner = "dapple"; }).front() ==
+        "/search_space/planner");
+  CHECK(places_with([](PlanDocument& document) { document.search.open = 5; }) ==
+        Places{"/search_space/open"});
+  CHECK(places_with([](PlanDocument& document) { document.warnings.clear(); }) ==
+        Places{"/warnings"});
+  CHECK(places_with([](PlanDocument& document) { document.baselines.pop_back(); }) ==
+        Places{"/baselines"});
+  CHECK(places_with([](PlanDocument& document) {
+          document.baselines.front().iteration += document.baselines.front().iteration;
+          document.baselines.front().parts.compute += document.baselines.front().parts.total();
+        }).front() == "/baselines/0/iteration_ns");
+  CHECK(places_with([](PlanDocument& document) { document.request->pins.stages = 2; }) ==
+        Places{"/request/pins"});
+  CHECK(places_with([](PlanDocument& document) { document.request->bucket_size = Bytes{7}; }) ==
+        Places{"/request/bucket_bytes"});
+  CHECK(places_with([](PlanDocument& document) {
+          document.schedules.push_back({.family = ScheduleFamily::OneFOneB,
+                                        .iteration = document.prediction.iteration,
+                                        .lower_bound = document.prediction.lower_bound});
+        }).back() == "/schedules");
+}
+
+TEST_CASE("buckets that are not closed at the size that the file states are refused") {
+  ModelProfile profile = small::model_of(
+      std::vector<small::LayerFigures>(2, {.forward = 10, .backward = 20, .parameters = 1000}));
+  const Topology topology(small::cluster({.servers = 1, .devices = 2}));
+  PlannerOptions options;
+  options.global_batch_size = 4;
+  options.bucket_size = Bytes{1000};
+  options.pins.stages = 1;
+  options.pins.replicas = 2;
+  PlanDocument document = std::get<MadePlan>(make_plan(profile, topology, options)).document;
+  CHECK(places_of(document, topology).empty());
+  document.plan.gradients.bucket_size = Bytes{2000};
+  document.request->bucket_size = Bytes{2000};
+  CHECK(places_of(document, topology) ==
+        std::vector<std::string>{"/stages/0/costs/gradient_buckets_bytes"});
 }
 
 TEST_CASE("bound, gap and completeness must not contradict each other") {
@@ -190,7 +323,7 @@ TEST_CASE("a plan that does not fit has a bound over plans that need not fit eit
   document.prediction.lower_bound = Duration{60};
   document.prediction.optimality_gap = 0.0;
   REQUIRE(document.prediction.iteration == Duration{60});
-  CHECK(verify(document, topology).bound == BoundCheck::Holds);
+  CHECK(verify(document, topology).bound == BoundCheck::Proven);
   document.prediction.lower_bound = Duration{61};
-  CHECK(verify(document, topology).bound == BoundCheck::Refuted);
+  CHECK_FALSE(verify(document, topology).violations.empty());
 }

@@ -1,4 +1,4 @@
-#include "dapple/search/pins.h"
+#include "dapple/plan/pins.h"
 
 #include <algorithm>
 

@@ -28,6 +28,8 @@ struct Pins {
            joints.empty();
   }
 
+  friend bool operator==(const Pins&, const Pins&) = default;
+
   /// Whether a stage may be like this. O(log(cuts + joints)).
   bool allow(LayerRange layers, std::int64_t stage_replicas, bool stage_recompute) const;
 };

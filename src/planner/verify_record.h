@@ -1,0 +1,36 @@
+// What a plan file says of its search, against what was asked: the request itself, the dimensions
+// searched and left out, completeness, warnings, and what others would have chosen.
+#pragma once
+
+#include <optional>
+
+#include "claims.h"
+#include "dapple/planner/planner.h"
+#include "dapple/planner/restricted.h"
+
+namespace dapple {
+
+/// A document and what it is checked with; outlives whoever holds it.
+struct ClaimedPlan {
+  const PlanDocument& document;
+  const Topology& topology;
+  const std::optional<PlanRestriction>& restriction;  // of the target that was asked for
+};
+
+/// What was asked, against the plan: it has to be one of those asked for. Requires: a request.
+void check_request(Claims& claims, const ClaimedPlan& claimed);
+
+/// The record of the search, completeness, the plans left open and the warnings; figures that count
+/// work are taken as they are. Requires: a request that check_request() accepts.
+void check_search(Claims& claims, const ClaimedPlan& claimed);
+
+/// The same of a document without a request: what is written of a plan that was imported,
+/// rescheduled or chosen as a baseline. False for any other, of which nothing is checked.
+bool check_unsearched(Claims& claims, const ClaimedPlan& claimed);
+
+/// Makes the baselines anew, which takes about as long as the DAPPLE planner does. Where the search
+/// was stopped, some may be missing, and those that are there are compared. Requires: as for
+/// check_search(). False if it was told to stop first, and nothing was compared.
+bool check_baselines_anew(Claims& claims, const ClaimedPlan& claimed, Progress* progress);
+
+}  // namespace dapple
