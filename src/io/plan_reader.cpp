@@ -281,6 +281,7 @@ SearchRecord read_search(const Field& field) {
   search.planner = read_name(object.field("planner")).value_or("");
   search.searched = read_texts(object.field("searched"));
   search.cut = read_texts(object.field("cut"));
+  search.outside = optional_text(object.field("outside"));
   search.states = required_integer(object.field("states"), {});
   search.candidates = required_integer(object.field("candidates"), {});
   search.simulated = required_integer(object.field("simulated"), {});

@@ -140,6 +140,7 @@ void write_search(JsonWriter& writer, const SearchRecord& search) {
   writer.key("planner").text(search.planner);
   writer.key("searched").texts(search.searched);
   writer.key("cut").texts(search.cut);
+  if (!search.outside.empty()) writer.key("outside").text(search.outside);
   writer.key("states").integer(search.states);
   writer.key("candidates").integer(search.candidates);
   writer.key("simulated").integer(search.simulated);

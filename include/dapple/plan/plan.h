@@ -280,12 +280,17 @@ struct Baseline {
   bool depth_limited = false;
 };
 
+/// What no plan of ours has, whatever is asked for: no bound speaks of plans that do.
+inline constexpr std::string_view kOutsideSpace =
+    "tensor, sequence and expert parallelism; sharded state";
+
 /// What was searched. `complete` only if nothing of the declared space was left out.
 struct SearchRecord {
   std::string planner;
   bool complete = false;
-  std::vector<std::string> searched;  // the dimensions, in words
-  std::vector<std::string> cut;       // what was left out, and why
+  std::vector<std::string> searched;   // the dimensions, in words
+  std::vector<std::string> cut;        // what was left out, and why
+  std::string outside{kOutsideSpace};  // what was never in the space; empty in files without it
   std::int64_t states = 0;
   std::int64_t candidates = 0;
   std::int64_t simulated = 0;

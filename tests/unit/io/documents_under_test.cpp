@@ -237,9 +237,10 @@ bool same(const PlanDocument& a, const PlanDocument& b) {
                     same_baseline) &&
          a.search.planner == b.search.planner && a.search.complete == b.search.complete &&
          a.search.searched == b.search.searched && a.search.cut == b.search.cut &&
-         a.search.states == b.search.states && a.search.candidates == b.search.candidates &&
-         a.search.simulated == b.search.simulated && a.search.open == b.search.open &&
-         a.search.kept == b.search.kept && a.warnings == b.warnings;
+         a.search.outside == b.search.outside && a.search.states == b.search.states &&
+         a.search.candidates == b.search.candidates && a.search.simulated == b.search.simulated &&
+         a.search.open == b.search.open && a.search.kept == b.search.kept &&
+         a.warnings == b.warnings;
 }
 
 ModelProfile random_profile(Dice& dice) {
@@ -380,7 +381,15 @@ PlanDocument small_plan() {
                          false,
                          Bytes{77},
                          true}};
-  document.search = {"dapple", false, {"stages"}, {"placements: three policies"}, 10, 5, 3, 2, 7};
+  document.search = {.planner = "dapple",
+                     .complete = false,
+                     .searched = {"stages"},
+                     .cut = {"placements: three policies"},
+                     .states = 10,
+                     .candidates = 5,
+                     .simulated = 3,
+                     .open = 2,
+                     .kept = 7};
   document.warnings = {"one \"quoted\" warning"};
   return document;
 }

@@ -67,6 +67,7 @@ TEST_CASE("a plan has the keys of its format, in their order") {
       "  \"search_space\": {\n    \"complete\": false,\n    \"planner\": \"dapple\",\n    "
       "\"searched\": [\n"
       "      \"stages\"\n    ],\n    \"cut\": [\n      \"placements: three policies\"\n    ],\n"
+      "    \"outside\": \"tensor, sequence and expert parallelism; sharded state\",\n"
       "    \"states\": 10,\n    \"candidates\": 5,\n    \"simulated\": 3,\n    \"open\": 2,\n"
       "    \"kept\": 7\n  },\n"
       "  \"warnings\": [\n    \"one \\\"quoted\\\" warning\"\n  ]\n}\n",
@@ -87,6 +88,19 @@ TEST_CASE("a plan says whether transfers slowed each other, and a file that does
   CHECK(same(read_plan(text, "f.json"), document));
   const std::string older = replaced(text, "\"contention\": \"off\",\n    ", "");
   CHECK(read_plan(older, "f.json").prediction.contention == Contention::Shared);
+}
+
+TEST_CASE("a plan says what its space never holds, and an older file stays as it is") {
+  const PlanDocument document = small_plan();
+  CHECK(document.search.outside == kOutsideSpace);
+  const std::string text = write_plan(document);
+  const std::string line = "    \"outside\": \"" + std::string(kOutsideSpace) + "\",\n";
+  REQUIRE(text.find(line) != std::string::npos);
+  CHECK(same(read_plan(text, "f.json"), document));
+  const std::string older = replaced(text, line, "");
+  const PlanDocument read = read_plan(older, "f.json");
+  CHECK(read.search.outside.empty());
+  CHECK(write_plan(read) == older);
 }
 
 TEST_CASE("a plan says where replicas were on their own, and one that does not means together") {
