@@ -146,8 +146,10 @@ Duration slowest_replica(const StageCost& stage) {
   return slowest;
 }
 
-/// The boundary behind stage `i`; times are of `path`, the work of ports that of all.
-BoundaryBound boundary_of(const BoundedPlan& bounded, const PlanCost& path, std::size_t i) {
+/// The boundary behind stage `i`; times are of `path`, the work of ports that of all. `last`: of
+/// the stage behind it, where that is known.
+BoundaryBound boundary_of(const BoundedPlan& bounded, const PlanCost& path, std::size_t i,
+                          const LastSending* last) {
   const PlanCost& costs = bounded.costs;
   const TransferCost& forward = costs.boundaries[i].forward.front();
   const TransferCost& backward = costs.boundaries[i].backward.front();
@@ -157,10 +159,9 @@ BoundaryBound boundary_of(const BoundedPlan& bounded, const PlanCost& path, std:
   add_ports(boundary.forward_ports, forward, bounded.topology);
   add_ports(boundary.backward_ports, backward, bounded.topology);
   if (bounded.mode.contention == Contention::Off) return boundary;
-  if (!follows_least_path(bounded)) {
-    const LastSending last = last_sending(costs, i + 1, bounded.topology);
-    boundary.last_backward = last.gradient;
-    boundary.next_after_backward = last.after_backward;
+  if (last != nullptr) {
+    boundary.last_backward = last->gradient;
+    boundary.next_after_backward = last->after_backward;
   }
   if (i + 1 == costs.boundaries.size()) return boundary;
   const BoundaryCost& next = costs.boundaries[i + 1];
@@ -175,6 +176,11 @@ BoundaryBound boundary_of(const BoundedPlan& bounded, const PlanCost& path, std:
 
 Duration bound_along(const BoundedPlan& bounded, const PlanCost& path) {
   const std::int64_t all = bounded.plan.num_micro_batches;
+  const bool counts_on_sharing =
+      bounded.mode.contention == Contention::Shared && !follows_least_path(bounded);
+  const std::vector<LastSending> last = counts_on_sharing
+                                            ? last_sendings(bounded.costs, bounded.topology)
+                                            : std::vector<LastSending>{};
   BoundLabel label;
   for (std::size_t i = path.stages.size(); i-- > 0;) {
     const StageCost& cost = path.stages[i];
@@ -183,9 +189,12 @@ Duration bound_along(const BoundedPlan& bounded, const PlanCost& path) {
                      .after_backward = time_after_last_backward(cost),
                      .depth_limit = bounded.plan.warmup_depths[i]};
     if (follows_least_path(bounded)) stage.slowest = slowest_replica(bounded.costs.stages[i]);
-    label = i + 1 == path.stages.size()
-                ? bound_of_last(stage, all)
-                : bound_with_front(stage, boundary_of(bounded, path, i), label, all);
+    label =
+        i + 1 == path.stages.size()
+            ? bound_of_last(stage, all)
+            : bound_with_front(
+                  stage, boundary_of(bounded, path, i, counts_on_sharing ? &last[i + 1] : nullptr),
+                  label, all);
   }
   return label.end;
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 #include <vector>
 
 #include "dapple/search/bound.h"
@@ -14,10 +13,6 @@ namespace {
 constexpr std::int64_t kWhole = std::int64_t{1} << 20;
 /// The simulator's rates are rounded down; over any length of time that is far less than this.
 constexpr Duration kRounding{2};
-
-bool passes(const Route& route, PortIndex port) {
-  return std::find(route.ports.begin(), route.ports.end(), port) != route.ports.end();
-}
 
 /// Of a phase's bytes those that go through a port; zero if none do.
 Bytes size_through(const std::vector<std::pair<PortIndex, Bytes>>& ports, PortIndex port) {
@@ -88,28 +83,79 @@ std::int64_t moved_share(const AllReducePhase& phase, const Topology& topology) 
   return least;
 }
 
-class LastFlows {
+/// How many flows may pass each port after a stage's last backward, as one stage after another is
+/// looked at, the last one first.
+class FlowCounts {
  public:
-  /// O(flows and ports of all transfers and reductions).
-  LastFlows(const PlanCost& costs, std::size_t stage, const Topology& topology);
+  /// Before the last stage is looked at. O(flows and ports of all transfers).
+  FlowCounts(const PlanCost& costs, const Topology& topology)
+      : costs_(costs), counts_(topology.ports().size(), 0), counted_for_(counts_.size(), -1) {
+    for (std::size_t before = 0; before < costs.boundaries.size(); ++before) add(before, 1);
+  }
 
-  /// As far as one port tells; nothing if it tells nothing.
-  std::optional<LastSending> at(const PortLoad& load) const;
+  /// Requires: calls by falling stage, from the last on. O(ports of its reductions and flows of the
+  /// boundary behind it).
+  void move_to(std::size_t stage) {
+    if (stage + 1 < costs_.stages.size()) add(stage, -1);
+    for (const AllReduceCost& bucket : costs_.stages[stage].buckets) {
+      for (const auto& [port, size] : bucket.ports) {
+        auto& counted_for = counted_for_[port.position()];
+        if (counted_for == static_cast<std::int64_t>(stage)) continue;
+        counted_for = static_cast<std::int64_t>(stage);
+        ++counts_[port.position()];
+      }
+    }
+    // Those of a stage before this one begin when the gradients have arrived there.
+    for (const TiedCost& tie : costs_.ties) {
+      if (tie.stages.front().position() != stage) continue;
+      for (const auto& [port, size] : tie.reduction.ports) ++counts_[port.position()];
+    }
+  }
+
+  std::int64_t at(PortIndex port) const { return counts_[port.position()]; }
 
  private:
+  void add(std::size_t boundary, std::int64_t change) {
+    for (const PairFlow& flow : costs_.boundaries[boundary].backward.front().flows) {
+      for (const PortIndex port : flow.route.ports) counts_[port.position()] += change;
+    }
+  }
+
+  const PlanCost& costs_;
+  std::vector<std::int64_t> counts_;       // by port
+  std::vector<std::int64_t> counted_for_;  // the last stage whose reductions were
+};
+
+/// The last gradients of a stage and its reductions.
+class LastFlows {
+ public:
+  /// O(flows and ports of the stage's gradients and reductions, times log flows). `counts`: of the
+  /// moment after this stage's last backward.
+  LastFlows(const PlanCost& costs, std::size_t stage, const Topology& topology,
+            const FlowCounts& counts);
+
+  /// Both, as far as the ports of the gradients tell.
+  LastSending sending() const;
+
+ private:
+  /// What goes through a port of the gradients.
+  struct PortFlows {
+    const PortLoad& load;
+    std::vector<std::size_t> flows;  // of the gradients, ascending
+  };
   const StageCost& stage() const { return costs_.stages[stage_]; }
   const TransferCost& gradients() const { return costs_.boundaries[stage_ - 1].backward.front(); }
   Bandwidth bandwidth(PortIndex port) const { return topology_.ports()[port.position()].bandwidth; }
-  bool is_alike_for_all(PortIndex port) const;
-  Bandwidth rate_of(const AllReducePhase& phase) const;
-  void count_flows();
+  void index_flows();
+  std::optional<LastSending> at(const PortFlows& here) const;
+  bool is_alike_for_all(const PortFlows& here) const;
+  Bandwidth rate_of(const AllReducePhase& phase, Bytes busiest) const;
   /// What every flow through a port gets at least, after the stage's last backward.
   Bandwidth fair_part(PortIndex port) const {
-    const std::int64_t flows = flows_[port.position()];
-    return {bandwidth(port).bytes_per_second / std::max<std::int64_t>(1, flows)};
+    return {bandwidth(port).bytes_per_second / std::max<std::int64_t>(1, counts_.at(port))};
   }
   std::int64_t reduction_share(PortIndex port) const;
-  std::int64_t gradient_share(PortIndex port) const;
+  std::int64_t gradient_share(const PortFlows& here) const;
   Left reduction_left(PortIndex port) const;
   Duration after_port(PortIndex port) const;
   Duration pauses(PortIndex port, Duration window) const;
@@ -120,22 +166,53 @@ class LastFlows {
   const PlanCost& costs_;
   std::size_t stage_;
   const Topology& topology_;
-  std::vector<std::int64_t> flows_;  // by port: how many may pass it then
+  const FlowCounts& counts_;
   struct PhaseFlow {
     Bandwidth rate;  // at least
     std::int64_t moved = 0;
+    Bytes busiest;
   };
   std::vector<std::vector<PhaseFlow>> phases_;  // by bucket and phase
+  bool are_all_moving_ = true;                  // no phase has a rate of zero
+  std::vector<PortFlows> ports_;                // as the gradients' own
+  std::vector<std::size_t> flows_of_sender_;    // by flow of the gradients: all that its sender has
 };
 
-LastFlows::LastFlows(const PlanCost& costs, std::size_t stage, const Topology& topology)
-    : costs_(costs), stage_(stage), topology_(topology), flows_(topology.ports().size(), 0) {
-  count_flows();
+LastFlows::LastFlows(const PlanCost& costs, std::size_t stage, const Topology& topology,
+                     const FlowCounts& counts)
+    : costs_(costs), stage_(stage), topology_(topology), counts_(counts) {
   for (const AllReduceCost& bucket : this->stage().buckets) {
     std::vector<PhaseFlow>& phases = phases_.emplace_back();
     for (const AllReducePhase& phase : bucket.phases) {
-      phases.push_back({.rate = rate_of(phase), .moved = moved_share(phase, topology)});
+      const Bytes busiest = busiest_size(phase);
+      phases.push_back({.rate = rate_of(phase, busiest),
+                        .moved = moved_share(phase, topology),
+                        .busiest = busiest});
+      are_all_moving_ = are_all_moving_ && phases.back().rate.bytes_per_second > 0;
     }
+  }
+  index_flows();
+}
+
+void LastFlows::index_flows() {
+  const std::vector<PairFlow>& flows = gradients().flows;
+  for (const PortLoad& load : gradients().ports) ports_.push_back({.load = load, .flows = {}});
+  for (std::size_t i = 0; i < flows.size(); ++i) {
+    for (const PortIndex port : flows[i].route.ports) {
+      const auto found = std::lower_bound(
+          ports_.begin(), ports_.end(), port,
+          [](const PortFlows& here, PortIndex wanted) { return here.load.port < wanted; });
+      if (found == ports_.end() || found->load.port != port) continue;
+      if (found->flows.empty() || found->flows.back() != i) found->flows.push_back(i);
+    }
+  }
+  flows_of_sender_.resize(flows.size());
+  // They are by sender.
+  for (std::size_t first = 0; first < flows.size();) {
+    std::size_t end = first;
+    while (end < flows.size() && flows[end].from == flows[first].from) ++end;
+    for (std::size_t i = first; i < end; ++i) flows_of_sender_[i] = end - first;
+    first = end;
   }
 }
 
@@ -147,35 +224,11 @@ Duration LastFlows::last_step() const {
   return std::max(of_bucket, cost.tied_reduction_from_here) + cost.bucket_steps.back();
 }
 
-void LastFlows::count_flows() {
-  for (std::size_t before = 0; before < stage_; ++before) {
-    for (const PairFlow& flow : costs_.boundaries[before].backward.front().flows) {
-      for (const PortIndex port : flow.route.ports) ++flows_[port.position()];
-    }
-  }
-  std::vector<std::size_t> counted_for(flows_.size(), 0);  // the last stage, from 1
-  for (std::size_t s = stage_; s < costs_.stages.size(); ++s) {
-    for (const AllReduceCost& bucket : costs_.stages[s].buckets) {
-      for (const auto& [port, size] : bucket.ports) {
-        if (counted_for[port.position()] == s + 1) continue;
-        counted_for[port.position()] = s + 1;
-        ++flows_[port.position()];
-      }
-    }
-  }
-  // Those of a stage before this one begin when the gradients have arrived there.
-  for (const TiedCost& tie : costs_.ties) {
-    if (tie.stages.front().position() < stage_) continue;
-    for (const auto& [port, size] : tie.reduction.ports) ++flows_[port.position()];
-  }
-}
-
 /// Of its flow through its busiest port; through others it goes in proportion.
-Bandwidth LastFlows::rate_of(const AllReducePhase& phase) const {
+Bandwidth LastFlows::rate_of(const AllReducePhase& phase, Bytes busiest) const {
   if (phase.busy.count == 0) return {};
-  Bandwidth rate{
-      divide_down(Wide{busiest_size(phase).count} * kNanosecondsPerSecond * kTicksPerNanosecond,
-                  phase.busy.count)};
+  Bandwidth rate{divide_down(Wide{busiest.count} * kNanosecondsPerSecond * kTicksPerNanosecond,
+                             phase.busy.count)};
   for (const auto& [port, size] : phase.ports) rate = std::min(rate, fair_part(port));
   return rate;
 }
@@ -183,20 +236,20 @@ Bandwidth LastFlows::rate_of(const AllReducePhase& phase) const {
 /// Every bucket goes through the port, and of whoever sends gradients through it all of them do: a
 /// sender that waits for a flow elsewhere would leave the port to others meanwhile. And no phase is
 /// so small, or shares its links with so many, that nothing is sure about it.
-bool LastFlows::is_alike_for_all(PortIndex port) const {
-  for (std::size_t k = 0; k < stage().buckets.size(); ++k) {
-    if (size_through(stage().buckets[k].ports, port).count == 0) return false;
-    for (const PhaseFlow& phase : phases_[k]) {
-      if (phase.rate.bytes_per_second == 0) return false;
-    }
+bool LastFlows::is_alike_for_all(const PortFlows& here) const {
+  if (!are_all_moving_) return false;
+  for (const AllReduceCost& bucket : stage().buckets) {
+    if (size_through(bucket.ports, here.load.port).count == 0) return false;
   }
-  std::set<DeviceIndex> senders;
-  for (const PairFlow& flow : gradients().flows) {
-    if (passes(flow.route, port)) senders.insert(flow.from);
+  const std::vector<PairFlow>& flows = gradients().flows;
+  for (std::size_t first = 0; first < here.flows.size();) {
+    const std::size_t flow = here.flows[first];
+    std::size_t end = first;
+    while (end < here.flows.size() && flows[here.flows[end]].from == flows[flow].from) ++end;
+    if (end - first < flows_of_sender_[flow]) return false;
+    first = end;
   }
-  return std::all_of(gradients().flows.begin(), gradients().flows.end(), [&](const PairFlow& flow) {
-    return passes(flow.route, port) || senders.count(flow.from) == 0;
-  });
+  return true;
 }
 
 /// Of the port, while a round goes through it.
@@ -208,20 +261,20 @@ std::int64_t LastFlows::reduction_share(PortIndex port) const {
       const Bytes size = size_through(phases[i].ports, port);
       if (size.count == 0) continue;
       const std::int64_t share = share_of(phases_[k][i].rate, bandwidth(port));
-      least = std::min(least, divide_down(Wide{share} * size.count, busiest_size(phases[i]).count));
+      least = std::min(least, divide_down(Wide{share} * size.count, phases_[k][i].busiest.count));
     }
   }
   return least;
 }
 
 /// Of the port, while gradients are on their way through it.
-std::int64_t LastFlows::gradient_share(PortIndex port) const {
+std::int64_t LastFlows::gradient_share(const PortFlows& here) const {
   std::int64_t least = kWhole;
-  for (const PairFlow& flow : gradients().flows) {
-    if (!passes(flow.route, port)) continue;
-    Bandwidth rate = flow.route.bandwidth;
-    for (const PortIndex other : flow.route.ports) rate = std::min(rate, fair_part(other));
-    least = std::min(least, share_of(rate, bandwidth(port)));
+  for (const std::size_t i : here.flows) {
+    const Route& route = gradients().flows[i].route;
+    Bandwidth rate = route.bandwidth;
+    for (const PortIndex other : route.ports) rate = std::min(rate, fair_part(other));
+    least = std::min(least, share_of(rate, bandwidth(here.load.port)));
   }
   return least;
 }
@@ -291,7 +344,7 @@ Duration LastFlows::time_elsewhere(PortIndex port, Duration window) const {
         here = std::max(here, round_down(phases[i].busy));
         continue;
       }
-      elsewhere += Duration{divide_up(Wide{busiest_size(phases[i]).count} * kNanosecondsPerSecond,
+      elsewhere += Duration{divide_up(Wide{phases_[k][i].busiest.count} * kNanosecondsPerSecond,
                                       phases_[k][i].rate.bytes_per_second)} +
                    phases[i].rounds * (phases[i].latency + kRounding);
     }
@@ -304,10 +357,11 @@ Duration LastFlows::time_elsewhere(PortIndex port, Duration window) const {
   return 2 * std::min(stretches, most) * longest;
 }
 
-std::optional<LastSending> LastFlows::at(const PortLoad& load) const {
-  if (!is_alike_for_all(load.port)) return std::nullopt;
+std::optional<LastSending> LastFlows::at(const PortFlows& here) const {
+  if (!is_alike_for_all(here)) return std::nullopt;
+  const PortLoad& load = here.load;
   const std::int64_t for_reduction = reduction_share(load.port);
-  const std::int64_t for_gradients = gradient_share(load.port);
+  const std::int64_t for_gradients = gradient_share(here);
   if (for_reduction >= kWhole || for_gradients >= kWhole) return std::nullopt;
   const Left reduction = reduction_left(load.port);
   const Duration left = time_at(reduction.size, bandwidth(load.port));
@@ -326,21 +380,34 @@ std::optional<LastSending> LastFlows::at(const PortLoad& load) const {
                                        last_step() - kRounding};
 }
 
-}  // namespace
-
-LastSending last_sending(const PlanCost& costs, std::size_t stage, const Topology& topology) {
-  const StageCost& cost = costs.stages[stage];
-  const TransferCost& gradients = costs.boundaries[stage - 1].backward.front();
-  LastSending sending{.gradient = gradients.time, .after_backward = time_after_last_backward(cost)};
-  if (cost.buckets.empty() || costs.overlap_slowdown != kOne) return sending;
-  const LastFlows flows(costs, stage, topology);
-  for (const PortLoad& load : gradients.ports) {
-    const std::optional<LastSending> here = flows.at(load);
+LastSending LastFlows::sending() const {
+  LastSending sending{.gradient = gradients().time,
+                      .after_backward = time_after_last_backward(stage())};
+  for (const PortFlows& port : ports_) {
+    const std::optional<LastSending> here = at(port);
     if (!here) continue;
     sending.gradient = std::max(sending.gradient, here->gradient);
     sending.after_backward = std::max(sending.after_backward, here->after_backward);
   }
   return sending;
+}
+
+}  // namespace
+
+std::vector<LastSending> last_sendings(const PlanCost& costs, const Topology& topology) {
+  std::vector<LastSending> sendings(costs.stages.size());
+  FlowCounts counts(costs, topology);
+  for (std::size_t stage = costs.stages.size(); stage-- > 1;) {
+    counts.move_to(stage);
+    const StageCost& cost = costs.stages[stage];
+    if (!cost.buckets.empty() && costs.overlap_slowdown == kOne) {
+      sendings[stage] = LastFlows(costs, stage, topology, counts).sending();
+    } else {
+      sendings[stage] = {.gradient = costs.boundaries[stage - 1].backward.front().time,
+                         .after_backward = time_after_last_backward(cost)};
+    }
+  }
+  return sendings;
 }
 
 }  // namespace dapple

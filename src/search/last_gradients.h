@@ -10,7 +10,7 @@
 // fairness, as the simulator shares links (simulate/max_min.h); the bound is ours.
 #pragma once
 
-#include <cstddef>
+#include <vector>
 
 #include "dapple/core/quantity.h"
 #include "dapple/cost/costs.h"
@@ -23,9 +23,10 @@ struct LastSending {
   Duration after_backward;  // until the end of its optimizer step
 };
 
-/// With nothing but what is said above; where an all-reduce slows computation down, or the stage
-/// has nothing to reduce, what each takes alone.
-/// Requires: stage > 0; no dealt stage. O(ports * flows of the plan).
-LastSending last_sending(const PlanCost& costs, std::size_t stage, const Topology& topology);
+/// By stage, the first one's left at zero. With nothing but what is said above; where an all-reduce
+/// slows computation down, or the stage has nothing to reduce, what each takes alone.
+/// Requires: no dealt stage. O(flows and ports of all transfers and reductions, times log flows):
+/// how many flows may share a port is carried from stage to stage.
+std::vector<LastSending> last_sendings(const PlanCost& costs, const Topology& topology);
 
 }  // namespace dapple

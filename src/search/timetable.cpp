@@ -33,6 +33,8 @@ Timetable::Timetable(const BoundedPlan& bounded)
 
 Timetable::Timetable(const PlanCost& costs, const BoundedPlan& bounded, bool counts_on_sharing)
     : micro_batches_(bounded.plan.num_micro_batches), gradient_here_(costs.stages.size()) {
+  const std::vector<LastSending> last =
+      counts_on_sharing ? last_sendings(costs, bounded.topology) : std::vector<LastSending>{};
   for (std::size_t s = 0; s < costs.stages.size(); ++s) {
     const StageCost& cost = costs.stages[s];
     Stage& stage = stages_.emplace_back();
@@ -45,9 +47,8 @@ Timetable::Timetable(const PlanCost& costs, const BoundedPlan& bounded, bool cou
     stage.gradients = way_of(costs.boundaries[s - 1].backward.front());
     stage.last_gradient = stage.gradients.time;
     if (!counts_on_sharing) continue;
-    const LastSending last = last_sending(costs, s, bounded.topology);
-    stage.last_gradient = last.gradient;
-    stage.after_backward = last.after_backward;
+    stage.last_gradient = last[s].gradient;
+    stage.after_backward = last[s].after_backward;
   }
 }
 
