@@ -104,6 +104,7 @@ void write_request(JsonWriter& writer, const PlanRequest& request) {
   writer.key("contention").text(to_string(request.mode.contention));
   writer.key("replicas").text(to_string(request.mode.replicas));
   writer.key("unlimited_memory").boolean(request.ignore_memory);
+  writer.key("memory_limit_bytes").integer(request.memory_limit.count);
   writer.key("target_gap").raw(factor_text(request.target_gap));
   write_pins(writer.key("pins"), request.pins);
   writer.key("for");
@@ -146,6 +147,8 @@ PlanRequest read_request(const Field& field) {
       read_choice(object.field("replicas"), {"together", "independent"}) == 1U;
   request.mode.replicas = are_independent ? Replicas::Independent : Replicas::Together;
   request.ignore_memory = read_boolean(object.field("unlimited_memory")).value_or(false);
+  const Field memory_limit = object.field("memory_limit_bytes");
+  request.memory_limit.count = required_integer(memory_limit, kCountRange);
   request.target_gap = read_factor(object.field("target_gap"), kGapRange).value_or(Factor{});
   request.pins = read_pins(object.field("pins"));
   request.target = read_nullable<std::string>(object.field("for"), read_name).value_or("");

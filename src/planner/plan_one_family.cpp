@@ -1,6 +1,7 @@
 #include "plan_one_family.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -11,7 +12,6 @@
 #include "dapple_planner.h"
 #include "exact_planner.h"
 #include "least_memory.h"
-#include "micro_batches.h"
 #include "plan_families.h"
 #include "proven_bound.h"
 #include "stop_question.h"
@@ -22,13 +22,13 @@ namespace {
 /// The DAPPLE search narrows; the plan that needs the least memory settles whether anything fits.
 std::variant<Scored, Infeasible> plan_of_least_memory(const ModelProfile& profile,
                                                       const Topology& topology,
-                                                      const PlannerOptions& options) {
+                                                      const PlannerOptions& options,
+                                                      const std::function<bool()>& should_stop) {
   const CostModel costs(profile, topology);
-  const std::vector<std::int64_t> sizes = micro_batch_sizes(options).sizes;
-  const LeastMemory least = least_memory(costs, options, sizes);
-  const bool fits = least.missing.count <= 0 || options.ignore_memory;
-  if (least.plan.stages.empty() || !fits) return explain_infeasible(costs, options, sizes);
-  const Score score = Scorer(profile, topology, options).score(least.plan, 0, Duration{INT64_MAX});
+  auto any = find_any_plan(costs, options, should_stop);
+  if (auto* infeasible = std::get_if<Infeasible>(&any)) return std::move(*infeasible);
+  const Score score =
+      Scorer(profile, topology, options).score(std::get<Candidate>(any), 0, Duration{INT64_MAX});
   if (score.best.feasible()) return score.best;
   check(options.pins.least_depths, "the plan of least memory fits, but not at any depths");
   Infeasible infeasible;
@@ -37,6 +37,17 @@ std::variant<Scored, Infeasible> plan_of_least_memory(const ModelProfile& profil
   infeasible.conflict = "some plan fits, but none was found that does with these depths";
   infeasible.remedy = "leaving out --pin depths=least";
   return infeasible;
+}
+
+/// Whether it makes no difference to memory on which devices a stage is: then what fits nowhere along
+/// the devices in order fits nowhere.
+bool has_alike_devices(const Topology& topology) {
+  const DeviceIndex first{0};
+  for (std::int32_t d = 1; d < topology.device_count(); ++d) {
+    if (topology.device({d}).kind != topology.device(first).kind) return false;
+    if (topology.memory_limit({d}) != topology.memory_limit(first)) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -98,7 +109,7 @@ std::variant<MadePlan, Infeasible> plan_one_family(const ModelProfile& profile,
       unknown.stopped = true;
       return unknown;
     }
-    auto least = plan_of_least_memory(profile, topology, options);
+    auto least = plan_of_least_memory(profile, topology, options, [&] { return is_stopped(); });
     if (auto* scored = std::get_if<Scored>(&least)) {
       if (is_asked_for(scored->plan, options)) known.push_back(std::move(*scored));
     } else {
@@ -110,7 +121,8 @@ std::variant<MadePlan, Infeasible> plan_one_family(const ModelProfile& profile,
   PlanDocument& document = made.document;
   document.search = std::move(dapple.record);
   std::optional<Duration> bound;
-  if (options.planner == PlannerKind::Exact) {
+  const bool is_settled = infeasible && infeasible->is_certain && has_alike_devices(topology);
+  if (options.planner == PlannerKind::Exact && !is_settled) {
     ExactPlans exact = plan_exactly(profile, topology, options, std::move(known), progress);
     known = std::move(exact.best);
     document.search = std::move(exact.record);

@@ -319,6 +319,7 @@ void check_record(Claims& claims, const ClaimedPlan& claimed) {
                                           !claimed.restriction->joints.empty())});
   }
   check_lines(claims, "/search_space/searched", searched, document.search.searched);
+  claims.expect_text("/search_space/outside", kOutsideSpace, document.search.outside);
   check_lines(claims, "/search_space/cut", cut, document.search.cut);
 }
 

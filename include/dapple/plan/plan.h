@@ -318,6 +318,9 @@ enum class PlannerKind {
 /// "exact", "dapple".
 std::string_view to_string(PlannerKind planner);
 
+/// What a search may keep in memory, counted by the sizes of what it keeps.
+inline constexpr Bytes kDefaultMemoryLimit{std::int64_t{2} << 30};
+
 /// What ended a search before it was done.
 enum class StopReason { None, TimeLimit, Signal };
 
@@ -331,8 +334,9 @@ struct PlanRequest {
   std::optional<Bytes> bucket_size = kDefaultBucketSize;  // of gradients; several if not given
   OptimizerTiming optimizer = OptimizerTiming::AtEnd;
   SimulationMode mode = {};
-  bool ignore_memory = false;  // as if every device had room for everything
-  Factor target_gap = {};      // the search may end once the proven gap is no larger
+  bool ignore_memory = false;                // as if every device had room for everything
+  Bytes memory_limit = kDefaultMemoryLimit;  // of the planner itself
+  Factor target_gap = {};                    // the search may end once the proven gap is no larger
   Pins pins = {};
   std::string target;     // the runtime that has to express the plan, as --for names it, or empty
   bool baselines = true;  // compared with them

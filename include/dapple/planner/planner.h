@@ -52,7 +52,9 @@ struct PlannerOptions {
   Contention contention = Contention::Shared;
   Replicas replicas = Replicas::Together;
   bool ignore_memory = false;  // as if every device had room for everything
-  int threads = 2;             // >= 1; the plan does not depend on it
+  /// What the planner keeps at a time, counted by the sizes of its elements.
+  Bytes memory_limit = kDefaultMemoryLimit;
+  int threads = 2;  // >= 1; the plan does not depend on it
   PlannerKind planner = PlannerKind::Exact;
   Factor target_gap = {};  // the exact search ends once the proven gap is no larger
   Pins pins = {};

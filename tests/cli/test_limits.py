@@ -1,0 +1,51 @@
+"""Requests at the limits of what can be planned: each ends, within its work and memory, with a plan
+or with the limit that it exceeds."""
+
+import tool
+from tool import DONE, INFEASIBLE, ToolTest
+
+FOUND = tool.ROOT / "tests" / "found" / "limits"
+
+
+def inputs(profile, topology):
+    return ("--model", FOUND / f"{profile}.profile.json", "--topo", FOUND / f"{topology}.topo.json")
+
+
+class StagePasses(ToolTest):
+    """128 layers, 131,072 micro-batches of one sample: 16.8 million passes, if each layer is a
+    stage; ten million can be simulated."""
+
+    INPUTS = inputs("128-layers-131072-micro-batches", "128-devices")
+
+    def assert_refused(self, *arguments):
+        result = self.run_tool(*self.INPUTS, *arguments, "-o", "plan.json")
+        self.assert_error(
+            result, INFEASIBLE,
+            "128 stages, the fewest that are as pinned, and 131072 micro-batches make 16777216 "
+            "stage passes; at most 10000000 can be simulated",
+            "a larger --micro-batch helps: 2 or more")
+        self.assertFalse((self.folder / "plan.json").exists())
+
+    def test_pins_that_leave_only_plans_with_too_many_are_refused_with_the_figures(self):
+        self.assert_refused("--micro-batch", "1", "--pin", "stages=128")
+        cuts = [part for layer in range(1, 128) for part in ("--pin", f"cut={layer}")]
+        for planner in ("exact", "dapple"):
+            self.assert_refused("--micro-batch", "1", "--planner", planner, "--no-baselines", *cuts)
+
+    def test_with_a_larger_micro_batch_the_pinned_plan_is_made(self):
+        plan = self.read(self.make_plan_of("--micro-batch", "64", "--pin", "stages=128"))
+        self.assertEqual(len(plan["stages"]), 128)
+
+    def test_without_the_pin_a_plan_is_made(self):
+        plan = self.read(self.make_plan_of("--micro-batch", "1"))
+        self.assertLessEqual(len(plan["stages"]) * plan["num_micro_batches"], 10_000_000)
+
+    def make_plan_of(self, *arguments):
+        result = self.run_tool(*self.INPUTS, "--planner", "dapple", "--no-baselines",
+                               "--time-limit", "5", *arguments, "-o", "plan.json")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        return "plan.json"
+
+
+if __name__ == "__main__":
+    tool.main()
