@@ -58,7 +58,7 @@ void add_baseline_outputs(const std::string& directory, std::vector<NamedPath>& 
 }
 
 void write_baselines(const std::string& directory, const MadePlan& made,
-                     const BaselineGround& ground, Console& console) {
+                     const BaselineGround& ground, Results& results) {
   std::error_code fault;
   fs::create_directory(directory, fault);
   if (fault) {
@@ -66,8 +66,8 @@ void write_baselines(const std::string& directory, const MadePlan& made,
         ErrorKind::Environment, directory, {{"", "cannot make the directory: " + fault.message()}}};
   }
   for (const BaselinePlan& baseline : made.baselines) {
-    write_result(console, file_of(directory, baseline.figures.name),
-                 write_plan(document_of(baseline, made, ground)));
+    results.add(file_of(directory, baseline.figures.name),
+                write_plan(document_of(baseline, made, ground)));
   }
 }
 

@@ -19,9 +19,9 @@ struct BaselineGround {
   const Topology& topology;
   SimulationMode mode = {};
 };
-/// Writes each baseline as a plan document of its own, NAME.plan.json. One that does not fit is
-/// written too, with a warning that says what it lacks. The directory is made if it is not there.
+/// Adds each baseline as a plan document of its own, NAME.plan.json. One that does not fit is there
+/// too, with a warning that says what it lacks. The directory is made if it is not there.
 void write_baselines(const std::string& directory, const MadePlan& made,
-                     const BaselineGround& ground, Console& console);
+                     const BaselineGround& ground, Results& results);
 
 }  // namespace dapple

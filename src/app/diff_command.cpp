@@ -98,9 +98,11 @@ int diff_plans(const std::vector<std::string>& paths, const std::string& second_
                           .profile = a.document.profile,
                           .topology = a.topology,
                           .notes = common.notes};
-  console.out << (options.has("json")
-                      ? write_comparison_json({.tool = kTool, .pair = pair, .mode = mode})
-                      : write_comparison(pair, console.out_style));
+  if (options.has("json")) {
+    console.documents << write_comparison_json({.tool = kTool, .pair = pair, .mode = mode});
+  } else {
+    console.out << write_comparison(pair, console.out_style);
+  }
   return kDone;
 }
 

@@ -1,11 +1,7 @@
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <ostream>
-#include <set>
 #include <string>
-#include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -21,7 +17,7 @@ namespace {
 constexpr const char* kExportHelp =
     R"(dapple-plan export: a plan as another runtime or launcher takes it.
 
-Usage: dapple-plan export PLAN --to TARGET [-o FILE]
+Usage: dapple-plan export PLAN --to TARGET [-o PATH]
 
   --to megatron         options of Megatron-LM, with its layout of blocks
   --to deepspeed        a PipelineModule of DeepSpeed and its settings
@@ -31,12 +27,13 @@ Usage: dapple-plan export PLAN --to TARGET [-o FILE]
   --to colossalai       arguments of ColossalAI's HybridParallelPlugin
   --to pipedream        a configuration of PipeDream's runtime
   --to sailor           a plan as Sailor writes it
-  --to chakra           execution traces for ASTRA-sim: the groups of ranks as
-                        the file, and FILE.RANK.et beside it
+  --to chakra           a folder of execution traces for ASTRA-sim: groups.json
+                        and trace.RANK.et
   --to rankfile         placement for Open MPI's --rankfile
   --to hostfile         servers and their slots, in the order of ranks
   --to visible-devices  a wrapper that gives each rank its GPU
-  -o, --output FILE     "-" is stdout             (default: by the model's name)
+  -o, --output PATH     file, "-" is stdout; or the folder, which replaces one
+                        of an earlier export      (default: by the model's name)
 
 What the target cannot express is an error that names it: replicas that differ
 from stage to stage, orders or depths that it does not have; planning with
@@ -57,65 +54,6 @@ const ExportTarget& target_of(const Options& options) {
     if (target.name == name) return target;
   }
   throw Bug("a choice that is none of the targets");
-}
-
-/// "a" of "a.groups.json": what the files beside it begin with.
-std::string stem_of(const std::string& output, const ExportTarget& target) {
-  return output.ends_with(target.ending) ? output.substr(0, output.size() - target.ending.size())
-                                         : output;
-}
-
-/// Nothing is written where some of it cannot be.
-std::vector<NamedPath> paths_of(const Export& made, const ExportTarget& target,
-                                const std::string& output) {
-  if (!made.files.empty() && output == "-") {
-    throw usage_error("--output", fmt::format("expected the name of a file, as {} are several, got "
-                                              "\"-\"",
-                                              target.name));
-  }
-  std::vector<NamedPath> paths{{"--output", output}};
-  for (const ExportFile& file : made.files) {
-    paths.push_back({"--output", stem_of(output, target) + file.ending});
-  }
-  return paths;
-}
-
-void write_together(const Export& made, const std::vector<NamedPath>& paths) {
-  std::vector<FileText> files{{paths.front().path, made.text}};
-  for (std::size_t i = 0; i < made.files.size(); ++i) {
-    files.push_back({paths[i + 1].path, made.files[i].text});
-  }
-  write_files(files);
-}
-
-/// "trace.17.et" where the stem is "trace".
-bool is_trace(const std::string& name, const std::string& stem) {
-  constexpr std::string_view kEnding = ".et";
-  const std::size_t begin = stem.size() + 1;
-  if (!name.starts_with(stem + '.') || !name.ends_with(kEnding)) return false;
-  const std::size_t end = name.size() - kEnding.size();
-  return begin < end && name.find_first_not_of("0123456789", begin) == end;
-}
-
-/// Files of ranks that the plan does not have, of an export with more of them: whoever reads all
-/// that are there would take them for this plan's.
-std::size_t remove_stale(const Export& made, const std::filesystem::path& stem) {
-  namespace fs = std::filesystem;
-  if (made.files.empty()) return 0;
-  const std::string beginning = stem.filename().string();
-  std::set<std::string> own;
-  for (const ExportFile& file : made.files) own.insert(beginning + file.ending);
-  std::vector<fs::path> stale;
-  std::error_code fault;
-  const fs::path folder = stem.has_parent_path() ? stem.parent_path() : ".";
-  for (fs::directory_iterator entry(folder, fault), end; !fault && entry != end;
-       entry.increment(fault)) {
-    const std::string name = entry->path().filename().string();
-    const bool is_stale = is_trace(name, beginning) && own.count(name) == 0;
-    if (is_stale && entry->is_regular_file(fault)) stale.push_back(entry->path());
-  }
-  std::erase_if(stale, [&](const fs::path& file) { return !fs::remove(file, fault); });
-  return stale.size();
 }
 
 /// The fault is the plan's, for that target; planning for it has none.
@@ -142,24 +80,23 @@ int run_export(const Options& options, Console& console) {
   const Subject subject = make_subject(load_own_plan(path), {}, source_name(path));
   const std::string output = options.text("output").value_or(
       default_output(subject.document.profile, std::string(target.ending)));
-  const Export made = make(target, {subject.document, subject.topology}, source_name(path));
-  const std::vector<NamedPath> paths = paths_of(made, target, output);
-  check_outputs(paths, {{"the plan", path}});
-  if (made.files.empty()) {
-    write_result(console, output, made.text);
+  const std::vector<NamedPath> inputs{{"the plan", path}};
+  if (target.is_folder) {
+    check_output_folder({"--output", output}, inputs);
   } else {
-    write_together(made, paths);
+    check_outputs({{"--output", output}}, inputs);
+  }
+  const Export made = make(target, {subject.document, subject.topology}, source_name(path));
+  if (target.is_folder) {
+    write_folder(output, {std::string(target.name), hash_of(subject.document), made.files});
+  } else {
+    write_result(console, output, made.text);
   }
   for (const std::string& warning : made.warnings) print_warning(console, warning);
-  const std::size_t stale = remove_stale(made, stem_of(output, target));
-  if (stale > 0) {
-    console.out << stale << (stale == 1 ? " file" : " files") << " of an earlier export removed\n";
-  }
-  if (!made.files.empty()) {
-    console.out << made.files.size() << " files " << printable(stem_of(output, target))
-                << ".RANK.et written\n";
-  }
-  if (output != "-") console.out << target.what << " written to " << printable(output) << '\n';
+  if (output == "-") return kDone;
+  const std::string count =
+      target.is_folder ? fmt::format(", {} files,", made.files.size()) : std::string();
+  console.out << target.what << count << " written to " << printable(output) << '\n';
   return kDone;
 }
 

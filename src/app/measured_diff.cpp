@@ -107,15 +107,16 @@ int diff_measured(const std::string& plan_path, const MeasuredFile& measured,
   require_one_after_another(timeline, subject.topology, source);
   const TimelineComparison comparison = compare_timelines(evaluation.timeline, timeline);
   const std::string plan = source_name(plan_path);
-  console.out << (options.has("json")
-                      ? write_measurement_json({.tool = kTool,
-                                                .plan = plan,
-                                                .plan_sha256 = hash,
-                                                .timeline = source,
-                                                .comparison = comparison})
-                      : write_measured(
-                            {.plan = plan, .measurement = source, .comparison = comparison},
-                            console.out_style));
+  if (options.has("json")) {
+    console.documents << write_measurement_json({.tool = kTool,
+                                                 .plan = plan,
+                                                 .plan_sha256 = hash,
+                                                 .timeline = source,
+                                                 .comparison = comparison});
+  } else {
+    console.out << write_measured({.plan = plan, .measurement = source, .comparison = comparison},
+                                  console.out_style);
+  }
   return kDone;
 }
 

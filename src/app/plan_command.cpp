@@ -228,20 +228,22 @@ void complete_request(PlanRequest& request, const Inputs& inputs, StopReason rea
   if (reason == StopReason::TimeLimit) request.time_limit = time_limit;
 }
 
+/// `results` may hold baselines already; all files take their names together.
 int write_outputs(const MadePlan& made, const Topology& topology, const Options& options,
-                  Console& console) {
+                  Console& console, Results& results) {
   const PlanDocument& document = made.document;
   const std::string output =
       options.text("output").value_or(default_output(document.profile, ".plan.json"));
   const auto trace = options.text("trace");
   const bool out_is_taken = output == "-" || trace == "-";
   const auto [stream, style] = console.words(out_is_taken);
-  write_result(console, output, write_plan(document));
-  if (trace) write_result(console, *trace, write_trace(made.evaluation.timeline, topology));
+  results.add(output, write_plan(document));
+  if (trace) results.add(*trace, write_trace(made.evaluation.timeline, topology));
+  results.commit();
   stream << write_summary(document, made.evaluation.timeline, topology, style)
          << other_replicas_text(document.prediction, made.evaluation.otherwise);
-  if (trace && *trace != "-") stream << "trace written to " << *trace << '\n';
-  if (output != "-") stream << "plan written to " << output << '\n';
+  if (trace && *trace != "-") stream << "trace written to " << printable(*trace) << '\n';
+  if (output != "-") stream << "plan written to " << printable(output) << '\n';
   return kDone;
 }
 
@@ -291,8 +293,9 @@ int run_plan(const Options& options, Console& console) {
   complete_request(*made.document.request, inputs, is_proven ? StopReason::None : end.stop_reason,
                    time_limit);
   made.document.warnings = warnings_of(made.document, topology);
-  if (baselines) write_baselines(*baselines, made, {topology, planner.mode()}, console);
-  return write_outputs(made, topology, options, console);
+  Results results(console);
+  if (baselines) write_baselines(*baselines, made, {topology, planner.mode()}, results);
+  return write_outputs(made, topology, options, console, results);
 }
 
 }  // namespace

@@ -61,8 +61,10 @@ int run_report(const Options& options, Console& console) {
   check_figures(subject.document, evaluation.prediction);
   const ReportSubject drawn{
       .document = subject.document, .timeline = evaluation.timeline, .topology = subject.topology};
-  if (page) write_result(console, *page, write_page(drawn));
-  if (svg) write_result(console, *svg, write_figure(drawn));
+  Results results(console);
+  if (page) results.add(*page, write_page(drawn));
+  if (svg) results.add(*svg, write_figure(drawn));
+  results.commit();
   std::ostream& words = console.words(takes_stdout(outputs)).stream;
   for (const NamedPath& output : outputs) {
     if (output.path == "-") continue;

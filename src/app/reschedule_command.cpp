@@ -137,7 +137,7 @@ int run_reschedule(const Options& options, Console& console) {
       reschedule(document.plan, document.profile, subject.topology, request);
   if (const auto* none = std::get_if<NoSchedule>(&made)) {
     for (const std::string& reason : none->reasons) {
-      console.err << "no schedule: " << reason << '\n';
+      console.err << "no schedule: " << printable(reason) << '\n';
     }
     return kInfeasible;
   }
@@ -146,8 +146,8 @@ int run_reschedule(const Options& options, Console& console) {
   if (!rescheduled.evaluation.shortages.empty()) {
     const MemoryShortage& worst = rescheduled.evaluation.shortages.front();
     console.err << fmt::format("no schedule: {} needs {} and has {}\n",
-                               subject.topology.device(worst.device).name, show(worst.needed),
-                               show(worst.limit));
+                               printable(subject.topology.device(worst.device).name),
+                               show(worst.needed), show(worst.limit));
     return kInfeasible;
   }
   const Timeline timeline = std::move(rescheduled.evaluation.timeline);
@@ -158,7 +158,7 @@ int run_reschedule(const Options& options, Console& console) {
   stream << write_summary(document, timeline, subject.topology, style)
          << other_replicas_text(document.prediction, otherwise)
          << verdict(before, document.prediction);
-  if (output != "-") stream << "plan written to " << output << '\n';
+  if (output != "-") stream << "plan written to " << printable(output) << '\n';
   return kDone;
 }
 

@@ -54,12 +54,12 @@ int run_schedule(const Options& options, Console& console) {
   const Subject subject = make_subject(load_own_plan(path), {}, source_name(path));
   const Schedule schedule = generate(subject.document.plan);
   if (format == "text") {
-    console.out << to_text(schedule, subject.topology);
+    console.documents << to_text(schedule, subject.topology);
     return kDone;
   }
   const ScheduleDocument document = schedule_document(subject.document, subject.topology, schedule);
-  console.out << (format == "json" ? write_schedule(document, subject.topology)
-                                   : write_schedule_csv(document, subject.topology));
+  console.documents << (format == "json" ? write_schedule(document, subject.topology)
+                                         : write_schedule_csv(document, subject.topology));
   return kDone;
 }
 

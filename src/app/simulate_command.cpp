@@ -159,11 +159,12 @@ int run_simulate(const Options& options, Console& console) {
 
   const auto trace = options.text("trace");
   const auto timeline = options.text("timeline");
-  if (trace) write_result(console, *trace, write_trace(evaluation.timeline, subject.topology));
+  Results results(console);
+  if (trace) results.add(*trace, write_trace(evaluation.timeline, subject.topology));
   if (timeline) {
-    write_result(console, *timeline,
-                 write_timeline(evaluation.timeline, subject.topology, plan_hash));
+    results.add(*timeline, write_timeline(evaluation.timeline, subject.topology, plan_hash));
   }
+  results.commit();
   const auto [stream, style] = console.words(takes_stdout(outputs));
   stream << write_summary(subject.document, evaluation.timeline, subject.topology, style)
          << other_replicas_text(evaluation.prediction, evaluation.otherwise)

@@ -62,12 +62,10 @@ TextStyle style_of(int descriptor) {
 
 }  // namespace
 
-Console open_console(const std::ostream& out, std::ostream& err, std::ostream& results) {
+Surfaces look_at_surfaces(const std::ostream& out, const std::ostream& err) {
   const bool own_err = &err == &std::cerr;
-  return {.out = results,
-          .err = err,
-          .out_style = style_of(&out == &std::cout ? STDOUT_FILENO : -1),
-          .err_style = style_of(own_err ? STDERR_FILENO : -1),
+  return {.out = style_of(&out == &std::cout ? STDOUT_FILENO : -1),
+          .err = style_of(own_err ? STDERR_FILENO : -1),
           .shows_progress = own_err && isatty(STDERR_FILENO) == 1 && environment("TERM") != "dumb"};
 }
 

@@ -11,6 +11,7 @@
 #include <ostream>
 #include <system_error>
 
+#include "dapple/core/characters.h"
 #include "dapple/io/documents.h"
 
 namespace dapple {
@@ -56,7 +57,7 @@ bool same_file(const std::string& a, const std::string& b) {
 }  // namespace
 
 std::string source_name(const std::string& path) {
-  return path == "-" ? "<stdin>" : path;
+  return path == "-" ? "<stdin>" : printable(path);
 }
 
 PlanDocument load_plan(const std::string& path) {
@@ -116,6 +117,24 @@ void check_outputs(const std::vector<NamedPath>& outputs, const std::vector<Name
   }
 }
 
+void check_output_folder(const NamedPath& output, const std::vector<NamedPath>& inputs) {
+  check_inputs(inputs);
+  check_names({output});
+  if (output.path == "-") {
+    throw usage_error(output.option, "expected the name of a folder, for several files, got \"-\"");
+  }
+  std::error_code fault;
+  const fs::path folder = fs::weakly_canonical(fs::absolute(output.path, fault), fault);
+  for (const NamedPath& input : inputs) {
+    if (input.path == "-") continue;
+    const fs::path file = fs::weakly_canonical(fs::absolute(input.path, fault), fault);
+    const auto [end, rest] = std::mismatch(folder.begin(), folder.end(), file.begin(), file.end());
+    if (folder.empty() || end != folder.end()) continue;
+    throw usage_error(output.option, "expected a folder without " + input.option +
+                                         ", which would be overwritten, got " + output.path);
+  }
+}
+
 bool takes_stdout(const std::vector<NamedPath>& outputs) {
   return std::any_of(outputs.begin(), outputs.end(),
                      [](const NamedPath& output) { return output.path == "-"; });
@@ -138,12 +157,22 @@ std::string default_output(const std::string& name, const std::string& ending) {
 }
 
 void write_result(Console& console, const std::string& path, const std::string& text) {
+  Results results(console);
+  results.add(path, text);
+  results.commit();
+}
+
+void Results::add(const std::string& path, const std::string& text) {
   if (path == "-") {
-    console.out << text;
+    console_.documents << text;
   } else {
-    write_file(path, text);
-    spdlog::info("wrote {} bytes to {}", text.size(), path);
+    files_.add(path, text);
+    spdlog::info("{} bytes for {}", text.size(), printable(path));
   }
+}
+
+void Results::commit() {
+  files_.commit();
 }
 
 }  // namespace dapple

@@ -196,12 +196,26 @@ std::optional<Bytes> Options::size(const std::string& name) const {
   return size;
 }
 
+namespace {
+
+/// What is written into a file and read from there again: UTF-8 without control characters.
+bool is_text_of_names(std::string_view text) {
+  while (!text.empty()) {
+    const Character character = first_character(text);
+    if (!character.is_valid || is_control(character.code)) return false;
+    text.remove_prefix(character.length);
+  }
+  return true;
+}
+
+}  // namespace
+
 std::optional<std::string> Options::name(const std::string& name) const {
   constexpr std::size_t kLongest = 200;
   const auto value = text(name);
   if (!value) return std::nullopt;
   const std::size_t length = display_width(*value);
-  if (length < 1 || length > kLongest || printable(*value) != *value) {
+  if (length < 1 || length > kLongest || !is_text_of_names(*value)) {
     throw usage_error("--" + name,
                       fmt::format("expected a name of 1 to {} characters, none of them a control "
                                   "character, got \"{}\"",

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "dapple/report/show.h"
+#include "safe_stream.h"
 
 namespace dapple {
 namespace {
@@ -178,10 +179,10 @@ int exit_code_of(ErrorKind kind) {
 }
 
 void print_error(Console& console, const Error& error) {
-  std::istringstream lines{error.what()};
   constexpr std::string_view kHead = "error:";
-  for (std::string line; std::getline(lines, line);) {
-    const std::string text = printable(line);
+  for (const Violation& violation : error.violations()) {
+    // Line breaks of file names are none of ours.
+    const std::string text = printable(Error{error.kind(), error.source(), {violation}}.what());
     // Programs that read them are given a line for each fault.
     console.err << paint(kHead, Ink::Bad, console.err_style) << ' '
                 << (console.shows_progress ? fill_lines(text, kHead.size() + 1, console.err_style)
@@ -199,10 +200,21 @@ void print_warning(Console& console, const std::string& text) {
 int run_tool(const Tool& tool, const std::vector<std::string>& arguments, std::ostream& out,
              std::ostream& err) {
   if (&out == &std::cout) guard_standard_streams();
+  const Surfaces surfaces = look_at_surfaces(out, err);
   std::ostringstream results;
-  Console console = open_console(out, err, results);
-  console.deliver = [&results, &out] { deliver(results, out); };
-  start_logging(tool, err, false);
+  SafeStream words(results, surfaces.out.color);
+  SafeStream messages(err, surfaces.err.color || surfaces.shows_progress);
+  Console console{.out = words,
+                  .err = messages,
+                  .documents = results,
+                  .out_style = surfaces.out,
+                  .err_style = surfaces.err,
+                  .shows_progress = surfaces.shows_progress};
+  console.deliver = [&words, &results, &out] {
+    words.flush();
+    deliver(results, out);
+  };
+  start_logging(tool, messages, false);
   const int code = run_guarded(tool, arguments, console);
   // The logger writes to the caller's stream, which may end before the program does.
   spdlog::drop_all();

@@ -1,7 +1,7 @@
-// Chakra execution traces (Sridharan et al., 2023; mlcommons/chakra, schema 0.0.4), a file for each
-// rank, which ASTRA-sim replays: computations with the plan's times, transfers and all-reduces with
-// their sizes. The main file has the groups of ranks that reduce together, as ASTRA-sim's
-// --comm-group-configuration takes them.
+// A folder of Chakra execution traces (Sridharan et al., 2023; mlcommons/chakra, schema 0.0.4), a
+// file trace.RANK.et for each rank, which ASTRA-sim replays: computations with the plan's times,
+// transfers and all-reduces with their sizes. groups.json has the groups of ranks that reduce
+// together, as ASTRA-sim's --comm-group-configuration takes them.
 //
 // A stream of a device is a chain of control dependencies; what is sent depends on what made it, a
 // computation on what it takes in, an optimizer step on the all-reduces before it.
@@ -283,9 +283,9 @@ Export export_chakra(const ExportSubject& subject) {
     traces[run.ranks.at(schedule.device)] = Trace(run, schedule).text();
   }
   Export result;
-  result.text = run.groups.text();
+  result.files.push_back({.name = "groups.json", .text = run.groups.text()});
   for (auto& [rank, trace] : traces) {
-    result.files.push_back({.ending = fmt::format(".{}.et", rank), .text = std::move(trace)});
+    result.files.push_back({.name = fmt::format("trace.{}.et", rank), .text = std::move(trace)});
   }
   result.warnings.emplace_back(
       "an all-reduce begins behind its stage's last backward, where the plan begins a bucket's "

@@ -79,7 +79,7 @@ Export export_visible_devices(const ExportSubject& subject) {
   for (std::size_t rank = 0; rank < devices.size(); ++rank) {
     const Device& device = subject.topology.device(devices[rank]);
     result.text += fmt::format("  {}) CUDA_VISIBLE_DEVICES={} ;;  # {}\n", rank, device.number,
-                               comment_text(device.name));
+                               printable(device.name));
   }
   result.text += fmt::format(
       "  *) echo \"expected a rank from 0 to {}, got '$rank'\" >&2; exit 2 ;;\n"

@@ -187,23 +187,6 @@ void check_blocks(const RuntimeLimits& runtime, const ModelProfile& profile, con
   }
 }
 
-/// Bytes of the control, separator or bidirectional character that UTF-8 text begins with; 0 if it
-/// begins with another character. These are U+0000 to 001F, 007F to 009F, 200B to 200F, 2028 to
-/// 202E, 2060 to 206F and FEFF.
-std::size_t hidden_character(std::string_view text) {
-  const auto byte = [&](std::size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0;
-  };
-  if (byte(0) < 0x20 || byte(0) == 0x7F) return 1;
-  if (byte(0) == 0xC2 && byte(1) >= 0x80 && byte(1) <= 0x9F) return 2;
-  if (byte(0) == 0xEF && byte(1) == 0xBB && byte(2) == 0xBF) return 3;
-  if (byte(0) != 0xE2) return 0;
-  const bool is_mark = byte(1) == 0x80 && ((byte(2) >= 0x8B && byte(2) <= 0x8F) ||
-                                           (byte(2) >= 0xA8 && byte(2) <= 0xAE));
-  const bool is_invisible = byte(1) == 0x81 && byte(2) >= 0xA0 && byte(2) <= 0xAF;
-  return is_mark || is_invisible ? 3 : 0;
-}
-
 }  // namespace
 
 std::vector<Violation> faults_for(const RuntimeLimits& runtime, const PlanDocument& document) {
@@ -248,19 +231,9 @@ std::string warn_of_block_inputs(std::string_view runtime) {
       runtime);
 }
 
-std::string comment_text(std::string_view name) {
-  std::string text;
-  while (!name.empty()) {
-    const std::size_t hidden = hidden_character(name);
-    text += hidden > 0 ? '?' : name.front();
-    name.remove_prefix(std::max<std::size_t>(1, hidden));
-  }
-  return text;
-}
-
 std::string title_of(const ExportSubject& subject) {
-  return comment_text(subject.document.profile.name) + " on " +
-         comment_text(subject.document.topology.name);
+  return printable(subject.document.profile.name) + " on " +
+         printable(subject.document.topology.name);
 }
 
 std::string heading_of(const ExportSubject& subject, std::string_view runtime) {
@@ -288,7 +261,7 @@ std::string ranks_as_comment(const ExportSubject& subject) {
     const std::vector<DeviceIndex>& devices = plan.stages[stages.front().position()].devices;
     text += fmt::format("# ranks {} to {}:", rank, rank + devices.size() - 1);
     for (const DeviceIndex device : devices) {
-      text += ' ' + comment_text(subject.topology.device(device).name);
+      text += ' ' + printable(subject.topology.device(device).name);
     }
     text += '\n';
     rank += devices.size();

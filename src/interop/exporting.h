@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "dapple/core/characters.h"
 #include "dapple/core/error.h"
 #include "dapple/interop/exports.h"
 #include "dapple/plan/plan.h"
@@ -73,11 +74,8 @@ std::string warn_of_block_inputs(std::string_view runtime);
 /// into code. The first declaration counts, so it stands above every name.
 inline constexpr std::string_view kPythonEncoding = "# -*- coding: utf-8 -*-\n";
 
-/// A name as part of a comment: characters that end a line for some reader, that are not shown, or
-/// that reorder what is shown (bidirectional controls) become '?'.
-std::string comment_text(std::string_view name);
-
-/// "BERT-48 on 2x8xV100", as part of a comment.
+/// "BERT-48 on 2x8xV100", as part of a comment: names as printable() has them, so that none ends
+/// the comment.
 std::string title_of(const ExportSubject& subject);
 
 /// A line of comment: "# BERT-48 on 2x8xV100 for PyTorch: 16 processes, rank = pipeline rank * 8 +

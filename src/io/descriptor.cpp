@@ -2,10 +2,17 @@
 
 #include <unistd.h>
 
+#include <utility>
+
 namespace dapple {
 
 Descriptor::~Descriptor() {
   if (number_ >= 0) ::close(number_);
+}
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+  std::swap(number_, other.number_);
+  return *this;
 }
 
 bool Descriptor::close() {

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "dapple/core/characters.h"
 #include "dapple/core/error.h"
 #include "number_text.h"
 
@@ -23,6 +25,24 @@ bool is_continuation(char c) {
   return (static_cast<unsigned char>(c) & 0xc0) == 0x80;
 }
 
+/// As JSON has it.
+const char* short_escape(char32_t code) {
+  switch (code) {
+    case '\b':
+      return "\\b";
+    case '\f':
+      return "\\f";
+    case '\n':
+      return "\\n";
+    case '\r':
+      return "\\r";
+    case '\t':
+      return "\\t";
+    default:
+      return nullptr;
+  }
+}
+
 }  // namespace
 
 std::string json_string(std::string_view text) {
@@ -32,19 +52,21 @@ std::string json_string(std::string_view text) {
 }
 
 std::string printable(std::string_view text) {
-  if (is_plain(text)) return std::string(text);
-  const std::string written = json_string(text);
   std::string result;
-  for (std::size_t next = 1; next + 1 < written.size(); ++next) {
-    const char c = written[next];
-    if (c == '\x7f') {
-      result += "\\u007f";
-    } else if (c == '\xc2' && static_cast<unsigned char>(written[next + 1]) < 0xa0) {
-      result += fmt::format("\\u{:04x}", static_cast<unsigned char>(written[++next]));
-    } else if (c == '\\' && (written[next + 1] == '"' || written[next + 1] == '\\')) {
-      result += written[++next];
+  while (!text.empty()) {
+    const Character character = first_character(text);
+    const std::string_view bytes = text.substr(0, character.length);
+    text.remove_prefix(character.length);
+    if (!character.is_valid) {
+      result += "\xEF\xBF\xBD";
+    } else if (const char* escape = short_escape(character.code); escape != nullptr) {
+      result += escape;
+    } else if (!is_hidden(character.code)) {
+      result += bytes;
+    } else if (character.code > 0xFFFF) {
+      result += fmt::format("\\u{{{:x}}}", static_cast<std::uint32_t>(character.code));
     } else {
-      result += c;
+      result += fmt::format("\\u{:04x}", static_cast<std::uint32_t>(character.code));
     }
   }
   return result;

@@ -11,7 +11,8 @@ namespace dapple::io {
 /// `text` in quotes, escaped. Bytes that are not UTF-8 become U+FFFD.
 std::string json_string(std::string_view text);
 
-/// `text` fit for a line of a message: control characters and what is not UTF-8 are escaped.
+/// `text` fit for a line of a message: what is hidden (core/characters.h) is escaped, and what is
+/// no UTF-8 is U+FFFD.
 std::string printable(std::string_view text);
 
 /// `text` for a message: printable, in quotes, cut after 80 characters.

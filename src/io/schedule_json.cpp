@@ -5,6 +5,7 @@
 #include <optional>
 #include <string_view>
 
+#include "dapple/core/characters.h"
 #include "dapple/core/error.h"
 #include "dapple/io/schedule_document.h"
 #include "json_writer.h"
@@ -84,14 +85,25 @@ void write_action(JsonWriter& writer, const DeviceAction& entry, const Topology&
   writer.close();
 }
 
-std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (char c : text) {
-    if (c == '"') quoted += '"';
-    quoted += c;
+/// Percent-encoded is what would end the name, or the cell, and what makes a spreadsheet take the
+/// cell for a formula.
+std::string csv_name(std::string_view name) {
+  constexpr std::string_view kSeparators = "%,;=\"";
+  constexpr std::string_view kFormulas = "+-@";
+  std::string text;
+  while (!name.empty()) {
+    const Character character = first_character(name);
+    const std::string_view bytes = name.substr(0, character.length);
+    const bool begins_formula = text.empty() && kFormulas.find(bytes) != std::string_view::npos;
+    const bool is_plain = character.is_valid && !is_hidden(character.code) && !begins_formula &&
+                          kSeparators.find(bytes) == std::string_view::npos;
+    for (const char byte : bytes) {
+      text += is_plain ? std::string(1, byte)
+                       : fmt::format("%{:02X}", static_cast<unsigned char>(byte));
+    }
+    name.remove_prefix(character.length);
   }
-  return quoted + '"';
+  return text;
 }
 
 std::string number_or_empty(std::optional<std::int64_t> number) {
@@ -132,20 +144,20 @@ std::string write_schedule_csv(const ScheduleDocument& document, const Topology&
   std::string text = "device,position,stream,kind,stage,micro_batch,bucket,bytes,peers\n";
   const auto end = std::back_inserter(text);
   for (const DeviceSchedule& device : document.devices) {
-    const std::string name = csv_field(topology.device(device.device).name);
+    const std::string name = csv_name(topology.device(device.device).name);
     for (std::size_t position = 0; position < device.actions.size(); ++position) {
       const DeviceAction& entry = device.actions[position];
       std::string peers;
       for (const SchedulePeer& peer : entry.peers) {
-        peers += fmt::format("{}{}={}", peers.empty() ? "" : ";", topology.device(peer.device).name,
-                             peer.size.count);
+        peers += fmt::format("{}{}={}", peers.empty() ? "" : ";",
+                             csv_name(topology.device(peer.device).name), peer.size.count);
       }
       const bool computes = stream_of(entry.action.kind) == Stream::Compute;
-      fmt::format_to(
-          end, "{},{},{},{},{},{},{},{},{}\n", name, position, stream_name(entry.action.kind),
-          kind_name(entry.action.kind), entry.action.stage.value,
-          number_or_empty(micro_batch_of(entry.action)), number_or_empty(bucket_of(entry.action)),
-          computes ? std::string{} : fmt::format("{}", entry.size.count), csv_field(peers));
+      fmt::format_to(end, "{},{},{},{},{},{},{},{},{}\n", name, position,
+                     stream_name(entry.action.kind), kind_name(entry.action.kind),
+                     entry.action.stage.value, number_or_empty(micro_batch_of(entry.action)),
+                     number_or_empty(bucket_of(entry.action)),
+                     computes ? std::string{} : fmt::format("{}", entry.size.count), peers);
     }
   }
   return text;

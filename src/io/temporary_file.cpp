@@ -8,9 +8,11 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 namespace dapple {
 namespace {
@@ -67,42 +69,123 @@ int make_folder(const char* name) {
   return ::mkdir(name, 0777) == 0 ? ::open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 }
 
+/// Another one at each call.
+fs::path next_name(const fs::path& target) {
+  static std::atomic<int> count{0};
+  return target.parent_path() /
+         fmt::format("{}{}-{}{}", beginning_of(target), ::getpid(), count.fetch_add(1), kEnding);
+}
+
 /// Opens what was not there before, and says its name.
 Descriptor make_beside(const fs::path& target, fs::path& name, int (*make)(const char* name)) {
-  static std::atomic<int> count{0};
-  remove_abandoned(target);
   while (true) {
-    name = target.parent_path() /
-           fmt::format("{}{}-{}{}", beginning_of(target), ::getpid(), count.fetch_add(1), kEnding);
+    name = next_name(target);
     Descriptor file(make(name.c_str()));
     if (file.number() < 0 && errno == EEXIST) continue;
     if (file.number() < 0 || is_there(file.number())) return file;
   }
 }
 
+/// Where an open file can be given a name.
+std::string handle_of(int number) {
+  return fmt::format("/proc/self/fd/{}", number);
+}
+
+/// Without a name, where it can be given one later.
+Descriptor make_nameless(const fs::path& target) {
+  const fs::path folder = target.has_parent_path() ? target.parent_path() : ".";
+  Descriptor file(::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666));
+  if (file.number() < 0) return file;
+  const bool can_be_named = ::access(handle_of(file.number()).c_str(), F_OK) == 0;
+  if (can_be_named && lock(file.number())) return file;
+  return Descriptor(-1);
+}
+
+Descriptor make_file_beside(const fs::path& target, fs::path& name) {
+  remove_abandoned(target);
+  Descriptor file = make_nameless(target);
+  if (file.number() >= 0) return file;
+  return make_beside(target, name, make_file);
+}
+
+Descriptor make_folder_beside(const fs::path& target, fs::path& name) {
+  remove_abandoned(target);
+  return make_beside(target, name, make_folder);
+}
+
 }  // namespace
 
 TemporaryFile::TemporaryFile(const fs::path& target)
-    : target_(target), file_(make_beside(target, name_, make_file)) {}
+    : target_(target), file_(make_file_beside(target, name_)) {}
 
 TemporaryFile::~TemporaryFile() {
-  if (!is_done_ && file_.number() >= 0) ::unlink(name_.c_str());
+  if (!name_.empty() && file_.number() >= 0) ::unlink(name_.c_str());
+}
+
+bool TemporaryFile::finish() const {
+  // What could not be written is told when a descriptor is closed; this one keeps the lock.
+  Descriptor other(::dup(file_.number()));
+  return other.number() >= 0 && other.close();
+}
+
+bool TemporaryFile::take_name() {
+  const std::string handle = handle_of(file_.number());
+  while (true) {
+    fs::path name = next_name(target_);
+    if (::linkat(AT_FDCWD, handle.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0) {
+      name_ = std::move(name);
+      return true;
+    }
+    if (errno != EEXIST) return false;
+  }
 }
 
 bool TemporaryFile::replace_target() {
-  // What could not be written is told when a descriptor is closed; this one keeps the lock.
-  Descriptor other(::dup(file_.number()));
-  if (other.number() < 0 || !other.close()) return false;
-  is_done_ = ::rename(name_.c_str(), target_.c_str()) == 0;
-  return is_done_;
+  if (name_.empty()) {
+    // Where nothing is to be replaced, it never has another name.
+    const std::string handle = handle_of(file_.number());
+    if (::linkat(AT_FDCWD, handle.c_str(), AT_FDCWD, target_.c_str(), AT_SYMLINK_FOLLOW) == 0) {
+      return true;
+    }
+    if (!take_name()) return false;
+  }
+  if (::rename(name_.c_str(), target_.c_str()) != 0) return false;
+  name_.clear();
+  return true;
 }
 
 TemporaryFolder::TemporaryFolder(const fs::path& target)
-    : folder_(make_beside(target, name_, make_folder)) {}
+    : target_(target), folder_(make_folder_beside(target, name_)) {}
 
 TemporaryFolder::~TemporaryFolder() {
   std::error_code kept;
-  if (folder_.number() >= 0) fs::remove_all(name_, kept);
+  if (folder_.number() >= 0 && !name_.empty()) fs::remove_all(name_, kept);
+}
+
+bool TemporaryFolder::take_place() {
+  if (::rename(name_.c_str(), target_.c_str()) != 0) return false;
+  name_.clear();
+  return true;
+}
+
+bool TemporaryFolder::exchange() {
+  if (::renameat2(AT_FDCWD, name_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0) {
+    return true;
+  }
+  return (errno == EINVAL || errno == ENOSYS) && exchange_in_steps();
+}
+
+bool TemporaryFolder::exchange_in_steps() {
+  const fs::path aside = next_name(target_);
+  if (::rename(target_.c_str(), aside.c_str()) != 0) return false;
+  if (::rename(name_.c_str(), target_.c_str()) != 0) {
+    const int error = errno;
+    ::rename(aside.c_str(), target_.c_str());
+    errno = error;
+    return false;
+  }
+  name_ = aside;
+  return true;
 }
 
 }  // namespace dapple

@@ -172,19 +172,6 @@ std::string show_layers(LayerRange layers, const ModelProfile& profile) {
   return first + ".." + last;
 }
 
-std::string printable(std::string_view text) {
-  std::string result{text};
-  for (std::size_t i = 0; i < result.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(result[i]);
-    if (byte < 0x20 || byte == 0x7F) result[i] = '?';
-    // U+0080 to U+009F are control characters too; some terminals obey them.
-    if (byte == 0xC2 && i + 1 < result.size() && static_cast<unsigned char>(result[i + 1]) < 0xA0) {
-      result.replace(i, 2, "?");
-    }
-  }
-  return result;
-}
-
 std::size_t display_width(std::string_view text) {
   std::size_t width = 0;
   for_each_column(text, [&width](std::size_t, std::size_t) { ++width; });

@@ -26,6 +26,7 @@ Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
 void Table::add_row(std::vector<Cell> cells) {
   check(cells.size() == columns_.size(), "a table's row has a cell for each column");
+  for (Cell& cell : cells) cell.text = printable(cell.text);
   rows_.push_back(std::move(cells));
 }
 

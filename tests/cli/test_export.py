@@ -301,10 +301,10 @@ class Exporting(ToolTest):
         self.assertIn("pp_size=2,", text)
 
     def chakra(self, plan):
-        result = self.run_tool("export", plan, "--to", "chakra", "-o", "trace.groups.json")
+        result = self.run_tool("export", plan, "--to", "chakra", "-o", "traces")
         self.assertEqual(result.returncode, DONE, result.stderr)
-        self.assertIn("4 files trace.RANK.et written", result.stdout)
-        return self.read("trace.groups.json")
+        self.assertIn("execution traces, 5 files, written to traces\n", result.stdout)
+        return self.read("traces/groups.json")
 
     def nodes(self, rank):
         """The nodes of a trace, as protobuf reads them with a schema of its own."""
@@ -315,7 +315,7 @@ class Exporting(ToolTest):
         self.addCleanup(sys.path.remove, str(self.folder))
         import chakra_pb2  # pylint: disable=import-error
         from google.protobuf.internal.decoder import _DecodeVarint32
-        content = (self.folder / f"trace.{rank}.et").read_bytes()
+        content = (self.folder / "traces" / f"trace.{rank}.et").read_bytes()
         messages, position = [], 0
         while position < len(content):
             size, position = _DecodeVarint32(content, position)
@@ -359,14 +359,19 @@ class Exporting(ToolTest):
         self.assertEqual(sent, received)
         self.assertTrue(sent)
 
-    def test_several_files_need_a_name(self):
-        self.assert_error(self.run_tool("export", self.plan(), "--to", "chakra", "-o", "-"), USAGE,
-                          "--output: expected the name of a file, as chakra are several")
-        (self.folder / "trace.2.et").mkdir()
-        result = self.run_tool("export", "plan.json", "--to", "chakra", "-o", "trace.groups.json")
-        self.assertNotEqual(result.returncode, DONE)
-        self.assertFalse((self.folder / "trace.groups.json").exists())
-        self.assertFalse((self.folder / "trace.0.et").exists())
+    def test_several_files_are_a_folder(self):
+        plan = self.plan()
+        self.assert_error(self.run_tool("export", plan, "--to", "chakra", "-o", "-"), USAGE,
+                          "--output: expected the name of a folder, for several files, got \"-\"")
+        self.assert_error(self.run_tool("export", plan, "--to", "chakra", "-o", self.folder), USAGE,
+                          "--output: expected a folder without the plan, which would be overwritten")
+        self.assertEqual(self.run_tool("export", plan, "--to", "chakra").returncode, DONE)
+        names = ["dapple-export.json", "groups.json", *(f"trace.{rank}.et" for rank in range(4))]
+        folder = self.folder / "small.chakra"
+        self.assertEqual(sorted(os.listdir(folder)), names)
+        made = self.read("small.chakra/dapple-export.json")
+        self.assertEqual((made["schema"], made["target"], made["files"]),
+                         ("dapple-export/1", "chakra", names[1:]))
 
     def plan_for(self, target, *more):
         """A plan for a target, of a model in which unequal replicas would pay."""
@@ -501,19 +506,33 @@ class Exporting(ToolTest):
                 self.assertIn(words, said)
         self.assertEqual(self.run_tool("export", plan, "--to", "rankfile", "-o", "-").stderr, "")
 
-    def test_traces_are_written_together_and_those_of_an_earlier_export_go(self):
+    def test_a_folder_of_traces_takes_the_place_of_an_earlier_one_and_of_nothing_else(self):
         plan = self.plan()
-        for name in ("trace.4.et", "trace.17.et", "trace.x.et", "other.9.et", "trace.5.et.txt"):
-            self.write(name, "old")
-        result = self.run_tool("export", plan, "--to", "chakra", "-o", "trace.groups.json")
-        self.assertEqual(result.returncode, DONE, result.stderr)
-        self.assertIn("2 files of an earlier export removed", result.stdout)
-        self.assertEqual(sorted(path.name for path in self.folder.glob("*.et*")),
-                         ["other.9.et", "trace.0.et", "trace.1.et", "trace.2.et", "trace.3.et",
-                          "trace.5.et.txt", "trace.x.et"])
-        self.assert_error(self.run_tool("export", plan, "--to", "chakra", "-o", "/dev/full"),
-                          ENVIRONMENT, "/dev/full: expected a file, as several are written")
-        self.assertFalse(list(pathlib.Path("/dev").glob("full.*")))
+        one = self.run_tool("--model", "blocks.json", "--topo", "topology.json", "--pin", "stages=1",
+                            "--pin", "replicas=1", "-o", "one.json")
+        self.assertEqual(one.returncode, DONE, one.stderr)
+        export = ("export", "--to", "chakra", "-o", "traces")
+        self.assertEqual(self.run_tool(*export, plan).returncode, DONE)
+        self.assertEqual(self.run_tool(*export, "one.json").returncode, DONE)
+        traces = self.folder / "traces"
+        self.assertEqual(sorted(os.listdir(traces)),
+                         ["dapple-export.json", "groups.json", "trace.0.et"])
+        (traces / "notes").write_text("mine")
+        self.assert_error(self.run_tool(*export, plan), ENVIRONMENT,
+                          "traces: expected nothing but what export has made there, which it would "
+                          "replace, got notes")
+        (self.folder / "own").mkdir()
+        (self.folder / "own" / "trace.0.et").write_text("mine")
+        for name, words in (("own", "got one without a dapple-export.json that says so"),
+                            ("one.json", "expected a folder, got a file"),
+                            ("/dev/full", "expected a folder, got a file"),
+                            ("none/traces", "cannot be written: No such file or directory")):
+            self.assert_error(self.run_tool("export", plan, "--to", "chakra", "-o", name),
+                              ENVIRONMENT, f"{name}: ", words)
+        self.assertEqual((self.folder / "own" / "trace.0.et").read_text(), "mine")
+        self.assertEqual((traces / "notes").read_text(), "mine")
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()),
+                         ["blocks.json", "one.json", "own", "plan.json", "topology.json", "traces"])
 
     def test_the_target_must_be_known(self):
         plan = self.plan()

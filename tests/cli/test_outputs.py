@@ -101,6 +101,93 @@ class Terminal(ToolTest):
         self.assertIn("plan written to", summary)
 
 
+# Bytes that are no UTF-8, control characters, a direction that others follow, no width, nothing at all.
+HOSTILE = b"a\xff\xc3\x1b[31m\x9b\x07\r\nvalid: \xe2\x80\xae\xe2\x80\x8b\xef\xbb\xbf\xc2\xad\xf3\xa0\x81\x81z"
+SHOWN = b"a???[31m????valid: ?????z"
+HIDDEN_NAME = "m\u202e\u200b\u2066\ufeff\u00ad\u061cz"
+
+
+class Hostile(ToolTest):
+    """Nothing that a terminal or a reader takes for something else leaves in a message or a table."""
+
+    def run_raw(self, *arguments):
+        return subprocess.run([tool.ARGUMENTS.binary, *arguments], cwd=self.folder,
+                              capture_output=True, timeout=tool.SECONDS, check=False,
+                              env={**os.environ, "LC_ALL": "C.UTF-8", "COLUMNS": "200"})
+
+    def check_shown(self, text):
+        shown = text.decode()  # fails where it is not UTF-8
+        for character in shown:
+            is_break = character in "\n\t"
+            self.assertTrue(is_break or (character.isprintable() and character != "\u00ad"),
+                            (character, shown))
+
+    def test_file_names_are_shown_as_one_word_of_one_line(self):
+        inputs = self.small_inputs()
+        made = self.run_raw(*inputs, "-o", HOSTILE, "--trace", HOSTILE + b".trace")
+        self.assertEqual(made.returncode, DONE, made.stderr)
+        self.assertIn(b"\nplan written to " + SHOWN + b"\n", made.stdout)
+        self.assertIn(b"\ntrace written to " + SHOWN + b".trace\n", made.stdout)
+        self.assertTrue((self.folder / os.fsdecode(HOSTILE)).exists())
+        for command in (("validate", HOSTILE), ("verify", HOSTILE), ("simulate", HOSTILE),
+                        ("diff", HOSTILE, HOSTILE), ("report", HOSTILE, "-o", HOSTILE + b".html"),
+                        ("export", HOSTILE, "--to", "rankfile", "-o", HOSTILE + b".rank"),
+                        ("reschedule", HOSTILE, "--schedule", "gpipe", "-o", HOSTILE + b"2"),
+                        ("validate", HOSTILE + b".html"), ("validate", b"none" + HOSTILE),
+                        ("simulate", HOSTILE, "--" + "trace", b"none" + HOSTILE + b"/x"),
+                        ("plan", "--" + "model", HOSTILE, "--topo", HOSTILE), (HOSTILE,),
+                        ("plan", b"--" + HOSTILE), ("plan", "--pin", HOSTILE, *inputs),
+                        ("plan", "--micro-batch", HOSTILE, *inputs),
+                        ("import", "model", HOSTILE), ("import", "topology", HOSTILE),
+                        ("-v", *inputs, "-o", HOSTILE + b"3")):
+            with self.subTest(command=command):
+                result = self.run_raw(*command)
+                self.check_shown(result.stdout)
+                self.check_shown(result.stderr)
+                self.assertNotIn(b"\nvalid: ?", result.stdout + result.stderr)
+                self.assertNotIn(b"bug in", result.stderr)
+
+    def test_names_in_files_are_shown_without_what_is_hidden(self):
+        profile = tool.small_profile(name=HIDDEN_NAME)
+        profile["layers"][0]["name"] = HIDDEN_NAME
+        topology = tool.small_topology(name=HIDDEN_NAME)
+        topology["servers"][0]["name"] = HIDDEN_NAME
+        self.write("model.json", profile)
+        self.write("topo.json", topology)
+        inputs = ("--model", "model.json", "--topo", "topo.json")
+        made = self.run_raw(*inputs, "--pin", "stages=2", "-o", "plan.json")
+        self.assertEqual(made.returncode, DONE, made.stderr)
+        self.assertEqual(self.read("plan.json")["model"]["name"], HIDDEN_NAME)
+        topology["devices"]["card"]["memory"] = "16 MiB"
+        self.write("less.json", topology)
+        for command in (("simulate", "plan.json"), ("diff", "plan.json", "plan.json"),
+                        (*inputs, "--pin", "stages=2", "-o", "plan.json"),
+                        ("validate", "plan.json"), ("verify", "plan.json"),
+                        ("plan", "--model", "model.json", "--topo", "less.json"),
+                        (*inputs, "--pin", "cut=" + HIDDEN_NAME + ".99"),
+                        ("export", "plan.json", "--to", "megatron", "-o", "-"),
+                        ("export", "plan.json", "--to", "rankfile", "-o", "-"),
+                        ("reschedule", "plan.json", "--schedule", "zb-h1", "-o", "other.json")):
+            with self.subTest(command=command):
+                result = self.run_raw(*command)
+                self.check_shown(result.stdout)
+                self.check_shown(result.stderr)
+        # What programs read stays as it is.
+        schedule = self.run_raw("schedule", "plan.json", "--format", "json").stdout.decode()
+        self.assertIn(HIDDEN_NAME, schedule)
+
+    def test_a_terminal_gets_its_own_colours_and_no_others(self):
+        self.small_inputs()
+        for name in ("plan\x1b[8m.json", "plan\x1b]0;title\x07.json"):
+            code, shown = self.run_on_terminal("--model", "small.json", "--topo", "2x2.json", "-o",
+                                               name)
+            self.assertEqual(code, DONE, shown)
+            self.assertIn("\x1b[1m", shown)
+            self.assertNotIn("\x1b[8m", shown)
+            self.assertNotIn("\x1b]", shown)
+            self.assertNotIn("\x07", shown)
+
+
 class Failures(ToolTest):
     def leftovers(self, *expected):
         self.assertEqual(sorted(os.listdir(self.folder)), sorted(expected))

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import urllib.parse
 
 import tool
 from tool import BAD_INPUT, DONE, ENVIRONMENT, INFEASIBLE, USAGE, ToolTest
@@ -469,6 +470,28 @@ class Scheduling(ToolTest):
                 self.assertEqual(row[key], str(action.get(key, "")))
             self.assertEqual(row["peers"], ";".join(f"{peer['device']}={peer['bytes']}"
                                                     for peer in action.get("peers", ())))
+
+    def test_names_in_csv_are_neither_formulas_nor_separators(self):
+        for name in ("=1+1", "+1", "-1", "@sum", "a,b;c=d", 'say "x"', "100%", "a-b+c@d"):
+            topology = tool.small_topology()
+            topology["servers"][0]["name"] = name
+            made = self.run_tool("--model", "deep.json", "--topo", self.write("odd.json", topology),
+                                 "-o", "odd.plan.json")
+            self.assertEqual(made.returncode, DONE, made.stderr)
+            names = {device for stage in self.read("odd.plan.json")["stages"]
+                     for device in stage["devices"]}
+            text = self.run_tool("schedule", "odd.plan.json", "--format", "csv").stdout
+            self.assertTrue(all(line.count(",") == 8 for line in text.splitlines()), text)
+            self.assertNotIn('"', text)
+            rows = list(csv.DictReader(io.StringIO(text)))
+            self.assertEqual({urllib.parse.unquote(row["device"]) for row in rows}, names)
+            for row in rows:
+                self.assertNotIn(row["device"][0], "=+-@")
+                for peer in filter(None, row["peers"].split(";")):
+                    device, size = peer.split("=")
+                    self.assertIn(urllib.parse.unquote(device), names)
+                    self.assertGreater(int(size), 0)
+        self.assertIn("a-b+c@d0:0,", text)
 
     def test_a_timeline_beside_its_plan_is_a_document_too(self):
         simulated = self.run_tool("simulate", "plan.json", "--timeline", "timeline.json")

@@ -84,7 +84,7 @@ def written_documents(binary, source, folder):
     """Runs the program for one document of each kind that only it writes."""
     plan, timeline, schedule, comparison, measurement = (
         folder / f"{kind}.json"
-        for kind in ("plan", "timeline", "schedule", "comparison", "measurement"))
+        for kind in ("plan", "timeline", "schedule", "comparison", "measurement", "export"))
     model = source / "profiles" / "bert-48.json"
     topology = source / "topologies" / "8xV100.json"
     commands = [
@@ -99,7 +99,10 @@ def written_documents(binary, source, folder):
         run = subprocess.run([binary, "diff", plan, other, "--json"], capture_output=True,
                              text=True, check=True)
         document.write_text(run.stdout)
-    return [plan, timeline, schedule, comparison, measurement]
+    subprocess.run([binary, "export", plan, "--to", "chakra", "-o", folder / "traces"],
+                   capture_output=True, check=True)
+    export = folder / "traces" / "dapple-export.json"
+    return [plan, timeline, schedule, comparison, measurement, export]
 
 
 def check(checker, paths):
@@ -124,7 +127,7 @@ def main():
     source = arguments.source
     checker = Checker(source / "src" / "io" / "schemas")
     kinds = {f"dapple-{kind}/1" for kind in ("profile", "topology", "plan", "timeline", "schedule",
-                                               "comparison", "measurement")}
+                                               "comparison", "measurement", "export")}
     if set(checker.schemas) != kinds:
         print(f"expected schemas of {sorted(kinds)}, got {sorted(checker.schemas)}")
         return 1

@@ -19,9 +19,12 @@ struct Words {
 /// The reader of stdout has seen enough, such as `head`: it is told nothing, as it does not listen.
 struct NobodyListens {};
 
+/// What is written to `out` and `err` is for people: nothing hidden arrives there, whatever file it
+/// comes from (printable() of core/characters.h).
 struct Console {
   std::ostream& out;  // kept until the command ends, then delivered as a whole
   std::ostream& err;
+  std::ostream& documents;  // the same place as `out`, for what programs read, byte by byte
   TextStyle out_style;
   TextStyle err_style;
   bool shows_progress = false;  // err is a terminal
@@ -35,10 +38,15 @@ struct Console {
   }
 };
 
+/// What a terminal, or what is in the place of one, can show.
+struct Surfaces {
+  TextStyle out;
+  TextStyle err;
+  bool shows_progress = false;
+};
 /// Looks at the environment (NO_COLOR, TERM, COLUMNS, LC_ALL, LC_CTYPE, LANG) and, where `out` and
 /// `err` are the process's own, at its terminal. Colours and progress only on a terminal.
-/// Results are collected in `results`.
-Console open_console(const std::ostream& out, std::ostream& err, std::ostream& results);
+Surfaces look_at_surfaces(const std::ostream& out, const std::ostream& err);
 
 /// Fills closed standard streams with ones on which reading and writing fails: a file opened later
 /// must not get the number of a closed stdout and receive what is printed there. Also has writes to

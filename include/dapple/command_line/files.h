@@ -6,12 +6,13 @@
 
 #include "dapple/command_line/console.h"
 #include "dapple/command_line/options.h"
+#include "dapple/io/output_files.h"
 #include "dapple/plan/plan.h"
 #include "dapple/profile/model_profile.h"
 
 namespace dapple {
 
-/// A path for messages: "<stdin>" for "-".
+/// A path for messages: printable(), and "<stdin>" for "-".
 std::string source_name(const std::string& path);
 
 PlanDocument load_plan(const std::string& path);
@@ -34,6 +35,10 @@ void check_inputs(const std::vector<NamedPath>& inputs);
 /// missing or not writable, two outputs of the same name, an output over an input.
 void check_outputs(const std::vector<NamedPath>& outputs, const std::vector<NamedPath>& inputs);
 
+/// The same of a folder of outputs: also refuses a name of stdout, a folder over an input or around
+/// one. What is there already is looked at when it is to be replaced (write_folder()).
+void check_output_folder(const NamedPath& output, const std::vector<NamedPath>& inputs);
+
 /// Whether one of them is stdout.
 bool takes_stdout(const std::vector<NamedPath>& outputs);
 
@@ -43,5 +48,20 @@ std::string default_output(const ModelProfile& profile, const std::string& endin
 
 /// Whole text to a file, or to the console's out for "-".
 void write_result(Console& console, const std::string& path, const std::string& text);
+
+/// Several results, of which the files take their names together (io/output_files.h), and the one
+/// for "-" is delivered behind them.
+class Results {
+ public:
+  explicit Results(Console& console) : console_(console) {}
+
+  void add(const std::string& path, const std::string& text);
+  /// Once, behind the last one.
+  void commit();
+
+ private:
+  Console& console_;
+  OutputFiles files_;
+};
 
 }  // namespace dapple

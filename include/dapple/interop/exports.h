@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "dapple/core/index.h"
+#include "dapple/io/output_files.h"
 #include "dapple/plan/plan.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/topology/topology.h"
@@ -23,16 +24,10 @@ struct ExportSubject {
   const Topology& topology;
 };
 
-/// A file beside the main one.
-struct ExportFile {
-  std::string ending;  // behind the main one's name without its ending, ".0.et"
-  std::string text;
-};
-
 struct Export {
-  std::string text;
+  std::string text;  // of the one file; empty where the target is a folder
   std::vector<std::string> warnings;
-  std::vector<ExportFile> files = {};
+  std::vector<FileText> files = {};  // of that folder
 };
 
 /// What a runtime can do, where it is less than a plan may ask for.
@@ -71,11 +66,12 @@ struct FileGaps {
 
 struct ExportTarget {
   std::string_view name;        // "megatron"
-  std::string_view ending;      // of a file's name, ".megatron.sh"
+  std::string_view ending;      // of the name of a file or a folder, ".megatron.sh"
   std::string_view what;        // in a few words
   const RuntimeLimits* limits;  // nothing where every plan can be expressed
   FileGaps gaps;
   Export (*make)(const ExportSubject& subject);  // as export_plan(), without what is left out
+  bool is_folder = false;                        // several files
 };
 
 /// All of them, in the order in which they are shown.

@@ -76,20 +76,4 @@ struct FileStart {
 /// which may have no end.
 std::optional<FileStart> look_at_file(const std::string& path, std::size_t count);
 
-/// Writes to a temporary name beside `path`, then renames; "-" is stdout. Throws Error(Environment)
-/// and leaves nothing behind if that fails: a file that was there stays as it was. What a process
-/// that was killed has left of the same file is removed. A symbolic link stays one, a file keeps
-/// its mode; a device or a pipe is written to as it is.
-void write_file(const std::string& path, std::string_view text);
-
-struct FileText {
-  std::string path;
-  std::string_view text;
-};
-
-/// Several files in one folder, as write_file() writes one: all of them are written under temporary
-/// names before the first takes its own, so that where one cannot be written, as on a full disk,
-/// none is. Devices and pipes are refused. Requires: no two are the same file.
-void write_files(const std::vector<FileText>& files);
-
 }  // namespace dapple

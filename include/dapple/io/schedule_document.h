@@ -24,7 +24,10 @@ std::string write_schedule(const ScheduleDocument& document, const Topology& top
 
 /// The same as rows below a header: device, position in the device's list, stream, kind, stage,
 /// micro_batch, bucket, bytes, peers. A figure that an action does not have is empty; peers are
-/// "node0:1=4096" with a semicolon between. Names with commas or quotes are quoted (RFC 4180).
+/// "node0:1=4096" with a semicolon between. In names ',', ';', '=', '"', '%' and what is_hidden()
+/// are percent-encoded (RFC 3986, bytes of UTF-8), so that they end neither name nor cell, and so
+/// is a
+/// '+', '-' or '@' in front, which spreadsheets take for the beginning of a formula.
 std::string write_schedule_csv(const ScheduleDocument& document, const Topology& topology);
 
 }  // namespace dapple

@@ -1,5 +1,5 @@
 // Quantities, devices and layers in a few words, and the width and ink of text on a terminal.
-// Everything that comes from an input file is shown without control characters.
+// Everything that comes from an input file is shown as printable() (core/characters.h) has it.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "dapple/core/characters.h"
 #include "dapple/core/quantity.h"
 #include "dapple/plan/plan.h"
 #include "dapple/profile/model_profile.h"
@@ -47,9 +48,6 @@ std::string show_devices(const std::vector<DeviceIndex>& devices, const Topology
 /// "embeddings..encoder.24", "encoder.25..47" where what stands before the last dot is the same, or
 /// the one layer's name.
 std::string show_layers(LayerRange layers, const ModelProfile& profile);
-
-/// Text of an input file, its control characters replaced by '?'.
-std::string printable(std::string_view text);
 
 /// Columns that UTF-8 text takes on a terminal, escape sequences not counted.
 std::size_t display_width(std::string_view text);

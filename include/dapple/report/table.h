@@ -27,7 +27,7 @@ class Table {
   /// Requires: at least one column.
   explicit Table(std::vector<Column> columns);
 
-  /// Requires: one cell for each column.
+  /// Cells are shown as printable() has them. Requires: one cell for each column.
   void add_row(std::vector<Cell> cells);
 
   /// Header, a rule, and the rows, each line indented by `indent` blanks. Where the style's width

@@ -276,7 +276,7 @@ TEST_CASE("what a plan chooses is in a target's files, or refused, or named as l
        }}};
   const auto files_of = [](const Export& made) {
     std::string text = made.text;
-    for (const ExportFile& file : made.files) text += file.ending + file.text;
+    for (const FileText& file : made.files) text += file.name + file.text;
     return text;
   };
   const std::vector<std::string> launchers{"rankfile", "hostfile", "visible-devices"};
@@ -356,10 +356,11 @@ TEST_CASE("layers that begin no stage are those at which an export would be refu
 
 TEST_CASE("execution traces have a file for each rank, and groups where gradients are reduced") {
   const Export made = exported(document_of(two_by_two()), "chakra");
-  CHECK(made.files.size() == 4);
-  CHECK(made.files[3].ending == ".3.et");
+  CHECK(made.files.size() == 5);
+  CHECK(made.files[0].name == "groups.json");
+  CHECK(made.files[4].name == "trace.3.et");
   // The metadata: 7 bytes, of which field 1, a text of 5.
-  CHECK(made.files[0].text.substr(0, 8) ==
+  CHECK(made.files[1].text.substr(0, 8) ==
         "\x07\x0a\x05"
         "0.0.4");
   PlanShape endless = two_by_two();

@@ -8,6 +8,7 @@
 #include "../../support/dice.h"
 #include "dapple/core/error.h"
 #include "dapple/io/documents.h"
+#include "dapple/io/output_files.h"
 
 namespace dapple::test {
 

@@ -1,16 +1,22 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 #include <sstream>
+#include <thread>
+#include <utility>
 
 #include "documents_under_test.h"
 
@@ -159,30 +165,166 @@ TEST_CASE("a file keeps its mode, and a link stays a link") {
 
 TEST_CASE("of several files all are written or none") {
   const Folder folder;
+  const Folder other;
   write_file(folder.file("a"), "old");
   ::chmod(folder.file("a").c_str(), 0640);
-  write_files({{folder.file("a"), "new"}, {folder.file("b"), "other"}});
+  {
+    OutputFiles files;
+    files.add(folder.file("a"), "new");
+    files.add(other.file("b"), "other");
+    CHECK(content(folder.file("a")) == "old");
+    CHECK_FALSE(fs::exists(other.file("b")));
+    files.commit();
+  }
   CHECK(content(folder.file("a")) == "new");
-  CHECK(content(folder.file("b")) == "other");
+  CHECK(content(other.file("b")) == "other");
   struct stat status {};
   REQUIRE(::stat(folder.file("a").c_str(), &status) == 0);
   CHECK((status.st_mode & 07777) == 0640);
   fs::create_directory(folder.file("c"));
-  CHECK(faults([&] {
-          write_files({{folder.file("a"), "newer"}, {folder.file("c"), "x"}});
-        }) == Faults{"expected a file, got a directory"});
-  CHECK(faults([&] {
-          write_files({{folder.file("a"), "newer"}, {"/dev/full", "x"}});
-        }) == Faults{"expected a file, as several are written together, got a device or a pipe"});
-  CHECK(faults([&] {
-          write_files({{folder.file("a"), "newer"}, {folder.file("no/b"), "x"}});
-        }) == Faults{"cannot be written: No such file or directory"});
+  const auto write_both = [&](const std::string& second) {
+    return faults([&] {
+      OutputFiles files;
+      files.add(folder.file("a"), "newer");
+      files.add(second, "x");
+      files.commit();
+    });
+  };
+  CHECK(write_both(folder.file("c")) == Faults{"expected a file, got a directory"});
+  CHECK(write_both("/dev/full") == Faults{"cannot be written: No space left on device"});
+  CHECK(write_both(folder.file("no/b")) == Faults{"cannot be written: No such file or directory"});
   CHECK(content(folder.file("a")) == "new");
-  CHECK(folder.count() == 3);
-  fs::create_directory(folder.file(".a.77-3.part"));
-  std::ofstream(folder.file(".a.77-3.part/0")) << "half";
-  write_files({{folder.file("a"), "newest"}});
-  CHECK_FALSE(fs::exists(folder.file(".a.77-3.part")));
+  {
+    OutputFiles forgotten;
+    forgotten.add(folder.file("a"), "newest");
+  }
+  CHECK(content(folder.file("a")) == "new");
+  CHECK(folder.count() == 2);
+  CHECK(write_both("/dev/null").empty());
+  CHECK(content(folder.file("a")) == "newer");
+}
+
+/// What a child process does to a pipe that nobody reads yet, with a file beside it that is on
+/// disk.
+pid_t write_file_and_pipe(const Folder& folder) {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // Without the handlers that Catch has.
+  for (const int number : {SIGHUP, SIGINT, SIGTERM}) ::signal(number, SIG_DFL);
+  OutputFiles files;
+  files.add(folder.file("a"), "new");
+  files.add(folder.file("pipe"), "new");
+  files.commit();
+  ::_exit(0);
+}
+
+TEST_CASE("a signal that ends the process leaves nothing of what it was writing") {
+  for (const int number : {SIGHUP, SIGINT, SIGTERM}) {
+    const Folder folder;
+    write_file(folder.file("a"), "old");
+    REQUIRE(mkfifo(folder.file("pipe").c_str(), 0600) == 0);
+    const pid_t child = write_file_and_pipe(folder);
+    REQUIRE(child > 0);
+    // It waits for a reader of the pipe, in a system call that is not started again.
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    REQUIRE(::kill(child, number) == 0);
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(WIFSIGNALED(status));
+    CHECK(WTERMSIG(status) == number);
+    CHECK(content(folder.file("a")) == "old");
+    CHECK(folder.count() == 2);
+  }
+}
+
+std::atomic<int> signals_seen{0};
+
+TEST_CASE("a signal with a handler comes when all is written") {
+  const Folder folder;
+  const auto before = ::signal(SIGTERM, [](int) { ++signals_seen; });
+  {
+    OutputFiles files;
+    files.add(folder.file("a"), "new");
+    ::raise(SIGTERM);
+    CHECK(signals_seen == 0);
+    files.commit();
+    CHECK(signals_seen == 1);
+  }
+  ::raise(SIGTERM);
+  ::signal(SIGTERM, before);
+  CHECK(signals_seen == 2);
+  CHECK(content(folder.file("a")) == "new");
+}
+
+const std::string kHash(64, '0');
+
+/// What replacing a folder with one of these files says.
+Faults replace_folder(const std::string& path, std::vector<FileText> files) {
+  return faults([&] { write_folder(path, {"chakra", kHash, std::move(files)}); });
+}
+
+TEST_CASE("a folder of an export takes the place of another one") {
+  const Folder parent;
+  const std::string out = parent.file("out");
+  CHECK(replace_folder(out, {{"a", "1"}, {"b", "2"}}).empty());
+  ::chmod(out.c_str(), 0750);
+  fs::create_directory_symlink("out", parent.file("link"));
+  CHECK(replace_folder(parent.file("link/"), {{"a", "3"}, {"c", "4"}}).empty());
+  CHECK(fs::is_symlink(parent.file("link")));
+  CHECK(content(out + "/a") == "3");
+  CHECK(content(out + "/c") == "4");
+  CHECK_FALSE(fs::exists(out + "/b"));
+  CHECK(content(out + "/dapple-export.json") ==
+        "{\n  \"schema\": \"dapple-export/1\",\n  \"target\": \"chakra\",\n  \"plan_sha256\": \"" +
+            kHash + "\",\n  \"files\": [\n    \"a\",\n    \"c\"\n  ]\n}\n");
+  struct stat status {};
+  REQUIRE(::stat(out.c_str(), &status) == 0);
+  CHECK((status.st_mode & 07777) == 0750);
+  CHECK(parent.count() == 2);
+  fs::create_directory(parent.file("empty"));
+  CHECK(replace_folder(parent.file("empty"), {{"a", "5"}}).empty());
+  CHECK(content(parent.file("empty/a")) == "5");
+  // What a killed export has left is removed by the next one.
+  fs::create_directory(parent.file(".out.77-3.part"));
+  std::ofstream(parent.file(".out.77-3.part/0")) << "half";
+  CHECK(replace_folder(out, {{"a", "6"}}).empty());
+  CHECK(parent.count() == 3);
+}
+
+TEST_CASE("a folder that holds anything else is not replaced") {
+  const Folder parent;
+  const std::string out = parent.file("out");
+  CHECK(replace_folder(out, {{"a", "1"}}).empty());
+  std::ofstream(out + "/notes") << "mine";
+  CHECK(replace_folder(out, {{"a", "2"}}) ==
+        Faults{"expected nothing but what export has made there, which it would replace, got "
+               "notes"});
+  CHECK(content(out + "/a") == "1");
+  CHECK(content(out + "/notes") == "mine");
+  fs::remove(out + "/a");
+  fs::rename(out + "/notes", out + "/a");
+  CHECK(replace_folder(out, {{"a", "2"}}).empty());
+  const std::string no_list =
+      "expected a folder that is empty, not there, or made by export, got one without a "
+      "dapple-export.json that says so";
+  for (const char* list : {"", "{}", "{\"schema\": \"dapple-export/2\"}", "nonsense"}) {
+    std::ofstream(out + "/dapple-export.json") << list;
+    CHECK(replace_folder(out, {{"a", "3"}}) == Faults{no_list});
+  }
+  fs::remove(out + "/dapple-export.json");
+  CHECK(replace_folder(out, {{"a", "3"}}) == Faults{no_list});
+  CHECK(content(out + "/a") == "2");
+  write_file(parent.file("file"), "text");
+  CHECK(replace_folder(parent.file("file"), {{"a", "3"}}) ==
+        Faults{"expected a folder, got a file"});
+  CHECK(replace_folder(parent.file("no/out"), {{"a", "3"}}) ==
+        Faults{"cannot be written: No such file or directory"});
+  for (const std::string& name : {out + "/.", out + "/..", std::string("."), std::string("/")}) {
+    CHECK(replace_folder(name, {{"a", "3"}}) ==
+          Faults{"expected the name of a folder, got one without a name of its own"});
+  }
+  CHECK(parent.count() == 2);
 }
 
 TEST_CASE("what a killed process has left of a file is removed when that is written again") {

@@ -100,14 +100,6 @@ TEST_CASE("layers are named from first to last, a common stem once") {
   CHECK(show_layers({1, 6}, profile) == "encoder.0..4");
 }
 
-TEST_CASE("control characters of a file never reach the terminal") {
-  CHECK(printable("a\x1b[31mb\n") == "a?[31mb?");
-  CHECK(printable("\x7f") == "?");
-  CHECK(printable("\xC2\x9B"
-                  "31m") == "?31m");
-  CHECK(printable("größe") == "größe");
-}
-
 TEST_CASE("shortened text keeps both ends and exactly the width") {
   const TextStyle ascii{};
   const TextStyle unicode{.unicode = true};
