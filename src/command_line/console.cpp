@@ -82,8 +82,9 @@ void guard_standard_streams() {
 
 namespace {
 
-/// The last one is what launchers pass on, and queueing systems send before they end a job.
-constexpr std::array<int, 3> kStopSignals{SIGINT, SIGTERM, SIGUSR1};
+/// The first is that of a terminal that is closed; the last is what launchers pass on, and queueing
+/// systems send before they end a job.
+constexpr std::array<int, 4> kStopSignals{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 std::atomic<bool> signal_received{false};
 std::atomic<bool> signal_passed_on{false};

@@ -1,11 +1,13 @@
 #include "dapple/command_line/tool.h"
 
+#include <poll.h>
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <exception>
 #include <iostream>
@@ -99,10 +101,20 @@ int dispatch(const Tool& tool, std::vector<std::string> arguments, Console& cons
   return command->run(options, console);
 }
 
-/// All of `text` to the process's stdout; 0, or the errno of what kept it from arriving.
-int write_to_stdout(std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t count = write(STDOUT_FILENO, text.data(), text.size());
+enum class Patience { Waits, TakesWhatGoes };
+
+/// Whether a write of up to PIPE_BUF bytes goes through, or fails, at once.
+bool stdout_is_ready() {
+  pollfd out{STDOUT_FILENO, POLLOUT, 0};
+  return poll(&out, 1, 0) > 0;
+}
+
+/// Takes from the front of `text` what the process's stdout has taken; 0, or the errno of what kept
+/// it from arriving.
+int write_to_stdout(std::string_view& text, Patience patience) {
+  while (!text.empty() && (patience == Patience::Waits || stdout_is_ready())) {
+    const std::size_t most = patience == Patience::Waits ? text.size() : PIPE_BUF;
+    const ssize_t count = write(STDOUT_FILENO, text.data(), std::min(text.size(), most));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return errno;
     text.remove_prefix(static_cast<std::size_t>(count));
@@ -110,17 +122,22 @@ int write_to_stdout(std::string_view text) {
   return 0;
 }
 
-/// Hands over what a command has printed so far and makes sure that it has arrived. Throws Error or
-/// NobodyListens.
-void deliver(std::ostringstream& results, std::ostream& out) {
+/// Hands over what a command has printed so far, or what goes of it without waiting, and makes sure
+/// that it has arrived. What has failed is not tried again. Throws Error or NobodyListens.
+void deliver(std::ostringstream& results, std::ostream& out, Patience patience) {
   int fault = 0;
+  std::string rest;
   if (&out == &std::cout) {
     // A stream forgets why a write failed; the descriptor says it.
-    fault = write_to_stdout(results.str());
+    const std::string text = results.str();
+    std::string_view left = text;
+    fault = write_to_stdout(left, patience);
+    if (fault == 0) rest = left;
   } else if (!(out << results.str() << std::flush)) {
     fault = EIO;
   }
-  results.str("");
+  results.str(rest);
+  results.seekp(0, std::ios::end);
   if (fault == EPIPE) throw NobodyListens{};
   if (fault == 0) return;
   throw Error{ErrorKind::Environment,
@@ -128,7 +145,15 @@ void deliver(std::ostringstream& results, std::ostream& out) {
               {{"", std::string("cannot be written: ") + std::strerror(fault)}}};
 }
 
-/// What was printed before a fault is delivered too.
+/// What a command has printed before its fault, as far as anybody takes it: what is told is the
+/// fault.
+void deliver_before_fault(const Console& console) {
+  try {
+    console.deliver();
+  } catch (const NobodyListens&) {
+  } catch (const Error&) {}
+}
+
 int run_guarded(const Tool& tool, const std::vector<std::string>& arguments, Console& console) {
   std::string topic = tool.name;
   try {
@@ -136,7 +161,7 @@ int run_guarded(const Tool& tool, const std::vector<std::string>& arguments, Con
     try {
       code = dispatch(tool, arguments, console, topic);
     } catch (...) {
-      console.deliver();
+      deliver_before_fault(console);
       throw;
     }
     console.deliver();
@@ -212,7 +237,11 @@ int run_tool(const Tool& tool, const std::vector<std::string>& arguments, std::o
                   .shows_progress = surfaces.shows_progress};
   console.deliver = [&words, &results, &out] {
     words.flush();
-    deliver(results, out);
+    deliver(results, out, Patience::Waits);
+  };
+  console.offer = [&words, &results, &out] {
+    words.flush();
+    deliver(results, out, Patience::TakesWhatGoes);
   };
   start_logging(tool, messages, false);
   const int code = run_guarded(tool, arguments, console);

@@ -81,27 +81,36 @@ std::string plural(std::int64_t count, const char* word) {
 }
 
 /// What is told while a training runs, line by line: beside a result on stdout, on stderr.
-struct Teller {
+class Teller {
+ public:
   Teller(Console& of, bool out_is_taken)
-      : console(of), out(of.words(out_is_taken).stream), tells_out(!out_is_taken) {}
-  void deliver() const {
-    if (tells_out) console.deliver();
-  }
-  /// False once nobody listens any more.
-  bool is_heard() const {
+      : console(of), out(of.words(out_is_taken).stream), tells_out_(!out_is_taken) {}
+
+  /// Hands over as much of what was told as is taken at once; false where nothing is any more: the
+  /// reader has gone, or the disk is full. What a training is to leave does not depend on that.
+  bool is_heard() {
+    if (!tells_out_ || fault_ || has_nobody_) return !fault_ && !has_nobody_;
     try {
-      deliver();
-    } catch (const NobodyListens&) { return false; }
-    return true;
+      console.offer();
+    } catch (const NobodyListens&) { has_nobody_ = true; } catch (const Error& error) {
+      fault_ = error;
+    }
+    return !fault_ && !has_nobody_;
   }
+  /// What could not be told, but for a reader who has gone, who is told nothing.
+  const std::optional<Error>& fault() const { return fault_; }
 
   Console& console;
   std::ostream& out;
-  bool tells_out;
+
+ private:
+  const bool tells_out_;
+  bool has_nobody_ = false;
+  std::optional<Error> fault_;
 };
 
 void report_head(const RunnablePlan& plan, const TrainingSession& session, const char* carrier,
-                 const ComputeDevice& device, const Teller& teller) {
+                 const ComputeDevice& device, Teller& teller) {
   const auto devices = static_cast<std::int64_t>(session.job.devices.size());
   teller.out << fmt::format("{} on {}, trained on {}{}, {} a step",
                             printable(plan.document.profile.name),
@@ -113,18 +122,17 @@ void report_head(const RunnablePlan& plan, const TrainingSession& session, const
     teller.out << ", from given weights";
   }
   teller.out << '\n';
-  teller.deliver();
 }
 
 /// Whether anybody has heard it.
-bool report_step(const TrainingSession& session, const StepReport& step, const Teller& teller) {
+bool report_step(const TrainingSession& session, const StepReport& step, Teller& teller) {
   teller.out << fmt::format("  step {:>4}  loss {:.5f}  {} samples/s\n", step.number, step.loss,
                             show_rate(samples_per_second(session, step.time)));
   return teller.is_heard();
 }
 
-void report_end(const RunnablePlan& plan, const TrainingSession& session, const Trained& trained,
-                const Teller& teller) {
+void report_end(const TrainRequest& request, const RunnablePlan& plan,
+                const TrainingSession& session, const Trained& trained, Teller& teller) {
   const Duration measured = trained.measured.median;
   const Duration predicted = plan.document.prediction.iteration;
   teller.out << fmt::format("  predicted  {}, simulated\n", show(predicted))
@@ -137,6 +145,14 @@ void report_end(const RunnablePlan& plan, const TrainingSession& session, const 
                             show_rate(samples_per_second(session, trained.whole_step)))
              << fmt::format("  difference {:+.1f} %\n", 100 * (ratio_of(measured, predicted) - 1))
              << fmt::format("  sent       {} a step\n", show(trained.measured.sent));
+  const auto named = [](const std::string& path) { return path == "-" ? "on stdout" : path; };
+  if (request.checkpoint) {
+    teller.out << fmt::format("  checkpoint {}, step {}\n", named(*request.checkpoint),
+                              session.steps_before() + trained.steps);
+  }
+  if (request.save_weights) {
+    teller.out << fmt::format("  weights    {}\n", named(*request.save_weights));
+  }
 }
 
 Checkpoint checkpoint_of(const TrainingSession& session, std::int64_t steps, NamedTensors tensors) {
@@ -160,6 +176,17 @@ void save(const TrainRequest& request, const TrainingSession& session, std::int6
   if (request.save_weights) write_result(console, *request.save_weights, weights);
 }
 
+/// Says of a training that has ended because its words could not be told what it has left.
+Error untold(const Error& fault, const TrainRequest& request, std::int64_t step) {
+  const std::string kept = request.checkpoint
+                               ? "which " + source_name(*request.checkpoint) + " has"
+                               : "of which nothing was kept, as --checkpoint keeps it";
+  return {fault.kind(),
+          fault.source(),
+          {{"", fmt::format("{}; the training has ended after step {}, {}",
+                            fault.violations().front().message, step, kept)}}};
+}
+
 /// How the devices' parts are run: all of them on threads of this process, or one as a rank.
 struct Carrier {
   const char* name = "thread";
@@ -168,14 +195,14 @@ struct Carrier {
 };
 
 int train_session(const TrainRequest& request, const RunnablePlan& plan,
-                  const TrainingSession& session, const Carrier& carrier, const Teller& teller) {
+                  const TrainingSession& session, const Carrier& carrier, Teller& teller) {
   Console& console = teller.console;
   const SignalGuard interrupt;
   TrainOptions options{.steps_before = session.steps_before(),
                        .steps = request.steps,
                        .save_every = request.checkpoint_every};
-  // As a signal does, a reader who has gone ends the training with all that it is to leave.
-  std::atomic<bool> is_heard = true;
+  // As a signal does, words that nobody takes end the training with all that it is to leave.
+  std::atomic<bool> is_heard = teller.is_heard();
   options.on_step = [&](const StepReport& step) { is_heard = report_step(session, step, teller); };
   options.should_stop = [&] { return interrupt.has_received() || !is_heard; };
   if (request.checkpoint || request.save_weights) {
@@ -190,27 +217,21 @@ int train_session(const TrainRequest& request, const RunnablePlan& plan,
     if (result) trained = std::move(result);
   });
   if (!trained) return kDone;
-  report_end(plan, session, *trained, teller);
-  if (request.checkpoint) {
-    teller.out << fmt::format("  checkpoint {}, step {}\n",
-                              *request.checkpoint == "-" ? "on stdout" : *request.checkpoint,
-                              session.steps_before() + trained->steps);
-  }
-  if (request.save_weights) {
-    teller.out << fmt::format("  weights    {}\n",
-                              *request.save_weights == "-" ? "on stdout" : *request.save_weights);
-  }
+  if (!teller.fault()) report_end(request, plan, session, *trained, teller);
   const Timeline& timeline = trained->measured.timeline;
   if (request.timeline) {
     write_result(console, *request.timeline,
                  write_timeline(timeline, plan.topology, hash_of(plan.document)));
   }
   if (request.trace) write_result(console, *request.trace, write_trace(timeline, plan.topology));
+  if (teller.fault()) {
+    throw untold(*teller.fault(), request, session.steps_before() + trained->steps);
+  }
   return kDone;
 }
 
 int verify_session(const TrainRequest& request, const TrainingSession& session,
-                   const Carrier& carrier, const Teller& teller) {
+                   const Carrier& carrier, Teller& teller) {
   std::optional<Verification> verified;
   carrier.run([&](DeviceTraining& device) {
     if (session.start) device.restore(session.start->tensors);
@@ -240,10 +261,11 @@ int verify_session(const TrainRequest& request, const TrainingSession& session,
 int run_session(const TrainRequest& request, const RunnablePlan& plan,
                 const TrainingSession& session, const Carrier& carrier, Console& console) {
   keep_freed_memory();
-  const Teller teller(console, takes_stdout(outputs_of(request)));
+  Teller teller(console, takes_stdout(outputs_of(request)));
   if (carrier.is_lead) report_head(plan, session, carrier.name, request.device, teller);
-  return request.verifies ? verify_session(request, session, carrier, teller)
-                          : train_session(request, plan, session, carrier, teller);
+  if (!request.verifies) return train_session(request, plan, session, carrier, teller);
+  console.deliver();
+  return verify_session(request, session, carrier, teller);
 }
 
 int train_on_threads(const TrainRequest& request, Console& console) {

@@ -4,10 +4,12 @@ import json
 import math
 import os
 import re
+import resource
 import shutil
 import signal
 import struct
 import subprocess
+import time
 import unittest
 
 import tool
@@ -15,6 +17,7 @@ from tool import ARGUMENTS, BAD_INPUT, DONE, ENVIRONMENT, ROOT, USAGE, ToolTest
 from trainable import cores, perceptron, small_gpt
 
 LAUNCHER = ROOT / "tests" / "exec" / "run_mpi"
+LIMIT = 1 << 20  # bytes of a file, above those of a checkpoint
 
 
 class Training(ToolTest):
@@ -272,6 +275,71 @@ class Training(ToolTest):
         resumed = self.losses(self.train("--plan", "plan.json", "--steps", "1", "--resume",
                                          "model"))
         self.assertEqual(int(resumed[0][0]), int(step) + 1)
+
+    def test_a_terminal_that_is_closed_ends_the_training_with_a_checkpoint(self):
+        process = self.long_training()
+        process.send_signal(signal.SIGHUP)
+        rest, errors = process.communicate(timeout=tool.SECONDS)
+        self.assertEqual(process.returncode, DONE, errors)
+        self.assertRegex(rest, r"checkpoint model, step (\d+)")
+
+    def test_a_full_disk_for_its_words_ends_the_training_with_a_checkpoint(self):
+        self.pipeline()
+        arguments = ("--plan", "plan.json", "--steps", "1000000", "--checkpoint", "model")
+        said = re.compile(r"^error: <stdout>: cannot be written: ([\w ]+); the training has ended "
+                          r"after step (\d+), which model has\n$")
+        # From the first word on, and behind a few of them.
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            result = self.train(*arguments, stdout=full)
+        self.assertEqual(result.returncode, ENVIRONMENT, result.stderr)
+        reason, step = said.match(result.stderr).groups()
+        self.assertEqual((reason, step), ("No space left on device", "1"))
+        with open(self.folder / "log", "wb") as log:
+            log.write(bytes(LIMIT - 400))
+        with open(self.folder / "log", "ab") as log:
+            result = self.train(*arguments, stdout=log, preexec_fn=lambda: resource.setrlimit(
+                resource.RLIMIT_FSIZE, (LIMIT, LIMIT)))
+        self.assertEqual(result.returncode, ENVIRONMENT, result.stderr)
+        reason, step = said.match(result.stderr).groups()
+        self.assertEqual(reason, "File too large")
+        self.assertGreater(int(step), 3)
+        resumed = self.losses(self.train("--plan", "plan.json", "--steps", "1", "--resume",
+                                         "model"))
+        self.assertEqual(int(resumed[0][0]), int(step) + 1)
+        # Where nothing was to be kept, it says so.
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            result = self.train(*arguments[:4], stdout=full)
+        self.assert_error(result, ENVIRONMENT, "the training has ended after step 1, of which "
+                          "nothing was kept, as --checkpoint keeps it")
+
+    def test_a_reader_who_stops_does_not_stop_the_training(self):
+        self.pipeline()
+        read, write = os.pipe()
+        os.set_blocking(write, False)
+        filling = 0
+        try:
+            while True:
+                filling += os.write(write, bytes(4096))
+        except BlockingIOError:
+            os.set_blocking(write, True)
+        binary = ARGUMENTS.executor
+        with subprocess.Popen([binary, "train", "--plan", "plan.json", "--steps", "300",
+                               "--timeout", "1", "--checkpoint", "model"], cwd=self.folder,
+                              stdout=write, stderr=subprocess.PIPE, text=True) as process:
+            os.close(write)
+            deadline = time.monotonic() + tool.SECONDS
+            while not (self.folder / "model").exists():
+                self.assertIsNone(process.poll(), "it did not wait for its reader")
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.05)
+            time.sleep(1.5)  # longer than any device waits for another one
+            with open(read, "rb") as reader:
+                shown = reader.read()[filling:].decode()
+            errors = process.stderr.read()
+        self.assertEqual((process.returncode, errors), (DONE, ""))
+        self.assertEqual(re.findall(r"step +(\d+)  loss", shown),
+                         [str(step) for step in range(1, 301)])
+        self.assertIn("checkpoint model, step 300", shown)
 
     def test_a_reader_who_goes_ends_the_training_with_a_checkpoint(self):
         process = self.long_training()

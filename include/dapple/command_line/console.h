@@ -31,6 +31,9 @@ struct Console {
   /// Delivers what `out` has collected so far: for commands whose results come one by one. Throws
   /// Error(Environment) where it cannot be written, and NobodyListens.
   std::function<void()> deliver = [] {};
+  /// Delivers as much of it as is taken without waiting: for commands that others wait for, who do
+  /// not care whether a reader has stopped. Throws as deliver().
+  std::function<void()> offer = [] {};
 
   /// Where a command's own words go: to `err` where a result takes stdout.
   Words words(bool out_is_taken) {
@@ -53,10 +56,10 @@ Surfaces look_at_surfaces(const std::ostream& out, const std::ostream& err);
 /// a closed pipe, or of a file beyond the limit on its size, fail instead of ending the process.
 void guard_standard_streams();
 
-/// While it lives, the first SIGINT, SIGTERM or SIGUSR1 is only remembered; a second one ends the
-/// process as it would have without this. One that another process passes on by sigqueue(), as who
-/// watches this one does, is none beside the same sent to both. One at a time. Signals that were
-/// ignored before stay so.
+/// While it lives, the first SIGHUP, SIGINT, SIGTERM or SIGUSR1 is only remembered; a second one
+/// ends the process as it would have without this. One that another process passes on by
+/// sigqueue(), as who watches this one does, is none beside the same sent to both. One at a time.
+/// Signals that were ignored before stay so.
 class SignalGuard {
  public:
   SignalGuard();
