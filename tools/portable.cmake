@@ -7,6 +7,8 @@ set_target_properties(fmt::fmt PROPERTIES INTERFACE_COMPILE_DEFINITIONS FMT_HEAD
 set_target_properties(spdlog::spdlog PROPERTIES INTERFACE_COMPILE_DEFINITIONS SPDLOG_FMT_EXTERNAL)
 set_target_properties(pugixml::pugixml PROPERTIES INTERFACE_LINK_LIBRARIES pugixml::static)
 find_library(YAML_CPP_ARCHIVE libyaml-cpp.a REQUIRED)
+find_library(XXHASH_ARCHIVE libxxhash.a REQUIRED)
+set_target_properties(xxhash::xxhash PROPERTIES IMPORTED_LOCATION ${XXHASH_ARCHIVE})
 get_target_property(configurations yaml-cpp IMPORTED_CONFIGURATIONS)
 foreach(configuration ${configurations})
   set_target_properties(yaml-cpp PROPERTIES IMPORTED_LOCATION_${configuration} ${YAML_CPP_ARCHIVE})

@@ -6,16 +6,23 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "dapple/core/error.h"
+#include "dapple/exec/fingerprint.h"
 #include "named_tensors.h"
 #include "safetensors.h"
 
 namespace dapple {
 namespace {
 
-constexpr const char* kFormat = "dapple-checkpoint/1";
+constexpr const char* kFormat = "dapple-checkpoint/2";
+/// Read with no more than what safetensors itself has against damage.
+constexpr const char* kFormatWithoutDigest = "dapple-checkpoint/1";
+constexpr const char* kDigest = "digest";
+/// In the digest's place where it is made, as sixteen digits of which none is known yet.
+constexpr std::string_view kNoDigits = "0000000000000000";
 
 constexpr float kAnything = std::numeric_limits<float>::max();
 constexpr float kBelowOne = 1.0F - std::numeric_limits<float>::epsilon() / 2;
@@ -37,6 +44,7 @@ constexpr Setting kSettings[] = {
 std::vector<std::pair<std::string, std::string>> metadata_of(const Checkpoint& checkpoint) {
   std::vector<std::pair<std::string, std::string>> metadata{
       {"format", kFormat},
+      {kDigest, std::string(kNoDigits)},
       {"steps", std::to_string(checkpoint.steps)},
       {"seed", std::to_string(checkpoint.seed)},
       {"optimizer", std::string(nn::to_string(checkpoint.optimizer.kind))}};
@@ -46,24 +54,38 @@ std::vector<std::pair<std::string, std::string>> metadata_of(const Checkpoint& c
   return metadata;
 }
 
+/// The digest's digits in the file, as the writer has put them there; npos where they are not.
+std::size_t place_of_digits(std::string_view bytes, std::string_view digits) {
+  const std::string before = fmt::format("\"{}\":\"", kDigest);
+  const std::size_t found = bytes.find(before + std::string(digits) + '"');
+  return found == std::string_view::npos ? found : found + before.size();
+}
+
+/// Of the whole file, whose digits at `place` count as zeros.
+std::string digest_of(std::string_view bytes, std::size_t place) {
+  Fingerprint sum;
+  for (const std::string_view part :
+       {bytes.substr(0, place), kNoDigits, bytes.substr(place + kNoDigits.size())}) {
+    sum.add(std::as_bytes(std::span(part)));
+  }
+  return fmt::format("{:016x}", sum.value());
+}
+
 /// The texts of a file; every function throws its first fault.
 class Metadata {
  public:
   Metadata(const std::map<std::string, std::string>& texts, const std::string& source_name)
       : texts_(texts), source_name_(source_name) {}
 
-  /// Without its tensors.
-  Checkpoint read() const {
+  /// Without its tensors. `bytes` are those of the whole file.
+  Checkpoint read(std::string_view bytes) const {
     if (texts_.empty()) {
       refuse_file(source_name_, place_of_tensor(kMetadata),
                   "expected what dapple-exec train writes there, got none");
     }
-    const std::string& format = text("format");
-    if (format != kFormat) {
-      refuse_file(source_name_, place_of_text("format"),
-                  fmt::format("expected \"{}\", got \"{}\"", kFormat, format));
-    }
     Checkpoint checkpoint;
+    checkpoint.is_checked = is_checked_format();
+    if (checkpoint.is_checked) check_digest(bytes);
     checkpoint.steps = number("steps", kMostTrainingSteps);
     checkpoint.seed = number("seed", std::numeric_limits<std::uint64_t>::max());
     const std::string& kind = text("optimizer");
@@ -80,6 +102,32 @@ class Metadata {
   }
 
  private:
+  /// Whether the format has a digest. A file that has one is of no version without.
+  bool is_checked_format() const {
+    const std::string& format = text("format");
+    if (format == kFormat) return true;
+    if (format == kFormatWithoutDigest && texts_.count(kDigest) == 0) return false;
+    refuse_file(source_name_, place_of_text("format"),
+                fmt::format("expected \"{}\", got \"{}\"", kFormat, format));
+  }
+
+  void check_digest(std::string_view bytes) const {
+    const std::string& digits = text(kDigest);
+    const std::size_t place =
+        digits.size() == kNoDigits.size() ? place_of_digits(bytes, digits) : std::string_view::npos;
+    if (place == std::string_view::npos) {
+      refuse_file(source_name_, place_of_text(kDigest),
+                  fmt::format("expected {} digits as dapple-exec train writes them, got \"{}\"",
+                              kNoDigits.size(), digits));
+    }
+    const std::string own = digest_of(bytes, place);
+    if (own == digits) return;
+    refuse_file(source_name_, place_of_text(kDigest),
+                fmt::format("expected {}, that of the file's bytes, got {}: the file is not as it "
+                            "was written",
+                            own, digits));
+  }
+
   const std::string& text(const char* key) const {
     const auto found = texts_.find(key);
     if (found == texts_.end()) {
@@ -136,12 +184,16 @@ void add_first_state(nn::OptimizerKind optimizer, NamedTensors& tensors) {
 }
 
 std::string write_checkpoint(const Checkpoint& checkpoint) {
-  return write_safetensors(metadata_of(checkpoint), checkpoint.tensors);
+  std::string bytes = write_safetensors(metadata_of(checkpoint), checkpoint.tensors);
+  const std::size_t place = place_of_digits(bytes, kNoDigits);
+  check(place != std::string::npos, "a checkpoint has no place for its digest");
+  bytes.replace(place, kNoDigits.size(), digest_of(bytes, place));
+  return bytes;
 }
 
 Checkpoint read_checkpoint(std::string_view bytes, const std::string& source_name) {
   const StoredTensors stored = read_safetensors(bytes, source_name);
-  Checkpoint checkpoint = Metadata(stored.metadata, source_name).read();
+  Checkpoint checkpoint = Metadata(stored.metadata, source_name).read(bytes);
   for (const auto& [name, tensor] : stored.tensors) {
     if (tensor.kind != "F32") {
       refuse_file(source_name, place_of_tensor(name) + "/dtype",

@@ -31,8 +31,8 @@ does not answer.
 constexpr const char* kVersion =
     "dapple-exec " DAPPLE_VERSION
     "\n"
-    "reads dapple-plan/1, dapple-profile/1, dapple-checkpoint/1\n"
-    "writes dapple-profile/1, dapple-timeline/1, dapple-checkpoint/1, Chrome trace JSON\n";
+    "reads dapple-plan/1, dapple-profile/1, dapple-checkpoint/1 and 2\n"
+    "writes dapple-profile/1, dapple-timeline/1, dapple-checkpoint/2, Chrome trace JSON\n";
 
 Tool tool() {
   return {.name = "dapple-exec",

@@ -176,6 +176,15 @@ void save(const TrainRequest& request, const TrainingSession& session, std::int6
   if (request.save_weights) write_result(console, *request.save_weights, weights);
 }
 
+/// Of what training goes on from, where it could not be told whether it is as it was written.
+void warn_of_start(const TrainRequest& request, const TrainingSession& session, Console& console) {
+  if (!request.resume || session.start->is_checked) return;
+  print_warning(console,
+                fmt::format("{}: of dapple-checkpoint/1, which has no digest, it cannot be "
+                            "said whether it is as it was written",
+                            source_name(*request.resume)));
+}
+
 /// Says of a training that has ended because its words could not be told what it has left.
 Error untold(const Error& fault, const TrainRequest& request, std::int64_t step) {
   const std::string kept = request.checkpoint
@@ -262,7 +271,10 @@ int run_session(const TrainRequest& request, const RunnablePlan& plan,
                 const TrainingSession& session, const Carrier& carrier, Console& console) {
   keep_freed_memory();
   Teller teller(console, takes_stdout(outputs_of(request)));
-  if (carrier.is_lead) report_head(plan, session, carrier.name, request.device, teller);
+  if (carrier.is_lead) {
+    warn_of_start(request, session, console);
+    report_head(plan, session, carrier.name, request.device, teller);
+  }
   if (!request.verifies) return train_session(request, plan, session, carrier, teller);
   console.deliver();
   return verify_session(request, session, carrier, teller);

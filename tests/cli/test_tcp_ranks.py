@@ -12,6 +12,7 @@ import time
 
 import test_train
 import tool
+from checkpoint_file import as_version_1
 from tool import ARGUMENTS, DONE, ENVIRONMENT, SCALE, USAGE, ToolTest
 
 
@@ -205,7 +206,8 @@ class TcpRanks(ToolTest):
         for name, steps in (("one", 1), ("two", 2)):
             self.run_tool("train", "--plan", "plan.json", "--steps", steps, "--checkpoint", name,
                           binary=binary)
-        content = (self.folder / "one").read_bytes()
+        content = as_version_1((self.folder / "one").read_bytes())
+        (self.folder / "one").write_bytes(content)
         (self.folder / "other").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
         for first, second in ((["--resume", "one"], ["--resume", "other"]),
                               ([], ["--checkpoint", "end"])):

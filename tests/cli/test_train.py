@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import random
 import re
 import resource
 import shutil
@@ -13,10 +14,12 @@ import time
 import unittest
 
 import tool
-from tool import ARGUMENTS, BAD_INPUT, DONE, ENVIRONMENT, ROOT, USAGE, ToolTest
+from checkpoint_file import as_version_1, file_of, header_and_tensors, is_whole
+from tool import ARGUMENTS, BAD_INPUT, DONE, ENVIRONMENT, ROOT, SCALE, USAGE, ToolTest
 from trainable import cores, perceptron, small_gpt
 
 LAUNCHER = ROOT / "tests" / "exec" / "run_mpi"
+KILLS = 6 if SCALE == 1 else 20 * SCALE  # of trainings that write checkpoints
 LIMIT = 1 << 20  # bytes of a file, above those of a checkpoint
 
 
@@ -398,13 +401,13 @@ class Training(ToolTest):
                           "/gradients/optimizer_step: expected \"at-end\"")
 
     def header_and_tensors(self, name):
-        content = (self.folder / name).read_bytes()
-        end = 8 + int.from_bytes(content[:8], "little")
-        return json.loads(content[8:end]), content[end:]
+        return header_and_tensors((self.folder / name).read_bytes())
 
     def write_tensors(self, name, header, tensors):
-        text = json.dumps(header).encode()
-        (self.folder / name).write_bytes(len(text).to_bytes(8, "little") + text + tensors)
+        """A checkpoint of version 1, where it is one."""
+        content = file_of(header, tensors)
+        (self.folder / name).write_bytes(as_version_1(content) if "__metadata__" in header and
+                                         "steps" in header["__metadata__"] else content)
 
     def test_numbers_that_are_none_are_named_where_they_are_loaded(self):
         self.small_gpt("gpt.json")
@@ -422,6 +425,79 @@ class Training(ToolTest):
                 self.assert_error(self.train("--plan", "gpt.json", option, "spoilt"), BAD_INPUT,
                                   f"error: spoilt: /{found}: expected finite numbers, got nan as "
                                   "number 6 of 64")
+
+    def test_a_checkpoint_that_has_changed_is_refused(self):
+        self.pipeline()
+        self.train("--plan", "plan.json", "--steps", "2", "--checkpoint", "model")
+        content = (self.folder / "model").read_bytes()
+        self.assertTrue(is_whole(content))
+        dice = random.Random(3801)
+        places = [8 * content.index(part) + dice.randrange(8 * len(part)) for part in (
+            b'"steps":"2"', b'"learning_rate":"0.001"', b'"linear.1.weight"', b"[64,64]")]
+        places += [dice.randrange(8 * len(content)) for _ in range(20)]
+        for place in places:
+            with self.subTest(bit=place):
+                changed = bytearray(content)
+                changed[place // 8] ^= 1 << place % 8
+                (self.folder / "changed").write_bytes(changed)
+                result = self.train("--plan", "plan.json", "--steps", "1", "--resume", "changed")
+                self.assert_error(result, BAD_INPUT, "error: changed: ")
+                self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+        # A digit that is another digit is what only the digest sees.
+        (self.folder / "changed").write_bytes(content.replace(b'"steps":"2"', b'"steps":"3"'))
+        self.assert_error(self.train("--plan", "plan.json", "--resume", "changed"), BAD_INPUT,
+                          "error: changed: /__metadata__/digest: expected ",
+                          ": the file is not as it was written")
+
+    def test_a_checkpoint_of_version_1_is_read_with_a_warning(self):
+        found = ROOT / "tests" / "found" / "checkpoints"
+        self.plan("plan.json", json.loads((found / "model.profile.json").read_text()),
+                  cores(1, "1 MB/s"))
+        result = self.train("--plan", "plan.json", "--steps", "1", "--resume",
+                            found / "version-1.safetensors", "--checkpoint", "model")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertIn("from step 3", result.stdout)
+        self.assertEqual(" ".join(result.stderr.split()),
+                         f"warning: {found / 'version-1.safetensors'}: of dapple-checkpoint/1, "
+                         "which has no digest, it cannot be said whether it is as it was written")
+        # What comes of it has one, and so needs no warning.
+        self.assertTrue(is_whole((self.folder / "model").read_bytes()))
+        result = self.train("--plan", "plan.json", "--steps", "1", "--resume", "model")
+        self.assertEqual((result.returncode, result.stderr), (DONE, ""))
+
+    def test_a_training_that_is_killed_leaves_a_whole_checkpoint_or_none(self):
+        self.pipeline()
+        before = sorted(os.listdir(self.folder))
+        binary = ARGUMENTS.executor
+        arguments = [binary, "train", "--plan", "plan.json", "--checkpoint", "model"]
+        dice = random.Random(3802)
+        for number in range(KILLS):
+            # Two at once end it even where the first is only to be remembered.
+            deadly = dice.random() < 0.5
+            signals = [signal.SIGKILL] if deadly else [
+                dice.choice((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))] * dice.choice((1, 2))
+            with subprocess.Popen([*arguments, "--checkpoint-every", "1", "--steps", "1000000"],
+                                  cwd=self.folder, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.PIPE, text=True) as process:
+                time.sleep(dice.uniform(0, 0.3))
+                for each in signals:
+                    process.send_signal(each)
+                errors = process.communicate(timeout=tool.SECONDS)[1]
+            with self.subTest(kill=number, signals=signals):
+                self.assertEqual(errors, "")
+                self.assertIn(process.returncode, (DONE, -signals[0]))
+                left = sorted(set(os.listdir(self.folder)) - {"model"})
+                if not deadly:
+                    self.assertEqual(left, before)
+                checkpoint = self.folder / "model"
+                if checkpoint.exists():
+                    self.assertTrue(is_whole(checkpoint.read_bytes()))
+            if number % 3 == 2 and checkpoint.exists():
+                checkpoint.unlink()
+        # What SIGKILL has left is gone once the same file is written again.
+        subprocess.run([*arguments, "--steps", "1"], cwd=self.folder, check=True,
+                       capture_output=True, timeout=tool.SECONDS)
+        self.assertEqual(sorted(os.listdir(self.folder)), sorted([*before, "model"]))
 
     def test_steps_are_counted_as_far_as_a_checkpoint_can(self):
         self.pipeline()

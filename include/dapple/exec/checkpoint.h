@@ -2,8 +2,9 @@
 // Whole tensors under their layers' names, so that any plan of the model can go on from it.
 //
 // Format: safetensors (huggingface.co/docs/safetensors), all of them F32, in the order of their
-// names. "__metadata__" has the rest, as text: "format" ("dapple-checkpoint/1"), "steps", "seed",
-// and the optimizer's settings.
+// names. "__metadata__" has the rest, as text: "format" ("dapple-checkpoint/2"), "digest", "steps",
+// "seed", and the optimizer's settings. The digest is the fingerprint of the whole file, in sixteen
+// hexadecimal digits, taken with zeros as these digits. Version 1 had none.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,7 @@ struct Checkpoint {
   std::uint64_t seed = 1;
   nn::OptimizerSettings optimizer;
   NamedTensors tensors = {};  // parameters and state
+  bool is_checked = true;     // as read: its format has a digest, which was right
 };
 
 /// The state of an optimizer before its first step, for each of the parameters in `tensors`.
@@ -33,9 +35,10 @@ void add_first_state(nn::OptimizerKind optimizer, NamedTensors& tensors);
 /// O(bytes).
 std::string write_checkpoint(const Checkpoint& checkpoint);
 
-/// Throws Error(BadInput) with the first fault: cut off, no JSON, another format, a kind of number
-/// that is not F32, numbers that are not finite, offsets that do not fit a shape or leave gaps,
-/// settings that are none. Other keys of "__metadata__" are passed over. O(bytes).
+/// Throws Error(BadInput) with the first fault: cut off, no JSON, another format, a digest that is
+/// not that of the file, a kind of number that is not F32, numbers that are not finite, offsets
+/// that do not fit a shape or leave gaps, settings that are none. Other keys of "__metadata__" are
+/// passed over. O(bytes).
 Checkpoint read_checkpoint(std::string_view bytes, const std::string& source_name);
 
 /// What keeps the model from going on from the checkpoint: an optimizer that keeps other state, or

@@ -9,6 +9,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../../support/safetensors_file.h"
@@ -72,7 +73,15 @@ TEST_CASE("what is no checkpoint is refused, and its first fault is named") {
     std::string message;
   };
   std::string wrong_format = "{" + metadata + "}";
-  wrong_format.replace(wrong_format.find("/1"), 2, "/2");
+  wrong_format.replace(wrong_format.find("/1"), 2, "/3");
+  std::string without_digest = "{" + metadata + "}";
+  without_digest.replace(without_digest.find("/1"), 2, "/2");
+  std::string short_digest = without_digest;
+  short_digest.insert(short_digest.find(R"("steps")"), R"("digest":"0123",)");
+  std::string spaced_digest = without_digest;
+  spaced_digest.insert(spaced_digest.find(R"("steps")"), R"("digest": "0123456789abcdef",)");
+  std::string downgraded = "{" + metadata + "}";
+  downgraded.insert(downgraded.find(R"("steps")"), R"("digest":"0123456789abcdef",)");
   std::string wrong_optimizer = "{" + metadata + "}";
   wrong_optimizer.replace(wrong_optimizer.find("sgd"), 3, "lion");
   std::string wrong_steps = "{" + metadata + "}";
@@ -115,8 +124,18 @@ TEST_CASE("what is no checkpoint is refused, and its first fault is named") {
       {safetensors_file("{}", 0),
        "m: /__metadata__: expected what dapple-exec train writes there, got none"},
       {safetensors_file(wrong_format, 0),
-       "m: /__metadata__/format: expected \"dapple-checkpoint/1\", got "
-       "\"dapple-checkpoint/2\""},
+       "m: /__metadata__/format: expected \"dapple-checkpoint/2\", got "
+       "\"dapple-checkpoint/3\""},
+      {safetensors_file(without_digest, 0), "m: /__metadata__/digest: expected a text, got none"},
+      {safetensors_file(short_digest, 0),
+       "m: /__metadata__/digest: expected 16 digits as dapple-exec train writes them, got "
+       "\"0123\""},
+      {safetensors_file(spaced_digest, 0),
+       "m: /__metadata__/digest: expected 16 digits as dapple-exec train writes them, got "
+       "\"0123456789abcdef\""},
+      {safetensors_file(downgraded, 0),
+       "m: /__metadata__/format: expected \"dapple-checkpoint/2\", got "
+       "\"dapple-checkpoint/1\""},
       {safetensors_file(wrong_optimizer, 0),
        "m: /__metadata__/optimizer: expected one of sgd, momentum, "
        "adam, adamw, got \"lion\""},
@@ -156,6 +175,79 @@ TEST_CASE("what is no checkpoint is refused, and its first fault is named") {
       CHECK(error.what() == fault.message);
     }
   }
+}
+
+/// Whether it is refused as a file that is not what it should be.
+bool is_refused(const std::string& bytes) {
+  try {
+    read_checkpoint(bytes, "m");
+  } catch (const Error& error) { return error.kind() == ErrorKind::BadInput; }
+  return false;
+}
+
+TEST_CASE("a checkpoint of which any bit has changed is refused") {
+  const std::string bytes = write_checkpoint(example());
+  for (std::size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
+    std::string changed = bytes;
+    changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << bit % 8));
+    INFO("bit " << bit);
+    REQUIRE(is_refused(changed));
+  }
+}
+
+TEST_CASE("a checkpoint of which anything has been written anew is refused") {
+  const std::string bytes = write_checkpoint(example());
+  const std::vector<std::pair<std::string, std::string>> changes{
+      {R"("steps":"12")", R"("steps":"21")"},
+      {R"("seed":"7")", R"("seed":"8")"},
+      {R"("learning_rate":"0.1")", R"("learning_rate":"0.7")"},
+      {R"("optimizer":"momentum")", R"("optimizer":"adamw"   )"},
+      {R"("a.bias")", R"("b.bias")"},
+      {R"("shape":[2,1])", R"("shape":[1,2])"},
+      {"dapple-checkpoint/2", "dapple-checkpoint/1"},
+      {"} ", "}\n"},
+      {R"("digest":")", R"("digets":")"},
+      {std::string("\0\0\xC0\x3F", 4), std::string("\0\0\xC0\x40", 4)}};
+  for (const auto& [before, after] : changes) {
+    INFO(before);
+    REQUIRE(before.size() == after.size());
+    std::string changed = bytes;
+    const std::size_t place = changed.find(before);
+    if (before == "} " && place == std::string::npos) continue;  // it ends without a blank
+    REQUIRE(place != std::string::npos);
+    CHECK(is_refused(changed.replace(place, before.size(), after)));
+  }
+}
+
+TEST_CASE("a wrong digest is named beside the right one") {
+  const std::string bytes = write_checkpoint(example());
+  const std::size_t place = bytes.find(R"("digest":")") + 10;
+  const std::string right = bytes.substr(place, 16);
+  const std::string wrong(16, right[0] == '1' ? '2' : '1');
+  try {
+    read_checkpoint(std::string(bytes).replace(place, 16, wrong), "m");
+    FAIL("was read");
+  } catch (const Error& error) {
+    CHECK(error.what() == "m: /__metadata__/digest: expected " + right +
+                              ", that of the file's bytes, got " + wrong +
+                              ": the file is not as it was written");
+  }
+}
+
+TEST_CASE("a checkpoint of version 1, which has no digest, is read and said to be unchecked") {
+  std::string bytes = write_checkpoint(example());
+  CHECK(read_checkpoint(bytes, "m").is_checked);
+  const std::string digest = R"("digest":")";
+  bytes.erase(bytes.find(digest), digest.size() + 18);  // with the digits, a quote and a comma
+  bytes.replace(bytes.find("dapple-checkpoint/2"), 19, "dapple-checkpoint/1");
+  std::uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), 8);
+  length -= digest.size() + 18;
+  std::memcpy(bytes.data(), &length, 8);
+  const Checkpoint read = read_checkpoint(bytes, "m");
+  CHECK_FALSE(read.is_checked);
+  CHECK(read.steps == 12);
+  CHECK(write_checkpoint(read) == write_checkpoint(example()));
 }
 
 TEST_CASE("tensors may be empty") {
