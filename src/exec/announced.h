@@ -21,8 +21,10 @@ class AnnouncedAction {
            (static_cast<std::uint64_t>(action.stage.value) & 0xFFFFFF) << 32 |
            static_cast<std::uint32_t>(action.index);
   }
+  /// Nothing where there is none, or no such.
   static std::optional<Action> unpacked(std::uint64_t word) {
-    if (word == 0) return std::nullopt;
+    constexpr auto kKinds = static_cast<std::uint64_t>(ActionKind::OptimizerStep) + 1;
+    if (word >> 56 == 0 || word >> 56 > kKinds) return std::nullopt;
     return Action{.kind = static_cast<ActionKind>((word >> 56) - 1),
                   .index = static_cast<std::int32_t>(word & 0xFFFFFFFF),
                   .stage = {static_cast<std::int32_t>(word >> 32 & 0xFFFFFF)}};

@@ -9,24 +9,26 @@
 #include <optional>
 #include <utility>
 
-#include "dapple/core/error.h"
 #include "dapple/exec/transport.h"
 
 namespace dapple {
 
 struct Mail {
   Payload payload;
-  std::int64_t arrival = 0;       // not to be taken in before
-  std::uint64_t fingerprint = 0;  // of what was sent; of transports that may change it
+  std::int64_t arrival = 0;  // not to be taken in before
+  // Of transports between processes, whose bytes may change, and whose senders may be wrong:
+  std::uint64_t fingerprint = 0;  // of what was sent
+  int sender = 0;                 // rank
 };
 
 class Mailbox {
  public:
-  void put(const MessageKey& key, Mail mail) {
+  /// False where there is one of that key already.
+  [[nodiscard]] bool put(const MessageKey& key, Mail mail) {
     const std::lock_guard lock(mutex_);
     const bool is_new = mail_.emplace(key, std::move(mail)).second;
-    check(is_new, "a message was sent twice");
     changed_.notify_all();
+    return is_new;
   }
 
   /// Waits for it. Nothing if it does not come in time. Throws JobAborted.

@@ -87,6 +87,8 @@ class RankJob::State {
  private:
   void take_in(const Frame& frame, HostBytes bytes);
   void take_in(const Notice& notice);
+  bool may_say(const Notice& notice) const;
+  void blame(int rank, const std::string& message);
   void compare_agreement();
   void take_turn();
   void give_sign(std::int64_t now, nanoseconds interval);
@@ -94,7 +96,7 @@ class RankJob::State {
   void mourn(std::int64_t now);
   void watch(std::int64_t now, nanoseconds interval);
   void give_up(std::exception_ptr fault);
-  void deliver(std::map<std::pair<int, std::uint64_t>, Held>::iterator held);
+  bool deliver(std::map<std::pair<int, std::uint64_t>, Held>::iterator held);
   void throw_if_over();
   void close();
   void note_failure();
@@ -149,6 +151,8 @@ RankJob::State::State(const MakeWire& make_wire) {
        .fault = [this](std::exception_ptr fault) { give_up(std::move(fault)); }});
   const std::lock_guard lock(mutex_);
   wire_ = std::move(wire);
+  // What was found out before there was a wire to tell others by.
+  if (fault_) note_failure();
 }
 
 void RankJob::State::join(const Topology& topology, const std::vector<DeviceIndex>& devices,
@@ -275,6 +279,11 @@ Payload RankJob::State::receive(const MessageKey& key, const Expected& expected)
                           options_.timeout);
   }
   if (options_.on_arrival) options_.on_arrival(key, mail->payload.host());
+  if (mail->sender != rank_of(key.from)) {
+    throw error(to_text(key.action), fmt::format("expected a message of {}, got one in its name "
+                                                 "of {}",
+                                                 from, name_of(mail->sender)));
+  }
   if (fingerprint(mail->payload.host()) != mail->fingerprint) {
     throw error(to_text(key.action),
                 fmt::format("expected the message of {} as it was sent, got other bytes", from));
@@ -330,7 +339,7 @@ void RankJob::State::close() {
 
 /// Requires: the mutex is held, and nothing is over yet.
 void RankJob::State::note_failure() {
-  if (!wire_) return close();  // which fails to be made
+  if (!wire_) return close();  // which is being made: the others are told once it is there
   own_failure_ = Failure{monotonic_now() + wire_->clock_offset(), wire_->rank()};
   for (int rank = 0; rank < wire_->size(); ++rank) {
     if (rank == wire_->rank()) continue;
@@ -357,22 +366,63 @@ void RankJob::State::give_up(std::exception_ptr fault) {
   note_failure();
 }
 
+/// What another rank did that no rank does is its fault, and nobody else's.
+void RankJob::State::blame(int rank, const std::string& message) {
+  give_up(std::make_exception_ptr(Error(ErrorKind::Environment, name_of(rank), {{"", message}})));
+}
+
 void RankJob::State::take_in(const Frame& frame, HostBytes bytes) {
-  Mail mail{.payload = std::move(bytes), .arrival = 0, .fingerprint = frame.fingerprint};
-  if (!frame.waits_for_word) return mailbox_.put(frame.key, std::move(mail));
-  const std::lock_guard lock(mutex_);
-  const auto held = held_.try_emplace({frame.from, frame.number}).first;
-  held->second.mail.emplace(frame.key, std::move(mail));
-  deliver(held);
+  Mail mail{.payload = std::move(bytes),
+            .arrival = 0,
+            .fingerprint = frame.fingerprint,
+            .sender = frame.from};
+  bool is_new = true;
+  if (frame.waits_for_word) {
+    const std::lock_guard lock(mutex_);
+    const auto held = held_.try_emplace({frame.from, frame.number}).first;
+    is_new = !held->second.mail.has_value();
+    if (is_new) {
+      held->second.mail.emplace(frame.key, std::move(mail));
+      is_new = deliver(held);
+    }
+  } else {
+    is_new = mailbox_.put(frame.key, std::move(mail));
+  }
+  if (is_new) return;
+  blame(frame.from,
+        fmt::format("expected it to send {} once, but it did so twice", to_text(frame.key.action)));
+}
+
+/// Whether it is this rank that is told it, and that one that tells it. Requires: the wire is made.
+bool RankJob::State::may_say(const Notice& notice) const {
+  switch (notice.kind) {
+    case NoticeKind::AtBarrier:
+      return wire_->rank() == 0 && notice.from != 0;
+    case NoticeKind::LetGo:
+      return notice.from == 0;
+    case NoticeKind::Joined:
+    case NoticeKind::Alive:
+      return notice.from == previous();
+    case NoticeKind::Arrived:
+    case NoticeKind::Failed:
+      return true;
+  }
+  return false;
 }
 
 void RankJob::State::take_in(const Notice& notice) {
   std::unique_lock lock(mutex_);
+  if (wire_ && !may_say(notice)) {
+    lock.unlock();
+    return blame(notice.from, "expected what a rank says, but it said what another one does");
+  }
   switch (notice.kind) {
     case NoticeKind::Arrived: {
       const auto held = held_.try_emplace({notice.from, notice.number}).first;
       held->second.arrival = notice.moment;
-      return deliver(held);
+      if (deliver(held)) return;
+      lock.unlock();
+      return blame(notice.from, "expected it to send each message once, but it sent one twice");
     }
     case NoticeKind::Joined:
       neighbour_.agreement = notice.number;
@@ -396,12 +446,14 @@ void RankJob::State::take_in(const Notice& notice) {
   changed_.notify_all();
 }
 
-void RankJob::State::deliver(std::map<std::pair<int, std::uint64_t>, Held>::iterator held) {
-  if (!held->second.mail || !held->second.arrival) return;
+/// Once it is here with word of its arrival. False where there is one like it already.
+bool RankJob::State::deliver(std::map<std::pair<int, std::uint64_t>, Held>::iterator held) {
+  if (!held->second.mail || !held->second.arrival) return true;
   auto& [key, mail] = *held->second.mail;
   mail.arrival = *held->second.arrival;
-  mailbox_.put(key, std::move(mail));
+  const bool is_new = mailbox_.put(key, std::move(mail));
   held_.erase(held);
+  return is_new;
 }
 
 /// Gives a sign of life and looks for that of the neighbour.

@@ -103,9 +103,12 @@ void Connection::take_in_envelope() {
       return take_in_frame();
     case EnvelopeKind::Piece:
       return read_piece();
-    case EnvelopeKind::Notice:
-      handler_.notice(notice_of(envelope_, rank_));
+    case EnvelopeKind::Notice: {
+      const std::optional<Notice> notice = notice_of(envelope_, rank_);
+      if (!notice) break;
+      handler_.notice(*notice);
       return read_envelope();
+    }
     case EnvelopeKind::Leaving:
       is_leaving_ = true;
       handler_.leaving(rank_);

@@ -33,11 +33,11 @@ TcpLoop::TcpLoop(WireHandler handler, const TcpPlace& place, std::chrono::nanose
                        .lost = handler_.lost,
                        .nonsense =
                            [this](int rank) {
-                             handler_.fault(std::make_exception_ptr(Error(
-                                 ErrorKind::Environment, fmt::format("rank {}", rank_),
-                                 {{"", fmt::format("expected what a rank says from rank {}, got "
-                                                   "other bytes",
-                                                   rank)}})));
+                             handler_.fault(std::make_exception_ptr(
+                                 Error(ErrorKind::Environment, fmt::format("rank {}", rank),
+                                       {{"",
+                                         "expected what a rank says, but it sent other "
+                                         "bytes"}})));
                            }}),
       stays_(asio::make_work_guard(context_)),
       turns_(context_),

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/connect.hpp>
@@ -13,7 +14,8 @@
 #include <functional>
 #include <future>
 #include <iterator>
-#include <random>
+#include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -21,6 +23,7 @@
 
 #include "clock.h"
 #include "dapple/core/error.h"
+#include "tcp_proof.h"
 #include "tcp_reception.h"
 #include "waiting.h"
 
@@ -36,6 +39,9 @@ using Places = std::vector<tcp::endpoint>;
 
 /// Before another call where the last one was not answered.
 constexpr std::chrono::milliseconds kPause(50);
+/// In which who is called has to answer.
+constexpr std::chrono::seconds kAttention(5);
+constexpr Word kLastPort = 0xFFFF;
 /// For which the others outlast rank 0, which knows who is missing.
 constexpr std::chrono::seconds kLonger(1);
 
@@ -48,12 +54,6 @@ Word host_mark() {
   if (mark.empty() || length <= 0) return 0;
   mark.append(container.data(), static_cast<std::size_t>(length));
   return fingerprint(std::as_bytes(std::span(mark)));
-}
-
-Word draw() {
-  std::random_device device;
-  const Word high = device();
-  return high << 32 | device() | 1;
 }
 
 /// What rank 0 tells of each rank; of itself nothing.
@@ -86,7 +86,13 @@ class Encounter {
   template <class Begin>
   error_code await(tcp::socket& socket, Moment end, Begin begin);
   Places resolved();
-  tcp::socket call(int rank, const Places& places, Moment end, Answer& answer);
+  tcp::socket call(int rank, const Places& places, Answer& answer);
+  std::optional<Answer> talk(tcp::socket& socket, int rank, const Places& places,
+                             error_code& fault);
+  template <class Buffers>
+  error_code read(tcp::socket& socket, Moment end, const Buffers& buffers);
+  template <class Buffers>
+  error_code write(tcp::socket& socket, Moment end, const Buffers& buffers);
   void compare_clocks(tcp::socket& socket, bool shares_clock);
   std::vector<Whereabouts> hear_of_all(tcp::socket& first);
   /// Of a rank that has come.
@@ -157,45 +163,79 @@ Error Encounter::turned_away(int by, const Answer& answer) const {
           fmt::format("expected a job of {} ranks, got one of {}", place_.size, answer.size));
     case Verdict::Taken:
       return error(turned + fmt::format("expected one rank {}, got two", place_.rank));
-    case Verdict::OtherJob:
-    case Verdict::NoSuchRank:
+    case Verdict::Unproven:
+      if (by == 0) {
+        return error(turned + fmt::format("expected the job's secret, got {}",
+                                          place_.secret.empty() ? "none" : "another"));
+      }
       return error(turned + "expected a rank of its own job");
     default:
-      return error(turned + "expected the same version and byte order");
+      return error(turned + "expected a rank that it does not have yet");
   }
 }
 
+template <class Buffers>
+error_code Encounter::read(tcp::socket& socket, Moment end, const Buffers& buffers) {
+  return await(socket, end, [&](auto done) { asio::async_read(socket, buffers, std::move(done)); });
+}
+
+template <class Buffers>
+error_code Encounter::write(tcp::socket& socket, Moment end, const Buffers& buffers) {
+  return await(socket, end,
+               [&](auto done) { asio::async_write(socket, buffers, std::move(done)); });
+}
+
+/// One talk with whoever is there: nothing where that is no rank, or none that knows the secret.
+/// Throws where it is one that speaks otherwise, or turns this one away.
+std::optional<Answer> Encounter::talk(tcp::socket& socket, int rank, const Places& places,
+                                      error_code& fault) {
+  const Moment end = std::min(end_, std::chrono::steady_clock::now() + kAttention);
+  fault =
+      await(socket, end, [&](auto done) { asio::async_connect(socket, places, std::move(done)); });
+  if (fault) return std::nullopt;
+  socket.set_option(tcp::no_delay(true), fault);
+  Talk talk{.called = rank,
+            .job = meeting_.job,
+            .hello = words_of(Hello{.rank = static_cast<Word>(place_.rank),
+                                    .size = static_cast<Word>(place_.size),
+                                    .port = reception_->port(),
+                                    .host = host_,
+                                    .nonce = drawn_nonce()})};
+  fault = write(socket, end, asio::buffer(talk.hello));
+  if (!fault) fault = read(socket, end, asio::buffer(talk.challenge));
+  if (fault || !is_rank(talk.challenge)) return std::nullopt;
+  if (!has_own_protocol(talk.challenge)) {
+    throw error(
+        fmt::format("rank {} at the other end turns it away: expected the same version and "
+                    "byte order",
+                    rank));
+  }
+  const Proof own = caller_proof(place_.secret, talk);
+  AnswerWords words{};
+  Proof theirs{};
+  fault = write(socket, end, asio::buffer(own));
+  const std::array<asio::mutable_buffer, 2> buffers{asio::buffer(words), asio::buffer(theirs)};
+  if (!fault) fault = read(socket, end, buffers);
+  if (fault) return std::nullopt;
+  const Answer answer = answer_of(words);
+  // Who does not know the secret cannot tell why it turns somebody away, only that it does.
+  if (answer.verdict == Verdict::Unproven) throw turned_away(rank, {.verdict = Verdict::Unproven});
+  if (!is_same(theirs, answer_proof(place_.secret, talk, answer))) return std::nullopt;
+  if (answer.verdict != Verdict::Welcome) throw turned_away(rank, answer);
+  return answer;
+}
+
 /// Again and again until somebody answers who is a rank.
-tcp::socket Encounter::call(int rank, const Places& places, Moment end, Answer& answer) {
-  const HelloWords hello = words_of(Hello{.rank = place_.rank,
-                                          .size = place_.size,
-                                          .port = reception_->port(),
-                                          .host = host_,
-                                          .job = meeting_.job});
+tcp::socket Encounter::call(int rank, const Places& places, Answer& answer) {
   while (true) {
     tcp::socket socket(context_);
-    AnswerWords words{};
-    error_code fault = await(
-        socket, end, [&](auto done) { asio::async_connect(socket, places, std::move(done)); });
-    if (!fault) {
-      socket.set_option(tcp::no_delay(true));
-      fault = await(socket, end, [&](auto done) {
-        asio::async_write(socket, asio::buffer(hello), std::move(done));
-      });
-    }
-    if (!fault) {
-      fault = await(socket, end, [&](auto done) {
-        asio::async_read(socket, asio::buffer(words), std::move(done));
-      });
-    }
-    if (!fault && is_rank(words)) {
-      answer =
-          has_own_protocol(words) ? answer_of(words) : Answer{.verdict = Verdict::OtherProtocol};
-      if (answer.verdict != Verdict::Welcome) throw turned_away(rank, answer);
+    error_code fault;
+    if (const std::optional<Answer> got = talk(socket, rank, places, fault)) {
+      answer = *got;
       return socket;
     }
-    if (std::chrono::steady_clock::now() + kPause >= end) {
-      const std::string got = !fault                            ? "what no rank says"
+    if (std::chrono::steady_clock::now() + kPause >= end_) {
+      const std::string got = !fault                            ? "what no rank of this job says"
                               : fault == asio::error::timed_out ? "no answer"
                               : fault == asio::error::eof       ? "no rank"
                                                                 : '"' + fault.message() + '"';
@@ -210,20 +250,18 @@ tcp::socket Encounter::call(int rank, const Places& places, Moment end, Answer& 
 /// By the quickest of several questions.
 void Encounter::compare_clocks(tcp::socket& socket, bool shares_clock) {
   constexpr int kTries = 32;
+  constexpr std::int64_t kLatest = INT64_MAX / 4;
   std::int64_t quickest = INT64_MAX;
   for (int i = shares_clock ? kTries : 0; i <= kTries; ++i) {
     const Word question = i < kTries ? 1 : 0;
     std::int64_t theirs = 0;
     const std::int64_t start = monotonic_now();
-    error_code fault = await(socket, end_, [&](auto done) {
-      asio::async_write(socket, asio::buffer(&question, sizeof question), std::move(done));
-    });
+    error_code fault = write(socket, end_, asio::buffer(&question, sizeof question));
     if (!fault && question != 0) {
-      fault = await(socket, end_, [&](auto done) {
-        asio::async_read(socket, asio::buffer(&theirs, sizeof theirs), std::move(done));
-      });
+      fault = read(socket, end_, asio::buffer(&theirs, sizeof theirs));
     }
     if (fault) throw error("expected an answer of rank 0, got \"" + fault.message() + '"');
+    if (theirs < 0 || theirs > kLatest) throw error("expected a moment of rank 0, got none");
     const std::int64_t end = monotonic_now();
     if (question == 0 || end - start >= quickest) continue;
     quickest = end - start;
@@ -233,9 +271,7 @@ void Encounter::compare_clocks(tcp::socket& socket, bool shares_clock) {
 
 std::vector<Whereabouts> Encounter::hear_of_all(tcp::socket& first) {
   Envelope envelope{};
-  error_code fault = await(first, end_, [&](auto done) {
-    asio::async_read(first, asio::buffer(envelope), std::move(done));
-  });
+  error_code fault = read(first, end_, asio::buffer(envelope));
   std::vector<Whereabouts> ranks(static_cast<std::size_t>(place_.size));
   Roll roll;
   if (!fault && is_whole(envelope) && kind_of(envelope) == EnvelopeKind::Notice) {
@@ -247,10 +283,7 @@ std::vector<Whereabouts> Encounter::hear_of_all(tcp::socket& first) {
                  size_of(envelope) != asio::buffer_size(buffers))) {
     throw error("expected of rank 0 where all ranks are, got other bytes");
   }
-  if (!fault) {
-    fault =
-        await(first, end_, [&](auto done) { asio::async_read(first, buffers, std::move(done)); });
-  }
+  if (!fault) fault = read(first, end_, buffers);
   if (fault) {
     throw error(
         fmt::format("expected word of rank 0 that all have come, got {}",
@@ -286,9 +319,12 @@ void Encounter::call_before(const std::vector<Whereabouts>& ranks) {
     const asio::ip::address told = plain(asio::ip::address_v6(there.address));
     // Whom rank 0 sees on its own host is found where rank 0 is.
     const asio::ip::address address = told.is_loopback() ? first : told;
+    if (there.port == 0 || there.port > kLastPort) {
+      throw error(fmt::format("expected of rank 0 where rank {} is, got no port", rank));
+    }
     Answer answer;
     tcp::socket socket =
-        call(rank, {tcp::endpoint(address, static_cast<std::uint16_t>(there.port))}, end_, answer);
+        call(rank, {tcp::endpoint(address, static_cast<std::uint16_t>(there.port))}, answer);
     compare_clocks(socket, true);
     meeting_.sockets.emplace(rank, std::move(socket));
   }
@@ -340,14 +376,14 @@ void Encounter::send_roll() {
 
 Meeting Encounter::lead() {
   try {
-    reception_ = std::make_unique<Reception>(context_, place_.address, place_.port);
+    reception_ = std::make_unique<Reception>(context_, place_, place_.port);
   } catch (const boost::system::system_error& fault) {
     throw error(fmt::format("expected port {} to listen on, got \"{}\"", place_.port,
                             fault.code().message()));
   }
-  meeting_.job = draw();
-  reception_->open({.first = 1, .size = place_.size, .named_job = 0, .is_silent = true},
-                   {.size = place_.size, .host = host_, .job = meeting_.job});
+  meeting_.job = drawn_nonce().front() | 1;
+  reception_->open({.rank = 0, .first = 1, .size = place_.size, .known_job = 0, .is_silent = true},
+                   {.size = static_cast<Word>(place_.size), .host = host_, .job = meeting_.job});
   if (!run_until(end_, [&] { return reception_->is_complete(); })) throw missing();
   send_roll();
   take_guests();
@@ -356,7 +392,7 @@ Meeting Encounter::lead() {
 
 Meeting Encounter::follow() {
   try {
-    reception_ = std::make_unique<Reception>(context_, place_.address, std::uint16_t{0});
+    reception_ = std::make_unique<Reception>(context_, place_, std::uint16_t{0});
   } catch (const boost::system::system_error& fault) {
     throw error(fmt::format("expected a port to listen on, got \"{}\"", fault.code().message()));
   }
@@ -372,12 +408,15 @@ Meeting Encounter::follow() {
                             seconds_of(timeout_)));
   }
   Answer answer;
-  tcp::socket first = call(0, places, end_, answer);
+  tcp::socket first = call(0, places, answer);
   end_ = std::chrono::steady_clock::now() + timeout_ + kLonger;
   meeting_.job = answer.job;
-  reception_->open(
-      {.first = place_.rank + 1, .size = place_.size, .named_job = answer.job, .is_silent = false},
-      {.size = place_.size, .host = host_, .job = answer.job});
+  reception_->open({.rank = place_.rank,
+                    .first = place_.rank + 1,
+                    .size = place_.size,
+                    .known_job = answer.job,
+                    .is_silent = false},
+                   {.size = static_cast<Word>(place_.size), .host = host_, .job = answer.job});
   compare_clocks(first, host_ != 0 && answer.host == host_);
   const std::vector<Whereabouts> ranks = hear_of_all(first);
   meeting_.sockets.emplace(0, std::move(first));

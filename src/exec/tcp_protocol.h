@@ -1,5 +1,6 @@
-// What ranks say to each other over TCP, as words in the machine's own order: a greeting first, by
-// which both know that it is the same, then envelopes, each with the bytes that it announces.
+// What ranks say to each other over TCP, as words in the machine's own order: a talk first, in
+// which both learn that it is the same and prove who they are (tcp_proof.h), then envelopes, each
+// with the bytes that it announces.
 #pragma once
 
 #include <array>
@@ -18,7 +19,7 @@ using Word = std::uint64_t;
 
 inline constexpr Word kMagic = 0x72'2D'65'6C'70'70'61'64;  // "dapple-r" where the low byte is first
 inline constexpr Word kOrder = 0x01'02'03'04'05'06'07'08;
-inline constexpr Word kVersion = 1;
+inline constexpr Word kVersion = 2;
 
 /// Words of which the last one tells whether the others have changed.
 template <std::size_t kWords>
@@ -37,39 +38,8 @@ bool is_whole(const std::array<Word, kWords>& words) {
   return words.back() == seal_of(words);
 }
 
-/// What a rank that calls says first.
-struct Hello {
-  int rank = 0;
-  int size = 0;
-  std::uint16_t port = 0;  // on which it listens
-  Word host = 0;           // 0: not known, and so like no other
-  Word job = 0;            // drawn by rank 0, which is called with 0
-};
-
-enum class Verdict : Word { Welcome = 1, OtherProtocol, OtherJob, OtherSize, NoSuchRank, Taken };
-
-/// What it is answered.
-struct Answer {
-  Verdict verdict = Verdict::Welcome;
-  int size = 0;
-  Word host = 0;
-  Word job = 0;
-};
-
-using HelloWords = std::array<Word, 9>;
-using AnswerWords = std::array<Word, 8>;
-
-inline HelloWords words_of(const Hello& hello) {
-  return sealed(HelloWords{kMagic, kOrder, kVersion, static_cast<Word>(hello.rank),
-                           static_cast<Word>(hello.size), hello.port, hello.host, hello.job});
-}
-
-inline AnswerWords words_of(const Answer& answer) {
-  return sealed(AnswerWords{kMagic, kOrder, kVersion, static_cast<Word>(answer.verdict),
-                            static_cast<Word>(answer.size), answer.host, answer.job});
-}
-
-/// Whether it is a rank at all that speaks, in whichever version and order.
+/// Whether it is a rank at all that speaks, in whichever version and order. All versions say who
+/// they are with their first three words.
 inline bool is_rank(std::span<const Word> words) {
   const auto turned = [](Word word) {
     Word result = 0;
@@ -79,25 +49,69 @@ inline bool is_rank(std::span<const Word> words) {
   return words[0] == kMagic || words[0] == turned(kMagic);
 }
 
-template <std::size_t kWords>
-bool has_own_protocol(const std::array<Word, kWords>& words) {
-  return words[0] == kMagic && words[1] == kOrder && words[2] == kVersion && is_whole(words);
+inline bool has_own_protocol(std::span<const Word> words) {
+  return words[0] == kMagic && words[1] == kOrder && words[2] == kVersion;
 }
 
-/// Requires: has_own_protocol(words), as the next.
+using Nonce = std::array<Word, 4>;
+using Proof = std::array<Word, 4>;
+
+/// Who calls says who it is, is asked to prove it, does so, and gets an answer: a talk of four
+/// parts. All but a caller of another version's are of a fixed size.
+using HelloWords = std::array<Word, 11>;
+using ChallengeWords = std::array<Word, 8>;
+using AnswerWords = std::array<Word, 4>;
+
+inline constexpr std::size_t kProtocolWords = 3;
+
+/// What a rank that calls says first: anything, as long as it has not proven that it is one.
+struct Hello {
+  Word rank = 0;
+  Word size = 0;
+  Word port = 0;  // on which it listens
+  Word host = 0;  // 0: not known, and so like no other
+  Nonce nonce{};
+};
+
+inline HelloWords words_of(const Hello& hello) {
+  return {kMagic,     kOrder,         kVersion,       hello.rank,     hello.size,    hello.port,
+          hello.host, hello.nonce[0], hello.nonce[1], hello.nonce[2], hello.nonce[3]};
+}
+
+/// Requires: has_own_protocol(words).
 inline Hello hello_of(const HelloWords& words) {
-  return {.rank = static_cast<int>(words[3]),
-          .size = static_cast<int>(words[4]),
-          .port = static_cast<std::uint16_t>(words[5]),
+  return {.rank = words[3],
+          .size = words[4],
+          .port = words[5],
           .host = words[6],
-          .job = words[7]};
+          .nonce = {words[7], words[8], words[9], words[10]}};
+}
+
+/// To a caller of any version: who is of another one reads no further than that.
+inline ChallengeWords challenge_of(const Nonce& nonce) {
+  return {kMagic, kOrder, kVersion, 0, nonce[0], nonce[1], nonce[2], nonce[3]};
+}
+
+enum class Verdict : Word { Welcome = 1, Unproven, OtherSize, NoSuchRank, Taken };
+
+/// What it is answered in the end. Who is turned away learns nothing of host and job, and who has
+/// proven nothing nothing at all.
+struct Answer {
+  Verdict verdict = Verdict::Welcome;
+  Word size = 0;
+  Word host = 0;
+  Word job = 0;
+};
+
+inline AnswerWords words_of(const Answer& answer) {
+  return {static_cast<Word>(answer.verdict), answer.size, answer.host, answer.job};
 }
 
 inline Answer answer_of(const AnswerWords& words) {
-  return {.verdict = static_cast<Verdict>(words[3]),
-          .size = static_cast<int>(words[4]),
-          .host = words[5],
-          .job = words[6]};
+  return {.verdict = static_cast<Verdict>(words[0]),
+          .size = words[1],
+          .host = words[2],
+          .job = words[3]};
 }
 
 enum class EnvelopeKind : Word {
@@ -158,12 +172,15 @@ inline Envelope envelope_of(const Notice& notice) {
                          static_cast<Word>(notice.moment), notice.number, notice.action});
 }
 
-inline Notice notice_of(const Envelope& words, int from) {
-  return {.kind = static_cast<NoticeKind>(words[1]),
-          .from = from,
-          .moment = static_cast<std::int64_t>(words[2]),
-          .number = words[3],
-          .action = words[4]};
+/// Nothing where there is no such notice.
+inline std::optional<Notice> notice_of(const Envelope& words, int from) {
+  if (words[1] > static_cast<Word>(NoticeKind::Failed)) return std::nullopt;
+  if (words[4] != 0 && !AnnouncedAction::unpacked(words[4])) return std::nullopt;
+  return Notice{.kind = static_cast<NoticeKind>(words[1]),
+                .from = from,
+                .moment = static_cast<std::int64_t>(words[2]),
+                .number = words[3],
+                .action = words[4]};
 }
 
 }  // namespace dapple::tcp

@@ -1,24 +1,32 @@
-// Where a rank is called by others: says who is welcome, and turns everyone else away.
+// Where a rank is called by others: has them prove who they are, says who is welcome, and turns
+// everyone else away.
+//
+// Whoever has not proven anything is given a few seconds, and is the first to go, the oldest before
+// the others, where as many wait as leave the process the files that it needs itself.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <cstddef>
 #include <cstdint>
+#include <list>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
 
+#include "dapple/exec/tcp_job.h"
 #include "tcp_protocol.h"
 
 namespace dapple::tcp {
 
-/// Which ranks are expected: from `first` to size - 1, of the job that they name.
+/// Which ranks are expected: from `first` to size - 1, of the job that they know.
 struct Expected {
+  int rank = 0;  // that they call
   int first = 0;
   int size = 1;
-  Word named_job = 0;
+  Word known_job = 0;
   /// A guest says nothing more until all are here. Who has gone before may come again.
   bool is_silent = false;
 };
@@ -31,13 +39,13 @@ struct Guest {
 class Reception {
  public:
   /// Listens at once. Throws boost::system::system_error.
-  Reception(boost::asio::io_context& context, const std::string& address, std::uint16_t port);
+  Reception(boost::asio::io_context& context, const TcpPlace& place, std::uint16_t port);
   ~Reception();
 
   std::uint16_t port() const { return acceptor_.local_endpoint().port(); }
 
-  /// Greets whoever calls, with `answer` where it is welcome, and tells it the time as often as it
-  /// asks. The context runs it.
+  /// Talks with whoever calls, answers with `answer` where it is welcome, and tells it the time as
+  /// often as it asks. The context runs it.
   void open(const Expected& expected, const Answer& answer);
 
   bool is_complete() const;
@@ -54,20 +62,29 @@ class Reception {
   struct Call;
 
   void await_call();
-  void greet(const std::shared_ptr<Call>& call);
+  void take(boost::asio::ip::tcp::socket socket);
+  bool drop_oldest();
+  std::size_t unproven() const;
+  template <class Buffers, class Next>
+  void read(const std::shared_ptr<Call>& call, const Buffers& buffers, Next next);
+  void challenge(const std::shared_ptr<Call>& call);
+  void judge(const std::shared_ptr<Call>& call);
+  void answer(const std::shared_ptr<Call>& call);
   void tell_time(const std::shared_ptr<Call>& call);
   void hang_up(const std::shared_ptr<Call>& call);
   void seat(const std::shared_ptr<Call>& call);
   void watch(int rank);
-  Verdict judge(const HelloWords& words) const;
+  Verdict verdict_on(const Call& call) const;
 
   boost::asio::io_context& context_;
+  const std::string secret_;
+  const std::size_t most_unproven_;
   boost::asio::ip::tcp::acceptor acceptor_;
   boost::asio::steady_timer pause_;
   Expected expected_;
   Answer answer_;
   std::set<int> greeted_;
-  std::set<std::shared_ptr<Call>> calls_;
+  std::list<std::shared_ptr<Call>> calls_;  // by their age
   std::map<int, Guest> guests_;
   std::string turned_away_;
 };

@@ -71,7 +71,8 @@ std::int64_t ThreadNetwork::State::send(const MessageKey& key, Payload payload) 
       is_paced ? pacer_->pass(key, size, [this] { stop_if_aborted(); }) : monotonic_now();
   stop_if_aborted();
   sent_ += size.count;
-  mailboxes_.at(key.to).put(key, {.payload = std::move(payload), .arrival = arrival});
+  check(mailboxes_.at(key.to).put(key, {.payload = std::move(payload), .arrival = arrival}),
+        "a message was sent twice");
   return arrival;
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "dapple/core/error.h"
+#include "dapple/io/documents.h"
 #include "dapple/report/show.h"
 
 namespace dapple {
@@ -134,6 +135,27 @@ std::optional<Launch> launch_of(const Environment& environment) {
     return by_slurm(environment);
   }
   return std::nullopt;
+}
+
+std::string job_secret(const Environment& environment) {
+  constexpr std::size_t kLeast = 16;
+  constexpr std::size_t kMost = 4096;
+  const char* given = environment(kSecretVariable);
+  const char* path = environment(kSecretFileVariable);
+  if (!given && !path) return "";
+  const auto refuse = [&](std::string message) {
+    throw Error(ErrorKind::Environment, "",
+                {{given ? kSecretVariable : kSecretFileVariable, std::move(message)}});
+  };
+  if (given && path) refuse(fmt::format("expected no {} beside it", kSecretFileVariable));
+  std::string secret = given ? given : read_file(path, kMost);
+  if (!given && secret.ends_with('\n')) secret.pop_back();
+  if (!given && secret.ends_with('\r')) secret.pop_back();
+  if (secret.size() < kLeast || secret.size() > kMost) {
+    refuse(
+        fmt::format("expected a secret of {} to {} bytes, got {}", kLeast, kMost, secret.size()));
+  }
+  return secret;
 }
 
 }  // namespace dapple

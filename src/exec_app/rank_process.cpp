@@ -21,8 +21,12 @@
 namespace dapple {
 namespace {
 
+const char* variable(const char* name) {
+  return std::getenv(name);
+}
+
 std::optional<Launch> launch() {
-  return launch_of([](const char* name) { return std::getenv(name); });
+  return launch_of(variable);
 }
 
 /// In which a launcher ends the other ranks once one of them has failed: it is polite, and asks
@@ -54,7 +58,19 @@ Error named(const Error& error, int rank) {
 }
 
 std::unique_ptr<RankJob> start(const Launch& launch, std::chrono::nanoseconds timeout) {
-  return launch.tcp ? start_tcp_job(*launch.tcp, timeout) : start_mpi_job(timeout);
+  if (!launch.tcp) return start_mpi_job(timeout);
+  TcpPlace place = *launch.tcp;
+  place.secret = job_secret(variable);
+  return start_tcp_job(place, timeout);
+}
+
+/// Of a job that anybody who reaches rank 0 can join, which says so.
+void warn_of_strangers(Console& console, const Launch& launch) {
+  if (!launch.tcp || launch.rank != 0 || launch.tcp->size == 1) return;
+  if (is_loopback(launch.tcp->address) || !job_secret(variable).empty()) return;
+  print_warning(console, fmt::format("whoever reaches port {} of this host can join the job, which "
+                                     "has no secret: {} or {} gives it one",
+                                     launch.tcp->port, kSecretVariable, kSecretFileVariable));
 }
 
 /// Where not all ranks come to MPI, any of them may be the one that does not: the first two speak,
@@ -63,6 +79,7 @@ std::unique_ptr<RankJob> start(const Launch& launch, std::chrono::nanoseconds ti
 std::unique_ptr<RankJob> start_job(Console& console, std::chrono::nanoseconds timeout,
                                    const Launch& launch) {
   try {
+    warn_of_strangers(console, launch);
     return start(launch, timeout);
   } catch (const Error& error) {
     if (launch.rank > (launch.tcp ? 1 : 0)) std::this_thread::sleep_for(kPatience);

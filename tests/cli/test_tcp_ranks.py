@@ -5,14 +5,17 @@ killed in random moments a few are tried; with DAPPLE_TEST_SCALE=10 it is fifty.
 import os
 import random
 import re
+import resource
 import signal
 import socket
 import subprocess
 import time
 
+import tcp_peer
 import test_train
 import tool
 from checkpoint_file import as_version_1
+from tcp_peer import Peer
 from tool import ARGUMENTS, DONE, ENVIRONMENT, SCALE, USAGE, ToolTest
 
 
@@ -37,16 +40,17 @@ class Job:
         self.port = port or free_port()
         self.processes = {}
 
-    def start(self, rank, size, *arguments, name=None, out=None, **variables):
+    def start(self, rank, size, *arguments, name=None, out=None, most_files=None, **variables):
         binary = ARGUMENTS.executor
         files = [open(self.test.folder / f"{stream}-{name or rank}", "w", encoding="utf-8")
                  for stream in ("out", "err")]
         environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(size),
                        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.port), **variables}
+        limits = None if most_files is None else lambda: resource.setrlimit(
+            resource.RLIMIT_NOFILE, (most_files, most_files))
         process = subprocess.Popen([binary, *map(str, arguments)], cwd=self.test.folder,
                                    stdin=subprocess.DEVNULL, stdout=out or files[0],
-                                   stderr=files[1],
-                                   env=environment)
+                                   stderr=files[1], env=environment, preexec_fn=limits)
         for file in files:
             file.close()
         self.test.addCleanup(process.wait)
@@ -331,6 +335,176 @@ class TcpRanks(ToolTest):
                                                    "ranks, got one of 2\n")
         job.start(1, 2, *arguments)
         self.assertEqual(job.codes(), {0: DONE, 1: DONE, "other": ENVIRONMENT}, job.errors())
+
+    def test_a_rank_beyond_all_numbers_is_nobody_and_who_is_turned_away_learns_no_job(self):
+        self.training_plan(2)
+        arguments = ("train", "--plan", "plan.json", "--steps", 2)
+        job = Job(self)
+        job.start(0, 2, *arguments)
+        for rank, size, verdict in (((1 << 32) + 1, 2, tcp_peer.NO_SUCH_RANK),
+                                    ((1 << 64) - 1, 2, tcp_peer.NO_SUCH_RANK),
+                                    (0, 2, tcp_peer.NO_SUCH_RANK), (2, 2, tcp_peer.NO_SUCH_RANK),
+                                    (1, (1 << 32) + 2, tcp_peer.OTHER_SIZE),
+                                    (1, 3, tcp_peer.OTHER_SIZE)):
+            with self.subTest(rank=rank, size=size):
+                peer = Peer(job.port, rank, size)
+                self.assertTrue(peer.is_proven_to)
+                self.assertEqual((peer.verdict, peer.size, peer.host, peer.job), (verdict, 2, 0, 0))
+                peer.close()
+        job.start(1, 2, *arguments)
+        self.assertEqual(job.codes(), self.all_with(DONE, 2), job.errors())
+
+    def test_only_who_knows_the_secret_is_a_rank(self):
+        self.training_plan(2)
+        arguments = ("train", "--plan", "plan.json", "--steps", 2)
+        secret = "a secret of this test"
+        (self.folder / "secret").write_text(secret + "\n")
+        job = Job(self)
+        job.start(0, 2, *arguments, DAPPLE_SECRET=secret)
+        for other in (b"", b"another secret of this test"):
+            peer = Peer(job.port, 1, 2, other)
+            self.assertEqual((peer.verdict, peer.size, peer.host, peer.job),
+                             (tcp_peer.UNPROVEN, 0, 0, 0))
+            self.assertFalse(peer.is_proven_to)
+            peer.close()
+        for name, variables, got in (("none", {}, "none"),
+                                     ("other", {"DAPPLE_SECRET": secret + "!"}, "another")):
+            process = job.start(1, 2, *arguments, name=name, **variables)
+            self.assertEqual(process.wait(tool.SECONDS), ENVIRONMENT)
+            self.assertEqual(job.said("err", name),
+                             "error: rank 1: start: rank 0 at the other end turns it away: expected "
+                             f"the job's secret, got {got}\n")
+            del job.processes[name]
+        job.start(1, 2, *arguments, DAPPLE_SECRET_FILE="secret")
+        self.assertEqual(job.codes(), self.all_with(DONE, 2), job.errors())
+        self.assertEqual(job.errors(), "")
+
+    def test_a_secret_that_is_none_is_named_and_not_shown(self):
+        self.training_plan(2)
+        (self.folder / "empty").write_text("\n")
+        for variables, said in (
+                ({"DAPPLE_SECRET": "short one"},
+                 "DAPPLE_SECRET: expected a secret of 16 to 4096 bytes, got 9"),
+                ({"DAPPLE_SECRET": ""}, "DAPPLE_SECRET: expected a secret of 16 to 4096 bytes, got 0"),
+                ({"DAPPLE_SECRET_FILE": "empty"},
+                 "DAPPLE_SECRET_FILE: expected a secret of 16 to 4096 bytes, got 0"),
+                ({"DAPPLE_SECRET_FILE": "gone"}, "gone: cannot be read: No such file or directory"),
+                ({"DAPPLE_SECRET_FILE": "empty", "DAPPLE_SECRET": "x" * 20},
+                 "DAPPLE_SECRET: expected no DAPPLE_SECRET_FILE beside it")):
+            with self.subTest(variables=variables):
+                job = Job(self)
+                job.start(0, 2, "train", "--plan", "plan.json", **variables)
+                self.assertEqual(job.codes(), {0: ENVIRONMENT})
+                self.assertEqual(job.errors(), f"error: {said}\n")
+
+    def test_a_proof_is_good_for_one_talk(self):
+        self.training_plan(3)
+        secret = "a secret of this test"
+        job = Job(self)
+        arguments = ("train", "--plan", "plan.json", "--steps", 1)
+        job.start(0, 3, *arguments, DAPPLE_SECRET=secret)
+        heard = Peer(job.port, 1, 3, secret.encode())
+        self.assertEqual(heard.verdict, tcp_peer.WELCOME)
+        self.assertTrue(heard.is_proven_to)
+        heard.close()
+        again = Peer(job.port, 1, 3, secret.encode(), hello=heard.hello, proof=heard.proof)
+        self.assertEqual((again.verdict, again.job), (tcp_peer.UNPROVEN, 0))
+        again.close()
+        for rank in (1, 2):
+            job.start(rank, 3, *arguments, DAPPLE_SECRET=secret)
+        self.assertEqual(job.codes(), self.all_with(DONE, 3), job.errors())
+
+    def test_who_does_not_know_the_secret_is_not_taken_for_rank_0(self):
+        self.training_plan(2)
+        with socket.create_server(("127.0.0.1", 0)) as impostor:
+            job = Job(self, port=impostor.getsockname()[1])
+            job.start(1, 2, "train", "--plan", "plan.json", "--timeout", 2,
+                      DAPPLE_SECRET="a secret of this test")
+            impostor.settimeout(tool.SECONDS)
+            connection = impostor.accept()[0]
+            connection.settimeout(tool.SECONDS)
+            tcp_peer.received(connection, 88)
+            connection.sendall(tcp_peer.packed(tcp_peer.MAGIC, tcp_peer.ORDER, tcp_peer.VERSION, 0,
+                                               1, 2, 3, 4))
+            tcp_peer.received(connection, 32)
+            connection.sendall(tcp_peer.packed(tcp_peer.WELCOME, 2, 0, 77, 1, 2, 3, 4))
+            self.assertEqual(connection.recv(1), b"")  # it hangs up
+            connection.close()
+            self.assertEqual(job.codes(), {1: ENVIRONMENT})
+        self.assertIn("error: rank 1: start: expected rank 0 at 127.0.0.1:", job.errors())
+
+    def test_who_is_called_and_says_nothing_is_called_again(self):
+        self.training_plan(2)
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            job = Job(self, port=silent.getsockname()[1])
+            job.start(1, 2, "train", "--plan", "plan.json", "--timeout", 7)
+            silent.settimeout(tool.SECONDS)
+            first, second = silent.accept()[0], silent.accept()[0]
+            self.assertIsNone(job.processes[1].poll())
+            first.close()
+            second.close()
+            self.assertEqual(job.codes(), {1: ENVIRONMENT})
+
+    def test_a_thousand_who_say_nothing_do_not_keep_a_job_from_meeting(self):
+        self.training_plan(2)
+        arguments = ("train", "--plan", "plan.json", "--steps", 2, "--timeout", 20)
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, before[1]), before[1]))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+        hello = tcp_peer.packed(tcp_peer.MAGIC, tcp_peer.ORDER, tcp_peer.VERSION, 1, 2, 99, *range(5))
+        for words in (b"", hello):
+            with self.subTest(words=len(words)):
+                job = Job(self)
+                job.start(0, 2, *arguments, most_files=256)
+                strangers = []
+                for _ in range(1000):
+                    strangers.append(tcp_peer.connected(job.port))
+                    try:
+                        strangers[-1].sendall(words)
+                    except ConnectionError:  # it has already been hung up on
+                        pass
+                started = time.monotonic()
+                job.start(1, 2, *arguments, most_files=256)
+                self.assertEqual(job.codes(), self.all_with(DONE, 2), job.errors())
+                self.assertLess(time.monotonic() - started, 15)
+                for stranger in strangers:
+                    stranger.close()
+
+    def test_a_rank_that_says_what_no_rank_says_is_named(self):
+        self.training_plan(2)
+        action = 1 << 56  # the forward of micro-batch 0 of stage 0
+        twice = tcp_peer.envelope(tcp_peer.FRAME, 0, action, 1 << 32, 0, 0, 0, 1)
+        for said in (tcp_peer.envelope(tcp_peer.NOTICE, 99),
+                     tcp_peer.envelope(tcp_peer.NOTICE, (1 << 32) + tcp_peer.ALIVE),
+                     tcp_peer.envelope(tcp_peer.NOTICE, tcp_peer.ALIVE, 0, 0, 200 << 56),
+                     tcp_peer.envelope(tcp_peer.NOTICE, tcp_peer.ALIVE, 0, 0, 5),
+                     tcp_peer.envelope(tcp_peer.NOTICE, tcp_peer.LET_GO, 0, 1),
+                     tcp_peer.envelope(tcp_peer.FRAME, 0, 200 << 56),
+                     tcp_peer.envelope(tcp_peer.PIECE, 8) + bytes(8),
+                     tcp_peer.envelope(77),
+                     bytes(72), twice + twice):
+            with self.subTest(said=tcp_peer.unpacked(said[:72])):
+                job = Job(self)
+                job.start(0, 2, "train", "--plan", "plan.json", "--timeout", 20)
+                peer = Peer(job.port, 1, 2)
+                self.addCleanup(peer.close)
+                peer.take_place(2)
+                peer.connection.sendall(said)
+                self.assertEqual(job.codes(), {0: ENVIRONMENT})
+                self.assertRegex(job.errors(), r"^error: rank 1( \(node0:1\))?: expected [^\n]*\n$")
+                self.assertNotIn("bug", job.errors())
+                self.assertNotIn("sign of life", job.errors())
+
+    def test_a_job_that_anybody_can_join_from_elsewhere_says_so(self):
+        self.training_plan(2)
+        for variables, warns in (({}, True), ({"DAPPLE_SECRET": "a secret of this test"}, False)):
+            job = Job(self)
+            for rank in range(2):
+                job.start(rank, 2, "train", "--plan", "plan.json", "--steps", 1,
+                          MASTER_ADDR="0.0.0.0", **variables)
+            self.assertEqual(job.codes(), self.all_with(DONE, 2), job.errors())
+            self.assertEqual("warning: whoever reaches port " in job.errors(), warns)
+            self.assertEqual(job.said("err", 1), "")
 
     def test_an_environment_that_says_only_a_part_is_named(self):
         self.training_plan(2)

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 
 #include "dapple/exec/tcp_job.h"
 
@@ -33,5 +34,14 @@ using Environment = std::function<const char*(const char* name)>;
 /// task; to 2 only LOCAL_RANK, as all that a person starts in a task of Slurm have the task's.
 /// Throws Error(Environment) where 2 or 3 say only a part of it, or what cannot be.
 std::optional<Launch> launch_of(const Environment& environment);
+
+/// The job's secret, or the name of a file with nothing else, but for the end of its line.
+inline constexpr const char* kSecretVariable = "DAPPLE_SECRET";
+inline constexpr const char* kSecretFileVariable = "DAPPLE_SECRET_FILE";
+
+/// What ranks that meet by TCP prove to each other that they know; empty where neither is set.
+/// Throws Error(Environment) where both are, the file cannot be read, or the secret has fewer than
+/// 16 bytes, which could be guessed, or more than 4096. No message repeats it.
+std::string job_secret(const Environment& environment);
 
 }  // namespace dapple

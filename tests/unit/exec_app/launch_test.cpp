@@ -122,5 +122,28 @@ TEST_CASE("an environment that says what cannot be is refused") {
                     "SLURM_JOB_NODELIST: expected the hosts of the job, got nothing");
 }
 
+/// What a job's secret is said to be by two variables.
+std::string secret(const Variables& variables) {
+  return job_secret([&](const char* name) {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+TEST_CASE("a job's secret is what one variable says, and never repeated") {
+  CHECK(secret({}).empty());
+  const std::string sixteen = "0123456789abcdef";
+  CHECK(secret({{"DAPPLE_SECRET", sixteen}}) == sixteen);
+  for (const std::string& wrong : {std::string("0123456789abcde"), std::string(4097, 'x')}) {
+    try {
+      secret({{"DAPPLE_SECRET", wrong}});
+      FAIL("was taken");
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::Environment);
+      CHECK(std::string(error.what()).find(wrong) == std::string::npos);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace dapple
