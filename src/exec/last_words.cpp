@@ -85,6 +85,14 @@ class Pipe {
   Pipe& operator=(const Pipe&) = delete;
 
   int reading() const { return ends_[0]; }
+  /// Has the system send this process SIGCONT once the last writer has closed, also by its death:
+  /// whoever has been stopped meanwhile then sees it.
+  void wake_at_close() {
+    if (fcntl(reading(), F_SETOWN, getpid()) != 0 || fcntl(reading(), F_SETSIG, SIGCONT) != 0 ||
+        fcntl(reading(), F_SETFL, O_ASYNC) != 0) {
+      refuse("a pipe that wakes its reader");
+    }
+  }
   void close_writing() {
     if (ends_[1] >= 0) close(std::exchange(ends_[1], -1));
   }
@@ -108,7 +116,7 @@ void pass_on(int number) {
 /// it.
 void pass_signals_on(pid_t child) {
   watched = child;
-  for (const int number : {SIGINT, SIGTERM, SIGUSR1}) {
+  for (const int number : {SIGHUP, SIGINT, SIGTERM, SIGUSR1}) {
     struct sigaction action = {};
     sigaction(number, nullptr, &action);
     if (action.sa_handler == SIG_IGN) continue;
@@ -138,17 +146,10 @@ bool closes_first(int first, int second) {
   return ends[0].revents != 0;
 }
 
-void wake_watcher() noexcept {
-  kill(getppid(), SIGCONT);
-}
-
-/// What the work of a watched process leaves, however it ends.
+/// Tells the guard of a process that works, however its work ends.
 struct WorkEnd {
   Pipe& pipe;
-  ~WorkEnd() {
-    pipe.close_writing();
-    wake_watcher();
-  }
+  ~WorkEnd() { pipe.close_writing(); }
 };
 
 /// In the process that works. `life` closes when the watcher dies.
@@ -167,22 +168,20 @@ int work_watched(LastWords& words, Pipe& life, const std::function<int(LastWords
 
 }  // namespace
 
-void leave_watched(int code) noexcept {
-  wake_watcher();
-  std::_Exit(code);
-}
-
 int run_watched(const std::function<int(LastWords&)>& work, const Tell& tell) {
   LastWords words;
-  Pipe life;
+  Pipe life;   // of the watcher
+  Pipe death;  // of the process that works, which holds its end of it as long as it lives
+  death.wake_at_close();
   const pid_t child = fork();
   if (child == -1) refuse("another process");
   if (child == 0) return work_watched(words, life, work, tell);
+  death.close_writing();
   pass_signals_on(child);
   const int status = wait_for(child);
   if (WIFEXITED(status)) return WEXITSTATUS(status);
   const int number = WTERMSIG(status);
-  if (number != SIGINT && number != SIGTERM) {
+  if (number != SIGHUP && number != SIGINT && number != SIGTERM) {
     tell(fmt::format("{}: expected to go on, got killed by signal {} ({})", words.text(), number,
                      strsignal(number)));
   }

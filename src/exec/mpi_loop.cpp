@@ -10,6 +10,7 @@
 
 #include "clock.h"
 #include "dapple/core/error.h"
+#include "parked_thread.h"
 #include "waiting.h"
 
 namespace dapple {
@@ -41,20 +42,121 @@ void check_mpi(int code) {
   throw Error(ErrorKind::Environment, "MPI", {{"", text.data()}});
 }
 
+/// One rank after another asks rank 0 for its time, on every host alike so that rank 0 need not
+/// know which of them need it.
+std::int64_t measured_clock_offset(int rank, int size) {
+  constexpr int kTries = 32;
+  std::int64_t offset = 0;
+  std::int64_t quickest = INT64_MAX;
+  for (int asking = 1; asking < size; ++asking) {
+    if (rank != 0 && rank != asking) continue;
+    const int peer = rank == 0 ? asking : 0;
+    for (int i = 0; i < kTries; ++i) {
+      std::int64_t theirs = 0;
+      const std::int64_t start = monotonic_now();
+      if (rank == asking) {
+        check_mpi(MPI_Send(&theirs, 1, MPI_INT64_T, peer, kClockTag, MPI_COMM_WORLD));
+      }
+      check_mpi(
+          MPI_Recv(&theirs, 1, MPI_INT64_T, peer, kClockTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+      const std::int64_t end = monotonic_now();
+      if (rank == 0) {
+        check_mpi(MPI_Send(&end, 1, MPI_INT64_T, peer, kClockTag, MPI_COMM_WORLD));
+      } else if (end - start < quickest) {
+        quickest = end - start;
+        offset = theirs - (start + (end - start) / 2);
+      }
+    }
+  }
+  return offset;
+}
+
+void initialise() {
+  int given = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &given));
+  if (given < MPI_THREAD_FUNNELED) {
+    throw Error(ErrorKind::Environment, "MPI",
+                {{"", "expected support of threads (MPI_THREAD_FUNNELED), got none"}});
+  }
+  check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+}
+
 }  // namespace
+
+/// What the loop and its thread know of each other until MPI is there: the loop may be gone by
+/// then.
+struct MpiLoop::Start {
+  explicit Start(MpiLoop* of) : loop(of) {}
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  MpiLoop* loop;             // null once it has given up
+  bool is_over = false;      // and the loop ready, or
+  std::exception_ptr fault;  // what kept it from that
+};
+
+/// Once all ranks have come: every call may wait for them as long as it likes.
+MpiLoop::World MpiLoop::found_world() {
+  initialise();
+  World world;
+  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &world.rank));
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &world.size));
+  check_mpi(
+      MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &world.host));
+  int here = 0;
+  check_mpi(MPI_Comm_size(world.host, &here));
+  int least = 0;
+  check_mpi(MPI_Allreduce(&here, &least, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD));
+  world.is_on_one_host = least == world.size;
+  if (world.is_on_one_host) return world;
+  // The lowest rank of this host: rank 0 on its own.
+  int lowest = world.rank;
+  check_mpi(MPI_Allreduce(&world.rank, &lowest, 1, MPI_INT, MPI_MIN, world.host));
+  const std::int64_t offset = measured_clock_offset(world.rank, world.size);
+  if (lowest != 0) world.clock_offset = offset;
+  return world;
+}
 
 MpiLoop::MpiLoop(WireHandler handler, std::chrono::nanoseconds timeout)
     : handler_(std::move(handler)) {
-  std::promise<void> initialised;
-  std::future<void> is_initialised = initialised.get_future();
-  thread_ = std::jthread([this, promise = std::move(initialised)]() mutable { serve(promise); });
-  if (is_initialised.wait_for(timeout) != std::future_status::ready) {
-    thread_.detach();
+  const auto start = std::make_shared<Start>(this);
+  thread_ = std::thread([start] {
+    World world;
+    std::exception_ptr fault;
+    try {
+      world = found_world();
+    } catch (...) { fault = std::current_exception(); }
+    MpiLoop* loop = nullptr;
+    {
+      const std::lock_guard lock(start->mutex);
+      loop = start->loop;
+      if (loop == nullptr) return;
+      // The loop waits for the lock: until then it is there.
+      try {
+        if (!fault) loop->begin(world);
+      } catch (...) { fault = std::current_exception(); }
+      start->fault = fault;
+      start->is_over = true;
+    }
+    start->changed.notify_all();
+    if (!fault) loop->serve();
+  });
+  await_start(start, timeout);
+}
+
+void MpiLoop::await_start(const std::shared_ptr<Start>& start, std::chrono::nanoseconds timeout) {
+  std::unique_lock lock(start->mutex);
+  if (!start->changed.wait_for(lock, timeout, [&] { return start->is_over; })) {
+    start->loop = nullptr;
+    park(std::move(thread_));
     throw Error(ErrorKind::Environment, "MPI",
                 {{"start", fmt::format("expected all ranks within {} s, but some did not come",
                                        seconds_of(timeout))}});
   }
-  is_initialised.get();
+  if (!start->fault) return;
+  lock.unlock();
+  thread_.join();
+  std::rethrow_exception(start->fault);
 }
 
 MpiLoop::~MpiLoop() {
@@ -63,16 +165,10 @@ MpiLoop::~MpiLoop() {
     is_closed_ = true;
   }
   work_came_.notify_all();
+  thread_.join();
 }
 
-void MpiLoop::serve(std::promise<void>& initialised) {
-  try {
-    initialise();
-  } catch (...) {
-    initialised.set_exception(std::current_exception());
-    return;
-  }
-  initialised.set_value();
+void MpiLoop::serve() {
   try {
     while (true) {
       const bool sent = do_work();
@@ -86,57 +182,10 @@ void MpiLoop::serve(std::promise<void>& initialised) {
   } catch (...) { handler_.fault(std::current_exception()); }
 }
 
-void MpiLoop::initialise() {
-  int given = MPI_THREAD_SINGLE;
-  check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &given));
-  if (given < MPI_THREAD_FUNNELED) {
-    throw Error(ErrorKind::Environment, "MPI",
-                {{"", "expected support of threads (MPI_THREAD_FUNNELED), got none"}});
-  }
-  check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
-  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank_));
-  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size_));
-  check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host_));
-  int here = 0;
-  check_mpi(MPI_Comm_size(host_, &here));
-  int least = 0;
-  check_mpi(MPI_Allreduce(&here, &least, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD));
-  is_on_one_host_ = least == size_;
-  // The lowest rank of this host: rank 0 on its own.
-  int lowest = rank_;
-  check_mpi(MPI_Allreduce(&rank_, &lowest, 1, MPI_INT, MPI_MIN, host_));
-  clock_offset_ = is_on_one_host_ ? 0 : measured_clock_offset(lowest == 0);
+void MpiLoop::begin(const World& world) {
+  world_ = world;
   await_frame();
   await_notice();
-}
-
-/// One rank after another asks rank 0 for its time, on every host alike so that rank 0 need not
-/// know which of them need it.
-std::int64_t MpiLoop::measured_clock_offset(bool shares_clock) const {
-  constexpr int kTries = 32;
-  std::int64_t offset = 0;
-  std::int64_t quickest = INT64_MAX;
-  for (int asking = 1; asking < size_; ++asking) {
-    if (rank_ != 0 && rank_ != asking) continue;
-    const int peer = rank_ == 0 ? asking : 0;
-    for (int i = 0; i < kTries; ++i) {
-      std::int64_t theirs = 0;
-      const std::int64_t start = monotonic_now();
-      if (rank_ == asking) {
-        check_mpi(MPI_Send(&theirs, 1, MPI_INT64_T, peer, kClockTag, MPI_COMM_WORLD));
-      }
-      check_mpi(
-          MPI_Recv(&theirs, 1, MPI_INT64_T, peer, kClockTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
-      const std::int64_t end = monotonic_now();
-      if (rank_ == 0) {
-        check_mpi(MPI_Send(&end, 1, MPI_INT64_T, peer, kClockTag, MPI_COMM_WORLD));
-      } else if (end - start < quickest) {
-        quickest = end - start;
-        offset = theirs - (start + (end - start) / 2);
-      }
-    }
-  }
-  return shares_clock ? 0 : offset;
 }
 
 void MpiLoop::finalise() {
@@ -149,7 +198,7 @@ void MpiLoop::finalise() {
     check_mpi(MPI_Wait(&request, MPI_STATUS_IGNORE));
   }
   if (window_ != MPI_WIN_NULL) check_mpi(MPI_Win_free(&window_));
-  check_mpi(MPI_Comm_free(&host_));
+  check_mpi(MPI_Comm_free(&world_.host));
   check_mpi(MPI_Finalize());
 }
 
@@ -210,16 +259,16 @@ std::span<std::int64_t> MpiLoop::shared_words(std::size_t count) {
   hand_over([&] {
     // The lowest rank of the host gives the memory, the others look at it.
     int place = 0;
-    check_mpi(MPI_Comm_rank(host_, &place));
+    check_mpi(MPI_Comm_rank(world_.host, &place));
     const auto own = static_cast<MPI_Aint>(place == 0 ? count * sizeof(std::int64_t) : 0);
     std::int64_t* words = nullptr;
-    check_mpi(MPI_Win_allocate_shared(own, sizeof(std::int64_t), MPI_INFO_NULL, host_,
+    check_mpi(MPI_Win_allocate_shared(own, sizeof(std::int64_t), MPI_INFO_NULL, world_.host,
                                       static_cast<void*>(&words), &window_));
     MPI_Aint size = 0;
     int unit = 0;
     check_mpi(MPI_Win_shared_query(window_, 0, &size, &unit, static_cast<void*>(&words)));
     if (place == 0) std::fill_n(words, count, 0);
-    check_mpi(MPI_Barrier(host_));
+    check_mpi(MPI_Barrier(world_.host));
     made.set_value({words, count});
   });
   return made.get_future().get();
@@ -229,7 +278,7 @@ void MpiLoop::send(int to, const Frame& frame, std::span<const std::byte> bytes,
                    std::function<void()> sent) {
   hand_over([this, to, bytes, sent = std::move(sent), copy = std::make_shared<Frame>(frame)] {
     MPI_Request request = MPI_REQUEST_NULL;
-    copy->from = rank_;
+    copy->from = world_.rank;
     check_mpi(
         MPI_Isend(copy.get(), sizeof(Frame), MPI_BYTE, to, kFrameTag, MPI_COMM_WORLD, &request));
     const Work one_less = after(1 + pieces_of(bytes.size()), sent);
@@ -246,7 +295,7 @@ void MpiLoop::send(int to, const Frame& frame, std::span<const std::byte> bytes,
 void MpiLoop::send(int to, const Notice& notice) {
   hand_over([this, to, copy = std::make_shared<Notice>(notice)] {
     MPI_Request request = MPI_REQUEST_NULL;
-    copy->from = rank_;
+    copy->from = world_.rank;
     check_mpi(
         MPI_Isend(copy.get(), sizeof(Notice), MPI_BYTE, to, kNoticeTag, MPI_COMM_WORLD, &request));
     track(request, [copy] {});

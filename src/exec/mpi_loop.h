@@ -24,17 +24,17 @@ namespace dapple {
 class MpiLoop : public RankWire {
  public:
   /// Initialises MPI, for which all ranks have to come. Throws Error(Environment). If they do not
-  /// come in time, MPI still waits for them, in a thread: then the process has to be ended by
-  /// std::_Exit().
+  /// come in time, MPI still waits for them, in a thread that is parked: then the process has to be
+  /// ended by std::_Exit().
   MpiLoop(WireHandler handler, std::chrono::nanoseconds timeout);
   ~MpiLoop() override;
   MpiLoop(const MpiLoop&) = delete;
   MpiLoop& operator=(const MpiLoop&) = delete;
 
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
-  bool is_on_one_host() const override { return is_on_one_host_; }
-  std::int64_t clock_offset() const override { return clock_offset_; }
+  int rank() const override { return world_.rank; }
+  int size() const override { return world_.size; }
+  bool is_on_one_host() const override { return world_.is_on_one_host; }
+  std::int64_t clock_offset() const override { return world_.clock_offset; }
   std::chrono::milliseconds patience() const override { return std::chrono::seconds(5); }
   std::span<std::int64_t> shared_words(std::size_t count) override;
   void send(int to, const Frame& frame, std::span<const std::byte> bytes,
@@ -45,10 +45,19 @@ class MpiLoop : public RankWire {
 
  private:
   using Work = std::function<void()>;
+  struct Start;
+  struct World {
+    int rank = 0;
+    int size = 1;
+    bool is_on_one_host = true;
+    std::int64_t clock_offset = 0;
+    MPI_Comm host = MPI_COMM_NULL;  // its ranks
+  };
 
-  void serve(std::promise<void>& initialised);
-  void initialise();
-  std::int64_t measured_clock_offset(bool shares_clock) const;
+  static World found_world();
+  void await_start(const std::shared_ptr<Start>& start, std::chrono::nanoseconds timeout);
+  void begin(const World& world);
+  void serve();
   void finalise();
   bool do_work();
   bool finish_requests();
@@ -58,10 +67,7 @@ class MpiLoop : public RankWire {
   void await_notice();
   void take_in(const Frame& frame);
 
-  int rank_ = 0;
-  int size_ = 1;
-  bool is_on_one_host_ = true;
-  std::int64_t clock_offset_ = 0;
+  World world_;
 
   const WireHandler handler_;
 
@@ -70,7 +76,6 @@ class MpiLoop : public RankWire {
   std::vector<Work> finished_;  // what follows each
   Frame frame_;                 // that comes next
   Notice notice_;
-  MPI_Comm host_ = MPI_COMM_NULL;
   MPI_Win window_ = MPI_WIN_NULL;
   int turns_without_work_ = 0;
   bool has_left_ = false;
@@ -79,7 +84,7 @@ class MpiLoop : public RankWire {
   std::condition_variable work_came_;
   std::deque<Work> work_;
   bool is_closed_ = false;
-  std::jthread thread_;  // last: it uses all the others
+  std::thread thread_;  // last: it uses all the others
 };
 
 }  // namespace dapple

@@ -23,6 +23,7 @@
 
 #include "clock.h"
 #include "dapple/core/error.h"
+#include "parked_thread.h"
 #include "tcp_proof.h"
 #include "tcp_reception.h"
 #include "waiting.h"
@@ -150,8 +151,12 @@ Places Encounter::resolved() {
     return places;
   });
   std::future<Places> places = task.get_future();
-  std::thread(std::move(task)).detach();
-  if (places.wait_until(end_) != std::future_status::ready) return {};
+  std::thread resolving(std::move(task));
+  if (places.wait_until(end_) != std::future_status::ready) {
+    park(std::move(resolving));
+    return {};
+  }
+  resolving.join();
   return places.get();
 }
 

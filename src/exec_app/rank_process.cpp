@@ -35,18 +35,12 @@ constexpr std::chrono::seconds kPatience(3);
 
 /// Ends this process, but not the job, which the launcher does. What carries messages has threads
 /// of its own, so that nothing is torn down.
-[[noreturn]] void leave(int code, const Launch& launch) {
-  if (launch.tcp) std::_Exit(code);
-  leave_watched(code);
-}
-
-[[noreturn]] void fail(Console& console, const Error& error, int code, const Launch& launch,
-                       bool tells) {
+[[noreturn]] void fail(Console& console, const Error& error, int code, bool tells) {
   if (tells) {
     print_error(console, error);
     console.err.flush();
   }
-  leave(code, launch);
+  std::_Exit(code);
 }
 
 /// What is wrong at one rank may not be at others.
@@ -83,10 +77,9 @@ std::unique_ptr<RankJob> start_job(Console& console, std::chrono::nanoseconds ti
     return start(launch, timeout);
   } catch (const Error& error) {
     if (launch.rank > (launch.tcp ? 1 : 0)) std::this_thread::sleep_for(kPatience);
-    fail(console, error, exit_code_of(error.kind()), launch, launch.tcp || launch.rank <= 1);
+    fail(console, error, exit_code_of(error.kind()), launch.tcp || launch.rank <= 1);
   } catch (const JobAborted& aborted) {
-    fail(console, Error(ErrorKind::Environment, "", {{"", aborted.what()}}), kEnvironment, launch,
-         false);
+    fail(console, Error(ErrorKind::Environment, "", {{"", aborted.what()}}), kEnvironment, false);
   }
 }
 
@@ -98,7 +91,7 @@ void keep_from_ending_first(const Launch& launch) {
 [[noreturn]] void fail_part(Console& console, const Error& error, int code, const Launch& launch,
                             RankJob& job) {
   keep_from_ending_first(launch);
-  fail(console, named(error, launch.rank), code, launch, job.is_first_to_fail());
+  fail(console, named(error, launch.rank), code, job.is_first_to_fail());
 }
 
 /// What is left to be told when all is done. The code, or another where nobody reads it.
@@ -126,7 +119,7 @@ int run_part(Console& console, std::chrono::nanoseconds timeout, const Launch& l
     return code;
   } catch (const NobodyListens&) {
     job->is_first_to_fail();
-    leave(kEnvironment, launch);
+    std::_Exit(kEnvironment);
   } catch (const Error& error) {
     fail_part(console, error, exit_code_of(error.kind()), launch, *job);
   } catch (const JobAborted& aborted) {

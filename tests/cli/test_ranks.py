@@ -130,7 +130,7 @@ class Ranks(ToolTest):
                 self.assertIn(f"error: rank {wrong}: {said}", result.stderr)
                 self.assertLess(time.monotonic() - started, 60)
 
-    def disturb(self, rank, number, delay, timeout, of_watcher=False):
+    def disturb(self, rank, number, delay, timeout, of_watcher=False, stops_watcher=False):
         """Starts a long replay, sends one rank the signal, or who watches it, and sees it end: its
         only error."""
         # What it says goes to a file: a pipe would be held open by whoever is left behind.
@@ -143,6 +143,8 @@ class Ranks(ToolTest):
                 workers = self.await_workers(job.pid)
                 time.sleep(delay)
                 everyone = processes_below(job.pid)
+                if stops_watcher:
+                    os.kill(parent_of(workers[rank]), signal.SIGSTOP)
                 os.kill(parent_of(workers[rank]) if of_watcher else workers[rank], number)
                 started = time.monotonic()
                 code = job.wait(timeout + 20)
@@ -212,6 +214,13 @@ class Ranks(ToolTest):
                 text = self.disturb(rank, signal.SIGKILL, dice.uniform(0, 0.3), timeout=30)
                 self.assertRegex(text, rf"rank {rank} \(node\d:\d\): \d\w+: expected to go on, got "
                                        r"killed by signal 9")
+
+    def test_a_rank_that_is_killed_behind_a_stopped_watcher_ends_all_at_once(self):
+        started = time.monotonic()
+        text = self.disturb(1, signal.SIGKILL, 0.1, timeout=60, stops_watcher=True)
+        self.assertRegex(text, r"rank 1 \(node\d:\d\): \d\w+: expected to go on, got killed by "
+                               "signal 9")
+        self.assertLess(time.monotonic() - started, 40)
 
     def test_who_watches_a_rank_and_is_killed_ends_all_and_is_named(self):
         text = self.disturb(1, signal.SIGKILL, 0.1, timeout=30, of_watcher=True)

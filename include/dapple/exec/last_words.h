@@ -32,15 +32,12 @@ class LastWords {
 
 /// Runs `work` in a process of its own and returns what that returns, there and here. If it dies of
 /// a signal, `tell` is called here with a sentence that names it and what it was at, and the code
-/// is 5; but not for SIGINT and SIGTERM, by which a launcher ends it. Those and SIGUSR1 are passed
-/// on to it by sigqueue(). If this process dies, the other one calls `tell`, from a thread of its
+/// is 5, even if somebody has stopped this process, which its end then wakes; but not for SIGHUP,
+/// SIGINT and SIGTERM, by which a launcher ends it. Those and SIGUSR1 are passed on to it by
+/// sigqueue(). If this process dies, the other one calls `tell`, from a thread of its
 /// own, and ends with code 5. Throws Error(Environment) if there can be no other process. Requires:
 /// this process has one thread.
 int run_watched(const std::function<int(LastWords&)>& work,
                 const std::function<void(const std::string& sentence)>& tell);
-
-/// Ends the process that works, from within. Wakes the one that watches, which has to see it, if
-/// somebody has stopped that.
-[[noreturn]] void leave_watched(int code) noexcept;
 
 }  // namespace dapple
