@@ -30,7 +30,9 @@ import time
 try:
     import torch
 except ImportError:
-    sys.exit(print("error: PyTorch is not installed (Debian: python3-torch)", file=sys.stderr) or 5)
+    if __name__ != "__main__":
+        raise
+    torch = None  # --help does without
 
 OPTIMIZERS = {  # how it is made, and bytes of its state per byte of parameters
     "sgd": (lambda parameters: torch.optim.SGD(parameters, lr=1e-6), 0),
@@ -355,6 +357,8 @@ def main():
     parser.add_argument("--threads", type=count, metavar="N", help="of the CPU (default: all)")
     parser.add_argument("-o", "--output", default="-", metavar="FILE", help="(default: stdout)")
     options = parser.parse_args()
+    if torch is None:
+        sys.exit(print("error: PyTorch is not installed (Debian: python3-torch)", file=sys.stderr) or 5)
     if options.threads:
         torch.set_num_threads(options.threads)
     if options.device.startswith("cuda") and not torch.cuda.is_available():

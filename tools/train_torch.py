@@ -20,10 +20,37 @@ import struct
 import sys
 import time
 
+
+def parsed_arguments():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("weights", type=pathlib.Path)
+    parser.add_argument("--tokens", type=pathlib.Path, required=True)
+    parser.add_argument("--global-batch", type=int, required=True)
+    parser.add_argument("--micro-batch", type=int, help="all of them unless given")
+    parser.add_argument("--heads", type=int, help="one for 64 of the hidden size unless given")
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--weight-decay", type=float, default=0)
+    parser.add_argument("--clip-norm", type=float)
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--compile", action="store_true")
+    arguments = parser.parse_args()
+    arguments.micro_batch = arguments.micro_batch or arguments.global_batch
+    if arguments.global_batch % arguments.micro_batch != 0:
+        parser.error("--micro-batch must divide --global-batch")
+    return arguments
+
+
 try:
     import torch
     from torch.nn import functional
 except ImportError:
+    if __name__ != "__main__":
+        raise
+    parsed_arguments()  # --help does without
     sys.exit(print("error: PyTorch is not installed (Debian: python3-torch)", file=sys.stderr) or 5)
 
 WORD = (1 << 64) - 1
@@ -118,30 +145,9 @@ class Gpt2(torch.nn.Module):
         return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
-def arguments_of(parser):
-    parser.add_argument("weights", type=pathlib.Path)
-    parser.add_argument("--tokens", type=pathlib.Path, required=True)
-    parser.add_argument("--global-batch", type=int, required=True)
-    parser.add_argument("--micro-batch", type=int, help="all of them unless given")
-    parser.add_argument("--heads", type=int, help="one for 64 of the hidden size unless given")
-    parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--learning-rate", type=float, default=1e-3)
-    parser.add_argument("--weight-decay", type=float, default=0)
-    parser.add_argument("--clip-norm", type=float)
-    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--compile", action="store_true")
-    return parser.parse_args()
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments = arguments_of(parser)
-    micro_batch = arguments.micro_batch or arguments.global_batch
-    if arguments.global_batch % micro_batch != 0:
-        parser.error("--micro-batch must divide --global-batch")
+    arguments = parsed_arguments()
+    micro_batch = arguments.micro_batch
     try:
         weights = read_weights(arguments.weights)
         content = bytearray(arguments.tokens.read_bytes())

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "dapple/core/error.h"
+#include "joint_answer.h"
 #include "loss_and_norm.h"
 #include "named_tensors.h"
 #include "value_payload.h"
@@ -15,9 +16,8 @@ namespace {
 enum Exchange : std::int32_t {
   kSquares,
   kLosses,
-  kTensors,  // and one more for each kind
-  kAnswer = kTensors + 3,
-  kDecision,
+  kTensors,                // and one more for each kind
+  kAnswer = kTensors + 3,  // and the next for the decision
 };
 
 const DeviceSchedule& schedule_of(const TrainingJob& job, DeviceIndex device) {
@@ -68,6 +68,10 @@ MeasuredIteration DeviceTraining::run(std::int64_t iteration) {
   sent_ += transport_.sent() - sent_before;
   ++iterations_;
   return measured;
+}
+
+std::size_t DeviceTraining::place() const {
+  return static_cast<std::size_t>(&schedule_of(job_, device_) - job_.devices.data());
 }
 
 MessageKey DeviceTraining::key(StageIndex stage, std::int32_t step, DeviceIndex from,
@@ -147,29 +151,15 @@ NamedTensors DeviceTraining::gather(TensorKind kind) {
 
 std::optional<MeasuredRun> DeviceTraining::gather_measured(
     std::vector<MeasuredIteration> iterations) {
-  const auto place = static_cast<std::size_t>(&schedule_of(job_, device_) - job_.devices.data());
   const auto count = static_cast<std::int64_t>(iterations.size());
   const DeviceMeasurements own{.sent = {sent_.count / iterations_ * count},
                                .iterations = std::move(iterations)};
-  return dapple::gather(own, job_.devices, place, iteration_ + 1, kOne, transport_);
+  return dapple::gather(own, job_.devices, place(), iteration_ + 1, kOne, transport_);
 }
 
-bool DeviceTraining::all_say(bool answer) {
-  const StageIndex first{0};
-  if (!is_lead()) {
-    transport_.send(key(first, kAnswer, device_, lead()), HostBytes(answer ? 1 : 0));
-    return transport_.receive(key(first, kDecision, lead(), device_), {}).size() > 0;
-  }
-  for (const DeviceSchedule& other : job_.devices) {
-    if (other.device == device_) continue;
-    const Payload theirs = transport_.receive(key(first, kAnswer, other.device, device_), {});
-    answer = answer && theirs.size() > 0;
-  }
-  for (const DeviceSchedule& other : job_.devices) {
-    if (other.device == device_) continue;
-    transport_.send(key(first, kDecision, device_, other.device), HostBytes(answer ? 1 : 0));
-  }
-  return answer;
+bool DeviceTraining::any_says(bool answer) {
+  const MessageKey answers = key(StageIndex{0}, kAnswer, device_, lead());
+  return dapple::any_says(answer, job_.devices, place(), answers, transport_);
 }
 
 void DeviceTraining::await_readers() {

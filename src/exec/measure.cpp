@@ -53,6 +53,8 @@ CorePasses passes_on_cores(const Subject& subject, const MeasureOptions& options
   for (std::size_t core = 1; core < cores.size(); ++core) {
     const CorePasses own = cores[core].get();
     all.is_pinned = all.is_pinned && own.is_pinned;
+    all.counted = std::min(all.counted, own.counted);
+    all.warm_ups = std::min(all.warm_ups, own.warm_ups);
     all.steps.insert(all.steps.end(), own.steps.begin(), own.steps.end());
     for (std::size_t n = 0; n < all.whole.size(); ++n) all.whole[n].append(own.whole[n]);
     for (std::size_t kind = 0; kind < all.by_kind.size(); ++kind) {
@@ -146,9 +148,9 @@ void add_provenance(const MeasureOptions& options, const CorePasses& passes, boo
                                            : fmt::format("{} threads at once", options.cores),
                         passes.is_pinned ? " bound to a core" : ", not bound to a core");
   profile.source = fmt::format(
-      "measured by dapple-exec profile: medians of {} passes over all layers after {} to warm up, "
+      "measured by dapple-exec profile: medians of {} pass{} over all layers after {} to warm up, "
       "{}",
-      options.repeats, kWarmUps, where);
+      passes.counted, passes.counted == 1 ? "" : "es", passes.warm_ups, where);
 }
 
 }  // namespace
@@ -175,7 +177,8 @@ MeasuredModel measure_model(const Specification& specification, const std::strin
       options.on_gpu ? passes_on_gpu(subject, options) : passes_on_cores(subject, options);
   MeasuredModel measured{.profile = specification.profile,
                          .layers = measured_layers(subject, passes),
-                         .is_pinned = passes.is_pinned};
+                         .is_pinned = passes.is_pinned,
+                         .passes = passes.counted};
   ModelProfile& profile = measured.profile;
   for (std::size_t i = 0; i < model.size(); ++i) {
     profile.layers[i].measurements = measured.layers[subject.kinds.of_layer[i]].measurements;

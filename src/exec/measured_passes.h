@@ -84,9 +84,11 @@ struct CorePasses {
   std::vector<std::vector<Passes>> by_kind;  // the distinct layers'
   std::vector<Passes> whole;                 // all timed layers'
   std::vector<Duration> steps;
-  std::int64_t stepped = 0;  // bytes of parameters in a step
-  bool is_pinned = false;    // to a core
-  std::string gpu;           // its name, where it was one
+  std::int64_t counted = 0;   // passes, of each batch size
+  std::int64_t warm_ups = 0;  // passes before them
+  std::int64_t stepped = 0;   // bytes of parameters in a step
+  bool is_pinned = false;     // to a core
+  std::string gpu;            // its name, where it was one
 };
 
 /// On a GPU of this machine, by its own clock. Throws Error(Environment) where there is none.

@@ -6,10 +6,18 @@
 #include "dapple/exec/interpreter.h"
 #include "dapple/exec/thread_transport.h"
 #include "dapple/schedule/device_schedule.h"
+#include "joint_answer.h"
 #include "on_threads.h"
 #include "reduction_groups.h"
 
 namespace dapple {
+namespace {
+
+/// Step of answers, which are of an action that sends nothing.
+constexpr std::int32_t kAnswers = 1;
+
+}  // namespace
+
 class Replay::Job {
  public:
   Job(const PlanDocument& document, const Topology& topology, ReplayOptions options);
@@ -35,7 +43,8 @@ Replay::Job::Job(const PlanDocument& document, const Topology& topology, ReplayO
   for (const DeviceSchedule& schedule : schedules_) devices_.push_back(schedule.device);
 }
 
-/// What is measured goes to the first device as messages of an iteration that is none.
+/// What is measured goes to the first device as messages of an iteration that is none. Between
+/// iterations devices send each other no more than who is told to stop.
 std::optional<Replayed> Replay::Job::run(std::size_t place, Transport& transport) {
   const std::unique_ptr<Backend> backend =
       options_.make_backend({.costs = costs_, .schedule = schedules_[place], .place = place},
@@ -43,12 +52,18 @@ std::optional<Replayed> Replay::Job::run(std::size_t place, Transport& transport
   const auto group_of = [this](const Action& reduction) { return groups_.of(reduction); };
   Interpreter interpreter(schedules_[place], group_of, *backend, transport);
   DeviceMeasurements measured;
-  for (std::int64_t iteration = 0; iteration < options_.iterations; ++iteration) {
+  bool goes_on = true;
+  for (std::int64_t iteration = 0; goes_on; ++iteration) {
     backend->begin(iteration);
     measured.iterations.push_back(measure(interpreter, iteration, transport));
     if (place == 0 && options_.progress) options_.progress(iteration + 1);
+    measured.sent = transport.sent();
+    goes_on =
+        iteration + 1 < options_.iterations &&
+        !any_says(options_.should_stop && options_.should_stop(), schedules_, place,
+                  {.iteration = iteration, .action = {}, .step = kAnswers, .from = {}, .to = {}},
+                  transport);
   }
-  measured.sent = transport.sent();
   return gather(measured, schedules_, place, options_.iterations, options_.pace, transport);
 }
 

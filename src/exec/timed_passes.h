@@ -176,12 +176,15 @@ CorePasses timed_passes(Engine& engine, const Subject& subject, const MeasureOpt
   CorePasses passes{.by_kind = {},
                     .whole = std::vector<Passes>(options.batch_sizes.size()),
                     .steps = {},
+                    .counted = 0,
+                    .warm_ups = 0,
                     .stepped = static_cast<std::int64_t>(stepped * sizeof(float)),
                     .gpu = {}};
-  for (std::int64_t pass = 0; pass < kWarmUps + options.repeats; ++pass) {
-    if (pass == kWarmUps) {
+  while (passes.warm_ups + passes.counted < kWarmUps + options.repeats) {
+    if (passes.counted > 0 && passes.warm_ups < kWarmUps) {
       for (TimedLayer<Engine>& layer : timed) layer.forget();
       passes.steps.clear();
+      passes.warm_ups += std::exchange(passes.counted, 0);
     }
     engine.begin();
     for (std::size_t n = 0; n < options.batch_sizes.size(); ++n) {
@@ -191,6 +194,8 @@ CorePasses timed_passes(Engine& engine, const Subject& subject, const MeasureOpt
     steps.time([&] { step.run(); });
     for (TimedLayer<Engine>& layer : timed) layer.settle();
     steps.settle(passes.steps);
+    ++passes.counted;
+    if (options.should_stop && options.should_stop()) break;
   }
   passes.by_kind.resize(subject.kinds.first.size(),
                         std::vector<Passes>(options.batch_sizes.size()));

@@ -93,7 +93,7 @@ std::optional<Trained> train(DeviceTraining& device, const TrainOptions& options
       options.on_step({.number = step, .loss = loss, .time = length_of(last.back())});
     }
     const bool is_stopped = options.should_stop && options.should_stop();
-    goes_on = device.all_say(step < end && !is_stopped);
+    goes_on = !device.any_says(step >= end || is_stopped);
     whole.push_back({monotonic_now() - start});
     if (whole.size() > kMostMeasured) whole.pop_front();
     const bool is_due = options.save_every > 0 && step % options.save_every == 0;

@@ -28,7 +28,8 @@ Usage: dapple-exec profile --spec MODEL [options]
 Runs every layer forward and backward and writes a profile that dapple-plan can
 plan from and dapple-exec can run. Layers that do the same on the same input
 count as one. The memory that is needed is that of four of each at the largest
-batch size, on each core.
+batch size, on each core. Ctrl-C ends it after the pass that it is at, with what
+it has.
 
   --spec FILE            a specification (profiles/README.md), or a profile that
                          is to be measured anew; "-" is stdin
@@ -122,16 +123,23 @@ int run_profile(const Options& options, Console& console) {
     throw usage_error("", "expected no launcher: the times are of one process on one core");
   }
   const std::string path = options.required("spec", "a specification");
-  const MeasureOptions measure = measure_options(options);
+  MeasureOptions measure = measure_options(options);
   const Specification specification = read_specification(read_file(path), source_name(path));
   const std::string output =
       options.text("output").value_or(default_output(specification.profile, ".profile.json"));
   check_outputs({{"--output", output}}, {{"--spec", path}});
   keep_freed_memory();
+  const SignalGuard interrupt;
+  measure.should_stop = [&interrupt] { return interrupt.has_received(); };
   const MeasuredModel measured = measure_model(specification, source_name(path), measure);
   write_result(console, output, write_profile(measured.profile));
   const auto [stream, style] = console.words(output == "-");
   report(measured, stream, style);
+  if (measured.passes < measure.repeats) {
+    print_warning(console,
+                  fmt::format("interrupted: the profile has the medians of {} of {} passes",
+                              measured.passes, measure.repeats));
+  }
   if (output != "-") stream << "profile written to " << printable(output) << '\n';
   return kDone;
 }

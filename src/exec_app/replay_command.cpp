@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cmath>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -36,7 +38,8 @@ Every device is a thread, or a rank that mpirun, torchrun or srun has started,
 by the order of the plan's devices (-v says which), that sleeps for as long as
 the plan says that it computes, and sends real messages over links that let them
 pass no faster than the topology's; what shares a link is not computed, it
-happens. Tells measured and predicted times.
+happens. Tells measured and predicted times. Ctrl-C ends it after the iteration
+that it is at, with what it has.
 
   --plan FILE        a plan that dapple-plan wrote; "-" is stdin
   --device KIND      cpu, or cuda: a GPU for each device spins, and messages go
@@ -177,6 +180,19 @@ struct Request {
   std::vector<NamedPath> outputs;  // these two, as far as given
 };
 
+/// One at which this machine would keep up with room to spare, if messages are what took it `ratio`
+/// times as long as predicted; of one digit that is not zero, and no more than there is.
+std::int64_t larger_pace(Factor pace, double ratio) {
+  constexpr double kSpare = 1.5;
+  constexpr std::int64_t kMost = 1000;
+  const double least = static_cast<double>(pace.billionths) * 1e-9 * ratio * kSpare;
+  std::int64_t unit = 1;
+  while (10 * unit <= kMost && static_cast<double>(10 * unit) <= least) unit *= 10;
+  const auto units =
+      static_cast<std::int64_t>(std::ceil(std::min(least, 1e6) / static_cast<double>(unit)));
+  return std::clamp<std::int64_t>(units * unit, 2, kMost);
+}
+
 void report(const Request& request, const RunnablePlan& replayable, const Replayed& replayed,
             const char* carrier, Console& console) {
   std::ostream& stream = console.words(takes_stdout(request.outputs)).stream;
@@ -195,6 +211,10 @@ void report(const Request& request, const RunnablePlan& replayable, const Replay
       replay.pace == kOne ? ""
                           : fmt::format(", {:g} times slower than told here",
                                         static_cast<double>(replay.pace.billionths) * 1e-9));
+  const auto done = static_cast<std::int64_t>(replayed.iterations.size());
+  if (done < replay.iterations) {
+    stream << fmt::format("  interrupted after {} of {} iterations\n", done, replay.iterations);
+  }
   stream << fmt::format("  predicted  {}, simulated\n", show(predicted))
          << fmt::format("  measured   {}, the median; {} to {}\n", show(replayed.median),
                         show(*least), show(*most))
@@ -206,9 +226,9 @@ void report(const Request& request, const RunnablePlan& replayable, const Replay
                       static_cast<double>(replay.pace.billionths) /
                       static_cast<double>(std::max<std::int64_t>(1, predicted.ns));
   if (replay.paces_links && rate > kHard && ratio > kKeptUp) {
-    print_warning(console, fmt::format("this machine may not keep up with {} GB/s of messages: a "
-                                       "larger --pace tells",
-                                       show_rate(rate)));
+    print_warning(console, fmt::format("this machine may not keep up with {} GB/s of messages: "
+                                       "--pace {} tells",
+                                       show_rate(rate), larger_pace(replay.pace, ratio)));
   }
 }
 
@@ -259,6 +279,8 @@ int replay_on_threads(Request& request, Console& console) {
                                                                 .timeout = request.replay.timeout});
   Replayed replayed;
   {
+    const SignalGuard interrupt;
+    request.replay.should_stop = [&interrupt] { return interrupt.has_received(); };
     IterationLine line(console);
     show_progress(request.replay, line);
     replayed = replay(replayable.document, replayable.topology, request.replay);
@@ -271,6 +293,8 @@ int replay_as_rank(Request& request, const RunnablePlan& replayable, Console& co
                    LastWords* last_words) {
   if (job.rank() == 0) check_outputs(request.outputs, {{"--plan", request.plan}});
   const Topology& topology = replayable.topology;
+  const SignalGuard interrupt;
+  request.replay.should_stop = [&interrupt] { return interrupt.has_received(); };
   IterationLine line(console);
   if (job.rank() == 0) show_progress(request.replay, line);
   const GpuShare share = gpu_share(job);

@@ -42,6 +42,7 @@ the plan's devices (-v says which); every layer is what its "op" says.
   --oversubscribe       or for several devices
   --precision KIND      of activations on GPUs: fp32, bf16, fp16 (default: fp32)
   --steps N             optimizer steps, up to 1,000,000,000       (default: 10)
+  --log-every N         tells of every Nth step, and of the last   (default: 1)
   --tokens FILE         little-endian tokens of two bytes; without it, made up
   --seed N              of first parameters and samples             (default: 1)
   --optimizer KIND      adamw, adam, momentum or sgd            (default: adamw)
@@ -57,9 +58,8 @@ the plan's devices (-v says which); every layer is what its "op" says.
                         writes nothing; exit code 1 where it is not rounding
   --weights FILE        starts from GPT-2's weights, in safetensors as published
   --save-weights FILE   the weights in the end, in the same form
-  --timeline FILE       the median step of the last hundred, dapple-timeline/1
-  --trace FILE          the same for chrome://tracing or ui.perfetto.dev
-                        (one of the files may be "-", stdout)
+  --timeline FILE       the median of the last 100 steps, dapple-timeline/1
+  --trace FILE          for chrome://tracing or ui.perfetto.dev; "-" is stdout
   --timeout SECONDS     of every wait for another device           (default: 30)
   -v, --verbose         what is done, on stderr
   -h, --help            this
@@ -124,15 +124,50 @@ void report_head(const RunnablePlan& plan, const TrainingSession& session, const
   teller.out << '\n';
 }
 
-/// Whether anybody has heard it.
-bool report_step(const TrainingSession& session, const StepReport& step, Teller& teller) {
+void report_step(const TrainingSession& session, const StepReport& step, Teller& teller) {
   teller.out << fmt::format("  step {:>4}  loss {:.5f}  {} samples/s\n", step.number, step.loss,
                             show_rate(samples_per_second(session, step.time)));
-  return teller.is_heard();
+}
+
+/// Every Nth step is told of when it is over, the last one once it is known to be.
+class StepTeller {
+ public:
+  StepTeller(const TrainRequest& request, const TrainingSession& session, Teller& teller)
+      : every_(request.log_every), session_(session), teller_(teller) {}
+
+  /// Whether anybody has heard it.
+  bool tell(const StepReport& step) {
+    untold_ = step;
+    if (step.number % every_ == 0) tell_last();
+    return teller_.is_heard();
+  }
+  void tell_last() {
+    if (untold_) report_step(session_, *untold_, teller_);
+    untold_.reset();
+  }
+
+ private:
+  const std::int64_t every_;
+  const TrainingSession& session_;
+  Teller& teller_;
+  std::optional<StepReport> untold_;
+};
+
+/// Of a training that was told to end before its last step.
+void report_interruption(const TrainRequest& request, const TrainingSession& session,
+                         const Trained& trained, Teller& teller) {
+  if (trained.steps == request.steps) return;
+  teller.out << fmt::format("  interrupted after step {} of {}{}\n",
+                            session.steps_before() + trained.steps,
+                            session.steps_before() + request.steps,
+                            request.checkpoint || request.save_weights
+                                ? ""
+                                : ": nothing of the model is kept, as --checkpoint keeps it");
 }
 
 void report_end(const TrainRequest& request, const RunnablePlan& plan,
                 const TrainingSession& session, const Trained& trained, Teller& teller) {
+  report_interruption(request, session, trained, teller);
   const Duration measured = trained.measured.median;
   const Duration predicted = plan.document.prediction.iteration;
   teller.out << fmt::format("  predicted  {}, simulated\n", show(predicted))
@@ -212,7 +247,8 @@ int train_session(const TrainRequest& request, const RunnablePlan& plan,
                        .save_every = request.checkpoint_every};
   // As a signal does, words that nobody takes end the training with all that it is to leave.
   std::atomic<bool> is_heard = teller.is_heard();
-  options.on_step = [&](const StepReport& step) { is_heard = report_step(session, step, teller); };
+  StepTeller told(request, session, teller);
+  options.on_step = [&](const StepReport& step) { is_heard = told.tell(step); };
   options.should_stop = [&] { return interrupt.has_received() || !is_heard; };
   if (request.checkpoint || request.save_weights) {
     options.save = [&](std::int64_t steps, NamedTensors tensors) {
@@ -226,6 +262,7 @@ int train_session(const TrainRequest& request, const RunnablePlan& plan,
     if (result) trained = std::move(result);
   });
   if (!trained) return kDone;
+  if (!teller.fault()) told.tell_last();
   if (!teller.fault()) report_end(request, plan, session, *trained, teller);
   const Timeline& timeline = trained->measured.timeline;
   if (request.timeline) {
@@ -350,6 +387,7 @@ Command train_command() {
                       {.name = "oversubscribe", .takes_value = false},
                       {.name = "precision"},
                       {.name = "steps"},
+                      {.name = "log-every"},
                       {.name = "tokens"},
                       {.name = "seed"},
                       {.name = "optimizer"},

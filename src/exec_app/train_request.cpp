@@ -47,6 +47,9 @@ TrainRequest train_request(const Options& options) {
                        .timeline = options.text("timeline"),
                        .trace = options.text("trace")};
   if (const auto steps = options.positive_integer("steps", kMostSteps)) request.steps = *steps;
+  if (const auto every = options.positive_integer("log-every", kMostSteps)) {
+    request.log_every = *every;
+  }
   if (const auto every = options.positive_integer("checkpoint-every", kMostSteps)) {
     if (!request.checkpoint) {
       throw usage_error("--checkpoint-every", "expected --checkpoint FILE beside it");
@@ -68,6 +71,9 @@ TrainRequest train_request(const Options& options) {
       throw usage_error(std::string("--") + name,
                         "expected a training, got --verify, which compares and writes no file");
     }
+  }
+  if (request.verifies && options.has("log-every")) {
+    throw usage_error("--log-every", "expected a training, got --verify, which tells of no steps");
   }
   return request;
 }

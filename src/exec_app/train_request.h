@@ -29,6 +29,7 @@ struct TrainRequest {
   ComputeDevice device;
   GivenSettings settings;
   std::int64_t steps = 10;
+  std::int64_t log_every = 1;  // steps
   std::optional<std::string> tokens;
   std::optional<std::string> checkpoint;
   std::int64_t checkpoint_every = 0;

@@ -1,6 +1,10 @@
 """dapple-exec, run as a user runs it: what it refuses, and what a replay writes."""
 
 import json
+import re
+import signal
+import subprocess
+import time
 
 import tool
 from tool import ARGUMENTS, BAD_INPUT, DONE, ENVIRONMENT, USAGE, ToolTest
@@ -182,6 +186,45 @@ class Executing(ToolTest):
         self.assertEqual(result.returncode, DONE, result.stderr)
         self.assertEqual(json.loads(result.stdout)["origin"], "measured")
         self.assertIn("measured", result.stderr)
+
+    def test_an_interrupt_ends_a_replay_with_the_iterations_that_were_made(self):
+        self.make_plan()
+        binary = ARGUMENTS.executor
+        for number in (signal.SIGINT, signal.SIGHUP):
+            with subprocess.Popen([binary, "replay", "--plan", "plan.json", "--iterations", "100000",
+                                   "--timeline", "measured.json"], cwd=self.folder, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+                time.sleep(0.7)
+                process.send_signal(number)
+                shown, errors = process.communicate(timeout=tool.SECONDS)
+            self.assertEqual(process.returncode, DONE, errors)
+            done = re.search(r"  interrupted after (\d+) of 100000 iterations\n", shown).group(1)
+            self.assertIn(f", {done} iteration", shown)
+            self.assertEqual(self.read("measured.json")["origin"], "measured")
+
+    def test_a_machine_that_cannot_keep_up_is_told_a_pace(self):
+        """Messages of more bytes a second than any machine copies."""
+        mebibyte = 1 << 20
+        topology = tool.small_topology()
+        topology["servers"][0]["links"]["bandwidth"] = "100000 GB/s"
+        topology["servers"][0]["nics"][0]["bandwidth"] = "100000 GB/s"
+        topology["network"]["bandwidth"] = "100000 GB/s"
+        profile = tool.small_profile()
+        layer = profile["layers"][0]["measurements"][0]
+        layer.update(forward_ns=20000, backward_ns=20000, output_bytes=64 * mebibyte)
+        made = self.run_tool("--model", self.write("fast.json", profile), "--topo",
+                             self.write("wide.json", topology), "--pin", "stages=2", "-o",
+                             "plan.json")
+        self.assertEqual(made.returncode, DONE, made.stderr)
+        for pace in ("1", "20"):
+            result = self.execute("replay", "--plan", "plan.json", "--iterations", "2", "--pace",
+                                  pace)
+            self.assertEqual(result.returncode, DONE, result.stderr)
+            told = re.search(r"may not keep up with [\d.,]+ GB/s of messages: --pace (\d+) tells",
+                             " ".join(result.stderr.split()))
+            self.assertIsNotNone(told, result.stdout + result.stderr)
+            self.assertGreater(int(told.group(1)), int(pace))
+            self.assertLessEqual(int(told.group(1)), 1000)
 
     def test_progress_is_shown_on_a_terminal_alone(self):
         self.make_plan()

@@ -1,8 +1,14 @@
 """dapple-exec profile: a profile that can be planned from, and what it refuses."""
 
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
 
 import tool
-from tool import ARGUMENTS, BAD_INPUT, DONE, USAGE, ToolTest
+from tool import ARGUMENTS, BAD_INPUT, DONE, ENVIRONMENT, USAGE, ToolTest
 
 
 def linear(inputs, outputs):
@@ -40,6 +46,42 @@ class Profiling(ToolTest):
         self.assertLessEqual(len(lines), 40)
         self.assertLessEqual(max(map(len, lines)), 80)
         self.assertIn("Example", lines)
+
+    def test_an_interrupt_ends_it_with_the_passes_that_were_made(self):
+        binary = ARGUMENTS.executor
+        spec = self.write("two.json", specification())
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with subprocess.Popen([binary, "profile", "--spec", spec, "--repeat", "10000",
+                                   "--batch-sizes", "1,256", "-o", "profile.json"],
+                                  cwd=self.folder, text=True, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE) as process:
+                time.sleep(0.7)
+                process.send_signal(number)
+                shown, errors = process.communicate(timeout=tool.SECONDS)
+            self.assertEqual(process.returncode, DONE, errors)
+            passes = re.match(r"warning: interrupted: the profile has the medians of (\d+) of 10000 "
+                              r"passes\n$", errors).group(1)
+            self.assertIn("profile written to profile.json", shown)
+            profile = self.read("profile.json")
+            self.assertRegex(profile["source"], rf"medians of {passes} pass(es)? over all layers")
+            for layer in profile["layers"]:
+                self.assertEqual([point["batch_size"] for point in layer["measurements"]], [1, 256])
+
+    def test_tools_of_pytorch_help_without_it(self):
+        self.write("torch.py", "raise ImportError('there is none')\n")
+        for name in ("profile_torch.py", "train_torch.py"):
+            command = [sys.executable, tool.ROOT / "tools" / name]
+            asked = {"cwd": self.folder, "env": {**os.environ, "PYTHONPATH": str(self.folder)},
+                     "capture_output": True, "text": True, "check": False, "timeout": tool.SECONDS}
+            shown = subprocess.run([*command, "--help"], **asked)
+            self.assertEqual((shown.returncode, shown.stderr), (DONE, ""))
+            self.assertIn("--global-batch", shown.stdout)
+            needed = (["model.py:make", "--batch", "1"] if name.startswith("profile") else
+                      ["weights", "--tokens", "t", "--global-batch", "1"])
+            refused = subprocess.run([*command, *needed], **asked)
+            self.assertEqual(refused.returncode, ENVIRONMENT)
+            self.assertEqual(refused.stderr, "error: PyTorch is not installed (Debian: "
+                                             "python3-torch)\n")
 
     def test_a_measured_specification_can_be_planned_from_and_measured_again(self):
         result = self.profile("--spec", self.write("two.json", specification()), "--batch-sizes",

@@ -163,6 +163,23 @@ class TcpRanks(ToolTest):
                 self.assertEqual(job.errors(), "")
                 self.assertRegex(job.said("out", 0), r"checkpoint model, step \d+")
 
+    def test_a_signal_to_any_rank_ends_the_replay_with_what_it_has(self):
+        size = self.replay_plan()
+        for rank in (0, size - 1):
+            with self.subTest(rank=rank):
+                job = Job(self)
+                for other in range(size):
+                    job.start(other, size, "replay", "--plan", "plan.json", "--iterations", 100000,
+                              "-v")
+                deadline = time.monotonic() + 60
+                while any("rank" not in job.said("err", one) for one in range(size)):
+                    self.assertLess(time.monotonic(), deadline, job.errors())
+                    time.sleep(0.02)
+                time.sleep(0.5)
+                job.processes[rank].send_signal(signal.SIGINT)
+                self.assertEqual(job.codes(), self.all_with(DONE, size), job.errors())
+                self.assertRegex(job.said("out", 0), r"  interrupted after \d+ of 100000 iterations")
+
     def test_a_reader_who_goes_ends_the_training_with_a_checkpoint(self):
         self.training_plan(2)
         read, write = os.pipe()

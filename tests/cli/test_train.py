@@ -275,9 +275,34 @@ class Training(ToolTest):
         rest, errors = process.communicate(timeout=tool.SECONDS)
         self.assertEqual(process.returncode, DONE, errors)
         step = re.search(r"checkpoint model, step (\d+)", rest).group(1)
+        self.assertIn(f"  interrupted after step {step} of 1000000\n", rest)
         resumed = self.losses(self.train("--plan", "plan.json", "--steps", "1", "--resume",
                                          "model"))
         self.assertEqual(int(resumed[0][0]), int(step) + 1)
+
+    def test_an_interrupt_of_a_training_without_a_checkpoint_says_that_nothing_is_kept(self):
+        self.pipeline()
+        binary = ARGUMENTS.executor
+        with subprocess.Popen([binary, "train", "--plan", "plan.json", "--steps", "1000000"],
+                              cwd=self.folder, stdout=subprocess.PIPE, text=True) as process:
+            for line in process.stdout:
+                if "step    3" in line:
+                    break
+            process.send_signal(signal.SIGINT)
+            rest = process.communicate(timeout=tool.SECONDS)[0]
+        self.assertEqual(process.returncode, DONE)
+        self.assertRegex(rest, r"  interrupted after step \d+ of 1000000: nothing of the model is "
+                               r"kept, as --checkpoint keeps it\n")
+
+    def test_every_nth_step_is_told_of_and_the_last(self):
+        self.pipeline()
+        whole = self.losses(self.train("--plan", "plan.json", "--steps", "10"))
+        self.assertEqual([step for step, _ in whole], [str(step) for step in range(1, 11)])
+        for every, steps in ((4, (4, 8, 10)), (5, (5, 10)), (100, (10,))):
+            told = self.losses(self.train("--plan", "plan.json", "--steps", "10", "--log-every",
+                                          every))
+            self.assertEqual(told, [whole[step - 1] for step in steps])
+        self.assertNotIn("interrupted", self.train("--plan", "plan.json").stdout)
 
     def test_a_terminal_that_is_closed_ends_the_training_with_a_checkpoint(self):
         process = self.long_training()
@@ -360,6 +385,9 @@ class Training(ToolTest):
                 ((), "--plan: expected a plan file, got nothing"),
                 (("--plan", "p", "--steps", "0"), "--steps: expected a whole number from 1"),
                 (("--plan", "p", "--optimizer", "lion"), "--optimizer: expected"),
+                (("--plan", "p", "--log-every", "0"), "--log-every: expected a whole number from 1"),
+                (("--plan", "p", "--log-every", "2", "--verify"),
+                 "--log-every: expected a training, got --verify, which tells of no steps"),
                 (("--plan", "p", "--learning-rate", "0"), "--learning-rate: expected a number"),
                 (("--plan", "p", "--clip-norm", "-1"), "--clip-norm: expected a number above 0"),
                 (("--plan", "p", "--checkpoint-every", "2"),

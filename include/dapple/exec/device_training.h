@@ -52,14 +52,15 @@ class DeviceTraining {
   /// What was sent is that of all iterations so far, each counted alike.
   std::optional<MeasuredRun> gather_measured(std::vector<MeasuredIteration> iterations);
 
-  /// Whether all devices say so; the same on all of them.
-  bool all_say(bool answer);
+  /// Whether any device says so; the same on all of them.
+  bool any_says(bool answer);
 
   /// Waits until no other device reads what lies in this one's memory, as it may of a GPU's. To be
   /// called last where devices share a process; every iteration begins with it.
   void await_readers();
 
  private:
+  std::size_t place() const;  // among the job's devices
   MessageKey key(StageIndex stage, std::int32_t step, DeviceIndex from, DeviceIndex to) const;
   DeviceIndex lead() const { return job_.devices.front().device; }
   void look_at_gradients();

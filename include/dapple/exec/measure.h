@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,9 @@ struct MeasureOptions {
   std::string device = "cpu";  // what topologies call it
   bool on_gpu = false;         // the first GPU of this machine, in place of cores
   cuda::Precision precision = cuda::Precision::Float32;  // of a GPU
+  /// Asked after each pass, on each core: it ends with what it has. Before two passes have warmed
+  /// it up, that is the last one alone.
+  std::function<bool()> should_stop = {};
 };
 
 struct MeasuredLayer {
@@ -45,6 +49,7 @@ struct MeasuredModel {
   ModelProfile profile;               // which can be planned from, and still be run
   std::vector<MeasuredLayer> layers;  // distinct ones
   bool is_pinned = false;             // the system let each thread be bound to a core
+  std::int64_t passes = 0;  // that count, on each core at least: fewer than asked for if stopped
 };
 
 /// Sizes of outputs and stashes are those of the tensors. The optimizer's step is timed on as many

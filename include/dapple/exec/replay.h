@@ -33,6 +33,9 @@ struct ReplayOptions {
   MakeEndOver make_end_over = nullptr;  // of threads
   /// Told, in the thread of the first device, how many iterations are over.
   std::function<void(std::int64_t iterations)> progress = {};
+  /// Asked after each iteration, in the threads of all devices: the replay ends on all of them,
+  /// with what it has, if it is to on any.
+  std::function<bool()> should_stop = {};
 };
 
 /// Times are those of the plan: what was measured, divided by the pace.

@@ -2,6 +2,7 @@
 
 #include "dapple/exec/interpreter.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <map>
 #include <mutex>
@@ -176,6 +177,20 @@ TEST_CASE("a replayed iteration is no faster than the work of its busiest device
     if (timed.action.kind == ActionKind::Forward) CHECK((timed.end - timed.start).ns >= 1'000'000);
     if (timed.action.kind == ActionKind::Backward) CHECK((timed.end - timed.start).ns >= 2'000'000);
   }
+}
+
+TEST_CASE("a replay ends on all devices after the iteration in which any is told to") {
+  const LayerFigures layer{.forward = 1'000, .backward = 1'000, .output = 1'000};
+  const Pipeline pipeline = straight({layer, layer}, {.num_micro_batches = 2, .depths = {2, 1}});
+  std::atomic<int> asked = 0;
+  // Both devices ask once an iteration: the fifth to ask is one of them in the third.
+  const Replayed replayed =
+      replay(document_of(pipeline), pipeline.topology,
+             {.iterations = 100, .should_stop = [&asked] { return ++asked == 5; }});
+  CHECK(replayed.iterations.size() == 3);
+  CHECK(asked == 6);
+  // What they tell each other about it is not the plan's.
+  CHECK(replayed.sent.count == 4 * 1'000);
 }
 
 }  // namespace

@@ -1,6 +1,10 @@
 #include "dapple/exec/measure.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
 
 #include "../../support/files.h"
 #include "dapple/core/error.h"
@@ -52,6 +56,32 @@ TEST_CASE("layers of the same kind on other inputs are measured apart") {
   // and behind linear layers 0 and 1; linear layers 0 and 1.
   CHECK(measured.layers.size() == 28 - 6);
   CHECK(measured.profile.batch_scaling == BatchScaling::Proportional);
+}
+
+TEST_CASE("a measurement that is stopped has the passes that were made, and says how many") {
+  struct Stop {
+    int at;  // the pass after which it is told to
+    std::int64_t counted;
+    std::string source;
+  };
+  const std::vector<Stop> stops{{1, 1, "medians of 1 pass over all layers after 0 to warm up"},
+                                {2, 1, "medians of 1 pass over all layers after 1 to warm up"},
+                                {3, 1, "medians of 1 pass over all layers after 2 to warm up"},
+                                {5, 3, "medians of 3 passes over all layers after 2 to warm up"},
+                                {99, 4, "medians of 4 passes over all layers after 2 to warm up"}};
+  for (const Stop& stop : stops) {
+    INFO(stop.at);
+    int passes = 0;
+    const MeasuredModel measured =
+        measure_model(shipped("vgg-11-like"), "m.json",
+                      {.batch_sizes = {1}, .repeats = 4, .should_stop = [&passes, &stop] {
+                         return ++passes == stop.at;
+                       }});
+    CHECK(measured.passes == stop.counted);
+    CHECK(passes == std::min(stop.at, 6));
+    CHECK_THAT(measured.profile.source, Catch::Matchers::Contains(stop.source));
+    CHECK(measured.profile.layers.front().measurements.front().forward.ns > 0);
+  }
 }
 
 }  // namespace
