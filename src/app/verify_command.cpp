@@ -40,7 +40,7 @@ Exit code 0 if nothing is false and the bound is confirmed, 3 if a claim is
 false or the plan is not sound, 6 if nothing is false but not all is confirmed.
 )";
 
-std::string bound_verdict(const PlanDocument& document, const Verification& verification) {
+std::string bound_verdict(const PlanDocument& document, const PlanVerification& verification) {
   const auto& stated = document.prediction.lower_bound;
   if (!stated) return "the file states no bound";
   const std::string work =
@@ -85,7 +85,7 @@ std::optional<PlanRestriction> restriction_in(const PlanDocument& document,
   }
 }
 
-std::string unchecked_text(const Verification& verification, const TextStyle& style) {
+std::string unchecked_text(const PlanVerification& verification, const TextStyle& style) {
   std::string text;
   for (const std::string& part : verification.unchecked) {
     text += fmt::format("  open     {}\n", fill_lines(printable(part), 11, style));
@@ -103,7 +103,7 @@ int run_verify(const Options& options, Console& console) {
   const PlanDocument& document = subject.document;
   VerifyOptions asked{.restriction = restriction_in(document, source_name(path))};
   asked.budget = options.positive_integer("budget", kMaxCount).value_or(kVerificationBudget);
-  Verification verification = [&] {
+  PlanVerification verification = [&] {
     ProgressLine progress{console, options.positive_seconds("time-limit")};
     return verify(document, subject.topology, asked, &progress);
   }();

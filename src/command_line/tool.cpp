@@ -101,7 +101,7 @@ int dispatch(const Tool& tool, std::vector<std::string> arguments, Console& cons
   return command->run(options, console);
 }
 
-enum class Patience { Waits, TakesWhatGoes };
+enum class Delivery { Waits, TakesWhatGoes };
 
 /// Whether a write of up to PIPE_BUF bytes goes through, or fails, at once.
 bool stdout_is_ready() {
@@ -111,9 +111,9 @@ bool stdout_is_ready() {
 
 /// Takes from the front of `text` what the process's stdout has taken; 0, or the errno of what kept
 /// it from arriving.
-int write_to_stdout(std::string_view& text, Patience patience) {
-  while (!text.empty() && (patience == Patience::Waits || stdout_is_ready())) {
-    const std::size_t most = patience == Patience::Waits ? text.size() : PIPE_BUF;
+int write_to_stdout(std::string_view& text, Delivery delivery) {
+  while (!text.empty() && (delivery == Delivery::Waits || stdout_is_ready())) {
+    const std::size_t most = delivery == Delivery::Waits ? text.size() : PIPE_BUF;
     const ssize_t count = write(STDOUT_FILENO, text.data(), std::min(text.size(), most));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return errno;
@@ -124,7 +124,7 @@ int write_to_stdout(std::string_view& text, Patience patience) {
 
 /// Hands over what a command has printed so far, or what goes of it without waiting, and makes sure
 /// that it has arrived. What has failed is not tried again. Throws Error or NobodyListens.
-void deliver(std::ostringstream& results, std::ostream& out, Patience patience) {
+void deliver(std::ostringstream& results, std::ostream& out, Delivery delivery) {
   int fault = 0;
   std::string rest;
   if (&out == &std::cout) {
@@ -237,11 +237,11 @@ int run_tool(const Tool& tool, const std::vector<std::string>& arguments, std::o
                   .shows_progress = surfaces.shows_progress};
   console.deliver = [&words, &results, &out] {
     words.flush();
-    deliver(results, out, Patience::Waits);
+    deliver(results, out, Delivery::Waits);
   };
   console.offer = [&words, &results, &out] {
     words.flush();
-    deliver(results, out, Patience::TakesWhatGoes);
+    deliver(results, out, Delivery::TakesWhatGoes);
   };
   start_logging(tool, messages, false);
   const int code = run_guarded(tool, arguments, console);

@@ -148,7 +148,7 @@ class CudaEngine::Step {
 
 }  // namespace
 
-CorePasses passes_on_gpu(const Subject& subject, const MeasureOptions& options) {
+CorePasses passes_on_gpu(const MeasurementSubject& subject, const MeasureOptions& options) {
   usable_gpus();
   CudaEngine engine(options.precision);
   CorePasses passes = timed_passes(engine, subject, options);

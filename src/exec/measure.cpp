@@ -33,7 +33,8 @@ Kinds kinds_of(const ModelProfile& profile, const std::vector<nn::ModelLayer>& m
   return kinds;
 }
 
-CorePasses passes_on_core(std::size_t core, const Subject& subject, const MeasureOptions& options) {
+CorePasses passes_on_core(std::size_t core, const MeasurementSubject& subject,
+                          const MeasureOptions& options) {
   const PinnedThread pinned(core);
   CpuEngine engine;
   CorePasses passes = timed_passes(engine, subject, options);
@@ -42,7 +43,7 @@ CorePasses passes_on_core(std::size_t core, const Subject& subject, const Measur
 }
 
 /// Of all cores together.
-CorePasses passes_on_cores(const Subject& subject, const MeasureOptions& options) {
+CorePasses passes_on_cores(const MeasurementSubject& subject, const MeasureOptions& options) {
   std::vector<std::future<CorePasses>> cores;
   for (std::int64_t core = 0; core < options.cores; ++core) {
     cores.push_back(std::async(std::launch::async, [&, core] {
@@ -76,7 +77,8 @@ std::vector<PassTimes> sums_of_medians(const Kinds& kinds, const CorePasses& pas
   return sums;
 }
 
-std::vector<MeasuredLayer> measured_layers(const Subject& subject, const CorePasses& passes) {
+std::vector<MeasuredLayer> measured_layers(const MeasurementSubject& subject,
+                                           const CorePasses& passes) {
   const Kinds& kinds = subject.kinds;
   const std::vector<PassTimes> sums = sums_of_medians(kinds, passes);
   std::vector<MeasuredLayer> measured;
@@ -169,10 +171,10 @@ MeasuredModel measure_model(const Specification& specification, const std::strin
   const nn::OptimizerKind optimizer = optimizer_of(specification.profile.optimizer, source_name);
   const std::vector<nn::ModelLayer> model =
       nn::make_model(specification.profile, specification.operations, source_name);
-  const Subject subject{.specification = specification,
-                        .model = model,
-                        .kinds = kinds_of(specification.profile, model),
-                        .optimizer = optimizer};
+  const MeasurementSubject subject{.specification = specification,
+                                   .model = model,
+                                   .kinds = kinds_of(specification.profile, model),
+                                   .optimizer = optimizer};
   const CorePasses passes =
       options.on_gpu ? passes_on_gpu(subject, options) : passes_on_cores(subject, options);
   MeasuredModel measured{.profile = specification.profile,

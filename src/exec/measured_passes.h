@@ -66,7 +66,7 @@ struct Kinds {
 };
 
 /// What is measured: the distinct layers of a model, and the optimizer's step on all parameters.
-struct Subject {
+struct MeasurementSubject {
   const Specification& specification;
   const std::vector<nn::ModelLayer>& model;
   Kinds kinds;
@@ -92,6 +92,6 @@ struct CorePasses {
 };
 
 /// On a GPU of this machine, by its own clock. Throws Error(Environment) where there is none.
-CorePasses passes_on_gpu(const Subject& subject, const MeasureOptions& options);
+CorePasses passes_on_gpu(const MeasurementSubject& subject, const MeasureOptions& options);
 
 }  // namespace dapple

@@ -36,8 +36,8 @@ cuda::View floats_of(Bytes size) {
 
 }  // namespace
 
-void Patience::await(const std::function<bool()>& is_done, const std::string& waiting,
-                     const std::string& expected) const {
+void CommunicatorWait::await(const std::function<bool()>& is_done, const std::string& waiting,
+                             const std::string& expected) const {
   const std::int64_t end = monotonic_now() + timeout.count();
   while (!is_done()) {
     keep_on();
@@ -51,7 +51,7 @@ void Patience::await(const std::function<bool()>& is_done, const std::string& wa
   keep_on();  // what an aborted communicator was at ends, too
 }
 
-void Patience::await(const cuda::Event& event, const std::string& waiting) const {
+void CommunicatorWait::await(const cuda::Event& event, const std::string& waiting) const {
   await([&] { return event.is_reached(); }, waiting, "its GPU to be done");
 }
 
@@ -70,7 +70,7 @@ bool NcclCommunicators::EarlierCircle::operator()(const Circle& a, const Circle&
 }
 
 NcclCommunicators::NcclCommunicators(Transport& below, Asides& asides,
-                                     const NcclTransportOptions& options, Patience patience)
+                                     const NcclTransportOptions& options, CommunicatorWait patience)
     : below_(below), asides_(asides), options_(options), patience_(std::move(patience)) {
   const DeviceIndex here = options.here;
   for (const DeviceIndex peer : options.peers) {

@@ -38,7 +38,7 @@ class Asides {
 };
 
 /// How an end waits for what does not take long.
-struct Patience {
+struct CommunicatorWait {
   std::string here;
   std::chrono::nanoseconds timeout = {};
   NcclCommunicator::KeepOn keep_on;
@@ -53,7 +53,7 @@ struct Patience {
 class NcclCommunicators {
  public:
   NcclCommunicators(Transport& below, Asides& asides, const NcclTransportOptions& options,
-                    Patience patience);
+                    CommunicatorWait patience);
 
   /// Makes all of them. To be called once, on a thread whose GPU is the device's, and at the same
   /// time by all devices.
@@ -93,7 +93,7 @@ class NcclCommunicators {
   Transport& below_;
   Asides& asides_;
   const NcclTransportOptions& options_;
-  const Patience patience_;
+  const CommunicatorWait patience_;
   std::set<Circle, EarlierCircle> circles_;
   std::mutex mutex_;
   std::map<Circle, NcclCommunicator, EarlierCircle> communicators_;

@@ -93,7 +93,7 @@ class NcclTransport : public Transport {
   Transport& below_;
   const Topology& topology_;
   const NcclTransportOptions options_;
-  const Patience patience_;
+  const CommunicatorWait patience_;
   Asides asides_;
   std::mutex inbox_mutex_;
   cuda::Device inbox_;  // its stream takes in

@@ -164,7 +164,8 @@ inline std::size_t stepped_parameters(std::int64_t parameter_count) {
 /// All layers that are timed, for each batch size in turn, and the optimizer's step on parameters
 /// that lay still since the step before.
 template <class Engine>
-CorePasses timed_passes(Engine& engine, const Subject& subject, const MeasureOptions& options) {
+CorePasses timed_passes(Engine& engine, const MeasurementSubject& subject,
+                        const MeasureOptions& options) {
   std::vector<TimedLayer<Engine>> timed;
   timed.reserve(subject.kinds.timed.size());
   for (const std::size_t layer : subject.kinds.timed) {

@@ -33,7 +33,7 @@ std::unique_ptr<Backend> make_cuda_replay_backend(const ReplayedDevice& /*device
   refuse();
 }
 
-CorePasses passes_on_gpu(const Subject& /*subject*/, const MeasureOptions& /*options*/) {
+CorePasses passes_on_gpu(const MeasurementSubject& /*subject*/, const MeasureOptions& /*options*/) {
   refuse();
 }
 

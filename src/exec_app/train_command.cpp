@@ -55,7 +55,7 @@ the plan's devices (-v says which); every layer is what its "op" says.
   --resume FILE         goes on from a checkpoint, of any plan of the model;
                         seed and optimizer are its own unless given
   --verify              compares losses and gradients with those of one core and
-                        writes nothing; exit code 1 where it is not rounding
+                        writes nothing; exit code 6 where it is not rounding
   --weights FILE        starts from GPT-2's weights, in safetensors as published
   --save-weights FILE   the weights in the end, in the same form
   --timeline FILE       the median of the last 100 steps, dapple-timeline/1
@@ -67,7 +67,7 @@ the plan's devices (-v says which); every layer is what its "op" says.
 Example
   dapple-exec train --plan gpt2-tiny.plan.json --steps 100 --clip-norm 1
 
-Exit code: 0 done, 1 not verified, 2 usage, 3 bad input, 5 files, GPUs, or a
+Exit code: 0 done, 2 usage, 3 bad input, 6 not verified, 5 files, GPUs, or a
 device that does not answer.
 )";
 
@@ -301,7 +301,7 @@ int verify_session(const TrainRequest& request, const TrainingSession& session,
              << fmt::format("  {} what one device does, within {:g}\n",
                             verified->passed() ? "verified:  it is" : "failed:    it is not",
                             verified->tolerance);
-  return verified->passed() ? kDone : kBug;
+  return verified->passed() ? kDone : kNotVerified;
 }
 
 int run_session(const TrainRequest& request, const RunnablePlan& plan,

@@ -245,7 +245,7 @@ void compare_records(Claims& claims, const PlanDocument& fresh, const PlanDocume
 
 /// The best plans of families are not in the file: only the search itself finds them again.
 void repeat_search(Claims& claims, const ClaimedPlan& claimed, const VerifyOptions& options,
-                   Progress* progress, Verification& verification) {
+                   Progress* progress, PlanVerification& verification) {
   const PlanDocument& document = claimed.document;
   // The one family that was asked for is that of the plan.
   const bool is_of_plan_alone =
@@ -279,10 +279,10 @@ void repeat_search(Claims& claims, const ClaimedPlan& claimed, const VerifyOptio
 
 }  // namespace
 
-Verification verify(const PlanDocument& document, const Topology& topology,
-                    const VerifyOptions& options, Progress* progress) {
+PlanVerification verify(const PlanDocument& document, const Topology& topology,
+                        const VerifyOptions& options, Progress* progress) {
   Claims claims;
-  Verification verification;
+  PlanVerification verification;
   const ClaimedPlan claimed{document, topology, options.restriction};
   check_figures(claims, document, topology);
   const bool is_asked = document.request.has_value();

@@ -73,7 +73,7 @@ std::string shape_of(const Plan& plan, const Topology& topology) {
 class BoundDerivation {
  public:
   BoundDerivation(const ClaimedPlan& claimed, const VerifyOptions& options, Progress* progress,
-                  Verification& verification)
+                  PlanVerification& verification)
       : claimed_(claimed),
         budget_(options.budget),
         progress_(progress),
@@ -91,7 +91,7 @@ class BoundDerivation {
   const ClaimedPlan& claimed_;
   std::int64_t budget_;
   Progress* progress_;
-  Verification& verification_;
+  PlanVerification& verification_;
   PlannerOptions options_;
 };
 
@@ -184,7 +184,7 @@ void BoundDerivation::run(Claims& claims) {
 }  // namespace
 
 void derive_bound(Claims& claims, const ClaimedPlan& claimed, const VerifyOptions& options,
-                  Progress* progress, Verification& verification) {
+                  Progress* progress, PlanVerification& verification) {
   const PlanDocument& document = claimed.document;
   if (!document.prediction.lower_bound) return;
   if (document.search.planner == "reschedule") {

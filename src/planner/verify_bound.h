@@ -9,6 +9,6 @@ namespace dapple {
 
 /// Fills `verification`'s bound and what it took; a plan below the stated bound is a false claim.
 void derive_bound(Claims& claims, const ClaimedPlan& claimed, const VerifyOptions& options,
-                  Progress* progress, Verification& verification);
+                  Progress* progress, PlanVerification& verification);
 
 }  // namespace dapple

@@ -77,7 +77,7 @@ TEST_CASE("the fastest time of all plans is verified as their bound, one nanosec
     document.search.complete = true;
     document.prediction.lower_bound = best.iteration;
     document.prediction.optimality_gap = 0.0;
-    const Verification holds = verify(document, topology, {.budget = kThrough});
+    const PlanVerification holds = verify(document, topology, {.budget = kThrough});
     INFO("round " << round);
     CHECK(holds.violations.empty());
     REQUIRE(holds.bound == BoundCheck::Proven);

@@ -25,7 +25,7 @@ enum class BoundCheck {
   Refuted,    // a plan is faster: one of the violations
 };
 
-struct Verification {
+struct PlanVerification {
   std::vector<Violation> violations;  // claims that are false, by their places
   BoundCheck bound = BoundCheck::NotStated;
   Duration proven;             // no plan that was asked for takes less, as derived anew
@@ -74,7 +74,7 @@ struct VerifyOptions {
 /// Exponential, up to the budget or until `progress` says stop; step 3 takes as long as the DAPPLE
 /// planner. Requires: no faults of check_plan() but memory, and a restriction if the request names
 /// a target.
-Verification verify(const PlanDocument& document, const Topology& topology,
-                    const VerifyOptions& options = {}, Progress* progress = nullptr);
+PlanVerification verify(const PlanDocument& document, const Topology& topology,
+                        const VerifyOptions& options = {}, Progress* progress = nullptr);
 
 }  // namespace dapple

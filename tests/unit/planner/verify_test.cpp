@@ -70,7 +70,7 @@ const small::PlanShape kReplicated{.micro_batch_size = 4,
 TEST_CASE("a plan with the figures of its simulation is verified") {
   const Tiny tiny(kStraight);
   REQUIRE(tiny.document.prediction.iteration == Duration{150});
-  const Verification verification = verify(tiny.document, tiny.topology);
+  const PlanVerification verification = verify(tiny.document, tiny.topology);
   CHECK(verification.violations.empty());
   CHECK(verification.bound == BoundCheck::NotStated);
 }
@@ -79,14 +79,14 @@ TEST_CASE("the time of the best plan is a bound, and a nanosecond more is none")
   Tiny best(kReplicated);
   REQUIRE(best.document.prediction.iteration == Duration{120});
   best.claim({120});
-  const Verification holds = verify(best.document, best.topology);
+  const PlanVerification holds = verify(best.document, best.topology);
   CHECK(holds.violations.empty());
   CHECK(holds.bound == BoundCheck::Proven);
   CHECK(holds.proven == Duration{120});
 
   Tiny straight(kStraight);
   straight.claim({121});
-  const Verification refuted = verify(straight.document, straight.topology);
+  const PlanVerification refuted = verify(straight.document, straight.topology);
   CHECK(refuted.bound == BoundCheck::Refuted);
   REQUIRE(refuted.violations.size() == 1);
   CHECK(refuted.violations.front().place == "/predicted/lower_bound_ns");
@@ -132,10 +132,10 @@ TEST_CASE("the plan is simulated as its file says, with contention or without") 
 
 TEST_CASE("a space that is too large is given up and not called verified") {
   const Reduced best;
-  const Verification whole = verify(best.document, best.topology);
+  const PlanVerification whole = verify(best.document, best.topology);
   REQUIRE(whole.bound == BoundCheck::Proven);
   CHECK(whole.is_exhaustive);
-  const Verification given_up =
+  const PlanVerification given_up =
       verify(best.document, best.topology, {.budget = whole.partial_plans / 2});
   CHECK(given_up.violations.empty());
   CHECK(given_up.bound == BoundCheck::NotProven);
@@ -152,7 +152,7 @@ TEST_CASE("who says stop gets the figures verified and no bound") {
     bool should_stop() override { return true; }
   } stop;
   const Reduced best;
-  const Verification stopped = verify(best.document, best.topology, {}, &stop);
+  const PlanVerification stopped = verify(best.document, best.topology, {}, &stop);
   CHECK(stopped.violations.empty());
   CHECK(stopped.bound == BoundCheck::NotProven);
   CHECK(stopped.partial_plans == 0);
@@ -162,7 +162,7 @@ TEST_CASE("a bound over a part of the space that the file does not name is not r
   Tiny tiny(kStraight);
   tiny.claim({121});
   tiny.document.search.complete = false;
-  const Verification verification = verify(tiny.document, tiny.topology);
+  const PlanVerification verification = verify(tiny.document, tiny.topology);
   CHECK(verification.bound == BoundCheck::NotProven);
   CHECK(verification.partial_plans == 0);
   CHECK(verification.violations.empty());
@@ -171,7 +171,7 @@ TEST_CASE("a bound over a part of the space that the file does not name is not r
 TEST_CASE("of a file that does not say what was asked, figures and bound alone are verified") {
   Tiny best(kReplicated);
   best.claim({120});
-  const Verification verification = verify(best.document, best.topology);
+  const PlanVerification verification = verify(best.document, best.topology);
   CHECK(verification.bound == BoundCheck::Proven);
   CHECK(verification.unchecked ==
         std::vector<std::string>{
@@ -200,7 +200,7 @@ TEST_CASE("a plan as it was made is verified as a whole, whatever was asked") {
   PlannerOptions options;
   options.global_batch_size = 4;
   const auto is_whole = [&] {
-    const Verification verification = verify(made_with(tiny, options), tiny.topology);
+    const PlanVerification verification = verify(made_with(tiny, options), tiny.topology);
     for (const Violation& violation : verification.violations) {
       UNSCOPED_INFO(violation.place << ": " << violation.message);
     }
