@@ -55,16 +55,19 @@ bool SafeBuffer::pass(bool is_end) {
 
 SafeBuffer::int_type SafeBuffer::overflow(int_type c) {
   if (traits_type::eq_int_type(c, traits_type::eof())) return traits_type::not_eof(c);
+  const std::lock_guard<std::mutex> lock(turns_);
   kept_ += traits_type::to_char_type(c);
   return pass(false) ? c : traits_type::eof();
 }
 
 std::streamsize SafeBuffer::xsputn(const char* text, std::streamsize count) {
+  const std::lock_guard<std::mutex> lock(turns_);
   kept_.append(text, static_cast<std::size_t>(count));
   return pass(false) ? count : 0;
 }
 
 int SafeBuffer::sync() {
+  const std::lock_guard<std::mutex> lock(turns_);
   const bool passed = pass(true);
   return target_.pubsync() == 0 && passed ? 0 : -1;
 }

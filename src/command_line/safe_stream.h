@@ -2,6 +2,7 @@
 // nothing hidden leaves here.
 #pragma once
 
+#include <mutex>
 #include <ostream>
 #include <streambuf>
 #include <string>
@@ -12,6 +13,7 @@ namespace dapple {
 /// Hands on to another buffer what is_hidden() and bytes that are no UTF-8 as '?', all but line
 /// breaks and tabs. Where the terminal is painted on, also colours and what clears a line (ESC [
 /// ... m or K, carriage return): foreign text has none any more when it comes together with these.
+/// Threads may write at the same time.
 class SafeBuffer : public std::streambuf {
  public:
   SafeBuffer(std::streambuf& target, bool paints) : target_(target), paints_(paints) {}
@@ -28,6 +30,7 @@ class SafeBuffer : public std::streambuf {
 
   std::streambuf& target_;
   const bool paints_;
+  std::mutex turns_;
   std::string kept_;  // what came and may be only a part of a character
 };
 

@@ -120,14 +120,15 @@ class Report(ToolTest):
             page = self.page_of("plan.json")
             self.assertEqual(page.tags.count("script"), 2)
             self.assertNotIn("img", page.tags)
-            self.assertEqual(page.texts["title"], f"{name} on {name}")
+            shown = name.replace("\u2028", "?")  # a page shows nothing that is hidden
+            self.assertEqual(page.texts["title"], f"{shown} on {shown}")
             content = json.loads(page.texts["content"])
-            self.assertEqual(content["title"]["name"], name)
+            self.assertEqual(content["title"]["name"], shown)
             self.assertNotRegex(page.texts["content"], "[<>&]")
             self.run_tool("report", "plan.json", "--svg", "figure.svg")
             figure = xml.etree.ElementTree.parse(self.folder / "figure.svg").getroot()
             title = figure.find("{http://www.w3.org/2000/svg}title")
-            self.assertTrue(title.text.startswith(f"{name} on {name}: "), title.text)
+            self.assertTrue(title.text.startswith(f"{shown} on {shown}: "), title.text)
 
     def test_control_characters_reach_neither_page_nor_figure(self):
         profile = tool.small_profile(name="a\u0007b\u0085c")
