@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "dapple/core/error.h"
@@ -38,8 +39,26 @@ SyntaxFault word_fault(std::string_view text, std::size_t position, std::string_
           fmt::format("expected {}, got {}", expected, quoted(text.substr(begin, end - begin)))};
 }
 
+/// What people write that other formats allow and JSON does not: comments, a comma behind the last
+/// element, single quotes. Requires: position < text.size().
+std::optional<SyntaxFault> foreign_syntax(std::string_view text, std::size_t position) {
+  const char c = text[position];
+  const std::string_view two = text.substr(position, 2);
+  if (c == '#' || two == "//" || two == "/*") {
+    return SyntaxFault{position, "expected no comment, as JSON has none, got one"};
+  }
+  if (c == '\'') return SyntaxFault{position, "expected text in double quotes, got a single one"};
+  if (c != '}' && c != ']') return std::nullopt;
+  const std::size_t before = text.find_last_not_of(" \t\r\n", position == 0 ? 0 : position - 1);
+  if (before == std::string_view::npos || text[before] != ',') return std::nullopt;
+  return SyntaxFault{before, fmt::format("expected no comma before '{}', got one", c)};
+}
+
 /// The library's sentence, from behind its own name and position, in the form of ours.
 SyntaxFault translate(std::string_view text, std::size_t position, std::string_view sentence) {
+  if (position < text.size()) {
+    if (const auto fault = foreign_syntax(text, position)) return *fault;
+  }
   const std::size_t dash = sentence.find(" - ");
   // The one fault that is not of syntax.
   if (dash == std::string_view::npos)

@@ -58,6 +58,22 @@ std::optional<std::int64_t> find_prefix(std::string_view unit, std::string_view 
   return std::nullopt;
 }
 
+struct BandwidthUnit {
+  std::int64_t multiple = 1;
+  std::int64_t divisor = 1;  // 8 of bits
+};
+
+/// "GB/s", "GBps", "Gbit/s", "Gb/s", "Gbps": a capital B is bytes.
+std::optional<BandwidthUnit> find_bandwidth(std::string_view unit) {
+  for (const std::string_view bytes : {"B/s", "Bps"}) {
+    if (const auto multiple = find_prefix(unit, bytes)) return BandwidthUnit{*multiple, 1};
+  }
+  for (const std::string_view bits : {"bit/s", "b/s", "bps"}) {
+    if (const auto multiple = find_prefix(unit, bits)) return BandwidthUnit{*multiple, 8};
+  }
+  return std::nullopt;
+}
+
 std::optional<std::int64_t> find_time(std::string_view unit) {
   for (const Unit& time : kTimes)
     if (unit == time.name) return time.multiple;
@@ -108,14 +124,15 @@ std::optional<Bandwidth> read_bandwidth(const Field& field) {
       "Gi)",
       "bytes per second", "B/s", 1};
   const std::optional<Quantity> quantity = find_quantity(field);
-  const auto bytes = quantity ? find_prefix(quantity->unit, "B/s") : std::nullopt;
-  const auto bits = quantity ? find_prefix(quantity->unit, "bit/s") : std::nullopt;
-  if (!bytes && !bits) {
+  const auto unit = quantity ? find_bandwidth(quantity->unit) : std::nullopt;
+  if (!unit) {
     field.refuse(kExpected.quantity);
     return std::nullopt;
   }
-  std::optional<Wide> count = scaled_exactly(quantity->number, bytes ? *bytes : *bits);
-  if (count && bits) count = *count % 8 == 0 ? std::optional(*count / 8) : std::nullopt;
+  std::optional<Wide> count = scaled_exactly(quantity->number, unit->multiple);
+  if (count) {
+    count = *count % unit->divisor == 0 ? std::optional(*count / unit->divisor) : std::nullopt;
+  }
   const std::optional<std::int64_t> checked = check_count(field, count, kExpected);
   return checked ? std::optional(Bandwidth{*checked}) : std::nullopt;
 }
@@ -213,11 +230,10 @@ std::optional<Bytes> parse_size(std::string_view text) {
 
 std::optional<Bandwidth> parse_bandwidth(std::string_view text) {
   const std::optional<io::Quantity> quantity = split_loosely(text);
-  const auto bytes = quantity ? io::find_prefix(quantity->unit, "B/s") : std::nullopt;
-  const auto bits = quantity ? io::find_prefix(quantity->unit, "bit/s") : std::nullopt;
-  if (!bytes && !bits) return std::nullopt;
+  const auto unit = quantity ? io::find_bandwidth(quantity->unit) : std::nullopt;
+  if (!unit) return std::nullopt;
   const std::optional<std::int64_t> count =
-      whole_count(quantity->number, bytes ? *bytes : *bits, bytes ? 1 : 8);
+      whole_count(quantity->number, unit->multiple, unit->divisor);
   return count ? std::optional(Bandwidth{*count}) : std::nullopt;
 }
 

@@ -11,7 +11,8 @@ namespace dapple::io {
 
 // Each records a fault and returns nothing where the text is no such quantity, is no whole number
 // of bytes, bytes per second or nanoseconds, or is out of range.
-/// 1 B/s to kMaxCount B/s: B/s or bit/s with k, M, G, T, Ki, Mi or Gi before it.
+/// 1 B/s to kMaxCount B/s: B/s or bit/s with k, M, G, T, Ki, Mi or Gi before it; also Bps, b/s and
+/// bps, as vendors write them.
 std::optional<Bandwidth> read_bandwidth(const Field& field);
 /// From `least` to kMaxCount bytes: B with the same prefixes.
 std::optional<Bytes> read_size(const Field& field, Bytes least);

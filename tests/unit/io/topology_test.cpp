@@ -55,6 +55,10 @@ TEST_CASE("a bandwidth is what its unit says, exactly") {
   CHECK(read("0.1 GB/s") == 100'000'000);
   CHECK(read("1.000 TB/s") == 1'000'000'000'000);
   CHECK(read("2 Mibit/s") == 262'144);  // 2 * 1,048,576 / 8
+  // As vendors write them.
+  CHECK(read("25 Gbps") == 3'125'000'000);
+  CHECK(read("25 Gb/s") == 3'125'000'000);
+  CHECK(read("25 GBps") == 25'000'000'000);
   CHECK(read("0.5 GiB/s") == 536'870'912);
   CHECK(read("1000 TB/s") == kMaxCount);
   CHECK(read("007 MB/s") == 7'000'000);
@@ -81,7 +85,7 @@ TEST_CASE("a size and a time are what their units say, exactly") {
 
 TEST_CASE("a quantity that is wrong says which units are possible") {
   for (const char* text :
-       {"25 Gbps", "25Gbit/s", "25  Gbit/s", " 25 Gbit/s", "25 Gbit/s ", "25 gb/s", "25 GB",
+       {"25 gbps", "25Gbit/s", "25  Gbit/s", " 25 Gbit/s", "25 Gbit/s ", "25 gb/s", "25 GB",
         "-1 GB/s", "+1 GB/s",  "1e3 B/s",    "1,5 GB/s",   ".5 GB/s",    "5. GB/s", "1.2.3 GB/s",
         "GB/s",    "",         "25",         "0x1 B/s",    "1 TiB/s",    "NaN B/s", "inf B/s"}) {
     CHECK(
