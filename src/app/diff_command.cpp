@@ -36,9 +36,11 @@ Stages correspond by their layers, devices by their names. The figures are
 simulated anew, not the files'; a plan that cannot be costed so is an error.
 
 Examples
-  dapple-plan diff bert-48.plan.json my.plan.json
-  dapple-plan diff old.json new.json --topo topologies/2x8xV100.json
-  dapple-plan diff bert-48.plan.json measured.json
+  dapple-plan --model profiles/bert-large.json --topo topologies/8xV100.json
+  dapple-plan reschedule bert-large.plan.json --schedule gpipe -o gpipe.json
+  dapple-plan diff bert-large.plan.json gpipe.json
+  dapple-plan diff bert-large.plan.json gpipe.json \
+      --topo topologies/2x8xV100.json
 
 Exit code 0 when compared, whether they differ or not.
 )";

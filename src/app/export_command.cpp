@@ -40,7 +40,9 @@ from stage to stage, orders or depths that it does not have; planning with
 --for TARGET leaves it out. Ranks go stage by stage, replica by replica.
 
 Example
-  dapple-plan export bert-48.plan.json --to megatron
+  dapple-plan --model profiles/bert-large.json --topo topologies/8xV100.json \
+    --for megatron
+  dapple-plan export bert-large.plan.json --to megatron
 
 Exit code 3 if the target cannot express the plan.
 )";

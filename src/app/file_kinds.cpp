@@ -39,13 +39,14 @@ std::optional<std::string> looks_like(std::string_view text) {
   return kind.empty() ? looks_foreign(text) : of_kind(kind);
 }
 
-void refuse_foreign(std::string_view text, const std::string& source, std::string_view what) {
-  if (!document_kind(text).empty()) return;
-  const std::optional<std::string> other = looks_foreign(text);
+void refuse_others(std::string_view text, const std::string& source, std::string_view kind) {
+  if (document_kind(text) == kind) return;
+  const std::optional<std::string> other = looks_like(text);
   if (!other) return;
   throw Error{ErrorKind::BadInput,
               source,
-              {{"", fmt::format("expected {} of ours, got {}", what, *other)}}};
+              {{"", fmt::format("expected a {}{} of ours, got {}",
+                                kind == "profile" ? "layer " : "", kind, *other)}}};
 }
 
 void refuse_unknown(std::string_view text, const std::string& source, std::string_view what) {

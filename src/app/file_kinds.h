@@ -12,9 +12,10 @@ namespace dapple {
 /// one of ours with a fault in it. O(length).
 std::optional<std::string> looks_like(std::string_view text);
 
-/// Throws Error(BadInput) where the text is another tool's: "expected a topology of ours, got ...".
-/// What is ours, or nobody's, is left to the reader of `what`.
-void refuse_foreign(std::string_view text, const std::string& source, std::string_view what);
+/// Throws Error(BadInput) where the text is another tool's, or another kind of document of ours:
+/// "expected a topology of ours, got ...". `kind`: "profile", "topology" or "plan". What is of that
+/// kind, whatever its version, or nobody's is left to its reader.
+void refuse_others(std::string_view text, const std::string& source, std::string_view kind);
 
 /// Throws Error(BadInput) for a text in none of the formats that are asked for, "a plan of ...":
 /// with what it looks like, or with the option that says it.

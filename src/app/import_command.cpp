@@ -18,8 +18,8 @@ Usage: dapple-plan import KIND FILE... [options]
 "dapple-plan import KIND --help" says more.
 
 Example
-  dapple-plan import model graph.txt --profile-batch 128 --optimizer momentum \
-    --global-batch 2048 --profile-device V100-16GB -o profile.json
+  dapple-plan import topology tests/golden/interop/ring.astra.yml \
+    --device card --memory "16 GiB" -o ring.json
 )";
 
 }  // namespace

@@ -26,7 +26,8 @@ Usage: dapple-plan import model FILE... [-o FILE] [options]
 A graph of PipeDream or of Piper, a Metis folder or its files, a profile of
 Sailor, or the two files of Galvatron (computation and memory).
 
-  -o, --output FILE       the profile          (default: ./NAME.profile.json)
+  -o, --output FILE       the profile, in place of a file of that name
+                                               (default: ./NAME.profile.json)
   --format KIND           pipedream, piper, metis, sailor or galvatron
                                                (default: told by each file)
   --name NAME             of the model         (default: the file's)
@@ -47,8 +48,8 @@ A device is then a group of N GPUs. What is left out or taken to be so is a
 warning.
 
 Example
-  dapple-plan import model DeviceType.A100_tp1_bs*.json --optimizer adam \
-    --global-batch 128 --backward-ratio 2 --output-size 8MiB -o gpt.json
+  dapple-plan import model tests/golden/interop/DeviceType.card_tp1_bs*.json \
+    --optimizer adam --global-batch 128 --backward-ratio 2 --output-size 8MiB
 )";
 
 /// Folders stand for the files in them, in the order of their names.

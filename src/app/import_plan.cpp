@@ -31,7 +31,8 @@ of each stage, and PyTorch's CSV schedule; a plan of Sailor.
 
   --model FILE           layer profile that the plan is for
   --topo FILE            devices and links
-  -o, --output FILE      the plan   (default: ./MODEL.imported.plan.json)
+  -o, --output FILE      the plan, in place of a file of that name
+                                    (default: ./MODEL.imported.plan.json)
   --format KIND          pipedream, megatron, deepspeed, torch or sailor
                                              (default: told by each file)
   --layout TEXT          Megatron-LM's options instead of a file:
@@ -51,8 +52,9 @@ of each stage, and PyTorch's CSV schedule; a plan of Sailor.
   --unlimited-memory     write a plan that does not fit, too
 
 Example
-  dapple-plan import plan "gpus=16.txt" hybrid_conf.json --micro-batch 128 \
-    --model vgg16.json --topo topologies/4x4.json -o pipedream.plan.json
+  dapple-plan import plan --layout '--pipeline-model-parallel-size 2
+    --pipeline-model-parallel-layout "Et*24|t*24L" --micro-batch-size 1' \
+    --replicas 8 --model profiles/bert-48.json --topo topologies/2x8xV100.json
 )";
 
 /// "node0:0-3" as node0:0 to node0:3; what has no range stays as it is.

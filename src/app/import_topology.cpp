@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <ostream>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,7 +29,8 @@ How the devices of a server are wired: nvidia-smi topo -m, NCCL's topology
 XML, hwloc's XML; one file, or one for each server. With one of them: Slurm's
 topology.conf, results of nccl-tests. Alone: ASTRA-sim's network.
 
-  -o, --output FILE        the topology    (default: ./NAME.topology.json)
+  -o, --output FILE        the topology, in place of a file of that name
+                                           (default: ./NAME.topology.json)
   --format KIND            nvidia-smi, nccl-xml, hwloc-xml, nccl-tests, slurm
                            or astra-sim    (default: told by each file)
   --name NAME              (default: imported)
@@ -44,12 +47,13 @@ topology.conf, results of nccl-tests. Alone: ASTRA-sim's network.
   --rack-uplink B|N        of a rack: a bandwidth, or oversubscription N
   --pod-uplink B|N         of a pod, likewise
   --nodes HOSTS            of Slurm's, as gpu[01-08] (default: all)
-B is per direction, as "25 GB/s" or "200 Gbit/s". What is neither in the files
-nor known nor given is asked for.
+B is per direction, as "25 GB/s", "200 Gbit/s" or "200 Gbps". What is neither in
+the files nor known nor given is asked for.
 
-Example
-  nvidia-smi topo -m | dapple-plan import topology - --device H100-80GB \
-    --servers 4 --nic-bandwidth "400 Gbit/s" --socket-bandwidth "22 GB/s"
+Example ("nvidia-smi topo -m > topo.txt" makes such a file)
+  dapple-plan import topology tests/golden/interop/box.smi.txt \
+    --device V100-16GB --servers 4 --nic-bandwidth "100 Gbit/s" \
+    --socket-bandwidth "22 GB/s"
 )";
 
 std::optional<Bandwidth> bandwidth_of(const Options& options, const std::string& name) {
@@ -217,6 +221,32 @@ void write_summary(const ImportedTopology& imported, std::ostream& words, const 
   words << measurements_text(imported.description, style);
 }
 
+/// A warning without what tells it from others of its kind: names, places and figures.
+std::string kind_of(const std::string& warning) {
+  std::string kind;
+  std::istringstream words(warning);
+  for (std::string word; words >> word;) {
+    const bool is_particular = word.find_first_of("0123456789'\"") != std::string::npos;
+    kind += is_particular ? " #" : ' ' + word;
+  }
+  return kind;
+}
+
+/// The first of each kind, and how many there are like it; all of them where all is asked for.
+void print_warnings(Console& console, const std::vector<std::string>& warnings) {
+  std::map<std::string, std::size_t> counts;
+  for (const std::string& warning : warnings) ++counts[kind_of(warning)];
+  for (const std::string& warning : warnings) {
+    std::size_t& count = counts[kind_of(warning)];
+    if (count == 0) continue;
+    const bool stands_for_others = count > 1 && !console.err_style.verbose;
+    print_warning(console, stands_for_others
+                               ? fmt::format("{}; {} more like it (-v)", warning, count - 1)
+                               : warning);
+    if (!console.err_style.verbose) count = 0;
+  }
+}
+
 int run(const Options& options, Console& console) {
   const std::vector<std::string>& paths = options.positional();
   if (paths.empty()) throw usage_error("import topology", "expected one file or more, got none");
@@ -226,7 +256,7 @@ int run(const Options& options, Console& console) {
   check_outputs({{"--output", output}}, numbered_paths(paths));
 
   const ImportedTopology imported = import_topology(read_files(options, paths), foreign);
-  for (const std::string& warning : imported.warnings) print_warning(console, warning);
+  print_warnings(console, imported.warnings);
   const auto [stream, style] = console.words(output == "-");
   write_summary(imported, stream, style);
   write_result(console, output, write_topology(imported.description));

@@ -39,7 +39,7 @@ void move_devices(Plan& plan, const Topology& from, const Topology& to, const st
 }
 
 ModelProfile own_profile(const std::string& text, const std::string& path) {
-  refuse_foreign(text, source_name(path), "a layer profile");
+  refuse_others(text, source_name(path), "profile");
   return read_profile(text, source_name(path));
 }
 
@@ -120,7 +120,7 @@ ModelProfile load_own_profile(const std::string& path) {
 
 TopologyDescription load_topology(const std::string& path) {
   const std::string text = read_file(path);
-  refuse_foreign(text, source_name(path), "a topology");
+  refuse_others(text, source_name(path), "topology");
   return read_topology(text, source_name(path));
 }
 
@@ -129,7 +129,7 @@ PlanDocument load_own_plan(const std::string& path) {
 }
 
 PlanDocument own_plan(const std::string& text, const std::string& path) {
-  refuse_foreign(text, source_name(path), "a plan");
+  refuse_others(text, source_name(path), "plan");
   return read_plan(text, source_name(path));
 }
 

@@ -67,9 +67,12 @@ void PinParser::add(const std::string& text) {
   } else if (key == "join") {
     pins_.joints.push_back(layer(key, value));
   } else {
-    throw usage_error(kOption, fmt::format("expected stages=N, replicas=N, recompute=on|off, "
-                                           "depths=least, cut=LAYER or join=LAYER, got \"{}\"",
-                                           printable(text)));
+    const auto suggestion =
+        nearest(key, {"stages", "replicas", "recompute", "depths=least", "cut", "join"});
+    throw usage_error(
+        kOption, fmt::format("expected stages=N, replicas=N, recompute=on|off, "
+                             "depths=least, cut=LAYER or join=LAYER, got \"{}\"{}",
+                             printable(text), suggestion ? ", nearest is " + *suggestion : ""));
   }
 }
 

@@ -30,7 +30,7 @@ constexpr const char* kPlanHelp =
 Usage: dapple-plan [plan] --model PROFILE --topo TOPOLOGY [options]
 
   --model FILE          layer profile; "-" is stdin
-  --topo FILE           devices and links; "-" is stdin
+  --topo FILE           devices and links; "-" is stdin, of outputs stdout
   --global-batch N      samples per iteration   (default: the profile's)
   --micro-batch N|auto  samples                 (default: auto, every divisor)
   --schedule FAMILY     of "reschedule", or auto: the best     (default: 1f1b)
@@ -51,7 +51,7 @@ Usage: dapple-plan [plan] --model PROFILE --topo TOPOLOGY [options]
   --unlimited-memory    plan as if every device had room for everything
   --time-scale X        on the times of devices that state none themselves
   --threads N           (default: all cores; the plan does not depend on it)
-  -o, --output FILE     the plan; "-" is stdout (default: ./MODEL.plan.json)
+  -o, --output FILE     the plan, replaced if there (default: MODEL.plan.json)
   --no-baselines        leave out the comparison with what others would choose;
                         of plans that take equally long another may be chosen
   --write-baselines DIR  their plans, as DIR/NAME.plan.json
@@ -178,8 +178,9 @@ void print_infeasible(Console& console, const Infeasible& infeasible, const Mode
     console.err << fmt::format(
         "  tightest device  {} needs {}, has {}: {} ({} bytes) are missing\n"
         "  closest plan     {}\n",
-        printable(infeasible.device), show(infeasible.needed), show(infeasible.limit),
-        show(infeasible.missing()), infeasible.missing().count, printable(infeasible.closest_plan));
+        printable(infeasible.device), show(infeasible.needed, infeasible.limit),
+        show(infeasible.limit), show(infeasible.missing(), infeasible.limit),
+        infeasible.missing().count, printable(infeasible.closest_plan));
   } else {
     console.err << fmt::format("  because          {}\n", printable(infeasible.conflict));
   }

@@ -6,23 +6,25 @@
 #include <cmath>
 #include <ostream>
 #include <string>
+#include <vector>
 
 namespace dapple {
 namespace {
 
 constexpr auto kProgressInterval = std::chrono::milliseconds(100);
+constexpr auto kLineInterval = std::chrono::seconds(10);
 
 }  // namespace
 
 ProgressLine::ProgressLine(Console& console, std::optional<Duration> time_limit)
-    : console_(console) {
+    : console_(console), start_(std::chrono::steady_clock::now()), last_(start_) {
   if (!time_limit) return;
-  const auto now = std::chrono::steady_clock::now();
-  half_time_ = now + std::chrono::nanoseconds(time_limit->ns / 2);
-  deadline_ = now + std::chrono::nanoseconds(time_limit->ns);
+  half_time_ = start_ + std::chrono::nanoseconds(time_limit->ns / 2);
+  deadline_ = start_ + std::chrono::nanoseconds(time_limit->ns);
 }
 
 bool ProgressLine::should_stop() {
+  if (!console_.is_quiet && !console_.shows_progress) add_line();
   if (stop_reason_ != StopReason::None) return true;
   if (signals_.has_received()) {
     stop_reason_ = StopReason::Signal;
@@ -43,26 +45,62 @@ StopReason ProgressLine::stop_reason() const {
   return StopReason::TimeLimit;
 }
 
+namespace {
+
+/// The most telling first.
+std::vector<std::string> parts_of(const SearchProgress& progress) {
+  std::vector<std::string> parts;
+  if (progress.best) parts.push_back("best " + show(*progress.best));
+  if (progress.bound) {
+    parts.push_back("bound " + show(*progress.bound, progress.best.value_or(*progress.bound)));
+  }
+  if (progress.best && progress.bound) {
+    const Duration bound = std::min(*progress.best, *progress.bound);
+    const double gap = optimality_gap(*progress.best, bound);
+    // Rounded up to what is shown.
+    parts.push_back("gap at most " + show_percent(std::ceil(1000 * gap) / 1000));
+  }
+  parts.push_back(show_count(progress.states) + " partial plans");
+  if (progress.candidates > 0) parts.push_back(show_count(progress.candidates) + " complete");
+  parts.push_back(show_count(progress.simulated) + " simulated");
+  return parts;
+}
+
+}  // namespace
+
 void ProgressLine::update(const SearchProgress& progress) {
-  if (!console_.shows_progress) return;
+  if (console_.is_quiet) return;
+  latest_ = progress;
+  if (console_.shows_progress) {
+    rewrite_line();
+  } else {
+    add_line();
+  }
+}
+
+/// As many parts as have room, each of them whole.
+void ProgressLine::rewrite_line() {
   const auto now = std::chrono::steady_clock::now();
   if (is_shown_ && now - last_ < kProgressInterval) return;
   last_ = now;
   is_shown_ = true;
   std::string line;
-  if (progress.best) line += fmt::format("best {}, ", show(*progress.best));
-  if (progress.bound) line += fmt::format("bound {}, ", show(*progress.bound));
-  if (progress.best && progress.bound) {
-    const Duration bound = std::min(*progress.best, *progress.bound);
-    const double gap = optimality_gap(*progress.best, bound);
-    // Rounded up to what is shown.
-    line += fmt::format("gap at most {}, ", show_percent(std::ceil(1000 * gap) / 1000));
+  for (const std::string& part : parts_of(*latest_)) {
+    const std::string longer = line.empty() ? part : line + ", " + part;
+    if (longer.size() >= static_cast<std::size_t>(console_.err_style.width)) break;
+    line = longer;
   }
-  if (progress.candidates > 0) line += show_count(progress.candidates) + " candidates, ";
-  line += fmt::format("{} simulated, {} states", show_count(progress.simulated),
-                      show_count(progress.states));
-  line = shorten(line, static_cast<std::size_t>(console_.err_style.width - 1), console_.err_style);
   console_.err << "\r\x1b[K" << line << std::flush;
+}
+
+void ProgressLine::add_line() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last_ < kLineInterval) return;
+  last_ = now;
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - start_).count();
+  const std::string found =
+      latest_ ? fmt::format("{}", fmt::join(parts_of(*latest_), ", ")) : "still searching";
+  console_.err << fmt::format("after {} s: {}\n", seconds, found) << std::flush;
 }
 
 void ProgressLine::clear() {

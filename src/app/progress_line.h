@@ -1,4 +1,4 @@
-// What a search has found so far, on a terminal, and what ends it early.
+// What a search has found so far, and what ends it early.
 #pragma once
 
 #include <chrono>
@@ -11,8 +11,9 @@
 
 namespace dapple {
 
-/// One line on a terminal, rewritten at most ten times a second and cleared at the end. Says stop
-/// once the time limit, counted from here on, is over or a signal came.
+/// One line on a terminal, rewritten at most ten times a second and cleared at the end; elsewhere a
+/// line every ten seconds, so that a log shows that the search goes on; none where the console is
+/// quiet. Says stop once the time limit, counted from here on, is over or a signal came.
 class ProgressLine : public Progress {
  public:
   ProgressLine(Console& console, std::optional<Duration> time_limit);
@@ -30,12 +31,17 @@ class ProgressLine : public Progress {
   StopReason stop_reason() const;
 
  private:
+  void rewrite_line();
+  void add_line();
+
   Console& console_;
   SignalGuard signals_;
   std::optional<std::chrono::steady_clock::time_point> half_time_;
   std::optional<std::chrono::steady_clock::time_point> deadline_;
   StopReason stop_reason_ = StopReason::None;
   bool has_ended_first_part_ = false;
+  std::optional<SearchProgress> latest_;
+  std::chrono::steady_clock::time_point start_;
   std::chrono::steady_clock::time_point last_;
   bool is_shown_ = false;
 };

@@ -24,10 +24,11 @@ Usage: dapple-plan report PLAN [-o FILE] [--svg FILE]
                      time by cause, baselines  (default: ./MODEL.report.html,
                      unless only --svg is given)
   --svg FILE         the timeline as a figure for a paper
-A FILE of "-" is stdout.
+A FILE of "-" is stdout; a file of that name is replaced.
 
 Example
-  dapple-plan report bert-48.plan.json -o bert-48.html --svg bert-48.svg
+  dapple-plan --model profiles/bert-large.json --topo topologies/8xV100.json
+  dapple-plan report bert-large.plan.json -o bert.html --svg bert.svg
 )";
 
 /// The plan's own figures, unless they are not those of its simulation.

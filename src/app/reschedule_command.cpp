@@ -32,11 +32,13 @@ Usage: dapple-plan reschedule PLAN --schedule FAMILY [options]
   --time-limit S       stop trying after S seconds
   --contention on|off  transfers share links or not    (default: the plan's)
   --replicas WAY       of a stage: together or independent (default: the plan's)
-  -o, --output FILE    plan file            (default: ./MODEL.FAMILY.plan.json)
+  -o, --output FILE    plan file, in place of one of that name
+                                            (default: ./MODEL.FAMILY.plan.json)
 Stages stay as they are unless their number changes; then layers are cut anew.
 
 Example
-  dapple-plan reschedule bert-48.plan.json --schedule zb-h1
+  dapple-plan --model profiles/bert-large.json --topo topologies/8xV100.json
+  dapple-plan reschedule bert-large.plan.json --schedule gpipe
 
 Exit code 4 if the plan does not fit that way.
 )";
@@ -92,7 +94,7 @@ std::string verdict(const Prediction& before, const Prediction& after) {
   const double change = static_cast<double>(after.iteration.ns - before.iteration.ns) /
                         static_cast<double>(std::max<std::int64_t>(before.iteration.ns, 1));
   return fmt::format("iteration {} before, {} under this schedule ({:+.2f} %)\n",
-                     show(before.iteration), show(after.iteration), 100 * change);
+                     show(before.iteration), show(after.iteration, before.iteration), 100 * change);
 }
 
 Reschedule request_of(const Options& options, const Subject& subject) {

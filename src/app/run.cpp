@@ -13,6 +13,7 @@ layers form which pipeline stage, on which devices, in which order.
 Usage
   dapple-plan [plan] --model PROFILE --topo TOPOLOGY [options]
   dapple-plan COMMAND [options]
+  dapple-plan help COMMAND     all options of one; of the search: help plan
 
 Commands
   plan       search the fastest plan that fits memory (the default)
@@ -26,17 +27,17 @@ Commands
   export     a plan for Megatron-LM, DeepSpeed, PyTorch, ASTRA-sim, ...
   import     other tools' topologies, profiles and plans as ours
 
-Options of plan
+First options of plan; "dapple-plan plan --help" has all 20
   --model FILE         layer profile (dapple-profile/1 or a PipeDream graph)
   --topo FILE          devices and links (dapple-topology/1)
   --global-batch N     samples per iteration        (default: the profile's)
-  --micro-batch N      samples per micro-batch      (default: auto, all that
-                       divide the global batch)
-  -o, --output FILE    the plan                     (default: MODEL.plan.json)
+  -o, --output FILE    the plan, in place of a file of that name
+                                                    (default: MODEL.plan.json)
   --trace FILE         timeline for chrome://tracing or ui.perfetto.dev
-  "dapple-plan plan --help" lists the others.
 
-  -v, --verbose        what is done, on stderr
+Options of every command
+  -v, --verbose        all that was searched and listed, and what is done
+  -q, --quiet          results that are asked for, warnings and errors alone
   -h, --help           this, or a command's own help
   --version            version, and the formats that are read
 

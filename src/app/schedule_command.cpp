@@ -29,7 +29,8 @@ Usage: dapple-plan schedule PLAN [--format text|csv|json]
   --format json   dapple-schedule/1: the same, per device
 
 Example
-  dapple-plan schedule bert-48.plan.json --format json > schedule.json
+  dapple-plan --model profiles/bert-large.json --topo topologies/8xV100.json
+  dapple-plan schedule bert-large.plan.json --format json > schedule.json
 )";
 
 ScheduleDocument schedule_document(const PlanDocument& document, const Topology& topology,

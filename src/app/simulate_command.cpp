@@ -33,11 +33,14 @@ Usage: dapple-plan simulate PLAN [options]
   --asynchronous       also what a micro-batch takes without flushes, as in
                        PipeDream; of plans under 1f1b
 A FILE of "-" is stdin or stdout; with results on stdout the summary is on
-stderr. A plan that does not fit memory is simulated too, with a warning.
+stderr. Files of that name are replaced. A plan that does not fit memory is
+simulated too, with a warning.
 
 Examples
-  dapple-plan simulate bert-48.plan.json --trace trace.json
-  dapple-plan simulate bert-48.plan.json --topo faster.json --recost
+  dapple-plan --model profiles/bert-large.json --topo topologies/8xV100.json
+  dapple-plan simulate bert-large.plan.json --trace trace.json
+  dapple-plan simulate bert-large.plan.json --topo topologies/2x8xV100.json \
+      --recost
 )";
 
 void require_same(const std::string& option, const std::string& given, const std::string& own) {
@@ -56,7 +59,7 @@ void add_shortages(PlanDocument& document, const Evaluation& evaluation, const T
   document.warnings.push_back(fmt::format(
       "the plan does not fit: {} device{} short of memory, {} worst: it needs {} and has {}",
       evaluation.shortages.size(), evaluation.shortages.size() == 1 ? " is" : "s are",
-      topology.device(worst.device).name, show(worst.needed), show(worst.limit)));
+      topology.device(worst.device).name, show(worst.needed, worst.limit), show(worst.limit)));
 }
 
 /// The last line: whether the file's figures are still those of its plan.
@@ -69,7 +72,7 @@ std::string verdict(const Prediction& filed, const Prediction& fresh) {
   const double change = static_cast<double>(fresh.iteration.ns - filed.iteration.ns) /
                         static_cast<double>(std::max<std::int64_t>(filed.iteration.ns, 1));
   return fmt::format("differs from the file: iteration {} there, {} here ({:+.2f} %)\n",
-                     show(filed.iteration), show(fresh.iteration), 100 * change);
+                     show(filed.iteration), show(fresh.iteration, filed.iteration), 100 * change);
 }
 
 /// PipeDream's way with the same plan, against the synchronous iteration.
@@ -84,7 +87,7 @@ std::string asynchronous_text(const Subject& subject, Contention contention) {
       "steady\n"
       "                 state; every backward ends in an all-reduce and an update of its\n"
       "                 stage's weights\n",
-      show(time_of(*steady, 1)), show(same_work), plan.num_micro_batches,
+      show(time_of(*steady, 1), iteration), show(same_work, iteration), plan.num_micro_batches,
       100 * (static_cast<double>(same_work.ns) / static_cast<double>(iteration.ns) - 1));
   const auto neediest = std::max_element(steady->peak_memory.begin(), steady->peak_memory.end());
   text += fmt::format("                 versions of weights: {}; memory up to {} on stage {}\n",
@@ -93,8 +96,8 @@ std::string asynchronous_text(const Subject& subject, Contention contention) {
   if (steady->shortages.empty()) return text;
   const MemoryShortage& worst = steady->shortages.front();
   return text + fmt::format("                 does not fit: {} needs {} and has {}\n",
-                            subject.topology.device(worst.device).name, show(worst.needed),
-                            show(worst.limit));
+                            subject.topology.device(worst.device).name,
+                            show(worst.needed, worst.limit), show(worst.limit));
 }
 
 /// What the plan is to be costed with instead of its own documents: what was given, or nothing if

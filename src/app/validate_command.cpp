@@ -25,7 +25,8 @@ A fault is a line "error: FILE: /json/pointer: expected X, got Y" on stderr; a
 file without any is a line "valid: ..." on stdout. "-" is stdin.
 
 Example
-  dapple-plan validate bert-48.plan.json
+  dapple-plan --model profiles/bert-large.json --topo topologies/8xV100.json
+  dapple-plan validate bert-large.plan.json
 
 Exit code 3 if there is a fault, 5 if a file cannot be read.
 )";
@@ -40,7 +41,7 @@ void validate_file(const std::string& path, Console& console) {
     used.insert(stage.devices.begin(), stage.devices.end());
   }
   const std::size_t devices = used.size();
-  console.out << fmt::format(
+  console.words(false).stream << fmt::format(
       "valid: {}: {} on {}, {} stage{}, {} device{}, {} micro-batch{} of {}\n", source_name(path),
       printable(document.profile.name), printable(document.topology.name),
       document.plan.stages.size(), document.plan.stages.size() == 1 ? "" : "s", devices,

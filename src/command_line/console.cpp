@@ -57,7 +57,8 @@ TextStyle style_of(int descriptor) {
   const bool is_terminal = descriptor >= 0 && isatty(descriptor) == 1;
   return {.width = width_of(descriptor, is_terminal),
           .color = is_terminal && environment("NO_COLOR").empty() && environment("TERM") != "dumb",
-          .unicode = locale_is_utf8()};
+          .unicode = locale_is_utf8(),
+          .wraps = is_terminal};
 }
 
 }  // namespace

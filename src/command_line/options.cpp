@@ -81,6 +81,14 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+std::string in_lower_case(std::string_view text) {
+  std::string lower{text};
+  for (char& c : lower) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return lower;
+}
+
 }  // namespace
 
 Error usage_error(const std::string& option, const std::string& message) {
@@ -90,6 +98,7 @@ Error usage_error(const std::string& option, const std::string& message) {
 Options::Options(const std::vector<std::string>& arguments, std::vector<OptionSpec> specs) {
   specs.push_back({.name = "help", .letter = 'h', .takes_value = false});
   specs.push_back({.name = "verbose", .letter = 'v', .takes_value = false});
+  specs.push_back({.name = "quiet", .letter = 'q', .takes_value = false});
   const po::options_description description = describe(specs);
   for (const auto& option : parse(arguments, specs, description).options) {
     if (option.position_key >= 0) {
@@ -105,6 +114,8 @@ Options::Options(const std::vector<std::string>& arguments, std::vector<OptionSp
     if (!values.empty() && !repeats) throw usage_error("--" + name, "given twice");
     values.push_back(value);
   }
+  if (has("quiet") && has("verbose"))
+    throw usage_error("--quiet", "expected no --verbose beside it");
 }
 
 std::optional<std::string> Options::text(const std::string& name) const {
@@ -120,6 +131,14 @@ std::vector<std::string> Options::texts(const std::string& name) const {
 void Options::require_options_only(const std::string& example) const {
   if (positional_.empty()) return;
   throw usage_error(printable(positional_.front()), "expected options only, as in " + example);
+}
+
+std::string Options::only_file(const std::string& name, const std::string& what) const {
+  const std::optional<std::string> named = text(name);
+  const std::size_t count = positional_.size() + (named ? 1 : 0);
+  if (count == 1) return named ? *named : positional_.front();
+  if (count == 0) throw usage_error("--" + name, "expected " + what + ", got nothing");
+  throw usage_error(printable(positional_.back()), "expected " + what + " and options, got more");
 }
 
 std::string Options::required(const std::string& name, const std::string& what) const {
@@ -232,8 +251,10 @@ std::string Options::choice(const std::string& name,
   for (std::size_t i = 0; i < choices.size(); ++i) {
     expected += (i == 0 ? "" : i + 1 == choices.size() ? " or " : ", ") + choices[i];
   }
+  const auto suggestion = nearest(value, choices);
   throw usage_error("--" + name,
-                    fmt::format("expected {}, got \"{}\"", expected, printable(value)));
+                    fmt::format("expected {}, got \"{}\"{}", expected, printable(value),
+                                suggestion ? ", nearest is " + *suggestion : ""));
 }
 
 std::optional<Factor> parse_factor(std::string_view text) {
@@ -246,11 +267,13 @@ std::optional<Factor> parse_factor(std::string_view text) {
 std::optional<std::string> nearest(std::string_view word,
                                    const std::vector<std::string>& candidates) {
   std::optional<std::string> best;
+  const std::string plain = in_lower_case(word);
   // More than a third of the letters wrong is another word.
   std::size_t fewest = std::max<std::size_t>(word.size() / 3, 2) + 1;
   for (const std::string& candidate : candidates) {
-    const std::size_t edits = edit_distance(word, candidate);
-    if (edits < fewest) {
+    const std::size_t edits = edit_distance(plain, in_lower_case(candidate));
+    const bool is_alike = 2 * edits <= std::max(word.size(), candidate.size());
+    if (is_alike && edits < fewest) {
       fewest = edits;
       best = candidate;
     }

@@ -65,6 +65,14 @@ bool asks_for_help(const std::string& argument) {
   return argument == "--help" || argument == "-h";
 }
 
+/// "help import plan" is "import plan --help", "help" alone "--help".
+void settle_help(std::vector<std::string>& arguments) {
+  if (arguments.front() != "help") return;
+  arguments.erase(arguments.begin());
+  std::erase_if(arguments, asks_for_help);
+  arguments.emplace_back("--help");
+}
+
 /// `topic` becomes whose help says more, "dapple-plan diff".
 int dispatch(const Tool& tool, std::vector<std::string> arguments, Console& console,
              std::string& topic) {
@@ -72,7 +80,8 @@ int dispatch(const Tool& tool, std::vector<std::string> arguments, Console& cons
     console.err << tool.help;
     return kUsage;
   }
-  if (asks_for_help(arguments.front()) || arguments.front() == "help") {
+  settle_help(arguments);
+  if (asks_for_help(arguments.front())) {
     console.out << tool.help;
     return kDone;
   }
@@ -86,6 +95,7 @@ int dispatch(const Tool& tool, std::vector<std::string> arguments, Console& cons
     arguments.erase(arguments.begin());
   } else if (tool.first_is_default) {
     command = tool.commands.front();
+    topic += ' ' + command->name;
   } else {
     throw usage_error(printable(arguments.front()), "expected a command before the options");
   }
@@ -98,6 +108,8 @@ int dispatch(const Tool& tool, std::vector<std::string> arguments, Console& cons
   }
   const Options options{arguments, command->options};
   start_logging(tool, console.err, options.has("verbose"));
+  console.is_quiet = options.has("quiet");
+  console.out_style.verbose = console.err_style.verbose = options.has("verbose");
   return command->run(options, console);
 }
 
@@ -210,16 +222,19 @@ void print_error(Console& console, const Error& error) {
     const std::string text = printable(Error{error.kind(), error.source(), {violation}}.what());
     // Programs that read them are given a line for each fault.
     console.err << paint(kHead, Ink::Bad, console.err_style) << ' '
-                << (console.shows_progress ? fill_lines(text, kHead.size() + 1, console.err_style)
-                                           : text)
+                << (console.err_style.wraps ? fill_lines(text, kHead.size() + 1, console.err_style)
+                                            : text)
                 << '\n';
   }
 }
 
 void print_warning(Console& console, const std::string& text) {
   constexpr std::string_view kHead = "warning:";
+  const std::string line = printable(text);
   console.err << paint(kHead, Ink::Warning, console.err_style) << ' '
-              << fill_lines(printable(text), kHead.size() + 1, console.err_style) << '\n';
+              << (console.err_style.wraps ? fill_lines(line, kHead.size() + 1, console.err_style)
+                                          : line)
+              << '\n';
 }
 
 int run_tool(const Tool& tool, const std::vector<std::string>& arguments, std::ostream& out,

@@ -33,8 +33,9 @@ it has.
 
   --spec FILE            a specification (profiles/README.md), or a profile that
                          is to be measured anew; "-" is stdin
-  -o, --output FILE      the profile; "-" is stdout, and then the table is on
-                         stderr                (default: ./MODEL.profile.json)
+  -o, --output FILE      the profile, in place of a file of that name; "-" is
+                         stdout, and then the table is on stderr
+                                               (default: ./MODEL.profile.json)
   --batch-sizes N,N,...  samples at once, ascending, up to 100,000
                                                            (default: 1,2,4,8)
   --repeat N             passes over all layers, up to 10,000; their median
@@ -48,7 +49,7 @@ it has.
   -h, --help             this
 
 Example
-  dapple-exec profile --spec gpt2-tiny.json -o profile.json --batch-sizes 2,4
+  dapple-exec profile --spec profiles/mlp.json -o profile.json --batch-sizes 2,4
 
 Exit code: 0 done, 2 usage, 3 bad input, 5 files, GPUs.
 )";

@@ -31,8 +31,8 @@ namespace {
 constexpr const char* kReplayHelp =
     R"(dapple-exec replay: a plan with its real messages, and no computing.
 
-Usage: dapple-exec replay --plan PLAN [options]
-       mpirun -np N dapple-exec replay --plan PLAN [options]
+Usage: dapple-exec replay PLAN [options]
+       mpirun -np N dapple-exec replay PLAN [options]
 
 Every device is a thread, or a rank that mpirun, torchrun or srun has started,
 by the order of the plan's devices (-v says which), that sleeps for as long as
@@ -41,7 +41,7 @@ pass no faster than the topology's; what shares a link is not computed, it
 happens. Tells measured and predicted times. Ctrl-C ends it after the iteration
 that it is at, with what it has.
 
-  --plan FILE        a plan that dapple-plan wrote; "-" is stdin
+  --plan FILE        PLAN, given as an option; "-" is stdin
   --device KIND      cpu, or cuda: a GPU for each device spins, and messages go
                      between them as in training, unpaced       (default: cpu)
   --oversubscribe    or for several devices; links are paced then
@@ -61,7 +61,9 @@ that it is at, with what it has.
   -h, --help         this
 
 Example
-  dapple-exec replay --plan bert-48.plan.json --pace 2 --timeline measured.json
+  dapple-plan --model profiles/bert-large.json --topo topologies/8xV100.json \
+      --global-batch 8 --pin stages=2 --pin replicas=1 -o two.json
+  dapple-exec replay two.json --iterations 3 --timeline measured.json
 
 Exit code: 0 done, 2 usage, 3 bad input, 5 files, GPUs, or a device that does
 not answer or has died.
@@ -216,8 +218,8 @@ void report(const Request& request, const RunnablePlan& replayable, const Replay
     stream << fmt::format("  interrupted after {} of {} iterations\n", done, replay.iterations);
   }
   stream << fmt::format("  predicted  {}, simulated\n", show(predicted))
-         << fmt::format("  measured   {}, the median; {} to {}\n", show(replayed.median),
-                        show(*least), show(*most))
+         << fmt::format("  measured   {}, the median; {} to {}\n", show(replayed.median, predicted),
+                        show(*least, predicted), show(*most, predicted))
          << fmt::format("  difference {:+.1f} %\n", 100 * (ratio - 1))
          << fmt::format("  sent       {} per iteration\n", show(replayed.sent));
   constexpr double kKeptUp = 1.1;
@@ -233,9 +235,8 @@ void report(const Request& request, const RunnablePlan& replayable, const Replay
 }
 
 Request request_of(const Options& options) {
-  options.require_options_only("--plan FILE");
   const ComputeDevice device = compute_device(options);
-  return {.plan = options.required("plan", "a plan file"),
+  return {.plan = options.only_file("plan", "a plan file"),
           .device = device,
           .replay = replay_options(options, device),
           .timeline = options.text("timeline"),

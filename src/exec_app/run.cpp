@@ -16,13 +16,18 @@ Usage
 Commands
   replay     with its real messages, and sleeping for computing
   profile    measures the layers of a model, to plan from
-  train      its model, on this machine's CPU, by the plan's schedule
+  train      its model, on this machine's CPU or GPUs, by the plan's schedule
+  help       all options of a command: "dapple-exec help train"
 
+  -v, --verbose        what is done, on stderr
+  -q, --quiet          results that are asked for, warnings and errors alone
   -h, --help           this, or a command's own help
   --version            version, and the formats that are read
 
 Example
-  dapple-exec replay --plan bert-48.plan.json --pace 2
+  dapple-exec profile --spec profiles/mlp.json -o profile.json
+  dapple-plan --model profile.json --topo topologies/2xcpu.json -o plan.json
+  dapple-exec train plan.json --steps 5
 
 Exit code: 0 done, 1 a bug, 2 usage, 3 bad input, 5 files, or a device that
 does not answer.

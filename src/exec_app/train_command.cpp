@@ -31,13 +31,13 @@ namespace {
 constexpr const char* kTrainHelp =
     R"(dapple-exec train: a plan's model, trained by the plan on this machine.
 
-Usage: dapple-exec train --plan PLAN [options]
-       mpirun -np N dapple-exec train --plan PLAN [options]
+Usage: dapple-exec train PLAN [options]
+       mpirun -np N dapple-exec train PLAN [options]
 
 Every device is a thread, or a rank of mpirun, torchrun or srun, in the order of
 the plan's devices (-v says which); every layer is what its "op" says.
 
-  --plan FILE           whose profile dapple-exec profile wrote; "-" is stdin
+  --plan FILE           PLAN, from a profile that dapple-exec profile wrote
   --device KIND         cpu or cuda, a GPU for each device        (default: cpu)
   --oversubscribe       or for several devices
   --precision KIND      of activations on GPUs: fp32, bf16, fp16 (default: fp32)
@@ -61,11 +61,11 @@ the plan's devices (-v says which); every layer is what its "op" says.
   --timeline FILE       the median of the last 100 steps, dapple-timeline/1
   --trace FILE          for chrome://tracing or ui.perfetto.dev; "-" is stdout
   --timeout SECONDS     of every wait for another device           (default: 30)
-  -v, --verbose         what is done, on stderr
-  -h, --help            this
 
 Example
-  dapple-exec train --plan gpt2-tiny.plan.json --steps 100 --clip-norm 1
+  dapple-exec profile --spec profiles/mlp.json -o profile.json
+  dapple-plan --model profile.json --topo topologies/2xcpu.json -o plan.json
+  dapple-exec train plan.json --steps 5 --clip-norm 1
 
 Exit code: 0 done, 2 usage, 3 bad input, 6 not verified, 5 files, GPUs, or a
 device that does not answer.
@@ -172,11 +172,12 @@ void report_end(const TrainRequest& request, const RunnablePlan& plan,
   const Duration predicted = plan.document.prediction.iteration;
   teller.out << fmt::format("  predicted  {}, simulated\n", show(predicted))
              << fmt::format(
-                    "  measured   {}, the median of the last {}; {} samples/s\n", show(measured),
+                    "  measured   {}, the median of the last {}; {} samples/s\n",
+                    show(measured, predicted),
                     plural(static_cast<std::int64_t>(trained.measured.iterations.size()), "step"),
                     show_rate(samples_per_second(session, measured)))
              << fmt::format("  whole step {}, with what lies between two; {} samples/s\n",
-                            show(trained.whole_step),
+                            show(trained.whole_step, predicted),
                             show_rate(samples_per_second(session, trained.whole_step)))
              << fmt::format("  difference {:+.1f} %\n", 100 * (ratio_of(measured, predicted) - 1))
              << fmt::format("  sent       {} a step\n", show(trained.measured.sent));

@@ -34,8 +34,7 @@ GivenSettings given_settings(const Options& options) {
 }  // namespace
 
 TrainRequest train_request(const Options& options) {
-  options.require_options_only("--plan FILE");
-  TrainRequest request{.plan = options.required("plan", "a plan file"),
+  TrainRequest request{.plan = options.only_file("plan", "a plan file"),
                        .device = compute_device(options),
                        .settings = given_settings(options),
                        .tokens = options.text("tokens"),

@@ -27,7 +27,7 @@ inline constexpr const char* kCutTooLong =
 inline constexpr const char* kCutPlacements =
     "placements that are not fresh, append or scatter first, and, on one kind of device, replica "
     "counts that do not make the largest share of a micro-batch smaller; the bound holds for them "
-    "too, without them it is {:.4g} ms";
+    "too, without them it is {:.2f} % higher";
 inline constexpr const char* kCutNarrowed =
     "{} partial plans that looked less promising: no bound was proven";
 inline constexpr const char* kCutNotSimulated =

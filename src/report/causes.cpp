@@ -8,7 +8,7 @@
 
 namespace dapple {
 
-std::string main_causes(const TimeParts& faster, const TimeParts& slower) {
+std::string main_causes(const TimeParts& faster, const TimeParts& slower, Duration whole) {
   std::vector<std::pair<Duration, const TimePart*>> losses;
   for (const TimePart& part : kTimeParts) {
     const Duration loss = slower.*part.part - faster.*part.part;
@@ -20,7 +20,7 @@ std::string main_causes(const TimeParts& faster, const TimeParts& slower) {
   std::string text;
   for (const auto& [loss, part] : losses) {
     if (kWorthAWord * loss < losses.front().first) break;
-    text += (text.empty() ? "" : ", ") + std::string(part->name) + ' ' + show(loss);
+    text += (text.empty() ? "" : ", ") + std::string(part->name) + ' ' + show(loss, whole);
   }
   return text;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 
 #include "dapple/report/causes.h"
 #include "dapple/report/table.h"
+#include "figures.h"
 
 namespace dapple {
 namespace {
@@ -44,8 +46,9 @@ std::string headline_table(const ComparedPlan& first, const ComparedPlan& second
   const Prediction& a = first.prediction;
   const Prediction& b = second.prediction;
   Table table{{{""}, {"A", Align::Right}, {"B", Align::Right}, {"B against A", Align::Right}}};
-  const auto add_time = [&table](const char* name, Duration x, Duration y) {
-    table.add_row({{name}, {show(x)}, {show(y)}, {signed_percent(x, y)}});
+  const Duration whole = std::min(a.iteration, b.iteration);
+  const auto add_time = [&](const char* name, Duration x, Duration y) {
+    table.add_row({{name}, {show(x, whole)}, {show(y, whole)}, {signed_percent(x, y)}});
   };
   add_time("iteration", a.iteration, b.iteration);
   table.add_row({{"samples/s"},
@@ -58,9 +61,10 @@ std::string headline_table(const ComparedPlan& first, const ComparedPlan& second
                  {fmt::format("{:+.1f} points", 100 * (b.bubble_fraction - a.bubble_fraction))}});
   add_time("exposed transfers", a.exposed_transfer, b.exposed_transfer);
   add_time("exposed all-reduce", a.exposed_all_reduce, b.exposed_all_reduce);
+  const Bytes peak = std::max(largest_peak(a), largest_peak(b));
   table.add_row({{"largest memory"},
-                 {show(largest_peak(a))},
-                 {show(largest_peak(b))},
+                 {show(largest_peak(a), peak)},
+                 {show(largest_peak(b), peak)},
                  {signed_percent(static_cast<double>(largest_peak(a).count),
                                  static_cast<double>(largest_peak(b).count))}});
   const auto add_text = [&table](const char* name, const std::string& x, const std::string& y) {
@@ -86,21 +90,25 @@ std::string headline_table(const ComparedPlan& first, const ComparedPlan& second
   return table.text(0, style);
 }
 
-/// Of times and sizes, which are shown as they are.
+/// Of times and sizes, in the unit that suits `whole`.
 template <class Quantity>
-std::string signed_difference(Quantity first, Quantity second) {
+std::string signed_difference(Quantity first, Quantity second, Quantity whole) {
   if (first == second) return "same";
-  return second > first ? '+' + show(second - first) : '-' + show(first - second);
+  return second > first ? '+' + show(second - first, whole) : '-' + show(first - second, whole);
 }
 
 /// Where the time goes, part by part; parts that neither has are left out.
-std::string parts_table(const TimeParts& a, const TimeParts& b, const TextStyle& style) {
+std::string parts_table(const Prediction& a, const Prediction& b, const TextStyle& style) {
+  const Duration whole = std::min(a.iteration, b.iteration);
   Table table{{{"of which"}, {"A", Align::Right}, {"B", Align::Right}, {"B less A", Align::Right}}};
   for (const TimePart& part : kTimeParts) {
-    const Duration first = a.*part.part;
-    const Duration second = b.*part.part;
+    const Duration first = a.parts.*part.part;
+    const Duration second = b.parts.*part.part;
     if (first == Duration{} && second == Duration{}) continue;
-    table.add_row({{part.name}, {show(first)}, {show(second)}, {signed_difference(first, second)}});
+    table.add_row({{part.name},
+                   {show(first, whole)},
+                   {show(second, whole)},
+                   {signed_difference(first, second, whole)}});
   }
   return table.text(0, style);
 }
@@ -118,6 +126,8 @@ std::vector<Cell> stage_cells(const std::string& label, const ComparedPlan& comp
   const StagePlan& stage = compared.plan.stages[s];
   const StageFigures figures =
       s < compared.prediction.stages.size() ? compared.prediction.stages[s] : StageFigures{};
+  const Duration longest = std::max(longest_times(pair.first.prediction.stages).pass,
+                                    longest_times(pair.second.prediction.stages).pass);
   std::string layers =
       fmt::format("{}: {}", stage.layers.size(), show_layers(stage.layers, pair.profile));
   return {
@@ -125,8 +135,8 @@ std::vector<Cell> stage_cells(const std::string& label, const ComparedPlan& comp
       {std::move(layers)},
       {fmt::format("{}: {}{}", stage.devices.size(), show_devices(stage.devices, pair.topology),
                    stage.replication == Replication::Deal ? ", in turn" : "")},
-      {show(figures.forward)},
-      {show(figures.backward)},
+      {show(figures.forward, longest)},
+      {show(figures.backward, longest)},
       {s < compared.plan.warmup_depths.size() ? fmt::format("{}", compared.plan.warmup_depths[s])
                                               : "-"}};
 }
@@ -167,11 +177,15 @@ std::string stage_table(const ComparedPair& pair, const std::vector<StagePair>& 
   return table.text(0, style);
 }
 
-/// Rows of a list that may be as long as there are devices or layers.
-constexpr std::size_t kMostRows = 12;
+/// Rows of a list that may be as long as there are devices or layers: on a terminal the first ones.
+std::size_t most_rows(const TextStyle& style) {
+  constexpr std::size_t kOnTerminal = 12;
+  return style.wraps && !style.verbose ? kOnTerminal : std::numeric_limits<std::size_t>::max();
+}
 
-std::string rows_left_out(std::size_t rows) {
-  return rows > kMostRows ? fmt::format("... and {} more\n", rows - kMostRows) : "";
+std::string rows_left_out(std::size_t rows, const TextStyle& style) {
+  const std::size_t most = most_rows(style);
+  return rows > most ? fmt::format("... and {} more (-v)\n", rows - most) : "";
 }
 
 std::string show_stages(const std::vector<StageIndex>& stages) {
@@ -189,7 +203,7 @@ std::string moved_table(const ComparedPair& pair, const PlanDifference& differen
       {{"moved"}, {"", Align::Left, 8}, {"A, stage", Align::Right}, {"B, stage", Align::Right}}};
   std::size_t shown = 0;
   for (const MovedLayers& moved : difference.layers) {
-    if (shown++ >= kMostRows) break;
+    if (shown++ >= most_rows(style)) break;
     table.add_row(
         {{moved.layers.size() == 1 ? "layer" : fmt::format("{} layers", moved.layers.size())},
          {show_layers(moved.layers, pair.profile)},
@@ -197,14 +211,14 @@ std::string moved_table(const ComparedPair& pair, const PlanDifference& differen
          {show_stages({moved.to})}});
   }
   for (const MovedDevices& moved : difference.devices) {
-    if (shown++ >= kMostRows) break;
+    if (shown++ >= most_rows(style)) break;
     table.add_row(
         {{moved.devices.size() == 1 ? "device" : fmt::format("{} devices", moved.devices.size())},
          {show_devices(moved.devices, pair.topology)},
          {show_stages(moved.from)},
          {show_stages(moved.to)}});
   }
-  return table.text(0, style) + rows_left_out(rows) + '\n';
+  return table.text(0, style) + rows_left_out(rows, style) + '\n';
 }
 
 /// Devices with the same figures on a line.
@@ -237,19 +251,19 @@ std::string memory_table(const ComparedPair& pair, const TextStyle& style) {
                {"B less A", Align::Right},
                {"limit", Align::Right}}};
   const std::vector<MemoryRow> rows = memory_rows(pair);
-  const auto show_peak = [](const std::optional<Bytes>& peak) {
-    return peak ? show(*peak) : std::string{"idle"};
-  };
-  for (std::size_t i = 0; i < std::min(rows.size(), kMostRows); ++i) {
+  for (std::size_t i = 0; i < std::min(rows.size(), most_rows(style)); ++i) {
     const MemoryPair& memory = rows[i].pair;
-    table.add_row(
-        {{show_devices(rows[i].devices, pair.topology)},
-         {show_peak(memory.first)},
-         {show_peak(memory.second)},
-         {signed_difference(memory.first.value_or(Bytes{}), memory.second.value_or(Bytes{}))},
-         {show(memory.limit)}});
+    const auto show_peak = [&](const std::optional<Bytes>& peak) {
+      return peak ? show(*peak, memory.limit) : std::string{"idle"};
+    };
+    table.add_row({{show_devices(rows[i].devices, pair.topology)},
+                   {show_peak(memory.first)},
+                   {show_peak(memory.second)},
+                   {signed_difference(memory.first.value_or(Bytes{}),
+                                      memory.second.value_or(Bytes{}), memory.limit)},
+                   {show(memory.limit)}});
   }
-  return table.text(0, style) + rows_left_out(rows.size());
+  return table.text(0, style) + rows_left_out(rows.size(), style);
 }
 
 /// Of plans that take different numbers of samples, whose times say nothing.
@@ -278,8 +292,8 @@ std::string verdict(const ComparedPlan& first, const ComparedPlan& second) {
   const Duration most = std::max(a, b);
   return fmt::format(
       "{} loses by {}.\n{} is faster: {} less per iteration, {:.3f} x.\n", a < b ? "B" : "A",
-      main_causes(faster.prediction.parts, slower.prediction.parts), a < b ? "A" : "B",
-      show(most - least),
+      main_causes(faster.prediction.parts, slower.prediction.parts, least), a < b ? "A" : "B",
+      show(most - least, least),
       static_cast<double>(most.ns) / static_cast<double>(std::max<std::int64_t>(least.ns, 1)));
 }
 
@@ -298,7 +312,7 @@ std::string write_comparison(const ComparedPair& pair, const TextStyle& given_st
     text += "  " + fill_lines(printable(note), 2, style) + '\n';
   }
   text += '\n' + headline_table(first, second, style) + '\n';
-  text += parts_table(first.prediction.parts, second.prediction.parts, style) + '\n';
+  text += parts_table(first.prediction, second.prediction, style) + '\n';
   text += moved_table(pair, plans, style);
   text += memory_table(pair, style) + '\n';
   text += stage_table(pair, plans.stages, style) + '\n';

@@ -19,19 +19,21 @@ namespace dapple {
 namespace {
 
 constexpr double kWidth = 720;
-constexpr double kLabels = 50;  // left of the plot
+constexpr double kLeastLabels = 50;  // left of the plot
+constexpr double kMostLabels = 200;
+constexpr double kLabelGap = 6;  // between a label and the plot
 constexpr double kMargin = 8;
-constexpr double kPlot = kWidth - kLabels - kMargin;
 constexpr double kLegend = 22;
 constexpr double kBar = 14;    // height of a computation
 constexpr double kBars = 500;  // of all lanes, where they are too many for full rows
 constexpr std::size_t kMostFullRows = 32;
 constexpr double kThin = 3;  // of a transfer or a reduction
 constexpr double kBetweenRows = 6;
-constexpr double kLine = 11;     // height of a line of text
-constexpr double kNarrow = 0.5;  // boxes below it may be left out
-constexpr double kLetter = 4.5;  // width of a letter of 9 units, on average
-constexpr double kDigit = 5.1;   // width of a digit of 9 units, with some room
+constexpr double kLine = 11;          // height of a line of text
+constexpr double kNarrow = 0.5;       // boxes below it may be left out
+constexpr double kLetter = 4.5;       // width of a letter of 9 units, on average
+constexpr double kDigit = 5.1;        // width of a digit of 9 units, with some room
+constexpr double kLabelLetter = 4.9;  // of one in a label, digits for the most part
 
 /// A row of boxes: of one lane's stream.
 struct Row {
@@ -40,13 +42,36 @@ struct Row {
   double drawn_until = 0;  // where the last box ends
 };
 
+/// The title of a lane, which names all of its stages; those that have no room are left out whole:
+/// "stages 0,8,16,…,120".
+std::string label_of(const Timeline& timeline, LaneIndex lane) {
+  constexpr auto kMostLetters = static_cast<std::size_t>((kMostLabels - kLabelGap) / kLabelLetter);
+  std::string title = lane_title(timeline, lane);
+  if (title.size() <= kMostLetters) return title;
+  const std::string tail = title.substr(title.rfind(','));
+  if (tail.size() + 1 >= kMostLetters) return title;
+  title.resize(kMostLetters - tail.size() - 1);
+  return title.substr(0, title.rfind(',')) + ",…" + tail;
+}
+
+/// Room for the widest label.
+double labels_width(const Timeline& timeline) {
+  std::size_t letters = 0;
+  for (std::size_t l = 0; l < timeline.lanes.size(); ++l) {
+    letters = std::max(letters, label_of(timeline, index_at<LaneIndex>(l)).size());
+  }
+  return std::clamp(kLabelGap + kLabelLetter * static_cast<double>(letters), kLeastLabels,
+                    kMostLabels);
+}
+
 class FigureWriter {
  public:
   explicit FigureWriter(const ReportSubject& subject)
       : timeline_(subject.timeline),
         subject_(subject),
-        units_per_ns_(kPlot / static_cast<double>(
-                                  std::max<std::int64_t>(iteration_time(subject.timeline).ns, 1))),
+        labels_(labels_width(subject.timeline)),
+        units_per_ns_((kWidth - labels_ - kMargin) / static_cast<double>(std::max<std::int64_t>(
+                                                         iteration_time(subject.timeline).ns, 1))),
         has_full_rows_(subject.timeline.lanes.size() <= kMostFullRows) {
     if (!has_full_rows_) bar_ = kBars / static_cast<double>(subject.timeline.lanes.size());
   }
@@ -64,7 +89,7 @@ class FigureWriter {
   void write_axis();
   void write_box(const TimedAction& timed, Row& row);
   double x_of(Duration moment) const {
-    return kLabels + static_cast<double>(moment.ns) * units_per_ns_;
+    return labels_ + static_cast<double>(moment.ns) * units_per_ns_;
   }
   template <class... Values>
   void line(fmt::format_string<Values...> form, Values&&... values) {
@@ -73,6 +98,7 @@ class FigureWriter {
 
   const Timeline& timeline_;
   const ReportSubject& subject_;
+  double labels_;
   double units_per_ns_;
   std::vector<std::int32_t> places_;  // row in its stream, by action
   std::map<RowKey, Row> rows_;
@@ -131,18 +157,28 @@ void FigureWriter::write_head() {
 }
 
 void FigureWriter::write_legend() {
-  double x = kLabels;
+  const auto width_of = [](const KindStyle& style) {
+    return 16 + kLetter * static_cast<double>(style.words.size()) + 12;
+  };
+  std::vector<KindStyle> used;
+  double width = 0;
   for (const KindStyle& style : kind_styles()) {
     const bool is_used =
         is_drawn(style.kind) &&
         std::any_of(timeline_.actions.begin(), timeline_.actions.end(),
                     [&style](const TimedAction& timed) { return timed.action.kind == style.kind; });
     if (!is_used) continue;
+    used.push_back(style);
+    width += width_of(style);
+  }
+  // Above the plot where there is room for it there.
+  double x = std::max(std::min(labels_, kWidth - width), kMargin);
+  for (const KindStyle& style : used) {
     const double height = stream_of(style.kind) == Stream::Compute ? 8 : kThin;
     line(R"(<rect x="{:.1f}" y="{:.1f}" width="12" height="{:.0f}" fill="{}"/>)", x, 9 - height / 2,
          height, color_of(style.tone, StageIndex{0}, Ground::Light));
     line(R"(<text x="{:.1f}" y="12" fill="#1b2028">{}</text>)", x + 16, style.words);
-    x += 16 + kLetter * static_cast<double>(style.words.size()) + 12;
+    x += width_of(style);
   }
 }
 
@@ -151,8 +187,9 @@ void FigureWriter::write_labels() {
   for (std::size_t l = 0; l < timeline_.lanes.size(); l += every) {
     const auto row = rows_.find({index_at<LaneIndex>(l), Stream::Compute, 0});
     if (row == rows_.end()) continue;
-    line(R"(<text x="{:.0f}" y="{:.1f}" text-anchor="end" fill="#1b2028">{}</text>)", kLabels - 6,
-         row->second.y + bar_ / 2 + 3.2, lane_title(timeline_, index_at<LaneIndex>(l)));
+    line(R"(<text x="{:.0f}" y="{:.1f}" text-anchor="end" fill="#1b2028">{}</text>)",
+         labels_ - kLabelGap, row->second.y + bar_ / 2 + 3.2,
+         label_of(timeline_, index_at<LaneIndex>(l)));
   }
 }
 
@@ -165,11 +202,12 @@ void FigureWriter::write_axis() {
          bottom_ + 3);
     const bool at_end = x > kWidth - 30;
     line(R"(<text x="{:.1f}" y="{:.0f}" text-anchor="{}" fill="#1b2028">{}</text>)",
-         at_end ? kWidth - 2 : x, bottom_ + 13, at_end ? "end" : "middle", tick_text(moment));
+         at_end ? kWidth - 2 : x, bottom_ + 13, at_end ? "end" : "middle",
+         tick_text(moment, iteration));
   }
-  line(R"(<path d="M{:.1f} {:.0f}H{:.1f}" stroke="#5d6673" stroke-width="0.6"/>)", kLabels, bottom_,
+  line(R"(<path d="M{:.1f} {:.0f}H{:.1f}" stroke="#5d6673" stroke-width="0.6"/>)", labels_, bottom_,
        kWidth - kMargin);
-  line(R"(<text x="{:.0f}" y="{:.0f}" text-anchor="end" fill="#1b2028">time</text>)", kLabels - 14,
+  line(R"(<text x="{:.0f}" y="{:.0f}" text-anchor="end" fill="#1b2028">time</text>)", labels_ - 14,
        bottom_ + 13);
 }
 

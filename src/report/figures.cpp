@@ -25,6 +25,10 @@ std::string recomputing_stages(const Plan& plan) {
   return (numbers.size() == 1 ? "stage " : "stages ") + show_numbers(numbers);
 }
 
+std::string joined(const std::vector<std::string>& texts) {
+  return fmt::format("{}", fmt::join(texts, "; "));
+}
+
 /// To the tenth of a percent that is shown, so that what is said to be at most is no less.
 double rounded_up(double fraction) {
   return std::ceil(fraction * 1000) / 1000;
@@ -83,18 +87,18 @@ std::optional<DeviceFigures> fullest_device(const StagePlan& stage, const Predic
   return fullest;
 }
 
-std::string show_part(Bytes part, Bytes whole, std::string_view between) {
-  const std::string whole_text = show(whole);
-  const std::string unit = whole_text.substr(whole_text.find(' ') + 1);
-  double size = 1;
-  for (const char* name : {"KiB", "MiB", "GiB", "TiB", "PiB"}) {
-    if (unit == "B") break;
-    size *= 1024;
-    if (unit == name) break;
+LongestTimes longest_times(const std::vector<StageFigures>& stages) {
+  LongestTimes longest;
+  for (const StageFigures& figures : stages) {
+    longest.pass = std::max({longest.pass, figures.forward, figures.backward});
+    longest.end = std::max({longest.end, figures.all_reduce, figures.optimizer_step});
   }
-  const double count = static_cast<double>(part.count) / size;
-  const int decimals = unit == "B" ? 0 : count < 9.995 ? 2 : count < 99.95 ? 1 : 0;
-  return fmt::format("{:.{}f}{}{}", count, decimals, between, whole_text);
+  return longest;
+}
+
+std::string show_part(Bytes part, Bytes whole, std::string_view between) {
+  const std::string text = show(part, whole);
+  return fmt::format("{}{}{}", text.substr(0, text.find(' ')), between, show(whole));
 }
 
 std::string samples_text(const Plan& plan, const StagePlan& stage) {
@@ -116,9 +120,9 @@ std::vector<Figure> headline(const PlanDocument& document, const Topology& topol
   std::vector<Figure> figures{
       {"iteration", show(prediction.iteration) + ", simulated"},
       {"throughput", show_rate(prediction.samples_per_second) + " samples/s"},
-      {"exposed transfers", show(prediction.exposed_transfer)},
+      {"exposed transfers", show(prediction.exposed_transfer, prediction.iteration)},
       {"bubble", show_percent(prediction.bubble_fraction)},
-      {"exposed all-reduce", show(prediction.exposed_all_reduce)},
+      {"exposed all-reduce", show(prediction.exposed_all_reduce, prediction.iteration)},
       {"recomputation", recomputing_stages(document.plan)}};
   if (prediction.speedup_over_one_device) {
     figures.push_back(
@@ -133,8 +137,8 @@ std::vector<Figure> headline(const PlanDocument& document, const Topology& topol
   const bool is_of_all = document.search.complete;
   const std::string plans = fmt::format("no {} plan", to_string(document.plan.family));
   if (prediction.lower_bound) {
-    figures.push_back(
-        {is_of_all ? plans + " below" : "none allowed below", show(*prediction.lower_bound)});
+    figures.push_back({is_of_all ? plans + " below" : "none allowed below",
+                       show(*prediction.lower_bound, prediction.iteration)});
   }
   if (prediction.optimality_gap) {
     // Rounded to "0.0 %", a small gap would look like none.
@@ -159,29 +163,59 @@ std::string factor_text(Duration theirs, Duration ours) {
 std::string loses_by(const Baseline& baseline, const Prediction& ours, CauseCount count) {
   if (!baseline.feasible) return fmt::format("does not fit, lacks {}", show(baseline.missing));
   if (baseline.iteration <= ours.iteration) return "-";
-  std::string causes = main_causes(ours.parts, baseline.parts);
+  std::string causes = main_causes(ours.parts, baseline.parts, ours.iteration);
   if (count == CauseCount::Largest) causes = causes.substr(0, causes.find(','));
   if (baseline.depth_limited) causes += "; memory limits its depth";
   return causes;
 }
 
+namespace {
+
+std::string plural(std::int64_t count, std::string_view word) {
+  return fmt::format("{} {}{}", show_count(count), word, count == 1 ? "" : "s");
+}
+
+/// How the search came to its plan: why nothing was simulated, where nothing was.
+std::string counts_text(const SearchRecord& search) {
+  if (search.states == 0 && search.candidates == 0) {
+    if (search.planner == "exact") return "nothing beyond the first plans";
+    return search.searched.empty() ? "nothing: the plan was given" : joined(search.searched);
+  }
+  const std::string parts = plural(search.states, "partial plan");
+  if (search.candidates == 0) {
+    return parts + (search.open == 0 ? "; none can beat the first plan"
+                                     : "; none was complete when the search ended");
+  }
+  const std::string plans = plural(search.candidates, "complete one");
+  return search.simulated == search.candidates
+             ? fmt::format("{}, {}, all simulated", parts, plans)
+             : fmt::format("{}, {}, {} simulated", parts, plans, show_count(search.simulated));
+}
+
+}  // namespace
+
+std::vector<std::string> search_headlines(const SearchRecord& search) {
+  std::string counts = counts_text(search);
+  if (!search.cut.empty()) {
+    counts +=
+        fmt::format("; {} cut (-v)", plural(static_cast<std::int64_t>(search.cut.size()), "part"));
+  }
+  std::vector<std::string> lines{std::move(counts)};
+  if (!search.outside.empty()) lines.push_back("not in it: " + search.outside);
+  return lines;
+}
+
 std::vector<std::string> search_lines(const SearchRecord& search) {
-  std::vector<std::string> lines;
-  std::string counts =
-      fmt::format("{} states, {} candidates, {} simulated", show_count(search.states),
-                  show_count(search.candidates), show_count(search.simulated));
-  if (!search.planner.empty()) counts = fmt::format("planner {}: {}", search.planner, counts);
-  lines.push_back(std::move(counts));
+  std::vector<std::string> lines{counts_text(search)};
+  if (!search.planner.empty()) lines.push_back("by the planner " + search.planner);
   if (search.open > 0) {
     lines.push_back(fmt::format("the gap lies in {} plans and parts of plans that were left open",
                                 show_count(search.open)));
   }
-  std::string searched;
-  for (const std::string& dimension : search.searched) {
-    searched += (searched.empty() ? "" : "; ") + dimension;
-  }
-  if (!searched.empty()) lines.push_back("over " + searched);
+  const bool has_counts = search.states > 0 || search.candidates > 0;
+  if (has_counts && !search.searched.empty()) lines.push_back("over " + joined(search.searched));
   for (const std::string& cut : search.cut) lines.push_back("left out: " + cut);
+  if (!search.outside.empty()) lines.push_back("not in it: " + search.outside);
   return lines;
 }
 

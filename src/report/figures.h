@@ -25,6 +25,13 @@ std::string lane_title(const Timeline& timeline, LaneIndex lane);
 /// The device of a stage that its memory fills most. O(used devices * the stage's devices).
 std::optional<DeviceFigures> fullest_device(const StagePlan& stage, const Prediction& prediction);
 
+/// The longest of all stages: tables tell times of a kind in the unit that suits it.
+struct LongestTimes {
+  Duration pass;  // a forward or backward of one micro-batch
+  Duration end;   // all-reduces, or an optimizer step
+};
+LongestTimes longest_times(const std::vector<StageFigures>& stages);
+
 /// "9.83 of 15.0 GiB": both in the unit that suits the whole.
 std::string show_part(Bytes part, Bytes whole, std::string_view between);
 
@@ -49,7 +56,10 @@ enum class CauseCount { Largest, All };
 /// What a baseline lacks, or what it loses by; "-" where it does not.
 std::string loses_by(const Baseline& baseline, const Prediction& ours, CauseCount count);
 
-/// What was searched, and what was left out, a sentence each.
+/// What was searched in two lines: how much of what, and what was never in the space.
+std::vector<std::string> search_headlines(const SearchRecord& search);
+
+/// All that is known of it, with every part that was left out, a sentence each.
 std::vector<std::string> search_lines(const SearchRecord& search);
 
 }  // namespace dapple

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -123,21 +124,31 @@ Window choose_window(const Timeline& timeline, std::int64_t width) {
 
 using Row = std::vector<Mark>;
 
+/// Where the number of a box begins that covers columns [begin, end): at the first of them that is
+/// shown, if the whole number has room there. Half a number would be another one.
+std::optional<std::int64_t> number_column(const Window& window, std::int64_t begin,
+                                          std::int64_t end, std::size_t digits) {
+  const std::int64_t tail_begin = window.columns - window.tail;
+  const bool is_in_head = begin < window.head;
+  const std::int64_t first = is_in_head ? begin : std::max(begin, tail_begin);
+  const std::int64_t last = is_in_head ? std::min(end, window.head) : end;
+  return last - first >= static_cast<std::int64_t>(digits) ? std::optional(first) : std::nullopt;
+}
+
 void place_pass(Row& row, const Window& window, const TimedAction& timed) {
   const std::int64_t begin = window.column_of(timed.start);
   const std::int64_t end = window.column_of(timed.end);
   const Mark mark{.fill = fill_of(timed.action.kind), .odd = timed.action.index % 2 == 1};
   const std::string number = fmt::format("{}", timed.action.index);
-  const auto length = static_cast<std::size_t>(end - begin);
-  const std::size_t digits = std::min(number.size(), length);
+  const std::optional<std::int64_t> first = number_column(window, begin, end, number.size());
   for (std::int64_t column = begin; column < end; ++column) {
     const std::int64_t place = window.screen(column);
     if (place < 0) continue;
     Mark& target = row[static_cast<std::size_t>(place)];
     target = mark;
-    const auto offset = static_cast<std::size_t>(column - begin);
-    // A box too small for the whole number shows its last digits.
-    if (offset < digits) target.digit = number[number.size() - digits + offset];
+    if (!first || column < *first) continue;
+    const auto offset = static_cast<std::size_t>(column - *first);
+    if (offset < number.size()) target.digit = number[offset];
   }
 }
 
@@ -256,7 +267,7 @@ std::string axis_text(const Window& window, Duration iteration) {
   for (std::int64_t moment = 0; moment <= iteration.ns;) {
     const std::int64_t place = window.screen(window.column_of({moment}));
     if (place >= 0) {
-      const std::string text = "|" + tick_text({moment});
+      const std::string text = "|" + tick_text({moment}, iteration);
       const auto begin = static_cast<std::size_t>(place);
       const std::size_t limit = begin < head ? head : width;
       if (begin + text.size() <= limit) line.replace(begin, text.size(), text);

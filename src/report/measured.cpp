@@ -37,14 +37,14 @@ std::string length_table(const TimelineComparison& comparison, const TextStyle& 
   for (const LengthComparison& length : comparison.lengths) {
     table.add_row({{name_of(length)},
                    {show_count(length.count)},
-                   {show(length.predicted)},
-                   {show(length.measured)},
+                   {show(length.predicted, length.predicted)},
+                   {show(length.measured, length.predicted)},
                    {change(length.predicted, length.measured)}});
   }
   table.add_row({{"iteration", Ink::Strong},
                  {""},
-                 {show(comparison.predicted)},
-                 {show(comparison.measured)},
+                 {show(comparison.predicted, comparison.predicted)},
+                 {show(comparison.measured, comparison.predicted)},
                  {change(comparison.predicted, comparison.measured)}});
   return table.text(0, style);
 }
@@ -63,7 +63,8 @@ std::string write_measured(const MeasuredPair& pair, const TextStyle& style) {
   text += "Slower than predicted, the costliest first:\n";
   for (const LengthComparison& length : slower) {
     text += fmt::format("  {}: {}, {} in all\n", name_of(length),
-                        change(length.predicted, length.measured), show(length.beyond()));
+                        change(length.predicted, length.measured),
+                        show(length.beyond(), pair.comparison.predicted));
   }
   return text;
 }

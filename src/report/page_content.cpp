@@ -97,7 +97,7 @@ Json colors_of() {
   return grounds;
 }
 
-std::string mean_transfer(const Timeline& timeline, StageIndex stage) {
+std::string mean_transfer(const Timeline& timeline, StageIndex stage, Duration longest) {
   Duration sum;
   std::int64_t count = 0;
   for (const TimedAction& timed : timeline.actions) {
@@ -107,29 +107,31 @@ std::string mean_transfer(const Timeline& timeline, StageIndex stage) {
     sum += timed.end - timed.start;
     ++count;
   }
-  return count == 0 ? "-" : show(Duration{divide_up(sum.ns, count)});
+  return count == 0 ? "-" : show(Duration{divide_up(sum.ns, count)}, longest);
 }
 
 Json stages_of(const ReportSubject& subject) {
   const auto& [document, timeline, topology] = subject;
   Json stages = Json::array();
+  const LongestTimes longest = longest_times(document.prediction.stages);
   for (std::size_t s = 0; s < document.plan.stages.size(); ++s) {
     const StagePlan& stage = document.plan.stages[s];
     const StageFigures& figures = document.prediction.stages[s];
     const bool sends = s + 1 < document.plan.stages.size();
-    Json row{{"layers", show_layers(stage.layers, document.profile)},
-             {"layerCount", stage.layers.size()},
-             {"devices", show_devices(stage.devices, topology)},
-             {"deviceCount", stage.devices.size()},
-             {"samples", samples_text(document.plan, stage)},
-             {"forward", show(figures.forward)},
-             {"backward", show(figures.backward)},
-             {"sends", sends ? show(figures.send) : "-"},
-             {"transfer", sends ? mean_transfer(timeline, index_at<StageIndex>(s)) : "-"},
-             {"allReduce", stage.devices.size() > 1 ? show(figures.all_reduce) : "-"},
-             {"step", show(figures.optimizer_step)},
-             {"depth", document.plan.warmup_depths[s]},
-             {"recomputes", stage.recompute}};
+    Json row{
+        {"layers", show_layers(stage.layers, document.profile)},
+        {"layerCount", stage.layers.size()},
+        {"devices", show_devices(stage.devices, topology)},
+        {"deviceCount", stage.devices.size()},
+        {"samples", samples_text(document.plan, stage)},
+        {"forward", show(figures.forward, longest.pass)},
+        {"backward", show(figures.backward, longest.pass)},
+        {"sends", sends ? show(figures.send) : "-"},
+        {"transfer", sends ? mean_transfer(timeline, index_at<StageIndex>(s), longest.pass) : "-"},
+        {"allReduce", stage.devices.size() > 1 ? show(figures.all_reduce, longest.end) : "-"},
+        {"step", show(figures.optimizer_step, longest.end)},
+        {"depth", document.plan.warmup_depths[s]},
+        {"recomputes", stage.recompute}};
     if (const std::optional<DeviceFigures> device = fullest_device(stage, document.prediction)) {
       row["memory"] = show_part(device->peak_memory, device->memory_limit, " of ");
       row["peakBytes"] = device->peak_memory.count;
@@ -291,7 +293,7 @@ Json baselines_of(const PlanDocument& document) {
     rows.push_back({{"name", printable(baseline.name)},
                     {"shape", printable(baseline.shape)},
                     {"ns", baseline.iteration.ns},
-                    {"iteration", show(baseline.iteration)},
+                    {"iteration", show(baseline.iteration, ours.iteration)},
                     {"factor", factor_text(baseline.iteration, ours.iteration)},
                     {"fits", baseline.feasible},
                     {"reason", loses_by(baseline, ours, CauseCount::All)}});
@@ -301,8 +303,8 @@ Json baselines_of(const PlanDocument& document) {
 
 /// What is known of the schedule families that were looked at.
 Json schedules_of(const PlanDocument& document) {
-  const auto time_text = [](const std::optional<Duration>& time) {
-    return time ? show(*time) : std::string("-");
+  const auto time_text = [&](const std::optional<Duration>& time) {
+    return time ? show(*time, document.prediction.iteration) : std::string("-");
   };
   Json rows = Json::array();
   for (const ScheduleRecord& record : document.schedules) {

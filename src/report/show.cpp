@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <span>
 #include <utility>
 
@@ -17,27 +18,71 @@ struct Unit {
   const char* name;
 };
 
-/// `count` in the first unit in which it rounds to less than `limit`, with so many significant
-/// digits. Integers throughout: 999.96 must become 1.000 of the next unit, not 1000.0 of this one.
-std::string in_units(std::int64_t count, std::span<const Unit> units, std::int64_t limit,
-                     int significant_digits) {
-  for (std::size_t i = 0; i < units.size(); ++i) {
-    const Unit& unit = units[i];
-    int decimals = 0;
-    if (unit.size > 1) {
-      const std::int64_t whole = count / unit.size;
-      const int whole_digits = whole >= 1000 ? 4 : whole >= 100 ? 3 : whole >= 10 ? 2 : 1;
-      decimals = std::max(0, significant_digits - whole_digits);
-    }
-    std::int64_t power = 1;
-    for (int digit = 0; digit < decimals; ++digit) power *= 10;
-    const std::int64_t scaled =
-        divide_down(Wide{count} * power * 2 + unit.size, Wide{unit.size} * 2);  // to nearest
-    if (scaled >= limit * power && i + 1 < units.size()) continue;
-    if (decimals == 0) return fmt::format("{} {}", scaled, unit.name);
-    return fmt::format("{}.{:0{}} {}", scaled / power, scaled % power, decimals, unit.name);
+constexpr std::array<Unit, 4> kTimes{
+    {{1, "ns"}, {1'000, "us"}, {1'000'000, "ms"}, {kNanosecondsPerSecond, "s"}}};
+constexpr std::array<Unit, 6> kSizes{{{1, "B"},
+                                      {std::int64_t{1} << 10, "KiB"},
+                                      {std::int64_t{1} << 20, "MiB"},
+                                      {std::int64_t{1} << 30, "GiB"},
+                                      {std::int64_t{1} << 40, "TiB"},
+                                      {std::int64_t{1} << 50, "PiB"}}};
+
+/// How far figures go: so many significant digits, but no more decimals than these, and up to
+/// `limit` in a unit where there is a larger one.
+struct Digits {
+  std::int64_t limit = 1000;
+  int significant = 4;
+  int decimals = 3;
+};
+constexpr Digits kTimeDigits{.limit = 1000, .significant = 4, .decimals = 3};
+constexpr Digits kSizeDigits{.limit = 1024, .significant = 3, .decimals = 2};
+
+/// A count in a unit, rounded to nearest: `scaled` of the last decimal.
+struct Rounded {
+  std::int64_t scaled = 0;
+  int decimals = 0;
+  std::int64_t power = 1;  // 10^decimals
+};
+
+Rounded rounded(std::int64_t count, const Unit& unit, const Digits& digits) {
+  Rounded result;
+  if (unit.size > 1) {
+    const std::int64_t whole = count / unit.size;
+    const int whole_digits = whole >= 1000 ? 4 : whole >= 100 ? 3 : whole >= 10 ? 2 : 1;
+    result.decimals = std::clamp(digits.significant - whole_digits, 0, digits.decimals);
   }
-  return {};
+  for (int digit = 0; digit < result.decimals; ++digit) result.power *= 10;
+  result.scaled = divide_down(Wide{count} * result.power * 2 + unit.size, Wide{unit.size} * 2);
+  return result;
+}
+
+std::string with_unit(const Rounded& number, const Unit& unit) {
+  if (number.decimals == 0) return fmt::format("{} {}", number.scaled, unit.name);
+  return fmt::format("{}.{:0{}} {}", number.scaled / number.power, number.scaled % number.power,
+                     number.decimals, unit.name);
+}
+
+/// The first unit in which `count` rounds to less than the limit. Integers throughout: 999.96 must
+/// become 1.000 of the next unit, not 1000.0 of this one.
+const Unit& unit_of(std::int64_t count, std::span<const Unit> units, const Digits& digits) {
+  for (const Unit& unit : units) {
+    const Rounded number = rounded(count, unit, digits);
+    if (number.scaled < digits.limit * number.power) return unit;
+  }
+  return units.back();
+}
+
+/// In one unit, however large or small: "76,130 ms", "<0.001 ms".
+std::string in_unit(std::int64_t count, const Unit& unit, const Digits& digits) {
+  const Rounded number = rounded(count, unit, digits);
+  if (count > 0 && number.scaled == 0) {
+    return fmt::format("<{}", with_unit({1, digits.decimals, number.power}, unit));
+  }
+  constexpr std::int64_t kSeparated = 10'000;
+  if (number.decimals == 0 && number.scaled >= kSeparated) {
+    return fmt::format("{} {}", show_count(number.scaled), unit.name);
+  }
+  return count == 0 ? fmt::format("0 {}", unit.name) : with_unit(number, unit);
 }
 
 bool is_continuation(char c) {
@@ -77,21 +122,27 @@ std::int32_t number_in_group(ServerIndex server, const Topology& topology) {
 }  // namespace
 
 std::string show(Duration time) {
-  static constexpr std::array<Unit, 4> kUnits{
-      {{1, "ns"}, {1'000, "us"}, {1'000'000, "ms"}, {kNanosecondsPerSecond, "s"}}};
   if (time.ns < 0) return "-" + show(Duration{-time.ns});
-  return time.ns == 0 ? "0 s" : in_units(time.ns, kUnits, 1000, 4);
+  if (time.ns == 0) return "0 s";
+  const Unit& unit = unit_of(time.ns, kTimes, kTimeDigits);
+  return with_unit(rounded(time.ns, unit, kTimeDigits), unit);
+}
+
+std::string show(Duration time, Duration whole) {
+  if (whole.ns == 0) return show(time);
+  if (time.ns < 0) return "-" + show(Duration{-time.ns}, whole);
+  return in_unit(time.ns, unit_of(std::abs(whole.ns), kTimes, kTimeDigits), kTimeDigits);
 }
 
 std::string show(Bytes size) {
-  static constexpr std::array<Unit, 6> kUnits{{{1, "B"},
-                                               {std::int64_t{1} << 10, "KiB"},
-                                               {std::int64_t{1} << 20, "MiB"},
-                                               {std::int64_t{1} << 30, "GiB"},
-                                               {std::int64_t{1} << 40, "TiB"},
-                                               {std::int64_t{1} << 50, "PiB"}}};
   if (size.count < 0) return "-" + show(Bytes{-size.count});
-  return in_units(size.count, kUnits, 1024, 3);
+  const Unit& unit = unit_of(size.count, kSizes, kSizeDigits);
+  return with_unit(rounded(size.count, unit, kSizeDigits), unit);
+}
+
+std::string show(Bytes size, Bytes whole) {
+  if (size.count < 0) return "-" + show(Bytes{-size.count}, whole);
+  return in_unit(size.count, unit_of(std::abs(whole.count), kSizes, kSizeDigits), kSizeDigits);
 }
 
 std::string show_percent(double fraction) {
@@ -193,6 +244,57 @@ std::string shorten(std::string_view text, std::size_t width, const TextStyle& s
     ++column;
   });
   return result;
+}
+
+namespace {
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+/// Whether a line may end before `text[i]`: not inside a character, and not inside a number, its
+/// point and its separators among it.
+bool may_break(std::string_view text, std::size_t i) {
+  if (is_continuation(text[i])) return false;
+  const auto joins = [](char c) { return is_digit(c) || c == '.' || c == ','; };
+  const bool is_range = text[i] == '.' && (text[i - 1] == '.' || text.substr(i, 2) == "..");
+  if (is_range) return text[i - 1] != '.';
+  return !joins(text[i - 1]) || !joins(text[i]) || (!is_digit(text[i - 1]) && !is_digit(text[i]));
+}
+
+/// Where the first line of a text that is too wide ends: the best place up to `width` columns.
+std::size_t line_end(std::string_view text, std::size_t width) {
+  enum Kind { None, Anywhere, BetweenParts };
+  Kind best = None;
+  std::size_t end = text.size();
+  std::size_t column = 0;
+  for (std::size_t i = 1; i < text.size(); ++i) {
+    if (is_continuation(text[i])) continue;
+    ++column;  // columns before text[i]
+    if (column > width && best != None) break;
+    if (!may_break(text, i)) continue;
+    const Kind kind = text[i] == ' ' || text.substr(i, 2) == ".." ? BetweenParts : Anywhere;
+    if (kind >= best) {
+      best = kind;
+      end = i;
+    }
+    if (column > width) break;
+  }
+  return end;
+}
+
+}  // namespace
+
+std::vector<std::string> wrap(std::string_view text, std::size_t width) {
+  std::vector<std::string> lines;
+  while (display_width(text) > width) {
+    const std::size_t end = line_end(text, width);
+    lines.emplace_back(text.substr(0, end));
+    text.remove_prefix(end);
+    text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+  }
+  if (!text.empty() || lines.empty()) lines.emplace_back(text);
+  return lines;
 }
 
 std::string fill_lines(std::string_view text, std::size_t indent, const TextStyle& style) {

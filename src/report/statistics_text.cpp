@@ -53,17 +53,20 @@ std::string exposed_text(const Timeline& timeline, const std::vector<LaneStatist
       lanes.begin(), lanes.end(),
       [](const LaneStatistics& a, const LaneStatistics& b) { return a.exposed < b.exposed; });
   const auto lane = index_at<LaneIndex>(static_cast<std::size_t>(most - lanes.begin()));
-  return fmt::format("at most {} of {} not hidden by computation, on {}", show(most->exposed),
-                     show(most->communicating), lane_title(timeline, lane));
+  return fmt::format("at most {} of {} not hidden by computation, on {}",
+                     show(most->exposed, most->communicating), show(most->communicating),
+                     lane_title(timeline, lane));
 }
 
 /// "stage 1, stage 3 and 2 more": lanes by their titles, those of one title once.
-std::string titles_of(const Timeline& timeline, const std::vector<LaneIndex>& lanes) {
+std::string titles_of(const Timeline& timeline, const std::vector<LaneIndex>& lanes,
+                      const TextStyle& style) {
   std::vector<std::string> titles;
   for (const LaneIndex lane : lanes) titles.push_back(lane_title(timeline, lane));
   titles.erase(std::unique(titles.begin(), titles.end()), titles.end());
-  constexpr std::size_t kMost = 6;
-  const std::size_t more = titles.size() - std::min(titles.size(), kMost);
+  constexpr std::size_t kMostOnTerminal = 6;
+  const bool is_short = style.wraps && !style.verbose;
+  const std::size_t more = is_short ? titles.size() - std::min(titles.size(), kMostOnTerminal) : 0;
   titles.resize(titles.size() - more);
   return fmt::format("{}", fmt::join(titles, ", ")) +
          (more > 0 ? fmt::format(" and {} more", more) : "");
@@ -85,7 +88,7 @@ std::string write_statistics(const Timeline& timeline, const TextStyle& style) {
   add("Communication", exposed_text(timeline, lanes));
   const std::vector<LaneIndex> slow = stragglers(lanes);
   if (!slow.empty()) {
-    add("Stragglers", titles_of(timeline, slow) + ": busy over 5 % longer than the median");
+    add("Stragglers", titles_of(timeline, slow, style) + ": busy over 5 % longer than the median");
   }
   return text;
 }

@@ -20,7 +20,6 @@ namespace {
 
 // Columns from which a line has room for more.
 constexpr int kRoomForSamples = 92;
-constexpr int kRoomForReasons = 96;  // why a schedule was not chosen, in one line
 constexpr int kRoomForBars = 112;
 constexpr int kRoomForCommunication = 146;
 constexpr std::size_t kBarWidth = 8;
@@ -81,6 +80,7 @@ std::string stage_table(const PlanDocument& document, const Topology& topology,
                         const TextStyle& style) {
   const Plan& plan = document.plan;
   Table table = empty_stage_table(style);
+  const LongestTimes longest = longest_times(document.prediction.stages);
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const StagePlan& stage = plan.stages[s];
     const StageFigures& figures = document.prediction.stages[s];
@@ -89,13 +89,13 @@ std::string stage_table(const PlanDocument& document, const Topology& topology,
         {fmt::format("{}: {}", stage.layers.size(), show_layers(stage.layers, document.profile))},
         {devices_text(stage, topology, style)}};
     if (style.width >= kRoomForSamples) cells.push_back({samples_text(plan, stage)});
-    cells.push_back({show(figures.forward)});
-    cells.push_back({show(figures.backward)});
+    cells.push_back({show(figures.forward, longest.pass)});
+    cells.push_back({show(figures.backward, longest.pass)});
     cells.push_back({fmt::format("{}", plan.warmup_depths[s])});
     if (style.width >= kRoomForCommunication) {
       cells.push_back({s + 1 < plan.stages.size() ? show(figures.send) : "-"});
-      cells.push_back({stage.devices.size() > 1 ? show(figures.all_reduce) : "-"});
-      cells.push_back({show(figures.optimizer_step)});
+      cells.push_back({stage.devices.size() > 1 ? show(figures.all_reduce, longest.end) : "-"});
+      cells.push_back({show(figures.optimizer_step, longest.end)});
     }
     cells.push_back(memory_cell(stage, document.prediction, style));
     table.add_row(std::move(cells));
@@ -129,9 +129,10 @@ std::string figure_lines(const std::vector<Figure>& figures, const TextStyle& st
   return text;
 }
 
-/// The largest cause alone where there is no room for more.
+/// The largest cause alone where a terminal has no room for more.
 Cell reason_cell(const Baseline& baseline, const Prediction& ours, const TextStyle& style) {
-  const CauseCount count = style.width < kRoomForBars ? CauseCount::Largest : CauseCount::All;
+  const bool is_narrow = style.wraps && style.width < kRoomForBars;
+  const CauseCount count = is_narrow ? CauseCount::Largest : CauseCount::All;
   return {loses_by(baseline, ours, count), baseline.feasible ? Ink::Plain : Ink::Bad};
 }
 
@@ -146,26 +147,12 @@ std::string baseline_table(const PlanDocument& document, const TextStyle& style)
   for (const Baseline& baseline : document.baselines) {
     std::vector<Cell> cells{{printable(baseline.name)}};
     if (wide) cells.push_back({printable(baseline.shape)});
-    cells.push_back({show(baseline.iteration)});
+    cells.push_back({show(baseline.iteration, document.prediction.iteration)});
     cells.push_back({factor_text(baseline.iteration, document.prediction.iteration)});
     cells.push_back(reason_cell(baseline, document.prediction, style));
     table.add_row(std::move(cells));
   }
   return table.text(0, style) + '\n';
-}
-
-/// What stands between semicolons; at least one part.
-std::vector<std::string> parts_of(const std::string& text) {
-  constexpr std::string_view kBetween = "; ";
-  std::vector<std::string> parts;
-  std::size_t begin = 0;
-  for (std::size_t end = text.find(kBetween); end != std::string::npos;
-       end = text.find(kBetween, begin)) {
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + kBetween.size();
-  }
-  parts.push_back(text.substr(begin));
-  return parts;
 }
 
 /// What is known of the families that were looked at, the plan's own in bold.
@@ -175,11 +162,10 @@ std::string schedule_table(const PlanDocument& document, const TextStyle& style)
   if (wide) columns.push_back({"stages, micro-batches", Align::Left, 12});
   columns.push_back({"best found", Align::Right});
   columns.push_back({"none below", Align::Right});
-  const std::size_t columns_before_reason = columns.size();
-  columns.push_back({"why", Align::Left, 12});
+  columns.push_back({"why", Align::Left, 24});
   Table table{std::move(columns)};
-  const auto time_text = [](const std::optional<Duration>& time) {
-    return time ? show(*time) : std::string("-");
+  const auto time_text = [&](const std::optional<Duration>& time) {
+    return time ? show(*time, document.prediction.iteration) : std::string("-");
   };
   for (const ScheduleRecord& record : document.schedules) {
     const bool is_ours = record.family == document.plan.family;
@@ -189,16 +175,8 @@ std::string schedule_table(const PlanDocument& document, const TextStyle& style)
     cells.push_back(
         {record.missing.count > 0 ? "lacks " + show(record.missing) : time_text(record.iteration)});
     cells.push_back({time_text(record.lower_bound)});
-    // A reason that is cut may say the opposite: where there is little room, its parts stand one
-    // below the other.
-    const std::vector<std::string> parts =
-        style.width < kRoomForReasons ? parts_of(record.reason) : std::vector{record.reason};
-    for (const std::string& part : parts) {
-      cells.resize(columns_before_reason);
-      cells.push_back({printable(part)});
-      table.add_row(cells);
-      for (Cell& cell : cells) cell.text.clear();
-    }
+    cells.push_back({printable(record.reason)});
+    table.add_row(std::move(cells));
   }
   return table.text(0, style) + '\n';
 }
@@ -241,7 +219,9 @@ std::string write_summary(const PlanDocument& document, const Timeline& timeline
   if (!document.baselines.empty()) text += baseline_table(document, style);
   if (!document.schedules.empty()) text += schedule_table(document, style);
   if (document.search.simulated > 0 || !document.search.searched.empty()) {
-    text += paragraphs("Searched", Ink::Strong, search_lines(document.search), style);
+    text += paragraphs(
+        "Searched", Ink::Strong,
+        style.verbose ? search_lines(document.search) : search_headlines(document.search), style);
   }
   text += paragraphs("Warning", Ink::Warning, document.warnings, style);
   return text;
@@ -257,7 +237,7 @@ std::string other_replicas_text(const Prediction& prediction, std::optional<Dura
     comparison = fmt::format("{:.1f} % {}", 100 * std::abs(change), change < 0 ? "less" : "more");
   }
   return fmt::format("Replicas {}: {} ({})\n", are_together ? "on their own" : "together",
-                     show(*otherwise), comparison);
+                     show(*otherwise, prediction.iteration), comparison);
 }
 
 }  // namespace dapple

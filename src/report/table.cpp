@@ -40,7 +40,7 @@ std::vector<std::size_t> Table::fitted_widths(std::size_t indent, const TextStyl
     total += width;
   }
   const auto limit = static_cast<std::size_t>(std::max(style.width, 1));
-  while (total > limit) {
+  while (style.wraps && total > limit) {
     std::size_t widest = columns_.size();
     for (std::size_t column = 0; column < columns_.size(); ++column) {
       const std::size_t least = columns_[column].least;
@@ -70,13 +70,26 @@ std::string Table::text(std::size_t indent, const TextStyle& style) const {
   trim_end(header);
   std::string result =
       paint(header, Ink::Strong, style) + '\n' + paint(rule, Ink::Faint, style) + '\n';
-  for (const auto& row : rows_) {
+  for (const auto& row : rows_) result += row_text(row, widths, margin, style);
+  return result;
+}
+
+std::string Table::row_text(const std::vector<Cell>& row, const std::vector<std::size_t>& widths,
+                            const std::string& margin, const TextStyle& style) const {
+  std::vector<std::vector<std::string>> cells;
+  std::size_t lines = 1;
+  for (std::size_t column = 0; column < columns_.size(); ++column) {
+    cells.push_back(wrap(row[column].text, std::max<std::size_t>(widths[column], 1)));
+    lines = std::max(lines, cells.back().size());
+  }
+  std::string result;
+  for (std::size_t i = 0; i < lines; ++i) {
     std::string line = margin;
     for (std::size_t column = 0; column < columns_.size(); ++column) {
-      if (column > 0) line += gap;
-      const Cell& cell = row[column];
-      std::string text = shorten(cell.text, widths[column], style);
-      line += paint(align(text, columns_[column].align, widths[column]), cell.ink, style);
+      if (column > 0) line += std::string(kGap, ' ');
+      const std::string& text = i < cells[column].size() ? cells[column][i] : std::string{};
+      line += paint(align(text, columns_[column].align, widths[column]),
+                    text.empty() ? Ink::Plain : row[column].ink, style);
     }
     trim_end(line);
     result += line + '\n';

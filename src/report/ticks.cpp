@@ -1,5 +1,9 @@
 #include "ticks.h"
 
+#include <fmt/format.h>
+
+#include <cstdint>
+
 #include "dapple/report/show.h"
 
 namespace dapple {
@@ -16,16 +20,19 @@ Duration tick_length(double columns_per_ns, double columns) {
   return {power};
 }
 
-std::string tick_text(Duration moment) {
-  // Ticks are round: "20.00 ms" says no more than "20 ms".
-  std::string text = show(moment);
-  const std::size_t unit = text.find(' ');
-  std::string number = text.substr(0, unit);
-  if (number.find('.') != std::string::npos) {
+std::string tick_text(Duration moment, Duration whole) {
+  // The unit is that of show(); the digits are all there are, as ticks are round and may be close.
+  const std::string shown = show(whole, whole);
+  const std::string unit = shown.substr(shown.find(' ') + 1);
+  const int decimals = unit == "s" ? 9 : unit == "ms" ? 6 : unit == "us" ? 3 : 0;
+  std::int64_t size = 1;
+  for (int i = 0; i < decimals; ++i) size *= 10;
+  std::string number = fmt::format("{}", moment.ns / size);
+  if (moment.ns % size != 0) {
+    number += fmt::format(".{:0{}}", moment.ns % size, decimals);
     number.erase(number.find_last_not_of('0') + 1);
-    if (number.back() == '.') number.pop_back();
   }
-  return number + text.substr(unit);
+  return number + ' ' + unit;
 }
 
 }  // namespace dapple

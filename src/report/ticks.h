@@ -11,7 +11,8 @@ namespace dapple {
 /// Requires: columns_per_ns > 0.
 Duration tick_length(double columns_per_ns, double columns);
 
-/// A round moment in no more digits than it needs: "20 ms".
-std::string tick_text(Duration moment);
+/// A moment in no more digits than it needs, in the unit that suits the whole drawing: "20 ms", "0
+/// ms".
+std::string tick_text(Duration moment, Duration whole);
 
 }  // namespace dapple

@@ -45,7 +45,8 @@ class Executing(ToolTest):
                  "other nothing, got 0 and 2"),
                 (("replay", "--plan", "p", "--slow-link", "0:2"),
                  "--slow-link: expected STAGE:NEIGHBOUR:FACTOR, such as 0:1:2, got \"0:2\""),
-                (("replay", "p"), "p: expected options only, as in --plan FILE"),
+                (("replay", "p", "q"), "q: expected a plan file and options, got more"),
+                (("replay", "p", "--plan", "q"), "p: expected a plan file and options, got more"),
                 (("replay", "--plan", "p", "--slow-link", "0:1:2", "--unpaced-links"),
                  "--slow-link: expected no --unpaced-links beside it"),
                 (("replay", "--plan", "p", "--device", "gpu"),
@@ -127,7 +128,7 @@ class Executing(ToolTest):
         named = result.stdout.split("Slower than predicted", 1)[1].splitlines()[1]
         self.assertIn("of stage 1", named)
         # The other way round it is no plan; another plan's timeline is refused.
-        self.assert_error(self.run_tool("diff", "measured.json", "plan.json"), BAD_INPUT, "/schema")
+        self.assert_error(self.run_tool("diff", "measured.json", "plan.json"), BAD_INPUT, "expected a plan of ours, got a timeline of ours")
         self.make_plan("other.json")
         refused = self.run_tool("diff", "other.json", "measured.json")
         self.assert_error(refused, BAD_INPUT, "measured.json: /plan_sha256: expected")

@@ -5,11 +5,13 @@ import os
 import pathlib
 import re
 import resource
+import signal
 import subprocess
+import time
 import unittest
 
 import tool
-from tool import DONE, ENVIRONMENT, USAGE, ToolTest
+from tool import ARGUMENTS, DONE, ENVIRONMENT, USAGE, ToolTest
 
 
 class Streams(ToolTest):
@@ -96,9 +98,60 @@ class Terminal(ToolTest):
         progress, cleared, summary = shown.rpartition("\r\x1b[K")
         self.assertTrue(cleared)
         self.assertRegex(progress, r"\x1b\[Kbest [\d.]+ \w+, ")
-        self.assertRegex(progress, r"[\d,]+ candidates, [\d,]+ simulated, [\d,]+ states")
+        self.assertRegex(progress, r"[\d,]+ partial plans, ([\d,]+ complete, )?[\d,]+ simulated")
         self.assertNotIn("\n", progress)
         self.assertIn("plan written to", summary)
+
+
+    def test_a_progress_line_has_room_or_fewer_parts_and_no_half_number(self):
+        shown = self.run_on_terminal("--model", tool.BERT, "--topo", tool.DGX1, columns=60)[1]
+        lines = [line for line in shown.split("\r\x1b[K")[1:-1] if line]
+        self.assertTrue(lines)
+        for line in lines:
+            self.assertLess(len(line), 60)
+            self.assertRegex(line, r"^(best|bound|[\d,]+ partial plans)")
+            self.assertRegex(line, r"(ms|s|%|plans|complete|simulated)$")
+
+    def test_nothing_is_cut_whatever_the_width(self):
+        profile = tool.small_profile()
+        profile["layers"][0]["name"] = "a_rather_long_name_of_a_layer_with_0123456789_in_it"
+        result = self.run_tool("--model", self.write("m.json", profile), "--topo",
+                               self.write("t.json", tool.small_topology()), "-o", "plan.json",
+                               "--pin", "stages=2", environment={"COLUMNS": "60"})
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        name = r"3: a_rather_long_name_of_a_layer_with_0123456789_in_it\.0\.\.2 "
+        self.assertRegex(result.stdout, name)
+        for columns in (80, 120):
+            code, shown = self.run_on_terminal("simulate", "plan.json", columns=columns)
+            self.assertEqual(code, DONE, shown)
+            shown = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+            self.assertLessEqual(max(map(len, shown.splitlines())), columns)
+            self.assertNotIn("~", shown.partition("Timeline")[0])
+            self.assertIn("0123456789", shown)
+
+
+class LongSearches(ToolTest):
+    def test_a_line_every_ten_seconds_says_that_the_search_goes_on(self):
+        # The clock goes on while the program is stopped, so that the test costs no work.
+        profile = tool.small_profile()
+        profile["layers"][0]["repeat"] = 60
+        topology = tool.small_topology()
+        topology["servers"][0].update(count=8, devices=8)
+        inputs = ("--model", self.write("m.json", profile), "--topo",
+                  self.write("t.json", topology), "--global-batch", "256", "-o", "plan.json",
+                  "--schedule", "auto")
+        for options, expected in (((), r"^after 1\d s: .*\n"), (("-q",), r"^$")):
+            process = subprocess.Popen([ARGUMENTS.binary, *inputs, *options], cwd=self.folder,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            time.sleep(0.3)
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(10)
+            process.send_signal(signal.SIGCONT)
+            time.sleep(1)
+            process.send_signal(signal.SIGINT)
+            said = process.communicate(timeout=tool.SECONDS)[1]
+            self.assertEqual(process.returncode, DONE, said)
+            self.assertRegex(said, expected)
 
 
 # Bytes that are no UTF-8, control characters, a direction that others follow, no width, nothing at all.

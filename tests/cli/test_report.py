@@ -159,7 +159,7 @@ class Figure(ToolTest):
         texts = [text.text for text in figure.iter(f"{self.SVG}text")]
         for stage in range(len(plan["stages"])):
             self.assertIn(f"stage {stage}", texts)
-        for word in ("forward", "backward", "activations", "optimizer step", "time", "0 s"):
+        for word in ("forward", "backward", "activations", "optimizer step", "time", "0 ms"):
             self.assertIn(word, texts)
         self.assertTrue(any(re.fullmatch(r"\d+ ms", text) for text in texts), texts)
 
@@ -174,6 +174,30 @@ class Figure(ToolTest):
         numbers = [text.text for text in figure.iter(f"{self.SVG}text") if text.text.isdigit()]
         # A forward and a backward for each micro-batch on each stage.
         self.assertEqual(len(numbers), 2 * plan["num_micro_batches"] * len(plan["stages"]))
+
+    def test_labels_of_lanes_with_several_stages_have_room_left_of_the_plot(self):
+        profile = tool.small_profile()
+        profile["layers"][0]["repeat"] = 24
+        self.write("m.json", profile)
+        self.write("t.json", tool.small_topology())
+        result = self.run_tool("--model", "m.json", "--topo", "t.json", "--pin", "stages=4",
+                               "--micro-batch", "4", "-o", "plan.json")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        result = self.run_tool("reschedule", "plan.json", "--schedule", "interleaved", "--chunks",
+                               "6", "-o", "loop.json")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.run_tool("report", "loop.json", "--svg", "loop.svg")
+        figure = xml.etree.ElementTree.parse(self.folder / "loop.svg").getroot()
+        labels = [text for text in figure.iter(f"{self.SVG}text")
+                  if text.get("text-anchor") == "end" and text.text.startswith("stages ")]
+        self.assertEqual([label.text for label in labels],
+                         [f"stages {','.join(str(4 * c + d) for c in range(6))}"
+                          for d in range(4)])
+        boxes = [float(box.get("x")) for box in list(figure.iter(f"{self.SVG}rect"))[1:]]
+        for label in labels:
+            # Letters of 9 units are 4.9 wide on average, digits and commas for the most part less.
+            self.assertGreaterEqual(float(label.get("x")) - 4.8 * len(label.text), 0)
+            self.assertLess(float(label.get("x")), min(boxes))
 
     def test_the_same_plan_gives_the_same_bytes(self):
         plan = self.make_plan()

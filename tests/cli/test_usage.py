@@ -31,8 +31,9 @@ class Help(ToolTest):
         commands = [(command,) for command in COMMANDS if command != "import"]
         for command in (*commands, *PARTS):
             text = self.run_tool(*command, "--help").stdout
-            # What stands in quotes is an option of another program.
-            own = re.sub(r'"[^"]*"', "", text)
+            # What stands in quotes is an option of another program; examples are of several
+            # commands, and are run by test_examples.py.
+            own = re.sub(r'"[^"]*"', "", text.partition("\nExample")[0])
             for option in sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", own))):
                 with self.subTest(command=command, option=option):
                     result = self.run_tool(*command, option)
@@ -52,6 +53,52 @@ class Help(ToolTest):
             self.assertIn(schema, result.stdout)
 
 
+    def test_help_of_a_command_is_what_the_command_says(self):
+        for arguments in ((), *((command,) for command in COMMANDS), *PARTS):
+            expected = self.run_tool(*arguments, "--help")
+            for words in (("help", *arguments), ("help", *arguments, "--help")):
+                result = self.run_tool(*words)
+                self.assertEqual(result.returncode, DONE, result.stderr)
+                self.assertEqual(result.stdout, expected.stdout)
+        self.assert_error(self.run_tool("help", "simulat"), USAGE, "nearest is simulate")
+
+    def test_the_first_screen_says_how_to_get_the_rest(self):
+        text = self.run_tool().stderr
+        self.assertIn("plan --help", text)
+        self.assertIn("dapple-plan help COMMAND", text)
+        self.assertIn("dapple-plan plan --help says more", self.run_tool("--model").stderr)
+
+
+class Quiet(ToolTest):
+    def test_a_quiet_command_says_nothing_when_all_is_well(self):
+        inputs = self.small_inputs()
+        plan = self.make_plan()
+        for arguments in ((*inputs, "-o", "q.json"), ("simulate", plan, "--trace", "t.json"),
+                          ("validate", plan), ("report", plan, "-o", "p.html"),
+                          ("reschedule", plan, "--schedule", "gpipe", "-o", "g.json")):
+            for option in ("-q", "--quiet"):
+                with self.subTest(arguments=arguments):
+                    result = self.run_tool(*arguments, option)
+                    self.assertEqual((result.returncode, result.stdout, result.stderr),
+                                     (DONE, "", ""))
+        self.assertEqual(self.read("q.json"), self.read(plan))
+
+    def test_results_that_were_asked_for_are_there(self):
+        plan = self.make_plan()
+        for arguments in ((*self.small_inputs(), "-o", "-"), ("diff", plan, plan),
+                          ("schedule", plan)):
+            loud, quiet = self.run_tool(*arguments), self.run_tool(*arguments, "-q")
+            self.assertEqual((quiet.stdout, quiet.stderr), (loud.stdout, ""))
+
+    def test_errors_are_told_all_the_same(self):
+        self.assert_error(self.run_tool("validate", "none.json", "-q"), ENVIRONMENT, "none.json")
+        code, shown = self.run_on_terminal(*self.small_inputs(), "-q")
+        self.assertEqual((code, shown), (DONE, ""))
+
+    def test_quiet_and_verbose_exclude_each_other(self):
+        self.assert_error(self.run_tool(*self.small_inputs(), "-q", "-v"), USAGE, "--quiet")
+
+
 class WrongCommandLines(ToolTest):
     def test_an_unknown_command_or_option_names_the_nearest(self):
         for arguments, suggestion in (
@@ -61,6 +108,21 @@ class WrongCommandLines(ToolTest):
             with self.subTest(arguments=arguments):
                 self.assert_error(self.run_tool(*arguments), USAGE, "unknown",
                                   "nearest is " + suggestion)
+
+    def test_a_wrong_value_names_the_nearest(self):
+        inputs = self.small_inputs()
+        for option, value, nearest in (
+                ("--schedule", "1F1B", "1f1b"), ("--schedule", "zbv", "zb-v"),
+                ("--schedule", "interleave", "interleaved"), ("--planner", "Exact", "exact"),
+                ("--for", "megatron-lm", "megatron"), ("--pin", "cut=Layer.2", "layer.2"),
+                ("--pin", "stage=2", "stages"), ("--pin", "Recompute=on", "recompute")):
+            with self.subTest(option=option, value=value):
+                result = self.run_tool(*inputs, option, value)
+                self.assert_error(result, USAGE, f"error: {option}: ", f", nearest is {nearest}")
+        for option, value in (("--contention", "x"), ("--planner", "best"), ("--pin", "zzzz=2")):
+            result = self.run_tool(*inputs, option, value)
+            self.assert_error(result, USAGE)
+            self.assertNotIn("nearest", result.stderr)
 
     def test_what_resembles_nothing_gets_no_suggestion(self):
         result = self.run_tool("--zzzzzzzzzz")
@@ -169,7 +231,23 @@ class BadInputs(ToolTest):
 
     def test_inputs_given_the_wrong_way_round_are_bad_input(self):
         model, topology = self.small_inputs()[1::2]
-        self.assert_error(self.run_tool("--model", topology, "--topo", model), BAD_INPUT, topology)
+        self.assert_error(self.run_tool("--model", topology, "--topo", model), BAD_INPUT,
+                          f"{topology}: expected a layer profile of ours, got a topology of ours, "
+                          "which --topo takes")
+        self.assert_error(self.run_tool("--model", model, "--topo", model), BAD_INPUT,
+                          f"{model}: expected a topology of ours, got a layer profile of ours, "
+                          "which --model takes")
+
+    def test_bandwidths_are_read_as_vendors_write_them(self):
+        plans = []
+        for written in ("10 Gbit/s", "10 Gbps", "10 Gb/s"):
+            topology = tool.small_topology()
+            topology["servers"][0]["nics"][0]["bandwidth"] = written
+            result = self.run_tool("--model", self.write("small.json", tool.small_profile()),
+                                   "--topo", self.write("t.json", topology), "-o", "-")
+            self.assertEqual(result.returncode, DONE, result.stderr)
+            plans.append(result.stdout)
+        self.assertEqual(plans[1:], plans[:1] * 2)
 
     def test_a_device_that_was_not_profiled_needs_a_time_scale(self):
         other = tool.small_topology()

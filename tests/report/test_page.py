@@ -194,6 +194,70 @@ class Quiet(PageTest):
         self.assertEqual(page.evaluate("document.images.length"), 0)
 
 
+class Layout(PageTest):
+    WIDTHS = (1280, 400)
+
+    def box(self, page, selector):
+        return page.evaluate(f"(() => {{ const box = document.querySelector({selector!r})"
+                             ".getBoundingClientRect();"
+                             "return [box.left, box.right, box.top, box.bottom]; })()")
+
+    def test_the_memory_of_a_stage_is_seen_without_scrolling_sideways(self):
+        self.write_page(tool.ROOT / "profiles" / "bert-48.json",
+                        tool.ROOT / "topologies" / "2x8xV100.json")
+        for width in self.WIDTHS:
+            page = self.open_page(width=width)
+            left, right, _, _ = self.box(page, "#stages .meter")
+            self.assertTrue(0 <= left < right <= width, (width, left, right))
+            left, right, _, _ = self.box(page, "#stages .share")
+            self.assertTrue(0 <= left < right <= width, (width, left, right))
+            overflow = page.evaluate("document.documentElement.scrollWidth"
+                                     " - document.documentElement.clientWidth")
+            self.assertLessEqual(overflow, 0, f"the page is wider than {width}")
+            self.assertEqual(page.complaints(), [])
+
+    def test_names_are_whole_at_any_width(self):
+        self.write_page(tool.ROOT / "profiles" / "bert-48.json",
+                        tool.ROOT / "topologies" / "2x8xV100.json")
+        for width in self.WIDTHS:
+            page = self.open_page(width=width)
+            hidden = page.evaluate("[...document.querySelectorAll('.grid td')].filter((cell) =>"
+                                   " cell.scrollWidth > cell.clientWidth + 1).length")
+            self.assertEqual(hidden, 0, width)
+
+    def test_the_legend_says_what_hue_and_lightness_mean_and_stays_while_searching(self):
+        page = self.small_page()
+        words = page.evaluate("document.getElementById('legend').innerText")
+        self.assertRegex(words, r"Hue: the stage\s+0\s*1\s+Lightness: the work\s+forward\s+backward")
+        before = self.box(page, "#legend"), self.box(page, "#gantt")
+        page.press("/", text="/")
+        for query in ("1", "F", "F1"):
+            page.type(query)
+            self.assertNotEqual(
+                page.evaluate("document.getElementById('matches').textContent"), "")
+            self.assertEqual((self.box(page, "#legend"), self.box(page, "#gantt")), before, query)
+
+    def test_one_slow_baseline_does_not_make_all_others_alike(self):
+        self.write_page(self.write("m.json", tool.small_profile()),
+                        self.write("t.json", cluster(1, 2)), "--micro-batch", "4")
+        plan = self.read("plan.json")
+        slow, *others = plan["baselines"]
+        slow["iteration_ns"] = 50 * plan["predicted"]["iteration_ns"]
+        slow["time_parts"]["all_reduce_ns"] += (slow["iteration_ns"]
+                                                - sum(slow["time_parts"].values()))
+        self.write("slow.json", plan)
+        result = self.run_tool("report", "slow.json", "-o", "page.html")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        page = self.open_page()
+        widths = page.evaluate("[...document.querySelectorAll('#baselines .track i')]"
+                               ".map((bar) => bar.getBoundingClientRect().width)")
+        self.assertEqual(page.evaluate("document.querySelectorAll('#baselines .torn').length"), 1)
+        # This plan's bar is a third of the outlier's, which is torn.
+        self.assertAlmostEqual(widths[0] / widths[1], 1 / 3, delta=0.01)
+        self.assertIn("torn ones are longer",
+                      page.evaluate("document.getElementById('baselines-note').textContent"))
+
+
 class Mouse(PageTest):
     def test_the_wheel_zooms_around_the_pointer_and_dragging_pans(self):
         page = self.small_page()
@@ -219,6 +283,22 @@ class Mouse(PageTest):
         corner = page.evaluate("document.querySelector('#gantt').getBoundingClientRect().left")
         page.mouse("mouseMoved", corner + 20, self.middle_of(page, "1B2")[1])
         self.assertIsNone(self.tooltip(page))
+
+    def test_the_tooltip_tells_what_is_below_the_pointer_after_zooming_too(self):
+        page = self.small_page()
+        x, y = self.middle_of(page, "1B2")
+        page.mouse("mouseMoved", x, y)
+        self.assertRegex(self.tooltip(page), "^1B2")
+        page.evaluate("document.querySelector('#gantt .scroller').focus()")
+        page.press("+")
+        page.press("ArrowRight")
+        page.press("ArrowRight")
+        left, right = (self.rectangle(page, name)["left"] for name in ("1B2", "1F3"))
+        self.assertFalse(left <= x < right, "1B2 is no longer there")
+        shown = self.tooltip(page)
+        if shown is not None:
+            box = self.rectangle(page, shown.split()[0])
+            self.assertTrue(box["left"] - 4 <= x <= box["left"] + box["width"] + 4, shown)
 
     def test_charts_are_zoomed_together(self):
         page = self.small_page(height=2000)
@@ -286,6 +366,27 @@ class Keyboard(PageTest):
         self.assertTrue(page.evaluate(announced).startswith("1"))
         page.press("Escape")
         self.assertIsNone(self.tooltip(page))
+
+    def test_the_tooltip_of_a_selected_action_goes_where_it_goes(self):
+        page = self.focused_page()
+        for _ in range(3):
+            page.press("ArrowRight", modifiers=SHIFT)
+        name = self.tooltip(page).split()[0]
+        panel = "document.querySelector('#gantt canvas').getBoundingClientRect()"
+        states = set()
+        for key in ["+", "+", "+", "Home", "+", "ArrowLeft", "ArrowLeft", *["ArrowRight"] * 8]:
+            page.press(key)
+            box = self.rectangle(page, name)
+            left = page.evaluate(f"{panel}.left") + LABELS
+            is_seen = box["left"] + box["width"] >= left and box["left"] <= page.evaluate(f"{panel}.right")
+            states.add(is_seen)
+            if not is_seen:
+                self.assertIsNone(self.tooltip(page), key)
+                continue
+            self.assertRegex(self.tooltip(page), f"^{name}")
+            shown = page.evaluate("document.getElementById('tooltip').getBoundingClientRect().left")
+            self.assertAlmostEqual(shown, max(box["left"], left) + 4 + 14, delta=1, msg=key)
+        self.assertEqual(states, {True, False})
 
     def test_the_search_box_highlights_what_it_finds(self):
         page = self.small_page()

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <functional>
-#include <iosfwd>
 #include <memory>
+#include <ostream>
 
 #include "dapple/report/show.h"
 
@@ -28,15 +28,18 @@ struct Console {
   TextStyle out_style;
   TextStyle err_style;
   bool shows_progress = false;  // err is a terminal
+  bool is_quiet = false;        // --quiet: results that were asked for, warnings and errors alone
   /// Delivers what `out` has collected so far: for commands whose results come one by one. Throws
   /// Error(Environment) where it cannot be written, and NobodyListens.
   std::function<void()> deliver = [] {};
   /// Delivers as much of it as is taken without waiting: for commands that others wait for, who do
   /// not care whether a reader has stopped. Throws as deliver().
   std::function<void()> offer = [] {};
+  std::shared_ptr<std::ostream> nowhere = std::make_shared<std::ostream>(nullptr);
 
-  /// Where a command's own words go: to `err` where a result takes stdout.
+  /// Where a command's own words go: to `err` where a result takes stdout, nowhere if it is quiet.
   Words words(bool out_is_taken) {
+    if (is_quiet) return {*nowhere, out_style};
     return out_is_taken ? Words{err, err_style} : Words{out, out_style};
   }
 };

@@ -26,7 +26,7 @@ Error usage_error(const std::string& option, const std::string& message);
 class Options {
  public:
   /// Throws Error(Usage): an unknown option (with the nearest valid one), one given twice that does
-  /// not repeat, a missing value. --help, --verbose and -v belong to every command.
+  /// not repeat, a missing value. --help, --verbose and --quiet belong to every command.
   Options(const std::vector<std::string>& arguments, std::vector<OptionSpec> specs);
 
   bool has(const std::string& name) const { return values_.count(name) > 0; }
@@ -36,6 +36,9 @@ class Options {
   const std::vector<std::string>& positional() const { return positional_; }
   /// Throws Error(Usage) where anything but options was given. `example`: "--plan FILE".
   void require_options_only(const std::string& example) const;
+  /// The one file that is given by itself or, as well, as the option `name`. Throws Error(Usage)
+  /// where there is none, or more than one; `what`: "a plan file".
+  std::string only_file(const std::string& name, const std::string& what) const;
 
   /// All throw Error(Usage) where the value is not of that kind. Numbers that need not be whole may
   /// be written as "0.001" or "1e-3".
@@ -50,7 +53,7 @@ class Options {
   std::optional<Bytes> size(const std::string& name) const;
   /// What files may have as a name: 1 to 200 characters, none of them a control character.
   std::optional<std::string> name(const std::string& name) const;
-  /// One of `choices`, the first if not given.
+  /// One of `choices`, the first if not given. Another word is refused with the nearest of them.
   std::string choice(const std::string& name, const std::vector<std::string>& choices) const;
 
  private:
@@ -62,7 +65,8 @@ class Options {
 /// it is none.
 std::optional<Factor> parse_factor(std::string_view text);
 
-/// The candidate with the fewest edits to `word`, the first of equals; nothing if none is near.
+/// The candidate with the fewest edits to `word`, whatever their case, the first of equals; nothing
+/// if none is near: more than a third of the word's letters, or half of the longer one's.
 std::optional<std::string> nearest(std::string_view word,
                                    const std::vector<std::string>& candidates);
 

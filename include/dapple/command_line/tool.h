@@ -50,7 +50,7 @@ struct Tool {
 /// Each line of an error, after "error: ".
 void print_error(Console& console, const Error& error);
 
-/// "warning: " and the text, filled into lines of err's width.
+/// "warning: " and the text, on a terminal filled into lines of its width.
 void print_warning(Console& console, const std::string& text);
 
 int exit_code_of(ErrorKind kind);

@@ -3,13 +3,14 @@
 
 #include <string>
 
+#include "dapple/core/quantity.h"
 #include "dapple/plan/plan.h"
 
 namespace dapple {
 
 /// The parts that make `slower` longer than `faster`, the largest loss first, with those that are
-/// at least a fifth of it: "bubble 41.2 ms, all-reduce 12 ms"; ties in the order of kTimeParts.
-/// Empty where no part is longer.
-std::string main_causes(const TimeParts& faster, const TimeParts& slower);
+/// at least a fifth of it: "bubble 41.20 ms, all-reduce 12.00 ms", in the unit that suits `whole`;
+/// ties in the order of kTimeParts. Empty where no part is longer.
+std::string main_causes(const TimeParts& faster, const TimeParts& slower, Duration whole);
 
 }  // namespace dapple

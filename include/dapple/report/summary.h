@@ -13,8 +13,9 @@ namespace dapple {
 
 /// Stages with layer names, devices, times, memory of its limit; iteration, samples/s, speedup,
 /// bubble, exposed communication; the timeline of the first and last micro-batches; baselines; what
-/// was searched; warnings. `topology` is the document's own. The memory of a stage is that of its
-/// fullest device. Requires: `document.plan` is valid and has a prediction.
+/// was searched, in two lines unless the style is verbose; warnings. `topology` is the document's
+/// own. The memory of a stage is that of its fullest device. Requires: `document.plan` is valid and
+/// has a prediction.
 std::string write_summary(const PlanDocument& document, const Timeline& timeline,
                           const Topology& topology, const TextStyle& style);
 

@@ -1,4 +1,4 @@
-// A table with aligned columns that fits a terminal.
+// A table with aligned columns that fits a terminal and loses nothing anywhere.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ enum class Align { Left, Right };
 struct Column {
   std::string header;
   Align align = Align::Left;
-  std::size_t least = 0;  // columns to which cells may be shortened; 0: never shortened
+  std::size_t least = 0;  // characters below which cells are never wrapped; 0: not wrapped at all
 };
 
 struct Cell {
@@ -30,13 +30,16 @@ class Table {
   /// Cells are shown as printable() has them. Requires: one cell for each column.
   void add_row(std::vector<Cell> cells);
 
-  /// Header, a rule, and the rows, each line indented by `indent` blanks. Where the style's width
-  /// is too small, the widest of the columns that may be is shortened first; a table that is still
-  /// too wide stays so.
+  /// Header, a rule, and the rows, each line indented by `indent` blanks. Where the style wraps and
+  /// its width is too small, cells of the widest of the columns that may be are broken into lines
+  /// first; a table that is still too wide stays so. Nothing is ever cut.
   std::string text(std::size_t indent, const TextStyle& style) const;
 
  private:
   std::vector<std::size_t> fitted_widths(std::size_t indent, const TextStyle& style) const;
+  /// A row's lines.
+  std::string row_text(const std::vector<Cell>& row, const std::vector<std::size_t>& widths,
+                       const std::string& margin, const TextStyle& style) const;
 
   std::vector<Column> columns_;
   std::vector<std::vector<Cell>> rows_;

@@ -100,14 +100,20 @@ function matcherOf(document, query) {
 
 const TIME_UNITS = [[1, "ns"], [1e3, "us"], [1e6, "ms"], [1e9, "s"]];
 
-/** Four significant digits, as the program shows times. */
-function showTime(ns) {
-  if (ns === 0) return "0 s";
-  let [size, unit] = TIME_UNITS[0];
-  for (const [nextSize, nextUnit] of TIME_UNITS) {
-    if (Math.abs(ns) >= nextSize) [size, unit] = [nextSize, nextUnit];
-  }
-  return `${size === 1 ? ns : Number((ns / size).toPrecision(4))} ${unit}`;
+/** The unit in which a time has one to three digits before the point. */
+function timeUnit(ns) {
+  return [...TIME_UNITS].reverse().find(([size]) => Math.abs(ns) >= 0.99995 * size) || TIME_UNITS[0];
+}
+
+/** Four significant digits and three decimals at most, as the program shows times, in the unit that
+ *  suits `whole`: times that are compared have one unit. */
+function showTime(ns, whole = ns) {
+  const [size, unit] = timeUnit(whole);
+  const value = ns / size;
+  if (ns !== 0 && Math.abs(value) < 0.0005) return `<0.001 ${unit}`;
+  const decimals = Math.min(3, Math.max(0, 3 - Math.floor(Math.log10(Math.abs(value) || 1))));
+  const shown = size === 1 ? String(ns) : value.toFixed(decimals);
+  return `${Math.abs(value) >= 1e4 ? Number(shown).toLocaleString("en-US") : shown} ${unit}`;
 }
 
 const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];

@@ -92,14 +92,33 @@ function fillHead(plan) {
     element("p", {}, warning)));
 }
 
+/** A swatch in the hues of the first stages: what it means is in its lightness. */
+function kindSwatch(kind, stages) {
+  const count = Math.min(Math.max(stages, 1), 3);
+  const stops = Array.from({ length: count }, (_, stage) =>
+    `${tone(kind.tone, stage)} ${(100 * stage) / count}% ${(100 * (stage + 1)) / count}%`);
+  return element("span", {
+    class: kind.stream === Stream.compute ? "swatch" : "swatch thin",
+    style: { background: `linear-gradient(90deg, ${stops.join(", ")})` },
+  });
+}
+
+/** What hue, lightness and height of a bar mean. */
 function fillLegend(plan) {
   const seen = new Set(plan.lanes.flatMap((lane) => [...new Set(lane.kind)]));
-  const items = plan.kinds.filter((kind, number) => seen.has(number)).map((kind) => element("span",
-    {}, element("span", {
-      class: kind.stream === Stream.compute ? "swatch" : "swatch thin",
-      style: { background: tone(kind.tone, 0) },
-    }), kind.words));
-  document.getElementById("legend").append(...items);
+  const kinds = plan.kinds.filter((kind, number) => seen.has(number));
+  const item = (kind) => element("span", {}, kindSwatch(kind, plan.stages.length), kind.words);
+  const group = (words, items) => (items.length === 0 ? []
+    : [element("p", {}, element("span", {}, words), ...items)]);
+  const repeats = plan.stages.length > HUES ? `; ${HUES} has that of 0 again` : "";
+  const hues = Array.from({ length: Math.min(plan.stages.length, HUES) }, (_, stage) =>
+    stageChip(stage));
+  document.getElementById("legend").append(
+    ...group(`Hue: the stage${repeats}`, hues),
+    ...group("Lightness: the work", kinds.filter(({ stream }) => stream === Stream.compute)
+      .map(item)),
+    ...group("Thin bars: communication",
+      kinds.filter(({ stream }) => stream !== Stream.compute).map(item)));
 }
 
 function fillTables(plan) {
@@ -116,7 +135,12 @@ function fillTables(plan) {
   const { parts, total } = deviceTimeParts(plan);
   put("device-time", ...stackedParts(parts, total));
   put("lanes", lanesTable(plan));
-  if (plan.baselines.length > 0) put("baselines", baselineBars(plan));
+  if (plan.baselines.length > 0) {
+    const scale = baselineScale(plan);
+    put("baselines", baselineBars(plan, scale));
+    put("baselines-note", "simulated with the same costs; shorter is better"
+      + (scale.isCut ? `; bars end at ${MOST_TIMES} times this plan, torn ones are longer` : ""));
+  }
   else document.getElementById("baselines-section").hidden = true;
   if (plan.schedules.length > 0) put("schedules", schedulesTable(plan));
   else document.getElementById("schedules-section").hidden = true;

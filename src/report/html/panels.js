@@ -65,7 +65,7 @@ class GanttContent {
     const y = panel.yOf(row);
     if (row.height > 12) {
       panel.context.fillStyle = this.colors.css("--grid");
-      panel.context.fillRect(LABEL_WIDTH, Math.round(y + row.height) - 1, panel.plotWidth, 1);
+      panel.context.fillRect(panel.labelWidth, Math.round(y + row.height) - 1, panel.plotWidth, 1);
     }
     for (const part of row.parts) {
       if (part.height > 0) this.drawPart(panel, row.lane, part, y + part.y);
@@ -129,8 +129,8 @@ class GanttContent {
     const name = actionName(this.document, lane, place);
     const texts = [name, kind.numbered ? String(lane.index[place]) : ""];
     // A bar that began before what is shown has its text where it is seen.
-    const begin = Math.max(x, LABEL_WIDTH);
-    const room = Math.min(x + width, LABEL_WIDTH + panel.plotWidth) - begin;
+    const begin = Math.max(x, panel.labelWidth);
+    const room = Math.min(x + width, panel.labelWidth + panel.plotWidth) - begin;
     const text = texts.find((t) => context.measureText(t).width + 7 <= room);
     if (!text) return;
     context.fillStyle = this.colors.textOn(kind.tone);
@@ -212,7 +212,7 @@ class GanttContent {
   describeAction(lane, place) {
     const length = lane.end[place] - lane.start[place];
     const lines = [
-      ["begins", showTime(lane.start[place])],
+      ["begins", showTime(lane.start[place], lane.end[place])],
       ["takes", showTime(length)],
       ["ends", showTime(lane.end[place])],
       ["on", `${lane.deviceCount} device${lane.deviceCount === 1 ? "" : "s"}: ${lane.devices}`],
@@ -274,12 +274,22 @@ class GanttContent {
       panel.scroller.scrollTop = row.top + row.height - panel.height;
     }
     panel.invalidate();
-    const box = this.boxOf(panel, number, place);
-    const corner = panel.canvas.getBoundingClientRect();
     const found = this.describeAction(lane, place);
-    panel.tooltip.show(found, corner.left + Math.max(box.x, LABEL_WIDTH) + 4,
-      corner.top + box.y + box.height);
+    panel.tell(() => this.placeOfSelected(panel, found));
     panel.tooltip.announce(found);
+  }
+
+  /** Where the tooltip of the selected action belongs; found is null where that is out of view. */
+  placeOfSelected(panel, found) {
+    const box = this.boxOf(panel, this.selected.lane, this.selected.place);
+    const corner = panel.canvas.getBoundingClientRect();
+    const isInView = box.x + box.width >= panel.labelWidth && box.x <= panel.width
+      && box.y + box.height > 0 && box.y < panel.height;
+    return {
+      found: isInView ? found : null,
+      x: corner.left + Math.max(box.x, panel.labelWidth) + 4,
+      y: corner.top + box.y + box.height,
+    };
   }
 
   /** Marks what a query finds; how many there are, or null for no query. */
@@ -332,16 +342,16 @@ class StepContent {
     const room = row.height - (row.height > 20 ? 6 : 3);
     const { home } = this.document.lanes[row.lane];
     context.fillStyle = this.colors.css("--grid");
-    context.fillRect(LABEL_WIDTH, base, panel.plotWidth, 1);
+    context.fillRect(panel.labelWidth, base, panel.plotWidth, 1);
     const heightOf = (value) => (value / row.full) * room;
     const first = Math.max(
       firstAbove(row.time.length, (i) => row.time[i], view.from) - 1, 0);
     // Of several values within a pixel the largest is drawn.
     let column = { x: -1, value: 0 };
     for (let i = first; i < row.time.length && row.time[i] <= view.to; i++) {
-      const x = Math.round(Math.max(panel.xOf(row.time[i]), LABEL_WIDTH));
+      const x = Math.round(Math.max(panel.xOf(row.time[i]), panel.labelWidth));
       const until = i + 1 < row.time.length ? row.time[i + 1] : view.total;
-      const width = Math.round(Math.min(panel.xOf(until), LABEL_WIDTH + panel.plotWidth)) - x;
+      const width = Math.round(Math.min(panel.xOf(until), panel.labelWidth + panel.plotWidth)) - x;
       const value = row.value[i];
       if (width < 1) {
         const isSame = column.x === x;
@@ -356,7 +366,7 @@ class StepContent {
     if (!row.limit) return;
     context.fillStyle = this.colors.css("--bad");
     const y = Math.round(base - heightOf(row.limit));
-    for (let x = LABEL_WIDTH; x < LABEL_WIDTH + panel.plotWidth; x += 7) {
+    for (let x = panel.labelWidth; x < panel.labelWidth + panel.plotWidth; x += 7) {
       context.fillRect(x, y, 4, 1);
     }
   }
@@ -369,7 +379,7 @@ class StepContent {
     return {
       title: this.document.lanes[row.lane].title,
       note: row.devices,
-      lines: [...this.words(row, row.value[i]), ["from", showTime(row.time[i])],
+      lines: [...this.words(row, row.value[i]), ["from", showTime(row.time[i], until)],
         ["until", showTime(until)]],
     };
   }

@@ -9,44 +9,56 @@ function stageChip(stage) {
   }, String(stage));
 }
 
-function stagesTable(document) {
-  const columns = [
-    ["stage", ""], ["layers", "name"], ["devices", "name"], ["samples", "number"],
-    ["forward", "number"], ["backward", "number"], ["sends on", "number"],
-    ["transfer", "number"], ["all-reduce", "number"], ["step", "number"], ["depth", "number"],
-    ["memory of limit", "number"],
-  ];
-  const head = element("tr", {}, ...columns.map(([name, kind]) =>
+/** A table whose columns are {name, kind}; on a narrow page each row is a list of names and values.
+ *  Cells are texts or elements. */
+function gridTable(columns, rows) {
+  const head = element("tr", {}, ...columns.map(({ name, kind }) =>
     element("th", { class: kind, scope: "col" }, name)));
-  const rows = document.stages.map((stage, number) => {
-    const fraction = stage.limitBytes ? stage.peakBytes / stage.limitBytes : 0;
-    const meter = element("span", { class: "meter" }, element("i", {
+  const cellOf = (cell, { kind, name }) => element("td", { class: kind, "data-name": name },
+    ...(kind === "name" ? breakable(cell) : [cell]));
+  return element("table", { class: "grid" }, element("thead", {}, head), element("tbody", {},
+    ...rows.map((cells) => element("tr", {}, ...cells.map((cell, i) => cellOf(cell, columns[i]))))));
+}
+
+/** A name that may go on in the next line where its parts meet: before "..". It is one child, as
+ *  cells are laid out by their children on a narrow page. */
+function breakable(name) {
+  const [first, ...others] = name.split(/(?=\.\.)/);
+  return [element("span", {}, first, ...others.flatMap((part) => [element("wbr"), part]))];
+}
+
+function memoryCell(stage, number) {
+  if (!stage.memory) return "-";
+  const fraction = stage.limitBytes ? stage.peakBytes / stage.limitBytes : 0;
+  return element("span", fraction > 1 ? { class: "bad" } : {}, stage.memory,
+    element("span", { class: "share" }, `${(100 * fraction).toFixed(0)} %`),
+    element("span", { class: "meter" }, element("i", {
       style: {
         width: `${Math.min(100, 100 * fraction)}%`,
         background: fraction > 1 ? "var(--bad)" : tone(1, number),
       },
-    }));
-    const cells = [
-      stageChip(number),
-      `${stage.layerCount}: ${stage.layers}`,
-      `${stage.deviceCount}: ${stage.devices}`,
-      stage.samples,
-      stage.forward,
-      stage.recomputes ? `${stage.backward} (recomputes)` : stage.backward,
-      stage.sends, stage.transfer, stage.allReduce, stage.step, String(stage.depth),
-      element("span", fraction > 1 ? { class: "bad" } : {},
-        ...(stage.memory ? [stage.memory,
-          element("span", { class: "share" }, `${(100 * fraction).toFixed(0)} %`)] : ["-"])),
-    ];
-    return element("tr", {}, ...cells.map((cell, i) => {
-      const made = element("td", { class: columns[i][1] }, cell);
-      if (columns[i][1] === "name") made.title = cell;
-      if (i === cells.length - 1) made.append(meter);
-      return made;
-    }));
-  });
-  return element("table", { class: "grid" }, element("thead", {}, head),
-    element("tbody", {}, ...rows));
+    })));
+}
+
+/** What decides whether a plan runs stands first: where, and whether it fits. */
+function stagesTable(document) {
+  const number = (name) => ({ name, kind: "number" });
+  const columns = [
+    { name: "stage", kind: "" }, { name: "layers", kind: "name" }, { name: "devices", kind: "name" },
+    number("memory of limit"), number("samples"), number("forward"), number("backward"),
+    number("depth"), number("sends on"), number("transfer"), number("all-reduce"), number("step"),
+  ];
+  return gridTable(columns, document.stages.map((stage, i) => [
+    stageChip(i),
+    `${stage.layerCount}: ${stage.layers}`,
+    `${stage.deviceCount}: ${stage.devices}`,
+    memoryCell(stage, i),
+    stage.samples,
+    stage.forward,
+    stage.recomputes ? `${stage.backward} (recomputes)` : stage.backward,
+    String(stage.depth),
+    stage.sends, stage.transfer, stage.allReduce, stage.step,
+  ]));
 }
 
 /** Servers as boxes, their devices in them; as many to a line as make the boxes near square. */
@@ -74,12 +86,12 @@ function stackedParts(parts, total) {
   const shown = parts.filter((part) => part.ns > 0);
   const bar = element("div", { class: "stack" }, ...shown.map((part) => element("i", {
     style: { width: `${(100 * part.ns) / total}%`, background: part.color },
-    title: `${part.name} ${showTime(part.ns)}`,
+    title: `${part.name} ${showTime(part.ns, total)}`,
   })));
   const lines = shown.flatMap((part) => [
     element("span", { class: "swatch", style: { background: part.color } }),
     element("span", {}, part.name),
-    element("span", { class: "number quiet" }, part.time || showTime(part.ns)),
+    element("span", { class: "number quiet" }, part.time || showTime(part.ns, total)),
     element("span", { class: "number" }, showPercent(part.ns / total)),
   ]);
   return [bar, element("div", { class: "parts" }, ...lines)];
@@ -107,7 +119,7 @@ function deviceTimeParts(document) {
   const busy = statistics.lanes.reduce((sum, lane, i) => sum + lane.busy * lanes[i].deviceCount, 0);
   const devices = lanes.reduce((sum, lane) => sum + lane.deviceCount, 0);
   // Means over the devices: their sum would be no time that anybody waits.
-  const mean = (part) => ({ ...part, time: showTime(Math.round(part.ns / devices)) });
+  const mean = (part) => ({ ...part, time: showTime(Math.round(part.ns / devices), document.iteration) });
   const parts = [{ name: "computing", ns: busy, color: "var(--busy)" },
     ...idleParts(document, statistics.idleDeviceTime)].map(mean);
   return { parts, total: document.iteration * devices };
@@ -115,68 +127,67 @@ function deviceTimeParts(document) {
 
 function lanesTable(document) {
   const { statistics, lanes, iteration } = document;
-  const names = ["stage", "devices", "computes", "", "mostly idle", "communicates", "not hidden"];
-  const kinds = ["", "name", "number", "", "", "number", "number"];
-  const head = element("tr", {}, ...names.map((name, i) =>
-    element("th", { class: kinds[i], scope: "col" }, name)));
-  const rows = statistics.lanes.map((lane, number) => {
+  const columns = [
+    { name: "stage", kind: "" }, { name: "devices", kind: "name" }, { name: "computes", kind: "" },
+    { name: "", kind: "bar" }, { name: "mostly idle", kind: "" },
+    { name: "communicates", kind: "number" }, { name: "not hidden", kind: "number" },
+  ];
+  return gridTable(columns, statistics.lanes.map((lane, number) => {
     const parts = [{ name: "computing", ns: lane.busy, color: "var(--busy)" },
       ...idleParts(document, lane.idle)];
     const [bar] = stackedParts(parts, iteration);
     bar.classList.add("small");
     const worst = parts.slice(1).reduce((most, part) => (part.ns > most.ns ? part : most));
     const isSlow = statistics.stragglers.includes(number);
-    const cells = [
+    return [
       element("span", { class: "chips" }, ...lanes[number].holds.map(stageChip)),
       lanes[number].devices,
       element("span", {}, showPercent(lane.busy / iteration),
         ...(isSlow ? [element("span", { class: "bad" }, " straggler")] : [])),
       bar,
-      worst.ns > 0 ? `${worst.name} ${showTime(worst.ns)}` : "-",
-      showTime(lane.communicating),
-      showTime(lane.exposed),
+      worst.ns > 0 ? `${worst.name} ${showTime(worst.ns, iteration)}` : "-",
+      showTime(lane.communicating, iteration),
+      showTime(lane.exposed, iteration),
     ];
-    return element("tr", {}, ...cells.map((cell, i) => {
-      const made = element("td", { class: kinds[i] }, cell);
-      if (kinds[i] === "name") made.title = cell;
-      return made;
-    }));
-  });
-  return element("table", { class: "grid" }, element("thead", {}, head),
-    element("tbody", {}, ...rows));
+  }));
 }
 
 function schedulesTable(document) {
-  const names = ["schedule", "stages, micro-batches", "best found", "none below", "why"];
-  const kinds = ["", "name", "number", "number", "reason"];
-  const head = element("tr", {}, ...names.map((name, i) =>
-    element("th", { class: kinds[i], scope: "col" }, name)));
-  const rows = document.schedules.map((schedule) => {
-    const name = schedule.chosen ? element("b", {}, schedule.name) : schedule.name;
-    const cells = [name, schedule.shape || "-", schedule.best, schedule.bound, schedule.reason];
-    return element("tr", {}, ...cells.map((cell, i) => element("td", { class: kinds[i] }, cell)));
-  });
-  return element("table", { class: "grid" }, element("thead", {}, head),
-    element("tbody", {}, ...rows));
+  const columns = [
+    { name: "schedule", kind: "" }, { name: "stages, micro-batches", kind: "name" },
+    { name: "best found", kind: "number" }, { name: "none below", kind: "number" },
+    { name: "why", kind: "reason" },
+  ];
+  return gridTable(columns, document.schedules.map((schedule) => [
+    schedule.chosen ? element("b", {}, schedule.name) : schedule.name,
+    schedule.shape || "-", schedule.best, schedule.bound, schedule.reason,
+  ]));
 }
 
-function baselineBars(document) {
+/** Bars are drawn up to so many times this plan's: one outlier must not make all others alike. */
+const MOST_TIMES = 3;
+
+function baselineScale(document) {
   const longest = document.baselines.reduce((most, baseline) => Math.max(most, baseline.ns),
     document.planIteration);
-  const row = (name, shape, ns, kind, reason) => [
+  const most = MOST_TIMES * document.planIteration;
+  return { full: Math.min(longest, most), isCut: longest > most };
+}
+
+function baselineBars(document, { full }) {
+  const row = (name, shape, ns, kind, reason) => element("div", { class: "row" },
     element("span", {}, element("b", {}, name), element("span", { class: "quiet" }, ` ${shape}`)),
-    element("div", { class: `track ${kind}` },
-      element("i", { style: { width: `${(100 * ns) / longest}%` } })),
-    element("span", {}, ...reason),
-  ];
+    element("div", { class: `track ${kind}${ns > full ? " torn" : ""}` },
+      element("i", { style: { width: `${Math.min(100, (100 * ns) / full)}%` } })),
+    element("span", {}, ...reason));
   const ours = row("this plan", document.title.shape, document.planIteration, "ours",
     [element("b", {}, showTime(document.planIteration))]);
-  const others = document.baselines.flatMap((baseline) => row(baseline.name, baseline.shape,
+  const others = document.baselines.map((baseline) => row(baseline.name, baseline.shape,
     baseline.ns, baseline.fits ? "" : "lacks", [
       element("b", {}, baseline.iteration), ` ${baseline.factor}`,
       ...(baseline.reason === "-" ? []
         : [element("span", { class: baseline.fits ? "reason quiet" : "reason bad" },
           baseline.fits ? `loses by ${baseline.reason}` : baseline.reason)]),
     ]));
-  return element("div", { class: "bars" }, ...ours, ...others);
+  return element("div", { class: "bars" }, ours, ...others);
 }

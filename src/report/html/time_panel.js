@@ -2,7 +2,7 @@
 // TimePanel is one chart: rows with labels, an axis, and the ways to move. What a row shows is its
 // content's business (panels.js).
 
-const LABEL_WIDTH = 168;
+const LABELS = { wide: 168, narrow: 92, wideFrom: 560 };  // width of labels, by that of the panel
 const AXIS_HEIGHT = 24;
 const PADDING = 4;  // below the last row
 const RIGHT_MARGIN = 14;
@@ -65,11 +65,15 @@ function tickText(moment, step) {
   return `${(moment / bigger).toFixed(decimals)} ${biggerUnit}`;
 }
 
-function shortened(context, text, width) {
-  if (context.measureText(text).width <= width) return text;
-  let length = text.length;
-  while (length > 1 && context.measureText(`${text.slice(0, length)}…`).width > width) length--;
-  return `${text.slice(0, length)}…`;
+/** A title and what may stand for it in less room: without its first word, then fewer of its
+ *  numbers, each of them whole. */
+function titlesFor(title) {
+  const shorter = [title, title.replace(/^Stages? /, "")];
+  for (let text = shorter[1]; text.includes(",");) {
+    text = text.slice(0, text.lastIndexOf(","));
+    shorter.push(`${text},…`);
+  }
+  return shorter;
 }
 
 /** Rows of a chart: {top, height, ...}, one below the other. */
@@ -101,7 +105,10 @@ class TimePanel {
     this.axis = element("canvas", { class: "axis" });
     host.append(this.scroller, this.axis);
     this.context = this.canvas.getContext("2d");
-    view.listeners.push(() => this.invalidate());
+    view.listeners.push(() => {
+      this.invalidate();
+      this.follow();
+    });
     this.listen();
     new ResizeObserver(() => this.fit()).observe(host);
     this.fit();
@@ -112,10 +119,11 @@ class TimePanel {
     return last ? last.top + last.height + PADDING : 0;
   }
 
-  get plotWidth() { return Math.max(this.width - LABEL_WIDTH - RIGHT_MARGIN, 20); }
+  get labelWidth() { return this.width < LABELS.wideFrom ? LABELS.narrow : LABELS.wide; }
+  get plotWidth() { return Math.max(this.width - this.labelWidth - RIGHT_MARGIN, 20); }
   get scale() { return this.plotWidth / this.view.span; }  // pixels per nanosecond
-  xOf(moment) { return LABEL_WIDTH + (moment - this.view.from) * this.scale; }
-  momentAt(x) { return this.view.from + (x - LABEL_WIDTH) / this.scale; }
+  xOf(moment) { return this.labelWidth + (moment - this.view.from) * this.scale; }
+  momentAt(x) { return this.view.from + (x - this.labelWidth) / this.scale; }
 
   /** Takes the size that there is; content that has another height than before asks for it too. */
   fit() {
@@ -165,7 +173,7 @@ class TimePanel {
     const rows = this.visibleRows();
     context.save();
     context.beginPath();
-    context.rect(LABEL_WIDTH, 0, this.plotWidth + 1, this.height);
+    context.rect(this.labelWidth, 0, this.plotWidth + 1, this.height);
     context.clip();
     for (const row of rows) this.content.drawRow(this, row);
     if (this.content.drawOver) this.content.drawOver(this);
@@ -197,25 +205,26 @@ class TimePanel {
     context.fillText("time", 12, AXIS_HEIGHT / 2 + 2);
   }
 
-  /** Two lines where there is room: what the row is, and the devices that it stands for. */
+  /** Two lines where there is room: what the row is, and the devices that it stands for. A name is
+   *  there as a whole or not at all, as half a number would be another one. */
   drawLabelText(row, title, note) {
     const { context } = this;
     const middle = this.yOf(row) + (row.labelHeight || row.height) / 2;
     const isTall = row.height >= 34;
     const size = Math.min(12.5, Math.max(row.height - 2, 8));
-    const width = LABEL_WIDTH - 40;
+    const width = this.labelWidth - 28 - 8;
     context.textBaseline = "middle";
     context.textAlign = "left";
     context.font = `600 ${size}px ${this.colors.font}`;
     context.fillStyle = this.colors.css("--ink");
-    const text = shortened(context, title, width);
+    const fits = (text, room) => context.measureText(text).width <= room;
+    const text = titlesFor(title).find((each) => fits(each, width)) || "";
     context.fillText(text, 28, isTall ? middle - 7.5 : middle);
     const used = isTall ? 0 : context.measureText(text).width + 8;
     context.font = `${Math.min(size, 11.5)}px ${this.colors.font}`;
     context.fillStyle = this.colors.css("--quiet");
-    if (width - used > 24) {
-      context.fillText(shortened(context, note, width - used + 4), 28 + used,
-        isTall ? middle + 8 : middle);
+    if (fits(note, width - used + 4)) {
+      context.fillText(note, 28 + used, isTall ? middle + 8 : middle);
     }
   }
 
@@ -234,17 +243,21 @@ class TimePanel {
 
   listen() {
     const { scroller, canvas, view } = this;
-    scroller.addEventListener("scroll", () => this.invalidate());
+    scroller.addEventListener("scroll", () => {
+      this.invalidate();
+      this.follow();
+    });
+    addEventListener("scroll", () => this.follow(), { passive: true });
     scroller.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     scroller.addEventListener("keydown", (event) => this.key(event));
-    scroller.addEventListener("blur", () => this.tooltip.hide());
+    scroller.addEventListener("blur", () => this.hideTooltip());
     canvas.addEventListener("pointerdown", (event) => this.press(event));
     canvas.addEventListener("pointermove", (event) => this.move(event));
     canvas.addEventListener("pointerup", () => this.release());
     canvas.addEventListener("pointercancel", () => this.release());
     canvas.addEventListener("pointerleave", () => {
       view.setCursor(null);
-      this.tooltip.hide();
+      this.hideTooltip();
     });
     canvas.addEventListener("dblclick", (event) => {
       const found = this.describeAt(event.offsetX, event.offsetY);
@@ -257,9 +270,31 @@ class TimePanel {
     });
   }
 
+  hideTooltip() {
+    if (this.tooltip.teller !== this) return;
+    this.tooltip.teller = null;
+    this.tooltip.hide();
+  }
+
+  /** From now on the tooltip tells what `place` finds: () -> {found, x, y} in the window, found null
+   *  where it is not in view. All charts share the tooltip. */
+  tell(place) {
+    this.tooltip.teller = this;
+    this.told = place;
+    this.follow();
+  }
+
+  /** Puts the tooltip where what it tells of is by now. */
+  follow() {
+    if (this.tooltip.teller !== this) return;
+    const { found, x, y } = this.told();
+    if (found) this.tooltip.show(found, x, y);
+    else this.tooltip.hide();
+  }
+
   describeAt(x, y) {
     const row = this.rowAt(y);
-    if (!row || x < LABEL_WIDTH) return null;
+    if (!row || x < this.labelWidth) return null;
     return this.content.describe(this, row, x, y);
   }
 
@@ -299,7 +334,7 @@ class TimePanel {
       "-": () => this.view.zoom(1.5),
       Home: () => this.view.whole(),
       0: () => this.view.whole(),
-      Escape: () => this.tooltip.hide(),
+      Escape: () => this.hideTooltip(),
     };
     const action = actions[event.key];
     if (!action) return;
@@ -320,16 +355,18 @@ class TimePanel {
     if (this.drag) {
       const { drag } = this;
       this.canvas.classList.add("dragging");
-      this.tooltip.hide();
+      this.hideTooltip();
       this.view.show(drag.from - (event.clientX - drag.x) / this.scale, this.view.span);
       this.scroller.scrollTop = drag.top - (event.clientY - drag.y);
       return;
     }
-    const inPlot = event.offsetX >= LABEL_WIDTH;
+    const inPlot = event.offsetX >= this.labelWidth;
     this.view.setCursor(inPlot ? Math.min(this.momentAt(event.offsetX), this.view.total) : null);
-    const found = this.describeAt(event.offsetX, event.offsetY);
-    if (found) this.tooltip.show(found, event.clientX, event.clientY);
-    else this.tooltip.hide();
+    const { clientX: x, clientY: y } = event;
+    this.tell(() => {
+      const corner = this.canvas.getBoundingClientRect();
+      return { found: this.describeAt(x - corner.left, y - corner.top), x, y };
+    });
   }
 
   release() {

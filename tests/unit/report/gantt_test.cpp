@@ -28,7 +28,7 @@ TEST_CASE("a whole iteration is drawn to scale, numbers first, backwards filled 
   CHECK(lines[0] == "Timeline  0-- forward  0== backward of micro-batch 0  * step");
   CHECK(lines[1] == "  stage 0 0---1---        0=======    1=======*");
   CHECK(lines[2] == "  stage 1     0---0=======1---1=======*");
-  CHECK(lines[3] == "          |0 s                |5 ms");
+  CHECK(lines[3] == "          |0 ms               |5 ms");
 }
 
 TEST_CASE("an all-reduce is drawn where nothing is computed, the step at its end") {
@@ -51,6 +51,29 @@ TEST_CASE("a long iteration is cut, and both its ends are shown") {
   CHECK(lines[1].find("199===") != std::string::npos);
   // In the middle of the iteration, so in neither window.
   CHECK(text.find("100") == std::string::npos);
+}
+
+TEST_CASE("the number of a micro-batch is there as a whole or not at all") {
+  for (int width : {60, 80, 100}) {
+    const Timeline timeline = examples::pipeline_timeline({.stages = 3, .micro_batches = 1500});
+    const auto lines = lines_of(draw_timeline(timeline, {.width = width}));
+    for (std::size_t row = 1; row <= 3; ++row) {
+      // A micro-batch goes forward and back: what is shown of the end begins near the last ones.
+      std::istringstream numbers{lines[row].substr(10)};
+      std::string digits;
+      int shown = 0;
+      for (char c = 0; numbers.get(c);) {
+        if (c >= '0' && c <= '9') digits += c;
+        if ((c >= '0' && c <= '9') || digits.empty()) continue;
+        const int number = std::stoi(digits);
+        INFO(width << ": " << lines[row]);
+        CHECK((number < 100 || (number > 1400 && number < 1500)));
+        digits.clear();
+        ++shown;
+      }
+      CHECK(shown > 1);
+    }
+  }
 }
 
 TEST_CASE("no line is wider than the terminal at any width, depth or number of micro-batches") {

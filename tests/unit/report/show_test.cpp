@@ -29,6 +29,31 @@ TEST_CASE("a time that rounds up to the next unit is shown in it") {
   CHECK(show(Duration{999'999'999}) == "1.000 s");
 }
 
+TEST_CASE("times that are compared have one unit") {
+  const Duration whole{761'300'000};
+  CHECK(show(whole, whole) == "761.3 ms");
+  CHECK(show(Duration{1'359'000'000}, whole) == "1359 ms");
+  CHECK(show(Duration{76'130'000'000}, whole) == "76,130 ms");
+  CHECK(show(Duration{}, whole) == "0 ms");
+  CHECK(show(Duration{977'500}, whole) == "0.978 ms");
+  // 499 ns are 0.000499 ms, which three decimals do not show.
+  CHECK(show(Duration{499}, whole) == "<0.001 ms");
+  CHECK(show(Duration{500}, whole) == "0.001 ms");
+  CHECK(show(Duration{-2'500'000}, whole) == "-2.500 ms");
+  CHECK(show(Duration{3}, Duration{40}) == "3 ns");
+  CHECK(show(Duration{12'345'600'000'000}, Duration{1}) == "12,345,600,000,000 ns");
+  CHECK(show(Duration{5}, Duration{}) == "5 ns");
+}
+
+TEST_CASE("sizes that are compared have one unit") {
+  const Bytes whole{std::int64_t{15} << 30};
+  CHECK(show(whole, whole) == "15.0 GiB");
+  CHECK(show(Bytes{std::int64_t{500} << 20}, whole) == "0.49 GiB");
+  CHECK(show(Bytes{1}, whole) == "<0.01 GiB");
+  CHECK(show(Bytes{}, whole) == "0 GiB");
+  CHECK(show(Bytes{std::int64_t{20'480} << 30}, whole) == "20,480 GiB");
+}
+
 TEST_CASE("a size is shown with three significant digits in binary units") {
   CHECK(show(Bytes{0}) == "0 B");
   CHECK(show(Bytes{1023}) == "1023 B");

@@ -36,8 +36,57 @@ TEST_CASE("the summary says what runs where, how long it takes and how full memo
     INFO(figure);
     CHECK(text.find(figure) != std::string::npos);
   }
-  CHECK(text.find("planner dapple: 12,345 states, 678 candidates, 90 simulated") !=
-        std::string::npos);
+}
+
+TEST_CASE("what was searched takes two lines, and all lines where all is asked for") {
+  const Topology topology = examples::cluster(2, 8);
+  PlanDocument document = examples::document(topology, 2, 8);
+  const auto searched = [&](const TextStyle& style) {
+    const std::string text = summary_of(document, topology, style);
+    return text.substr(text.find("Searched"));
+  };
+  CHECK(searched({.width = 100}) ==
+        "Searched  12,345 partial plans, 678 complete ones, 90 simulated; 1 part cut (-v)\n"
+        "          not in it: tensor, sequence and expert parallelism; sharded state\n");
+  CHECK(searched({.width = 100, .verbose = true}) ==
+        "Searched  12,345 partial plans, 678 complete ones, 90 simulated\n"
+        "          by the planner dapple\n"
+        "          over stage boundaries; replicas per stage; micro-batch sizes that divide the "
+        "global batch\n"
+        "          left out: placements other than fresh, append and scatter first\n"
+        "          not in it: tensor, sequence and expert parallelism; sharded state\n");
+}
+
+TEST_CASE("a search that completed no plan says why") {
+  const Topology topology = examples::cluster(2, 8);
+  PlanDocument document = examples::document(topology, 2, 8);
+  SearchRecord& search = document.search;
+  search.cut.clear();
+  search.candidates = 0;
+  search.simulated = 0;
+  const auto first_line = [&] {
+    const std::string text = summary_of(document, topology, {.width = 100});
+    const std::size_t begin = text.find("Searched  ") + 10;
+    return text.substr(begin, text.find('\n', begin) - begin);
+  };
+  CHECK(first_line() == "12,345 partial plans; none can beat the first plan");
+  search.open = 3;
+  CHECK(first_line() == "12,345 partial plans; none was complete when the search ended");
+  search.states = 0;
+  search.planner = "exact";
+  CHECK(first_line() == "nothing beyond the first plans");
+  search.planner = "reschedule";
+  search.searched = {"orders of zb-h1"};
+  CHECK(first_line() == "orders of zb-h1");
+}
+
+TEST_CASE("in a pipe the table is as wide as its names, each row a line") {
+  const Topology topology = examples::cluster(2, 8);
+  PlanDocument document = examples::document(topology, 2, 8);
+  document.profile.layers[0].name = std::string(150, 'x') + ".0123456789";
+  const std::string text = summary_of(document, topology, {.width = 80});
+  CHECK(text.find(document.profile.layers[0].name) != std::string::npos);
+  CHECK(text.find("~") == std::string::npos);
 }
 
 TEST_CASE("a line says what treating replicas the other way would change") {
@@ -62,7 +111,8 @@ TEST_CASE("the summary stays within any usual terminal") {
     for (int width : {80, 100, 112, 146, 160, 200}) {
       for (bool is_rich : {false, true}) {
         std::istringstream lines{
-            summary_of(document, topology, {.width = width, .color = is_rich, .unicode = is_rich})};
+            summary_of(document, topology,
+                       {.width = width, .color = is_rich, .unicode = is_rich, .wraps = true})};
         for (std::string line; std::getline(lines, line);) {
           INFO(width << ": " << line);
           CHECK(display_width(line) <= static_cast<std::size_t>(width));
@@ -147,7 +197,7 @@ TEST_CASE("a baseline is shown with its shape, its factor, and what it loses by"
     INFO(line << "\nis not in\n" << text);
     CHECK(text.find(line) != std::string::npos);
   }
-  const std::string narrow = summary_of(document, topology, {.width = 80});
+  const std::string narrow = summary_of(document, topology, {.width = 80, .wraps = true});
   CHECK(narrow.find("16, 8 of 8") == std::string::npos);
   CHECK(narrow.find("1.50x slower  all-reduce 206.2 ms\n") != std::string::npos);
 }
@@ -159,8 +209,10 @@ TEST_CASE("causes stand by their size, small ones and gains are left out") {
   some.transfers = {20};    // a fifth of the largest
   some.imbalance = {19};    // less
   some.all_reduce = {100};  // as large, later in the order of the parts
-  CHECK(main_causes(none, some) == "bubble 100 ns, all-reduce 100 ns, transfers 20 ns");
-  CHECK(main_causes(some, none).empty());
+  CHECK(main_causes(none, some, {100}) == "bubble 100 ns, all-reduce 100 ns, transfers 20 ns");
+  CHECK(main_causes(none, some, {5'000}) ==
+        "bubble 0.100 us, all-reduce 0.100 us, transfers 0.020 us");
+  CHECK(main_causes(some, none, {100}).empty());
 }
 
 TEST_CASE("a comparison marks what is the same, what differs, and which is faster") {
