@@ -381,10 +381,11 @@ SearchRecord ExactPlanner::record() const {
     record.cut.push_back(fmt::format(kCutTooLong, count, searches_.size()));
   }
   if (!covers_all_placements) {
-    record.cut.push_back(fmt::format(
-        kCutPlacements, 100 * (static_cast<double>(bound().ns) /
-                                   static_cast<double>(std::max<std::int64_t>(bound_anywhere().ns, 1)) -
-                               1)));
+    record.cut.push_back(
+        fmt::format(kCutPlacements,
+                    100 * (static_cast<double>(bound().ns) /
+                               static_cast<double>(std::max<std::int64_t>(bound_anywhere().ns, 1)) -
+                           1)));
   }
   record.complete = record.cut.empty();
   return record;

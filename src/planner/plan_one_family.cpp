@@ -39,8 +39,8 @@ std::variant<Scored, Infeasible> plan_of_least_memory(const ModelProfile& profil
   return infeasible;
 }
 
-/// Whether it makes no difference to memory on which devices a stage is: then what fits nowhere along
-/// the devices in order fits nowhere.
+/// Whether it makes no difference to memory on which devices a stage is: then what fits nowhere
+/// along the devices in order fits nowhere.
 bool has_alike_devices(const Topology& topology) {
   const DeviceIndex first{0};
   for (std::int32_t d = 1; d < topology.device_count(); ++d) {

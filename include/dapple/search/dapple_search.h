@@ -13,8 +13,8 @@
 
 #include "dapple/core/quantity.h"
 #include "dapple/cost/costs.h"
-#include "dapple/plan/plan.h"
 #include "dapple/plan/pins.h"
+#include "dapple/plan/plan.h"
 
 namespace dapple {
 

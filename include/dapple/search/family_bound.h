@@ -51,8 +51,8 @@
 
 #include "dapple/core/quantity.h"
 #include "dapple/cost/costs.h"
-#include "dapple/search/dapple_search.h"
 #include "dapple/plan/pins.h"
+#include "dapple/search/dapple_search.h"
 
 namespace dapple {
 
