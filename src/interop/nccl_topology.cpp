@@ -52,6 +52,7 @@ struct Host {
   std::string hash;
   std::vector<End> devices;
   std::vector<End> nics;
+  std::vector<std::string> virtual_nics;  // names of those below no PCI device
   std::optional<Bandwidth> socket;
   std::string socket_source;
   bool has_xgmi = false;
@@ -182,6 +183,11 @@ void SystemReader::read_gpu(const pugi::xml_node& gpu, End device) {
 void SystemReader::read_net(const pugi::xml_node& net, End nic) {
   nic.line = line_of(net, file_.text);
   nic.name = net.attribute("name").value();
+  if (!nic.port) {
+    // A bridge of Docker's, a veth, loopback: NCCL lists what the system calls an interface.
+    host_->virtual_nics.push_back(shown(nic.name));
+    return;
+  }
   const std::string_view text = net.attribute("speed").value();
   const bool negative = begins_with(text, "-");
   const std::optional<std::int32_t> speed = parse_count(text.substr(negative ? 1 : 0));
@@ -350,7 +356,7 @@ ServerWiring SystemReader::wiring_of(Host& host) {
   for (const End& nic : host.nics) {
     ends.push_back(&nic);
     Bandwidth bandwidth{nic.speed * 125'000};
-    if (nic.port && *nic.port < bandwidth) {
+    if (*nic.port < bandwidth) {
       notes_.warn(fmt::format("{}: a NIC of {} has only {} of PCIe, which counts", file_.name,
                               gigabytes(bandwidth), gigabytes(*nic.port)));
       bandwidth = *nic.port;
@@ -378,16 +384,22 @@ void SystemReader::warn_of_oddities() {
            std::any_of(host.devices.begin(), host.devices.end(),
                        [](const End& device) { return !device.links.empty(); });
   };
-  const auto is_outside = [](const Host& host) {
-    return std::any_of(host.nics.begin(), host.nics.end(),
-                       [](const End& nic) { return !nic.port; });
-  };
   note(begins_with(file_.text, "<!--"), "a comment before it");
   note(std::any_of(hosts_.begin(), hosts_.end(), [](const Host& host) { return host.has_xgmi; }),
        "AMD's XGMI in place of NVLinks");
   note(!std::all_of(hosts_.begin(), hosts_.end(), is_linked), "devices with PCIe alone");
-  note(std::any_of(hosts_.begin(), hosts_.end(), is_outside), "a NIC below no PCI device");
   notes_.warn_of_oddities(file_.name, oddities);
+  for (const Host& host : hosts_) {
+    if (host.virtual_nics.empty()) continue;
+    notes_.warn(fmt::format(
+        "{}: {} stand{} below no PCI device, as bridges and virtual interfaces do, and count{} for "
+        "nothing: {}",
+        file_.name, fmt::join(host.virtual_nics, ", "), host.virtual_nics.size() == 1 ? "s" : "",
+        host.virtual_nics.size() == 1 ? "s" : "",
+        host.nics.empty() ? "no NIC is left (--nics and --nic-bandwidth say what there is)"
+                          : fmt::format("{} NIC{} left", host.nics.size(),
+                                        host.nics.size() == 1 ? " is" : "s are")));
+  }
 }
 
 std::vector<ServerWiring> SystemReader::run() {

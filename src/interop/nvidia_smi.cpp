@@ -291,8 +291,17 @@ void TableReader::warn_of_oddities() {
     return std::find(row.cells.begin(), row.cells.end(), "N/A") != row.cells.end();
   });
   note(has_unknown, "affinities that are not told (N/A)");
-  note(text.find("Legend") == std::string_view::npos, "no legend");
+  const bool has_legend = text.find("Legend") != std::string_view::npos;
+  note(!has_legend, "no legend");
   notes_.warn_of_oddities(file_.name, oddities);
+  // The legend of "topo -m" explains NV# whether there are some or not, that of "topo -mp" does
+  // not.
+  const bool may_leave_out = !has_legend || text.find("NV#") == std::string_view::npos;
+  if (devices < 2 || !may_leave_out || wiring_.lanes.any()) return;
+  notes_.warn(fmt::format(
+      "{}: the table has no NVLinks{}: the devices are taken to have PCIe alone; \"nvidia-smi topo "
+      "-mp\" leaves NVLinks out, \"nvidia-smi topo -m\" has them",
+      file_.name, has_legend ? ", nor does its legend" : ""));
 }
 
 ServerWiring TableReader::run() {

@@ -148,6 +148,57 @@ TEST_CASE("NCCL's links to switches add up, and NICs that are left widen none th
   CHECK(imported.description.network->bandwidth == Bandwidth{12'500'000'000});
 }
 
+TEST_CASE("bridges and virtual interfaces of NCCL's list are no NICs") {
+  const ImportedTopology plain = import_topology({foreign(sample("switched.xml"))}, {});
+  // As Docker leaves them: 10 Gbit/s each, below no PCI device.
+  std::string text = sample("switched.xml");
+  std::string nics = "<nic>";
+  for (const char* name : {"docker0", "veth12", "veth34"}) {
+    nics += std::string("<net name=\"") + name + "\" dev=\"7\" speed=\"10000\" port=\"0\"/>";
+  }
+  nics += "</nic>";
+  for (std::size_t at = text.find("</cpu>"); at != std::string::npos;
+       at = text.find("</cpu>", at + nics.size() + 6)) {
+    text.insert(at, nics);
+  }
+  const ImportedTopology imported = import_topology({foreign(text)}, {});
+  CHECK(warns(imported, "docker0, veth12, veth34 stand below no PCI device"));
+  CHECK(warns(imported, "count for nothing: "));
+  CHECK(write_topology(imported.description) == write_topology(plain.description));
+  // Where nothing else is there, somebody has to say what there is.
+  const std::string alone =
+      "<system version='1'><cpu host_hash='0x1' arch='x86_64' vendor='AuthenticAMD'>"
+      "<pci busid='1' class='0x030200' device='0x20b5' link_speed='16 GT/s' link_width='16'>"
+      "<gpu dev='0' sm='80'/></pci><nic><net name='eth0' speed='100000'/></nic></cpu></system>";
+  ForeignTopologyOptions several = all_figures();
+  several.servers = 2;
+  CHECK_THAT(refusal_of(foreign(alone), several), Catch::Contains("--nic"));
+  several.nic = Bandwidth{1'250'000'000};
+  several.nics = 1;
+  CHECK(warns(import_topology({foreign(alone)}, several),
+              "eth0 stands below no PCI device, as bridges and virtual interfaces do, and counts "
+              "for nothing: no NIC is left"));
+}
+
+TEST_CASE("a table that may have left NVLinks out is told so") {
+  // Of a DGX-1, the first four devices: "nvidia-smi topo -mp".
+  const std::string table =
+      "\tGPU0\tGPU1\tGPU2\tGPU3\tCPU Affinity\n"
+      "GPU0\tX\tPIX\tPHB\tPHB\t0-19\nGPU1\tPIX\tX\tPHB\tPHB\t0-19\n"
+      "GPU2\tPHB\tPHB\tX\tPIX\t0-19\nGPU3\tPHB\tPHB\tPIX\tX\t0-19\n";
+  const std::string legend =
+      "\nLegend:\n\n  X    = Self\n  SYS  = Connection traversing PCIe and the link between "
+      "sockets\n  PIX  = Connection traversing a single PCIe bridge\n";
+  const auto import = [](const std::string& text) {
+    return import_topology({foreign(text)}, all_figures());
+  };
+  CHECK(warns(import(table), "the table has no NVLinks: the devices are taken to have PCIe alone"));
+  CHECK(warns(import(table + legend), "the table has no NVLinks, nor does its legend"));
+  const std::string of_m = "  NV#  = Connection traversing a bonded set of # NVLinks\n";
+  CHECK_FALSE(warns(import(table + legend + of_m), "no NVLinks"));
+  CHECK_FALSE(warns(import_topology({foreign(kTable)}, all_figures()), "no NVLinks"));
+}
+
 TEST_CASE("malformed topologies of NCCL are refused by line") {
   const std::string text = sample("switched.xml");
   check_refusals(
