@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <optional>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "dapple/io/documents.h"
 #include "dapple/report/show.h"
 #include "inputs.h"
+#include "rank_order.h"
 
 namespace dapple {
 namespace {
@@ -32,9 +34,13 @@ Usage: dapple-plan export PLAN --to TARGET [-o PATH]
   --to rankfile         placement for Open MPI's --rankfile
   --to hostfile         servers and their slots, in the order of ranks
   --to visible-devices  a wrapper that gives each rank its GPU
+  --to ranks            a wrapper that gives each process of a launcher its rank
   -o, --output PATH     file, "-" is stdout; or the folder, which replaces one
                         of an earlier export      (default: by the model's name)
 
+Launchers number processes server by server. Where a plan's ranks stand in
+another order, and an iteration would take another time under theirs, that is
+a warning, and the wrapper is written beside a file: FILE's name, .ranks.sh.
 What the target cannot express is an error that names it: replicas that differ
 from stage to stage, orders or depths that it does not have; planning with
 --for TARGET leaves it out. Ranks go stage by stage, replica by replica.
@@ -58,6 +64,13 @@ const ExportTarget& target_of(const Options& options) {
   throw Bug("a choice that is none of the targets");
 }
 
+const ExportTarget& ranks_target() {
+  for (const ExportTarget& target : export_targets()) {
+    if (target.name == "ranks") return target;
+  }
+  throw Bug("no target for ranks");
+}
+
 /// The fault is the plan's, for that target; planning for it has none.
 Export make(const ExportTarget& target, const ExportSubject& subject, const std::string& source) {
   try {
@@ -72,6 +85,72 @@ Export make(const ExportTarget& target, const ExportSubject& subject, const std:
   }
 }
 
+/// Where the wrapper that makes a launcher's ranks the plan's goes: "a.ranks.sh" of
+/// "a.megatron.sh".
+std::string ranks_beside(const std::string& output, const ExportTarget& target) {
+  const std::string stem = output.ends_with(target.ending)
+                               ? output.substr(0, output.size() - target.ending.size())
+                               : output;
+  return stem + std::string(ranks_target().ending);
+}
+
+/// The files of one export: the target's, and the ranks' where their order makes a difference.
+struct Outgoing {
+  const ExportTarget& target;
+  const Subject& subject;
+  std::string output;
+  std::optional<std::string> loss;  // in the order of the launcher
+
+  bool writes_ranks() const { return loss && output != "-"; }
+};
+
+void check_places(const Outgoing& outgoing, const std::vector<NamedPath>& inputs) {
+  if (outgoing.target.is_folder) {
+    check_output_folder({"--output", outgoing.output}, inputs);
+    return;
+  }
+  std::vector<NamedPath> outputs{{"--output", outgoing.output}};
+  if (outgoing.writes_ranks()) {
+    outputs.push_back({"--output", ranks_beside(outgoing.output, outgoing.target)});
+  }
+  check_outputs(outputs, inputs);
+}
+
+void write_all(const Outgoing& outgoing, const Export& made, Console& console) {
+  const ExportTarget& target = outgoing.target;
+  const PlanDocument& document = outgoing.subject.document;
+  if (target.is_folder) {
+    write_folder(outgoing.output, {std::string(target.name), hash_of(document), made.files});
+    return;
+  }
+  Results results(console);
+  results.add(outgoing.output, made.text);
+  if (outgoing.writes_ranks()) {
+    results.add(ranks_beside(outgoing.output, target),
+                export_plan(ranks_target(), {document, outgoing.subject.topology}).text);
+  }
+  results.commit();
+}
+
+void tell(const Outgoing& outgoing, const Export& made, Console& console) {
+  const ExportTarget& target = outgoing.target;
+  for (const std::string& warning : made.warnings) print_warning(console, warning);
+  const std::string ranks = ranks_beside(outgoing.output, target);
+  if (outgoing.loss) {
+    print_warning(
+        console,
+        fmt::format("launchers number processes server by server, device by device; with "
+                    "ranks in that order {}: {} gives each process the plan's rank",
+                    *outgoing.loss, outgoing.writes_ranks() ? ranks : "what --to ranks writes"));
+  }
+  if (outgoing.output == "-") return;
+  const std::string count =
+      target.is_folder ? fmt::format(", {} files,", made.files.size()) : std::string();
+  console.out << target.what << count << " written to " << printable(outgoing.output) << '\n';
+  if (!outgoing.writes_ranks()) return;
+  console.out << ranks_target().what << " written to " << printable(ranks) << '\n';
+}
+
 int run_export(const Options& options, Console& console) {
   if (options.positional().size() != 1) {
     throw usage_error("export",
@@ -80,25 +159,16 @@ int run_export(const Options& options, Console& console) {
   const std::string& path = options.positional().front();
   const ExportTarget& target = target_of(options);
   const Subject subject = make_subject(load_own_plan(path), {}, source_name(path));
-  const std::string output = options.text("output").value_or(
-      default_output(subject.document.profile, std::string(target.ending)));
-  const std::vector<NamedPath> inputs{{"the plan", path}};
-  if (target.is_folder) {
-    check_output_folder({"--output", output}, inputs);
-  } else {
-    check_outputs({{"--output", output}}, inputs);
-  }
+  const bool is_numbered = target.limits != nullptr && target.limits->numbers_ranks;
+  const Outgoing outgoing{.target = target,
+                          .subject = subject,
+                          .output = options.text("output").value_or(
+                              default_output(subject.document.profile, std::string(target.ending))),
+                          .loss = is_numbered ? loss_in_launchers_order(subject) : std::nullopt};
+  check_places(outgoing, {{"the plan", path}});
   const Export made = make(target, {subject.document, subject.topology}, source_name(path));
-  if (target.is_folder) {
-    write_folder(output, {std::string(target.name), hash_of(subject.document), made.files});
-  } else {
-    write_result(console, output, made.text);
-  }
-  for (const std::string& warning : made.warnings) print_warning(console, warning);
-  if (output == "-") return kDone;
-  const std::string count =
-      target.is_folder ? fmt::format(", {} files,", made.files.size()) : std::string();
-  console.out << target.what << count << " written to " << printable(output) << '\n';
+  write_all(outgoing, made, console);
+  tell(outgoing, made, console);
   return kDone;
 }
 

@@ -80,6 +80,7 @@ PlanRestriction restriction_of(const std::string& target, const PlannerOptions& 
                               .runtime = std::string{limits.name},
                               .least_depths = is_1f1b && !limits.any_order && !limits.any_depths,
                               .recomputes = limits.recomputes,
+                              .in_order = limits.numbers_ranks,
                               .joints = inexpressible_cuts(limits, profile),
                               .families = families_of(limits, profile)};
   for (const std::int32_t cut : planner.pins.cuts) {

@@ -11,12 +11,12 @@ namespace dapple {
 Export export_colossalai(const ExportSubject& subject) {
   require_runs(subject, kColossalAi);
   const Plan& plan = subject.document.plan;
-  const LayerRange blocks = find_blocks(subject.document.profile);
+  const LayerRange blocks = find_blocks(subject.document.profile).layers;
   std::string counts;
   for (const StagePlan& stage : plan.stages) {
     counts += fmt::format("{}{}", counts.empty() ? "" : ", ", blocks_in(stage.layers, blocks));
   }
-  Export result;
+  Export result{.text = {}, .warnings = warn_of_apart(subject)};
   result.text = fmt::format(
       R"({}{}{}
 from colossalai.booster.plugin import HybridParallelPlugin
@@ -28,7 +28,7 @@ RECOMPUTE = {}  # then call model.gradient_checkpointing_enable()
 def plan(**options):
     """The plugin with the plan's stages; precision and the like as options."""
     return HybridParallelPlugin(
-        tp_size=1,
+        tp_size={},
         pp_size={},
         pp_style="1f1b",
         num_microbatches={},
@@ -39,8 +39,8 @@ def plan(**options):
 )",
       kPythonEncoding, heading_of(subject, "ColossalAI"), ranks_as_comment(subject),
       samples_per_replica(plan) * plan.num_micro_batches,
-      plan.stages.front().recompute ? "True" : "False", plan.stages.size(), plan.num_micro_batches,
-      counts);
+      plan.stages.front().recompute ? "True" : "False", subject.document.profile.tensor_parallel,
+      plan.stages.size(), plan.num_micro_batches, counts);
   if (plan.stages.front().recompute) {
     result.warnings.push_back(warn_of_block_inputs("ColossalAI"));
   }

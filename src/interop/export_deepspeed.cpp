@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
+#include <string>
+#include <string_view>
+
 #include "exporting.h"
 
 namespace dapple {
@@ -13,11 +17,15 @@ Export export_deepspeed(const ExportSubject& subject) {
   for (const StagePlan& stage : plan.stages) parts += fmt::format(", {}", stage.layers.end);
   const std::size_t replicas = plan.stages.front().devices.size();
   const bool recomputes = plan.stages.front().recompute;
+  const std::int64_t degree = subject.document.profile.tensor_parallel;
+  const std::string_view topology =
+      degree == 1 ? "PipeDataParallelTopology" : "PipeModelDataParallelTopology";
+  const std::string shares = degree == 1 ? std::string() : fmt::format(", num_mp={}", degree);
   Export result;
   result.text = fmt::format(
       R"({}{}{}
 from deepspeed.pipe import PipelineModule
-from deepspeed.runtime.pipe.topology import PipeDataParallelTopology
+from deepspeed.runtime.pipe.topology import {}
 
 PARTS = [{}]  # stage s runs entries PARTS[s] to PARTS[s + 1] of `layers`
 
@@ -35,7 +43,7 @@ class PlannedPipeline(PipelineModule):
         if len(layers) != PARTS[-1]:
             raise ValueError(f"expected {{PARTS[-1]}} layers, got {{len(layers)}}")
         options.setdefault("activation_checkpoint_interval", {})
-        topology = PipeDataParallelTopology(num_pp={}, num_dp={})
+        topology = {}
         super().__init__(layers=layers, topology=topology, **options)
 
     def _partition_layers(self, method="uniform"):
@@ -43,10 +51,16 @@ class PlannedPipeline(PipelineModule):
         self.parts = PARTS
         self._set_bounds(start=PARTS[stage], stop=PARTS[stage + 1])
 )",
-      kPythonEncoding, heading_of(subject, "DeepSpeed"), ranks_as_comment(subject), parts,
+      kPythonEncoding, heading_of(subject, "DeepSpeed"), ranks_as_comment(subject), topology, parts,
       plan.global_batch_size, samples_per_replica(plan), micro_batches_per_replica(plan),
       subject.document.profile.layers.size(),
-      recomputes ? subject.document.profile.layers.size() : 0, plan.stages.size(), replicas);
+      recomputes ? subject.document.profile.layers.size() : 0,
+      fmt::format("{}(num_pp={}{}, num_dp={})", topology, plan.stages.size(), shares, replicas));
+  if (degree != 1) {
+    result.warnings.push_back(fmt::format(
+        "a layer of the list has to share itself out over the {} GPUs of its tensor ranks",
+        degree));
+  }
   return result;
 }
 

@@ -28,21 +28,21 @@ Export export_megatron(const ExportSubject& subject) {
   const Plan& plan = subject.document.plan;
   const ModelProfile& profile = subject.document.profile;
   require_runs(subject, kMegatron);
-  const LayerRange blocks = find_blocks(profile);
-  Export result;
+  const LayerRange blocks = find_blocks(profile).layers;
+  Export result{.text = {}, .warnings = warn_of_apart(subject)};
   const std::size_t groups = stages_by_device_group(plan).size();
   const std::size_t replicas = plan.stages.front().devices.size();
   result.text = fmt::format(
       "{}{}"
       "PIPELINE_ARGS=(\n"
-      "  --tensor-model-parallel-size 1\n"
+      "  --tensor-model-parallel-size {}\n"
       "  --pipeline-model-parallel-size {}\n"
       "  --pipeline-model-parallel-layout {}\n"
       "  --num-layers {}\n"
       "  --micro-batch-size {}\n"
       "  --global-batch-size {}\n",
-      heading_of(subject, "Megatron-LM"), ranks_as_comment(subject), groups,
-      quoted(layout_of(plan, blocks)), blocks.size(), samples_per_replica(plan),
+      heading_of(subject, "Megatron-LM"), ranks_as_comment(subject), profile.tensor_parallel,
+      groups, quoted(layout_of(plan, blocks)), blocks.size(), samples_per_replica(plan),
       plan.global_batch_size);
   if (replicas > 1) result.text += "  --overlap-grad-reduce\n";
   if (plan.stages.front().recompute) {

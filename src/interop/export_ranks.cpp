@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
 
 #include "dapple/core/error.h"
@@ -29,11 +30,21 @@ const std::string& host_of(const ExportSubject& subject, DeviceIndex device) {
   return name;
 }
 
+/// Ranks of a device of several GPUs stand side by side.
+std::vector<DeviceIndex> device_of_each_rank(const ExportSubject& subject) {
+  std::vector<DeviceIndex> devices;
+  for (const DeviceIndex device : devices_by_rank(subject.document.plan)) {
+    const auto degree = static_cast<std::size_t>(subject.document.profile.tensor_parallel);
+    devices.insert(devices.end(), degree, device);
+  }
+  return devices;
+}
+
 }  // namespace
 
 /// A process a slot, numbered within its server in the order of ranks.
 Export export_rankfile(const ExportSubject& subject) {
-  const std::vector<DeviceIndex> devices = devices_by_rank(subject.document.plan);
+  const std::vector<DeviceIndex> devices = device_of_each_rank(subject);
   std::map<std::string, int> slots;
   Export result;
   for (std::size_t rank = 0; rank < devices.size(); ++rank) {
@@ -45,7 +56,7 @@ Export export_rankfile(const ExportSubject& subject) {
 
 /// Neighbouring ranks of a server are one line; launchers fill lines from the first on.
 Export export_hostfile(const ExportSubject& subject) {
-  const std::vector<DeviceIndex> devices = devices_by_rank(subject.document.plan);
+  const std::vector<DeviceIndex> devices = device_of_each_rank(subject);
   std::vector<std::pair<std::string, int>> lines;
   for (const DeviceIndex device : devices) {
     const std::string& server = host_of(subject, device);
@@ -66,8 +77,10 @@ Export export_hostfile(const ExportSubject& subject) {
   return result;
 }
 
+/// A device of several GPUs has those behind the ones of the devices before it.
 Export export_visible_devices(const ExportSubject& subject) {
-  const std::vector<DeviceIndex> devices = devices_by_rank(subject.document.plan);
+  const std::vector<DeviceIndex> devices = device_of_each_rank(subject);
+  const auto degree = static_cast<std::size_t>(subject.document.profile.tensor_parallel);
   Export result;
   result.text = fmt::format(
       "#!/bin/sh\n"
@@ -78,7 +91,8 @@ Export export_visible_devices(const ExportSubject& subject) {
       title_of(subject), devices.size());
   for (std::size_t rank = 0; rank < devices.size(); ++rank) {
     const Device& device = subject.topology.device(devices[rank]);
-    result.text += fmt::format("  {}) CUDA_VISIBLE_DEVICES={} ;;  # {}\n", rank, device.number,
+    result.text += fmt::format("  {}) CUDA_VISIBLE_DEVICES={} ;;  # {}\n", rank,
+                               static_cast<std::size_t>(device.number) * degree + rank % degree,
                                printable(device.name));
   }
   result.text += fmt::format(
@@ -87,6 +101,52 @@ Export export_visible_devices(const ExportSubject& subject) {
       "export CUDA_VISIBLE_DEVICES\n"
       "exec \"$@\"\n",
       devices.size() - 1);
+  return result;
+}
+
+/// Launchers number processes server by server; where the plan's ranks stand otherwise, this gives
+/// each process the plan's. Servers are those of rank 0, of the next rank on another one, and so
+/// on: who meets at rank 0 looks for it on the launcher's first.
+Export export_ranks(const ExportSubject& subject) {
+  const std::vector<DeviceIndex> devices = device_of_each_rank(subject);
+  const auto degree = static_cast<std::size_t>(subject.document.profile.tensor_parallel);
+  std::vector<ServerIndex> servers;
+  std::map<ServerIndex, std::map<std::size_t, std::size_t>> ranks;  // by GPU of each server
+  for (std::size_t rank = 0; rank < devices.size(); ++rank) {
+    const Device& device = subject.topology.device(devices[rank]);
+    if (ranks.count(device.server) == 0) servers.push_back(device.server);
+    const std::size_t gpu = static_cast<std::size_t>(device.number) * degree + rank % degree;
+    ranks[device.server][gpu] = rank;
+  }
+  Export result;
+  result.text = fmt::format(
+      "#!/bin/sh\n"
+      "# {}: gives each of {} processes the plan's rank and its server's GPUs.\n"
+      "# Put it before the program, on servers in the order below:\n"
+      "#   torchrun --no-python ... sh THIS_FILE python train.py\n"
+      "#   deepspeed --no_python ... sh THIS_FILE python train.py\n"
+      "case \"${{GROUP_RANK:-${{CROSS_RANK:-${{SLURM_NODEID:-0}}}}}}:${{LOCAL_RANK:-}}\" in\n",
+      title_of(subject), devices.size());
+  for (std::size_t s = 0; s < servers.size(); ++s) {
+    const std::map<std::size_t, std::size_t>& own = ranks.at(servers[s]);
+    std::string gpus;
+    for (const auto& [gpu, rank] : own) gpus += fmt::format("{}{}", gpus.empty() ? "" : ",", gpu);
+    result.text += fmt::format("  # server {}: {}, {} processes\n", s,
+                               printable(subject.topology.server(servers[s]).name), own.size());
+    std::size_t local = 0;
+    for (const auto& [gpu, rank] : own) {
+      result.text +=
+          fmt::format("  {}:{}) RANK={} CUDA_VISIBLE_DEVICES={} ;;\n", s, local++, rank, gpus);
+    }
+  }
+  result.text += fmt::format(
+      "  *) echo \"expected a process of one of {} servers that a launcher has given a LOCAL_RANK, "
+      "got '${{LOCAL_RANK:-}}'\" >&2; exit 2 ;;\n"
+      "esac\n"
+      "WORLD_SIZE={}\n"
+      "export RANK CUDA_VISIBLE_DEVICES WORLD_SIZE\n"
+      "exec \"$@\"\n",
+      servers.size(), devices.size());
   return result;
 }
 

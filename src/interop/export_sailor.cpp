@@ -10,15 +10,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// [[[kind, devices of a server, zone]], tensor parallelism]
+/// [[[kind, GPUs of a server, zone]], tensor parallelism]
 Json replica_of(const ExportSubject& subject, DeviceIndex index) {
   const Device& device = subject.topology.device(index);
   const Server& server = subject.topology.server(device.server);
   const TopologyDescription& description = subject.topology.description();
+  const std::int64_t degree = subject.document.profile.tensor_parallel;
   return Json::array(
       {Json::array({Json::array({description.devices[static_cast<std::size_t>(device.kind)].name,
-                                 server.device_count, description.name})}),
-       1});
+                                 server.device_count * degree, description.name})}),
+       degree});
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ const std::vector<ExportTarget>& export_targets() {
       {"torch-python",
        ".torch.py",
        "stages and their order for PyTorch's pipelining runtime",
-       &kTorch,
+       &kTorchModules,
        {.steps_by_bucket = true},
        export_torch_python},
       {"torch-csv",
@@ -134,7 +134,13 @@ const std::vector<ExportTarget>& export_targets() {
        "a wrapper that gives each rank its GPU",
        nullptr,
        {.servers = true},
-       export_visible_devices}};
+       export_visible_devices},
+      {"ranks",
+       ".ranks.sh",
+       "a wrapper that gives each process its rank",
+       nullptr,
+       {},
+       export_ranks}};
   return targets;
 }
 

@@ -137,6 +137,7 @@ Export export_torchtitan(const ExportSubject& subject) {
   const std::size_t groups = stages_by_device_group(plan).size();
   const std::size_t replicas = plan.stages.front().devices.size();
   const bool recomputes = plan.stages.front().recompute;
+  const std::int64_t degree = profile.tensor_parallel;
   Export result{.text = {}, .warnings = warn_of_torch_and_replicas(plan)};
   result.text = fmt::format(
       "{}"
@@ -145,6 +146,7 @@ Export export_torchtitan(const ExportSubject& subject) {
       "PIPELINE_ARGS=(\n"
       "  --parallelism.pipeline_parallel_degree {}\n"
       "  --parallelism.data_parallel_replicate_degree {}\n"
+      "{}"
       "  --parallelism.pipeline_parallel_schedule_csv schedule.csv\n"
       "  --parallelism.pipeline_parallel_microbatch_size {}\n"
       "  --parallelism.module_fqns_per_model_part {}\n"
@@ -153,6 +155,8 @@ Export export_torchtitan(const ExportSubject& subject) {
       "  --activation_checkpoint.mode {}\n"
       ")\n",
       heading_of(subject, "torchtitan"), ranks_as_comment(subject), groups, replicas,
+      degree == 1 ? std::string()
+                  : fmt::format("  --parallelism.tensor_parallel_degree {}\n", degree),
       samples_per_replica(plan), single_quoted('[' + parts + ']'),
       samples_per_replica(plan) * plan.num_micro_batches, plan.global_batch_size,
       recomputes ? "full" : "none");

@@ -117,7 +117,7 @@ std::string stages_of_ranks(const Plan& plan) {
 }  // namespace
 
 Export export_torch_python(const ExportSubject& subject) {
-  require_runs(subject, kTorch);
+  require_runs(subject, kTorchModules);
   const Plan& plan = subject.document.plan;
   const std::size_t replicas = plan.stages.front().devices.size();
   Export result{.text = {}, .warnings = warn_of_torch(plan)};

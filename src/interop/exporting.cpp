@@ -163,13 +163,12 @@ void check_ties(const RuntimeLimits& runtime, const ModelProfile& profile, const
 /// What stands before the blocks is one embedding there, what stands behind them one head.
 void check_blocks(const RuntimeLimits& runtime, const ModelProfile& profile, const Plan& plan,
                   std::vector<Violation>& faults) {
-  const LayerRange blocks = find_blocks(profile);
-  if (blocks.size() == 0) {
-    faults.push_back({"/model/profile/layers",
-                      "expected transformer blocks, layers numbered under one name as encoder.0, "
-                      "encoder.1, got none"});
+  const TransformerBlocks found = find_blocks(profile);
+  if (!found.fault.empty()) {
+    faults.push_back({"/model/profile/layers", found.fault});
     return;
   }
+  const LayerRange blocks = found.layers;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const LayerRange layers = plan.stages[s].layers;
     if (runtime.block_in_every_stage && blocks_in(layers, blocks) == 0) {
@@ -199,7 +198,17 @@ std::vector<Violation> faults_for(const RuntimeLimits& runtime, const PlanDocume
   if (!runtime.any_graph) check_chain(runtime, document.profile, plan, faults);
   if (!runtime.ties) check_ties(runtime, document.profile, plan, faults);
   if (runtime.counts_blocks) check_blocks(runtime, document.profile, plan, faults);
+  if (!runtime.tensor_parallel && document.profile.tensor_parallel != 1) {
+    faults.push_back(degree_fault(runtime, document.profile, "/model/profile"));
+  }
   return faults;
+}
+
+Violation degree_fault(const RuntimeLimits& runtime, const ModelProfile& profile,
+                       const std::string& pointer) {
+  return {pointer + "/tensor_parallel",
+          fmt::format("expected 1, as {} has no place for devices of several GPUs, got {}",
+                      runtime.name, profile.tensor_parallel)};
 }
 
 void require_runs(const ExportSubject& subject, const RuntimeLimits& runtime) {
@@ -224,6 +233,17 @@ std::int64_t micro_batches_per_replica(const Plan& plan) {
   return micro_batches_of(plan, plan.stages.front(), 0);
 }
 
+std::vector<std::string> warn_of_apart(const ExportSubject& subject) {
+  const ModelProfile& profile = subject.document.profile;
+  std::vector<std::string> warnings;
+  for (const LayerIndex layer : find_blocks(profile).apart) {
+    warnings.push_back(fmt::format(
+        "{} counts as the {} and not as a block: its parameters are not those of the others",
+        profile.layers[layer.position()].name, layer.value == 0 ? "embedding" : "head"));
+  }
+  return warnings;
+}
+
 std::string warn_of_block_inputs(std::string_view runtime) {
   return fmt::format(
       "{} keeps the input of every block that it recomputes, the plan only that of a stage: it "
@@ -239,9 +259,12 @@ std::string title_of(const ExportSubject& subject) {
 std::string heading_of(const ExportSubject& subject, std::string_view runtime) {
   const Plan& plan = subject.document.plan;
   const std::size_t replicas = plan.stages.front().devices.size();
-  return fmt::format("# {} for {}: {} processes, rank = pipeline rank * {} + replica\n",
-                     title_of(subject), runtime, stages_by_device_group(plan).size() * replicas,
-                     replicas);
+  const std::size_t devices = stages_by_device_group(plan).size() * replicas;
+  const auto degree = static_cast<std::size_t>(subject.document.profile.tensor_parallel);
+  const std::string rank = fmt::format("pipeline rank * {} + replica", replicas);
+  return fmt::format("# {} for {}: {} processes, rank = {}\n", title_of(subject), runtime,
+                     devices * degree,
+                     degree == 1 ? rank : fmt::format("({}) * {} + tensor rank", rank, degree));
 }
 
 std::vector<DeviceIndex> devices_by_rank(const Plan& plan) {
@@ -255,16 +278,18 @@ std::vector<DeviceIndex> devices_by_rank(const Plan& plan) {
 
 std::string ranks_as_comment(const ExportSubject& subject) {
   const Plan& plan = subject.document.plan;
+  const auto degree = static_cast<std::size_t>(subject.document.profile.tensor_parallel);
+  const std::string share = degree == 1 ? std::string() : fmt::format(", {} a device", degree);
   std::string text;
   std::size_t rank = 0;
   for (const std::vector<StageIndex>& stages : stages_by_device_group(plan)) {
     const std::vector<DeviceIndex>& devices = plan.stages[stages.front().position()].devices;
-    text += fmt::format("# ranks {} to {}:", rank, rank + devices.size() - 1);
+    text += fmt::format("# ranks {} to {}{}:", rank, rank + devices.size() * degree - 1, share);
     for (const DeviceIndex device : devices) {
       text += ' ' + printable(subject.topology.device(device).name);
     }
     text += '\n';
-    rank += devices.size();
+    rank += devices.size() * degree;
   }
   return text;
 }

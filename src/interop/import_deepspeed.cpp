@@ -213,7 +213,7 @@ void DeepspeedImporter::read_batches(std::int64_t replicas, PlanSketch& sketch) 
 }
 
 ImportedPlan DeepspeedImporter::run() {
-  check_degree(1, options_, program_->name);
+  check_degree(setting("num_mp").value_or(1), ground_.profile, options_, program_->name);
   ImportedPlan result{.profile = ground_.profile, .plan = {}, .warnings = {}};
   PlanSketch sketch;
   sketch.source = program_->name;

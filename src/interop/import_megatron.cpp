@@ -129,7 +129,8 @@ void MegatronImporter::refuse_conflicts() const {
                                "more",
                                name));
   }
-  check_degree(script_.count("--tensor-model-parallel-size").value_or(1), options_, file_.name);
+  check_degree(script_.count("--tensor-model-parallel-size").value_or(1), ground_.profile, options_,
+               file_.name);
 }
 
 /// One E at the beginning, one L at the end, and as many t as there are blocks.
@@ -148,12 +149,9 @@ void MegatronImporter::check_letters(const std::vector<std::string_view>& stages
     refuse("expected one L, at the end");
   }
   const auto blocks = static_cast<std::int64_t>(std::count(all.begin(), all.end(), 't'));
-  const std::int64_t own = find_blocks(ground_.profile).size();
-  if (own == 0) {
-    refuse(
-        "expected a profile with transformer blocks, layers numbered under one name as "
-        "encoder.0, encoder.1, got none");
-  }
+  const TransformerBlocks found = find_blocks(ground_.profile);
+  if (!found.fault.empty()) refuse("of the profile: " + found.fault);
+  const std::int64_t own = found.layers.size();
   if (blocks != own) {
     refuse(fmt::format("expected a t for each of the profile's {} transformer blocks, got {}", own,
                        blocks));
@@ -174,7 +172,7 @@ std::vector<LayerRange> MegatronImporter::read_stages() const {
   const std::string letters = LayoutExpander(layout->value, script_, layout->line).run();
   const std::vector<std::string_view> stages = split(letters, "|");
   check_letters(stages, *layout);
-  const LayerRange blocks = find_blocks(ground_.profile);
+  const LayerRange blocks = find_blocks(ground_.profile).layers;
   std::vector<LayerRange> result;
   std::int32_t begin = 0;
   std::int32_t seen = 0;

@@ -361,7 +361,7 @@ void PipedreamPlanImporter::set_ranks(PlanSketch& sketch) {
 }
 
 ImportedPlan PipedreamPlanImporter::run() {
-  check_degree(1, options_, stages_told_by_);
+  check_degree(1, ground_.profile, options_, stages_told_by_);
   if (answer_ != nullptr) {
     read_stages();
   } else {

@@ -194,7 +194,7 @@ ImportedPlan import_sailor_plan(const std::vector<ForeignPlanFile>& files, const
                                 const ForeignPlanOptions& options) {
   const ForeignPlanFile& file = files.front();
   const SailorPlan plan = io::read_document<SailorPlan>(file.text, file.name, read_plan_of);
-  check_degree(degree_of(plan, file.name), options, file.name);
+  check_degree(degree_of(plan, file.name), ground.profile, options, file.name);
   if (!options.replicas.empty()) {
     throw Error{ErrorKind::Usage,
                 file.name,

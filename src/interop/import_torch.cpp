@@ -236,7 +236,7 @@ bool TorchImporter::read_recomputation(std::vector<std::string>& warnings) const
 }
 
 ImportedPlan TorchImporter::run() {
-  check_degree(script_.count(kTensor).value_or(1), options_, roles_[0]->name);
+  check_degree(script_.count(kTensor).value_or(1), ground_.profile, options_, roles_[0]->name);
   PlanSketch sketch;
   sketch.source = roles_[0]->name;
   sketch.stages = read_stages();

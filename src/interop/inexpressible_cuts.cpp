@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <numeric>
 
 #include "exporting.h"
@@ -52,15 +54,17 @@ bool is_beside_blocks(const RuntimeLimits& runtime, LayerRange blocks, std::int3
 
 std::vector<std::int32_t> inexpressible_cuts(const RuntimeLimits& runtime,
                                              const ModelProfile& profile) {
-  const LayerRange blocks = find_blocks(profile);
-  if (runtime.counts_blocks && blocks.size() == 0) {
-    throw Error{ErrorKind::BadInput,
-                "--model",
-                {{"/layers",
-                  "expected transformer blocks, layers numbered under one name as encoder.0, "
-                  "encoder.1, as " +
-                      std::string{runtime.name} + " has them, got none"}}};
+  const TransformerBlocks found = find_blocks(profile);
+  if (runtime.counts_blocks && !found.fault.empty()) {
+    throw Error{
+        ErrorKind::BadInput,
+        "--model",
+        {{"/layers", fmt::format("{}; {} counts nothing else", found.fault, runtime.name)}}};
   }
+  if (!runtime.tensor_parallel && profile.tensor_parallel != 1) {
+    throw Error{ErrorKind::BadInput, "--model", {degree_fault(runtime, profile, "")}};
+  }
+  const LayerRange blocks = found.layers;
   const std::vector<std::int64_t> crossed = crossed_cuts(runtime, profile).counts();
   std::vector<std::int32_t> cuts;
   const auto layers = static_cast<std::int32_t>(profile.layers.size());

@@ -253,10 +253,15 @@ std::vector<std::string> devices_in_comments(std::string_view text) {
   for (const std::string_view line : split(text, "\n")) {
     const std::vector<std::string_view> words = words_of(line);
     // "# ranks 0 to 1: node0:0 node0:1"
-    const bool is_ranks = words.size() > 5 && words[0] == "#" && words[1] == "ranks" &&
-                          words[3] == "to" && words[4].back() == ':';
-    if (!is_ranks || parse_count(words[2]) != static_cast<std::int32_t>(devices.size())) continue;
-    for (std::size_t i = 5; i < words.size(); ++i) devices.emplace_back(words[i]);
+    const bool is_ranks =
+        words.size() > 5 && words[0] == "#" && words[1] == "ranks" && words[3] == "to";
+    if (!is_ranks) continue;
+    // "# ranks 0 to 3, 2 a device: node0:0 node0:1"
+    const bool is_shared = words.size() > 8 && words[4].back() == ',' && words[7] == "device:";
+    const std::int32_t degree = is_shared ? parse_count(words[5]).value_or(0) : 1;
+    const auto expected = static_cast<std::int64_t>(devices.size()) * degree;
+    if ((!is_shared && words[4].back() != ':') || parse_count(words[2]) != expected) continue;
+    for (std::size_t i = is_shared ? 8 : 5; i < words.size(); ++i) devices.emplace_back(words[i]);
   }
   return devices;
 }
@@ -272,9 +277,16 @@ std::string recomputed_as_a_whole(std::string_view runtime, std::string_view kep
       runtime, kept);
 }
 
-void check_degree(std::int64_t degree, const ForeignPlanOptions& options,
-                  const std::string& source) {
-  const std::int64_t given = options.tensor_parallel.value_or(1);
+void check_degree(std::int64_t degree, const ModelProfile& profile,
+                  const ForeignPlanOptions& options, const std::string& source) {
+  const std::int64_t measured = profile.tensor_parallel;
+  if (measured != 1 && measured != degree) {
+    throw Error{ErrorKind::BadInput,
+                source,
+                {{"", fmt::format("expected tensor-parallel degree {}, that of the profile, got {}",
+                                  measured, degree)}}};
+  }
+  const std::int64_t given = options.tensor_parallel.value_or(measured);
   if (given == degree) return;
   throw Error{
       ErrorKind::Usage,

@@ -40,7 +40,7 @@ std::int64_t replicas_of_all(std::optional<std::int64_t> told, std::size_t group
                              const std::string& source);
 
 /// Names of devices in the order of ranks, from lines "# ranks 0 to 1: node0:0 node0:1" as our own
-/// exports write them; none where there are none.
+/// exports write them, or "# ranks 0 to 3, 2 a device: node0:0 node0:1"; none where there are none.
 std::vector<std::string> devices_in_comments(std::string_view text);
 
 /// The whole plan with depths, order and gradient buckets; a given order that a family has without
@@ -51,8 +51,8 @@ Plan plan_of(const PlanSketch& sketch, const PlanGround& ground, const ForeignPl
 /// The warning where a runtime recomputes as well, but keeps more: "the input of every block".
 std::string recomputed_as_a_whole(std::string_view runtime, std::string_view kept);
 
-/// Refuses a degree that --tensor-parallel does not say.
-void check_degree(std::int64_t degree, const ForeignPlanOptions& options,
-                  const std::string& source);
+/// Refuses a degree of a file that neither the profile nor --tensor-parallel says.
+void check_degree(std::int64_t degree, const ModelProfile& profile,
+                  const ForeignPlanOptions& options, const std::string& source);
 
 }  // namespace dapple

@@ -115,6 +115,7 @@ ModelProfile profile_header(const ForeignProfileOptions& options, std::string na
   profile.source = std::move(source);
   profile.global_batch_size = options.global_batch;
   profile.device = options.device.value_or("");
+  profile.tensor_parallel = options.tensor_parallel.value_or(1);
   profile.batch_scaling = options.batch_scaling.value_or(BatchScaling::Proportional);
   const KnownOptimizer& optimizer = *find_optimizer(*options.optimizer);
   profile.optimizer.name = optimizer.name;

@@ -1,45 +1,108 @@
 #include "transformer_blocks.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <charconv>
+#include <cstddef>
+#include <iterator>
+#include <map>
 #include <optional>
 #include <string_view>
+
+#include "dapple/core/characters.h"
 
 namespace dapple {
 namespace {
 
-/// A layer's name such as "encoder.12".
-struct NumberedName {
-  std::string_view prefix;
-  std::int64_t number = 0;
+/// Layers that are called the same but for a number.
+struct Family {
+  std::vector<std::int32_t> layers;  // ascending
+  bool has_parameters = false;
 };
 
-std::optional<NumberedName> numbered_name(std::string_view name) {
+/// "encoder" of "encoder.12"; nothing of other names.
+std::string_view numbered_stem(std::string_view name) {
   const std::size_t dot = name.rfind('.');
-  if (dot == std::string_view::npos) return std::nullopt;
-  NumberedName result{.prefix = name.substr(0, dot)};
-  const char* end = name.data() + name.size();
-  const auto [stop, fault] = std::from_chars(name.data() + dot + 1, end, result.number);
-  if (fault != std::errc{} || stop != end) return std::nullopt;
-  return result;
+  if (dot == std::string_view::npos || dot + 1 == name.size()) return {};
+  const bool is_number = name.find_first_not_of("0123456789", dot + 1) == std::string_view::npos;
+  return is_number ? name.substr(0, dot) : std::string_view{};
+}
+
+const Layer& layer_of(const ModelProfile& profile, std::int32_t layer) {
+  return profile.layers[static_cast<std::size_t>(layer)];
+}
+
+/// Those of several layers, by their stem.
+std::map<std::string_view, Family> families_of(const ModelProfile& profile) {
+  std::map<std::string_view, Family> families;
+  for (std::size_t l = 0; l < profile.layers.size(); ++l) {
+    const std::string_view stem = numbered_stem(profile.layers[l].name);
+    if (stem.empty()) continue;
+    Family& family = families[stem];
+    family.layers.push_back(static_cast<std::int32_t>(l));
+    family.has_parameters = family.has_parameters || profile.layers[l].parameters.count > 0;
+  }
+  std::erase_if(families, [](const auto& entry) {
+    return entry.second.layers.size() < 2 || !entry.second.has_parameters;
+  });
+  return families;
+}
+
+/// The parameters that more than half of the layers have; nothing where they differ more.
+std::optional<Bytes> usual_parameters(const ModelProfile& profile, const Family& family) {
+  std::vector<Bytes> sizes;
+  for (const std::int32_t l : family.layers) sizes.push_back(layer_of(profile, l).parameters);
+  std::sort(sizes.begin(), sizes.end());
+  const Bytes middle = sizes[sizes.size() / 2];
+  const auto [first, last] = std::equal_range(sizes.begin(), sizes.end(), middle);
+  if (2 * (last - first) <= static_cast<std::ptrdiff_t>(sizes.size())) return std::nullopt;
+  return middle;
+}
+
+/// What is embedding or head by its parameters is not one of the blocks.
+void set_apart(const ModelProfile& profile, const Family& family, TransformerBlocks& blocks) {
+  const std::optional<Bytes> usual = usual_parameters(profile, family);
+  if (!usual) return;
+  const auto count = static_cast<std::int32_t>(profile.layers.size());
+  LayerRange& layers = blocks.layers;
+  if (layers.begin == 0 && layer_of(profile, 0).parameters != *usual) {
+    blocks.apart.push_back(LayerIndex{layers.begin++});
+  }
+  if (layers.end == count && layer_of(profile, count - 1).parameters != *usual) {
+    blocks.apart.push_back(LayerIndex{--layers.end});
+  }
 }
 
 }  // namespace
 
-LayerRange find_blocks(const ModelProfile& profile) {
-  LayerRange longest;
-  LayerRange run;
-  std::optional<NumberedName> last;
-  const auto count = static_cast<std::int32_t>(profile.layers.size());
-  for (std::int32_t l = 0; l < count; ++l) {
-    const auto name = numbered_name(profile.layers[static_cast<std::size_t>(l)].name);
-    const bool goes_on =
-        name && last && name->prefix == last->prefix && name->number == last->number + 1;
-    run = {goes_on ? run.begin : l, l + 1};
-    if (goes_on && run.size() > longest.size()) longest = run;
-    last = name;
+TransformerBlocks find_blocks(const ModelProfile& profile) {
+  const std::map<std::string_view, Family> families = families_of(profile);
+  if (families.empty()) {
+    return {.layers = {},
+            .fault =
+                "expected transformer blocks, layers numbered under one name as encoder.0, "
+                "encoder.1, got none"};
   }
-  return longest;
+  const auto& [stem, family] = *families.begin();
+  if (families.size() > 1) {
+    return {.layers = {},
+            .fault = fmt::format("expected transformer blocks, numbered under one name, got two "
+                                 "names of numbered layers, {} and {}",
+                                 printable(stem), printable(std::next(families.begin())->first))};
+  }
+  TransformerBlocks blocks{.layers = {family.layers.front(), family.layers.back() + 1}};
+  for (std::size_t i = 1; i < family.layers.size(); ++i) {
+    const std::int32_t between = family.layers[i - 1] + 1;
+    if (family.layers[i] == between) continue;
+    return {.layers = {},
+            .fault = fmt::format("expected transformer blocks side by side, got {} between {} and "
+                                 "{}",
+                                 printable(layer_of(profile, between).name),
+                                 printable(layer_of(profile, between - 1).name),
+                                 printable(layer_of(profile, family.layers[i]).name))};
+  }
+  set_apart(profile, family, blocks);
+  return blocks;
 }
 
 std::int32_t blocks_in(LayerRange layers, LayerRange blocks) {

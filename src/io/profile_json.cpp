@@ -11,6 +11,7 @@ namespace dapple {
 namespace io {
 namespace {
 
+constexpr std::int64_t kMostTensorParallel = 1024;
 constexpr FactorRange kPerByte{Factor{0}, Factor{1'000 * kOne.billionths}};
 
 Optimizer read_optimizer(const Field& field) {
@@ -80,6 +81,8 @@ ModelProfile read_profile(const Field& field, Measurements measurements) {
   if (const Field batch = object.field("global_batch_size"); batch.present())
     profile.global_batch_size = read_integer(batch, kSampleRange);
   profile.device = read_device(object.field("device"));
+  if (const Field degree = object.field("tensor_parallel"); degree.present())
+    profile.tensor_parallel = read_integer(degree, {1, kMostTensorParallel}).value_or(1);
   const Field batch_scaling = object.field("batch_scaling");
   profile.batch_scaling = read_batch_scaling(batch_scaling);
   profile.optimizer = read_optimizer(object.field("optimizer"));
@@ -101,6 +104,7 @@ void write_profile(JsonWriter& writer, const ModelProfile& profile) {
   if (profile.global_batch_size)
     writer.key("global_batch_size").integer(*profile.global_batch_size);
   writer.key("device").text(profile.device);
+  if (profile.tensor_parallel != 1) writer.key("tensor_parallel").integer(profile.tensor_parallel);
   if (profile.batch_scaling) {
     writer.key("batch_scaling")
         .text(*profile.batch_scaling == BatchScaling::Proportional ? "proportional" : "floor");

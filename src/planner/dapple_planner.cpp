@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 
+#include "as_pinned.h"
 #include "dapple/core/error.h"
 #include "dapple/core/parallel.h"
 #include "dapple/search/dapple_search.h"
@@ -182,6 +183,11 @@ std::vector<Candidate> DapplePlanner::search(SearchEffort effort) {
     for (Candidate& candidate : outcome.candidates) {
       if (is_allowed(candidate)) candidates.push_back(std::move(candidate));
     }
+  }
+  if (options_.pins.in_order) {
+    parallel_for(candidates.size(), options_.threads, [&](std::size_t i) {
+      if (put_in_order(candidates[i].stages)) candidates[i].bound = scorer_.bound(candidates[i]);
+    });
   }
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.bound < b.bound; });

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "as_pinned.h"
 #include "dapple/cost/costs.h"
 #include "dapple/planner/depths.h"
 #include "dapple/schedule/schedule.h"
@@ -201,6 +202,7 @@ class Exhaustive {
   void go_through(std::int64_t micro_batch_size, std::optional<std::int64_t> replicas);
   void add_stage(std::int32_t end);
   void choose_devices(std::size_t group, std::int64_t left, std::int32_t end);
+  bool are_devices_in_order() const;
   bool is_allowed(LayerRange layers, bool recompute) const;
   void try_stage(std::int32_t begin, std::int32_t end, bool recompute);
   bool can_be_completed(std::int32_t begin, Duration bound, const PlanCost& cost) const;
@@ -294,6 +296,7 @@ void Exhaustive::choose_devices(std::size_t group, std::int64_t left, std::int32
         (replicas_ && static_cast<std::int64_t>(devices_.size()) != *replicas_)) {
       return;
     }
+    if (problem_.pins.in_order && !are_devices_in_order()) return;
     for (std::int32_t begin = end - 1; begin >= 0; --begin) {
       for (const bool recompute : {false, true}) {
         if (is_over()) return;
@@ -314,6 +317,22 @@ void Exhaustive::choose_devices(std::size_t group, std::int64_t left, std::int32
   }
   alike.used -= taken;
   devices_.resize(devices_.size() - static_cast<std::size_t>(taken));
+}
+
+/// Whether the chosen devices can stand before those of the partial plan: of alike ones some may be
+/// before, whichever they are.
+bool Exhaustive::are_devices_in_order() const {
+  const auto group_of = [this](DeviceIndex device) {
+    const auto behind =
+        std::find_if(groups_.begin(), groups_.end(),
+                     [device](const AlikeDevices& alike) { return alike.first > device.value; });
+    return behind - groups_.begin();
+  };
+  const auto last = group_of(*std::max_element(devices_.begin(), devices_.end()));
+  return std::all_of(plan_.stages.begin(), plan_.stages.end(), [&](const StagePlan& stage) {
+    return std::all_of(stage.devices.begin(), stage.devices.end(),
+                       [&](DeviceIndex device) { return last <= group_of(device); });
+  });
 }
 
 /// Whether a stage of the chosen devices may be like this, in front of the partial plan.
@@ -451,6 +470,8 @@ void Exhaustive::simulate_plan() {
                                  .iteration;
   if (iteration >= problem_.below) return;
   outcome_.faster = plan_;
+  // Of alike devices any were chosen.
+  if (problem_.pins.in_order) put_in_order(outcome_.faster->stages);
   outcome_.iteration = iteration;
 }
 

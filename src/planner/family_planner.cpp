@@ -198,6 +198,7 @@ void FamilyPlanner::add_shape(const Plan& start, Duration bound) {
     if (groups * chunks > layers) continue;
     Plan plan = start;
     plan.family = request_.family;
+    if (problem_.options.pins.in_order) put_in_order(plan.stages);
     if (count_tasks(plan, groups * chunks) > kMostTasks) continue;
     shapes_.push_back({.plan = std::move(plan), .chunks = chunks, .bound = bound});
   }

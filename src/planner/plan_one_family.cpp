@@ -1,5 +1,7 @@
 #include "plan_one_family.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <functional>
 #include <iterator>
@@ -27,15 +29,19 @@ std::variant<Scored, Infeasible> plan_of_least_memory(const ModelProfile& profil
   const CostModel costs(profile, topology);
   auto any = find_any_plan(costs, options, should_stop);
   if (auto* infeasible = std::get_if<Infeasible>(&any)) return std::move(*infeasible);
-  const Score score =
-      Scorer(profile, topology, options).score(std::get<Candidate>(any), 0, Duration{INT64_MAX});
+  auto& candidate = std::get<Candidate>(any);
+  if (options.pins.in_order) put_in_order(candidate.stages);
+  const Score score = Scorer(profile, topology, options).score(candidate, 0, Duration{INT64_MAX});
   if (score.best.feasible()) return score.best;
-  check(options.pins.least_depths, "the plan of least memory fits, but not at any depths");
+  check(options.pins.least_depths || options.pins.in_order,
+        "the plan of least memory fits, but not at any depths");
   Infeasible infeasible;
   infeasible.pins = to_texts(options.pins, profile);
   infeasible.is_certain = false;
-  infeasible.conflict = "some plan fits, but none was found that does with these depths";
-  infeasible.remedy = "leaving out --pin depths=least";
+  infeasible.conflict =
+      fmt::format("some plan fits, but none was found that does {}",
+                  options.pins.least_depths ? "with these depths" : "with the devices in order");
+  infeasible.remedy = options.pins.least_depths ? "leaving out --pin depths=least" : "more memory";
   return infeasible;
 }
 

@@ -42,6 +42,7 @@ std::vector<Pins> parts_of(const PlannerOptions& options, const Topology& topolo
                            const PlanRestriction& restriction) {
   Pins common = options.pins;
   common.equal_shares = true;
+  common.in_order = restriction.in_order;
   common.least_depths = common.least_depths || restriction.least_depths;
   std::vector<std::int32_t> joints;
   std::set_union(common.joints.begin(), common.joints.end(), restriction.joints.begin(),
@@ -215,8 +216,7 @@ class RestrictedPlanner {
     for (std::string& pinned : cuts_of_pins(options_.pins, profile_)) {
       record.cut.push_back(std::move(pinned));
     }
-    record.cut.push_back(cut_of_runtime(restriction_.runtime, restriction_.least_depths,
-                                        !restriction_.joints.empty()));
+    record.cut.push_back(cut_of_runtime(restriction_, restriction_.least_depths));
     return std::move(*best_);
   }
 

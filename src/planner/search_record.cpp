@@ -28,12 +28,14 @@ std::string cut_of_many_devices() {
       ExactSearch::kMostDevices);
 }
 
-std::string cut_of_runtime(const std::string& runtime, bool only_least_depths, bool has_joints) {
+std::string cut_of_runtime(const PlanRestriction& restriction, bool only_least_depths) {
   return fmt::format(
       "what {} cannot express: replicas that differ from stage to stage or have unequal shares, "
-      "recomputation in some stages{}{}",
-      runtime, only_least_depths ? ", other depths than the least" : "",
-      has_joints ? ", some boundaries" : "");
+      "recomputation in some stages{}{}{}",
+      restriction.runtime,
+      restriction.in_order ? ", devices in another order than its launcher's" : "",
+      only_least_depths ? ", other depths than the least" : "",
+      restriction.joints.empty() ? "" : ", some boundaries");
 }
 
 std::vector<std::string> cuts_of_pins(const Pins& pins, const ModelProfile& profile) {

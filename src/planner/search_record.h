@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dapple/planner/planner.h"
+#include "dapple/planner/restricted.h"
 #include "dapple/profile/model_profile.h"
 
 namespace dapple {
@@ -43,7 +44,7 @@ inline constexpr std::string_view kCutPolicies =
 inline constexpr std::string_view kCutReplicaCounts =
     "replica counts: only those that make the largest share of a micro-batch smaller";
 std::string cut_of_many_devices();
-std::string cut_of_runtime(const std::string& runtime, bool only_least_depths, bool has_joints);
+std::string cut_of_runtime(const PlanRestriction& restriction, bool only_least_depths);
 
 /// What is pinned, a line each that begins so.
 inline constexpr std::string_view kCutPinned = "pinned: ";

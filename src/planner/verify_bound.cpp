@@ -123,6 +123,7 @@ ExhaustiveOutcome BoundDerivation::go_through(Duration below, std::int64_t budge
     const PlanRestriction& restriction = *claimed_.restriction;
     problem.are_stages_alike = true;
     problem.may_recompute = restriction.recomputes;
+    problem.pins.in_order = restriction.in_order;
     problem.pins.least_depths = problem.pins.least_depths || restriction.least_depths;
     for (const std::int32_t joint : restriction.joints) problem.pins.joints.push_back(joint);
     std::sort(problem.pins.joints.begin(), problem.pins.joints.end());

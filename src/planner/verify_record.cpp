@@ -111,6 +111,7 @@ void check_target(Claims& claims, const ClaimedPlan& claimed) {
   pins.replicas = static_cast<std::int32_t>(plan.stages.front().devices.size());
   pins.recompute = plan.stages.front().recompute;
   pins.equal_shares = true;
+  pins.in_order = restriction.in_order;
   pins.least_depths = restriction.least_depths && plan.family == ScheduleFamily::OneFOneB;
   if (plan.chunks_per_device == 1) pins.joints = restriction.joints;
   if (is_as_pinned(plan, pins) && (restriction.recomputes || !*pins.recompute)) return;
@@ -314,9 +315,8 @@ void check_record(Claims& claims, const ClaimedPlan& claimed) {
   if (claimed.restriction) {
     add(std::move(pinned));
     const bool is_1f1b = is_pipeline(document.plan.family);
-    cut.push_back({.text = cut_of_runtime(claimed.restriction->runtime,
-                                          claimed.restriction->least_depths && is_1f1b,
-                                          !claimed.restriction->joints.empty())});
+    cut.push_back({.text = cut_of_runtime(*claimed.restriction,
+                                          claimed.restriction->least_depths && is_1f1b)});
   }
   check_lines(claims, "/search_space/searched", searched, document.search.searched);
   claims.expect_text("/search_space/outside", kOutsideSpace, document.search.outside);

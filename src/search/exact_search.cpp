@@ -107,7 +107,7 @@ class ExactSearch::Search {
       : costs_(profile, topology),
         problem_(problem),
         micro_batches_(problem.global_batch_size / problem.micro_batch_size),
-        placements_(topology),
+        placements_(topology, problem.pins.in_order),
         shapes_(costs_, problem.micro_batch_size, problem.replicas) {}
 
   void prepare(Duration threshold, const Patience& patience) {

@@ -1,6 +1,7 @@
 #include "dapple/search/placement_space.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <numeric>
 
 #include "dapple/search/placement.h"
@@ -80,8 +81,8 @@ std::vector<DevicePool> device_pools(const Topology& topology) {
   return pools;
 }
 
-PlacementSpace::PlacementSpace(const Topology& topology)
-    : topology_(topology), pools_(device_pools(topology)) {
+PlacementSpace::PlacementSpace(const Topology& topology, bool in_order)
+    : topology_(topology), in_order_(in_order), pools_(device_pools(topology)) {
   for (const DevicePool& pool : pools_) {
     const std::int32_t position = find_family(families_, family_of(topology, pool.first));
     families_[static_cast<std::size_t>(position)].size += pool.size;
@@ -102,9 +103,35 @@ const std::vector<PlacementSpace::Option>& PlacementSpace::options(std::int32_t 
     std::vector<std::int32_t> taken;
     enumerate(0, replicas, taken, used);
   } else {
+    if (in_order_) add_nearest(used, replicas);
     add_policies(used, replicas);
   }
   return entry->second;
+}
+
+/// Of a pool the last devices that are free are taken, so that it may hold several stages in order;
+/// no other pool may stand behind what is used.
+bool PlacementSpace::is_in_order(std::int32_t used, const std::vector<std::int32_t>& taken) const {
+  const std::vector<std::int32_t>& use = uses_[static_cast<std::size_t>(used)];
+  const auto is_some = [](std::int32_t count) { return count > 0; };
+  const auto first_used = std::find_if(use.begin(), use.end(), is_some) - use.begin();
+  const auto last_taken =
+      taken.rend() - std::find_if(taken.rbegin(), taken.rend(), is_some) - std::ptrdiff_t{1};
+  return last_taken <= first_used;
+}
+
+void PlacementSpace::add_nearest(std::int32_t used, std::int32_t replicas) {
+  const std::vector<std::int32_t> use = uses_[static_cast<std::size_t>(used)];
+  const auto first_used = static_cast<std::size_t>(
+      std::find_if(use.begin(), use.end(), [](std::int32_t count) { return count > 0; }) -
+      use.begin());
+  std::vector<std::int32_t> taken(pools_.size(), 0);
+  for (std::size_t pool = std::min(first_used + 1, pools_.size()); pool-- > 0 && replicas > 0;) {
+    taken[pool] = std::min(replicas, pools_[pool].size - use[pool]);
+    replicas -= taken[pool];
+  }
+  const std::int32_t asked = std::accumulate(taken.begin(), taken.end(), 0);
+  if (replicas == 0) add_option(used, taken, options_.at({used, asked}));
 }
 
 /// Takes from the last pool's point of view as little as possible first, so that early stages end
@@ -162,6 +189,7 @@ void PlacementSpace::add_policies(std::int32_t used, std::int32_t replicas) {
 
 void PlacementSpace::add_option(std::int32_t used, const std::vector<std::int32_t>& taken,
                                 std::vector<Option>& options) {
+  if (in_order_ && !is_in_order(used, taken)) return;
   std::vector<std::int32_t> after = uses_[static_cast<std::size_t>(used)];
   for (std::size_t pool = 0; pool < after.size(); ++pool) after[pool] += taken[pool];
   const Option option{.taking = number_of_taking(taken), .used = number_of_use(after)};

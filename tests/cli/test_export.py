@@ -18,7 +18,7 @@ from tool import BAD_INPUT, DONE, ENVIRONMENT, INFEASIBLE, USAGE, ToolTest
 
 RUNTIMES = ("megatron", "deepspeed", "torch-python", "torch-csv", "torchtitan", "colossalai",
             "pipedream", "sailor")
-TARGETS = (*RUNTIMES, "rankfile", "hostfile", "visible-devices")
+TARGETS = (*RUNTIMES, "rankfile", "hostfile", "visible-devices", "ranks")
 PROTO = tool.ROOT / "tests" / "golden" / "interop" / "chakra.proto"
 PROTOBUF_TOOLS = shutil.which("protoc") and all(map(importlib.util.find_spec,
                                                     ("google", "google.protobuf")))
@@ -120,10 +120,86 @@ class Exporting(ToolTest):
         plan = self.plan()
         for target in ("deepspeed", "torch-python", "colossalai"):
             ast.parse(self.export(plan, target))
-        for target in ("megatron", "torchtitan", "visible-devices"):
+        for target in ("megatron", "torchtitan", "visible-devices", "ranks"):
             checked = subprocess.run(["bash", "-n"], input=self.export(plan, target), text=True,
                                      capture_output=True, check=False)
             self.assertEqual((checked.returncode, checked.stderr), (0, ""))
+
+    def uneven_plan(self, *more):
+        """A plan of three stages for three servers of a device, the second with a slow NIC, which is
+        best at an end of the pipeline, where one boundary crosses it and not two."""
+        topology = tool.small_topology()
+        server = {**topology["servers"][0], "devices": 1}
+        slow = {**server["nics"][0], "bandwidth": "1 Gbit/s"}
+        topology["servers"] = [{**server, "name": "fast", "count": 1},
+                               {**server, "name": "slow", "count": 1, "nics": [slow]},
+                               {**server, "name": "large", "count": 1}]
+        made = self.run_tool("--model", self.blocks(), "--topo", self.write("uneven.json", topology),
+                             "--pin", "stages=3", "--pin", "depths=least", "--pin", "replicas=1",
+                             "--micro-batch", "4", *more, "-o", "uneven.plan.json")
+        self.assertEqual(made.returncode, DONE, made.stderr)
+        return self.read("uneven.plan.json")
+
+    def moved(self, plan, order):
+        """The plan with its stages' devices in that order, under a name of its own."""
+        for stage, device in zip(plan["stages"], order):
+            stage["devices"] = [device]
+        layout = [stage["layers"][1] - stage["layers"][0] for stage in plan["stages"]]
+        blocks = "|".join(("E" if i == 0 else "") + f"t*{count}" + ("L" if i == 2 else "")
+                          for i, count in enumerate(layout))
+        made = self.run_tool("import", "plan", "--layout",
+                             "--pipeline-model-parallel-size 3 --micro-batch-size 4 "
+                             f"--pipeline-model-parallel-layout {blocks} --global-batch-size 16",
+                             "--replicas", "1", "--devices", ",".join(order), "--model",
+                             "blocks.json", "--topo", "uneven.json", "-o", "moved.plan.json")
+        self.assertEqual(made.returncode, DONE, made.stderr)
+        return "moved.plan.json"
+
+    def test_an_order_of_ranks_that_no_launcher_gives_is_told_and_given(self):
+        plan = self.uneven_plan()
+        # The slow server is at one end, where one boundary alone crosses its NIC.
+        moved = self.moved(plan, ["large0:0", "fast0:0", "slow0:0"])
+        for target, ending in (("megatron", ".megatron.sh"), ("deepspeed", ".py")):
+            result = self.run_tool("export", moved, "--to", target, "-o", "job" + ending)
+            self.assertEqual(result.returncode, DONE, result.stderr)
+            said = " ".join(result.stderr.split())
+            self.assertRegex(said, "launchers number processes server by server, device by device; "
+                             r"with ranks in that order an iteration takes \d\S* ms in place of "
+                             r"\d\S* ms: job(\.py)?.ranks.sh gives each process the plan's rank")
+            self.assertIn("a wrapper that gives each process its rank written to job", result.stdout)
+        wrapper = (self.folder / "job.ranks.sh").read_text()
+        self.assertEqual(wrapper, self.export(moved, "ranks"))
+        self.assertEqual([line.split(":")[0][2:] + line.split(":")[1] for line in
+                          wrapper.splitlines() if line.startswith("  # server")],
+                         ["# server 0 large0, 1 processes", "# server 1 fast0, 1 processes",
+                          "# server 2 slow0, 1 processes"])
+        for server, gpu in enumerate("000"):
+            for name in ("GROUP_RANK", "CROSS_RANK", "SLURM_NODEID"):
+                ran = subprocess.run(
+                    ["sh", "job.ranks.sh", "sh", "-c", "echo $RANK $WORLD_SIZE $CUDA_VISIBLE_DEVICES"],
+                    env={name: str(server), "LOCAL_RANK": "0", "RANK": "7", "PATH": "/usr/bin:/bin"},
+                    cwd=self.folder, text=True, capture_output=True, check=True)
+                self.assertEqual(ran.stdout, f"{server} 3 {gpu}\n")
+        ran = subprocess.run(["sh", "job.ranks.sh", "true"], env={"GROUP_RANK": "0", "LOCAL_RANK": "1"},
+                             cwd=self.folder, text=True, capture_output=True, check=False)
+        self.assertEqual(ran.returncode, 2)
+        to_stdout = self.run_tool("export", moved, "--to", "megatron", "-o", "-")
+        self.assertIn("what --to ranks writes gives each", " ".join(to_stdout.stderr.split()))
+
+    def test_a_plan_for_a_launcher_stands_in_its_order_and_costs_what_it_costs(self):
+        free = self.uneven_plan()
+        found = self.uneven_plan("--for", "megatron")
+        devices = [stage["devices"][0] for stage in found["stages"]]
+        self.assertEqual(devices, ["fast0:0", "slow0:0", "large0:0"])
+        self.assertNotEqual([stage["devices"][0] for stage in free["stages"]], devices)
+        self.assertGreater(found["predicted"]["iteration_ns"], free["predicted"]["iteration_ns"])
+        result = self.run_tool("export", "uneven.plan.json", "--to", "megatron", "-o", "job.sh")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertNotIn("launchers number", " ".join(result.stderr.split()))
+        self.assertFalse((self.folder / "job.sh.ranks.sh").exists())
+        self.assertEqual(self.run_tool("verify", "uneven.plan.json").returncode, DONE)
+        cut = " ".join(found["search_space"]["cut"])
+        self.assertIn("devices in another order than its launcher's", cut)
 
     def test_names_of_layers_and_servers_run_nothing(self):
         profile = tool.small_profile()
@@ -470,7 +546,7 @@ class Exporting(ToolTest):
         self.assert_error(
             self.run_tool("--model", self.write("plain.json", plain), "--topo", "topology.json",
                           "--for", "megatron"),
-            BAD_INPUT, "--model: /layers: expected transformer blocks, ", "as Megatron-LM has them")
+            BAD_INPUT, "--model: /layers: expected transformer blocks, ", "Megatron-LM counts nothing else")
 
     def test_whoever_stops_planning_for_a_target_has_a_plan_and_a_bound(self):
         for more in ((), ("--schedule", "auto")):

@@ -250,6 +250,40 @@ class Plans(ToolTest):
                 compared = self.run_tool("diff", "plan.json", "again.json")
                 self.assertIn("The plans are the same.", compared.stdout)
 
+    def test_a_device_of_several_gpus_stays_one_on_its_way_through_other_files(self):
+        imported = self.run_tool("import", "model", SAMPLES / "small.piper.json", "--optimizer",
+                                 "adam", "--profile-device", "card", "--tensor-parallel", "2",
+                                 "--backward-ratio", "2", "-o", "pairs.json")
+        self.assertEqual(imported.returncode, DONE, imported.stderr)
+        self.assertEqual(self.read("pairs.json")["tensor_parallel"], 2)
+        ground = ("--model", "pairs.json", "--topo", self.write("topology.json",
+                                                                tool.small_topology()))
+        for targets in (("megatron",), ("deepspeed",), ("torchtitan", "torch-csv"), ("sailor",)):
+            with self.subTest(targets=targets):
+                made = self.run_tool(*ground, "--for", targets[0], "--pin", "stages=1", "--pin",
+                                     "replicas=2", "-o", "plan.json")
+                self.assertEqual(made.returncode, DONE, made.stderr)
+                for target in targets:
+                    exported = self.run_tool("export", "plan.json", "--to", target, "-o", target)
+                    self.assertEqual(exported.returncode, DONE, exported.stderr)
+                back = ("import", "plan", *targets, "--topo", "topology.json", "-o", "again.json")
+                result = self.run_tool(*back, "--model", "pairs.json")
+                self.assertEqual(result.returncode, DONE, result.stderr)
+                plan, again = (self.read(name)["stages"] for name in ("plan.json", "again.json"))
+                if targets[0] == "sailor":  # whose files have no place for devices
+                    plan[0]["devices"] = again[0]["devices"]
+                self.assertEqual(again, plan)
+                single = {**self.read("pairs.json"), "tensor_parallel": 1}
+                self.assert_error(self.run_tool(*back, "--model", self.write("one.json", single)),
+                                  USAGE, "--tensor-parallel: expected 2, the plan's degree")
+                other = {**self.read("pairs.json"), "tensor_parallel": 8}
+                self.assert_error(self.run_tool(*back, "--model", self.write("other.json", other)),
+                                  BAD_INPUT, "expected tensor-parallel degree 8, that of the "
+                                  "profile, got 2")
+        for target in ("pipedream", "torch-python"):
+            self.assert_error(self.run_tool(*ground, "--for", target, "-o", "plan.json"), BAD_INPUT,
+                              "/tensor_parallel: expected 1, as ", "of several GPUs, got 2")
+
     def test_a_plan_that_does_not_fit_is_written_only_if_asked_for(self):
         ground = self.ground(memory="10 MiB")
         command = ("import", "plan", "--layout", self.LAYOUT, *ground, "--replicas", "2", "-o",

@@ -3,7 +3,8 @@
 // warning.
 //
 // Ranks: stage by stage, of each its replicas in their order, so that rank = stage * replicas +
-// replica where all stages have as many. Devices that hold several stages are one rank.
+// replica where all stages have as many. Devices that hold several stages are one rank. Where a
+// device is several GPUs (tensor_parallel of the profile), it has as many ranks, side by side.
 #pragma once
 
 #include <cstdint>
@@ -43,11 +44,14 @@ struct RuntimeLimits {
   bool recomputes = true;        // all stages or none
   bool counts_blocks = false;    // boundaries only beside transformer blocks
   bool block_in_every_stage = false;
+  bool numbers_ranks = false;   // its launcher does, server by server, device by device
+  bool tensor_parallel = true;  // devices of several GPUs, which share their tensors
 };
 
 /// Layers that begin no stage of a plan that the runtime can express, ascending: a tensor would
 /// skip a stage, stages would share weights, or the boundary is beside no transformer block. Throws
-/// Error(BadInput) where a runtime that counts blocks finds none. O(layers + edges).
+/// Error(BadInput) where a runtime that counts blocks cannot tell them, or one without tensor
+/// parallelism is to have some. O(layers log layers + edges).
 std::vector<std::int32_t> inexpressible_cuts(const RuntimeLimits& runtime,
                                              const ModelProfile& profile);
 
@@ -86,7 +90,7 @@ std::vector<std::string> left_out(const ExportTarget& target, const ExportSubjec
 /// plan.
 Export export_plan(const ExportTarget& target, const ExportSubject& subject);
 
-/// The device of each rank. O(stages + devices).
+/// The device of each rank; where a device has several, of their groups. O(stages + devices).
 std::vector<DeviceIndex> devices_by_rank(const Plan& plan);
 
 }  // namespace dapple

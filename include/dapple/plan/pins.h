@@ -19,13 +19,15 @@ struct Pins {
   bool least_depths = false;
   /// Only micro-batches whose samples the pinned replicas share evenly.
   bool equal_shares = false;
+  /// Devices in the order of their numbers from the first stage on, as launchers number ranks.
+  bool in_order = false;
   // Ascending:
   std::vector<std::int32_t> cuts;    // layers that begin a stage
   std::vector<std::int32_t> joints;  // layers that begin none: in the stage of the one before
 
   bool empty() const {
-    return !stages && !replicas && !recompute && !least_depths && !equal_shares && cuts.empty() &&
-           joints.empty();
+    return !stages && !replicas && !recompute && !least_depths && !equal_shares && !in_order &&
+           cuts.empty() && joints.empty();
   }
 
   friend bool operator==(const Pins&, const Pins&) = default;
@@ -35,7 +37,8 @@ struct Pins {
 };
 
 /// Each pin as the command line takes it, "stages=4" or "cut=encoder.3"; stages, replicas,
-/// recomputation, depths, cuts, joints; equal shares are no text. Requires: the layers are there.
+/// recomputation, depths, cuts, joints; equal shares and order are no text. Requires: the layers
+/// are there.
 std::vector<std::string> to_texts(const Pins& pins, const ModelProfile& profile);
 
 }  // namespace dapple

@@ -1,5 +1,5 @@
 // Plans for a runtime that gives all stages the same number of replicas, with equal shares of every
-// micro-batch, and recomputes in all of them or in none.
+// micro-batch, and recomputes in all of them or in none; and whose launcher numbers devices.
 //
 // The space is cut by these two answers, and each part searched with them pinned: so the bound of
 // every part is proven as without restrictions, and the least of them is below every plan that the
@@ -21,6 +21,7 @@ struct PlanRestriction {
   std::string runtime;                    // "Megatron-LM", for the plan's record
   bool least_depths = false;              // 1F1B in the least depths that keep all stages busy
   bool recomputes = true;                 // else no stage does
+  bool in_order = false;                  // devices by number from the first stage on
   std::vector<std::int32_t> joints = {};  // layers that begin no stage, beside those pinned
   /// That it runs, 1F1B first: those that are looked at where options ask for every family.
   std::vector<ScheduleFamily> families = {ScheduleFamily::OneFOneB};

@@ -66,7 +66,8 @@ struct ModelProfile {
   std::string source;
   std::vector<std::string> notes;  // derivations and assumptions, for people
   std::optional<std::int64_t> global_batch_size;
-  std::string device;  // the kind of device that was measured
+  std::string device;                // the kind of device that was measured
+  std::int64_t tensor_parallel = 1;  // GPUs that are one such device, and share its tensors
   std::optional<BatchScaling> batch_scaling;
   Optimizer optimizer;
   std::vector<Layer> layers;

@@ -51,8 +51,10 @@ struct Taking {
 class PlacementSpace {
  public:
   /// All takings where there are few ways to use the pools, else those of the three policies of
-  /// placement.h.
-  explicit PlacementSpace(const Topology& topology);
+  /// placement.h. In order: of devices before all that are used, and without policies those right
+  /// before them; as the first taking all the same, so that whatever is bounded by these alone is
+  /// bounded for any.
+  explicit PlacementSpace(const Topology& topology, bool in_order = false);
 
   const Topology& topology() const { return topology_; }
   bool is_complete() const { return is_complete_; }
@@ -85,12 +87,15 @@ class PlacementSpace {
   void enumerate(std::size_t pool, std::int32_t replicas, std::vector<std::int32_t>& taken,
                  std::int32_t used);
   void add_policies(std::int32_t used, std::int32_t replicas);
+  void add_nearest(std::int32_t used, std::int32_t replicas);
+  bool is_in_order(std::int32_t used, const std::vector<std::int32_t>& taken) const;
   void add_option(std::int32_t used, const std::vector<std::int32_t>& taken,
                   std::vector<Option>& options);
   std::int32_t number_of_use(const std::vector<std::int32_t>& used);
   std::int32_t number_of_taking(const std::vector<std::int32_t>& counts);
 
   const Topology& topology_;
+  const bool in_order_;
   std::vector<DevicePool> pools_;
   std::vector<DeviceFamily> families_;
   bool is_complete_ = true;

@@ -50,6 +50,95 @@ TEST_CASE("a stage of an embedding, of one block, or of a head alone has its let
              Catch::Contains("layout \"E|t|t*3|L\"\n"));
 }
 
+/// The plan of document_of(), its layers called so.
+PlanDocument named_document(const std::vector<std::string>& names) {
+  PlanDocument document = document_of(two_by_two());
+  for (std::size_t i = 0; i < names.size(); ++i) document.profile.layers[i].name = names[i];
+  return document;
+}
+
+TEST_CASE("every block is exported, whatever its number") {
+  // Another file's nodes are numbered with what stands between them: an attention mask is 4.
+  PlanDocument document =
+      named_document({"Embedding.1", "Block.3", "Block.5", "Block.6", "Block.8", "Pooler.9"});
+  CHECK_THAT(exported(document, "megatron").text, Catch::Contains("--num-layers 4\n"));
+  CHECK_THAT(exported(document, "colossalai").text,
+             Catch::Contains("num_layers_per_stage=[2, 2],"));
+  document = named_document({"mask.0", "mask.1", "Block.2", "Block.5", "Block.3", "head"});
+  for (const std::size_t l : {std::size_t{0}, std::size_t{1}})
+    document.profile.layers[l].parameters = Bytes{0};
+  document.plan.stages[0].layers = {0, 4};
+  document.plan.stages[1].layers = {4, 6};
+  CHECK_THAT(exported(document, "megatron").text, Catch::Contains("--num-layers 3\n"));
+}
+
+TEST_CASE("an embedding and a head that are numbered with the blocks are none of them") {
+  const std::vector<std::string> numbered{"layer.0", "layer.1", "layer.2",
+                                          "layer.3", "layer.4", "layer.5"};
+  PlanDocument document = named_document(numbered);
+  // All have the same parameters: who knows better?
+  CHECK_THAT(exported(document, "megatron").text, Catch::Contains("--num-layers 6\n"));
+  document.profile.layers.front().parameters = Bytes{9};
+  document.profile.layers.back().parameters = Bytes{8};
+  const Export made = exported(document, "megatron");
+  CHECK_THAT(made.text, Catch::Contains("--num-layers 4\n"));
+  REQUIRE(made.warnings.size() == 3);
+  CHECK(made.warnings[0] ==
+        "layer.0 counts as the embedding and not as a block: its parameters are not those of the "
+        "others");
+  CHECK_THAT(made.warnings[1], Catch::Contains("layer.5 counts as the head"));
+  CHECK(exported(document, "colossalai").warnings.size() == 3);
+  // One in the middle is a block of another size.
+  document = named_document(numbered);
+  document.profile.layers[2].parameters = Bytes{9};
+  CHECK_THAT(exported(document, "megatron").text, Catch::Contains("--num-layers 6\n"));
+}
+
+TEST_CASE("blocks that cannot be told are refused and not counted short") {
+  CHECK(refusal(named_document(
+                    {"embedding", "encoder.0", "encoder.1", "decoder.0", "decoder.1", "head"}),
+                "megatron") ==
+        "/model/profile/layers: expected transformer blocks, numbered under one name, got two "
+        "names of numbered layers, decoder and encoder");
+  CHECK(refusal(named_document({"embedding", "block.0", "block.1", "norm", "block.2", "head"}),
+                "colossalai") ==
+        "/model/profile/layers: expected transformer blocks side by side, got norm between block.1 "
+        "and block.2");
+  CHECK_THAT(refusal(named_document({"a", "b", "c", "d", "e.1", "f"}), "megatron"),
+             Catch::Contains("encoder.0, encoder.1, got none"));
+}
+
+TEST_CASE("devices of several GPUs have as many ranks") {
+  PlanDocument document = document_of(two_by_two());
+  document.profile.tensor_parallel = 4;
+  const std::string megatron = exported(document, "megatron").text;
+  CHECK_THAT(megatron, Catch::StartsWith("# tiny on 2x2 for Megatron-LM: 16 processes, rank = "
+                                         "(pipeline rank * 2 + replica) * 4 + tensor rank\n"
+                                         "# ranks 0 to 7, 4 a device: node0:0 node0:1\n"
+                                         "# ranks 8 to 15, 4 a device: node1:0 node1:1\n"));
+  CHECK_THAT(megatron, Catch::Contains("--tensor-model-parallel-size 4\n"));
+  const Export deepspeed = exported(document, "deepspeed");
+  CHECK_THAT(deepspeed.text,
+             Catch::Contains("topology import PipeModelDataParallelTopology\n") &&
+                 Catch::Contains("PipeModelDataParallelTopology(num_pp=2, num_mp=4, num_dp=2)"));
+  CHECK_THAT(deepspeed.warnings.front(), Catch::Contains("over the 4 GPUs"));
+  CHECK_THAT(exported(document, "torchtitan").text,
+             Catch::Contains("--parallelism.tensor_parallel_degree 4\n"));
+  CHECK_THAT(exported(document, "colossalai").text, Catch::Contains("tp_size=4,"));
+  CHECK_THAT(exported(document, "sailor").text, Catch::Contains("[[[\"gpu\",8,\"2x2\"]],4]"));
+  CHECK_THAT(exported(document, "rankfile").text,
+             Catch::Contains("rank 7=node0 slot=7\nrank 8=node1 slot=0\n"));
+  CHECK(exported(document, "hostfile").text == "node0 slots=8\nnode1 slots=8\n");
+  CHECK_THAT(exported(document, "visible-devices").text,
+             Catch::Contains("  6) CUDA_VISIBLE_DEVICES=6 ;;  # node0:1\n"));
+  CHECK_THAT(exported(document, "chakra").warnings[1], Catch::Contains("a device of 4 GPUs"));
+  for (const char* name : {"torch-python", "pipedream"}) {
+    CHECK_THAT(refusal(document, name),
+               Catch::Contains("/model/profile/tensor_parallel: expected 1, as ") &&
+                   Catch::Contains("has no place for devices of several GPUs, got 4"));
+  }
+}
+
 TEST_CASE("what a runtime cannot express is named with its place") {
   SECTION("stages with different numbers of replicas") {
     PlanShape shape = two_by_two();
@@ -195,6 +284,21 @@ TEST_CASE("torchtitan gets the names of each stage's layers") {
         "buckets of 25 MiB");
 }
 
+TEST_CASE("a launcher's processes get the plan's ranks, from the server of rank 0 on") {
+  // Ranks: stage 0 on node1:1 and node0:0, stage 1 on node0:1 and node1:0.
+  PlanShape shape = two_by_two();
+  shape.stages[0].devices = {3, 0};
+  shape.stages[1].devices = {1, 2};
+  const std::string text = exported(document_of(shape), "ranks").text;
+  CHECK_THAT(text, Catch::Contains("  # server 0: node1, 2 processes\n"
+                                   "  0:0) RANK=3 CUDA_VISIBLE_DEVICES=0,1 ;;\n"
+                                   "  0:1) RANK=0 CUDA_VISIBLE_DEVICES=0,1 ;;\n"
+                                   "  # server 1: node0, 2 processes\n"
+                                   "  1:0) RANK=1 CUDA_VISIBLE_DEVICES=0,1 ;;\n"
+                                   "  1:1) RANK=2 CUDA_VISIBLE_DEVICES=0,1 ;;\n"));
+  CHECK_THAT(text, Catch::Contains("WORLD_SIZE=4\n"));
+}
+
 TEST_CASE("launchers put each rank on its device") {
   // Ranks: stage 0 on node1:1 and node0:0, stage 1 on node0:1 and node1:0.
   PlanShape shape = two_by_two();
@@ -279,7 +383,7 @@ TEST_CASE("what a plan chooses is in a target's files, or refused, or named as l
     for (const FileText& file : made.files) text += file.name + file.text;
     return text;
   };
-  const std::vector<std::string> launchers{"rankfile", "hostfile", "visible-devices"};
+  const std::vector<std::string> launchers{"rankfile", "hostfile", "visible-devices", "ranks"};
   for (const ExportTarget& each : export_targets()) {
     const bool is_launcher =
         std::find(launchers.begin(), launchers.end(), each.name) != launchers.end();

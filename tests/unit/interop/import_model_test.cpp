@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "../../support/refusals.h"
+#include "dapple/interop/exports.h"
 #include "dapple/interop/foreign_profile.h"
 #include "dapple/io/documents.h"
 #include "graph_text.h"
@@ -491,6 +492,10 @@ TEST_CASE("published files of others are imported") {
     CHECK(imported.profile.layers.size() == 37);
     CHECK(imported.profile.global_batch_size == 1920);
     CHECK(warns(imported.warnings, "the first is node 4"));
+    // 32 blocks, numbered 3 and 5 to 35.
+    CHECK(inexpressible_cuts(RuntimeLimits{.name = "any", .any_graph = true, .counts_blocks = true},
+                             imported.profile)
+              .size() == 36 - 33);
   }
   if (const auto text = shared_file("truth/sailor_profile_opt350.json")) {
     const ImportedProfile imported = import(*text, ModelFormat::Sailor);

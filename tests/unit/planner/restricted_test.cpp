@@ -1,6 +1,7 @@
 // Plans for a runtime that can do less: what is proven of them where a search is stopped.
 #include "dapple/planner/restricted.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <optional>
 #include <variant>
@@ -31,6 +32,79 @@ std::optional<Found> search(const PlannerOptions& options, const PlanRestriction
   const Prediction& prediction = std::get<MadePlan>(made).document.prediction;
   REQUIRE(prediction.lower_bound.has_value());
   return Found{prediction.iteration, *prediction.lower_bound};
+}
+
+/// Whether the devices of the stages stand in the order of their numbers.
+bool is_in_order(const Plan& plan) {
+  std::vector<DeviceIndex> devices;
+  for (const StagePlan& stage : plan.stages) {
+    devices.insert(devices.end(), stage.devices.begin(), stage.devices.end());
+  }
+  return std::is_sorted(devices.begin(), devices.end());
+}
+
+TEST_CASE("where a launcher numbers devices, the best plan in that order is found and proven") {
+  // Three servers of a device each, the one in the middle with a NIC of a tenth: a pipeline in
+  // order crosses it twice, one that may choose only once.
+  const ModelProfile profile = small::model_of(std::vector<small::LayerFigures>(
+      6, {.forward = 100, .backward = 200, .output = 400, .parameters = 1}));
+  TopologyDescription description = small::cluster({.servers = 3});
+  ServerGroup group = description.servers.front();
+  group.count = 1;
+  description.servers.assign(3, group);
+  const char* names[] = {"a", "b", "c"};
+  for (std::size_t i = 0; i < 3; ++i) description.servers[i].name = names[i];
+  description.servers[1].nics.front().link.bandwidth.bytes_per_second /= 10;
+  const Topology topology(description);
+  PlannerOptions options;
+  options.global_batch_size = 6;
+  options.micro_batch_size = 1;
+  options.pins.stages = 3;
+  PlanRestriction restriction{.runtime = "some runtime"};
+  const auto plan_for = [&] {
+    const auto made = make_restricted_plan(profile, topology, options, restriction);
+    return std::get<MadePlan>(made).document;
+  };
+  const PlanDocument free = plan_for();
+  restriction.in_order = true;
+  for (const PlannerKind planner : {PlannerKind::Exact, PlannerKind::Dapple}) {
+    options.planner = planner;
+    const PlanDocument bound = plan_for();
+    CHECK(is_in_order(bound.plan));
+    CHECK(bound.prediction.iteration > free.prediction.iteration);
+    if (planner == PlannerKind::Dapple) continue;
+    CHECK(bound.prediction.lower_bound == bound.prediction.iteration);
+    // Every split and every depth in that order, one after the other.
+    Duration best{INT64_MAX};
+    for (std::int32_t first = 1; first < 5; ++first) {
+      for (std::int32_t second = first + 1; second < 6; ++second) {
+        for (const bool recompute : {false, true}) {
+          Plan plan = bound.plan;
+          const std::int32_t cuts[] = {0, first, second, 6};
+          for (std::int32_t s = 0; s < 3; ++s) {
+            StagePlan& stage = plan.stages[static_cast<std::size_t>(s)];
+            stage.layers = {cuts[s], cuts[s + 1]};
+            stage.recompute = recompute;
+            stage.devices = {DeviceIndex{s}};
+            stage.gradient_buckets.clear();
+          }
+          for (std::int64_t a = 1; a <= 6; ++a) {
+            for (std::int64_t b = 1; b <= a; ++b) {
+              for (std::int64_t c = 1; c <= b; ++c) {
+                plan.warmup_depths = {a, b, c};
+                Plan tried = plan;
+                const Evaluation evaluation = evaluate(tried, profile, topology, {});
+                if (evaluation.shortages.empty()) {
+                  best = std::min(best, evaluation.prediction.iteration);
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+    CHECK(best == bound.prediction.iteration);
+  }
 }
 
 TEST_CASE("a restricted search that is stopped has a plan with a bound that is below every plan") {
