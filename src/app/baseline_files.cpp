@@ -30,7 +30,7 @@ PlanDocument document_of(const BaselinePlan& baseline, const MadePlan& made,
   document.search = {};
   document.search.planner = baseline.figures.name;
   document.search.cut = {"everything but the best of this kind that was found"};
-  document.warnings = warnings_about(document.plan, document.profile, ground.topology);
+  document.warnings = warnings_about(document, ground.topology);
   if (!baseline.figures.feasible) {
     document.warnings.push_back(
         fmt::format("does not fit: {} bytes missing", baseline.figures.missing.count));

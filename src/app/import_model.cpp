@@ -43,6 +43,8 @@ What a file does not say; what it does say is refused:
                           Galvatron)
   --output-size SIZE      of a layer, for a sample   (Metis, Galvatron)
   --layers N              of each kind               (Galvatron)
+  --time-unit s|ms|us|ns  of times, where no key says it
+                          (PipeDream, Galvatron: ms; Piper: s)
   --tensor-parallel N     whose figures are taken    (default: 1)
 A device is then a group of N GPUs. What is left out or taken to be so is a
 warning.

@@ -247,7 +247,7 @@ int run(const Options& options, Console& console) {
       evaluate(document.plan, document.profile, topology, {contention_of(options)});
   check_memory(evaluation, topology, options, source, document.warnings);
   document.prediction = evaluation.prediction;
-  for (std::string& warning : warnings_about(document.plan, document.profile, topology)) {
+  for (std::string& warning : warnings_about(document, topology)) {
     document.warnings.push_back(std::move(warning));
   }
   write_result(console, output, write_plan(document));

@@ -46,11 +46,8 @@ ModelProfile own_profile(const std::string& text, const std::string& path) {
 }  // namespace
 
 std::vector<OptionSpec> foreign_profile_options() {
-  return {{.name = "profile-batch"},
-          {.name = "optimizer"},
-          {.name = "batch-scaling"},
-          {.name = "stash"},
-          {.name = "profile-device"}};
+  return {{.name = "profile-batch"}, {.name = "optimizer"},      {.name = "batch-scaling"},
+          {.name = "stash"},         {.name = "profile-device"}, {.name = "time-unit"}};
 }
 
 ForeignProfileOptions foreign_options(const Options& options) {
@@ -59,6 +56,9 @@ ForeignProfileOptions foreign_options(const Options& options) {
   foreign.optimizer = options.text("optimizer");
   foreign.global_batch = options.positive_integer("global-batch", kMaxCount);
   foreign.device = options.text("profile-device");
+  if (options.has("time-unit")) {
+    foreign.time_unit = time_unit(options.choice("time-unit", {"s", "ms", "us", "ns"}));
+  }
   if (options.has("batch-scaling")) {
     foreign.batch_scaling = options.choice("batch-scaling", {"proportional", "floor"}) == "floor"
                                 ? BatchScaling::Floor

@@ -14,6 +14,7 @@
 #include "dapple/io/documents.h"
 #include "dapple/planner/planner.h"
 #include "dapple/planner/restricted.h"
+#include "dapple/profile/doubts.h"
 #include "dapple/report/summary.h"
 #include "for_target.h"
 #include "inputs.h"
@@ -58,7 +59,7 @@ Usage: dapple-plan [plan] --model PROFILE --topo TOPOLOGY [options]
   --trace FILE          timeline for chrome://tracing or ui.perfetto.dev
 Only for a PipeDream graph as --model, which does not say these:
   --profile-batch N     samples and, with --profile-device D, kind of device
-  --optimizer NAME      sgd, momentum, rmsprop or adam
+  --optimizer NAME      sgd, momentum, rmsprop or adam  --time-unit s|ms|us|ns
   --batch-scaling proportional|floor       --stash output|X times the output
 
 Example
@@ -221,10 +222,14 @@ SearchEnd search(const Inputs& inputs, const Topology& topology, const PlannerOp
 }
 
 /// What the planner does not know of the request. A stop that came when all was proven anyway
-/// changed nothing.
+/// changed nothing. What is to be doubted of an imported profile every plan says.
 void complete_request(PlanRequest& request, const Inputs& inputs, StopReason reason,
                       std::optional<Duration> time_limit) {
   request.input_warnings = inputs.warnings;
+  const std::vector<std::string> doubts = doubts_about(inputs.profile);
+  std::erase_if(request.input_warnings, [&](const std::string& warning) {
+    return std::find(doubts.begin(), doubts.end(), warning) != doubts.end();
+  });
   request.stopped_by = reason;
   if (reason == StopReason::TimeLimit) request.time_limit = time_limit;
 }

@@ -82,7 +82,7 @@ void renew(PlanDocument& document, Rescheduled&& made, const Topology& topology)
   document.schedules.clear();
   document.search.planner = "reschedule";
   document.search.cut = {"stages, devices and micro-batches other than the given plan's"};
-  document.warnings = warnings_about(document.plan, document.profile, topology);
+  document.warnings = warnings_about(document, topology);
   if (!made.lower_bound) return;
   document.search.searched = {fmt::format("orders of {}", to_string(document.plan.family))};
   document.prediction.lower_bound = made.lower_bound;

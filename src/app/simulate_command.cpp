@@ -123,7 +123,7 @@ void renew(Subject& subject, const Evaluation& evaluation, bool recost) {
   document.search = {};
   document.baselines.clear();
   document.schedules.clear();
-  if (recost) document.warnings = warnings_about(document.plan, document.profile, subject.topology);
+  if (recost) document.warnings = warnings_about(document, subject.topology);
   add_shortages(document, evaluation, subject.topology);
 }
 

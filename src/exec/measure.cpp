@@ -155,6 +155,31 @@ void add_provenance(const MeasureOptions& options, const CorePasses& passes, boo
       passes.counted, passes.counted == 1 ? "" : "es", passes.warm_ups, where);
 }
 
+/// Half of the passes within so much of the median, or plans are told.
+constexpr double kTrustedSpread = 0.2;
+
+/// Times that differ from pass to pass, as on a machine that does other things too.
+std::vector<std::string> warn_of_spread(const std::vector<MeasuredLayer>& layers) {
+  double widest = 0;
+  std::string where;
+  std::size_t count = 0;
+  for (const MeasuredLayer& layer : layers) {
+    for (std::size_t i = 0; i < layer.spreads.size(); ++i) {
+      if (layer.spreads[i] <= kTrustedSpread) continue;
+      ++count;
+      if (layer.spreads[i] <= widest) continue;
+      widest = layer.spreads[i];
+      where = fmt::format("{} at batch {}", layer.name, layer.measurements[i].batch_size);
+    }
+  }
+  if (count == 0) return {};
+  return {
+      fmt::format("measured times spread by more than {:.0f} % in {} of the profile's "
+                  "measurements, most in {}, by {:.0f} %: a quieter machine or more passes "
+                  "(--repeat) make them truer",
+                  100 * kTrustedSpread, count, where, 100 * widest)};
+}
+
 }  // namespace
 
 MeasuredModel measure_model(const Specification& specification, const std::string& source_name,
@@ -187,6 +212,7 @@ MeasuredModel measure_model(const Specification& specification, const std::strin
     profile.layers[i].fixed_overhead = {};
   }
   profile.device = options.device;
+  profile.warnings = warn_of_spread(measured.layers);
   profile.batch_scaling.reset();
   if (options.batch_sizes.size() == 1) profile.batch_scaling = BatchScaling::Proportional;
   profile.optimizer.step_ns_per_parameter_byte = measured_step(passes);

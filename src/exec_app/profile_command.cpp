@@ -13,6 +13,7 @@
 #include "dapple/exec/measure.h"
 #include "dapple/io/documents.h"
 #include "dapple/io/specification.h"
+#include "dapple/profile/doubts.h"
 #include "dapple/report/show.h"
 #include "dapple/report/table.h"
 #include "rank_process.h"
@@ -141,6 +142,7 @@ int run_profile(const Options& options, Console& console) {
                   fmt::format("interrupted: the profile has the medians of {} of {} passes",
                               measured.passes, measure.repeats));
   }
+  for (const std::string& doubt : doubts_about(measured.profile)) print_warning(console, doubt);
   if (output != "-") stream << "profile written to " << printable(output) << '\n';
   return kDone;
 }

@@ -8,6 +8,7 @@
 #include "galvatron.h"
 #include "metis.h"
 #include "piper.h"
+#include "profile_options.h"
 #include "sailor.h"
 
 namespace dapple {
@@ -49,7 +50,17 @@ std::optional<ModelFormat> detect_model_format(std::string_view text) {
   return std::nullopt;
 }
 
-ImportedProfile import_model(const std::vector<ForeignModelFile>& files,
+std::optional<TimeUnit> time_unit(std::string_view word) {
+  if (word == "s") return TimeUnit{"seconds", 1'000'000'000};
+  if (word == "ms") return TimeUnit{"milliseconds", 1'000'000};
+  if (word == "us") return TimeUnit{"microseconds", 1'000};
+  if (word == "ns") return TimeUnit{"nanoseconds", 1};
+  return std::nullopt;
+}
+
+namespace {
+
+ImportedProfile import_files(const std::vector<ForeignModelFile>& files,
                              const ForeignProfileOptions& options) {
   check(!files.empty(), "no file to import a model from");
   const ForeignModelFile& first = files.front();
@@ -71,6 +82,15 @@ ImportedProfile import_model(const std::vector<ForeignModelFile>& files,
   if (first.format == ModelFormat::Piper) return import_piper(first.text, first.name, options);
   if (first.format == ModelFormat::Sailor) return import_sailor(first.text, first.name, options);
   return import_pipedream_graph(first.text, first.name, options);
+}
+
+}  // namespace
+
+ImportedProfile import_model(const std::vector<ForeignModelFile>& files,
+                             const ForeignProfileOptions& options) {
+  ImportedProfile imported = import_files(files, options);
+  if (files.front().format != ModelFormat::PipedreamGraph) add_doubts(imported);
+  return imported;
 }
 
 }  // namespace dapple

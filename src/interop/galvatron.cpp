@@ -25,7 +25,8 @@ constexpr ProfileNeeds kNeeds{.file = "a Galvatron profile",
                               .tensor_parallel = Need::Useless,
                               .backward_ratio = Need::Required,
                               .output = Need::Required,
-                              .layers = Need::Optional};
+                              .layers = Need::Optional,
+                              .time_unit = Need::Optional};
 constexpr std::int32_t kOther = -1;  // what is no kind of layer: embedding and head
 constexpr std::int32_t kMostKinds = 100;
 constexpr std::int64_t kStatesPerParameter = 4;  // weights, gradients and Adam's two
@@ -80,7 +81,7 @@ struct Memory {
   bool is_sequence_parallel = false;
 };
 
-Computation read_computation(const Field& field) {
+Computation read_computation(const Field& field, const TimeUnit& unit) {
   Computation result;
   ObjectReader object(field);
   if (!object.valid()) return result;
@@ -88,7 +89,7 @@ Computation read_computation(const Field& field) {
   for (std::size_t i = 0; i < members.size(); ++i) {
     const std::optional<TimeKey> key = parse_time_key(field.value().keys[i]);
     if (!key) continue;
-    const auto time = read_scaled(members[i], kNanosecondsPerMillisecond, "milliseconds");
+    const auto time = read_scaled(members[i], unit.nanoseconds, unit.name);
     if (!time) continue;
     if (Wide{*time} * key->batch > Wide{kMaxCount}) {
       members[i].add("expected at most 10^15 ns for a whole batch, got more");
@@ -284,8 +285,10 @@ void GalvatronImporter::add_warnings() {
 
 ImportedProfile GalvatronImporter::run() {
   check_options(options_, kNeeds, computation_file_.name);
-  computation_ = io::read_document<Computation>(computation_file_.text, computation_file_.name,
-                                                read_computation);
+  const TimeUnit unit = unit_of_times(options_, "ms");
+  computation_ = io::read_document<Computation>(
+      computation_file_.text, computation_file_.name,
+      [&unit](const Field& field) { return read_computation(field, unit); });
   const std::size_t kinds = computation_.times.size() - computation_.times.count(kOther);
   MemoryReader reader(*computation_.sequences.begin(), kinds);
   memory_ = io::read_document<Memory>(memory_file_.text, memory_file_.name,

@@ -136,7 +136,7 @@ class PipedreamPlanImporter {
 /// Stages of nodes, checked: from 0 on without a gap, along every edge not backwards.
 void PipedreamPlanImporter::read_stages() {
   std::vector<LineFault> faults;
-  PipedreamGraph parsed = parse_pipedream_graph(answer_->text, faults);
+  PipedreamGraph parsed = parse_pipedream_graph(answer_->text, time_unit("ms").value(), faults);
   throw_faults(std::move(faults), answer_->name);
   const LayerGraph graph = keep_layers(std::move(parsed.nodes));
   std::map<std::int32_t, std::int64_t> first_line;

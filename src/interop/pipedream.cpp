@@ -15,7 +15,8 @@ namespace {
 constexpr ProfileNeeds kNeeds{.file = "a PipeDream graph",
                               .profile_batch = Need::Required,
                               .stash = Need::Optional,
-                              .tensor_parallel = Need::Useless};
+                              .tensor_parallel = Need::Useless,
+                              .time_unit = Need::Optional};
 
 class Importer {
  public:
@@ -108,7 +109,7 @@ void Importer::add_layers(const std::vector<GraphNode>& nodes) {
 ImportedProfile Importer::run(std::string_view text) {
   check_options(options_, kNeeds, source_name_);
   std::vector<LineFault> faults;
-  PipedreamGraph graph = parse_pipedream_graph(text, faults);
+  PipedreamGraph graph = parse_pipedream_graph(text, unit_of_times(options_, "ms"), faults);
   throw_faults(std::move(faults), source_name_);
 
   const LayerGraph layers = keep_layers(std::move(graph.nodes));
@@ -139,7 +140,9 @@ bool is_pipedream_graph(std::string_view text) {
 
 ImportedProfile import_pipedream_graph(std::string_view text, const std::string& source_name,
                                        const ForeignProfileOptions& options) {
-  return Importer(source_name, options).run(text);
+  ImportedProfile imported = Importer(source_name, options).run(text);
+  add_doubts(imported);
+  return imported;
 }
 
 }  // namespace dapple

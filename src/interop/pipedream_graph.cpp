@@ -32,25 +32,31 @@ struct Edge {
 struct Unit {
   std::string_view name;
   std::int64_t multiple;
-  std::string_view most;  // kMaxCount in this unit
+  std::string most;  // kMaxCount in this unit
 };
-constexpr Unit kMilliseconds{"milliseconds", 1'000'000, "10^9 milliseconds"};
-constexpr Unit kBytes{"bytes", 1, "10^15 bytes"};
 
 /// A figure of a node line.
 struct Field {
   std::string_view key;
-  Unit unit;
+  bool is_time;
 };
-constexpr std::array<Field, 4> kFields{{{"forward_compute_time", kMilliseconds},
-                                        {"backward_compute_time", kMilliseconds},
-                                        {"activation_size", kBytes},
-                                        {"parameter_size", kBytes}}};
+constexpr std::array<Field, 4> kFields{{{"forward_compute_time", true},
+                                        {"backward_compute_time", true},
+                                        {"activation_size", false},
+                                        {"parameter_size", false}}};
 constexpr std::size_t kActivationField = 2;
+
+Unit unit_of(const Field& field, const TimeUnit& times) {
+  if (!field.is_time) return {"bytes", 1, "10^15 bytes"};
+  int zeros = 0;
+  for (std::int64_t most = kMaxCount / times.nanoseconds; most > 1; most /= 10) ++zeros;
+  return {times.name, times.nanoseconds, fmt::format("10^{} {}", zeros, times.name)};
+}
 
 class GraphParser {
  public:
-  explicit GraphParser(std::vector<LineFault>& faults) : faults_(faults) {}
+  GraphParser(const TimeUnit& times, std::vector<LineFault>& faults)
+      : times_(times), faults_(faults) {}
   PipedreamGraph run(std::string_view text);
 
  private:
@@ -64,6 +70,7 @@ class GraphParser {
   void remove_duplicates();
   void connect();
 
+  const TimeUnit times_;
   std::vector<LineFault>& faults_;
   std::int64_t line_ = 0;
   std::vector<Edge> edges_;
@@ -72,19 +79,19 @@ class GraphParser {
 };
 
 std::optional<std::int64_t> GraphParser::parse_figure(const Field& field, std::string_view value) {
-  const RoundedCount rounded = scaled_up(value, field.unit.multiple);
+  const Unit unit = unit_of(field, times_);
+  const RoundedCount rounded = scaled_up(value, unit.multiple);
   switch (rounded.fault) {
     case DecimalFault::None:
       return rounded.count;
     case DecimalFault::TooLarge:
-      fail(fmt::format("{}: expected at most {}, got '{}'", field.key, field.unit.most,
-                       shown(value)));
+      fail(fmt::format("{}: expected at most {}, got '{}'", field.key, unit.most, shown(value)));
       return std::nullopt;
     case DecimalFault::Negative:
     case DecimalFault::NotANumber:
       break;
   }
-  fail(fmt::format("{}: expected a number of {}, 0 or more, got '{}'", field.key, field.unit.name,
+  fail(fmt::format("{}: expected a number of {}, 0 or more, got '{}'", field.key, unit.name,
                    shown(value)));
   return std::nullopt;
 }
@@ -100,8 +107,8 @@ std::optional<std::int64_t> GraphParser::parse_sizes(const Field& field, std::st
     if (!size) return std::nullopt;
     sum += *size;
     if (sum > kMaxCount) {
-      fail(fmt::format("{}: expected at most {}, got more in '{}'", field.key, field.unit.most,
-                       shown(list)));
+      fail(fmt::format("{}: expected at most {}, got more in '{}'", field.key,
+                       unit_of(field, times_).most, shown(list)));
       return std::nullopt;
     }
   }
@@ -336,8 +343,9 @@ bool begins_as_node(std::string_view line) {
   return end != std::string_view::npos && node_number(trim(line.substr(0, end))).has_value();
 }
 
-PipedreamGraph parse_pipedream_graph(std::string_view text, std::vector<LineFault>& faults) {
-  return GraphParser(faults).run(text);
+PipedreamGraph parse_pipedream_graph(std::string_view text, const TimeUnit& times,
+                                     std::vector<LineFault>& faults) {
+  return GraphParser(times, faults).run(text);
 }
 
 }  // namespace dapple

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "dapple/core/quantity.h"
+#include "dapple/interop/foreign_profile.h"
 #include "foreign_text.h"
 
 namespace dapple {
@@ -39,7 +40,8 @@ bool begins_as_node(std::string_view line);
 /// number counts as none; an edge begins with any white space; lines may end in CR LF, and the last
 /// one in nothing. Cycles are not looked for. Appends what is wrong to `faults`; the graph is to be
 /// used only if nothing is. O(length of the text), times log nodes.
-PipedreamGraph parse_pipedream_graph(std::string_view text, std::vector<LineFault>& faults);
+PipedreamGraph parse_pipedream_graph(std::string_view text, const TimeUnit& times,
+                                     std::vector<LineFault>& faults);
 
 /// What remains of a graph without the nodes that are no layers: `Input` nodes that have neither
 /// parameters nor inputs, and `__getitem__` sinks without work.

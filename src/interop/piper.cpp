@@ -21,8 +21,10 @@ using io::ArrayReader;
 using io::Field;
 using io::ObjectReader;
 
-constexpr ProfileNeeds kNeeds{
-    .file = "a Piper graph", .global_batch = Need::Optional, .backward_ratio = Need::Optional};
+constexpr ProfileNeeds kNeeds{.file = "a Piper graph",
+                              .global_batch = Need::Optional,
+                              .backward_ratio = Need::Optional,
+                              .time_unit = Need::Optional};
 constexpr std::size_t kMostNodes = 100'000;
 constexpr std::int64_t kMostNumber = 999'999'999;
 
@@ -101,7 +103,8 @@ Variant PiperReader::read_variant(const Field& field) {
   const auto read = [&](std::string_view key, std::int64_t scale, std::string_view unit) {
     return read_scaled(object.field(key), scale, unit).value_or(0);
   };
-  variant.time = {read("timePerSample", kNanosecondsPerSecond, "seconds")};
+  const TimeUnit unit = unit_of_times(options_, "s");
+  variant.time = {read("timePerSample", unit.nanoseconds, unit.name)};
   variant.parameters = {read("parameterSize", 1, "bytes")};
   variant.per_micro_batch = {read("memoryUsageA", 1, "bytes")};
   variant.fixed = {read("memoryUsageB", 1, "bytes")};

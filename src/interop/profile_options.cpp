@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "dapple/core/error.h"
+#include "dapple/profile/doubts.h"
 #include "foreign_text.h"
+#include "transformer_blocks.h"
 
 namespace dapple {
 namespace {
@@ -103,6 +105,7 @@ void check_options(const ForeignProfileOptions& options, const ProfileNeeds& nee
       (options.output->count < 0 || options.output->count > kMaxCount)) {
     check.add("--output-size", "expected 0 to 10^15 bytes, got another size");
   }
+  check.is_usable("--time-unit", needs.time_unit, options.time_unit, "the unit of times");
   check.count("--layers", needs.layers, options.layers, "the number of layers of each kind",
               kMostLayers);
   check.finish(source_name);
@@ -158,6 +161,55 @@ std::string show_factor(Factor factor) {
   text.erase(text.find_last_not_of('0') + 1);
   if (text.back() == '.') text.pop_back();
   return text;
+}
+
+TimeUnit unit_of_times(const ForeignProfileOptions& options, std::string_view usual) {
+  return options.time_unit ? *options.time_unit : time_unit(usual).value();
+}
+
+namespace {
+
+/// What is called, or is as large as, a language model's output layer.
+bool is_output_layer(const Layer& layer, Bytes embedding) {
+  std::string name = layer.name;
+  for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  for (const char* word : {"head", "output", "logit", "classifier", "loss", "softmax", "lm_"}) {
+    if (name.find(word) != std::string::npos) return true;
+  }
+  return 2 * layer.parameters.count >= embedding.count;
+}
+
+/// The last layer of a language model without an output layer; nothing of other models.
+std::optional<LayerIndex> end_without_output(const ModelProfile& profile) {
+  const LayerRange blocks = find_blocks(profile).layers;
+  if (blocks.size() == 0 || !profile.ties.empty()) return std::nullopt;
+  Bytes embedding;
+  for (std::int32_t l = 0; l < blocks.begin; ++l) {
+    embedding = std::max(embedding, profile.layers[static_cast<std::size_t>(l)].parameters);
+  }
+  // An embedding holds words: other models begin with less than a block.
+  const Layer& block = profile.layers[static_cast<std::size_t>(blocks.begin)];
+  if (2 * embedding.count < block.parameters.count) return std::nullopt;
+  const auto count = static_cast<std::int32_t>(profile.layers.size());
+  for (std::int32_t l = blocks.end; l < count; ++l) {
+    if (is_output_layer(profile.layers[static_cast<std::size_t>(l)], embedding)) {
+      return std::nullopt;
+    }
+  }
+  return LayerIndex{count - 1};
+}
+
+}  // namespace
+
+void add_doubts(ImportedProfile& imported) {
+  ModelProfile& profile = imported.profile;
+  if (const std::optional<LayerIndex> last = end_without_output(profile)) {
+    profile.warnings.push_back(fmt::format(
+        "the model has an embedding and transformer blocks, and behind them nothing like an output "
+        "layer ({} is the last one): where it predicts words, their time and memory are missing",
+        profile.layers[last->position()].name));
+  }
+  for (std::string& doubt : doubts_about(profile)) imported.warnings.push_back(std::move(doubt));
 }
 
 void warn_of_scaling(const ForeignProfileOptions& options, std::int64_t batch,

@@ -23,6 +23,7 @@ struct ProfileNeeds {
   Need backward_ratio = Need::Useless;
   Need output = Need::Useless;
   Need layers = Need::Useless;
+  Need time_unit = Need::Useless;
 };
 
 /// Throws Error(Usage) naming every option that is missing, out of range, or would do nothing.
@@ -51,6 +52,14 @@ std::string show_factor(Factor factor);
 /// Says what a single measurement per layer, at `batch`, leaves open; nothing where it is told.
 void warn_of_scaling(const ForeignProfileOptions& options, std::int64_t batch,
                      std::vector<std::string>& warnings);
+
+/// The unit of --time-unit, else the one that such files are in.
+TimeUnit unit_of_times(const ForeignProfileOptions& options, std::string_view usual);
+
+/// Names an imported language model that has an embedding and blocks, and no output layer behind
+/// them, in its profile, which every plan repeats; and adds all that is to be doubted of it to the
+/// import's warnings.
+void add_doubts(ImportedProfile& imported);
 
 /// Doubts sizes that must be a slip of units.
 void warn_of_parameters(const Layer& layer, std::string_view called,

@@ -78,6 +78,8 @@ ModelProfile read_profile(const Field& field, Measurements measurements) {
   profile.name = read_name(object.field("name")).value_or("");
   profile.source = read_text(object.field("source")).value_or("");
   if (const Field notes = object.field("notes"); notes.present()) profile.notes = read_texts(notes);
+  if (const Field warnings = object.field("warnings"); warnings.present())
+    profile.warnings = read_texts(warnings);
   if (const Field batch = object.field("global_batch_size"); batch.present())
     profile.global_batch_size = read_integer(batch, kSampleRange);
   profile.device = read_device(object.field("device"));
@@ -101,6 +103,7 @@ void write_profile(JsonWriter& writer, const ModelProfile& profile) {
   writer.key("name").text(profile.name);
   writer.key("source").text(profile.source);
   if (!profile.notes.empty()) writer.key("notes").texts(profile.notes);
+  if (!profile.warnings.empty()) writer.key("warnings").texts(profile.warnings);
   if (profile.global_batch_size)
     writer.key("global_batch_size").integer(*profile.global_batch_size);
   writer.key("device").text(profile.device);

@@ -239,7 +239,7 @@ MadePlan FamilyComparison::make_document(std::optional<MadePlan> first) {
     check(problem_.options.ignore_memory || made.evaluation.shortages.empty(),
           "the chosen plan does not fit memory");
     document.prediction = made.evaluation.prediction;
-    document.warnings = warnings_about(document.plan, problem_.profile, problem_.topology);
+    document.warnings = warnings_about(document, problem_.topology);
   }
   fill_bound(document);
   fill_search(document);

@@ -151,7 +151,7 @@ std::variant<MadePlan, Infeasible> plan_one_family(const ModelProfile& profile,
         "the chosen plan does not fit memory");
   document.prediction = made.evaluation.prediction;
   set_proven_bound(document.prediction, bound);
-  document.warnings = warnings_about(document.plan, profile, topology);
+  document.warnings = warnings_about(document, topology);
   for (const BaselinePlan& baseline : made.baselines) {
     document.baselines.push_back(baseline.figures);
   }

@@ -67,7 +67,7 @@ PlannerOptions options_of(const PlanRequest& request, std::int64_t global_batch_
 std::vector<std::string> warnings_of(const PlanDocument& document, const Topology& topology) {
   const PlanRequest& request = *document.request;
   std::vector<std::string> warnings = request.input_warnings;
-  for (std::string& warning : warnings_about(document.plan, document.profile, topology)) {
+  for (std::string& warning : warnings_about(document, topology)) {
     warnings.push_back(std::move(warning));
   }
   if (request.ignore_memory) {

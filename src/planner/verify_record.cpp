@@ -452,8 +452,7 @@ bool check_unsearched(Claims& claims, const ClaimedPlan& claimed) {
                                             document.schedules.size()));
   }
   // An import warns of its files first, a baseline in the end that it does not fit.
-  for (const std::string& warning :
-       warnings_about(document.plan, document.profile, claimed.topology)) {
+  for (const std::string& warning : warnings_about(document, claimed.topology)) {
     const auto& warnings = document.warnings;
     if (std::find(warnings.begin(), warnings.end(), warning) != warnings.end()) continue;
     claims.refuse("/warnings", fmt::format("expected also \"{}\", got {} line{}", warning,

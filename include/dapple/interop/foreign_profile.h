@@ -11,9 +11,10 @@
 // profile_data_samples/, eth-easl/sailor Planner/simulations/, PKU-DAIR/Hetu-Galvatron
 // models/*/configs/ and core/profiler.py.
 //
-// What a file does not say is asked for, never guessed; what it says in more than one way, or what
-// our profiles have no place for, is a warning. Figures are those of one tensor-parallel degree: a
-// device of a plan is then a group of so many GPUs, and what they send each other is left out.
+// What a file does not say is asked for, never guessed; what it says in more than one way, what our
+// profiles have no place for, and figures that can hardly be right (profile/doubts.h) are warnings.
+// Figures are those of one tensor-parallel degree: a device of a plan is then a group of so many
+// GPUs, and what they send each other is left out.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +37,15 @@ std::vector<ModelFormat> all_model_formats();
 /// What the text looks like; nothing if it looks like none of them. O(length of the text).
 std::optional<ModelFormat> detect_model_format(std::string_view text);
 
+/// Of times in a file whose unit nothing in it tells.
+struct TimeUnit {
+  std::string_view name;         // "milliseconds"
+  std::int64_t nanoseconds = 1;  // of one
+};
+
+/// That of "s", "ms", "us" or "ns"; nothing for other words.
+std::optional<TimeUnit> time_unit(std::string_view word);
+
 /// What files do not say. Each format asks for some of it; one that it has no use for is an error.
 struct ForeignProfileOptions {
   std::optional<std::int64_t> profile_batch;
@@ -48,6 +58,8 @@ struct ForeignProfileOptions {
   std::optional<Factor> backward_ratio;         // backward as a multiple of forward
   std::optional<Bytes> output;                  // of a layer, per sample
   std::optional<std::int64_t> layers;           // of each kind, Galvatron's "layertype"
+  std::optional<TimeUnit>
+      time_unit;  // else what the planner's own files have; not where keys say it
 };
 
 struct ImportedProfile {

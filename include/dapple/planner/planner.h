@@ -123,9 +123,14 @@ std::vector<Violation> check_plan(const Plan& plan, const ModelProfile& profile,
 std::vector<std::string> warnings_about(const Plan& plan, const ModelProfile& profile,
                                         const Topology& topology);
 
-/// All that the file of a plan warns of: what was said of its inputs, warnings_about() the plan,
-/// how it was asked for, and what ended the search before the gap was closed. Requires: the
-/// document has a request.
+/// What is to be doubted of the profile (profile/doubts.h), a speedup above the number of the
+/// plan's devices, and GPUs of whose memory nothing is reserved, with what the fullest has to
+/// spare; then as above. Requires: the document's prediction is that of its plan.
+std::vector<std::string> warnings_about(const PlanDocument& document, const Topology& topology);
+
+/// All that the file of a plan warns of: what was said of its inputs, warnings_about() the
+/// document, how it was asked for, and what ended the search before the gap was closed. Requires:
+/// the document has a request.
 std::vector<std::string> warnings_of(const PlanDocument& document, const Topology& topology);
 
 /// Two plans costed and simulated alike.

@@ -64,7 +64,8 @@ enum class BatchScaling {
 struct ModelProfile {
   std::string name;
   std::string source;
-  std::vector<std::string> notes;  // derivations and assumptions, for people
+  std::vector<std::string> notes;     // derivations and assumptions, for people
+  std::vector<std::string> warnings;  // of whoever made it, which plans repeat
   std::optional<std::int64_t> global_batch_size;
   std::string device;                // the kind of device that was measured
   std::int64_t tensor_parallel = 1;  // GPUs that are one such device, and share its tensors

@@ -486,6 +486,62 @@ TEST_CASE("files of several kinds, or too many of one, are refused") {
              Catch::Contains("expected one file of piper, got 2"));
 }
 
+TEST_CASE("a unit of times that a file does not tell may be another") {
+  ForeignProfileOptions options = options_for(ModelFormat::Piper);
+  const auto import_piper = [&] {
+    return import_model({{sample("small.piper.json"), "f", ModelFormat::Piper}}, options);
+  };
+  const Duration in_seconds = import_piper().profile.layers[1].measurements[0].forward;
+  options.time_unit = time_unit("ms");
+  const ImportedProfile in_milliseconds = import_piper();
+  CHECK(in_milliseconds.profile.layers[1].measurements[0].forward.ns * 1000 == in_seconds.ns);
+  // 9 as seconds is above one.
+  const std::string times_1000 =
+      changed(sample("small.piper.json"), "0.0090000000000000011", "9.0000000000000011");
+  options.time_unit.reset();
+  options.backward_ratio = kOne;
+  const auto doubted = import_model({{times_1000, "f", ModelFormat::Piper}}, options);
+  CHECK(warns(doubted.warnings, "layers above a second a sample: Block.3 takes 9 s"));
+  // Keys that tell it allow no other.
+  for (const ModelFormat format : {ModelFormat::Sailor, ModelFormat::Metis}) {
+    ForeignProfileOptions told = options_for(format);
+    told.time_unit = time_unit("us");
+    const std::string name = format == ModelFormat::Metis ? "DeviceType.card_tp1_bs1.json" : "f";
+    const std::string text =
+        sample(format == ModelFormat::Metis ? "DeviceType.card_tp1_bs1.json" : "small.sailor.json");
+    CHECK_THAT(refusal_of([&] {
+                 import_model({{text, name, format}}, told);
+               }),
+               Catch::Contains("--time-unit: expected none for "));
+  }
+  ForeignProfileOptions galvatron = options_for(ModelFormat::Galvatron);
+  const auto import_pair = [&] {
+    return import_model(
+        {{sample("small.computation.json"), "small.computation.json", ModelFormat::Galvatron},
+         {sample("small.memory.json"), "small.memory.json", ModelFormat::Galvatron}},
+        galvatron);
+  };
+  const Duration usual = import_pair().profile.layers[0].measurements[0].forward;
+  galvatron.time_unit = time_unit("ms");
+  CHECK(import_pair().profile.layers[0].measurements[0].forward == usual);
+  galvatron.time_unit = time_unit("s");
+  CHECK(import_pair().profile.layers[0].measurements[0].forward.ns == usual.ns * 1000);
+}
+
+TEST_CASE("a language model without an output layer is named, and in the plan") {
+  const ImportedProfile headless = import(sample("small.piper.json"), ModelFormat::Piper);
+  CHECK(warns(headless.warnings,
+              "an embedding and transformer blocks, and behind them nothing like an output layer "
+              "(Block.4 is the last one)"));
+  REQUIRE(headless.profile.warnings.size() == 1);
+  const ModelProfile again = read_profile(write_profile(headless.profile), "again");
+  CHECK(again.warnings == headless.profile.warnings);
+  // Blocks without an embedding are no language model.
+  const std::string other =
+      changed(sample("small.piper.json"), "\"parameterSize\": 4000.0", "\"parameterSize\": 40.0");
+  CHECK(import(other, ModelFormat::Piper).profile.warnings.empty());
+}
+
 TEST_CASE("published files of others are imported") {
   if (const auto text = shared_file("piper/bert32a100.json")) {
     const ImportedProfile imported = import(*text, ModelFormat::Piper);

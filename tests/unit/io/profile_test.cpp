@@ -130,6 +130,7 @@ TEST_CASE("every fault of a profile is told with its place, in the order of the 
         Faults{"/device: expected a name of 1 to 200 characters, none of them a control character, "
                "got 7",
                "/color: expected one of the keys \"schema\", \"name\", \"source\", \"notes\", "
+               "\"warnings\", "
                "\"global_batch_size\", \"device\", \"tensor_parallel\", \"batch_scaling\", "
                "\"optimizer\" or \"layers\", got an unknown key",
                "/layers/0/measurements/0/forward_ns: expected an integer from 0 to "

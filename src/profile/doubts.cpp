@@ -1,0 +1,133 @@
+#include "dapple/profile/doubts.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <utility>
+
+namespace dapple {
+namespace {
+
+/// Figures that differ by less than this share are those of a machine that is not quite still.
+constexpr std::int64_t kShare = 20;
+
+/// One layer in words, and how many are like it.
+struct Found {
+  std::string first;
+  std::int64_t count = 0;
+
+  void add(std::string words) {
+    if (count++ == 0) first = std::move(words);
+  }
+  std::string others() const {
+    if (count <= 1) return "";
+    return fmt::format(", and {} other layer{} likewise", count - 1, count == 2 ? "" : "s");
+  }
+};
+
+double seconds(Duration time) {
+  return static_cast<double>(time.ns) / kNanosecondsPerSecond;
+}
+
+void find_slow_layers(const ModelProfile& profile, std::vector<std::string>& doubts) {
+  Found found;
+  for (const Layer& layer : profile.layers) {
+    const Measurement& largest = layer.measurements.back();
+    const Duration both = largest.forward + largest.backward;
+    if (Wide{both.ns} <= Wide{kNanosecondsPerSecond} * largest.batch_size) continue;
+    found.add(fmt::format("{} takes {:.4g} s", layer.name,
+                          seconds(both) / static_cast<double>(largest.batch_size)));
+  }
+  if (found.count == 0) return;
+  doubts.push_back(fmt::format(
+      "layers above a second a sample: {} for a sample, forward and backward{}; is the unit of "
+      "times right? (--time-unit of import model says another)",
+      found.first, found.others()));
+}
+
+/// Whether `after` is below `before` by more than the share.
+bool has_fallen(Duration before, Duration after) {
+  return Wide{after.ns} * kShare < Wide{before.ns} * (kShare - 1);
+}
+
+void find_falling_times(const ModelProfile& profile, std::vector<std::string>& doubts) {
+  Found found;
+  for (const Layer& layer : profile.layers) {
+    for (std::size_t i = 1; i < layer.measurements.size(); ++i) {
+      const Measurement& less = layer.measurements[i - 1];
+      const Measurement& more = layer.measurements[i];
+      const bool is_forward = has_fallen(less.forward, more.forward);
+      if (!is_forward && !has_fallen(less.backward, more.backward)) continue;
+      const Duration before = is_forward ? less.forward : less.backward;
+      const Duration after = is_forward ? more.forward : more.backward;
+      found.add(fmt::format("{} {} takes {} ns for {} sample{} and {} ns for {}", layer.name,
+                            is_forward ? "forward" : "backward", before.ns, less.batch_size,
+                            less.batch_size == 1 ? "" : "s", after.ns, more.batch_size));
+      break;
+    }
+  }
+  if (found.count == 0) return;
+  doubts.push_back(
+      fmt::format("times that fall as the batch grows: {}{}; plans lean on what was measured amiss",
+                  found.first, found.others()));
+}
+
+/// Whether a size is not what the largest batch makes of it.
+bool is_out_of_proportion(Bytes own, std::int64_t samples, Bytes largest, std::int64_t batch) {
+  const Wide exact = Wide{own.count} * batch;
+  const Wide proportional = Wide{largest.count} * samples;
+  const Wide difference = exact > proportional ? exact - proportional : proportional - exact;
+  // Sizes are whole bytes, whatever was divided.
+  return difference * kShare > proportional && difference > Wide{batch};
+}
+
+struct Size {
+  const char* name;
+  Bytes Measurement::*figure;
+};
+constexpr Size kSizes[] = {{"output", &Measurement::output},
+                           {"stash", &Measurement::stash},
+                           {"workspace", &Measurement::workspace}};
+
+/// "a's stash is 5 bytes for 1 sample and 8 for 4"; empty where all are in proportion.
+std::string disproportion_of(const Layer& layer) {
+  const Measurement& largest = layer.measurements.back();
+  for (const Size& size : kSizes) {
+    for (const Measurement& own : layer.measurements) {
+      if (!is_out_of_proportion(own.*size.figure, own.batch_size, largest.*size.figure,
+                                largest.batch_size)) {
+        continue;
+      }
+      return fmt::format("the {} of {} is {} bytes for {} sample{} and {} for {}", size.name,
+                         layer.name, (own.*size.figure).count, own.batch_size,
+                         own.batch_size == 1 ? "" : "s", (largest.*size.figure).count,
+                         largest.batch_size);
+    }
+  }
+  return "";
+}
+
+void find_disproportion(const ModelProfile& profile, std::vector<std::string>& doubts) {
+  Found found;
+  for (const Layer& layer : profile.layers) {
+    std::string words = disproportion_of(layer);
+    if (!words.empty()) found.add(std::move(words));
+  }
+  if (found.count == 0) return;
+  doubts.push_back(fmt::format(
+      "sizes that do not grow in proportion to the batch: {}{}; those of the largest batch that "
+      "was measured are used for all, in proportion",
+      found.first, found.others()));
+}
+
+}  // namespace
+
+std::vector<std::string> doubts_about(const ModelProfile& profile) {
+  std::vector<std::string> doubts = profile.warnings;
+  find_slow_layers(profile, doubts);
+  find_falling_times(profile, doubts);
+  find_disproportion(profile, doubts);
+  return doubts;
+}
+
+}  // namespace dapple
