@@ -19,6 +19,7 @@
 #include "for_target.h"
 #include "inputs.h"
 #include "modes.h"
+#include "other_scaling.h"
 #include "pins.h"
 #include "progress_line.h"
 
@@ -210,6 +211,7 @@ Inputs load_inputs(const Options& options, const std::string& model, const std::
 struct SearchEnd {
   std::variant<MadePlan, Infeasible> result;
   StopReason stop_reason = StopReason::None;
+  std::optional<OtherScaling> scaling = std::nullopt;
 };
 
 /// Takes the progress line over, as signals are caught while that lives.
@@ -218,7 +220,15 @@ SearchEnd search(const Inputs& inputs, const Topology& topology, const PlannerOp
   auto result =
       restriction ? make_restricted_plan(inputs.profile, topology, planner, *restriction, &progress)
                   : make_plan(inputs.profile, topology, planner, &progress);
-  return {.result = std::move(result), .stop_reason = progress.stop_reason()};
+  SearchEnd end{.result = std::move(result), .stop_reason = progress.stop_reason()};
+  if (const auto* made = std::get_if<MadePlan>(&end.result)) {
+    end.scaling = in_other_scaling(made->document, topology);
+    if (end.scaling && !progress.should_stop()) {
+      search_in_other_scaling(*end.scaling, {inputs.profile, topology, planner, restriction},
+                              &progress);
+    }
+  }
+  return end;
 }
 
 /// What the planner does not know of the request. A stop that came when all was proven anyway
@@ -234,20 +244,32 @@ void complete_request(PlanRequest& request, const Inputs& inputs, StopReason rea
   if (reason == StopReason::TimeLimit) request.time_limit = time_limit;
 }
 
-/// `results` may hold baselines already; all files take their names together.
-int write_outputs(const MadePlan& made, const Topology& topology, const Options& options,
-                  Console& console, Results& results) {
-  const PlanDocument& document = made.document;
+struct Finding {
+  const MadePlan& made;
+  const std::optional<OtherScaling>& scaling;
+  const BaselineGround& ground;
+};
+
+/// All files take their names together.
+int write_outputs(const Finding& finding, const Options& options, Console& console) {
+  const PlanDocument& document = finding.made.document;
+  const Topology& topology = finding.ground.topology;
+  const Timeline& timeline = finding.made.evaluation.timeline;
   const std::string output =
       options.text("output").value_or(default_output(document.profile, ".plan.json"));
   const auto trace = options.text("trace");
   const bool out_is_taken = output == "-" || trace == "-";
   const auto [stream, style] = console.words(out_is_taken);
+  Results results(console);
+  if (const auto directory = options.text("write-baselines")) {
+    write_baselines(*directory, finding.made, finding.ground, results);
+  }
   results.add(output, write_plan(document));
-  if (trace) results.add(*trace, write_trace(made.evaluation.timeline, topology));
+  if (trace) results.add(*trace, write_trace(timeline, topology));
   results.commit();
-  stream << write_summary(document, made.evaluation.timeline, topology, style)
-         << other_replicas_text(document.prediction, made.evaluation.otherwise);
+  stream << write_summary(document, timeline, topology, style)
+         << other_replicas_text(document.prediction, finding.made.evaluation.otherwise)
+         << (finding.scaling ? text_of(*finding.scaling, style) : std::string());
   if (trace && *trace != "-") stream << "trace written to " << printable(*trace) << '\n';
   if (output != "-") stream << "plan written to " << printable(output) << '\n';
   return kDone;
@@ -299,9 +321,8 @@ int run_plan(const Options& options, Console& console) {
   complete_request(*made.document.request, inputs, is_proven ? StopReason::None : end.stop_reason,
                    time_limit);
   made.document.warnings = warnings_of(made.document, topology);
-  Results results(console);
-  if (baselines) write_baselines(*baselines, made, {topology, planner.mode()}, results);
-  return write_outputs(made, topology, options, console, results);
+  const BaselineGround ground{topology, planner.mode()};
+  return write_outputs({made, end.scaling, ground}, options, console);
 }
 
 }  // namespace

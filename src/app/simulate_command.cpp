@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "dapple/report/summary.h"
 #include "inputs.h"
 #include "modes.h"
+#include "other_scaling.h"
 
 namespace dapple {
 namespace {
@@ -169,8 +171,10 @@ int run_simulate(const Options& options, Console& console) {
   }
   results.commit();
   const auto [stream, style] = console.words(takes_stdout(outputs));
+  const std::optional<OtherScaling> scaling = in_other_scaling(subject.document, subject.topology);
   stream << write_summary(subject.document, evaluation.timeline, subject.topology, style)
          << other_replicas_text(evaluation.prediction, evaluation.otherwise)
+         << (scaling ? text_of(*scaling, style) : std::string())
          << write_statistics(evaluation.timeline, style)
          << (options.has("asynchronous") ? asynchronous_text(subject, mode.contention)
                                          : std::string())

@@ -433,6 +433,109 @@ class Baselines(ToolTest):
         self.assertRegex(result.stdout, r"\nB loses by [a-z-]+( step)? [\d.]+ [mu]?s")
 
 
+class Doubts(ToolTest):
+    """Figures that can hardly be right are told where they arise, and in the plan."""
+
+    def plan_of(self, measurements, *more, device="card", **figures):
+        """The plan for six layers with these measurements, and what is printed."""
+        profile = tool.small_profile(device=device)
+        layer = profile["layers"][0]
+        layer["measurements"] = [{**layer["measurements"][0], **each} for each in measurements]
+        topology = tool.small_topology(**figures)
+        topology["devices"] = {device: topology["devices"]["card"]}
+        topology["servers"][0]["device"] = device
+        made = self.run_tool("--model", self.write("model.json", profile), "--topo",
+                             self.write("topo.json", topology), *more, "-o", "plan.json")
+        self.assertEqual(made.returncode, DONE, made.stderr)
+        return self.read("plan.json"), made.stdout
+
+    def test_a_time_in_the_wrong_unit(self):
+        plan, shown = self.plan_of([{"forward_ns": 3 * 10**9, "backward_ns": 6 * 10**9}])
+        self.assertIn("layers above a second a sample: layer.0 takes 2.25 s for a sample",
+                      plan["warnings"][0])
+        self.assertIn("and 5 other layers likewise", plan["warnings"][0])
+        self.assertIn("layers above a second a sample", shown)
+
+    def test_times_and_sizes_that_do_not_grow(self):
+        plan, _ = self.plan_of([{"batch_size": 2, "forward_ns": 1200000, "stash_bytes": 1 << 20},
+                                {"batch_size": 8}])
+        self.assertIn("times that fall as the batch grows: layer.0 forward takes 1200000 ns for 2 "
+                      "samples and 1000000 ns for 8", plan["warnings"][0])
+        self.assertIn("sizes that do not grow in proportion to the batch: the output of layer.0",
+                      plan["warnings"][1])
+
+    def test_a_speedup_that_devices_cannot_make(self):
+        # A sample alone costs a tenth of one among sixteen.
+        plan, _ = self.plan_of([{"batch_size": 1, "forward_ns": 100000, "backward_ns": 100000,
+                                 "output_bytes": 1 << 16, "stash_bytes": 1 << 16},
+                                {"batch_size": 16, "forward_ns": 16000000,
+                                 "backward_ns": 16000000}])
+        self.assertGreater(plan["predicted"]["speedup_over_one_device"], 4)
+        self.assertRegex("\n".join(plan["warnings"]),
+                         r"the plan is \d[\d.]* times as fast as one device, and has \d")
+
+    def test_gpus_of_which_nothing_is_reserved(self):
+        measured = [{}]
+        plan, _ = self.plan_of(measured, device="V100-16GB")
+        warning = next(each for each in plan["warnings"] if "reserved" in each)
+        fullest = max(plan["predicted"]["devices"], key=lambda each: each["peak_memory_bytes"])
+        spare = fullest["memory_limit_bytes"] - fullest["peak_memory_bytes"]
+        self.assertIn(f"nothing of the memory of V100-16GB is reserved", warning)
+        self.assertIn(f"{fullest['device']} has {spare / 2**30:.3g} GiB to spare, "
+                      f"{100 * spare / fullest['peak_memory_bytes']:.1f} % of what it needs", warning)
+        # Nobody knows what a card is.
+        plan, _ = self.plan_of(measured)
+        self.assertFalse([each for each in plan["warnings"] if "reserved" in each])
+
+    def test_a_plan_that_leans_on_small_batches_is_shown_under_both_scalings(self):
+        pins = ("--micro-batch", "4", "--pin", "replicas=2", "--pin", "stages=2")
+        for scaling, measured in (("proportional", 64), ("proportional", 16), ("floor", 64)):
+            profile = tool.small_profile(batch_scaling=scaling)
+            profile["layers"][0]["measurements"][0]["batch_size"] = measured
+            made = self.run_tool("--model", self.write("model.json", profile), "--topo",
+                                 self.write("topo.json", tool.small_topology()), *pins, "-o",
+                                 f"{scaling}.json")
+            self.assertEqual(made.returncode, DONE, made.stderr)
+            shown = " ".join(made.stdout.split())
+            if measured == 16:  # 2 samples are an eighth
+                self.assertNotIn("Small batches", shown)
+                continue
+            # 2 of 64 samples: 3 ms of 3 layers are 0.2813 ms in proportion.
+            self.assertRegex(shown, "Small batches: replicas work on 2 samples at a time, and the "
+                             r"smallest batch measured has 64: [\d.]+ ms if times are in proportion, "
+                             r"[\d.]+ ms if a small batch takes as long as a measured one \(floor\)")
+            simulated = " ".join(self.run_tool("simulate", f"{scaling}.json").stdout.split())
+            self.assertIn(re.search(r"smallest batch measured has 64: .* \(floor\)", shown)[0],
+                          simulated)
+            iteration = self.read(f"{scaling}.json")["predicted"]["iteration_ns"] / 1e6
+            own = re.search(r"([\d.]+) ms if times are in" if scaling == "proportional" else
+                            r"([\d.]+) ms if a small batch", shown)[1]
+            self.assertAlmostEqual(float(own), iteration, delta=0.001 * iteration)
+            if scaling == "floor":
+                self.assertNotIn("searched under floor", shown)
+            else:
+                self.assertIn("A plan searched under floor is no faster then", shown)
+
+    def test_a_plan_searched_under_floor_says_what_it_gains(self):
+        profile = tool.small_profile()
+        profile["layers"][0]["measurements"][0]["batch_size"] = 64
+        made = self.run_tool("--model", self.write("model.json", profile), "--topo",
+                             self.write("topo.json", tool.small_topology()), "-o", "plan.json")
+        shown = " ".join(made.stdout.split())
+        own = re.search(r"([\d.]+) ms if a small batch takes as long", shown)
+        searched = re.search(r"A plan searched under floor takes ([\d.]+) ms then, ([\d.]+) % less: ",
+                             shown)
+        self.assertIsNotNone(searched, shown)
+        self.assertAlmostEqual(float(searched[2]), 100 * (1 - float(searched[1]) / float(own[1])),
+                               delta=0.1)
+        floored = self.run_tool("--model",
+                                self.write("floor.json", {**profile, "batch_scaling": "floor"}),
+                                "--topo", "topo.json", "--planner", "dapple", "-o", "floor.plan.json")
+        self.assertEqual(floored.returncode, DONE, floored.stderr)
+        self.assertAlmostEqual(float(searched[1]) * 1e6,
+                               self.read("floor.plan.json")["predicted"]["iteration_ns"], delta=1e4)
+
+
 class Scheduling(ToolTest):
     def setUp(self):
         super().setUp()

@@ -1,0 +1,99 @@
+#include "other_scaling.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+#include <variant>
+
+namespace dapple {
+namespace {
+
+/// The smallest batch of the layers that were measured at one only; 0 where there are none.
+std::int64_t smallest_single(const ModelProfile& profile) {
+  std::int64_t smallest = INT64_MAX;
+  for (const Layer& layer : profile.layers) {
+    if (layer.measurements.size() > 1) continue;
+    smallest = std::min(smallest, layer.measurements.front().batch_size);
+  }
+  return smallest == INT64_MAX ? 0 : smallest;
+}
+
+std::int64_t least_samples(const Plan& plan) {
+  std::int64_t least = INT64_MAX;
+  for (const StagePlan& stage : plan.stages) {
+    for (std::size_t replica = 0; replica < stage.devices.size(); ++replica) {
+      const std::int64_t samples = samples_of(plan, stage, replica).size();
+      if (samples > 0) least = std::min(least, samples);
+    }
+  }
+  return least;
+}
+
+ModelProfile with_other_scaling(const ModelProfile& profile) {
+  ModelProfile other = profile;
+  other.batch_scaling = profile.batch_scaling == BatchScaling::Floor ? BatchScaling::Proportional
+                                                                     : BatchScaling::Floor;
+  return other;
+}
+
+}  // namespace
+
+std::optional<OtherScaling> in_other_scaling(const PlanDocument& document,
+                                             const Topology& topology) {
+  const ModelProfile& profile = document.profile;
+  if (!profile.batch_scaling) return std::nullopt;
+  OtherScaling scaling{.samples = least_samples(document.plan),
+                       .measured = smallest_single(profile),
+                       .own = *profile.batch_scaling,
+                       .iteration = document.prediction.iteration,
+                       .otherwise = {},
+                       .searched = std::nullopt,
+                       .shape = {}};
+  if (Wide{scaling.samples} * kLeaningPart >= scaling.measured) return std::nullopt;
+  Plan plan = document.plan;
+  const SimulationMode mode{document.prediction.contention, document.prediction.replicas};
+  scaling.otherwise =
+      evaluate(plan, with_other_scaling(profile), topology, mode).prediction.iteration;
+  return scaling;
+}
+
+void search_in_other_scaling(OtherScaling& scaling, const ScalingSearch& search,
+                             Progress* progress) {
+  if (scaling.own == BatchScaling::Floor) return;
+  PlannerOptions options = search.options;
+  options.planner = PlannerKind::Dapple;
+  options.baselines = false;
+  const ModelProfile profile = with_other_scaling(search.profile);
+  const auto made = search.restriction ? make_restricted_plan(profile, search.topology, options,
+                                                              *search.restriction, progress)
+                                       : make_plan(profile, search.topology, options, progress);
+  const auto* plan = std::get_if<MadePlan>(&made);
+  if (plan == nullptr || (progress != nullptr && progress->should_stop())) return;
+  scaling.searched = plan->document.prediction.iteration;
+  scaling.shape = shape_of(plan->document.plan);
+}
+
+std::string text_of(const OtherScaling& scaling, const TextStyle& style) {
+  const bool is_floor = scaling.own == BatchScaling::Floor;
+  const Duration in_proportion = is_floor ? scaling.otherwise : scaling.iteration;
+  const Duration floor = is_floor ? scaling.iteration : scaling.otherwise;
+  std::string text = fmt::format(
+      "replicas work on {} sample{} at a time, and the smallest batch measured has {}: {} if times "
+      "are in proportion, {} if a small batch takes as long as a measured one (floor).",
+      scaling.samples, scaling.samples == 1 ? "" : "s", scaling.measured, show(in_proportion),
+      show(floor));
+  if (scaling.searched && *scaling.searched < floor) {
+    text += fmt::format(
+        " A plan searched under floor takes {} then, {:.1f} % less: {}", show(*scaling.searched),
+        100 * static_cast<double>((floor - *scaling.searched).ns) / static_cast<double>(floor.ns),
+        scaling.shape);
+  } else if (scaling.searched) {
+    text += " A plan searched under floor is no faster then";
+  }
+  constexpr std::string_view kHead = "Small batches: ";
+  return std::string(kHead) + fill_lines(printable(text), kHead.size(), style) + '\n';
+}
+
+}  // namespace dapple
