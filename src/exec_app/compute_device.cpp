@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <functional>
+#include <string_view>
 
 #include "dapple/command_line/tool.h"
 #include "dapple/exec/all_reduce.h"
@@ -11,6 +12,7 @@
 #include "dapple/exec/cuda_backend.h"
 #include "dapple/exec/message_memory.h"
 #include "dapple/exec/nccl_transport.h"
+#include "dapple/nn/kernel_choice.h"
 
 namespace dapple {
 namespace {
@@ -74,6 +76,12 @@ ComputeDevice compute_device(const Options& options) {
     throw usage_error("--oversubscribe", "expected --device cuda beside it: it is about GPUs");
   }
   return device;
+}
+
+void use_kernels_of(const Options& options) {
+  if (!options.has("kernels")) return;
+  const std::vector<std::string_view> names = nn::kernel_names();
+  nn::use_kernels(options.choice("kernels", {names.begin(), names.end()}));
 }
 
 std::string to_text(const ComputeDevice& device) {

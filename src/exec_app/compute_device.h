@@ -31,6 +31,10 @@ struct ComputeDevice {
 /// Of --device and, where a command has them, --precision and --oversubscribe. Throws Error(Usage).
 ComputeDevice compute_device(const Options& options);
 
+/// Has the CPU compute as --kernels says. Throws Error(Usage) where it cannot. Requires: nothing is
+/// being computed.
+void use_kernels_of(const Options& options);
+
 /// ", in bfloat16 on GPUs"; nothing on CPUs.
 std::string to_text(const ComputeDevice& device);
 

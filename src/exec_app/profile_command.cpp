@@ -45,6 +45,8 @@ it has.
                          devices are cores of this machine      (default: 1)
   --device KIND          cpu or cuda, the first GPU            (default: cpu)
   --precision KIND       of a GPU: fp32, bf16, fp16           (default: fp32)
+  --kernels KIND         avx512, avx2, baseline or portable, the same as train's
+                                     (default: the quickest that the CPU has)
   --device-name NAME     what topologies call it          (default: the kind)
   -v, --verbose          what is done, on stderr
   -h, --help             this
@@ -126,6 +128,7 @@ int run_profile(const Options& options, Console& console) {
   }
   const std::string path = options.required("spec", "a specification");
   MeasureOptions measure = measure_options(options);
+  use_kernels_of(options);
   const Specification specification = read_specification(read_file(path), source_name(path));
   const std::string output =
       options.text("output").value_or(default_output(specification.profile, ".profile.json"));
@@ -159,6 +162,7 @@ Command profile_command() {
                       {.name = "cores"},
                       {.name = "device"},
                       {.name = "precision"},
+                      {.name = "kernels"},
                       {.name = "device-name"}},
           .run = run_profile};
 }

@@ -1,7 +1,11 @@
 #include "dapple/exec_app/run.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "commands.h"
 #include "dapple/command_line/tool.h"
+#include "dapple/nn/kernel_choice.h"
 #include "rank_process.h"
 
 namespace dapple {
@@ -33,19 +37,21 @@ Exit code: 0 done, 1 a bug, 2 usage, 3 bad input, 5 files, or a device that
 does not answer.
 )";
 
-constexpr const char* kVersion =
+const std::string kVersion =
     "dapple-exec " DAPPLE_VERSION
     "\n"
     "reads dapple-plan/1, dapple-profile/1, dapple-checkpoint/1 and 2\n"
     "writes dapple-profile/1, dapple-timeline/1, dapple-checkpoint/2, Chrome trace JSON\n";
 
 Tool tool() {
-  return {.name = "dapple-exec",
-          .help = kProgramHelp,
-          .version = kVersion,
-          .commands = {replay_command(), profile_command(), train_command()},
-          .first_is_default = false,
-          .end_with_others = end_with_others};
+  return {
+      .name = "dapple-exec",
+      .help = kProgramHelp,
+      .version = kVersion + fmt::format("computes on this CPU by its {} kernels; has {}\n",
+                                        nn::kernels_in_use(), fmt::join(nn::kernel_names(), ", ")),
+      .commands = {replay_command(), profile_command(), train_command()},
+      .first_is_default = false,
+      .end_with_others = end_with_others};
 }
 
 }  // namespace

@@ -41,6 +41,7 @@ the plan's devices (-v says which); every layer is what its "op" says.
   --device KIND         cpu or cuda, a GPU for each device        (default: cpu)
   --oversubscribe       or for several devices
   --precision KIND      of activations on GPUs: fp32, bf16, fp16 (default: fp32)
+  --kernels KIND        avx512, avx2, baseline or portable   (default: quickest)
   --steps N             optimizer steps, up to 1,000,000,000       (default: 10)
   --log-every N         tells of every Nth step, and of the last   (default: 1)
   --tokens FILE         little-endian tokens of two bytes; without it, made up
@@ -67,8 +68,7 @@ Example
   dapple-plan --model profile.json --topo topologies/2xcpu.json -o plan.json
   dapple-exec train plan.json --steps 5 --clip-norm 1
 
-Exit code: 0 done, 2 usage, 3 bad input, 6 not verified, 5 files, GPUs, or a
-device that does not answer.
+Exit code: 0 done, 2 usage, 3 bad input, 5 files, GPUs, peers, 6 not verified.
 )";
 
 double samples_per_second(const TrainingSession& session, Duration time) {
@@ -369,6 +369,7 @@ int train_as_rank(const TrainRequest& request, const RunnablePlan& plan, Console
 
 int run_train(const Options& options, Console& console) {
   const TrainRequest request = train_request(options);
+  use_kernels_of(options);
   if (!is_rank()) return train_on_threads(request, console);
   check_rank_inputs(inputs_of(request));
   const RunnablePlan plan(request.plan);
@@ -387,6 +388,7 @@ Command train_command() {
                       {.name = "device"},
                       {.name = "oversubscribe", .takes_value = false},
                       {.name = "precision"},
+                      {.name = "kernels"},
                       {.name = "steps"},
                       {.name = "log-every"},
                       {.name = "tokens"},

@@ -31,32 +31,19 @@ class Gelu : public WithoutParameters {
   Tensor forward(Parameters, Tensor input, const Tensor&, Stash& stash) const override {
     Tensor output{input.shape, {}};
     output.values.resize(input.values.size());
-    const ConstArray x = array_of(std::as_const(input));
-    array_of(output) = 0.5F * x * (1 + (x * (kScale + kScale * kCube * x * x)).tanh());
+    kernels().elementwise->gelu(input.values.data(), output.values.data(),
+                                static_cast<std::int64_t>(input.values.size()));
     stash.tensors.push_back(std::move(input));
     return output;
   }
 
-  /// With t = tanh(u): (1 + t) / 2 + x (1 - t^2) u' / 2.
   Tensor input_gradient(Parameters, Tensor output_gradient, Stash& stash) const override {
-    Array gradient = array_of(output_gradient);
-    const ConstArray x = array_of(std::as_const(stash.tensors[0]));
-    constexpr std::int64_t kPiece = 1'024;  // a piece of tanh stays in the nearest cache
-    Eigen::Array<float, Eigen::Dynamic, 1, 0, kPiece, 1> t;
-    for (std::int64_t begin = 0; begin < x.size(); begin += kPiece) {
-      const std::int64_t size = std::min(kPiece, x.size() - begin);
-      const auto part = x.segment(begin, size);
-      t = (part * (kScale + kScale * kCube * part * part)).tanh();
-      gradient.segment(begin, size) *=
-          0.5F * (1 + t) + 0.5F * part * (1 - t * t) * (kScale + 3 * kScale * kCube * part * part);
-    }
+    kernels().elementwise->gelu_gradient(stash.tensors[0].values.data(),
+                                         output_gradient.values.data(),
+                                         static_cast<std::int64_t>(output_gradient.values.size()));
     stash.tensors.clear();
     return output_gradient;
   }
-
- private:
-  static constexpr float kScale = 0.7978845608F;
-  static constexpr float kCube = 0.044715F;
 };
 
 }  // namespace

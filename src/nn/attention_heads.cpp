@@ -35,10 +35,11 @@ class AttentionHeads : public WithoutParameters {
     for (std::int64_t sample = 0; sample < input.samples(); ++sample) {
       for (std::int64_t head = 0; head < operation_.heads; ++head) {
         Matrix share = shares_of(shares, sample, head);
-        share.noalias() +=
-            part_of(input, sample, head, kQuery) * part_of(input, sample, head, kKey).transpose();
+        add_product(plain(part_of(input, sample, head, kQuery)),
+                    transposed(part_of(input, sample, head, kKey)), share);
         to_shares(share);
-        part_of(output, sample, head).noalias() += share * part_of(input, sample, head, kValue);
+        add_product(plain(share), plain(part_of(input, sample, head, kValue)),
+                    part_of(output, sample, head));
       }
     }
     stash.tensors.push_back(std::move(input));
@@ -55,13 +56,14 @@ class AttentionHeads : public WithoutParameters {
       for (std::int64_t head = 0; head < operation_.heads; ++head) {
         const Matrix share = shares_of(stash.tensors[1], sample, head);
         const Block slope = part_of(output_gradient, sample, head);
-        scores.noalias() = slope * part_of(input, sample, head, kValue).transpose();
+        scores.setZero();
+        add_product(plain(slope), transposed(part_of(input, sample, head, kValue)), scores);
         to_score_gradients(share, scores);
-        part_of(gradient, sample, head, kQuery).noalias() +=
-            scores * part_of(input, sample, head, kKey);
-        part_of(gradient, sample, head, kKey).noalias() +=
-            scores.transpose() * part_of(input, sample, head, kQuery);
-        part_of(gradient, sample, head, kValue).noalias() += share.transpose() * slope;
+        add_product(plain(scores), plain(part_of(input, sample, head, kKey)),
+                    part_of(gradient, sample, head, kQuery));
+        add_product(transposed(scores), plain(part_of(input, sample, head, kQuery)),
+                    part_of(gradient, sample, head, kKey));
+        add_product(transposed(share), plain(slope), part_of(gradient, sample, head, kValue));
       }
     }
     stash.tensors.clear();
@@ -101,22 +103,19 @@ class AttentionHeads : public WithoutParameters {
   void to_shares(Matrix scores) const {
     for (Eigen::Index row = 0; row < scores.rows(); ++row) {
       const Eigen::Index seen = operation_.causal ? row + 1 : scores.cols();
-      auto values = scores.row(row).head(seen).array();
-      const float largest = values.maxCoeff();
-      values = (scale_ * (values - largest)).exp();
-      values *= 1 / values.sum();
+      kernels().elementwise->softmax(scores.row(row).data(), seen, scale_, 1);
       scores.row(row).tail(scores.cols() - seen).setZero();
     }
   }
 
-  /// From the gradients of the shares to those of the scores, scaled as the scores are. Shares that
-  /// are zero, as those of what is not seen, give zero.
+  /// From the gradients of the shares to those of the scores, scaled as the scores are. What is not
+  /// seen has none.
   void to_score_gradients(const Matrix& shares, RowMajor& gradients) const {
     for (Eigen::Index row = 0; row < shares.rows(); ++row) {
-      const auto share = shares.row(row).array();
-      auto slope = gradients.row(row).array();
-      const float mean = (share * slope).sum();
-      slope = scale_ * share * (slope - mean);
+      const Eigen::Index seen = operation_.causal ? row + 1 : shares.cols();
+      kernels().elementwise->softmax_gradient(shares.row(row).data(), gradients.row(row).data(),
+                                              seen, scale_);
+      gradients.row(row).tail(shares.cols() - seen).setZero();
     }
   }
 

@@ -44,7 +44,7 @@ class Convolution : public Module {
       Matrix image = image_of(output, sample);
       image.colwise() = vector_of(parameters[1]).transpose();
       to_patches(image_of(input, sample), patches);
-      image.noalias() += kernels * patches;
+      add_product(plain(kernels), plain(patches), image);
     }
     stash.tensors.push_back(std::move(input));
     return output;
@@ -56,7 +56,8 @@ class Convolution : public Module {
     const ConstMatrix kernels = rows_of(parameters[0], patch_);
     RowMajor patches(patch_, out_height_ * out_width_);
     for (std::int64_t sample = 0; sample < gradient.samples(); ++sample) {
-      patches.noalias() = kernels.transpose() * image_of(output_gradient, sample);
+      patches.setZero();
+      add_product(transposed(kernels), plain(image_of(output_gradient, sample)), patches);
       add_patches(patches, image_of(gradient, sample));
     }
     stash.tensors.push_back(std::move(output_gradient));
@@ -71,7 +72,7 @@ class Convolution : public Module {
     for (std::int64_t sample = 0; sample < input.samples(); ++sample) {
       const Matrix slopes = image_of(gradient, sample);
       to_patches(image_of(input, sample), patches);
-      kernels.noalias() += slopes * patches.transpose();
+      add_product(plain(slopes), transposed(patches), kernels);
       vector_of(sums[1]) += slopes.rowwise().sum().transpose();
     }
     stash.tensors.clear();

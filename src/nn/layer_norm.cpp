@@ -1,4 +1,3 @@
-#include <cmath>
 #include <utility>
 
 #include "matrix.h"
@@ -31,36 +30,29 @@ class LayerNorm : public Module {
     Matrix to = rows_of(output, hidden_);
     Tensor inverses = zeros({from.rows()});
     for (Eigen::Index row = 0; row < from.rows(); ++row) {
-      auto values = from.row(row).array();
-      values -= values.mean();
-      const float inverse = 1 / std::sqrt(values.square().mean() + kLeastVariance);
-      values *= inverse;
-      to.row(row).array() = values * scale.array() + shift.array();
-      inverses.values[static_cast<std::size_t>(row)] = inverse;
+      inverses.values[static_cast<std::size_t>(row)] =
+          kernels().elementwise->normalise(from.row(row).data(), hidden_, kLeastVariance);
+      to.row(row).array() = from.row(row).array() * scale.array() + shift.array();
     }
     stash.tensors.push_back(std::move(input));
     stash.tensors.push_back(std::move(inverses));
     return output;
   }
 
-  /// With h the scaled gradient and n the normalised input: (h - mean(h) - n mean(h n)) /
-  /// deviation.
   Tensor input_gradient(Parameters parameters, Tensor output_gradient,
                         Stash& stash) const override {
-    const ConstVector scale = vector_of(parameters[0]);
     const ConstMatrix normalised = rows_of(std::as_const(stash.tensors[0]), hidden_);
     Tensor gradient{output_gradient.shape, {}};
     gradient.values.resize(output_gradient.values.size());
     const ConstMatrix from = rows_of(std::as_const(output_gradient), hidden_);
     Matrix to = rows_of(gradient, hidden_);
     for (Eigen::Index row = 0; row < from.rows(); ++row) {
-      const float inverse = stash.tensors[1].values[static_cast<std::size_t>(row)];
-      const auto n = normalised.row(row).array();
-      auto h = to.row(row).array();
-      h = from.row(row).array() * scale.array();
-      const float mean = h.mean();
-      const float slope = (h * n).mean();
-      h = inverse * (h - mean - n * slope);
+      kernels().elementwise->layer_norm_gradient(
+          {.normalised = normalised.row(row).data(),
+           .gradient = from.row(row).data(),
+           .scale = parameters[0].data(),
+           .inverse = stash.tensors[1].values[static_cast<std::size_t>(row)]},
+          to.row(row).data(), hidden_);
     }
     stash.tensors[1] = std::move(output_gradient);
     return gradient;

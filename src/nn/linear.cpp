@@ -34,9 +34,9 @@ class Linear : public Module {
     const ConstMatrix weights = rows_of(parameters[0], row_length());
     Matrix result = rows_of(output, operation_.outputs);
     if (operation_.transposed) {
-      result.noalias() += rows * weights.transpose();
+      add_product(plain(rows), transposed(weights), result);
     } else {
-      result.noalias() += rows * weights;
+      add_product(plain(rows), plain(weights), result);
     }
     stash.tensors.push_back(std::move(input));
     return output;
@@ -49,9 +49,9 @@ class Linear : public Module {
     const ConstMatrix weights = rows_of(parameters[0], row_length());
     Matrix result = rows_of(gradient, operation_.inputs);
     if (operation_.transposed) {
-      result.noalias() += rows * weights;
+      add_product(plain(rows), plain(weights), result);
     } else {
-      result.noalias() += rows * weights.transpose();
+      add_product(plain(rows), transposed(weights), result);
     }
     stash.tensors.push_back(std::move(output_gradient));
     return gradient;
@@ -62,9 +62,9 @@ class Linear : public Module {
     const ConstMatrix gradient = rows_of(std::as_const(stash.tensors[1]), operation_.outputs);
     Matrix weights = rows_of(sums[0], row_length());
     if (operation_.transposed) {
-      weights.noalias() += gradient.transpose() * input;
+      add_product(transposed(gradient), plain(input), weights);
     } else {
-      weights.noalias() += input.transpose() * gradient;
+      add_product(transposed(input), plain(gradient), weights);
     }
     if (operation_.bias) add_rows(gradient, vector_of(sums[1]));
     stash.tensors.clear();

@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <span>
 
+#include "dapple/core/error.h"
 #include "dapple/nn/tensor.h"
+#include "kernels.h"
 
 namespace dapple::nn {
 
@@ -51,6 +53,32 @@ inline Array array_of(Tensor& tensor) {
 }
 inline ConstArray array_of(const Tensor& tensor) {
   return array_of(std::span<const float>(tensor.values));
+}
+
+/// A matrix in a product, row by row.
+struct Operand {
+  Factor factor;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+};
+
+template <class Rows>
+Operand plain(const Rows& matrix) {
+  return {{matrix.data(), matrix.outerStride(), false}, matrix.rows(), matrix.cols()};
+}
+template <class Rows>
+Operand transposed(const Rows& matrix) {
+  return {{matrix.data(), matrix.outerStride(), true}, matrix.cols(), matrix.rows()};
+}
+
+/// to += left right, by the kernels in use. Requires: not both are transposed.
+template <class Rows>
+void add_product(const Operand& left, const Operand& right, Rows&& to) {
+  check(left.columns == right.rows && to.rows() == left.rows && to.cols() == right.columns,
+        "factors of a product do not fit each other");
+  if (left.columns == 0 || to.size() == 0) return;
+  kernels().add_product(left.factor, right.factor,
+                        {to.data(), to.outerStride(), left.rows, right.columns, left.columns});
 }
 
 /// Row by row, so that the order of the additions is that of the rows.

@@ -8,26 +8,29 @@
 namespace dapple::nn {
 namespace {
 
-void adam(const OptimizerSettings& settings, std::int64_t number, Array parameters,
-          const ConstArray& gradients, std::span<float> state) {
+void adam(const OptimizerSettings& settings, std::int64_t number, std::span<float> parameters,
+          std::span<const float> gradients, std::span<float> state) {
   const std::size_t count = state.size() / 2;
-  Array mean = array_of(state.first(count));
-  Array square = array_of(state.subspan(count));
   const auto steps = static_cast<double>(number);
   const double mean_share = 1 - std::pow(static_cast<double>(settings.beta1), steps);
   const double square_share = 1 - std::pow(static_cast<double>(settings.beta2), steps);
   const auto rate = static_cast<float>(settings.learning_rate / mean_share);
   const auto root = static_cast<float>(std::sqrt(square_share));
-  if (settings.kind == OptimizerKind::AdamW) {
-    parameters *= 1 - settings.learning_rate * settings.weight_decay;
-    mean += (1 - settings.beta1) * (gradients - mean);
-    square = settings.beta2 * square + (1 - settings.beta2) * gradients.square();
-  } else {
-    const auto decayed = gradients + settings.weight_decay * parameters;
-    mean += (1 - settings.beta1) * (decayed - mean);
-    square = settings.beta2 * square + (1 - settings.beta2) * decayed.square();
-  }
-  parameters -= rate * mean / (square.sqrt() / root + settings.epsilon);
+  const bool decays_apart = settings.kind == OptimizerKind::AdamW;
+  const AdamStep step{.keep = decays_apart ? 1 - settings.learning_rate * settings.weight_decay : 1,
+                      .decay = decays_apart ? 0 : settings.weight_decay,
+                      .mean_share = 1 - settings.beta1,
+                      .square_keep = settings.beta2,
+                      .square_share = 1 - settings.beta2,
+                      .rate = rate,
+                      .root = root,
+                      .epsilon = settings.epsilon};
+  kernels().elementwise->adam(step,
+                              {.parameters = parameters.data(),
+                               .gradients = gradients.data(),
+                               .means = state.data(),
+                               .squares = state.data() + count},
+                              static_cast<std::int64_t>(count));
 }
 
 }  // namespace
@@ -83,7 +86,7 @@ void update(const OptimizerSettings& settings, std::int64_t number, std::span<fl
     }
     case OptimizerKind::Adam:
     case OptimizerKind::AdamW:
-      adam(settings, number, values, slopes, state);
+      adam(settings, number, parameters, gradients, state);
       return;
   }
 }

@@ -54,13 +54,10 @@ class SoftmaxCrossEntropy : public WithoutParameters {
   /// The loss of one position; its numbers become their gradients, times `weight`.
   float to_gradient(Matrix::RowXpr scores, std::int64_t target, float weight) const {
     check(target >= 0 && target < classes_, "a target is no class");
-    const float largest = scores.maxCoeff();
-    const float score = scores[target] - largest;
-    scores.array() = (scores.array() - largest).exp();
-    const float sum = scores.sum();
-    scores *= weight / sum;
+    const float score = scores[target];
+    const SoftmaxSum sum = kernels().elementwise->softmax(scores.data(), classes_, 1, weight);
     scores[target] -= weight;
-    return std::log(sum) - score;
+    return std::log(sum.sum) - (score - sum.largest);
   }
 
   std::int64_t classes_;

@@ -23,7 +23,9 @@ class Executing(ToolTest):
             self.assertLessEqual(len(result.stdout.splitlines()), 40)
             self.assertLessEqual(max(map(len, result.stdout.splitlines())), 80)
             self.assertIn("Example", result.stdout)
-        self.assertEqual(self.execute("--version").stdout.split()[0], "dapple-exec")
+        version = self.execute("--version").stdout
+        self.assertEqual(version.split()[0], "dapple-exec")
+        self.assertRegex(version, r"computes on this CPU by its (\w+) kernels; has \1, .*portable\n")
         self.assertEqual(self.execute().returncode, USAGE)
 
     def test_what_is_wrong_with_the_command_line_is_named(self):

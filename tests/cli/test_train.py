@@ -72,6 +72,18 @@ class Training(ToolTest):
         self.assertEqual(self.losses(self.train("--plan", "gpt.json", "--steps", "2", "--resume",
                                                 "half")), whole[2:])
 
+    def test_kernels_are_chosen_and_the_portable_ones_have_the_same_losses_everywhere(self):
+        self.small_gpt("gpt.json")
+        losses = self.losses(self.train("--plan", "gpt.json", "--steps", "3", "--kernels",
+                                        "portable"))
+        self.assertEqual(losses, [("1", "5.55722"), ("2", "5.54549"), ("3", "5.54347")])
+        verified = self.train("--plan", "gpt.json", "--steps", "2", "--kernels", "baseline",
+                              "--verify")
+        self.assertEqual(verified.returncode, DONE, verified.stdout)
+        result = self.train("--plan", "gpt.json", "--kernels", "abacus")
+        self.assertEqual(result.returncode, USAGE)
+        self.assertRegex(result.stderr, "--kernels: expected .*portable.*, got .*abacus")
+
     def test_a_small_gpt_learns_a_small_text(self):
         self.small_gpt("gpt.json")
         tokens = subprocess.run([ROOT / "tools" / "make_text"], check=True, capture_output=True)

@@ -1,0 +1,37 @@
+// Products by Eigen, whose namespace is renamed for each instruction set, so that no two sets share
+// a function. Its product of matrices is called as its own BLAS calls it, since the operators
+// choose other ways for small and for thin matrices, and among them some whose order of additions
+// depends on addresses.
+#include <Eigen/Core>
+
+#include "../kernels.h"
+
+namespace dapple::nn::DAPPLE_KERNELS {
+namespace {
+
+using Index = Eigen::Index;
+constexpr int kColumns = Eigen::ColMajor;
+constexpr int kRows = Eigen::RowMajor;
+
+/// Rows of the sum are columns of its transpose, right^T left^T.
+template <int kLeftOrder, int kRightOrder>
+void add(const Factor& left, const Factor& right, const ProductSum& to) {
+  using Product =
+      Eigen::internal::general_matrix_matrix_product<Index, float, kRightOrder, false, float,
+                                                     kLeftOrder, false, kColumns, 1>;
+  Eigen::internal::gemm_blocking_space<kColumns, float, float, Eigen::Dynamic, Eigen::Dynamic,
+                                       Eigen::Dynamic>
+      blocking(to.columns, to.rows, to.depth, 1, true);
+  Product::run(to.columns, to.rows, to.depth, right.first, right.stride, left.first, left.stride,
+               to.first, 1, to.stride, 1.0F, blocking, nullptr);
+}
+
+}  // namespace
+
+void add_product(const Factor& left, const Factor& right, const ProductSum& to) {
+  if (left.transposed) return add<kRows, kColumns>(left, right, to);
+  if (right.transposed) return add<kColumns, kRows>(left, right, to);
+  add<kColumns, kColumns>(left, right, to);
+}
+
+}  // namespace dapple::nn::DAPPLE_KERNELS
