@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
 #include <utility>
 
 #include "dapple/core/error.h"
@@ -97,31 +98,40 @@ class SyntheticNumbers : public SampleBySample {
   RandomStream patterns_;  // what the numbers of each class are beside the noise
 };
 
+/// Of a text of tokens.
+std::uint16_t token_at(std::string_view text, std::size_t number) {
+  const auto low = static_cast<unsigned char>(text[2 * number]);
+  const auto high = static_cast<unsigned char>(text[2 * number + 1]);
+  return static_cast<std::uint16_t>(low | (high << 8U));
+}
+
 class TokensOfText : public SampleBySample {
  public:
-  TokensOfText(std::vector<std::uint16_t> tokens, BatchShape shape, std::uint64_t seed)
-      : SampleBySample(std::move(shape), seed), tokens_(std::move(tokens)) {}
+  TokensOfText(std::shared_ptr<const FileView> text, BatchShape shape, std::uint64_t seed)
+      : SampleBySample(std::move(shape), seed), text_(std::move(text)) {}
 
  private:
   void add_sample(const RandomStream& stream, Batch& batch) const override {
     const std::int64_t length = shape().input.front();
-    const std::int64_t pieces = static_cast<std::int64_t>(tokens_.size()) - length;
-    const auto first = tokens_.begin() + stream.below(pieces, 0);
-    batch.inputs.values.insert(batch.inputs.values.end(), first, first + length);
-    batch.targets.values.insert(batch.targets.values.end(), first + 1, first + 1 + length);
+    const std::string_view text = text_->bytes();
+    const std::int64_t pieces = static_cast<std::int64_t>(text.size() / 2) - length;
+    const auto first = static_cast<std::size_t>(stream.below(pieces, 0));
+    for (std::size_t i = first; i < first + static_cast<std::size_t>(length); ++i) {
+      batch.inputs.values.push_back(token_at(text, i));
+      batch.targets.values.push_back(token_at(text, i + 1));
+    }
   }
 
-  std::vector<std::uint16_t> tokens_;
+  std::shared_ptr<const FileView> text_;
 };
 
-std::vector<std::uint16_t> tokens_of(std::string_view text) {
-  std::vector<std::uint16_t> tokens(text.size() / 2);
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    const auto low = static_cast<unsigned char>(text[2 * i]);
-    const auto high = static_cast<unsigned char>(text[2 * i + 1]);
-    tokens[i] = static_cast<std::uint16_t>(low | (high << 8U));
-  }
-  return tokens;
+/// The first token that is not below `vocabulary`; the number of tokens if all are.
+std::size_t first_beyond(std::string_view text, std::int64_t vocabulary) {
+  const std::size_t count = text.size() / 2;
+  if (vocabulary > UINT16_MAX) return count;
+  std::size_t i = 0;
+  while (i < count && token_at(text, i) < vocabulary) ++i;
+  return i;
 }
 
 }  // namespace
@@ -142,31 +152,31 @@ std::unique_ptr<Batches> make_synthetic_batches(const BatchShape& shape, std::ui
   return std::make_unique<SyntheticNumbers>(shape, seed);
 }
 
-std::unique_ptr<Batches> make_token_batches(std::string_view text, const std::string& source_name,
-                                            const BatchShape& shape, std::uint64_t seed) {
+std::unique_ptr<Batches> make_token_batches(std::shared_ptr<const FileView> text,
+                                            const std::string& source_name, const BatchShape& shape,
+                                            std::uint64_t seed) {
   const auto refuse = [&source_name](std::string place, std::string message) {
     throw Error{ErrorKind::BadInput, source_name, {{std::move(place), std::move(message)}}};
   };
   if (shape.vocabulary == 0 || shape.targets != shape.input || shape.classes < shape.vocabulary) {
     refuse("", "expected a model that takes tokens and predicts the next one at each position");
   }
-  if (text.size() % 2 != 0) {
-    refuse("", fmt::format("expected two bytes for each token, got {} bytes", text.size()));
+  const std::string_view bytes = text->bytes();
+  if (bytes.size() % 2 != 0) {
+    refuse("", fmt::format("expected two bytes for each token, got {} bytes", bytes.size()));
   }
-  std::vector<std::uint16_t> tokens = tokens_of(text);
+  const std::size_t count = bytes.size() / 2;
   const std::int64_t least = shape.input.front() + 1;
-  if (static_cast<std::int64_t>(tokens.size()) < least) {
+  if (static_cast<std::int64_t>(count) < least) {
     refuse("", fmt::format("expected at least {} tokens, a sample and its last target, got {}",
-                           least, tokens.size()));
+                           least, count));
   }
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] >= shape.vocabulary) {
-      refuse(fmt::format("token {}", i),
-             fmt::format("expected a number below {}, the size of the vocabulary, got {}",
-                         shape.vocabulary, tokens[i]));
-    }
+  if (const std::size_t place = first_beyond(bytes, shape.vocabulary); place < count) {
+    refuse(fmt::format("token {}", place),
+           fmt::format("expected a number below {}, the size of the vocabulary, got {}",
+                       shape.vocabulary, token_at(bytes, place)));
   }
-  return std::make_unique<TokensOfText>(std::move(tokens), shape, seed);
+  return std::make_unique<TokensOfText>(std::move(text), shape, seed);
 }
 
 }  // namespace dapple

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <cstddef>
+#include <memory>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "dapple/core/error.h"
@@ -12,6 +14,7 @@
 #include "dapple/exec/gpt2_weights.h"
 #include "dapple/exec/tensor_file.h"
 #include "dapple/io/documents.h"
+#include "dapple/io/file_view.h"
 #include "dapple/io/specification.h"
 
 namespace dapple {
@@ -22,19 +25,21 @@ class InputFiles {
  public:
   /// Tensors, as read_tensor_file() does.
   std::string read_tensors(const std::string& path) {
-    return marked(read_tensor_file(path, source_name(path)));
+    std::string text = read_tensor_file(path, source_name(path));
+    mark(text);
+    return text;
   }
   /// Anything that has an end.
-  std::string read(const std::string& path) {
-    look_at_file(path, 0);
-    return marked(read_file(path, kMostTrainingBytes));
+  std::shared_ptr<const FileView> view(const std::string& path) {
+    std::shared_ptr<const FileView> file = view_file(path, kMostTrainingBytes);
+    mark(file->bytes());
+    return file;
   }
   std::string take_marks() { return std::move(marks_); }
 
  private:
-  std::string marked(std::string text) {
-    marks_ += fmt::format(" {:x}", fingerprint(std::as_bytes(std::span(text))));
-    return text;
+  void mark(std::string_view bytes) {
+    marks_ += fmt::format(" {:x}", fingerprint(std::as_bytes(std::span(bytes))));
   }
 
   std::string marks_;
@@ -87,7 +92,7 @@ TrainingSession make_session(const TrainRequest& request, const RunnablePlan& pl
   if (request.resume) check_resumed(request, *start, model, settings);
   const BatchShape shape = batch_shape(model.operations, *model.layers);
   std::shared_ptr<const Batches> batches =
-      request.tokens ? make_token_batches(files.read(*request.tokens), source_name(*request.tokens),
+      request.tokens ? make_token_batches(files.view(*request.tokens), source_name(*request.tokens),
                                           shape, settings.seed)
                      : make_synthetic_batches(shape, settings.seed);
   TrainingJob job = make_training_job(plan.document.plan, plan.document.profile, plan.topology,

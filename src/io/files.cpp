@@ -1,17 +1,20 @@
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <memory>
 #include <optional>
 #include <system_error>
 #include <utility>
 
 #include "dapple/core/error.h"
 #include "dapple/io/documents.h"
+#include "dapple/io/file_view.h"
 #include "descriptor.h"
 #include "units.h"
 
@@ -83,6 +86,30 @@ std::optional<FileStart> start_of(int number, const std::string& name, std::size
 std::string read_file(const std::string& path, std::size_t most) {
   if (path == "-") return read_all(STDIN_FILENO, kStandardInput, most);
   return read_all(open_to_read(path).number(), path, most);
+}
+
+FileView::~FileView() {
+  if (mapped_ != nullptr) ::munmap(mapped_, bytes_.size());
+}
+
+std::shared_ptr<const FileView> view_file(const std::string& path, std::size_t most) {
+  const std::optional<FileStart> start = look_at_file(path, 0);
+  // No bytes cannot be mapped, and of stdin some may have been read already.
+  if (!start || start->size == 0 || path == "-") {
+    return std::make_shared<const FileView>(read_file(path, most));
+  }
+  const Descriptor file = open_to_read(path);
+  struct stat status {};
+  if (::fstat(file.number(), &status) != 0) refuse_system(path, kNotRead, errno);
+  const auto size = static_cast<std::size_t>(status.st_size);
+  if (size > most) refuse_larger(path, most);
+  void* bytes = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
+  // Some file systems map nothing.
+  if (bytes == MAP_FAILED) return std::make_shared<const FileView>(read_file(path, most));
+  std::shared_ptr<FileView> view(new FileView);
+  view->mapped_ = bytes;
+  view->bytes_ = {static_cast<const char*>(bytes), size};
+  return view;
 }
 
 std::optional<FileStart> look_at_file(const std::string& path, std::size_t count) {

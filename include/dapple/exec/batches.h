@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "dapple/io/file_view.h"
 #include "dapple/nn/model.h"
 #include "dapple/nn/tensor.h"
 #include "dapple/profile/operation.h"
@@ -49,9 +49,10 @@ std::unique_ptr<Batches> make_synthetic_batches(const BatchShape& shape, std::ui
 /// Pieces of a text of tokens, each little-endian in two bytes, as trainers of GPT-2 keep them; the
 /// targets are the next tokens. A piece may begin at any token. Throws Error(BadInput): an odd
 /// size, fewer tokens than a sample and its last target need, a token that is not in the
-/// vocabulary, a model that takes no tokens or does not predict each next one.
-/// O(size of the text).
-std::unique_ptr<Batches> make_token_batches(std::string_view text, const std::string& source_name,
-                                            const BatchShape& shape, std::uint64_t seed);
+/// vocabulary, a model that takes no tokens or does not predict each next one. Nothing of the text
+/// is copied. O(size of the text).
+std::unique_ptr<Batches> make_token_batches(std::shared_ptr<const FileView> text,
+                                            const std::string& source_name, const BatchShape& shape,
+                                            std::uint64_t seed);
 
 }  // namespace dapple

@@ -1,6 +1,7 @@
 #include "dapple/exec/batches.h"
 
 #include <catch2/catch.hpp>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -22,9 +23,13 @@ std::string text_of(const std::vector<int>& tokens) {
   return text;
 }
 
+std::shared_ptr<const FileView> view_of(const std::vector<int>& tokens) {
+  return std::make_shared<const FileView>(text_of(tokens));
+}
+
 std::string refusal_of(const std::string& text, const BatchShape& shape) {
   try {
-    make_token_batches(text, "tokens.bin", shape, 1);
+    make_token_batches(std::make_shared<const FileView>(text), "tokens.bin", shape, 1);
   } catch (const Error& error) { return error.what(); }
   return "";
 }
@@ -43,7 +48,7 @@ TEST_CASE("a sample depends on seed, iteration and its number, and on no other")
     std::vector<std::unique_ptr<Batches>> kinds;
     kinds.push_back(make_synthetic_batches(kTokens, seed));
     kinds.push_back(make_synthetic_batches(kImages, seed));
-    kinds.push_back(make_token_batches(text_of(tokens), "tokens.bin", kTokens, seed));
+    kinds.push_back(make_token_batches(view_of(tokens), "tokens.bin", kTokens, seed));
     for (const auto& batches : kinds) {
       const Batch whole = batches->samples(3, 0, 8);
       CHECK(whole.inputs.samples() == 8);
@@ -80,7 +85,7 @@ TEST_CASE("targets are the next tokens, and mostly follow from those before") {
 }
 
 TEST_CASE("a text's tokens come in pieces as they stand, each with its next token") {
-  const auto batches = make_token_batches(text_of({1, 2, 3, 4, 5, 6}), "tokens.bin", kTokens, 1);
+  const auto batches = make_token_batches(view_of({1, 2, 3, 4, 5, 6}), "tokens.bin", kTokens, 1);
   // Pieces of four and one more may begin at the first or the second token.
   const Batch batch = batches->samples(0, 0, 50);
   bool begins_at[2] = {false, false};

@@ -18,6 +18,7 @@
 #include <thread>
 #include <utility>
 
+#include "dapple/io/file_view.h"
 #include "documents_under_test.h"
 
 namespace dapple::test {
@@ -61,6 +62,36 @@ ErrorKind kind_of_failure(const std::function<void()>& action) {
   } catch (const Error& error) { return error.kind(); }
   FAIL("expected an error");
   return ErrorKind::Usage;
+}
+
+TEST_CASE("a file is looked at where it lies, and what is none is read") {
+  const Folder folder;
+  const std::string path = folder.file("tokens");
+  const std::string text = "every" + std::string(100'000, '\0') + "byte";
+  write_file(path, text);
+  {
+    const auto view = view_file(path, text.size());
+    CHECK(view->bytes() == text);
+    CHECK(content("/proc/self/maps").find(path) != std::string::npos);
+  }
+  CHECK(content("/proc/self/maps").find(path) == std::string::npos);
+  CHECK(kind_of_failure([&] { view_file(path, text.size() - 1); }) == ErrorKind::Environment);
+  CHECK(kind_of_failure([&] { view_file(folder.file("none"), 9); }) == ErrorKind::Environment);
+  CHECK(kind_of_failure([&] { view_file("/dev/zero", 9); }) == ErrorKind::Environment);
+  CHECK(kind_of_failure([&] { view_file(folder.path(), 9); }) == ErrorKind::Environment);
+  write_file(folder.file("empty"), "");
+  CHECK(view_file(folder.file("empty"), 9)->bytes().empty());
+  CHECK(FileView("in memory").bytes() == "in memory");
+  const std::string pipe = folder.file("pipe");
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  const int both = ::open(pipe.c_str(), O_RDWR | O_CLOEXEC);
+  REQUIRE(::write(both, "piped", 5) == 5);
+  const std::jthread closer([both] {
+    // Once the reader is there: a pipe without a writer has ended, and one without both is empty.
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    ::close(both);
+  });
+  CHECK(view_file(pipe, 9)->bytes() == "piped");
 }
 
 TEST_CASE("what was written is read, every byte of it") {
