@@ -10,6 +10,7 @@
 #include "as_pinned.h"
 #include "dapple/search/exact_search.h"
 #include "dapple/search/placement_space.h"
+#include "family_planner.h"
 #include "gradient_handlings.h"
 #include "micro_batches.h"
 #include "plan_families.h"
