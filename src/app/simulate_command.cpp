@@ -152,10 +152,10 @@ int run_simulate(const Options& options, Console& console) {
         fmt::format("expected a plan under 1f1b, got one under {}; reschedule makes one",
                     to_string(filed.plan.family)));
   }
-  // Only a sound plan has a schedule, and with it a hash.
-  make_subject(filed, {}, source_name(path));
   const Replacement replacement = checked_replacement(filed, options);
-  const std::string plan_hash = hash_of(filed);
+  // Only a sound plan has a schedule, and with it a hash.
+  if (replacement.profile || replacement.topology) make_subject(filed, {}, source_name(path));
+  const std::string plan_hash = options.has("timeline") ? hash_of(filed) : std::string();
   const Prediction prediction = filed.prediction;
   Subject subject = make_subject(std::move(filed), replacement, source_name(path));
   const Evaluation evaluation =

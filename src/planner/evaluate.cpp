@@ -49,6 +49,12 @@ std::optional<Duration> with_other_replicas(const Plan& plan, const PlanCost& co
       .iteration;
 }
 
+bool has_reductions(const PlanCost& costs) {
+  return !costs.ties.empty() ||
+         std::any_of(costs.stages.begin(), costs.stages.end(),
+                     [](const StageCost& stage) { return !stage.buckets.empty(); });
+}
+
 double seconds(Duration time) {
   return static_cast<double>(time.ns) * 1e-9;
 }
@@ -56,12 +62,14 @@ double seconds(Duration time) {
 std::vector<DeviceFigures> device_figures(const Evaluation& evaluation) {
   std::vector<DeviceFigures> figures;
   const Timeline& timeline = evaluation.timeline;
+  const std::vector<Duration> busy = busy_times(timeline);
   for (const DeviceMemory& memory : timeline.memory) {
-    figures.push_back({.device = memory.device,
-                       .peak_memory = peak_memory(timeline, memory),
-                       .memory_limit = memory.limit,
-                       .busy_fraction = seconds(busy_time(timeline, memory.lane)) /
-                                        std::max(1e-9, seconds(evaluation.prediction.iteration))});
+    figures.push_back(
+        {.device = memory.device,
+         .peak_memory = peak_memory(evaluation.schedule.lanes[memory.lane.position()], memory),
+         .memory_limit = memory.limit,
+         .busy_fraction = seconds(busy[memory.lane.position()]) /
+                          std::max(1e-9, seconds(evaluation.prediction.iteration))});
   }
   std::sort(figures.begin(), figures.end(),
             [](const auto& a, const auto& b) { return a.device < b.device; });
@@ -95,10 +103,12 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
   prediction.speedup_over_one_device =
       seconds(time_on_one_device(plan, model)) / std::max(1e-9, seconds(run.iteration));
   prediction.bubble_fraction = bubble_fraction(evaluation.timeline);
-  const Duration without_transfers = time_without({.free_transfers = true});
+  const Duration without_transfers =
+      evaluation.costs.boundaries.empty() ? run.iteration : time_without({.free_transfers = true});
   prediction.exposed_transfer = std::max(Duration{}, run.iteration - without_transfers);
-  prediction.exposed_all_reduce =
-      std::max(Duration{}, run.iteration - time_without({.free_all_reduce = true}));
+  const Duration without_all_reduce =
+      has_reductions(evaluation.costs) ? time_without({.free_all_reduce = true}) : run.iteration;
+  prediction.exposed_all_reduce = std::max(Duration{}, run.iteration - without_all_reduce);
   prediction.parts = time_parts({.costs = evaluation.costs,
                                  .schedule = evaluation.schedule,
                                  .iteration = run.iteration,

@@ -29,10 +29,10 @@ std::string shares_text(std::vector<std::pair<std::string, Duration>> parts, Wid
 }
 
 std::string idle_text(const Timeline& timeline, const std::vector<LaneStatistics>& lanes) {
+  const Duration iteration = iteration_time(timeline);
   Wide device_time = 0;
   for (const Timeline::LaneName& lane : timeline.lanes) {
-    device_time +=
-        Wide{iteration_time(timeline).ns} * static_cast<std::int64_t>(lane.devices.size());
+    device_time += Wide{iteration.ns} * static_cast<std::int64_t>(lane.devices.size());
   }
   const IdleTime idle = idle_device_time(timeline, lanes);
   std::vector<std::pair<std::string, Duration>> parts;

@@ -9,12 +9,18 @@
 namespace dapple {
 namespace {
 
+void append_number(std::string& text, std::int32_t number) {
+  char digits[16];
+  const auto [end, fault] = std::to_chars(std::begin(digits), std::end(digits), number);
+  text.append(digits, end);
+}
+
 void append_text(std::string& text, Action action) {
-  const auto end = std::back_inserter(text);
-  fmt::format_to(end, "{}{}", action.stage.value, to_string(action.kind));
+  append_number(text, action.stage.value);
+  text += to_string(action.kind);
   // Mostly there is one step, so the first has no number.
   if (action.kind == ActionKind::OptimizerStep && action.index == 0) return;
-  fmt::format_to(end, "{}", action.index);
+  append_number(text, action.index);
 }
 
 }  // namespace

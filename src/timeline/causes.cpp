@@ -1,53 +1,55 @@
 #include "causes.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace dapple {
 namespace {
 
-/// An action of a stage needs one of the same index, so many stages further on.
-struct Need {
-  ActionKind action;
-  std::int32_t stages_on;
-  ActionKind needed;
-};
-constexpr Need kNeeds[] = {
-    {ActionKind::Forward, -1, ActionKind::SendActivation},
-    {ActionKind::Forward, -1, ActionKind::Forward},
-    {ActionKind::Backward, 1, ActionKind::SendGradient},
-    {ActionKind::Backward, 1, ActionKind::Backward},
-    {ActionKind::Backward, 1, ActionKind::InputGradient},
-    {ActionKind::InputGradient, 1, ActionKind::SendGradient},
-    {ActionKind::InputGradient, 1, ActionKind::Backward},
-    {ActionKind::InputGradient, 1, ActionKind::InputGradient},
-    {ActionKind::WeightGradient, 0, ActionKind::InputGradient},
-    {ActionKind::SendActivation, 0, ActionKind::Forward},
-    {ActionKind::SendGradient, 0, ActionKind::Backward},
-    {ActionKind::SendGradient, 0, ActionKind::InputGradient},
-};
-
 constexpr std::size_t kStreams = static_cast<std::size_t>(Stream::None) + 1;
-
-bool is_computed(ActionKind kind) {
-  return stream_of(kind) == Stream::Compute;
-}
+constexpr std::size_t kKinds = static_cast<std::size_t>(ActionKind::OptimizerStep) + 1;
 
 }  // namespace
 
 Causes::Causes(const Timeline& timeline)
     : timeline_(timeline),
       lines_(timeline.lanes.size(), std::vector<std::vector<std::size_t>>(kStreams)) {
-  entries_.reserve(timeline.actions.size());
   place_in_line_.reserve(timeline.actions.size());
   for (std::size_t i = 0; i < timeline.actions.size(); ++i) {
-    entries_.push_back({key_of(i), i});
     const auto stream = static_cast<std::size_t>(stream_of(at(i).action.kind));
     std::vector<std::size_t>& line = lines_[at(i).lane.position()][stream];
     place_in_line_.push_back(line.size());
     line.push_back(i);
   }
-  std::stable_sort(entries_.begin(), entries_.end(),
-                   [](const Entry& a, const Entry& b) { return a.key < b.key; });
+  index_by_key();
+}
+
+/// Sorted by counting: kinds and stages are few, and so are the indices of one kind.
+void Causes::index_by_key() {
+  const std::size_t count = timeline_.actions.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    stages_.collect(key_of(i).stage.value);
+    indices_.collect(key_of(i).index);
+  }
+  stages_.finish(count, [this](std::size_t i) { return key_of(i).stage.value; });
+  indices_.finish(count, [this](std::size_t i) { return key_of(i).index; });
+  groups_.resize(kKinds * stages_.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t index = indices_.of(key_of(i).index);
+    std::vector<std::uint32_t>& counts = groups_[group_of(key_of(i))].first;
+    if (counts.size() < index + 2) counts.resize(index + 2, 0);
+    ++counts[index];
+  }
+  std::uint32_t before = 0;
+  for (Group& group : groups_) {
+    for (std::uint32_t& first : group.first) before += std::exchange(first, before);
+  }
+  by_key_.resize(count);
+  std::vector<Group> next = groups_;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint32_t& place = next[group_of(key_of(i))].first[indices_.of(key_of(i).index)];
+    by_key_[place++] = static_cast<std::uint32_t>(i);
+  }
 }
 
 Causes::Key Causes::key_of(std::size_t action) const {
@@ -61,11 +63,12 @@ const std::vector<std::size_t>& Causes::line(LaneIndex lane, Stream stream) cons
   return lines_[lane.position()][static_cast<std::size_t>(stream)];
 }
 
-std::size_t Causes::first_with(const Key& key) const {
-  const auto found =
-      std::lower_bound(entries_.begin(), entries_.end(), key,
-                       [](const Entry& entry, const Key& wanted) { return entry.key < wanted; });
-  return static_cast<std::size_t>(found - entries_.begin());
+Causes::Range Causes::with(const Key& key) const {
+  if (stages_.of(key.stage.value) == stages_.size()) return {};
+  const std::vector<std::uint32_t>& first = groups_[group_of(key)].first;
+  const std::size_t index = indices_.of(key.index);
+  if (index + 1 >= first.size()) return {};
+  return {.begin = first[index], .end = first[index + 1]};
 }
 
 /// Whether both work on some samples of each micro-batch that they have in common.
@@ -75,40 +78,21 @@ bool Causes::feeds(LaneIndex from, LaneIndex to) const {
   return !made || !wanted || (made->begin < wanted->end && wanted->begin < made->end);
 }
 
-/// What the action needs from the stage that makes it: of every lane that makes a part of it.
-std::vector<std::size_t> Causes::needed(std::size_t action, bool computed) const {
-  const auto& [kind, stage, index] = key_of(action);
-  std::vector<std::size_t> found;
-  for (const Need& need : kNeeds) {
-    if (need.action != kind || is_computed(need.needed) != computed) continue;
-    const Key key{need.needed, StageIndex{stage.value + need.stages_on}, index};
-    for (std::size_t e = first_with(key); e < entries_.size() && entries_[e].key == key; ++e) {
-      const LaneIndex from = at(entries_[e].action).lane;
-      const LaneIndex to = at(action).lane;
-      if (need.stages_on == 0 ? from == to : feeds(from, to)) found.push_back(entries_[e].action);
-    }
-    if (!found.empty()) break;
-  }
-  return found;
-}
-
-std::optional<std::size_t> Causes::last_of(const std::vector<std::size_t>& actions) const {
-  const auto last =
-      std::max_element(actions.begin(), actions.end(),
-                       [this](std::size_t a, std::size_t b) { return at(a).end < at(b).end; });
-  return last == actions.end() ? std::nullopt : std::optional(*last);
+/// Of equals the first.
+std::optional<std::size_t> Causes::last_needed(std::size_t action, bool computed) const {
+  std::optional<std::size_t> last;
+  visit_needed(action, computed, [&](std::size_t needed) {
+    if (!last || at(*last).end < at(needed).end) last = needed;
+  });
+  return last;
 }
 
 std::optional<std::size_t> Causes::transfer_to(std::size_t action) const {
-  return last_of(needed(action, false));
+  return last_needed(action, false);
 }
 
 std::optional<std::size_t> Causes::producer_for(std::size_t action) const {
-  return last_of(needed(action, true));
-}
-
-std::vector<std::size_t> Causes::transfers_to(std::size_t action) const {
-  return needed(action, false);
+  return last_needed(action, true);
 }
 
 std::vector<std::size_t> Causes::reductions_before(std::size_t step) const {
@@ -142,9 +126,9 @@ std::optional<std::size_t> Causes::previous(std::size_t action) const {
 /// other reductions of any of the lanes, those.
 std::vector<std::size_t> Causes::makers_of_bucket(std::size_t reduction) const {
   std::vector<std::size_t> makers;
-  const Key key = key_of(reduction);
-  for (std::size_t e = first_with(key); e < entries_.size() && entries_[e].key == key; ++e) {
-    const LaneIndex lane = at(entries_[e].action).lane;
+  const Range range = with(key_of(reduction));
+  for (std::size_t e = range.begin; e < range.end; ++e) {
+    const LaneIndex lane = at(by_key_[e]).lane;
     const bool is_own = lane == at(reduction).lane;
     const std::vector<std::size_t>& computed = line(lane, Stream::Compute);
     auto behind =
@@ -157,7 +141,7 @@ std::vector<std::size_t> Causes::makers_of_bucket(std::size_t reduction) const {
     if (behind != computed.begin()) {
       makers.insert(is_own ? makers.begin() : makers.end(), *(behind - 1));
     }
-    const std::optional<std::size_t> before = previous(entries_[e].action);
+    const std::optional<std::size_t> before = previous(by_key_[e]);
     if (!is_own && before) makers.push_back(*before);
   }
   return makers;
@@ -194,9 +178,9 @@ std::vector<Message> messages_of(const Timeline& timeline) {
   const Causes causes(timeline);
   std::vector<Message> messages;
   for (std::size_t i = 0; i < timeline.actions.size(); ++i) {
-    for (const std::size_t transfer : causes.transfers_to(i)) {
+    causes.visit_transfers_to(i, [&](std::size_t transfer) {
       messages.push_back({.transfer = transfer, .receiver = i});
-    }
+    });
   }
   return messages;
 }

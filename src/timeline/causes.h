@@ -1,9 +1,10 @@
 // What the actions of a timeline wait for, found again from when they ran.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
-#include <tuple>
 #include <vector>
 
 #include "dapple/timeline/timeline.h"
@@ -18,7 +19,7 @@ struct Cause {
 
 class Causes {
  public:
-  /// Keeps a reference to the timeline. O(actions log actions).
+  /// Keeps a reference to the timeline. O(actions + stages).
   explicit Causes(const Timeline& timeline);
 
   /// Positions of a lane's actions on one stream, in their order.
@@ -26,41 +27,135 @@ class Causes {
 
   /// The transfer that brought an action's input, and the computation that made that input, on
   /// whatever lane; nothing for an action without such an input. Of several lanes that each made a
-  /// part of it, the one that ended last. O(log actions + lanes of the stage).
+  /// part of it, the one that ended last. O(lanes of the stage).
   std::optional<std::size_t> transfer_to(std::size_t action) const;
   std::optional<std::size_t> producer_for(std::size_t action) const;
 
-  /// All transfers that brought parts of it. O(log actions + lanes of the stage).
-  std::vector<std::size_t> transfers_to(std::size_t action) const;
+  /// Calls visit(transfer) for every transfer that brought a part of it. O(lanes of the stage).
+  template <class Visit>
+  void visit_transfers_to(std::size_t action, const Visit& visit) const {
+    visit_needed(action, false, visit);
+  }
 
   /// The reductions that an optimizer step waits for. O(reductions of the lane).
   std::vector<std::size_t> reductions_before(std::size_t step) const;
 
-  /// What an action waited for last; nothing where nothing comes before it. O(log actions) and, for
-  /// a reduction or a step, O(lanes of the stage or reductions of the lane).
+  /// What an action waited for last; nothing where nothing comes before it. O(lanes of the stage)
+  /// and, for a reduction or a step, O(log actions + reductions of the lane).
   std::optional<Cause> of(std::size_t action) const;
 
  private:
-  using Key = std::tuple<ActionKind, StageIndex, std::int32_t>;  // kind, stage, index
-  struct Entry {
-    Key key;
-    std::size_t action = 0;
+  struct Key {
+    ActionKind kind;
+    StageIndex stage;
+    std::int32_t index = 0;
+  };
+  /// Actions of one kind on one stage: those with the n-th index are [first[n], first[n + 1]).
+  struct Group {
+    std::vector<std::uint32_t> first;
+  };
+  /// Positions in by_key_.
+  struct Range {
+    std::size_t begin = 0;
+    std::size_t end = 0;
   };
 
   const TimedAction& at(std::size_t action) const { return timeline_.actions[action]; }
   Key key_of(std::size_t action) const;
-  std::size_t first_with(const Key& key) const;
+  /// Numbers from zero, close together where what is numbered is not: a file may say anything.
+  class Numbering {
+   public:
+    void collect(std::int32_t value) { most_ = std::max(most_, value); }
+    /// Requires: all were collected. O(count), or O(count log count) where they are far apart.
+    template <class ValueOf>
+    void finish(std::size_t count, const ValueOf& value_of) {
+      is_dense_ = static_cast<std::size_t>(most_) <= count;
+      if (is_dense_) return;
+      for (std::size_t i = 0; i < count; ++i) values_.push_back(value_of(i));
+      std::sort(values_.begin(), values_.end());
+      values_.erase(std::unique(values_.begin(), values_.end()), values_.end());
+    }
+    std::size_t size() const {
+      return is_dense_ ? static_cast<std::size_t>(most_) + 1 : values_.size();
+    }
+    /// size() for what there is none of.
+    std::size_t of(std::int32_t value) const {
+      if (is_dense_) return value < 0 || value > most_ ? size() : static_cast<std::size_t>(value);
+      const auto found = std::lower_bound(values_.begin(), values_.end(), value);
+      return found == values_.end() || *found != value
+                 ? size()
+                 : static_cast<std::size_t>(found - values_.begin());
+    }
+
+   private:
+    std::int32_t most_ = 0;
+    bool is_dense_ = true;
+    std::vector<std::int32_t> values_;
+  };
+
+  /// Requires: there is such a stage.
+  std::size_t group_of(const Key& key) const {
+    return static_cast<std::size_t>(key.kind) * stages_.size() + stages_.of(key.stage.value);
+  }
+  void index_by_key();
+  Range with(const Key& key) const;
   bool feeds(LaneIndex from, LaneIndex to) const;
-  std::vector<std::size_t> needed(std::size_t action, bool computed) const;
-  std::optional<std::size_t> last_of(const std::vector<std::size_t>& actions) const;
+  template <class Visit>
+  void visit_needed(std::size_t action, bool computed, const Visit& visit) const;
+  std::optional<std::size_t> last_needed(std::size_t action, bool computed) const;
   std::optional<std::size_t> previous(std::size_t action) const;
   std::vector<std::size_t> makers_of_bucket(std::size_t reduction) const;
   std::vector<std::size_t> candidates(std::size_t action) const;
 
   const Timeline& timeline_;
-  std::vector<Entry> entries_;  // by key, then in the timeline's order
+  Numbering stages_;
+  Numbering indices_;
+  std::vector<Group> groups_;          // by kind and stage
+  std::vector<std::uint32_t> by_key_;  // positions of actions by key, then in the timeline's order
   std::vector<std::vector<std::vector<std::size_t>>> lines_;  // by lane, by stream
   std::vector<std::size_t> place_in_line_;                    // by action
 };
+
+/// An action of a stage needs one of the same index, so many stages further on.
+struct Need {
+  ActionKind action;
+  std::int32_t stages_on;
+  ActionKind needed;
+};
+inline constexpr Need kNeeds[] = {
+    {ActionKind::Forward, -1, ActionKind::SendActivation},
+    {ActionKind::Forward, -1, ActionKind::Forward},
+    {ActionKind::Backward, 1, ActionKind::SendGradient},
+    {ActionKind::Backward, 1, ActionKind::Backward},
+    {ActionKind::Backward, 1, ActionKind::InputGradient},
+    {ActionKind::InputGradient, 1, ActionKind::SendGradient},
+    {ActionKind::InputGradient, 1, ActionKind::Backward},
+    {ActionKind::InputGradient, 1, ActionKind::InputGradient},
+    {ActionKind::WeightGradient, 0, ActionKind::InputGradient},
+    {ActionKind::SendActivation, 0, ActionKind::Forward},
+    {ActionKind::SendGradient, 0, ActionKind::Backward},
+    {ActionKind::SendGradient, 0, ActionKind::InputGradient},
+};
+
+/// What the action needs from the stage that makes it: of every lane that makes a part of it.
+template <class Visit>
+void Causes::visit_needed(std::size_t action, bool computed, const Visit& visit) const {
+  const Key own = key_of(action);
+  const LaneIndex to = at(action).lane;
+  for (const Need& need : kNeeds) {
+    const bool is_computed = stream_of(need.needed) == Stream::Compute;
+    if (need.action != own.kind || is_computed != computed) continue;
+    const Range range =
+        with({need.needed, StageIndex{own.stage.value + need.stages_on}, own.index});
+    bool is_found = false;
+    for (std::size_t e = range.begin; e < range.end; ++e) {
+      const LaneIndex from = at(by_key_[e]).lane;
+      if (need.stages_on == 0 ? from != to : !feeds(from, to)) continue;
+      visit(std::size_t{by_key_[e]});
+      is_found = true;
+    }
+    if (is_found) return;
+  }
+}
 
 }  // namespace dapple

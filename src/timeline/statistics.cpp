@@ -1,6 +1,7 @@
 #include "dapple/timeline/statistics.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -14,10 +15,18 @@ struct Interval {
   Duration end;
 };
 
-/// Time covered by at least one of them. O(intervals log intervals).
-Duration covered(std::vector<Interval> intervals) {
-  std::sort(intervals.begin(), intervals.end(),
-            [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
+bool begins_before(const Interval& a, const Interval& b) {
+  return a.begin < b.begin;
+}
+
+/// Mostly they are in order.
+void sort_by_begin(std::vector<Interval>& intervals) {
+  if (std::is_sorted(intervals.begin(), intervals.end(), begins_before)) return;
+  std::sort(intervals.begin(), intervals.end(), begins_before);
+}
+
+/// Time covered by at least one of them. Requires: by begin.
+Duration covered(const std::vector<Interval>& intervals) {
   Duration total;
   Duration until;
   for (const Interval& interval : intervals) {
@@ -72,7 +81,8 @@ void Statistician::add_gap_before_step(IdleTime& idle, const Interval& gap,
     reduced = std::max(reduced, part.end);
     reductions.push_back(part);
   }
-  const Duration reducing = covered(std::move(reductions));
+  sort_by_begin(reductions);
+  const Duration reducing = covered(reductions);
   idle.all_reduce += reducing;
   idle.producer += reduced - gap.begin - reducing;
   idle.other += gap.end - reduced;
@@ -107,15 +117,41 @@ std::vector<Interval> Statistician::intervals_of(LaneIndex lane, Stream stream) 
   return intervals;
 }
 
-/// What each lane sends, receives and reduces.
+/// Both by begin, and all of them so.
+std::vector<Interval> merged(const std::vector<Interval>& some, const std::vector<Interval>& more) {
+  std::vector<Interval> all;
+  all.reserve(some.size() + more.size());
+  std::merge(some.begin(), some.end(), more.begin(), more.end(), std::back_inserter(all),
+             begins_before);
+  return all;
+}
+
+/// What each lane sends, receives and reduces, by begin. Each of its streams, and what it receives
+/// one way, is mostly in order already.
 std::vector<std::vector<Interval>> Statistician::communication() const {
-  std::vector<std::vector<Interval>> lanes(timeline_.lanes.size());
-  for (const TimedAction& timed : timeline_.actions) {
-    if (stream_of(timed.action.kind) == Stream::Compute) continue;
-    lanes[timed.lane.position()].push_back({timed.start, timed.end});
-  }
-  for (const auto& [transfer, receiver] : messages_of(timeline_)) {
-    lanes[at(receiver).lane.position()].push_back({at(transfer).start, at(transfer).end});
+  constexpr Stream kCommunication[] = {Stream::SendForward, Stream::SendBackward,
+                                       Stream::Collective};
+  std::vector<std::vector<Interval>> lanes;
+  for (std::size_t l = 0; l < timeline_.lanes.size(); ++l) {
+    const auto lane = index_at<LaneIndex>(l);
+    std::vector<Interval> all;
+    for (const Stream stream : kCommunication) {
+      std::vector<Interval> sent = intervals_of(lane, stream);
+      sort_by_begin(sent);
+      all = all.empty() ? std::move(sent) : merged(all, sent);
+    }
+    std::vector<Interval> received_forward;
+    std::vector<Interval> received_backward;
+    for (const std::size_t receiver : causes_.line(lane, Stream::Compute)) {
+      std::vector<Interval>& received =
+          at(receiver).action.kind == ActionKind::Forward ? received_forward : received_backward;
+      causes_.visit_transfers_to(receiver, [&](std::size_t transfer) {
+        received.push_back({at(transfer).start, at(transfer).end});
+      });
+    }
+    sort_by_begin(received_forward);
+    sort_by_begin(received_backward);
+    lanes.push_back(merged(merged(all, received_forward), received_backward));
   }
   return lanes;
 }
@@ -125,13 +161,17 @@ std::vector<LaneStatistics> Statistician::run() const {
   std::vector<LaneStatistics> lanes;
   for (std::size_t l = 0; l < timeline_.lanes.size(); ++l) {
     const auto lane = index_at<LaneIndex>(l);
-    std::vector<Interval> active = intervals_of(lane, Stream::Compute);
-    const Duration busy = covered(active);
-    active.insert(active.end(), communicating[l].begin(), communicating[l].end());
+    std::vector<Interval> computing = intervals_of(lane, Stream::Compute);
+    sort_by_begin(computing);
+    const Duration busy = covered(computing);
+    std::vector<Interval> active;
+    active.reserve(computing.size() + communicating[l].size());
+    std::merge(computing.begin(), computing.end(), communicating[l].begin(), communicating[l].end(),
+               std::back_inserter(active), begins_before);
     lanes.push_back({.busy = busy,
                      .idle = idle_of(lane),
                      .communicating = covered(communicating[l]),
-                     .exposed = covered(std::move(active)) - busy});
+                     .exposed = covered(active) - busy});
   }
   return lanes;
 }

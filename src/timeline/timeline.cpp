@@ -83,6 +83,14 @@ Duration busy_time(const Timeline& timeline, LaneIndex lane) {
   return busy;
 }
 
+std::vector<Duration> busy_times(const Timeline& timeline) {
+  std::vector<Duration> busy(timeline.lanes.size());
+  for (const TimedAction& timed : timeline.actions) {
+    if (is_computation(timed)) busy[timed.lane.position()] += timed.end - timed.start;
+  }
+  return busy;
+}
+
 double bubble_fraction(const Timeline& timeline) {
   const auto devices_of = [&](LaneIndex lane) {
     return static_cast<std::int64_t>(timeline.lanes[lane.position()].devices.size());

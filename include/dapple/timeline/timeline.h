@@ -68,6 +68,8 @@ double bubble_fraction(const Timeline& timeline);
 
 /// Time that a lane spends computing: forwards, backwards, optimizer step. O(actions).
 Duration busy_time(const Timeline& timeline, LaneIndex lane);
+/// Of all lanes. O(actions).
+std::vector<Duration> busy_times(const Timeline& timeline);
 
 /// A row of its lane's stream for each action, by position: 0, unless what is drawn there before it
 /// has not ended. Messages overlap by their latency; in a row of their own they do not.
@@ -80,7 +82,7 @@ struct Message {
   std::size_t transfer = 0;
   std::size_t receiver = 0;
 };
-/// All messages, by receiver. O(actions log actions).
+/// All messages, by receiver. O(actions).
 std::vector<Message> messages_of(const Timeline& timeline);
 
 /// A change of what a device holds, from `time` on.
