@@ -146,9 +146,10 @@ void tell(const Outgoing& outgoing, const Export& made, Console& console) {
   if (outgoing.output == "-") return;
   const std::string count =
       target.is_folder ? fmt::format(", {} files,", made.files.size()) : std::string();
-  console.out << target.what << count << " written to " << printable(outgoing.output) << '\n';
+  console.words(false).stream << target.what << count << " written to "
+                              << printable(outgoing.output) << '\n';
   if (!outgoing.writes_ranks()) return;
-  console.out << ranks_target().what << " written to " << printable(ranks) << '\n';
+  console.words(false).stream << ranks_target().what << " written to " << printable(ranks) << '\n';
 }
 
 int run_export(const Options& options, Console& console) {

@@ -112,7 +112,7 @@ int run_verify(const Options& options, Console& console) {
     throw Error{ErrorKind::BadInput, source_name(path), std::move(verification.violations)};
   }
   const Prediction& prediction = document.prediction;
-  console.out << fmt::format(
+  console.words(false).stream << fmt::format(
       "{}: {}: {} on {}\n"
       "  figures  iteration {}, {} stage{} and {} device{} as simulated anew\n"
       "{}  bound    {}\n{}",

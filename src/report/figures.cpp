@@ -178,7 +178,10 @@ std::string plural(std::int64_t count, std::string_view word) {
 /// How the search came to its plan: why nothing was simulated, where nothing was.
 std::string counts_text(const SearchRecord& search) {
   if (search.states == 0 && search.candidates == 0) {
-    if (search.planner == "exact") return "nothing beyond the first plans";
+    if (search.planner == "exact") {
+      return search.open == 0 ? "nothing beyond the first plans, which none can beat"
+                              : "nothing beyond the first plans";
+    }
     return search.searched.empty() ? "nothing: the plan was given" : joined(search.searched);
   }
   const std::string parts = plural(search.states, "partial plan");

@@ -337,7 +337,8 @@ std::string legend(const std::vector<Row>& rows, const TextStyle& style) {
 
 std::string draw_timeline(const Timeline& timeline, const TextStyle& style) {
   if (timeline.actions.empty()) return {};
-  const std::size_t count = std::min(timeline.lanes.size(), kMostGanttRows);
+  const std::size_t count =
+      style.verbose ? timeline.lanes.size() : std::min(timeline.lanes.size(), kMostGanttRows);
   const std::vector<std::string> labels = lane_labels(timeline, count);
   const auto margin = static_cast<std::int64_t>(labels.front().size());
   const Window window = choose_window(timeline, std::max<std::int64_t>(style.width - margin, 20));
@@ -349,7 +350,7 @@ std::string draw_timeline(const Timeline& timeline, const TextStyle& style) {
   }
   const std::string blanks(static_cast<std::size_t>(margin), ' ');
   if (count < timeline.lanes.size()) {
-    text += fmt::format("{}and {} rows more\n", blanks, timeline.lanes.size() - count);
+    text += fmt::format("{}and {} rows more (-v)\n", blanks, timeline.lanes.size() - count);
   }
   return text + blanks + axis_text(window, iteration_time(timeline)) + '\n';
 }

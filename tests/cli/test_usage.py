@@ -74,7 +74,9 @@ class Quiet(ToolTest):
         inputs = self.small_inputs()
         plan = self.make_plan()
         for arguments in ((*inputs, "-o", "q.json"), ("simulate", plan, "--trace", "t.json"),
-                          ("validate", plan), ("report", plan, "-o", "p.html"),
+                          ("validate", plan), ("verify", plan),
+                          ("export", plan, "--to", "hostfile", "-o", "hosts"),
+                          ("report", plan, "-o", "p.html"),
                           ("reschedule", plan, "--schedule", "gpipe", "-o", "g.json")):
             for option in ("-q", "--quiet"):
                 with self.subTest(arguments=arguments):

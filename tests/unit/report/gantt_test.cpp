@@ -124,7 +124,8 @@ TEST_CASE("more rows than a screen are counted, not drawn") {
   const Timeline timeline = examples::pipeline_timeline({.stages = 40, .micro_batches = 4});
   const auto lines = lines_of(draw_timeline(timeline, {.width = 80}));
   REQUIRE(lines.size() == kMostGanttRows + 3);
-  CHECK(lines[kMostGanttRows + 1].find("and 8 rows more") != std::string::npos);
+  CHECK(lines[kMostGanttRows + 1].find("and 8 rows more (-v)") != std::string::npos);
+  CHECK(lines_of(draw_timeline(timeline, {.width = 80, .verbose = true})).size() == 40 + 2);
 }
 
 TEST_CASE("an empty timeline draws nothing") {

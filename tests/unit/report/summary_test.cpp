@@ -75,6 +75,8 @@ TEST_CASE("a search that completed no plan says why") {
   search.states = 0;
   search.planner = "exact";
   CHECK(first_line() == "nothing beyond the first plans");
+  search.open = 0;
+  CHECK(first_line() == "nothing beyond the first plans, which none can beat");
   search.planner = "reschedule";
   search.searched = {"orders of zb-h1"};
   CHECK(first_line() == "orders of zb-h1");
