@@ -28,6 +28,12 @@ class Executing(ToolTest):
         self.assertRegex(version, r"computes on this CPU by its (\w+) kernels; has \1, .*portable\n")
         self.assertEqual(self.execute().returncode, USAGE)
 
+    def test_libraries_of_gpus_are_loaded_by_what_uses_them_alone(self):
+        loaded = subprocess.run(["ldd", ARGUMENTS.executor], check=True, capture_output=True,
+                                text=True).stdout
+        self.assertIn("libc.so", loaded)
+        self.assertNotRegex(loaded, "libcu(da|blas|dnn)|libnccl")
+
     def test_what_is_wrong_with_the_command_line_is_named(self):
         for arguments, expected in (
                 (("walk",), "walk: unknown command"),
