@@ -117,12 +117,12 @@ class Causes {
 };
 
 /// An action of a stage needs one of the same index, so many stages further on.
-struct Need {
+struct StageNeed {
   ActionKind action;
   std::int32_t stages_on;
   ActionKind needed;
 };
-inline constexpr Need kNeeds[] = {
+inline constexpr StageNeed kNeeds[] = {
     {ActionKind::Forward, -1, ActionKind::SendActivation},
     {ActionKind::Forward, -1, ActionKind::Forward},
     {ActionKind::Backward, 1, ActionKind::SendGradient},
@@ -142,7 +142,7 @@ template <class Visit>
 void Causes::visit_needed(std::size_t action, bool computed, const Visit& visit) const {
   const Key own = key_of(action);
   const LaneIndex to = at(action).lane;
-  for (const Need& need : kNeeds) {
+  for (const StageNeed& need : kNeeds) {
     const bool is_computed = stream_of(need.needed) == Stream::Compute;
     if (need.action != own.kind || is_computed != computed) continue;
     const Range range =

@@ -44,11 +44,12 @@ class Progress {
 
 struct PlannerOptions {
   std::int64_t global_batch_size = 1;
-  std::optional<std::int64_t> micro_batch_size;  // all divisors of the global batch if not given
+  std::optional<std::int64_t> micro_batch_size =
+      {};  // all divisors of the global batch if not given
   std::optional<Bytes> bucket_size = kDefaultBucketSize;  // of gradients; several if not given
   OptimizerTiming optimizer = OptimizerTiming::AtEnd;
-  std::optional<ScheduleFamily> family;  // 1F1B at any depth (GPipe's included) if not given
-  bool every_family = false;             // all of them but Given; `family` is not given then
+  std::optional<ScheduleFamily> family = {};  // 1F1B at any depth (GPipe's included) if not given
+  bool every_family = false;                  // all of them but Given; `family` is not given then
   Contention contention = Contention::Shared;
   Replicas replicas = Replicas::Together;
   bool ignore_memory = false;  // as if every device had room for everything

@@ -47,7 +47,7 @@ struct PlanVerification {
 inline constexpr std::int64_t kVerificationBudget = 40'000;
 
 struct VerifyOptions {
-  std::optional<PlanRestriction> restriction;  // of the target that was asked for, if one was
+  std::optional<PlanRestriction> restriction = {};  // of the target that was asked for, if one was
   std::int64_t budget = kVerificationBudget;  // for going through plans, and for repeating a search
 };
 

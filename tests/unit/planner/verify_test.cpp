@@ -256,7 +256,10 @@ TEST_CASE("what a file says of its search is made anew from what was asked") {
   CHECK(places_with([](PlanDocument& document) {
           document.schedules.push_back({.family = ScheduleFamily::OneFOneB,
                                         .iteration = document.prediction.iteration,
-                                        .lower_bound = document.prediction.lower_bound});
+                                        .lower_bound = document.prediction.lower_bound,
+                                        .shape = {},
+                                        .missing = {},
+                                        .reason = {}});
         }).back() == "/schedules");
 }
 
