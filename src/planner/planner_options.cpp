@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "dapple/planner/planner.h"
+#include "search_record.h"
 
 namespace dapple {
 namespace {
@@ -13,8 +14,7 @@ void warn_of_end(const PlanDocument& document, std::vector<std::string>& warning
   if (is_exact && document.prediction.optimality_gap.value_or(1) <= target) return;
   if (request.stopped_by == StopReason::None) {
     if (!is_exact) return;
-    warnings.emplace_back(
-        "the search has spent its budget of work: more time would not close the gap");
+    warnings.emplace_back(kSpentBudget);
     return;
   }
   const double limit = static_cast<double>(request.time_limit.value_or(Duration{}).ns) * 1e-9;

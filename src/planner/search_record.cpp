@@ -10,8 +10,6 @@
 namespace dapple {
 namespace {
 
-constexpr std::string_view kBucketSizes = "sizes of gradient buckets";
-
 bool is_number(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char letter) {
     return (letter >= '0' && letter <= '9') || letter == '.' || letter == 'e' || letter == '+' ||

@@ -46,6 +46,11 @@ inline constexpr std::string_view kCutReplicaCounts =
 std::string cut_of_many_devices();
 std::string cut_of_runtime(const PlanRestriction& restriction, bool only_least_depths);
 
+inline constexpr std::string_view kBucketSizes = "sizes of gradient buckets";
+/// A warning of a search that ended with a gap.
+inline constexpr std::string_view kSpentBudget =
+    "the search has spent its budget of work: more time would not close the gap";
+
 /// What is pinned, a line each that begins so.
 inline constexpr std::string_view kCutPinned = "pinned: ";
 std::vector<std::string> cuts_of_pins(const Pins& pins, const ModelProfile& profile);

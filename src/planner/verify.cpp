@@ -291,6 +291,7 @@ PlanVerification verify(const PlanDocument& document, const Topology& topology,
     if (is_asked) {
       check_search(claims, claimed);
     } else if (!check_unsearched(claims, claimed)) {
+      check_unasked(claims, claimed);
       verification.unchecked.emplace_back(
           "baselines, warnings and the space: the file does not say what was asked");
     }

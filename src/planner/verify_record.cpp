@@ -419,6 +419,75 @@ void check_search(Claims& claims, const ClaimedPlan& claimed) {
               document.warnings);
 }
 
+namespace {
+
+/// What holds of the plan, whatever was asked, has to be among its warnings.
+void check_warnings_about(Claims& claims, const ClaimedPlan& claimed) {
+  const PlanDocument& document = claimed.document;
+  const auto& warnings = document.warnings;
+  for (const std::string& warning : warnings_about(document, claimed.topology)) {
+    if (std::find(warnings.begin(), warnings.end(), warning) != warnings.end()) continue;
+    claims.refuse("/warnings", fmt::format("expected also \"{}\", got {} line{}", warning,
+                                           warnings.size(), warnings.size() == 1 ? "" : "s"));
+  }
+}
+
+void check_unasked_names(Claims& claims, const PlanDocument& document) {
+  for (std::size_t i = 0; i < document.baselines.size(); ++i) {
+    const std::string& name = document.baselines[i].name;
+    if (std::find(std::begin(kBaselineNames), std::end(kBaselineNames), name) !=
+        std::end(kBaselineNames)) {
+      continue;
+    }
+    claims.refuse(
+        fmt::format("/baselines/{}/name", i),
+        fmt::format("expected one of {}, got \"{}\"", fmt::join(kBaselineNames, ", "), name));
+  }
+}
+
+}  // namespace
+
+void check_unasked(Claims& claims, const ClaimedPlan& claimed) {
+  const PlanDocument& document = claimed.document;
+  const SearchRecord& search = document.search;
+  const Prediction& prediction = document.prediction;
+  check_unasked_names(claims, document);
+  if (search.planner == kDapplePlanner && prediction.lower_bound) {
+    claims.refuse("/search_space/planner",
+                  "expected one that proves a bound, as there is one, got \"dapple\"");
+  }
+  const bool is_closed = prediction.lower_bound == prediction.iteration;
+  if (is_closed && document.schedules.empty()) {
+    claims.expect("/search_space/open", std::int64_t{0}, search.open);
+  }
+  if (!search.complete) {
+    // The budget of a search is spent only where a gap is left.
+    const bool says_spent = std::find(document.warnings.begin(), document.warnings.end(),
+                                      kSpentBudget) != document.warnings.end();
+    if (is_closed && says_spent) {
+      claims.refuse("/warnings", fmt::format("expected none of \"{}\", as there is no gap, got it",
+                                             kSpentBudget));
+    }
+  }
+  if (search.complete) {
+    std::vector<ExpectedLine> whole = fixed_lines(exact_dimensions({}, true));
+    whole.push_back({.text = std::string{kBucketSizes}, .may_be_missing = true});
+    if (!document.schedules.empty()) whole.push_back({.text = std::string{kFamilies}});
+    if (search.planner == kExactPlanner) {
+      check_lines(claims, "/search_space/searched", whole, search.searched);
+    }
+    for (const ScheduleRecord& record : document.schedules) {
+      if (!record.lower_bound || *record.lower_bound >= prediction.iteration) continue;
+      if (!is_beyond_1f1b(record.family)) continue;
+      claims.refuse("/search_space/complete",
+                    fmt::format("expected false, as {} was not searched through, got true",
+                                to_string(record.family)));
+      break;
+    }
+  }
+  check_warnings_about(claims, claimed);
+}
+
 bool check_unsearched(Claims& claims, const ClaimedPlan& claimed) {
   const PlanDocument& document = claimed.document;
   const SearchRecord& search = document.search;
@@ -453,12 +522,7 @@ bool check_unsearched(Claims& claims, const ClaimedPlan& claimed) {
                                             document.schedules.size()));
   }
   // An import warns of its files first, a baseline in the end that it does not fit.
-  for (const std::string& warning : warnings_about(document, claimed.topology)) {
-    const auto& warnings = document.warnings;
-    if (std::find(warnings.begin(), warnings.end(), warning) != warnings.end()) continue;
-    claims.refuse("/warnings", fmt::format("expected also \"{}\", got {} line{}", warning,
-                                           warnings.size(), warnings.size() == 1 ? "" : "s"));
-  }
+  check_warnings_about(claims, claimed);
   return true;
 }
 

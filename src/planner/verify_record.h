@@ -28,6 +28,10 @@ void check_search(Claims& claims, const ClaimedPlan& claimed);
 /// rescheduled or chosen as a baseline. False for any other, of which nothing is checked.
 bool check_unsearched(Claims& claims, const ClaimedPlan& claimed);
 
+/// What contradicts itself in a document of a planner that does not say what was asked, whatever
+/// that was.
+void check_unasked(Claims& claims, const ClaimedPlan& claimed);
+
 /// Makes the baselines anew, which takes about as long as the DAPPLE planner does. Where the search
 /// was stopped, some may be missing, and those that are there are compared. Requires: as for
 /// check_search(). False if it was told to stop first, and nothing was compared.

@@ -178,6 +178,36 @@ class Verifying(ToolTest):
         self.assertEqual(self.run_tool("verify", "nowhere.json").returncode, tool.ENVIRONMENT)
 
 
+class Found(ToolTest):
+    """Files that were once called verified."""
+
+    def test_no_tampered_file_is_verified(self):
+        places = {
+            "0.baseline_infeasible": None, "baseline-slower-2x": None,
+            "0.baseline_renamed": "/baselines/0/name",
+            "0.planner_renamed": "/search_space/planner",
+            "0.searched_emptied": "/search_space/searched",
+            "auto-complete-true": "/search_space/complete",
+            "bucket-bytes-1GB-buckets-of-25MiB": "/stages/0/costs/gradient_buckets_bytes",
+            "bucket-bytes-2": "/stages/1/costs/gradient_buckets_bytes",
+            "bucket-bytes-7": "/stages/0/costs/gradient_buckets_bytes",
+            "false-proof-by-bucket-bytes-102": "/stages/0/costs/gradient_buckets_bytes",
+            "false-proof-by-bucket-bytes-39": "/stages/1/costs/gradient_buckets_bytes",
+            "open-5-gap-0": "/search_space/open",
+            "racks-gap8-claims-complete-gap0": "/search_space/searched/2",
+            "racks-gap8-claims-gap0": "/warnings", "warnings-removed": "/warnings"}
+        folder = tool.ROOT / "tests" / "found" / "verify"
+        self.assertEqual({path.stem for path in folder.glob("*.json")} - set(places),
+                         {"102.model", "102.topo"})
+        for name, place in places.items():
+            with self.subTest(name=name):
+                result = self.run_tool("verify", folder / f"{name}.json")
+                if place is None:
+                    self.assertEqual(result.returncode, NOT_VERIFIED, result.stderr)
+                else:
+                    self.assert_error(result, BAD_INPUT, f"{name}.json: {place}: expected ")
+
+
 class Contention(ToolTest):
     def test_simulate_takes_the_contention_of_the_plan_unless_told_otherwise(self):
         plan = self.make_plan("plan.json", "--contention", "off")
