@@ -6,6 +6,7 @@ import importlib.util
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import unittest
 
@@ -39,6 +40,13 @@ def update_readme():
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
     loader.exec_module(module)
     return module
+
+
+def free_port():
+    """One that nobody has: another run of these examples may have the one that they name."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
 
 
 def examples_of(help_text):
@@ -82,7 +90,7 @@ class Examples(ToolTest):
                 self.assertEqual(f"```console\n{console}```", again,
                                  "tools/update_readme puts the real output there")
                 continue
-            commands = re.sub("(?m)^    ", "", plain)
+            commands = re.sub("(?m)^    ", "", plain).replace("29500", free_port())
             if any(re.search(pattern, commands, re.MULTILINE) for pattern in NOT_RUN):
                 continue
             if SCALE == 1 and any(re.search(pattern, commands) for pattern in LONG):
