@@ -143,7 +143,7 @@ void deliver(std::ostringstream& results, std::ostream& out, Delivery delivery) 
     // A stream forgets why a write failed; the descriptor says it.
     const std::string text = results.str();
     std::string_view left = text;
-    fault = write_to_stdout(left, patience);
+    fault = write_to_stdout(left, delivery);
     if (fault == 0) rest = left;
   } else if (!(out << results.str() << std::flush)) {
     fault = EIO;

@@ -228,7 +228,8 @@ std::int64_t NcclTransport::send(const MessageKey& key, Payload payload) {
   const std::size_t size = bytes->size();
   await(bytes->ready(), key);
   if (key.to == key.from) {
-    mailbox_.put(key, {.payload = std::move(payload)});
+    const bool is_new = mailbox_.put(key, {.payload = std::move(payload)});
+    check(is_new, "a message was sent twice");
     sent_ += static_cast<std::int64_t>(size);
     return monotonic_now();
   }
@@ -277,8 +278,9 @@ void NcclTransport::take_in(DeviceIndex from) {
       bytes.emplace(downloads_, std::move(memory), std::move(ready));
     }
     await(bytes->ready(), announcement.key);
-    mailbox_.put(announcement.key,
-                 {.payload = Payload(std::make_unique<CudaBytes>(std::move(*bytes)))});
+    const bool is_new = mailbox_.put(
+        announcement.key, {.payload = Payload(std::make_unique<CudaBytes>(std::move(*bytes)))});
+    check(is_new, "a message was announced twice");
   }
 }
 
