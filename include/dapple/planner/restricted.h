@@ -17,7 +17,7 @@
 namespace dapple {
 
 struct PlanRestriction {
-  std::string target;                     // "megatron", as it was asked for
+  std::string target = {};                // "megatron", as it was asked for
   std::string runtime;                    // "Megatron-LM", for the plan's record
   bool least_depths = false;              // 1F1B in the least depths that keep all stages busy
   bool recomputes = true;                 // else no stage does

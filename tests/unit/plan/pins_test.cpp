@@ -2,12 +2,14 @@
 
 #include <catch2/catch.hpp>
 
-#include "../../support/plans.h"
+#include <string>
+#include <vector>
 
 using namespace dapple;
 
 TEST_CASE("pins are told as the command line takes them") {
-  const ModelProfile profile = small::model_of(std::vector<small::LayerFigures>(5));
+  ModelProfile profile;
+  for (int i = 0; i < 5; ++i) profile.layers.emplace_back().name = "layer" + std::to_string(i);
   CHECK(to_texts({}, profile).empty());
   const Pins pins{.stages = 3, .replicas = 2, .recompute = true, .cuts = {1, 4}, .joints = {2}};
   CHECK(to_texts(pins, profile) == std::vector<std::string>{"stages=3", "replicas=2",
