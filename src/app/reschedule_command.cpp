@@ -35,12 +35,15 @@ Usage: dapple-plan reschedule PLAN --schedule FAMILY [options]
   -o, --output FILE    plan file, in place of one of that name
                                             (default: ./MODEL.FAMILY.plan.json)
 Stages stay as they are unless their number changes; then layers are cut anew.
+Where costs decide the order, the plan's own is tried first if the family allows
+it, and orders are compared by simulation, all-reduces and shared links included.
 
 Example
   dapple-plan --model profiles/bert-large.json --topo topologies/8xV100.json
   dapple-plan reschedule bert-large.plan.json --schedule gpipe
 
-Exit code 4 if the plan does not fit that way.
+Exit code 4 if the plan does not fit that way; what is missing and the remedy
+are said.
 )";
 
 constexpr std::int64_t kMostChunks = 1000;
@@ -117,6 +120,36 @@ Reschedule request_of(const Options& options, const Subject& subject) {
   return request;
 }
 
+/// Why there is no schedule, and what would make one possible.
+int refuse(Console& console, const NoSchedule& none, const Reschedule& request,
+           const Topology& topology) {
+  const std::string family(to_string(request.family));
+  console.err << fmt::format("{} no {} schedule of these stages: {}\n",
+                             paint("error:", Ink::Bad, console.err_style), family,
+                             printable(none.reasons.front()));
+  for (std::size_t i = 1; i < none.reasons.size(); ++i) {
+    console.err << fmt::format("  also             {}\n", printable(none.reasons[i]));
+  }
+  std::string remedy = fmt::format("\"plan --schedule {}\", which chooses stages for it", family);
+  if (request.family == ScheduleFamily::Given) remedy = "an order that does without that";
+  if (none.shortage) {
+    const MemoryShortage& worst = *none.shortage;
+    console.err << fmt::format(
+        "  tightest device  {} needs {}, has {}: {} ({} bytes) are missing\n",
+        printable(topology.device(worst.device).name), show(worst.needed), show(worst.limit),
+        show(worst.missing()), worst.missing().count);
+    if (request.family == ScheduleFamily::Given) {
+      remedy = "an order with fewer micro-batches in flight";
+    } else if (request.family == ScheduleFamily::GPipe) {
+      remedy = "--schedule 1f1b: it holds fewer micro-batches at a time";
+    } else {
+      remedy += ", or more memory";
+    }
+  }
+  console.err << fmt::format("  cheapest remedy  {}\n", remedy);
+  return kInfeasible;
+}
+
 int run_reschedule(const Options& options, Console& console) {
   if (options.positional().size() != 1) {
     throw usage_error("reschedule",
@@ -138,19 +171,15 @@ int run_reschedule(const Options& options, Console& console) {
   std::variant<Rescheduled, NoSchedule> made =
       reschedule(document.plan, document.profile, subject.topology, request);
   if (const auto* none = std::get_if<NoSchedule>(&made)) {
-    for (const std::string& reason : none->reasons) {
-      console.err << "no schedule: " << printable(reason) << '\n';
-    }
-    return kInfeasible;
+    return refuse(console, *none, request, subject.topology);
   }
   const Prediction before = document.prediction;
   Rescheduled& rescheduled = std::get<Rescheduled>(made);
   if (!rescheduled.evaluation.shortages.empty()) {
-    const MemoryShortage& worst = rescheduled.evaluation.shortages.front();
-    console.err << fmt::format("no schedule: {} needs {} and has {}\n",
-                               printable(subject.topology.device(worst.device).name),
-                               show(worst.needed), show(worst.limit));
-    return kInfeasible;
+    return refuse(console,
+                  {.reasons = {"what it holds does not fit into memory"},
+                   .shortage = rescheduled.evaluation.shortages.front()},
+                  request, subject.topology);
   }
   const Timeline timeline = std::move(rescheduled.evaluation.timeline);
   const std::optional<Duration> otherwise = rescheduled.evaluation.otherwise;

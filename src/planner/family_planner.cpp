@@ -14,6 +14,7 @@
 #include "gradient_handlings.h"
 #include "micro_batches.h"
 #include "reorder.h"
+#include "searched_order.h"
 #include "stop_question.h"
 
 namespace dapple {
@@ -48,29 +49,9 @@ struct Shape {
   Duration bound;  // of one stage per device; of a start, none
 };
 
-std::int64_t count_tasks(const Plan& plan, std::int64_t stages) {
-  const std::int64_t kinds = may_split_backward(plan.family) ? 3 : 2;
+std::int64_t count_tasks(const Plan& plan, std::int64_t stages, ScheduleFamily family) {
+  const std::int64_t kinds = may_split_backward(family) ? 3 : 2;
   return kinds * stages * plan.num_micro_batches;
-}
-
-/// One micro-batch after the other: of all orders the one that needs the least memory.
-std::vector<std::vector<Action>> one_by_one(const Plan& plan) {
-  const std::vector<std::vector<StageIndex>> groups = stages_by_device_group(plan);
-  const bool is_split = may_split_backward(plan.family);
-  std::vector<std::vector<Action>> order(groups.size());
-  for (std::size_t g = 0; g < groups.size(); ++g) {
-    for (std::int32_t m = 0; m < plan.num_micro_batches; ++m) {
-      for (const StageIndex stage : groups[g]) {
-        order[g].push_back({ActionKind::Forward, m, stage});
-      }
-      for (std::size_t i = groups[g].size(); i-- > 0;) {
-        const ActionKind kind = is_split ? ActionKind::InputGradient : ActionKind::Backward;
-        order[g].push_back({kind, m, groups[g][i]});
-        if (is_split) order[g].push_back({ActionKind::WeightGradient, m, groups[g][i]});
-      }
-    }
-  }
-  return order;
 }
 
 class FamilyPlanner {
@@ -196,10 +177,10 @@ void FamilyPlanner::add_shape(const Plan& start, Duration bound) {
   const auto layers = static_cast<std::int64_t>(problem_.profile.layers.size());
   for (const std::int64_t chunks : chunk_counts(request_.family)) {
     if (groups * chunks > layers) continue;
+    // Its own order is kept: it may be one of the family.
+    if (count_tasks(start, groups * chunks, request_.family) > kMostTasks) continue;
     Plan plan = start;
-    plan.family = request_.family;
     if (problem_.options.pins.in_order) put_in_order(plan.stages);
-    if (count_tasks(plan, groups * chunks) > kMostTasks) continue;
     shapes_.push_back({.plan = std::move(plan), .chunks = chunks, .bound = bound});
   }
 }
@@ -219,8 +200,7 @@ void FamilyPlanner::explain_shortage(const Plan& plan, const CostModel& costs,
                                      Attempt& attempt) const {
   Plan least = plan;
   least.family = request_.family;
-  least.warmup_depths.assign(least.stages.size(), 1);
-  least.order = one_by_one(least);
+  least = one_by_one(std::move(least));
   if (!validate(least, costs.layer_count(), problem_.topology).empty()) return;
   fill_gradient_buckets(least, problem_.profile);
   fill_depths(least);
@@ -235,7 +215,8 @@ FamilyPlanner::Attempt FamilyPlanner::attempt(const Plan& start, std::int64_t ch
   const CostModel costs(problem_.profile, problem_.topology);
   const auto groups = static_cast<std::int64_t>(stages_by_device_group(start).size());
   const std::int64_t orders = std::clamp<std::int64_t>(
-      tasks / std::max<std::int64_t>(1, count_tasks(start, groups * chunks)), 4, kMostOrders);
+      tasks / std::max<std::int64_t>(1, count_tasks(start, groups * chunks, request_.family)), 4,
+      kMostOrders);
   auto made = reorder(start, costs,
                       {.family = request_.family,
                        .chunks_per_device = chunks,
@@ -247,7 +228,8 @@ FamilyPlanner::Attempt FamilyPlanner::attempt(const Plan& start, std::int64_t ch
     if (carries_order(request_.family) && chunks == 1) explain_shortage(start, costs, result);
     return result;
   }
-  Plan plan = std::move(std::get<Reordered>(made).plan);
+  Reordered& reordered = std::get<Reordered>(made);
+  Plan plan = std::move(reordered.plan);
   if (!is_as_pinned(plan, problem_.options.pins)) return result;
   const PlanCost cost = costs.plan_cost(plan);
   const auto shortages = memory_shortages(generate(plan), cost);
@@ -256,8 +238,13 @@ FamilyPlanner::Attempt FamilyPlanner::attempt(const Plan& start, std::int64_t ch
     result.shape = shape_of(plan);
     return result;
   }
-  result.scored.iteration =
-      simulate_and_count(plan, {cost, problem_.topology, problem_.options.mode()}, result.work);
+  if (reordered.iteration) {
+    ++result.work.simulated;
+    result.scored.iteration = *reordered.iteration;
+  } else {
+    result.scored.iteration =
+        simulate_and_count(plan, {cost, problem_.topology, problem_.options.mode()}, result.work);
+  }
   result.scored.plan = std::move(plan);
   return result;
 }
@@ -303,8 +290,8 @@ FamilyPlanner::Attempt FamilyPlanner::move_layers(const Scored& start) const {
   const auto stages = static_cast<std::int64_t>(start.plan.stages.size());
   const bool is_ordered = carries_order(request_.family);
   // Where the order is given, a try is a simulation and no more.
-  const std::int64_t one =
-      std::max(is_ordered ? kTasksToMove : std::int64_t{1}, 4 * count_tasks(start.plan, stages));
+  const std::int64_t one = std::max(is_ordered ? kTasksToMove : std::int64_t{1},
+                                    4 * count_tasks(start.plan, stages, request_.family));
   std::int64_t tries = kTasksOfMoves / one;
   for (bool improved = true; improved;) {
     improved = false;

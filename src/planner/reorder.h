@@ -13,6 +13,7 @@ namespace dapple {
 
 struct Reordered {
   Plan plan;
+  std::optional<Duration> iteration;    // where the order was searched
   std::optional<Duration> lower_bound;  // as Rescheduled has it
 };
 

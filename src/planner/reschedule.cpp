@@ -5,19 +5,16 @@
 #include <algorithm>
 #include <utility>
 
-#include "dapple/schedule_search/order_search.h"
-#include "dapple/search/bound.h"
+#include "dapple/core/error.h"
 #include "dapple/search/even_split.h"
 #include "dapple/simulate/device_memory.h"
 #include "reorder.h"
 #include "scoring.h"
-#include "task_problem.h"
+#include "searched_order.h"
 
 namespace dapple {
 namespace {
 
-/// How often what waits at the boundaries may ask for less in flight.
-constexpr int kMostTightenings = 8;
 constexpr std::int64_t kActionsForDepths = 24'000'000;
 
 class Rescheduler {
@@ -36,8 +33,8 @@ class Rescheduler {
   void choose_depths();
   void take_order();
   void search_order();
-  Duration bound_of(const FoundOrder& found, const TaskProblem& problem,
-                    const PlanCost& costs) const;
+  const Plan* known() const;
+  void refuse_memory(std::string reason, const Plan& least);
   bool deals() const {
     return std::any_of(plan_.stages.begin(), plan_.stages.end(), [](const StagePlan& stage) {
       return stage.replication == Replication::Deal && stage.devices.size() > 1;
@@ -51,8 +48,11 @@ class Rescheduler {
   const Reschedule& options_;
   const CostModel& costs_;
   Plan plan_;
+  bool is_kept_ = false;  // the stages are those of the given plan
+  std::optional<Duration> iteration_;
   std::optional<Duration> lower_bound_;
   std::vector<std::string> reasons_;
+  std::optional<MemoryShortage> shortage_;
 };
 
 std::variant<Reordered, NoSchedule> Rescheduler::run() {
@@ -70,9 +70,8 @@ std::variant<Reordered, NoSchedule> Rescheduler::run() {
       choose_depths();
     }
   }
-  if (!reasons_.empty()) return NoSchedule{std::move(reasons_)};
-  // A searched order's bound is to the last backward, behind which a step follows.
-  return Reordered{.plan = std::move(plan_), .lower_bound = lower_bound_};
+  if (!reasons_.empty()) return NoSchedule{std::move(reasons_), shortage_};
+  return Reordered{.plan = std::move(plan_), .iteration = iteration_, .lower_bound = lower_bound_};
 }
 
 /// Stages for every chunk of every group of devices. False if there are not enough layers.
@@ -92,7 +91,8 @@ bool Rescheduler::recut() {
   for (std::size_t s = 0; same_places && s < filed_.stages.size(); ++s) {
     same_places = is_kept(filed_.stages[s], s);
   }
-  if (same_places) return true;
+  is_kept_ = same_places;
+  if (is_kept_) return true;
   if (stages > costs_.layer_count()) {
     refuse(fmt::format("expected at least {} layers, one for each stage, got {}", stages,
                        costs_.layer_count()));
@@ -142,8 +142,10 @@ void Rescheduler::choose_depths() {
                                         .bound = {}},
                                        0, kActionsForDepths);
     if (!score.best.feasible()) {
-      refuse("not even one micro-batch in flight on every stage fits into memory");
-      return;
+      Plan least = plan_;
+      least.warmup_depths.assign(least.stages.size(), 1);
+      return refuse_memory("not even one micro-batch in flight on every stage fits into memory",
+                           least);
     }
     plan_.warmup_depths = score.best.plan.warmup_depths;
     return;
@@ -166,8 +168,6 @@ void Rescheduler::take_order() {
   }
 }
 
-/// Buffers for micro-batches that wait depend on the depths, which are the order's: memory is
-/// counted without them first, and where the order then lacks some it gets by with less.
 void Rescheduler::search_order() {
   if (deals()) {
     return refuse(
@@ -175,36 +175,34 @@ void Rescheduler::search_order() {
                     "got a stage that deals them",
                     to_string(plan_.family)));
   }
-  plan_.warmup_depths.assign(plan_.stages.size(), 1);
-  const PlanCost costs = costs_.plan_cost(plan_);
-  TaskProblem problem = task_problem(plan_, costs);
-  for (int attempt = 0; attempt < kMostTightenings; ++attempt) {
-    const std::optional<FoundOrder> found = dapple::search_order(
-        problem, {.evaluations = options_.evaluations, .should_stop = options_.should_stop});
-    if (!found) break;
-    if (!lower_bound_) lower_bound_ = bound_of(*found, problem, costs);
-    plan_.order = actions_of(found->order, problem.split_backward);
-    fill_depths(plan_);
-    const Schedule schedule = generate(plan_);
-    const PlanCost fresh = costs_.plan_cost(plan_);
-    const std::vector<MemoryShortage> shortages = memory_shortages(schedule, fresh);
-    if (shortages.empty()) return;
-    const bool in_slots = plan_.chunks_per_device == 1;
-    for (const MemoryShortage& shortage : shortages) {
-      const DeviceIndex group = problem.stages[shortage.stage.position()].device;
-      Bytes& limit = problem.memory_limits[group.position()];
-      limit -= in_slots ? Bytes{1} : shortage.missing();
-      if (limit.count < 0) limit = {};
-    }
+  std::optional<SearchedOrder> found =
+      dapple::search_order({.plan = plan_, .known = known(), .costs = costs_, .options = options_});
+  if (!found) {
+    return refuse_memory(fmt::format("no order of {} fits into memory, not even one micro-batch "
+                                     "after the other",
+                                     to_string(plan_.family)),
+                         one_by_one(plan_));
   }
-  refuse(fmt::format("no order of {} was found that fits into memory", to_string(plan_.family)));
+  plan_.order = std::move(found->order);
+  fill_depths(plan_);
+  iteration_ = found->iteration;
+  lower_bound_ = found->lower_bound;
 }
 
-Duration Rescheduler::bound_of(const FoundOrder& found, const TaskProblem& problem,
-                               const PlanCost& costs) const {
-  const SimulationMode mode{options_.contention, options_.replicas};
-  if (!follows_least_path({plan_, costs, topology_, mode})) return found.lower_bound;
-  return lower_bound(with_least_path(problem, costs));
+/// The given plan, where its stages are those of this one and its order is known.
+const Plan* Rescheduler::known() const {
+  if (!is_kept_) return nullptr;
+  const bool has_order =
+      carries_order(filed_.family) ? !filed_.order.empty() : !filed_.warmup_depths.empty();
+  return has_order ? &filed_ : nullptr;
+}
+
+/// `least` needs the least memory of all that the family allows.
+void Rescheduler::refuse_memory(std::string reason, const Plan& least) {
+  const auto shortages = memory_shortages(generate(least), costs_.plan_cost(least));
+  check(!shortages.empty(), "nothing was found to fit where the least of plans does");
+  shortage_ = shortages.front();
+  refuse(std::move(reason));
 }
 
 }  // namespace

@@ -10,16 +10,24 @@
 namespace dapple {
 
 /// The stages with their costs, one device per group of devices, and as memory what is left beside
-/// what does not pass with micro-batches. A group with replicas has the largest stash and the least
-/// room of any of them, so that an order that fits here fits all. H1, H2 and V are kept to their
-/// own limits too. Where a device has one stage, memory is counted in micro-batches.
-/// Transfers take the time that they have on idle links. Requires: sound chunks and devices; depths
-/// as memory is to count them in buffers.
-TaskProblem task_problem(const Plan& plan, const PlanCost& costs);
+/// what does not pass with micro-batches. Where a device has one stage, memory is counted in
+/// micro-batches, and fits each replica; else, and where a split backward is recomputed for, it is
+/// that of the replica with the least room. What every replica holds, with what waits at its
+/// boundaries, is limited beside that, so that an order fits here if and only if it fits all. H1,
+/// H2 and V are kept to their own limits too. Transfers and reductions take the time that they have
+/// on idle links.
+/// Requires: sound chunks and devices; depths of one, `costs` with them.
+TaskProblem task_problem(const Plan& plan, const PlanCost& costs, const CostModel& model);
 
-/// The same times for the least path through independent replicas (least_path() in search/bound.h):
-/// what bounds all orders there.
-TaskProblem with_least_path(TaskProblem problem, const PlanCost& costs);
+/// The same problem with times that no order of the plan undercuts: a backward in one piece may
+/// take the place of its two parts, which together may take longer, and reductions overlap with
+/// more of it; where replicas are independent, along the least path through them (least_path() in
+/// search/bound.h), which is `independent`.
+TaskProblem for_bound(TaskProblem problem, const PlanCost& costs, bool independent);
+
+/// A plan's order, device by device, as tasks: a backward in one piece is two tasks where backwards
+/// are split, and the two parts are one where they are not, in the place of the first.
+TaskOrder tasks_of(const std::vector<std::vector<Action>>& lists, bool split_backward);
 
 /// The order in a plan's words, group by group.
 std::vector<std::vector<Action>> actions_of(const TaskOrder& order, bool split_backward);

@@ -25,6 +25,7 @@ class OrderChecker {
     for (const auto& [name, start] : start_of_) check_task(name, start);
     for (std::size_t s = 0; s < problem_.stages.size(); ++s)
       check_complete(index_at<StageIndex>(s));
+    for (const HoldingLimit& limit : problem_.holding_limits) check_holding(limit);
     return std::move(faults_);
   }
 
@@ -75,14 +76,64 @@ class OrderChecker {
     }
   }
 
+  std::int64_t most_in_flight(StageIndex stage) const {
+    std::int64_t in_flight = 0;
+    std::int64_t most = 0;
+    for (const Task task : order_[problem_.stages[stage.position()].device.position()]) {
+      if (task.stage != stage) continue;
+      if (task.kind == TaskKind::Forward) most = std::max(most, ++in_flight);
+      if (task.kind == last_kind()) --in_flight;
+    }
+    return most;
+  }
+
+  void check_holding(const HoldingLimit& limit) {
+    Bytes held;
+    Bytes most;
+    for (const Task task : order_[limit.device.position()]) {
+      const auto holding =
+          std::find_if(limit.stages.begin(), limit.stages.end(),
+                       [&](const StageHolding& some) { return some.stage == task.stage; });
+      if (holding == limit.stages.end()) continue;
+      if (task.kind == TaskKind::Forward) held += holding->by_forward;
+      if (task.kind == TaskKind::Backward) held += holding->by_backward;
+      most = std::max(most, held);
+      if (task.kind == last_kind()) held -= holding->by_forward + holding->by_backward;
+    }
+    for (const StageHolding& holding : limit.stages) {
+      const StageIndex stage = holding.stage;
+      const std::int64_t here = most_in_flight(stage);
+      if (stage.value > 0) {
+        const std::int64_t before = most_in_flight(stage.previous());
+        most += std::max<std::int64_t>(0, before - here) * holding.before;
+      }
+      if (stage.position() + 1 < problem_.stages.size()) {
+        const std::int64_t behind = most_in_flight(stage.next());
+        most += std::max<std::int64_t>(0, here - behind) * holding.behind;
+      }
+    }
+    if (most <= limit.room) return;
+    faults_.push_back({fmt::format("device {}", limit.device.value),
+                       fmt::format("holds {} with what waits, and has room for {}", most.count,
+                                   limit.room.count)});
+  }
+
+  TaskKind last_kind() const {
+    return problem_.split_backward ? TaskKind::WeightGradient : TaskKind::Backward;
+  }
+
+  Bytes memory_of(Task task) const {
+    const TaskStage& stage = problem_.stages[task.stage.position()];
+    return task.kind == TaskKind::Forward    ? stage.forward_memory
+           : task.kind == TaskKind::Backward ? stage.backward_memory
+                                             : stage.weight_gradient_memory;
+  }
+
   void check_memory(std::size_t d) {
     Bytes held;
     for (const Task task : order_[d]) {
       if (!exists(task)) continue;
-      const TaskStage& stage = problem_.stages[task.stage.position()];
-      held += task.kind == TaskKind::Forward    ? stage.forward_memory
-              : task.kind == TaskKind::Backward ? stage.backward_memory
-                                                : stage.weight_gradient_memory;
+      held += memory_of(task);
       if (held > problem_.memory_limits[d]) {
         fault(task, fmt::format("memory is {} of {}", held.count, problem_.memory_limits[d].count));
       }
@@ -125,6 +176,11 @@ class OrderChecker {
         if (exists(task) && !start_of_.contains({kind, stage, m})) fault(task, "never runs");
       }
     }
+    const std::int64_t most = problem_.stages[stage.position()].most_in_flight;
+    if (most_in_flight(stage) <= most) return;
+    faults_.push_back(
+        {fmt::format("stage {}", stage.value),
+         fmt::format("{} micro-batches in flight, more than {}", most_in_flight(stage), most)});
   }
 
   void fault(Task task, std::string message) {

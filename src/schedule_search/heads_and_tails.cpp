@@ -43,8 +43,11 @@ class HeadAndTailMaker {
     return result_.tails[at(symbol * micro_batches() + n)];
   }
 
-  /// True of the devices whose last end counts.
-  bool counts(std::int32_t device) const { return of_ < 0 || of_ == device; }
+  /// What at least follows the device's last task before the end that counts; of a device whose end
+  /// does not count, nothing ever.
+  std::int64_t after_last(std::int32_t device) const {
+    return of_ < 0 || of_ == device ? graph_.after_last(device) : -kNever;
+  }
 
   void head_of_forward(std::int32_t s, std::int32_t n);
   std::int64_t head_with_memory(std::int32_t s, std::int32_t n);
@@ -131,9 +134,8 @@ void HeadAndTailMaker::head_of_backward(std::int32_t s, std::int32_t n) {
 void HeadAndTailMaker::tail_of_weight(std::int32_t s, std::int32_t n) {
   const Symbol weight = graph_.weight(s);
   std::int64_t& after = tail(weight, n);
-  if (counts(graph_.kinds()[at(weight)].device)) {
-    after = (micro_batches() - 1 - n) * time(weight);
-  }
+  const std::int64_t end = after_last(graph_.kinds()[at(weight)].device);
+  if (end >= 0) after = (micro_batches() - 1 - n) * time(weight) + end;
   const std::vector<std::int32_t>& before = needs_[at(s)].weights_before;
   const auto waiting = std::upper_bound(before.begin(), before.end(), n);
   if (waiting == before.end()) return;
@@ -146,7 +148,7 @@ void HeadAndTailMaker::tail_of_backward(std::int32_t s, std::int32_t n) {
   const Symbol forward = graph_.forward(s);
   const std::int64_t duration = time(backward);
   const std::int32_t left = micro_batches() - 1 - n;
-  std::int64_t after = counts(graph_.kinds()[at(backward)].device) ? 0 : -kNever;
+  std::int64_t after = after_last(graph_.kinds()[at(backward)].device);
   if (graph_.is_split()) {
     tail_of_weight(s, n);
     after = std::max(after, weight_time(s) + tail(graph_.weight(s), n));
@@ -207,7 +209,7 @@ std::vector<MemoryNeeds> memory_needs(const TaskGraph& graph) {
       MemoryNeeds& need = needs[at(s)];
       const std::int64_t slots = held == 0 ? graph.micro_batches() : graph.limit(d) / held;
       need.most_in_flight =
-          static_cast<std::int32_t>(std::clamp<std::int64_t>(slots, 1, graph.micro_batches()));
+          static_cast<std::int32_t>(std::clamp<std::int64_t>(slots, 1, graph.cap(s)));
       need.weights_before.assign(at(graph.micro_batches()), 0);
       if (!graph.is_split() || graph.kinds()[at(graph.weight(s))].memory == 0) continue;
       // A backward that takes memory gives none until its weight gradient does: as many of both.

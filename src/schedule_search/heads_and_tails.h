@@ -9,8 +9,9 @@
 
 namespace dapple {
 
-/// By task: no start is earlier than `heads` after the first start, no last end earlier than
-/// `tails` after the task's end. What has no bearing on the last end has a tail of -kNever.
+/// By task: no start is earlier than `heads` after the first start, no end that counts earlier than
+/// `tails` after the task's end; what must follow a device's last task is part of its end. What has
+/// no bearing on an end that counts has a tail of -kNever.
 struct HeadsAndTails {
   std::vector<std::int64_t> heads;
   std::vector<std::int64_t> tails;

@@ -288,7 +288,7 @@ std::optional<PartialOrder> ByWaves::run() && {
 }
 
 ListSchedule finish(const PartialOrder& order) {
-  return {order.words(), {order.worst(), order.sum()}};
+  return {order.words(), {0, order.worst(), order.sum()}};
 }
 
 }  // namespace

@@ -51,7 +51,8 @@ struct ListSchedule {
 };
 
 /// An order by the rule, or nothing where waves of that depth do not fit memory. By starts there is
-/// always one: where no device can go on by its own rule, depths are passed over.
+/// always one: where no device can go on by its own rule, depths are passed over. What waits at the
+/// boundaries is not looked at, and the value has no excess for it.
 /// Ties go to the lower device, the lower stage. O(tasks * devices).
 /// Requires: each device has its least memory.
 std::optional<ListSchedule> list_schedule(const TaskGraph& graph, const ListRule& rule);

@@ -1,17 +1,25 @@
 #include "move_search.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace dapple {
 
-MoveSearch::MoveSearch(const TaskGraph& graph, const Words& words, std::size_t memory,
-                       std::uint64_t seed)
+MoveSearch::MoveSearch(const TaskGraph& graph, const HoldingRules& rules, Start start,
+                       Appraisal appraise)
     : graph_(graph),
-      order_(graph, words),
-      past_(memory, order_.value()),
-      randomness_(seed),
-      best_(order_.value()),
-      best_words_(words) {}
+      order_(graph, rules, start.words),
+      appraise_(std::move(appraise)),
+      value_(appraised(order_.value())),
+      past_(start.memory, value_),
+      randomness_(start.seed),
+      best_(value_),
+      best_words_(std::move(start.words)) {}
+
+OrderValue MoveSearch::appraised(OrderValue value) const {
+  if (!appraise_ || value.excess > 0) return value;
+  return {value.excess, appraise_(order_.words()), value.worst};
+}
 
 /// A weight gradient from further on goes into the gap, or what comes next past the waiting task.
 std::optional<TaskMove> MoveSearch::fill_gap(TaskPlace place) {
@@ -69,18 +77,21 @@ bool MoveSearch::step() {
   ++steps_since_best_;
   turn_ = (turn_ + 1) % past_.size();
   if (!make_some_move()) return false;
-  const OrderValue limit = std::max(past_[turn_], order_.value());
-  const std::optional<OrderValue> value = order_.run(limit.worst);
+  const OrderValue limit = std::max(past_[turn_], value_);
+  std::optional<OrderValue> value = order_.run(limit);
+  if (value) value = appraised(*value);
   if (!value || *value > limit) {
     order_.undo();
-    past_[turn_] = std::min(past_[turn_], order_.value());
+    past_[turn_] = std::min(past_[turn_], value_);
     return false;
   }
   order_.keep();
+  value_ = *value;
   critical_.clear();
   past_[turn_] = std::min(past_[turn_], *value);
   if (*value >= best_) return false;
-  const bool is_better = value->worst < best_.worst;
+  const bool is_better =
+      value->excess < best_.excess || (value->excess == best_.excess && value->worst < best_.worst);
   best_ = *value;
   best_words_ = order_.words();
   if (is_better) steps_since_best_ = 0;

@@ -15,9 +15,21 @@
 
 namespace dapple {
 
+/// The objective of an order as it is really counted, which is no less than the problem's own.
+/// Asked of orders that have room for what waits.
+using Appraisal = std::function<std::int64_t(const Words&)>;
+
 class MoveSearch {
  public:
-  MoveSearch(const TaskGraph& graph, const Words& words, std::size_t memory, std::uint64_t seed);
+  struct Start {
+    Words words;
+    std::size_t memory = 1;  // attempts that late acceptance looks back
+    std::uint64_t seed = 1;
+  };
+  /// Without an appraisal orders count with the problem's own objective. With one, the sum of an
+  /// order's value is that objective: it breaks ties.
+  MoveSearch(const TaskGraph& graph, const HoldingRules& rules, Start start,
+             Appraisal appraise = nullptr);
 
   /// One move tried; true if the best order has become better.
   bool step();
@@ -30,9 +42,12 @@ class MoveSearch {
   std::optional<TaskMove> shift_from(TaskPlace place);
   std::optional<TaskMove> fill_gap(TaskPlace place);
   bool make_some_move();
+  OrderValue appraised(OrderValue value) const;
 
   const TaskGraph& graph_;
   WorkingOrder order_;
+  Appraisal appraise_;
+  OrderValue value_;              // of the order as it is
   std::vector<OrderValue> past_;  // of the last attempts, in a ring
   std::size_t turn_ = 0;
   Randomness randomness_;

@@ -1,128 +1,182 @@
 #include "dapple/schedule_search/order_search.h"
 
 #include <algorithm>
+#include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "bound_maker.h"
 #include "dapple/core/error.h"
-#include "list_schedule.h"
-#include "move_search.h"
-#include "rule_sets.h"
+#include "limited_search.h"
+#include "order_search_state.h"
 
 namespace dapple {
 namespace {
 
-/// Rules of the table before moves are first tried, and for how long these go on without success: a
-/// search that has only milliseconds shall have tried both.
-constexpr int kRulesBeforeMoves = 32;
-constexpr std::int64_t kFirstPatience = 300;
+/// How often an order that holds too much may ask for less in flight, and searches that go on
+/// beyond their tables.
+constexpr int kMostTightenings = 8;
+constexpr std::size_t kMostSearches = 4;
+/// Orders tried within each set of limits at least.
+constexpr std::int64_t kLeastTries = 8;
 
-struct RatedRule {
-  ListRule rule;
-  OrderValue value;
-};
+/// One micro-batch after the other: of all orders the one that needs the least memory.
+Words one_by_one(const TaskGraph& graph) {
+  Words words(at(graph.device_count()));
+  for (std::int32_t d = 0; d < graph.device_count(); ++d) {
+    std::vector<Symbol>& word = words[at(d)];
+    const std::vector<std::int32_t>& stages = graph.stages_of(d);
+    for (std::int32_t n = 0; n < graph.micro_batches(); ++n) {
+      for (const std::int32_t s : stages) word.push_back(graph.forward(s));
+      for (auto s = stages.rbegin(); s != stages.rend(); ++s) {
+        word.push_back(graph.backward(*s));
+        if (graph.is_split()) word.push_back(graph.weight(*s));
+      }
+    }
+  }
+  return words;
+}
+
+bool ends_are_even(const std::vector<Duration>& ends) {
+  return std::adjacent_find(ends.begin(), ends.end(), std::not_equal_to<>()) == ends.end();
+}
 
 class OrderSearch {
  public:
   OrderSearch(const TaskProblem& problem, const OrderSearchOptions& options)
-      : options_(options),
-        graph_(problem),
-        bounds_(problem),
-        bound_(bounds_.simple()),
-        randomness_(options.seed) {}
+      : problem_(problem), state_(problem, options), bounds_(problem) {
+    state_.raise_bound(bounds_.simple());
+  }
 
   void run();
-  const Words& words() const { return words_; }
-  std::int64_t objective() const { return best_.worst; }
-  std::int64_t bound() const { return bound_; }
-  const OrderSearchWork& work() const { return work_; }
+  const OrderSearchState& state() const { return state_; }
 
  private:
-  bool is_over() const;
-  OrderValue build(const ListRule& rule);
-  void offer(const OrderValue& value, const Words& words);
-  void try_table();
-  void change_rules(std::int64_t attempts);
-  void move_tasks(const Words& from, std::int64_t patience);
-  Words any_order();
+  void offer(const Words& words);
+  void offer_known();
+  void offer_simpler();
+  void try_tables();
+  void add_search(const TaskProblem& within, std::int64_t evaluations);
+  bool tighten(TaskProblem& within, const Words& words) const;
+  void keep_best_searches();
 
-  const OrderSearchOptions& options_;
-  TaskGraph graph_;
+  const TaskProblem& problem_;
+  OrderSearchState state_;
   BoundMaker bounds_;
-  std::int64_t bound_;  // refined once rules alone have not met it
-  Randomness randomness_;
-  RatedRule best_rule_;
-  OrderValue best_;
-  Words words_;
-  OrderSearchWork work_;
+  std::vector<std::unique_ptr<LimitedSearch>> searches_;  // the first within the problem's limits
 };
 
-bool OrderSearch::is_over() const {
-  if (words_.empty()) return false;
-  return best_.worst <= bound_ || work_.list_schedules + work_.moves >= options_.evaluations ||
-         (options_.should_stop && options_.should_stop());
+/// Whether the order ends, within the memory of every device.
+bool is_legal(const TaskProblem& problem, const TaskOrder& order) {
+  const TaskGraph graph(problem);
+  const Holdings holdings = HoldingRules(problem, graph).holdings_of(graph.to_words(order));
+  for (std::int32_t d = 0; d < graph.device_count(); ++d) {
+    if (holdings.memory[at(d)] > graph.limit(d)) return false;
+  }
+  return run_order(problem, order).waiting.empty();
 }
 
-void OrderSearch::offer(const OrderValue& value, const Words& words) {
-  if (value >= best_) return;
-  if (value.worst < best_.worst) ++work_.improvements;
-  best_ = value;
-  words_ = words;
+void OrderSearch::offer(const Words& words) {
+  const WorkingOrder order(state_.graph(), state_.rules(), words);
+  state_.offer(order.value(), words);
+  if (state_.options().simulate && order.value().excess == 0) state_.simulate(words);
 }
 
-OrderValue OrderSearch::build(const ListRule& rule) {
-  ++work_.list_schedules;
-  const std::optional<ListSchedule> schedule = list_schedule(graph_, rule);
-  if (!schedule) return {};
-  offer(schedule->value, schedule->words);
-  return schedule->value;
+void OrderSearch::offer_known() {
+  for (const TaskOrder& order : state_.options().known) {
+    if (is_legal(problem_, order)) offer(state_.graph().to_words(order));
+  }
+  if (state_.rules().may_bind()) offer(one_by_one(state_.graph()));
 }
 
-void OrderSearch::try_table() {
-  int tried = 0;
-  for (const ListRule& rule : rule_table(graph_)) {
-    if (is_over()) return;
-    const OrderValue value = build(rule);
-    if (value < best_rule_.value) best_rule_ = {rule, value};
-    if (++tried == kRulesBeforeMoves) move_tasks(words_, kFirstPatience);
+/// The best by the tasks alone, without what follows them and what is held beside: a simpler
+/// problem, in which a good order is found sooner. Where it holds too much, with less in flight.
+void OrderSearch::offer_simpler() {
+  const OrderSearchOptions& options = state_.options();
+  TaskProblem simpler = problem_;
+  simpler.after_last.clear();
+  simpler.holding_limits.clear();
+  if (problem_.after_last.empty() && problem_.holding_limits.empty()) return;
+  const bool is_simpler = !ends_are_even(problem_.after_last) || state_.rules().may_bind();
+  if (!is_simpler && !options.simulate) return;
+  for (int i = 0; i < kMostTightenings; ++i) {
+    const std::optional<FoundOrder> found =
+        search_order(simpler, {.evaluations = options.evaluations,
+                               .seed = options.seed,
+                               .should_stop = options.should_stop});
+    check(found.has_value(), "a problem with fewer limits has an order too");
+    const Words words = state_.graph().to_words(found->order);
+    offer(words);
+    if (!tighten(simpler, words)) return;
   }
 }
 
-void OrderSearch::change_rules(std::int64_t attempts) {
-  for (std::int64_t i = 0; i < attempts && !is_over(); ++i) {
-    ListRule rule = changed_rule(graph_, best_rule_.rule, randomness_);
-    const OrderValue value = build(rule);
-    if (value <= best_rule_.value) best_rule_ = {std::move(rule), value};
+void OrderSearch::add_search(const TaskProblem& within, std::int64_t evaluations) {
+  searches_.push_back(std::make_unique<LimitedSearch>(within, state_));
+  searches_.back()->try_table(evaluations);
+  state_.simulate_best();
+}
+
+/// Less in flight, where the order holds too much. False if it does not, or if there is no less.
+bool OrderSearch::tighten(TaskProblem& within, const Words& words) const {
+  const std::vector<Bytes> least = least_memory(problem_);
+  const Holdings holdings = state_.rules().holdings_of(words);
+  bool is_less = false;
+  for (std::size_t d = 0; d < within.memory_limits.size(); ++d) {
+    const auto device = static_cast<std::int32_t>(d);
+    const Bytes missing{state_.rules().excess(holdings, device)};
+    if (missing.count == 0) continue;
+    const std::vector<std::int32_t>& stages = state_.graph().stages_of(device);
+    if (stages.size() == 1) {
+      // One micro-batch less in flight also makes one less wait.
+      const std::int32_t less = std::max(1, holdings.in_flight[at(stages.front())] - 1);
+      std::int32_t& cap = within.stages[at(stages.front())].most_in_flight;
+      is_less = is_less || less < cap;
+      cap = std::min(cap, less);
+      continue;
+    }
+    const Bytes limit = std::max(least[d], Bytes{holdings.memory[d]} - missing);
+    is_less = is_less || limit < within.memory_limits[d];
+    within.memory_limits[d] = std::min(within.memory_limits[d], limit);
+  }
+  return is_less;
+}
+
+void OrderSearch::try_tables() {
+  const std::vector<std::vector<std::int32_t>> sets = cap_sets(state_.graph(), state_.rules());
+  const std::int64_t all = state_.options().evaluations;
+  const auto searches = static_cast<std::int64_t>(sets.size()) + 1;
+  const std::int64_t each =
+      state_.rules().may_bind() ? std::max(std::min(all, kLeastTries), all / (4 * searches)) : all;
+  add_search(problem_, each);
+  TaskProblem within = problem_;
+  for (const std::vector<std::int32_t>& caps : sets) {
+    if (state_.is_over()) break;
+    for (std::size_t s = 0; s < caps.size(); ++s) within.stages[s].most_in_flight = caps[s];
+    add_search(within, each);
   }
 }
 
-/// From a rule far from the best: what moves cannot reach from one order they may from another.
-Words OrderSearch::any_order() {
-  ListRule rule = best_rule_.rule;
-  for (int i = 0; i < 10; ++i) rule = changed_rule(graph_, std::move(rule), randomness_);
-  ++work_.list_schedules;
-  const std::optional<ListSchedule> schedule = list_schedule(graph_, rule);
-  return schedule ? schedule->words : words_;
-}
-
-void OrderSearch::move_tasks(const Words& from, std::int64_t patience) {
-  const auto memory = static_cast<std::size_t>(std::max<std::int64_t>(patience / 20, 1));
-  MoveSearch search(graph_, from, memory, static_cast<std::uint64_t>(randomness_.roll(0, 1 << 30)));
-  while (search.steps_since_best() < patience && !is_over()) {
-    ++work_.moves;
-    if (search.step()) offer(search.best(), search.best_words());
-  }
-  offer(search.best(), search.best_words());
+/// Besides the first one, which knows all orders.
+void OrderSearch::keep_best_searches() {
+  std::stable_sort(searches_.begin() + 1, searches_.end(),
+                   [](const auto& a, const auto& b) { return a->best() < b->best(); });
+  if (searches_.size() > kMostSearches) searches_.resize(kMostSearches);
 }
 
 void OrderSearch::run() {
-  try_table();
-  if (best_.worst > bound_) bound_ = bounds_.refined();
-  for (std::int64_t round = 1; !is_over(); ++round) {
-    change_rules(50 * round);
-    move_tasks(words_, 500 * round);
-    if (!is_over()) move_tasks(any_order(), 500 * round);
+  offer_known();
+  offer_simpler();
+  try_tables();
+  if (state_.best().worst > state_.bound()) state_.raise_bound(bounds_.refined());
+  keep_best_searches();
+  for (std::int64_t round = 1; !state_.is_over(); ++round) {
+    for (const auto& search : searches_) {
+      search->improve(round);
+      state_.simulate_best();
+      if (state_.wants_simulation()) search->improve_by_simulation(round);
+    }
   }
 }
 
@@ -131,20 +185,20 @@ void OrderSearch::run() {
 std::optional<FoundOrder> search_order(const TaskProblem& problem,
                                        const OrderSearchOptions& options) {
   check(options.evaluations >= 1, "a search has at least one evaluation");
-  const std::vector<Bytes> least = least_memory(problem);
-  for (std::size_t d = 0; d < least.size(); ++d) {
-    if (least[d] > problem.memory_limits[d]) return std::nullopt;
-  }
+  if (!has_order(problem)) return std::nullopt;
   OrderSearch search(problem, options);
   search.run();
+  const OrderSearchState& state = search.state();
   FoundOrder found;
-  found.order = TaskGraph(problem).to_order(search.words());
+  found.order = state.graph().to_order(state.chosen());
   found.times = run_order(problem, found.order);
   found.objective = found.times.objective(problem.objective);
-  check(found.times.waiting.empty() && found.objective.ns == search.objective(),
-        "an order found runs as the search believes");
-  found.lower_bound = {search.bound()};
-  found.work = search.work();
+  check(
+      found.times.waiting.empty() && (options.simulate || found.objective.ns == state.best().worst),
+      "an order found runs as the search believes");
+  if (options.simulate) found.simulated = Duration{state.simulated()};
+  found.lower_bound = {state.bound()};
+  found.work = state.work();
   return found;
 }
 

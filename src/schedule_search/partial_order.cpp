@@ -41,6 +41,10 @@ bool PartialOrder::fits(Symbol symbol) const {
   const std::int64_t limit = graph_.limit(task.device);
   const std::int64_t then = state.memory + task.memory;
   if (then > limit) return false;
+  if (task.kind == TaskKind::Forward &&
+      passed(symbol) - passed(graph_.last_part(task.stage)) >= graph_.cap(task.stage)) {
+    return false;
+  }
   return task.kind != TaskKind::Forward ||
          then - state.reclaimable + reserve(task.device, task.stage) <= limit;
 }

@@ -27,9 +27,10 @@ class PartialOrder {
   /// passed.
   std::int64_t arrival(Symbol symbol) const;
 
-  /// True if there is memory for the symbol's next task. A forward also leaves room for the later
-  /// stages of the device that have nothing in flight, so that the oldest micro-batch can go
-  /// through, and for backwards that take memory; weight gradients that wait count as given back.
+  /// True if there is memory for the symbol's next task, and no more would be in flight than may
+  /// be. A forward also leaves room for the later stages of the device that have nothing in flight,
+  /// so that the oldest micro-batch can go through, and for backwards that take memory; weight
+  /// gradients that wait count as given back.
   bool fits(Symbol symbol) const;
 
   /// The weight gradient that waits and gives back most, of the lowest stage; none: -1.

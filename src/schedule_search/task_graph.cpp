@@ -1,5 +1,7 @@
 #include "task_graph.h"
 
+#include <algorithm>
+
 namespace dapple {
 
 TaskGraph::TaskGraph(const TaskProblem& problem)
@@ -9,7 +11,11 @@ TaskGraph::TaskGraph(const TaskProblem& problem)
       objective_(problem.objective),
       stages_of_(problem.memory_limits.size()),
       work_(problem.memory_limits.size()),
-      first_start_(problem.memory_limits.size(), kNotRun) {
+      first_start_(problem.memory_limits.size(), kNotRun),
+      after_last_(problem.memory_limits.size(), 0) {
+  for (std::size_t d = 0; d < problem.after_last.size(); ++d) {
+    after_last_[d] = problem.after_last[d].ns;
+  }
   for (const Bytes limit : problem.memory_limits) limits_.push_back(limit.count);
   add_symbols(problem, TaskKind::Forward);
   add_symbols(problem, TaskKind::Backward);
@@ -21,6 +27,7 @@ TaskGraph::TaskGraph(const TaskProblem& problem)
   for (std::int32_t s = 0; s < stages_; ++s) {
     const TaskStage& stage = problem.stages[at(s)];
     stages_of_[stage.device.position()].push_back(s);
+    caps_.push_back(std::min(stage.most_in_flight, micro_batches_));
     std::int64_t& first = first_start_[stage.device.position()];
     if (first == kNotRun) first = way;
     way += stage.forward.ns + stage.send_forward.ns;
@@ -66,6 +73,14 @@ TaskOrder TaskGraph::to_order(const Words& words) const {
     }
   }
   return order;
+}
+
+Words TaskGraph::to_words(const TaskOrder& order) const {
+  Words words(order.size());
+  for (std::size_t d = 0; d < order.size(); ++d) {
+    for (const Task task : order[d]) words[d].push_back(id_of(task) / micro_batches_);
+  }
+  return words;
 }
 
 }  // namespace dapple

@@ -69,16 +69,29 @@ class TaskGraph {
   const std::vector<std::int32_t>& stages_of(std::int32_t device) const {
     return stages_of_[at(device)];  // rising
   }
+  /// Most micro-batches in flight on a stage, memory apart.
+  std::int32_t cap(std::int32_t stage) const { return caps_[at(stage)]; }
+  /// Whether a micro-batch is in flight no more once such a task has ended.
+  bool ends_flight(TaskKind kind) const {
+    return kind == (is_split_ ? TaskKind::WeightGradient : TaskKind::Backward);
+  }
+  Symbol last_part(std::int32_t stage) const { return is_split_ ? weight(stage) : backward(stage); }
   std::int64_t limit(std::int32_t device) const { return limits_[at(device)]; }
   std::int64_t work(std::int32_t device) const { return work_[at(device)]; }
   /// When the device's first forward can start, and does in every order: it is always the first.
   std::int64_t first_start(std::int32_t device) const { return first_start_[at(device)]; }
-  /// What a device's work and idle time count for from: its objective is work + idle + this.
+  /// What must follow the device's last task.
+  std::int64_t after_last(std::int32_t device) const { return after_last_[at(device)]; }
+  /// What a device's objective has beside its work and idle time: what is before its first start,
+  /// where that counts, and what must follow its last task.
   std::int64_t offset(std::int32_t device) const {
-    return objective_ == OrderObjective::Span ? 0 : first_start(device);
+    return after_last(device) + (objective_ == OrderObjective::Span ? 0 : first_start(device));
   }
 
   TaskOrder to_order(const Words& words) const;
+  /// The other way. Requires: tasks of the problem, each stage's of a kind in the order of their
+  /// micro-batches.
+  Words to_words(const TaskOrder& order) const;
 
  private:
   void add_symbols(const TaskProblem& problem, TaskKind kind);
@@ -90,8 +103,10 @@ class TaskGraph {
   std::vector<TaskSymbol> kinds_;  // by symbol
   std::vector<std::vector<std::int32_t>> stages_of_;
   std::vector<std::int64_t> limits_;
+  std::vector<std::int32_t> caps_;  // by stage
   std::vector<std::int64_t> work_;
   std::vector<std::int64_t> first_start_;
+  std::vector<std::int64_t> after_last_;
 };
 
 }  // namespace dapple

@@ -63,6 +63,8 @@ void check_stage(const TaskProblem& problem, std::size_t s, FaultList& faults) {
   const std::string place = fmt::format("/stages/{}", s);
   check_times(stage, place, faults);
   check_changes(stage, place, faults);
+  faults.expect(stage.most_in_flight >= 1, place + "/most_in_flight",
+                fmt::format("expected at least 1, got {}", stage.most_in_flight));
   faults.expect(problem.split_backward ||
                     (stage.weight_gradient.ns == 0 && stage.weight_gradient_memory.count == 0),
                 place + "/weight_gradient", "expected none, the backward is not split");
@@ -70,6 +72,36 @@ void check_stage(const TaskProblem& problem, std::size_t s, FaultList& faults) {
                 place + "/device",
                 fmt::format("expected one of {} devices, got {}", problem.memory_limits.size(),
                             stage.device.value));
+}
+
+void check_holding(const TaskProblem& problem, std::size_t number, FaultList& faults) {
+  const HoldingLimit& limit = problem.holding_limits[number];
+  const std::string place = fmt::format("/holding_limits/{}", number);
+  faults.expect(limit.room.count >= -kMaxSum && limit.room.count <= kMaxSum, place + "/room",
+                fmt::format("expected at most 2^61 in size, got {}", limit.room.count));
+  faults.expect(!limit.stages.empty(), place + "/stages", "expected at least one");
+  for (const StageHolding& holding : limit.stages) {
+    const bool is_there = holding.stage.value >= 0 &&
+                          holding.stage.position() < problem.stages.size() &&
+                          problem.stages[holding.stage.position()].device == limit.device;
+    faults.expect(is_there, place + "/stages", "expected stages of the device");
+    for (const Bytes size :
+         {holding.by_forward, holding.by_backward, holding.before, holding.behind}) {
+      faults.expect(size.count >= 0 && size.count <= kMaxCount, place + "/stages",
+                    fmt::format("expected sizes from 0 to {}, got {}", kMaxCount, size.count));
+    }
+  }
+}
+
+void check_ends(const TaskProblem& problem, FaultList& faults) {
+  const std::size_t devices = problem.memory_limits.size();
+  faults.expect(problem.after_last.empty() || problem.after_last.size() == devices, "/after_last",
+                fmt::format("expected a time of each of {} devices, or none, got {}", devices,
+                            problem.after_last.size()));
+  for (const Duration time : problem.after_last) {
+    faults.expect(time.ns >= 0 && time.ns <= kMaxCount, "/after_last",
+                  fmt::format("expected a time from 0 to {} ns, got {}", kMaxCount, time.ns));
+  }
 }
 
 void check_sums(const TaskProblem& problem, FaultList& faults) {
@@ -115,6 +147,10 @@ std::vector<Violation> validate(const TaskProblem& problem) {
     faults.expect(is_used, fmt::format("/memory_limits/{}", d), "expected a stage on the device");
   }
   for (std::size_t s = 0; s < problem.stages.size(); ++s) check_stage(problem, s, faults);
+  for (std::size_t i = 0; i < problem.holding_limits.size(); ++i) {
+    check_holding(problem, i, faults);
+  }
+  check_ends(problem, faults);
   check_sums(problem, faults);
   return std::move(faults).take();
 }
@@ -132,6 +168,25 @@ std::vector<Bytes> least_memory(const TaskProblem& problem) {
     held[device] -= stage.forward_memory;
   }
   return least;
+}
+
+bool has_order(const TaskProblem& problem) {
+  const std::vector<Bytes> least = least_memory(problem);
+  for (std::size_t d = 0; d < least.size(); ++d) {
+    if (least[d] > problem.memory_limits[d]) return false;
+  }
+  return std::all_of(
+      problem.holding_limits.begin(), problem.holding_limits.end(), [](const HoldingLimit& limit) {
+        Wide forwards = 0;
+        Wide most = 0;
+        for (const StageHolding& holding : limit.stages) forwards += holding.by_forward.count;
+        // Backwards run from the last stage to the first, each giving back what its stage holds.
+        for (auto holding = limit.stages.rbegin(); holding != limit.stages.rend(); ++holding) {
+          most = std::max(most, forwards + holding->by_backward.count);
+          forwards -= holding->by_forward.count;
+        }
+        return most <= limit.room.count;
+      });
 }
 
 OrderTimes run_order(const TaskProblem& problem, const TaskOrder& order) {
@@ -164,9 +219,10 @@ OrderTimes run_order(const TaskProblem& problem, const TaskOrder& order) {
     if (done < order[d].size()) times.waiting.push_back(order[d][done]);
     if (done == 0) continue;
     const std::int64_t begin = times.starts[d].front().ns;
-    times.span = std::max(times.span, Duration{free_from[d] - begin});
+    const std::int64_t end = free_from[d] + graph.after_last(static_cast<std::int32_t>(d));
+    times.span = std::max(times.span, Duration{end - begin});
     first = std::min(first, begin);
-    last = std::max(last, free_from[d]);
+    last = std::max(last, end);
   }
   if (first != kNever) times.makespan = {last - first};
   return times;

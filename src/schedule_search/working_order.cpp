@@ -6,8 +6,9 @@
 
 namespace dapple {
 
-WorkingOrder::WorkingOrder(const TaskGraph& graph, const Words& words)
+WorkingOrder::WorkingOrder(const TaskGraph& graph, const HoldingRules& rules, const Words& words)
     : graph_(graph),
+      rules_(rules),
       order_(words.size()),
       held_(words.size()),
       busy_(words.size()),
@@ -25,7 +26,8 @@ WorkingOrder::WorkingOrder(const TaskGraph& graph, const Words& words)
     busy_[at(d)].assign(order_[at(d)].size() + 1, 0);
     refresh_prefixes(d, 0);
   }
-  check(run(kNever).has_value(), "a working order starts from one that ends");
+  if (rules_.may_bind()) trial_holdings_ = rules_.holdings_of(words);
+  check(run({}).has_value(), "a working order starts from one that ends");
   keep();
 }
 
@@ -196,7 +198,7 @@ bool WorkingOrder::run_all(std::int64_t limit) {
 }
 
 OrderValue WorkingOrder::value_of_runs() const {
-  OrderValue value{0, 0};
+  OrderValue value{0, 0, 0};
   for (std::int32_t d = 0; d < graph_.device_count(); ++d) {
     const std::int64_t of_device =
         runs_[at(d)].free_from - graph_.first_start(d) + graph_.offset(d);
@@ -214,7 +216,24 @@ bool WorkingOrder::make(TaskMove move) {
   return false;
 }
 
-std::optional<OrderValue> WorkingOrder::run(std::int64_t limit) {
+/// Of the device that the move is on; the others hold what they held.
+void WorkingOrder::count_trial_holdings() {
+  trial_holdings_ = holdings_;
+  std::vector<Symbol> word;
+  word.reserve(order_[at(move_.device)].size());
+  for (const std::int32_t id : order_[at(move_.device)]) {
+    word.push_back(id / graph_.micro_batches());
+  }
+  rules_.count(move_.device, word, trial_holdings_);
+}
+
+std::optional<OrderValue> WorkingOrder::run(const OrderValue& limit) {
+  std::int64_t excess = 0;
+  if (rules_.may_bind()) {
+    if (!holdings_.memory.empty()) count_trial_holdings();
+    excess = rules_.excess(trial_holdings_);
+    if (excess > limit.excess) return std::nullopt;
+  }
   std::int64_t moment = 0;
   if (move_.begin > 0) {
     const std::int32_t before = order_[at(move_.device)][at(move_.begin - 1)];
@@ -222,8 +241,9 @@ std::optional<OrderValue> WorkingOrder::run(std::int64_t limit) {
   }
   ++attempt_;
   resume(moment, move_.device, move_.begin);
-  if (!run_all(limit)) return std::nullopt;
+  if (!run_all(excess < limit.excess ? kNever : limit.worst)) return std::nullopt;
   attempted_ = value_of_runs();
+  attempted_.excess = excess;
   return attempted_;
 }
 
@@ -234,6 +254,7 @@ void WorkingOrder::keep() {
     }
   }
   refresh_prefixes(move_.device, move_.begin);
+  holdings_ = trial_holdings_;
   value_ = attempted_;
 }
 

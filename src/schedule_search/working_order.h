@@ -6,12 +6,15 @@
 #include <optional>
 #include <vector>
 
+#include "holding_rules.h"
 #include "task_graph.h"
 
 namespace dapple {
 
-/// How good an order is: by its objective, then by the sum of all devices' objectives.
+/// How good an order is: by the memory that it lacks for what waits, by its objective, then by the
+/// sum of all devices' objectives.
 struct OrderValue {
+  std::int64_t excess = kNever;
   std::int64_t worst = kNever;
   std::int64_t sum = kNever;
 
@@ -33,8 +36,8 @@ struct TaskPlace {
 
 class WorkingOrder {
  public:
-  /// Requires: an order that is legal and ends.
-  WorkingOrder(const TaskGraph& graph, const Words& words);
+  /// Requires: an order that is legal and ends; it may lack memory for what waits.
+  WorkingOrder(const TaskGraph& graph, const HoldingRules& rules, const Words& words);
 
   const OrderValue& value() const { return value_; }
   Words words() const;
@@ -58,9 +61,10 @@ class WorkingOrder {
   /// Requires: begin < middle < end.
   bool make(TaskMove move);
 
-  /// What the order is worth after the move; nothing at a deadlock or if its objective is above
-  /// `limit`. keep() or undo() must follow. O(tasks that start after the change).
-  std::optional<OrderValue> run(std::int64_t limit);
+  /// What the order is worth after the move; nothing at a deadlock or if it is known to be above
+  /// `limit` before it is run to its end. keep() or undo() must follow. O(tasks that start after
+  /// the change), and the device's tasks where what waits may lack memory.
+  std::optional<OrderValue> run(const OrderValue& limit);
   void keep();
   void undo();
 
@@ -81,13 +85,18 @@ class WorkingOrder {
   std::int64_t ready(std::int32_t id) const;
   OrderValue value_of_runs() const;
   void refresh_prefixes(std::int32_t device, std::int32_t from);
+  void count_trial_holdings();
 
   const TaskGraph& graph_;
+  const HoldingRules& rules_;
   std::vector<std::vector<std::int32_t>> order_;  // by device, ids
   std::vector<std::vector<std::int64_t>> held_;   // memory after so many tasks
   std::vector<std::vector<std::int64_t>> busy_;   // work of so many tasks
   std::vector<std::int64_t> starts_;              // by id, of the kept order
   OrderValue value_;
+
+  Holdings holdings_;  // where what waits may lack memory
+  Holdings trial_holdings_;
 
   TaskMove move_;
   OrderValue attempted_;

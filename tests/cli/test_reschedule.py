@@ -88,8 +88,42 @@ class Rescheduling(ToolTest):
         result = self.reschedule("interleaved", "--chunks", "4")
         self.assertEqual(result.returncode, INFEASIBLE)
         self.assertEqual(result.stderr,
-                         "no schedule: expected at least 8 layers, one for each stage, got 6\n")
+                         "error: no interleaved schedule of these stages: expected at least 8 "
+                         "layers, one for each stage, got 6\n"
+                         "  cheapest remedy  \"plan --schedule interleaved\", which chooses stages "
+                         "for it\n")
         self.assertFalse((self.folder / "new.json").exists())
+
+    def test_what_memory_lacks_is_said_with_the_remedy(self):
+        # Three layers' stash is 300 MiB: two micro-batches fit into 1 GiB, GPipe's four do not.
+        profile = tool.small_profile()
+        profile["layers"][0]["measurements"][0]["stash_bytes"] = 100 << 20
+        arguments = ("--model", self.write("wide.json", profile),
+                     "--topo", self.write("2x2.json", tool.small_topology()), "--micro-batch", "4",
+                     "--pin", "stages=2", "--pin", "replicas=1", "--pin", "recompute=off",
+                     "-o", "plan.json")
+        self.assertEqual(self.run_tool(*arguments).returncode, DONE)
+        result = self.reschedule("gpipe")
+        self.assertEqual(result.returncode, INFEASIBLE)
+        self.assertRegex(
+            result.stderr,
+            r"^error: no gpipe schedule of these stages: what it holds does not fit into memory\n"
+            r"  tightest device  node\d:\d needs 1\.\d+ GiB, has 1\.00 GiB: \d+\.?\d* MiB "
+            r"\(\d+ bytes\) are missing\n"
+            r"  cheapest remedy  --schedule 1f1b: it holds fewer micro-batches at a time\n$")
+        self.assertEqual(self.reschedule("1f1b").returncode, DONE)
+        # Of one layer's 2000 MiB not even one micro-batch fits.
+        profile["layers"][0]["measurements"][0]["stash_bytes"] = 2000 << 20
+        self.write("wide.json", profile)
+        self.assertEqual(self.run_tool(*arguments, "--unlimited-memory").returncode, DONE)
+        for family in ("1f1b", *ORDERED):
+            with self.subTest(family=family):
+                result = self.reschedule(family)
+                self.assertEqual(result.returncode, INFEASIBLE)
+                self.assertRegex(result.stderr, r"^error: no [a-z0-9-]+ schedule of these stages: .* "
+                                                r"fits? into memory.*\n  tightest device  .*\n"
+                                                r"  cheapest remedy  \"plan --schedule [a-z0-9-]+\", "
+                                                r"which chooses stages for it, or more memory\n$")
 
 
 if __name__ == "__main__":

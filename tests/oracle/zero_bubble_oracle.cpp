@@ -41,9 +41,11 @@ std::optional<std::int64_t> OrderOracle::input(const Partial& partial, std::size
 }
 
 std::int64_t OrderOracle::objective_at_least(const Partial& partial, std::size_t device) const {
-  const std::int64_t end = partial.free_from[device] + partial.left[device];
+  const std::int64_t after = problem_.after_last.empty() ? 0 : problem_.after_last[device].ns;
+  const std::int64_t end = partial.free_from[device] + partial.left[device] + after;
   if (problem_.objective == OrderObjective::Makespan) return end;
-  return partial.first_start[device] < 0 ? partial.left[device] : end - partial.first_start[device];
+  return partial.first_start[device] < 0 ? partial.left[device] + after
+                                         : end - partial.first_start[device];
 }
 
 bool OrderOracle::is_hopeless(const Partial& partial) const {

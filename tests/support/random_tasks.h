@@ -1,5 +1,6 @@
 // Random problems of task orders: even and uneven stages, one or several on a device, with and
-// without transfers, memory from just enough to plenty.
+// without transfers, memory from just enough to plenty, and now and then something to follow the
+// last task.
 #pragma once
 
 #include <algorithm>
@@ -66,6 +67,11 @@ inline TaskProblem random_tasks(Dice& dice, const TaskSizes& sizes) {
   problem.memory_limits = least_memory(problem);
   for (Bytes& limit : problem.memory_limits) {
     limit += {dice.roll(0, 4 * (problem.num_micro_batches - 1))};
+  }
+  if (dice.chance(40)) {
+    for (std::size_t d = 0; d < problem.memory_limits.size(); ++d) {
+      problem.after_last.push_back({dice.roll(0, 12)});
+    }
   }
   return problem;
 }

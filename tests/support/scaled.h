@@ -1,8 +1,9 @@
-// How many random instances a test tries.
+// How many random instances a test tries, and from which seed on.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdlib>
 
 namespace dapple::small {
@@ -19,6 +20,12 @@ inline int scaled(int count) {
 #endif
   // A tenth is no binary fraction: a count that should be whole may lie a little above.
   return static_cast<int>(std::ceil(scale * count - 1e-6));
+}
+
+/// The seed to start from: the environment's DAPPLE_TEST_SEED, or `seed` if that is unset.
+inline std::uint64_t seeded(std::uint64_t seed) {
+  const char* text = std::getenv("DAPPLE_TEST_SEED");
+  return text == nullptr ? seed : std::strtoull(text, nullptr, 10);
 }
 
 }  // namespace dapple::small

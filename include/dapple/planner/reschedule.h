@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "dapple/cost/costs.h"
 #include "dapple/plan/plan.h"
 #include "dapple/planner/planner.h"
 #include "dapple/profile/model_profile.h"
@@ -43,12 +44,16 @@ struct Rescheduled {
 /// Why a plan cannot run under a schedule.
 struct NoSchedule {
   std::vector<std::string> reasons;
+  /// Where memory is the reason: of the device that lacks most, in the order that needs the least.
+  std::optional<MemoryShortage> shortage = {};
 };
 
 /// The plan's groups of devices under another schedule. Its stages stay as they are if each group
 /// keeps as many as it has; else layers are cut anew, so that the slowest stage is as fast as can
-/// be. Warm-up depths are the best found where the family has a choice. Deterministic, unless
-/// stopped. Requires: check_plan(plan, ...) finds at most missing memory.
+/// be. Warm-up depths are the best found where the family has a choice. Where the family carries
+/// its order, that is the best found by simulation, no worse than the given plan's own where that
+/// is an order of the family and fits. Deterministic, unless stopped. Requires: check_plan(plan,
+/// ...) finds at most missing memory.
 std::variant<Rescheduled, NoSchedule> reschedule(const Plan& plan, const ModelProfile& profile,
                                                  const Topology& topology,
                                                  const Reschedule& options);

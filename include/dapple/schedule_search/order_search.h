@@ -50,16 +50,27 @@ namespace dapple {
 /// Requires: validate(problem) is empty.
 Duration lower_bound(const TaskProblem& problem);
 
+/// What an order really takes, where that is more than the problem says: links that are shared,
+/// reductions that run beside computation. Never below the problem's own objective.
+using OrderSimulation = std::function<Duration(const TaskOrder&)>;
+
 struct OrderSearchOptions {
-  std::int64_t evaluations = 20'000;            // orders built or run, whole or in part, at most
+  /// Orders built or run, whole or in part, at most; a simulation counts as several of them. Where
+  /// a simpler problem is searched first, each of its searches may take as many again.
+  std::int64_t evaluations = 20'000;
   std::uint64_t seed = 1;                       // the same seed, the same answer
   std::function<bool()> should_stop = nullptr;  // asked between evaluations; nothing: never
+  /// Orders to begin with, of the problem's own tasks. One that deadlocks or does not fit is passed
+  /// over; none that is taken is better than the order found.
+  std::vector<TaskOrder> known = {};
+  OrderSimulation simulate = nullptr;  // what is to be the least; nothing: the problem's objective
 };
 
 struct OrderSearchWork {
   std::int64_t list_schedules = 0;  // orders built from rules
   std::int64_t moves = 0;           // changed orders run, whole or in part
   std::int64_t improvements = 0;    // times that the best order was replaced
+  std::int64_t simulations = 0;
 
   friend bool operator==(const OrderSearchWork&, const OrderSearchWork&) = default;
 };
@@ -67,16 +78,20 @@ struct OrderSearchWork {
 struct FoundOrder {
   TaskOrder order;
   OrderTimes times;
-  Duration objective;    // of the problem's own kind
-  Duration lower_bound;  // equal to the objective: proven to be the least
+  Duration objective;                 // of the problem's own kind
+  std::optional<Duration> simulated;  // where that is asked for
+  Duration lower_bound;  // equal to the objective, or to what is simulated: proven to be the least
   OrderSearchWork work;
 };
 
-/// The best order found: list schedules by many rules, then rules and orders changed at random and
-/// kept where they are better, until the bound is met, the work is used up or the caller says so.
-/// More evaluations with the same seed are never worse; more memory mostly is not. Nothing if some
-/// device has less than the least memory.
-/// Requires: validate(problem) is empty, options.evaluations >= 1.
+/// The best order found: those known, list schedules by many rules, then rules and orders changed
+/// at random and kept where they are better, until the bound is met, the work is used up or the
+/// caller says so. Where what waits may make memory short, several numbers in flight are searched
+/// within, and an order that needs less comes before a faster one that does not fit. Where orders
+/// are to be simulated, the best by the problem's objective is, and orders changed from there, as
+/// long as the two differ. More evaluations with the same seed are never worse where nothing is
+/// simulated and nothing waits; more memory mostly is not. Nothing if there is no order:
+/// has_order(). Requires: validate(problem) is empty, options.evaluations >= 1.
 std::optional<FoundOrder> search_order(const TaskProblem& problem,
                                        const OrderSearchOptions& options);
 

@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -58,11 +59,34 @@ struct TaskStage {
   Bytes forward_memory;
   Bytes backward_memory;
   Bytes weight_gradient_memory;
+  std::int32_t most_in_flight = std::numeric_limits<std::int32_t>::max();  // micro-batches
 };
 
+/// A device ends when its last task has, and what must follow that.
 enum class OrderObjective : std::uint8_t {
-  Span,      // the longest time of any device from its first start to its last end
+  Span,      // the longest time of any device from its first start to its end
   Makespan,  // from the first start of all to the last end of all
+};
+
+/// What a stage holds of a replica's memory. In flight is a micro-batch from the start of its
+/// forward to the end of its weight gradient, or of its backward where that is not split: it holds
+/// `by_forward` all the time, and `by_backward` too from the start of its backward on. What waits
+/// at the boundaries needs `before` for each micro-batch that the stage before has in flight at
+/// most beyond what this one has, and `behind` for each that this one has beyond the stage behind.
+struct StageHolding {
+  StageIndex stage;
+  Bytes by_forward;
+  Bytes by_backward;
+  Bytes before;
+  Bytes behind;
+};
+
+/// That what the stages of a device hold together has room: the most at a time of the tasks, and
+/// what waits. A device may have several such limits: one for each replica that it stands for.
+struct HoldingLimit {
+  DeviceIndex device;
+  Bytes room;                        // below zero: nothing fits
+  std::vector<StageHolding> stages;  // of the device
 };
 
 struct TaskProblem {
@@ -71,6 +95,10 @@ struct TaskProblem {
   std::int32_t num_micro_batches = 1;
   bool split_backward = true;
   OrderObjective objective = OrderObjective::Span;
+  std::vector<HoldingLimit> holding_limits = {};  // beside the devices' memory limits
+  /// What must follow the last task of each device before it is done: reductions of gradients and
+  /// the optimizer's step. Empty: nothing.
+  std::vector<Duration> after_last = {};
 };
 
 /// Faults of a problem, each named: no stages or devices, figures below zero or so large that sums
@@ -80,8 +108,13 @@ std::vector<Violation> validate(const TaskProblem& problem);
 
 /// The least memory that any order needs on each device: a micro-batch's forwards there, and then
 /// its backwards and weight gradients in turn. With at least so much on every device some order
-/// exists (one micro-batch after the other), with less on any there is none. O(stages).
+/// exists (one micro-batch after the other, so that none waits), with less on any there is none.
+/// O(stages).
 std::vector<Bytes> least_memory(const TaskProblem& problem);
+
+/// Whether some order exists: one micro-batch after the other fits the memory of the devices and
+/// what may be held. O(stages + limits).
+bool has_order(const TaskProblem& problem);
 
 /// Per device, its tasks in the order in which they run.
 using TaskOrder = std::vector<std::vector<Task>>;
@@ -108,8 +141,9 @@ OrderTimes run_order(const TaskProblem& problem, const TaskOrder& order);
 /// Faults of an order with its starts, rule by rule and task by task: every stage runs the tasks of
 /// every micro-batch once, on its device, one at a time; a forward starts when the stage before has
 /// ended and sent, a backward when the stage behind has, and the forward of its own; a weight
-/// gradient after its backward; no prefix of a device's tasks takes more memory than it has. Knows
-/// nothing of how orders are made or run. O(tasks).
+/// gradient after its backward; no prefix of a device's tasks takes more memory than it has, no
+/// stage has more in flight than it may, and what is held has room. Knows nothing of how orders are
+/// made or run. O(tasks * limits per device).
 std::vector<Violation> check_order(const TaskProblem& problem, const TaskOrder& order,
                                    const TaskStarts& starts);
 

@@ -117,7 +117,7 @@ TEST_CASE("why there is no schedule is said") {
         "/num_micro_batches: expected a multiple of 3, the groups of devices that take turns, got "
         "4");
   CHECK(reason(uniform(2, 1, 2, 11), {.family = ScheduleFamily::ZeroBubbleH1}) ==
-        "no order of zb-h1 was found that fits into memory");
+        "no order of zb-h1 fits into memory, not even one micro-batch after the other");
   CHECK(reason(uniform(2, 1, 1), {.family = ScheduleFamily::Given,
                                   .order = {parse_actions("0F0 0B0"), parse_actions("1B0 1F0")}}) ==
         "stage 1: 1B0 stands before 1F0: a backward needs what its forward kept");

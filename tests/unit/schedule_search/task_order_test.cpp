@@ -186,5 +186,52 @@ TEST_CASE("a problem's faults are all named") {
   CHECK(text_of(validate(TaskProblem{})) == "/stages: expected at least one stage\n");
 }
 
+TEST_CASE("a device ends when what must follow its last task has passed") {
+  // As above: device 0 ends at 19, device 1 at 15, 12 after its start at 3.
+  TaskProblem problem = pair(8);
+  problem.after_last = {{1}, {10}};
+  const OrderTimes times = run_order(problem, pair_order("F0 F1 B0 B1 W0 W1", "F0 B0 F1 B1 W0 W1"));
+  CHECK(times.makespan == Duration{25});
+  CHECK(times.span == Duration{22});
+  problem.after_last = {{1}};
+  CHECK(text_of(validate(problem)) ==
+        "/after_last: expected a time of each of 2 devices, or none, got 1\n");
+}
+
+TEST_CASE("what waits at a boundary needs room on both sides") {
+  // Device 0 has two micro-batches in flight, device 1 one: one waits, and each holds 4 for one.
+  TaskProblem problem = pair(8);
+  const auto limited = [&](std::int64_t first, std::int64_t second) {
+    const auto limit = [](std::int32_t device, std::int64_t room, Bytes before, Bytes behind) {
+      return HoldingLimit{.device = {device},
+                          .room = {room},
+                          .stages = {{.stage = {device},
+                                      .by_forward = {4},
+                                      .by_backward = {1},
+                                      .before = before,
+                                      .behind = behind}}};
+    };
+    problem.holding_limits = {limit(0, first, {}, {3}), limit(1, second, {2}, {})};
+    REQUIRE(validate(problem).empty());
+    const TaskOrder order = pair_order("F0 F1 B0 W0 B1 W1", "F0 B0 W0 F1 B1 W1");
+    return text_of(check_order(problem, order, run_order(problem, order).starts));
+  };
+  // 2 * 4 + 1 while a backward runs, and 3 that wait; 4 + 1 and 2.
+  CHECK(limited(12, 7).empty());
+  CHECK(limited(11, 7) == "device 0: holds 12 with what waits, and has room for 11\n");
+  CHECK(limited(12, 6) == "device 1: holds 7 with what waits, and has room for 6\n");
+  CHECK(has_order(problem));
+  problem.holding_limits.front().room = {4};  // one micro-batch needs 5 in its backward
+  CHECK_FALSE(has_order(problem));
+}
+
+TEST_CASE("a stage may have fewer in flight than memory allows") {
+  TaskProblem problem = pair(8);
+  problem.stages[0].most_in_flight = 1;
+  const TaskOrder order = pair_order("F0 F1 B0 W0 B1 W1", "F0 B0 W0 F1 B1 W1");
+  CHECK(text_of(check_order(problem, order, run_order(problem, order).starts)) ==
+        "stage 0: 2 micro-batches in flight, more than 1\n");
+}
+
 }  // namespace
 }  // namespace dapple

@@ -1,0 +1,160 @@
+// Orders that reschedule() finds where memory is short, against all orders.
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <variant>
+
+#include "../oracle/order_enumeration.h"
+#include "../support/scaled.h"
+#include "../support/short_of_memory.h"
+#include "dapple/planner/reschedule.h"
+
+namespace dapple {
+namespace {
+
+using namespace small;
+
+/// So many orders are all looked at: those whose links are shared are all simulated.
+constexpr std::int64_t kMostOrders = 400'000;
+constexpr std::int64_t kMostSharedOrders = 60'000;
+
+struct Tally {
+  int fit = 0;
+  int refused = 0;        // though orders fit
+  int own_is_faster = 0;  // the order that the plan came with
+  int beaten = 0;
+  int short_of_memory = 0;  // what would be best with more memory does not fit
+  double worst = 0;         // by how much of the time
+};
+
+ShortOfMemory small_enough(Dice& dice, bool is_crowded, const auto& space_of) {
+  while (true) {
+    ShortOfMemory problem = random_short_of_memory(dice, is_crowded);
+    const CostModel costs(problem.made.profile, problem.made.topology);
+    const Plan plan = space_of(problem);
+    const OrderSpace space{.plan = plan, .costs = costs};
+    const std::int64_t orders = count_orders(space, depths_that_fit(space));
+    if (orders <= (is_crowded ? kMostSharedOrders : kMostOrders)) return problem;
+  }
+}
+
+Plan of_the_family(const ShortOfMemory& problem) {
+  Plan plan = problem.made.plan;
+  plan.family = problem.family;
+  return plan;
+}
+
+bool lacks_memory(const ShortOfMemory& problem, const OrderSpace& space) {
+  TopologyDescription description = problem.made.topology.description();
+  description.devices.front().memory = {kMaxCount};
+  const auto roomy =
+      reschedule(problem.made.plan, problem.made.profile, Topology(std::move(description)),
+                 {.family = problem.family, .evaluations = 2000});
+  const Plan& best = std::get<Rescheduled>(roomy).plan;
+  const auto fitting = depths_that_fit(space);
+  return std::find(fitting.begin(), fitting.end(), best.warmup_depths) == fitting.end();
+}
+
+void compare(const ShortOfMemory& problem, Tally& tally) {
+  const CostModel costs(problem.made.profile, problem.made.topology);
+  const Plan plan = of_the_family(problem);
+  const OrderSpace space{.plan = plan, .costs = costs};
+  const auto result = reschedule(problem.made.plan, problem.made.profile, problem.made.topology,
+                                 {.family = problem.family});
+  const auto* made = std::get_if<Rescheduled>(&result);
+  if (made == nullptr) {
+    if (best_of_all_orders(space, Duration{INT64_MAX})) ++tally.refused;
+    return;
+  }
+  ++tally.fit;
+  const Duration found = made->evaluation.prediction.iteration;
+  REQUIRE(made->evaluation.shortages.empty());
+  REQUIRE(*made->lower_bound <= found);
+  if (lacks_memory(problem, space)) ++tally.short_of_memory;
+  const std::vector<std::int64_t>& own = problem.made.plan.warmup_depths;
+  Plan given = problem.made.plan;
+  const Duration own_time =
+      evaluate(given, problem.made.profile, problem.made.topology, {}).prediction.iteration;
+  if (*std::max_element(own.begin(), own.end()) <= space.most_in_flight() && own_time < found) {
+    ++tally.own_is_faster;
+  }
+  // All orders but those with whole backwards, which the plan may have come with.
+  const std::optional<BestOrder> best = best_of_all_orders(space, found + Duration{1});
+  if (problem.family == ScheduleFamily::ListScheduled) REQUIRE(best);
+  if (!best || best->iteration == found) return;
+  REQUIRE(*made->lower_bound <= best->iteration);
+  ++tally.beaten;
+  const double excess = static_cast<double>(found.ns) / static_cast<double>(best->iteration.ns) - 1;
+  tally.worst = std::max(tally.worst, excess);
+  UNSCOPED_INFO("beaten by " << 100 * excess << " %: " << found.ns << " by " << best->iteration.ns);
+}
+
+TEST_CASE("where memory is short no order is missed: all are enumerated") {
+  Tally tally;
+  const int rounds = scaled(90);
+  for (int i = 0; i < rounds; ++i) {
+    Dice dice(seeded(7001) + static_cast<std::uint64_t>(i));
+    const bool is_crowded = i % 2 == 1;
+    INFO("instance " << i);
+    const Tally before = tally;
+    const ShortOfMemory problem = small_enough(dice, is_crowded, of_the_family);
+    compare(problem, tally);
+    if (tally.beaten > before.beaten || tally.refused > before.refused ||
+        tally.own_is_faster > before.own_is_faster) {
+      WARN("instance " << i << " " << to_string(problem.family));
+    }
+  }
+  CAPTURE(rounds, tally.fit, tally.short_of_memory, tally.beaten, tally.worst);
+  CHECK(tally.fit == rounds);
+  CHECK(tally.refused == 0);
+  CHECK(tally.own_is_faster == 0);
+  CHECK(tally.beaten * 200 <= rounds);
+  CHECK(tally.worst <= 0.02);
+  CHECK(tally.short_of_memory * 10 >= rounds * 6);
+}
+
+Duration time_with_order_of(const Plan& other, Plan plan, const ShortOfMemory& problem,
+                            const Topology& topology) {
+  plan.order = other.order;
+  fill_depths(plan);
+  return evaluate(plan, problem.made.profile, topology, {}).prediction.iteration;
+}
+
+TEST_CASE("orders are compared with their reductions and on the links that they share") {
+  // Of orders that are best on links of their own, and of those that are best where there is
+  // nothing to reduce, some are slower in truth.
+  int slower_on_shared_links = 0;
+  int slower_with_reductions = 0;
+  for (int i = 0; i < 40; ++i) {
+    INFO("instance " << i);
+    Dice dice(8001 + static_cast<std::uint64_t>(i));
+    const ShortOfMemory problem = random_short_of_memory(dice, true);
+    TopologyDescription description = problem.made.topology.description();
+    description.devices.front().memory = {kMaxCount};
+    const Topology topology(std::move(description));
+    const auto under = [&](const ModelProfile& profile, Plan plan, Contention contention) {
+      for (StagePlan& stage : plan.stages) stage.gradient_buckets.clear();
+      return std::get<Rescheduled>(reschedule(
+          plan, profile, topology, {.family = problem.family, .contention = contention}));
+    };
+    const Plan& given = problem.made.plan;
+    const Rescheduled found = under(problem.made.profile, given, Contention::Shared);
+    const Rescheduled alone = under(problem.made.profile, given, Contention::Off);
+    ModelProfile light = problem.made.profile;
+    for (Layer& layer : light.layers) layer.parameters = {};
+    const Rescheduled without = under(light, given, Contention::Shared);
+    const Duration time = found.evaluation.prediction.iteration;
+    const Duration alone_time = time_with_order_of(alone.plan, found.plan, problem, topology);
+    const Duration without_time = time_with_order_of(without.plan, found.plan, problem, topology);
+    CHECK(time <= alone_time);
+    CHECK(time <= without_time);
+    slower_on_shared_links += time < alone_time ? 1 : 0;
+    slower_with_reductions += time < without_time ? 1 : 0;
+  }
+  CAPTURE(slower_on_shared_links, slower_with_reductions);
+  CHECK(slower_on_shared_links > 0);
+  CHECK(slower_with_reductions > 0);
+}
+
+}  // namespace
+}  // namespace dapple
