@@ -34,8 +34,9 @@ is false is a line "error: FILE: /json/pointer: expected X, got Y" on stderr.
 "-" is stdin.
 
 Example
-  dapple-plan --model profiles/bert-large.json --topo topologies/8xV100.json
-  dapple-plan verify bert-large.plan.json
+  dapple-plan --model profiles/bert-48.json --topo topologies/2x8xV100.json \
+      --micro-batch 8
+  dapple-plan verify bert-48.plan.json
 
 Exit code 0 if nothing is false and the bound is confirmed, 3 if a claim is
 false or the plan is not sound, 6 if nothing is false but not all is confirmed.
