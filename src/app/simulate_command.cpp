@@ -154,7 +154,9 @@ int run_simulate(const Options& options, Console& console) {
   }
   const Replacement replacement = checked_replacement(filed, options);
   // Only a sound plan has a schedule, and with it a hash.
-  if (replacement.profile || replacement.topology) make_subject(filed, {}, source_name(path));
+  if (replacement.profile || replacement.topology || options.has("timeline")) {
+    make_subject(filed, {}, source_name(path));
+  }
   const std::string plan_hash = options.has("timeline") ? hash_of(filed) : std::string();
   const Prediction prediction = filed.prediction;
   Subject subject = make_subject(std::move(filed), replacement, source_name(path));

@@ -421,17 +421,6 @@ void check_search(Claims& claims, const ClaimedPlan& claimed) {
 
 namespace {
 
-/// What holds of the plan, whatever was asked, has to be among its warnings.
-void check_warnings_about(Claims& claims, const ClaimedPlan& claimed) {
-  const PlanDocument& document = claimed.document;
-  const auto& warnings = document.warnings;
-  for (const std::string& warning : warnings_about(document, claimed.topology)) {
-    if (std::find(warnings.begin(), warnings.end(), warning) != warnings.end()) continue;
-    claims.refuse("/warnings", fmt::format("expected also \"{}\", got {} line{}", warning,
-                                           warnings.size(), warnings.size() == 1 ? "" : "s"));
-  }
-}
-
 void check_unasked_names(Claims& claims, const PlanDocument& document) {
   for (std::size_t i = 0; i < document.baselines.size(); ++i) {
     const std::string& name = document.baselines[i].name;
@@ -485,7 +474,6 @@ void check_unasked(Claims& claims, const ClaimedPlan& claimed) {
       break;
     }
   }
-  check_warnings_about(claims, claimed);
 }
 
 bool check_unsearched(Claims& claims, const ClaimedPlan& claimed) {
@@ -521,8 +509,6 @@ bool check_unsearched(Claims& claims, const ClaimedPlan& claimed) {
     claims.refuse("/schedules", fmt::format("expected none, as none was looked at, got {}",
                                             document.schedules.size()));
   }
-  // An import warns of its files first, a baseline in the end that it does not fit.
-  check_warnings_about(claims, claimed);
   return true;
 }
 

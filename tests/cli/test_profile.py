@@ -52,20 +52,20 @@ class Profiling(ToolTest):
         spec = self.write("two.json", specification())
         for number in (signal.SIGINT, signal.SIGTERM):
             with subprocess.Popen([binary, "profile", "--spec", spec, "--repeat", "10000",
-                                   "--batch-sizes", "1,256", "-o", "profile.json"],
+                                   "--batch-sizes", "1,4096", "-o", "profile.json"],
                                   cwd=self.folder, text=True, stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE) as process:
                 time.sleep(0.7)
                 process.send_signal(number)
                 shown, errors = process.communicate(timeout=tool.SECONDS)
             self.assertEqual(process.returncode, DONE, errors)
-            passes = re.match(r"warning: interrupted: the profile has the medians of (\d+) of 10000 "
-                              r"passes\n$", errors).group(1)
+            passes = re.search(r"^warning: interrupted: the profile has the medians of (\d+) of "
+                               r"10000 passes\n", errors, re.MULTILINE).group(1)
             self.assertIn("profile written to profile.json", shown)
             profile = self.read("profile.json")
             self.assertRegex(profile["source"], rf"medians of {passes} pass(es)? over all layers")
             for layer in profile["layers"]:
-                self.assertEqual([point["batch_size"] for point in layer["measurements"]], [1, 256])
+                self.assertEqual([point["batch_size"] for point in layer["measurements"]], [1, 4096])
 
     def test_tools_of_pytorch_help_without_it(self):
         self.write("torch.py", "raise ImportError('there is none')\n")

@@ -80,8 +80,8 @@ TEST_CASE("our own exports are the same stages on the same devices when they are
       {"PyTorch in turns", {"torchtitan", "torch-csv"}, PlanFormat::Torch, true},
       {"PipeDream", {"pipedream"}, PlanFormat::Pipedream, false}};
   PlanDocument document;
-  document.profile =
-      model_of(std::vector<LayerFigures>(8, {.forward = 2, .backward = 4, .output = 1}));
+  document.profile = model_of(
+      std::vector<LayerFigures>(8, {.forward = 2, .backward = 4, .output = 1, .parameters = 1}));
   const char* names[] = {"embedding", "block.0", "block.1", "block.2",
                          "block.3",   "block.4", "block.5", "head"};
   for (std::size_t i = 0; i < 8; ++i) document.profile.layers[i].name = names[i];
