@@ -100,7 +100,8 @@ constexpr TransformerBlockOperation kBlock{
 
 /// What a linear layer computes, number by number in double precision.
 std::vector<double> expected_of(const LinearOperation& linear, std::int64_t rows) {
-  const auto [inputs, outputs] = std::pair(linear.inputs, linear.outputs);
+  const std::int64_t inputs = linear.inputs;
+  const std::int64_t outputs = linear.outputs;
   const Tensor x = filled({rows, inputs}, 11);
   const Tensor slope = filled({rows, outputs}, 12);
   const auto place = [&](std::int64_t in, std::int64_t out) {

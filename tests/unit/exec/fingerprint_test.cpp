@@ -26,7 +26,7 @@ TEST_CASE("a fingerprint is XXH3's of 64 bits") {
 TEST_CASE("a fingerprint of parts is that of the whole") {
   std::vector<std::byte> bytes(1'000);
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * i % 251);
-  for (const std::size_t cut : {0, 1, 240, 241, 999, 1'000}) {
+  for (const std::size_t cut : std::vector<std::size_t>{0, 1, 240, 241, 999, 1000}) {
     Fingerprint parts;
     parts.add(std::span(bytes).first(cut));
     parts.add(std::span(bytes).subspan(cut));
