@@ -40,6 +40,12 @@ std::vector<DeviceIndex> device_of_each_rank(const ExportSubject& subject) {
   return devices;
 }
 
+/// The number, on its server, of the GPU of `rank`: a device of several GPUs has those behind the
+/// GPUs of the devices before it.
+std::size_t gpu_of(const Device& device, std::size_t rank, std::size_t degree) {
+  return static_cast<std::size_t>(device.number) * degree + rank % degree;
+}
+
 }  // namespace
 
 /// A process a slot, numbered within its server in the order of ranks.
@@ -77,7 +83,7 @@ Export export_hostfile(const ExportSubject& subject) {
   return result;
 }
 
-/// A device of several GPUs has those behind the ones of the devices before it.
+/// A line for each rank with the GPU that it sees.
 Export export_visible_devices(const ExportSubject& subject) {
   const std::vector<DeviceIndex> devices = device_of_each_rank(subject);
   const auto degree = static_cast<std::size_t>(subject.document.profile.tensor_parallel);
@@ -92,8 +98,7 @@ Export export_visible_devices(const ExportSubject& subject) {
   for (std::size_t rank = 0; rank < devices.size(); ++rank) {
     const Device& device = subject.topology.device(devices[rank]);
     result.text += fmt::format("  {}) CUDA_VISIBLE_DEVICES={} ;;  # {}\n", rank,
-                               static_cast<std::size_t>(device.number) * degree + rank % degree,
-                               printable(device.name));
+                               gpu_of(device, rank, degree), printable(device.name));
   }
   result.text += fmt::format(
       "  *) echo \"expected a rank from 0 to {}, got '$rank'\" >&2; exit 2 ;;\n"
@@ -115,8 +120,7 @@ Export export_ranks(const ExportSubject& subject) {
   for (std::size_t rank = 0; rank < devices.size(); ++rank) {
     const Device& device = subject.topology.device(devices[rank]);
     if (ranks.count(device.server) == 0) servers.push_back(device.server);
-    const std::size_t gpu = static_cast<std::size_t>(device.number) * degree + rank % degree;
-    ranks[device.server][gpu] = rank;
+    ranks[device.server][gpu_of(device, rank, degree)] = rank;
   }
   Export result;
   result.text = fmt::format(

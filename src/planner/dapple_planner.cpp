@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <span>
 
 #include "as_pinned.h"
@@ -306,6 +307,12 @@ SearchRecord DapplePlanner::record() const {
 DapplePlans plan_by_dapple(const ModelProfile& profile, const Topology& topology,
                            const PlannerOptions& options, Progress* progress) {
   return DapplePlanner(profile, topology, options, progress).run();
+}
+
+std::optional<BaselinePlan> baseline_of(const DapplePlans& dapple, const PlanningProblem& problem) {
+  if (dapple.best.empty()) return std::nullopt;
+  const Scored& best = dapple.best.front();
+  return as_baseline(*std::rbegin(kBaselineNames), best.plan, best.iteration, problem);
 }
 
 }  // namespace dapple

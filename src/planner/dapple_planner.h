@@ -2,8 +2,10 @@
 // and the best of what it finds simulated at several depths.
 #pragma once
 
+#include <optional>
 #include <vector>
 
+#include "baseline_search.h"
 #include "dapple/plan/plan.h"
 #include "dapple/planner/planner.h"
 #include "scoring.h"
@@ -18,5 +20,8 @@ struct DapplePlans {
 /// Deterministic, unless stopped.
 DapplePlans plan_by_dapple(const ModelProfile& profile, const Topology& topology,
                            const PlannerOptions& options, Progress* progress);
+
+/// The best of them as the baseline "dapple"; nothing where there is none.
+std::optional<BaselinePlan> baseline_of(const DapplePlans& dapple, const PlanningProblem& problem);
 
 }  // namespace dapple

@@ -297,6 +297,7 @@ bool asks_for_families(const PlannerOptions& options) {
 
 PlannerOptions options_to_start(const PlannerOptions& options) {
   PlannerOptions start = options;
+  if (!asks_for_families(options)) return start;
   if (!options.every_family) start.planner = PlannerKind::Dapple;
   start.every_family = false;
   start.family.reset();

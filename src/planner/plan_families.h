@@ -17,7 +17,8 @@ inline constexpr ScheduleFamily kFamiliesBeyond1F1B[] = {
 bool asks_for_families(const PlannerOptions& options);
 
 /// The planner of 1F1B as it is to be asked first: all of it where its plans are among those asked
-/// for, else as little as finds plans to start from.
+/// for, else as little as finds plans to start from. The options themselves where no other families
+/// are asked for.
 PlannerOptions options_to_start(const PlannerOptions& options);
 
 /// The best plan of the families that are asked for, `first` included where 1F1B is, with a record

@@ -56,10 +56,6 @@ bool has_alike_devices(const Topology& topology) {
   return true;
 }
 
-}  // namespace
-
-namespace {
-
 std::vector<BaselinePlan> compare_with(const DapplePlans& dapple, const PlanningProblem& problem,
                                        Progress* progress) {
   // What others would choose knows nothing of what is pinned here.
@@ -67,10 +63,7 @@ std::vector<BaselinePlan> compare_with(const DapplePlans& dapple, const Planning
   of_others.pins = {};
   std::vector<BaselinePlan> plans =
       make_baselines(problem.profile, problem.topology, of_others, progress);
-  if (!dapple.best.empty()) {
-    const Scored& best = dapple.best.front();
-    plans.push_back(as_baseline(*std::rbegin(kBaselineNames), best.plan, best.iteration, problem));
-  }
+  if (auto baseline = baseline_of(dapple, problem)) plans.push_back(*std::move(baseline));
   return plans;
 }
 
@@ -78,7 +71,7 @@ std::vector<BaselinePlan> compare_with(const DapplePlans& dapple, const Planning
 
 std::vector<BaselinePlan> plans_of_others(const ModelProfile& profile, const Topology& topology,
                                           const PlannerOptions& options, Progress* progress) {
-  const PlannerOptions start = asks_for_families(options) ? options_to_start(options) : options;
+  const PlannerOptions start = options_to_start(options);
   const DapplePlans dapple = plan_by_dapple(profile, topology, start, progress);
   return compare_with(dapple, {profile, topology, start}, progress);
 }

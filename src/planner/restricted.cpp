@@ -180,15 +180,13 @@ class RestrictedPlanner {
 
   /// The DAPPLE planner's plan was that of one part: what it would choose is not so restricted.
   void renew_dapple(Progress* progress) {
-    const PlannerOptions options =
-        asks_for_families(options_) ? options_to_start(options_) : options_;
+    const PlannerOptions options = options_to_start(options_);
     const DapplePlans dapple = plan_by_dapple(profile_, topology_, options, progress);
     const char* const name = *std::rbegin(kBaselineNames);
     std::erase_if(baselines_, [&](const BaselinePlan& plan) { return plan.figures.name == name; });
-    if (dapple.best.empty()) return;
-    const Scored& best = dapple.best.front();
-    baselines_.push_back(
-        as_baseline(name, best.plan, best.iteration, {profile_, topology_, options}));
+    if (auto baseline = baseline_of(dapple, {profile_, topology_, options})) {
+      baselines_.push_back(*std::move(baseline));
+    }
   }
 
   static bool is_better(const MadePlan& a, const MadePlan& b) {

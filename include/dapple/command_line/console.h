@@ -19,8 +19,8 @@ struct Words {
 /// The reader of stdout has seen enough, such as `head`: it is told nothing, as it does not listen.
 struct NobodyListens {};
 
-/// What is written to `out` and `err` is for people: nothing hidden arrives there, whatever file it
-/// comes from (printable() of core/characters.h).
+/// People read `out` and `err`: hidden characters never reach them, whatever file a text comes from
+/// (printable() of core/characters.h).
 struct Console {
   std::ostream& out;  // kept until the command ends, then delivered as a whole
   std::ostream& err;

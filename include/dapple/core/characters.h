@@ -17,7 +17,7 @@ struct Character {
 /// The one that the text begins with. Requires: text is not empty. O(1).
 Character first_character(std::string_view text);
 
-/// Of C0 and C1, and DEL: terminals obey them.
+/// Whether the character is one of C0, C1 or DEL, which terminals obey.
 bool is_control(char32_t code);
 
 /// Control characters, line and paragraph separators, what changes the direction of text, and what

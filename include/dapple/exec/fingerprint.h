@@ -21,7 +21,7 @@ class Fingerprint {
   Fingerprint& operator=(const Fingerprint&) = delete;
 
   void add(std::span<const std::byte> bytes);
-  /// Of all that were added so far.
+  /// The fingerprint of all bytes that were added so far.
   std::uint64_t value() const;
 
  private:

@@ -37,7 +37,7 @@ std::vector<ModelFormat> all_model_formats();
 /// What the text looks like; nothing if it looks like none of them. O(length of the text).
 std::optional<ModelFormat> detect_model_format(std::string_view text);
 
-/// Of times in a file whose unit nothing in it tells.
+/// The unit of the times in a file that does not state one.
 struct TimeUnit {
   std::string_view name;         // "milliseconds"
   std::int64_t nanoseconds = 1;  // of one

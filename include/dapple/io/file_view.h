@@ -11,7 +11,7 @@ namespace dapple {
 
 class FileView {
  public:
-  /// Of bytes that are in memory.
+  /// A view of bytes that are in memory already, which it keeps.
   explicit FileView(std::string bytes) : own_(std::move(bytes)), bytes_(own_) {}
   FileView(const FileView&) = delete;
   FileView& operator=(const FileView&) = delete;

@@ -64,7 +64,7 @@ struct PlannerOptions {
   SimulationMode mode() const { return {contention, replicas}; }
 };
 
-/// What is asked for with these options, for the plan's file.
+/// The request that the plan's file records for these options.
 PlanRequest request_of(const PlannerOptions& options);
 
 /// The options that were asked for, for a plan of that global batch; as many threads as by default.
@@ -124,9 +124,10 @@ std::vector<Violation> check_plan(const Plan& plan, const ModelProfile& profile,
 std::vector<std::string> warnings_about(const Plan& plan, const ModelProfile& profile,
                                         const Topology& topology);
 
-/// What is to be doubted of the profile (profile/doubts.h), a speedup above the number of the
-/// plan's devices, and GPUs of whose memory nothing is reserved, with what the fullest has to
-/// spare; then as above. Requires: the document's prediction is that of its plan.
+/// Warns of doubtful figures in the profile (profile/doubts.h), of a speedup above the number of
+/// the plan's devices, and of GPUs without reserved memory, with the free memory of the fullest
+/// one; then of what the function above warns of. Requires: the document's prediction is that of
+/// its plan.
 std::vector<std::string> warnings_about(const PlanDocument& document, const Topology& topology);
 
 /// All that the file of a plan warns of: what was said of its inputs, warnings_about() the

@@ -68,7 +68,7 @@ double bubble_fraction(const Timeline& timeline);
 
 /// Time that a lane spends computing: forwards, backwards, optimizer step. O(actions).
 Duration busy_time(const Timeline& timeline, LaneIndex lane);
-/// Of all lanes. O(actions).
+/// The same for every lane. O(actions).
 std::vector<Duration> busy_times(const Timeline& timeline);
 
 /// A row of its lane's stream for each action, by position: 0, unless what is drawn there before it
