@@ -276,10 +276,10 @@ AllReducePhase AllReduceModel::phase(const Rings& rings, Bytes size) {
                        .latency = rings.hop_latency,
                        .ports = {}};
   for (const PortShare& share : rings.ports) {
-    phase.ports.emplace_back(
-        share.port,
-        Bytes{divide_up(carried_times_members(size, rings.members) * share.taken.bytes_per_second,
-                        Wide{rings.members} * share.all.bytes_per_second)});
+    phase.ports.emplace_back(share.port,
+                             ByteParts{carried_times_members(size, rings.members) * kPartsPerByte *
+                                       share.taken.bytes_per_second /
+                                       (Wide{rings.members} * share.all.bytes_per_second)});
   }
   return phase;
 }
@@ -289,13 +289,13 @@ namespace {
 /// The first half of the rounds, a reduce-scatter, or the other one, an all-gather. What cannot be
 /// halved is in the other one.
 AllReducePhase half_of(const AllReducePhase& whole, bool is_first) {
-  const auto part = [&](std::int64_t count) { return is_first ? count / 2 : count - count / 2; };
+  const auto part = [&](auto count) { return is_first ? count / 2 : count - count / 2; };
   AllReducePhase half{.rounds = whole.rounds / 2,
                       .busy = {part(whole.busy.count)},
                       .latency = whole.latency,
                       .ports = {}};
   for (const auto& [port, size] : whole.ports) {
-    half.ports.emplace_back(port, Bytes{part(size.count)});
+    half.ports.emplace_back(port, ByteParts{part(size.count)});
   }
   return half;
 }
@@ -303,31 +303,37 @@ AllReducePhase half_of(const AllReducePhase& whole, bool is_first) {
 /// One phase that takes `time` over the ports of one that was busy as long as `before`: of a
 /// shorter one they carry less, so that they can keep up.
 AllReducePhase measured_phase(Ticks time, Ticks before,
-                              std::vector<std::pair<PortIndex, Bytes>> ports) {
+                              std::vector<std::pair<PortIndex, ByteParts>> ports) {
   if (time < before) {
     for (auto& [port, size] : ports) {
-      const std::int64_t part = divide_down(Wide{size.count} * time.count, before.count);
-      size = {std::max<std::int64_t>(1, part)};
+      size = {std::max<Wide>(1, size.count * time.count / before.count)};
     }
   }
   return {.rounds = 1, .busy = time, .latency = {}, .ports = std::move(ports)};
 }
 
-std::vector<std::pair<PortIndex, Bytes>> sum_of(const std::vector<AllReducePhase>& phases) {
-  std::vector<std::pair<PortIndex, Bytes>> all;
+std::vector<std::pair<PortIndex, ByteParts>> sum_of(const std::vector<AllReducePhase>& phases) {
+  std::vector<std::pair<PortIndex, ByteParts>> all;
   for (const AllReducePhase& phase : phases) {
     all.insert(all.end(), phase.ports.begin(), phase.ports.end());
   }
   std::sort(all.begin(), all.end());
-  std::vector<std::pair<PortIndex, Bytes>> sums;
+  std::vector<std::pair<PortIndex, ByteParts>> sums;
   for (const auto& [port, size] : all) {
     if (sums.empty() || sums.back().first != port) {
       sums.emplace_back(port, size);
     } else {
-      sums.back().second += size;
+      sums.back().second.count += size.count;
     }
   }
   return sums;
+}
+
+std::vector<std::pair<PortIndex, Bytes>> in_bytes(
+    const std::vector<std::pair<PortIndex, ByteParts>>& ports) {
+  std::vector<std::pair<PortIndex, Bytes>> whole;
+  for (const auto& [port, size] : ports) whole.emplace_back(port, round_down(size));
+  return whole;
 }
 
 }  // namespace
@@ -349,15 +355,16 @@ AllReduceCost AllReduceModel::cost(Bytes size) const {
   cost.latency = latency(*alternative);
   cost.time = round_up(cost.busy) + cost.latency;
   cost.phases = phases(*alternative, size);
-  cost.ports = sum_of(cost.phases);
+  std::vector<std::pair<PortIndex, ByteParts>> ports = sum_of(cost.phases);
+  cost.ports = in_bytes(ports);
   if (measured_.empty()) return cost;
   const Duration measured = time(size);
   if (size < measured_.front().size && measured == cost.time) return cost;
   cost.time = measured;
   cost.latency = {};
-  cost.phases = {measured_phase(to_ticks(cost.time), cost.busy, std::move(cost.ports))};
+  cost.phases = {measured_phase(to_ticks(cost.time), cost.busy, std::move(ports))};
   cost.busy = to_ticks(cost.time);
-  cost.ports = cost.phases.front().ports;
+  cost.ports = in_bytes(cost.phases.front().ports);
   return cost;
 }
 

@@ -14,16 +14,18 @@ constexpr std::int64_t kWhole = std::int64_t{1} << 20;
 /// The simulator's rates are rounded down; over any length of time that is far less than this.
 constexpr Duration kRounding{2};
 
-/// Of a phase's bytes those that go through a port; zero if none do.
-Bytes size_through(const std::vector<std::pair<PortIndex, Bytes>>& ports, PortIndex port) {
-  const auto found = std::lower_bound(ports.begin(), ports.end(), port,
-                                      [](const std::pair<PortIndex, Bytes>& load,
-                                         PortIndex wanted) { return load.first < wanted; });
-  return found == ports.end() || found->first != port ? Bytes{} : found->second;
+/// What goes through a port of what an all-reduce or a phase of it sends; zero if it does not use
+/// the port.
+template <class Size>
+Size size_through(const std::vector<std::pair<PortIndex, Size>>& ports, PortIndex port) {
+  const auto found =
+      std::lower_bound(ports.begin(), ports.end(), port,
+                       [](const auto& load, PortIndex wanted) { return load.first < wanted; });
+  return found == ports.end() || found->first != port ? Size{} : found->second;
 }
 
-Bytes busiest_size(const AllReducePhase& phase) {
-  Bytes busiest;
+ByteParts busiest_size(const AllReducePhase& phase) {
+  ByteParts busiest;
   for (const auto& [port, size] : phase.ports) busiest = std::max(busiest, size);
   return busiest;
 }
@@ -70,15 +72,15 @@ Left left_of(const AllReducePhase& phase, Bytes size, Duration elapsed) {
   return {.size = size - passed, .waiting = (phase.rounds - pauses_begun) * phase.latency};
 }
 
-/// Of what a phase says goes through its ports its flow moves so much, in parts of kWhole: sizes
-/// are rounded up, which may be more than a port lets through while the phase is busy.
+/// Of what a phase says goes through its ports its flow moves so much, in parts of kWhole: half of
+/// a phase may be half a tick too short for half of what it carries.
 std::int64_t moved_share(const AllReducePhase& phase, const Topology& topology) {
   std::int64_t least = kWhole;
   for (const auto& [port, size] : phase.ports) {
     const Wide room =
         Wide{topology.ports()[port.position()].bandwidth.bytes_per_second} * phase.busy.count;
-    const Wide wanted = Wide{size.count} * kNanosecondsPerSecond * kTicksPerNanosecond;
-    if (room < wanted) least = std::min(least, divide_down(room * kWhole, wanted));
+    const Wide wanted = size.count * kNanosecondsPerSecond * kTicksPerNanosecond / kPartsPerByte;
+    if (room < wanted) least = std::min(least, divide_down(room * kWhole, wanted + 1));
   }
   return least;
 }
@@ -149,7 +151,7 @@ class LastFlows {
   void index_flows();
   std::optional<LastSending> at(const PortFlows& here) const;
   bool is_alike_for_all(const PortFlows& here) const;
-  Bandwidth rate_of(const AllReducePhase& phase, Bytes busiest) const;
+  Bandwidth rate_of(const AllReducePhase& phase, ByteParts busiest) const;
   /// What every flow through a port gets at least, after the stage's last backward.
   Bandwidth fair_part(PortIndex port) const {
     return {bandwidth(port).bytes_per_second / std::max<std::int64_t>(1, counts_.at(port))};
@@ -170,7 +172,7 @@ class LastFlows {
   struct PhaseFlow {
     Bandwidth rate;  // at least
     std::int64_t moved = 0;
-    Bytes busiest;
+    ByteParts busiest;
   };
   std::vector<std::vector<PhaseFlow>> phases_;  // by bucket and phase
   bool are_all_moving_ = true;                  // no phase has a rate of zero
@@ -184,7 +186,7 @@ LastFlows::LastFlows(const PlanCost& costs, std::size_t stage, const Topology& t
   for (const AllReduceCost& bucket : this->stage().buckets) {
     std::vector<PhaseFlow>& phases = phases_.emplace_back();
     for (const AllReducePhase& phase : bucket.phases) {
-      const Bytes busiest = busiest_size(phase);
+      const ByteParts busiest = busiest_size(phase);
       phases.push_back({.rate = rate_of(phase, busiest),
                         .moved = moved_share(phase, topology),
                         .busiest = busiest});
@@ -225,10 +227,10 @@ Duration LastFlows::last_step() const {
 }
 
 /// Of its flow through its busiest port; through others it goes in proportion.
-Bandwidth LastFlows::rate_of(const AllReducePhase& phase, Bytes busiest) const {
+Bandwidth LastFlows::rate_of(const AllReducePhase& phase, ByteParts busiest) const {
   if (phase.busy.count == 0) return {};
-  Bandwidth rate{divide_down(Wide{busiest.count} * kNanosecondsPerSecond * kTicksPerNanosecond,
-                             phase.busy.count)};
+  Bandwidth rate{divide_down(busiest.count * kNanosecondsPerSecond * kTicksPerNanosecond,
+                             Wide{phase.busy.count} * kPartsPerByte)};
   for (const auto& [port, size] : phase.ports) rate = std::min(rate, fair_part(port));
   return rate;
 }
@@ -258,7 +260,7 @@ std::int64_t LastFlows::reduction_share(PortIndex port) const {
   for (std::size_t k = 0; k < stage().buckets.size(); ++k) {
     const std::vector<AllReducePhase>& phases = stage().buckets[k].phases;
     for (std::size_t i = 0; i < phases.size(); ++i) {
-      const Bytes size = size_through(phases[i].ports, port);
+      const ByteParts size = size_through(phases[i].ports, port);
       if (size.count == 0) continue;
       const std::int64_t share = share_of(phases_[k][i].rate, bandwidth(port));
       least = std::min(least, divide_down(Wide{share} * size.count, phases_[k][i].busiest.count));
@@ -290,8 +292,8 @@ Left LastFlows::reduction_left(PortIndex port) const {
     Duration elapsed = std::max(Duration{}, stage().backward - start);
     for (std::size_t i = 0; i < bucket.phases.size(); ++i) {
       const AllReducePhase& phase = bucket.phases[i];
-      const Bytes size{
-          divide_down(Wide{size_through(phase.ports, port).count} * phases_[k][i].moved, kWhole)};
+      const Bytes size{divide_down(size_through(phase.ports, port).count * phases_[k][i].moved,
+                                   Wide{kWhole} * kPartsPerByte)};
       const Left of_phase = left_of(phase, size, elapsed);
       left.size += of_phase.size;
       left.waiting += of_phase.waiting;
@@ -344,8 +346,8 @@ Duration LastFlows::time_elsewhere(PortIndex port, Duration window) const {
         here = std::max(here, round_down(phases[i].busy));
         continue;
       }
-      elsewhere += Duration{divide_up(Wide{phases_[k][i].busiest.count} * kNanosecondsPerSecond,
-                                      phases_[k][i].rate.bytes_per_second)} +
+      elsewhere += Duration{divide_up(phases_[k][i].busiest.count * kNanosecondsPerSecond,
+                                      Wide{phases_[k][i].rate.bytes_per_second} * kPartsPerByte)} +
                    phases[i].rounds * (phases[i].latency + kRounding);
     }
     longest = std::max(longest, elsewhere);

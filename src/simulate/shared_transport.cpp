@@ -81,16 +81,16 @@ SharedTransport::Pattern SharedTransport::make_pattern(const TransferParts& tran
 /// to nothing of its ports.
 FlowDemand SharedTransport::demand_of(const AllReducePhase& phase) const {
   FlowDemand demand{.cap = 1, .ports = {}};
-  Bytes busiest;
+  ByteParts busiest;
   for (const auto& [port, size] : phase.ports) busiest = std::max(busiest, size);
   if (busiest.count > 0 && phase.busy.count > 0) {
-    demand.cap = divide_down(Wide{busiest.count} * kWorkPerByte, phase.busy.count);
+    demand.cap = divide_down(busiest.count * (kWorkPerByte / kPartsPerByte), phase.busy.count);
   }
   for (const auto& [port, size] : phase.ports) {
-    const Wide part = Wide{size.count} * kFullWeight / std::max<std::int64_t>(1, busiest.count);
+    const Wide part = size.count * kFullWeight / std::max<Wide>(1, busiest.count);
     const std::int64_t weight = std::max<std::int64_t>(1, static_cast<std::int64_t>(part));
     demand.ports.emplace_back(port, weight);
-    // Sizes are rounded up, so that a few bytes could ask for more than the port has.
+    // Half of a phase may be half a tick too short for half of what it carries.
     const Wide most = Wide{network_.capacity(port)} * kFullWeight / weight;
     demand.cap = static_cast<Rate>(std::min<Wide>(demand.cap, most));
   }

@@ -142,19 +142,17 @@ class SharedLinks {
   /// A phase of a reduction, without its work.
   Flow flow_of(const AllReducePhase& phase) const {
     Flow flow{.demand = {}, .work = 0, .latency = phase.latency.ns};
-    std::int64_t busiest = 0;
+    Wide busiest = 0;
     for (const auto& [port, size] : phase.ports) busiest = std::max(busiest, size.count);
     flow.demand.cap = 1;
     if (busiest > 0 && phase.busy.count > 0) {
-      flow.demand.cap =
-          static_cast<Rate>(Wide{busiest} * 1024 * 1'024'000'000'000 / phase.busy.count);
+      flow.demand.cap = static_cast<Rate>(busiest * 1'024'000'000'000 / phase.busy.count);
     }
     for (const auto& [port, size] : phase.ports) {
       const auto weight =
-          busiest == 0
-              ? 1
-              : std::max<std::int64_t>(
-                    1, static_cast<std::int64_t>(Wide{size.count} * kFullWeight / busiest));
+          busiest == 0 ? 1
+                       : std::max<std::int64_t>(
+                             1, static_cast<std::int64_t>(size.count * kFullWeight / busiest));
       flow.demand.ports.emplace_back(port, weight);
       const Wide most = Wide{capacities_[port.position()]} * kFullWeight / weight;
       flow.demand.cap = static_cast<Rate>(std::min<Wide>(flow.demand.cap, most));

@@ -37,8 +37,7 @@ void add_transfer(Passages& passages, const TransferCost& cost, const TimedActio
 }
 
 /// Phases follow each other, each no quicker than on idle links; so what passes in one does so
-/// after the least time of those before it, and before the least time of those behind it. A phase's
-/// sizes are rounded up to a whole byte.
+/// after the least time of those before it, and before the least time of those behind it.
 void add_reduction(Passages& passages, const AllReduceCost& bucket, const TimedAction& timed) {
   const auto least = [](const AllReducePhase& phase) {
     return phase.busy.count / kTicksPerNanosecond + phase.rounds * phase.latency.ns;
@@ -49,8 +48,8 @@ void add_reduction(Passages& passages, const AllReduceCost& bucket, const TimedA
   for (const AllReducePhase& phase : bucket.phases) {
     behind -= least(phase);
     for (const auto& [port, size] : phase.ports) {
-      passages[port].push_back(
-          {timed.start.ns + before, timed.end.ns - behind - phase.latency.ns, size.count - 1});
+      passages[port].push_back({timed.start.ns + before, timed.end.ns - behind - phase.latency.ns,
+                                round_down(size).count});
     }
     before += least(phase);
   }

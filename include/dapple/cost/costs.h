@@ -69,12 +69,26 @@ enum class AllReduceAlgorithm { None, FlatRing, Hierarchical, MatrixRings };
 
 /// Rounds of rings, one after another: in each all hops carry their parts at once, and then the
 /// latency of the slowest hop passes.
+/// Parts of a byte, of which kPartsPerByte are one: a device's part of an all-reduce is seldom a
+/// whole number of bytes.
+struct ByteParts {
+  Wide count = 0;
+
+  friend bool operator==(const ByteParts&, const ByteParts&) = default;
+  friend auto operator<=>(const ByteParts&, const ByteParts&) = default;
+};
+inline constexpr std::int64_t kPartsPerByte = 1024;
+inline Bytes round_down(ByteParts size) {
+  return {static_cast<std::int64_t>(size.count / kPartsPerByte)};
+}
+
 struct AllReducePhase {
   std::int64_t rounds = 0;
   Ticks busy;  // of all rounds, without the latency; round k is over at ceil(busy * k / rounds)
   Duration latency;  // of each round
-  /// Bytes through each port in all rounds, by port, rounded up; the busiest one sets the pace.
-  std::vector<std::pair<PortIndex, Bytes>> ports;
+  /// What goes through each port in all rounds, by port, rounded down; the busiest one sets the
+  /// pace.
+  std::vector<std::pair<PortIndex, ByteParts>> ports;
 };
 
 /// All-reduce of one bucket. The faster of a flat ring in device order,
@@ -96,7 +110,7 @@ struct AllReduceCost {
   Duration time;                       // round_up(busy) + latency; zero for one device or no bytes
   std::vector<AllReducePhase> phases;  // one after another; together they are busy and wait as long
   std::vector<std::pair<PortIndex, Bytes>>
-      ports;  // bytes through each port, by port, of all phases
+      ports;  // bytes through each port, by port, of all phases, rounded down
 };
 
 /// All-reduces over one set of devices, of any size.
