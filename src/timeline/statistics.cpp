@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <thread>
 #include <utility>
 
 #include "causes.h"
+#include "dapple/core/parallel.h"
 
 namespace dapple {
 namespace {
@@ -51,7 +53,8 @@ class Statistician {
   void add_gap(IdleTime& idle, const Interval& gap, std::size_t next) const;
   void add_gap_before_step(IdleTime& idle, const Interval& gap, std::size_t step) const;
   std::vector<Interval> intervals_of(LaneIndex lane, Stream stream) const;
-  std::vector<std::vector<Interval>> communication() const;
+  std::vector<Interval> communication_of(LaneIndex lane) const;
+  LaneStatistics statistics_of(LaneIndex lane) const;
 
   const Timeline& timeline_;
   Causes causes_;
@@ -126,53 +129,49 @@ std::vector<Interval> merged(const std::vector<Interval>& some, const std::vecto
   return all;
 }
 
-/// What each lane sends, receives and reduces, by begin. Each of its streams, and what it receives
+/// What the lane sends, receives and reduces, by begin. Each of its streams, and what it receives
 /// one way, is mostly in order already.
-std::vector<std::vector<Interval>> Statistician::communication() const {
+std::vector<Interval> Statistician::communication_of(LaneIndex lane) const {
   constexpr Stream kCommunication[] = {Stream::SendForward, Stream::SendBackward,
                                        Stream::Collective};
-  std::vector<std::vector<Interval>> lanes;
-  for (std::size_t l = 0; l < timeline_.lanes.size(); ++l) {
-    const auto lane = index_at<LaneIndex>(l);
-    std::vector<Interval> all;
-    for (const Stream stream : kCommunication) {
-      std::vector<Interval> sent = intervals_of(lane, stream);
-      sort_by_begin(sent);
-      all = all.empty() ? std::move(sent) : merged(all, sent);
-    }
-    std::vector<Interval> received_forward;
-    std::vector<Interval> received_backward;
-    for (const std::size_t receiver : causes_.line(lane, Stream::Compute)) {
-      std::vector<Interval>& received =
-          at(receiver).action.kind == ActionKind::Forward ? received_forward : received_backward;
-      causes_.visit_transfers_to(receiver, [&](std::size_t transfer) {
-        received.push_back({at(transfer).start, at(transfer).end});
-      });
-    }
-    sort_by_begin(received_forward);
-    sort_by_begin(received_backward);
-    lanes.push_back(merged(merged(all, received_forward), received_backward));
+  std::vector<Interval> all;
+  for (const Stream stream : kCommunication) {
+    std::vector<Interval> sent = intervals_of(lane, stream);
+    sort_by_begin(sent);
+    all = all.empty() ? std::move(sent) : merged(all, sent);
   }
-  return lanes;
+  std::vector<Interval> received_forward;
+  std::vector<Interval> received_backward;
+  for (const std::size_t receiver : causes_.line(lane, Stream::Compute)) {
+    std::vector<Interval>& received =
+        at(receiver).action.kind == ActionKind::Forward ? received_forward : received_backward;
+    causes_.visit_transfers_to(receiver, [&](std::size_t transfer) {
+      received.push_back({at(transfer).start, at(transfer).end});
+    });
+  }
+  sort_by_begin(received_forward);
+  sort_by_begin(received_backward);
+  return merged(merged(all, received_forward), received_backward);
+}
+
+LaneStatistics Statistician::statistics_of(LaneIndex lane) const {
+  const std::vector<Interval> communicating = communication_of(lane);
+  std::vector<Interval> computing = intervals_of(lane, Stream::Compute);
+  sort_by_begin(computing);
+  const Duration busy = covered(computing);
+  return {.busy = busy,
+          .idle = idle_of(lane),
+          .communicating = covered(communicating),
+          .exposed = covered(merged(computing, communicating)) - busy};
 }
 
 std::vector<LaneStatistics> Statistician::run() const {
-  const std::vector<std::vector<Interval>> communicating = communication();
-  std::vector<LaneStatistics> lanes;
-  for (std::size_t l = 0; l < timeline_.lanes.size(); ++l) {
-    const auto lane = index_at<LaneIndex>(l);
-    std::vector<Interval> computing = intervals_of(lane, Stream::Compute);
-    sort_by_begin(computing);
-    const Duration busy = covered(computing);
-    std::vector<Interval> active;
-    active.reserve(computing.size() + communicating[l].size());
-    std::merge(computing.begin(), computing.end(), communicating[l].begin(), communicating[l].end(),
-               std::back_inserter(active), begins_before);
-    lanes.push_back({.busy = busy,
-                     .idle = idle_of(lane),
-                     .communicating = covered(communicating[l]),
-                     .exposed = covered(active) - busy});
-  }
+  constexpr std::size_t kActionsOfAThread = 10'000;
+  const std::size_t threads = std::min<std::size_t>(std::thread::hardware_concurrency(),
+                                                    timeline_.actions.size() / kActionsOfAThread);
+  std::vector<LaneStatistics> lanes(timeline_.lanes.size());
+  parallel_for(lanes.size(), static_cast<int>(threads),
+               [&](std::size_t l) { lanes[l] = statistics_of(index_at<LaneIndex>(l)); });
   return lanes;
 }
 
