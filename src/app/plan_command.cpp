@@ -40,8 +40,8 @@ Usage: dapple-plan [plan] --model PROFILE --topo TOPOLOGY [options]
   --optimizer-step at-end|per-bucket  of gradients          (default: at-end)
   --planner exact|dapple  exact proves how far the plan is from the best one,
                         dapple alone is quicker              (default: exact)
-  --time-limit SECONDS  then the best plan so far is written, with what is
-                        proven by then; so does Ctrl-C     (default: no limit)
+  --time-limit SECONDS  then writes the best so far, as does Ctrl-C
+  --memory-limit SIZE   what a search keeps, by count      (default: 2 GiB)
   --gap X               a proven gap that is small enough, "1%" (default: 0)
   --pin WHAT            stages=N, replicas=N, recompute=on|off, depths=least,
                         cut=LAYER, join=LAYER (a stage begins there, or not)
@@ -79,6 +79,7 @@ std::vector<OptionSpec> specs() {
                               {.name = "optimizer-step"},
                               {.name = "planner"},
                               {.name = "time-limit"},
+                              {.name = "memory-limit"},
                               {.name = "gap"},
                               {.name = "pin", .repeats = true},
                               {.name = "for"},
@@ -96,6 +97,7 @@ std::vector<OptionSpec> specs() {
 }
 
 constexpr std::int64_t kMostThreads = 256;
+constexpr Bytes kLeastMemoryLimit{std::int64_t{64} << 20};
 
 /// 1F1B is what the planner does unless told otherwise.
 void choose_families(const Options& options, PlannerOptions& planner) {
@@ -143,6 +145,11 @@ PlannerOptions planner_options(const Options& options) {
     if (options.has("gap")) {
       throw usage_error("--gap", "expected only with --planner exact, as dapple proves no gap");
     }
+  }
+  planner.memory_limit = options.size("memory-limit").value_or(kDefaultMemoryLimit);
+  if (planner.memory_limit < kLeastMemoryLimit) {
+    throw usage_error("--memory-limit", fmt::format("expected 64 MiB or more, got {}",
+                                                    *options.text("memory-limit")));
   }
   planner.target_gap = options.fraction("gap").value_or(Factor{});
   planner.contention = contention_of(options);

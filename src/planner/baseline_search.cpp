@@ -15,6 +15,8 @@ namespace {
 /// Simulated actions that one baseline may take; and improving its depths in the end.
 constexpr std::int64_t kActionBudget = 250'000;
 constexpr std::int64_t kRefinementBudget = kActionBudget / 5;
+/// Layers and devices of candidates whose bounds are computed, all told.
+constexpr std::int64_t kCostingWork = 20'000'000;
 /// What one simulation may take once the budget is spent; then each candidate gets one.
 constexpr std::int64_t kSmallSimulation = kActionBudget / 50;
 
@@ -28,8 +30,13 @@ class BaselineSearch {
         scorer_(problem.profile, problem.topology, options_, problem.should_stop) {
     options_.family = family.schedule;
     options_.pins = {};
-    for (const Candidate& candidate : family.candidates) {
-      if (!is_stopped()) add(candidate);
+    // Each is costed twice; where that takes long, some at even distances stand for the others.
+    const auto figures =
+        static_cast<std::int64_t>(problem.profile.layers.size()) + problem.topology.device_count();
+    const auto most = static_cast<std::size_t>(kCostingWork / figures);
+    const std::size_t step = 1 + family.candidates.size() / std::max<std::size_t>(1, most);
+    for (std::size_t i = 0; i < family.candidates.size(); i += step) {
+      if (!is_stopped()) add(family.candidates[i]);
     }
   }
 
@@ -70,8 +77,9 @@ Plan BaselineSearch::plan_at(const Candidate& candidate, std::int64_t depth) con
 /// Both variants of a candidate, with their bounds at any depths.
 void BaselineSearch::add(const Candidate& candidate) {
   const std::int64_t micro_batches = options_.global_batch_size / candidate.micro_batch_size;
-  const auto stages = static_cast<std::int64_t>(candidate.stages.size());
-  if (micro_batches * stages > kMaxStagePasses) return;
+  if (lane_passes(candidate.stages, micro_batches, options_.replicas) > most_passes(options_)) {
+    return;
+  }
   for (const bool recompute : {false, true}) {
     Candidate& variant = candidates_.emplace_back(candidate);
     variant.gradients = usual_gradients(options_);

@@ -1,6 +1,7 @@
 #include "dapple/planner/baselines.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <optional>
 
@@ -19,6 +20,17 @@ using Devices = std::vector<DeviceIndex>;
 
 /// Above this many states, PipeDream's search would take longer than all other baselines.
 constexpr std::int32_t kMostPipedreamStates = 250;
+
+/// Its search takes states^2 * units^2 / 4 steps on the outermost level.
+std::int32_t most_pipedream_states(const Topology& topology) {
+  constexpr double kMostSteps = 1e9;
+  double units = 1;
+  for (const PipedreamLevel& level : pipedream_levels(topology)) {
+    units = std::max(units, static_cast<double>(level.units));
+  }
+  const double most = 2 * std::sqrt(kMostSteps) / units;
+  return std::clamp(static_cast<std::int32_t>(most), 2, kMostPipedreamStates);
+}
 
 class BaselineCandidates {
  public:
@@ -136,7 +148,7 @@ std::vector<Candidate> BaselineCandidates::pipedream() const {
   const PipedreamOptions options{
       .samples = profiled_batch(profile_),
       .time_scale = time_scale(profile_, topology_.kind_of(DeviceIndex{0})).value_or(kOne),
-      .max_states = kMostPipedreamStates};
+      .max_states = most_pipedream_states(topology_)};
   const std::vector<PipedreamState> states = pipedream_states(profile_, options).states;
   const PipedreamPartition partition = partition_pipedream(states, pipedream_levels(topology_));
   const std::vector<LayerRange> ranges =

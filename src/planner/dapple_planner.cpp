@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <span>
+#include <utility>
 
 #include "as_pinned.h"
 #include "dapple/core/error.h"
@@ -70,10 +72,32 @@ std::int64_t action_budget(std::int32_t devices) {
 constexpr std::int64_t kOpeningPart = 3;
 constexpr std::int64_t kCandidatePart = 4;
 constexpr std::int64_t kRefinementPart = 8;
+/// Opening plans that are costed: their devices and layers, all told.
+constexpr std::int64_t kOpeningWork = 100'000'000;
+/// Stages tried or costed, over all searches of one effort, and in each of them at least.
+constexpr std::int64_t kSearchWork = 400'000'000;
+constexpr std::int64_t kLeastSearchWork = 500'000;
+/// Searches side by side, which share half of the memory limit; fixed, as that may end one.
+constexpr int kSearchesSideBySide = 8;
+/// Opening plans from either end that are tried even where there is no time.
+constexpr std::size_t kFirstPlans = 4;
 /// Plans whose depths are improved one step at a time in the end.
 constexpr std::size_t kRefined = 4;
 /// Candidates simulated side by side; fixed, so that the outcome does not depend on the threads.
 constexpr std::size_t kBatch = 8;
+
+/// As many as allowed, at even distances, the first and the last among them.
+template <class Item>
+void thin_out(std::vector<Item>& items, std::int64_t most) {
+  const auto count = static_cast<std::int64_t>(items.size());
+  most = std::max<std::int64_t>(2, most);
+  if (count <= most) return;
+  std::vector<Item> kept;
+  for (std::int64_t i = 0; i < most; ++i) {
+    kept.push_back(items[static_cast<std::size_t>(i * (count - 1) / (most - 1))]);
+  }
+  items = std::move(kept);
+}
 
 class DapplePlanner {
  public:
@@ -118,6 +142,7 @@ class DapplePlanner {
   std::int64_t narrowed_ = 0;
   std::int64_t not_simulated_ = 0;
   std::int64_t actions_ = 0;
+  bool is_opening_ = true;  // whose first plan is made however little time there is
 };
 
 /// Stages of even load on equal numbers of devices in order, for every number of stages that
@@ -127,27 +152,53 @@ std::vector<Candidate> DapplePlanner::opening() const {
   const std::int32_t devices = topology_.device_count();
   const auto layers = static_cast<std::int32_t>(profile_.layers.size());
   const CostModel costs(profile_, topology_);
+  std::vector<std::pair<std::int64_t, std::int32_t>> shapes;  // size of micro-batch, stages
   for (const std::int64_t size : micro_batch_sizes_) {
-    const LayerTable& table = costs.table(size, topology_.device(DeviceIndex{0}).kind);
     for (std::int32_t stages = 1; stages <= std::min(devices, layers); ++stages) {
       if (devices % stages != 0 || devices / stages > size) continue;
-      Candidate candidate{.micro_batch_size = size,
-                          .gradients = usual_gradients(options_),
-                          .stages = {},
-                          .bound = {}};
-      std::int32_t device = 0;
-      for (const LayerRange range : even_split(table, layers, stages)) {
-        StagePlan& stage = candidate.stages.emplace_back();
-        stage.layers = range;
-        for (std::int32_t r = 0; r < devices / stages; ++r) {
-          stage.devices.push_back(DeviceIndex{device++});
-        }
-      }
-      if (is_allowed(candidate)) candidates.push_back(std::move(candidate));
+      shapes.emplace_back(size, stages);
     }
   }
-  parallel_for(candidates.size(), options_.threads,
-               [&](std::size_t i) { candidates[i].bound = scorer_.bound(candidates[i]); });
+  thin_out(shapes, kOpeningWork / (devices + layers));
+  std::int64_t size_of_table = 0;
+  std::optional<LayerTable> table;
+  for (const auto& [size, stages] : shapes) {
+    if (size != size_of_table) {
+      const std::int32_t kind = topology_.device(DeviceIndex{0}).kind;
+      const DeviceKind& described = topology_.description().devices[static_cast<std::size_t>(kind)];
+      table.emplace(profile_, size, time_scale(profile_, described).value_or(kOne));
+      size_of_table = size;
+    }
+    Candidate candidate{.micro_batch_size = size,
+                        .gradients = usual_gradients(options_),
+                        .stages = {},
+                        .bound = {}};
+    std::int32_t device = 0;
+    for (const LayerRange range : even_split(*table, layers, stages)) {
+      StagePlan& stage = candidate.stages.emplace_back();
+      stage.layers = range;
+      for (std::int32_t r = 0; r < devices / stages; ++r) {
+        stage.devices.push_back(DeviceIndex{device++});
+      }
+    }
+    if (is_allowed(candidate)) candidates.push_back(std::move(candidate));
+  }
+  // Where the time is over, those that have no bound yet are left out, but for those that need the
+  // least memory and those that take the least to simulate.
+  std::vector<char> is_bounded(candidates.size(), 0);
+  parallel_for(candidates.size(), options_.threads, [&](std::size_t i) {
+    const bool is_first_choice = i < kFirstPlans || i + kFirstPlans >= candidates.size();
+    if (!is_first_choice && is_stopped_()) return;
+    candidates[i].bound = scorer_.bound(candidates[i]);
+    is_bounded[i] = 1;
+  });
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    if (is_bounded[i] == 0) continue;
+    if (next != i) candidates[next] = std::move(candidates[i]);
+    ++next;
+  }
+  candidates.resize(next);
   return candidates;
 }
 
@@ -163,9 +214,13 @@ bool DapplePlanner::is_allowed(const Candidate& candidate) const {
 }
 
 std::vector<Candidate> DapplePlanner::search(SearchEffort effort) {
-  effort.should_stop = [this] { return is_stopped_(); };
   std::vector<SearchOutcome> outcomes(micro_batch_sizes_.size() * gradients_.size());
-  parallel_for(outcomes.size(), options_.threads, [&](std::size_t i) {
+  effort.limits = {
+      .work = std::max(kSearchWork / static_cast<std::int64_t>(outcomes.size()), kLeastSearchWork),
+      .kept = {options_.memory_limit.count / 2 / kSearchesSideBySide},
+      .should_stop = [this] { return is_stopped_(); }};
+  const int threads = std::min(options_.threads, kSearchesSideBySide);
+  parallel_for(outcomes.size(), threads, [&](std::size_t i) {
     const CostModel costs(profile_, topology_);
     outcomes[i] =
         search_dapple(costs,
@@ -219,7 +274,8 @@ void DapplePlanner::simulate_best_first(const std::vector<Candidate>& candidates
                             [&](std::size_t position) { return !is_long(candidates[position]); });
   const auto count_short = static_cast<std::size_t>(first_long - order.begin());
   std::size_t first = 0;
-  for (std::size_t next = 0; first < order.size() && !is_stopped_(); first = next) {
+  const auto may_go_on = [&] { return kept_.empty() && is_opening_ ? true : !is_stopped_(); };
+  for (std::size_t next = 0; first < order.size() && may_go_on(); first = next) {
     const bool is_short = first < count_short;
     if (is_short ? actions_ > budget : !kept_.empty()) break;
     next = is_short ? std::min(first + kBatch, count_short) : first + 1;
@@ -239,7 +295,11 @@ void DapplePlanner::simulate_side_by_side(const std::vector<Candidate>& candidat
     return;
   }
   std::vector<Score> scores(positions.size());
-  parallel_for(positions.size(), options_.threads, [&](std::size_t i) {
+  Bytes longest{1};
+  for (const std::size_t position : positions) {
+    longest = std::max(longest, simulation_bytes(candidates[position], options_));
+  }
+  parallel_for(positions.size(), threads_with_room(longest, options_), [&](std::size_t i) {
     scores[i] = scorer_.score(candidates[positions[i]], positions[i], to_beat,
                               action_budget_ / kCandidatePart);
   });
@@ -270,6 +330,7 @@ DapplePlans DapplePlanner::run() {
   const std::vector<Candidate> first = opening();
   record_.candidates += static_cast<std::int64_t>(first.size());
   simulate_best_first(first, action_budget_ / kOpeningPart);
+  is_opening_ = false;
   for (const auto& effort : {scout, thorough}) {
     // With many devices the scout would look at as much, for less.
     if (is_stopped_() || (effort == scout && size.devices > kManyDevices)) continue;
@@ -279,7 +340,12 @@ DapplePlans DapplePlanner::run() {
   // Where this is only the start of the exact search, that does it better.
   const bool is_start = options_.planner == PlannerKind::Exact && !options_.baselines;
   std::vector<Score> refined(is_start || is_stopped_() ? 0 : kept_.size());
-  parallel_for(refined.size(), options_.threads, [&](std::size_t i) {
+  Bytes longest{1};
+  for (const Scored& some : kept_) {
+    longest = std::max(longest, simulation_bytes(some.plan.stages, some.plan.num_micro_batches,
+                                                 options_.replicas));
+  }
+  parallel_for(refined.size(), threads_with_room(longest, options_), [&](std::size_t i) {
     refined[i] = scorer_.refine(kept_[i], action_budget_ / kRefinementPart);
   });
   for (const Score& result : refined) account(result);

@@ -1,12 +1,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
+#include <optional>
 #include <set>
 
 #include "dapple/core/error.h"
+#include "dapple/core/parallel.h"
 #include "dapple/planner/explain.h"
 #include "dapple/planner/planner.h"
 #include "dapple/simulate/device_memory.h"
+#include "scoring.h"
 
 namespace dapple {
 namespace {
@@ -38,12 +43,24 @@ StageFigures figures_of(const PlanCost& costs, std::size_t stage) {
   return figures;
 }
 
-/// The iteration where replicas are treated the other way, if that makes a difference.
+/// A plan whose replicas are treated the other way is simulated up to so many passes.
+constexpr std::int64_t kMostPassesOfOther = 4'000'000;
+
+/// Simulations of a plan with more passes than these run side by side, as many as there is room for
+/// (kBytesOfARecordedPass counts two).
+constexpr std::int64_t kFewPasses = 10'000;
+constexpr int kSimulationsSideBySide = 2;
+
+/// The iteration where replicas are treated the other way, if that makes a difference and does not
+/// take too long.
 std::optional<Duration> with_other_replicas(const Plan& plan, const PlanCost& costs,
                                             const Topology& topology, SimulationMode mode) {
   if (!splits_micro_batches(plan)) return std::nullopt;
   const bool are_together = mode.replicas == Replicas::Together;
   const Replicas other = are_together ? Replicas::Independent : Replicas::Together;
+  if (lane_passes(plan.stages, plan.num_micro_batches, other) > kMostPassesOfOther) {
+    return std::nullopt;
+  }
   return simulate(generate(plan, other), costs, topology,
                   {.contention = mode.contention, .record = false})
       .iteration;
@@ -85,15 +102,32 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
   Evaluation evaluation;
   evaluation.costs = model.plan_cost(plan);
   evaluation.schedule = generate(plan, mode.replicas);
-  SimulationResult run =
-      simulate(evaluation.schedule, evaluation.costs, topology, {.contention = mode.contention});
-  evaluation.timeline = std::move(run.timeline);
-  evaluation.otherwise = with_other_replicas(plan, evaluation.costs, topology, mode);
   const auto time_without = [&](SimulationOptions options) {
     options.contention = mode.contention;
     options.record = false;
     return simulate(evaluation.schedule, evaluation.costs, topology, options).iteration;
   };
+  SimulationResult run;
+  std::optional<Duration> without_any_transfers;
+  std::optional<Duration> without_reductions;
+  const std::function<void()> simulations[] = {
+      [&] {
+        run = simulate(evaluation.schedule, evaluation.costs, topology,
+                       {.contention = mode.contention});
+      },
+      [&] {
+        if (evaluation.costs.boundaries.empty()) return;
+        without_any_transfers = time_without({.free_transfers = true});
+      },
+      [&] {
+        if (!has_reductions(evaluation.costs)) return;
+        without_reductions = time_without({.free_all_reduce = true});
+      },
+      [&] { evaluation.otherwise = with_other_replicas(plan, evaluation.costs, topology, mode); }};
+  const bool is_long = lane_passes(plan.stages, plan.num_micro_batches, mode.replicas) > kFewPasses;
+  parallel_for(std::size(simulations), is_long ? kSimulationsSideBySide : 1,
+               [&](std::size_t i) { simulations[i](); });
+  evaluation.timeline = std::move(run.timeline);
   Prediction& prediction = evaluation.prediction;
   prediction.contention = mode.contention;
   prediction.replicas = mode.replicas;
@@ -103,12 +137,10 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
   prediction.speedup_over_one_device =
       seconds(time_on_one_device(plan, model)) / std::max(1e-9, seconds(run.iteration));
   prediction.bubble_fraction = bubble_fraction(evaluation.timeline);
-  const Duration without_transfers =
-      evaluation.costs.boundaries.empty() ? run.iteration : time_without({.free_transfers = true});
+  const Duration without_transfers = without_any_transfers.value_or(run.iteration);
   prediction.exposed_transfer = std::max(Duration{}, run.iteration - without_transfers);
-  const Duration without_all_reduce =
-      has_reductions(evaluation.costs) ? time_without({.free_all_reduce = true}) : run.iteration;
-  prediction.exposed_all_reduce = std::max(Duration{}, run.iteration - without_all_reduce);
+  prediction.exposed_all_reduce =
+      std::max(Duration{}, run.iteration - without_reductions.value_or(run.iteration));
   prediction.parts = time_parts({.costs = evaluation.costs,
                                  .schedule = evaluation.schedule,
                                  .iteration = run.iteration,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "dapple/core/parallel.h"
@@ -45,9 +46,14 @@ constexpr std::int64_t kStretch = 100'000;
 constexpr std::int64_t kStateBudgetOfAnyOrder = 2'000'000;
 /// Layers times devices of a large problem, where all that follows would take minutes.
 constexpr std::int64_t kLarge = 65'536;
-/// How far fronts are bounded for one micro-batch size.
+/// How far fronts are bounded for one micro-batch size, and for all.
 constexpr std::int64_t kFrontSteps = 600'000'000;
 constexpr std::int64_t kFrontStepsOfLarge = 10'000'000;
+constexpr std::int64_t kAllFrontSteps = 1'000'000'000;
+/// Pairs of stages that bounds of partial plans look at, over all searches.
+constexpr std::int64_t kPairBudget = 2'000'000'000;
+/// Fronts bounded side by side; fixed, as what is left is shared among them.
+constexpr std::size_t kFrontsSideBySide = 8;
 /// Of the best plans, those around which better depths are looked for.
 constexpr std::size_t kWalksOfLarge = 2;
 
@@ -59,6 +65,12 @@ bool is_large(const ModelProfile& profile, const Topology& topology) {
 std::int64_t front_steps(const ModelProfile& profile, const Topology& topology) {
   return is_large(profile, topology) ? kFrontStepsOfLarge : kFrontSteps;
 }
+
+/// What fronts and partial plans may keep of the memory limit: one part of so many.
+constexpr std::int64_t kPartOfFronts = 2;
+constexpr std::int64_t kPartOfSearch = 2;
+/// Of depth searches that are begun, together.
+constexpr std::int64_t kPartOfDepths = 8;
 
 /// All that options ask for: by bucket size, then micro-batch size.
 std::vector<SearchProblem> search_problems(const PlannerOptions& options,
@@ -107,11 +119,13 @@ class ExactPlanner {
   void simulate(const std::vector<Candidate>& candidates);
   bool improve();
   void walk();
+  std::size_t begin_depths(std::size_t count);
   void settle(std::int64_t budget);
   void finish();
   void keep_best();
   void sort_unsettled();
   void account(const Score& score);
+  std::int64_t global_batch_size() const { return options_.global_batch_size; }
   Duration best() const { return best_.empty() ? Duration{INT64_MAX} : best_.front().iteration; }
   /// Plans whose bound is not below it need not be looked at to reach the gap that is asked for.
   Duration threshold() const;
@@ -119,6 +133,15 @@ class ExactPlanner {
   Duration bound_anywhere() const;
   Duration bound_of_unsearched() const;
   bool is_spent() const;
+  /// By all searches so far.
+  struct Spent {
+    std::int64_t states = 0;
+    std::int64_t entries = 0;  // partial plans and fronts
+    std::int64_t work = 0;
+    Bytes kept;
+  };
+  Spent spent_by_searches() const;
+  int threads_for(std::span<const Candidate* const> candidates) const;
   void tell_progress();
   SearchRecord record() const;
 
@@ -134,7 +157,18 @@ class ExactPlanner {
   SearchRecord record_;
   std::int64_t actions_ = 0;
   std::size_t order_ = 0;
+  std::int64_t work_of_fronts_ = 0;
+  Bytes kept_of_unsettled_;  // by candidates that wait for their depths
 };
+
+/// With room to simulate any of them.
+int ExactPlanner::threads_for(std::span<const Candidate* const> candidates) const {
+  Bytes most;
+  for (const Candidate* candidate : candidates) {
+    most = std::max(most, simulation_bytes(*candidate, options_));
+  }
+  return threads_with_room(most, options_);
+}
 
 Duration ExactPlanner::threshold() const {
   if (best_.empty()) return {INT64_MAX};
@@ -163,15 +197,12 @@ Duration ExactPlanner::bound_anywhere() const {
 }
 
 bool ExactPlanner::is_spent() const {
-  std::int64_t states = 0;
-  std::int64_t kept = 0;
-  for (const auto& search : searches_) {
-    states += search->states();
-    kept += search->kept();
-  }
+  const Spent spent = spent_by_searches();
   const bool is_all = searches_.front()->covers_all_placements();
-  return actions_ > kActionBudget || kept > kKeptBudget ||
-         states > (is_all ? kStateBudget : kStateBudgetOfMany);
+  return actions_ > kActionBudget || spent.entries > kKeptBudget ||
+         spent.states > (is_all ? kStateBudget : kStateBudgetOfMany) ||
+         spent.work - work_of_fronts_ > kPairBudget ||
+         spent.kept + kept_of_unsettled_ > Bytes{options_.memory_limit.count / kPartOfSearch};
 }
 
 void ExactPlanner::prepare() {
@@ -179,10 +210,30 @@ void ExactPlanner::prepare() {
   for (const SearchProblem& problem : search_problems(options_, profile_)) {
     searches_.push_back(std::make_unique<ExactSearch>(profile_, topology_, problem));
   }
-  parallel_for(searches_.size(), options_.threads, [&](std::size_t i) {
-    searches_[i]->prepare(threshold(), {.steps = front_steps(profile_, topology_),
-                                        .should_stop = [&] { return is_stopped_(); }});
-  });
+  for (std::size_t first = 0; first < searches_.size(); first += kFrontsSideBySide) {
+    const std::size_t count = std::min(kFrontsSideBySide, searches_.size() - first);
+    const Spent spent = spent_by_searches();
+    // Most that are bounded later close early, so these may take more than their share.
+    const auto part = static_cast<std::int64_t>(kFrontsSideBySide);
+    const Allowance::Limits limits{
+        .work = std::min(front_steps(profile_, topology_), (kAllFrontSteps - spent.work) / part),
+        .kept = {(options_.memory_limit.count / kPartOfFronts - spent.kept.count) / part},
+        .should_stop = [this] { return is_stopped_(); }};
+    parallel_for(count, options_.threads,
+                 [&](std::size_t i) { searches_[first + i]->prepare(threshold(), limits); });
+  }
+  work_of_fronts_ = spent_by_searches().work;
+}
+
+ExactPlanner::Spent ExactPlanner::spent_by_searches() const {
+  Spent spent;
+  for (const auto& search : searches_) {
+    spent.states += search->states();
+    spent.entries += search->kept();
+    spent.work += search->work();
+    spent.kept += search->kept_bytes();
+  }
+  return spent;
 }
 
 void ExactPlanner::advance() {
@@ -220,7 +271,9 @@ void ExactPlanner::account(const Score& score) {
 void ExactPlanner::simulate(const std::vector<Candidate>& candidates) {
   const Duration before = best();
   std::vector<Score> scores(candidates.size());
-  parallel_for(candidates.size(), options_.threads, [&](std::size_t i) {
+  std::vector<const Candidate*> looked_at;
+  for (const Candidate& candidate : candidates) looked_at.push_back(&candidate);
+  parallel_for(candidates.size(), threads_for(looked_at), [&](std::size_t i) {
     scores[i] = scorer_.score(candidates[i], order_ + i, before);
   });
   for (std::size_t i = 0; i < scores.size(); ++i) {
@@ -229,6 +282,7 @@ void ExactPlanner::simulate(const std::vector<Candidate>& candidates) {
     unsettled_.push_back(
         {.candidate = candidates[i], .order = order_ + i, .is_improved = false, .depths = nullptr});
     unsettled_.back().candidate.bound = scores[i].bound;
+    kept_of_unsettled_ += size_of(candidates[i]);
   }
   order_ += candidates.size();
   keep_best();
@@ -259,7 +313,9 @@ bool ExactPlanner::improve() {
     if (!some.is_improved) chosen.push_back(&some);
   }
   std::vector<Score> scores(chosen.size());
-  parallel_for(chosen.size(), options_.threads, [&](std::size_t i) {
+  std::vector<const Candidate*> looked_at;
+  for (const Unsettled* some : chosen) looked_at.push_back(&some->candidate);
+  parallel_for(chosen.size(), threads_for(looked_at), [&](std::size_t i) {
     scores[i] = scorer_.improve(chosen[i]->candidate, chosen[i]->order, kImprovementOfOne);
     chosen[i]->is_improved = true;
   });
@@ -274,7 +330,15 @@ void ExactPlanner::walk() {
   std::vector<Scored> starts = best_;
   if (is_large(profile_, topology_)) starts.resize(std::min(starts.size(), kWalksOfLarge));
   std::vector<Score> scores(starts.size());
-  parallel_for(starts.size(), options_.threads,
+  std::vector<Candidate> shapes;
+  for (const Scored& start : starts) {
+    shapes.push_back({.micro_batch_size = start.plan.micro_batch_size,
+                      .stages = start.plan.stages,
+                      .bound = {}});
+  }
+  std::vector<const Candidate*> looked_at;
+  for (const Candidate& shape : shapes) looked_at.push_back(&shape);
+  parallel_for(starts.size(), threads_for(looked_at),
                [&](std::size_t i) { scores[i] = scorer_.walk(starts[i], kWalkOfOne); });
   for (const Score& score : scores) account(score);
   keep_best();
@@ -293,16 +357,16 @@ void ExactPlanner::settle(std::int64_t budget) {
     const auto end = std::find_if(unsettled_.begin(), unsettled_.end(), [&](const Unsettled& some) {
       return some.candidate.bound >= enough;
     });
-    const auto count = std::min(kBatch, static_cast<std::size_t>(end - unsettled_.begin()));
+    const std::size_t count =
+        begin_depths(std::min(kBatch, static_cast<std::size_t>(end - unsettled_.begin())));
     if (count == 0) return;
     std::vector<Score> scores(count);
+    std::vector<const Candidate*> looked_at;
+    for (std::size_t i = 0; i < count; ++i) looked_at.push_back(&unsettled_[i].candidate);
     const DepthSearch::Stretch stretch{
         .to_beat = best(), .enough = enough, .budget = kSettlementOfOne};
-    parallel_for(count, options_.threads, [&](std::size_t i) {
-      Unsettled& some = unsettled_[i];
-      if (some.depths == nullptr) some.depths = scorer_.depths_of(some.candidate, some.order);
-      scores[i] = some.depths->advance(stretch);
-    });
+    parallel_for(count, threads_for(looked_at),
+                 [&](std::size_t i) { scores[i] = unsettled_[i].depths->advance(stretch); });
     for (std::size_t i = 0; i < count; ++i) {
       Duration& bound = unsettled_[i].candidate.bound;
       bound = std::max(bound, scores[i].bound);
@@ -312,6 +376,23 @@ void ExactPlanner::settle(std::int64_t budget) {
     if (std::pair{bound(), best()} != before) progress = actions_;
     tell_progress();
   }
+}
+
+/// Of the first so many, those whose depths there is room to go through; these are begun.
+std::size_t ExactPlanner::begin_depths(std::size_t count) {
+  Bytes kept;
+  for (const Unsettled& some : unsettled_) {
+    if (some.depths != nullptr) kept += depth_search_bytes(some.candidate, global_batch_size());
+  }
+  std::size_t first_without = 0;
+  for (std::size_t i = 0; i < count; ++i, ++first_without) {
+    Unsettled& some = unsettled_[i];
+    if (some.depths != nullptr) continue;
+    kept += depth_search_bytes(some.candidate, global_batch_size());
+    if (kept > Bytes{options_.memory_limit.count / kPartOfDepths}) break;
+    some.depths = scorer_.depths_of(some.candidate, some.order);
+  }
+  return first_without;
 }
 
 /// Makes the best plan faster and the bound higher by what depths do, the cheap ways first.
@@ -405,18 +486,25 @@ Duration bound_of_any_order(const ModelProfile& profile, const Topology& topolog
   const StopQuestion is_stopped(progress);
   const std::int64_t states = kStateBudgetOfAnyOrder / static_cast<std::int64_t>(problems.size());
   std::vector<Duration> bounds(problems.size());
-  parallel_for(problems.size(), options.threads, [&](std::size_t i) {
-    problems[i].any_order = true;
-    ExactSearch search(profile, topology, problems[i]);
-    search.prepare(most, {.steps = front_steps(profile, topology),
-                          .should_stop = [&] { return is_stopped(); }});
-    while (search.states() < states && !search.is_exhausted() && !is_stopped()) {
-      search.advance({.threshold = most,
-                      .candidates = std::numeric_limits<std::size_t>::max(),
-                      .states = kStretch});
-    }
-    bounds[i] = search.bound_anywhere();
-  });
+  // However many threads there are, as the bound must not depend on them.
+  const std::int64_t threads = kFrontsSideBySide;
+  const std::int64_t all_steps = kAllFrontSteps / static_cast<std::int64_t>(problems.size());
+  parallel_for(
+      problems.size(), std::min<int>(options.threads, kFrontsSideBySide), [&](std::size_t i) {
+        problems[i].any_order = true;
+        ExactSearch search(profile, topology, problems[i]);
+        search.prepare(most, {.work = std::min(front_steps(profile, topology), all_steps),
+                              .kept = {options.memory_limit.count / kPartOfFronts / threads},
+                              .should_stop = [&] { return is_stopped(); }});
+        const Bytes room{options.memory_limit.count / kPartOfSearch / threads};
+        while (search.states() < states && search.work() < kPairBudget &&
+               search.kept_bytes() < room && !search.is_exhausted() && !is_stopped()) {
+          search.advance({.threshold = most,
+                          .candidates = std::numeric_limits<std::size_t>::max(),
+                          .states = kStretch});
+        }
+        bounds[i] = search.bound_anywhere();
+      });
   return std::min(most, *std::min_element(bounds.begin(), bounds.end()));
 }
 

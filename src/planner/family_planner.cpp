@@ -30,7 +30,12 @@ constexpr std::int64_t kTasksToCompare = 100'000;
 constexpr std::int64_t kTasksToMove = 60'000;
 constexpr std::int64_t kTasksOfMoves = 6'000'000;
 constexpr std::int64_t kTasksToFinish = 20'000'000;
+constexpr std::int64_t kLeastOrders = 4;
 constexpr std::int64_t kMostOrders = 20'000;
+/// Of all shapes that are compared.
+constexpr std::int64_t kTasksOfComparison = 128 * kTasksToCompare;
+/// Stages that a family's bounds look at, over all micro-batch sizes.
+constexpr std::int64_t kStagesOfBounds = 1'000'000'000;
 constexpr std::int64_t kMostTasks = 400'000;  // of a plan, lest one order takes all the time
 
 /// No iteration takes as long.
@@ -126,12 +131,16 @@ void FamilyPlanner::look_at(Space& space) const {
   const PlannerOptions& options = problem_.options;
   // What V and the loops hold is not what one stage per device would.
   const bool loops = has_loops(request_.family);
-  FamilyBound bound(costs, {.global_batch_size = options.global_batch_size,
-                            .micro_batch_size = space.micro_batch_size,
-                            .split_backward = may_split_backward(request_.family),
-                            .optimizer = options.optimizer,
-                            .ignore_memory = options.ignore_memory || loops,
-                            .pins = options.pins});
+  FamilyProblem problem;
+  problem.global_batch_size = options.global_batch_size;
+  problem.micro_batch_size = space.micro_batch_size;
+  problem.split_backward = may_split_backward(request_.family);
+  problem.optimizer = options.optimizer;
+  problem.ignore_memory = options.ignore_memory || loops;
+  problem.limits.work = kStagesOfBounds / static_cast<std::int64_t>(spaces_.size());
+  problem.limits.should_stop = [this] { return is_stopped_(); };
+  problem.pins = options.pins;
+  FamilyBound bound(costs, problem);
   const Duration most = std::min(request_.to_beat, kLongest);
   space.bound = loops ? bound.of_loops(most) : bound.of_pipelines(most);
   if (space.bound >= std::min(request_.enough, kLongest) || is_stopped_()) return;
@@ -193,6 +202,14 @@ void FamilyPlanner::collect_shapes() {
   std::stable_sort(shapes_.begin(), shapes_.end(),
                    [](const Shape& a, const Shape& b) { return a.bound < b.bound; });
   if (shapes_.size() > kMostShapes) shapes_.resize(kMostShapes);
+  std::int64_t tasks = 0;
+  const auto is_too_much = [&](const Shape& shape) {
+    const auto stages = static_cast<std::int64_t>(shape.plan.stages.size()) * shape.chunks;
+    tasks +=
+        std::max(kTasksToCompare, kLeastOrders * count_tasks(shape.plan, stages, request_.family));
+    return tasks > kTasksOfComparison;
+  };
+  shapes_.erase(std::find_if(shapes_.begin(), shapes_.end(), is_too_much), shapes_.end());
 }
 
 /// Where a searched order does not fit, what the least of orders lacks.
@@ -215,8 +232,8 @@ FamilyPlanner::Attempt FamilyPlanner::attempt(const Plan& start, std::int64_t ch
   const CostModel costs(problem_.profile, problem_.topology);
   const auto groups = static_cast<std::int64_t>(stages_by_device_group(start).size());
   const std::int64_t orders = std::clamp<std::int64_t>(
-      tasks / std::max<std::int64_t>(1, count_tasks(start, groups * chunks, request_.family)), 4,
-      kMostOrders);
+      tasks / std::max<std::int64_t>(1, count_tasks(start, groups * chunks, request_.family)),
+      kLeastOrders, kMostOrders);
   auto made = reorder(start, costs,
                       {.family = request_.family,
                        .chunks_per_device = chunks,
@@ -264,7 +281,9 @@ void FamilyPlanner::account(const Attempt& attempt) {
 void FamilyPlanner::compare() {
   std::vector<Attempt> attempts(shapes_.size());
   parallel_for(shapes_.size(), problem_.options.threads, [&](std::size_t i) {
-    if (is_stopped_()) return;
+    // Without any plan a few are made however little time there is.
+    const bool is_first_choice = i < kKept && request_.to_beat >= kLongest;
+    if (!is_first_choice && is_stopped_()) return;
     const Shape& shape = shapes_[i];
     attempts[i] = attempt(shape.plan, shape.chunks, kTasksToCompare);
     // Memory may be short only because everything is kept.
@@ -345,7 +364,8 @@ FamilyOutcome FamilyPlanner::run() {
   bound_spaces();
   if (outcome_.lower_bound >= request_.enough) return std::move(outcome_);
   outcome_.is_stopped = is_stopped_();
-  if (outcome_.is_stopped) return std::move(outcome_);
+  const bool has_other_plan = request_.to_beat < kLongest;
+  if (outcome_.is_stopped && has_other_plan) return std::move(outcome_);
   outcome_.is_searched = true;
   collect_shapes();
   compare();

@@ -6,6 +6,7 @@
 
 #include "gradient_handlings.h"
 #include "micro_batches.h"
+#include "scoring.h"
 
 namespace dapple {
 namespace {
@@ -18,7 +19,7 @@ struct Choice {
   Bytes missing{INT64_MAX};
   std::int32_t begin = 0;
   std::int32_t replicas = 0;
-  std::int32_t stages = 0;  // with all before it
+  std::int32_t lanes = 0;  // with all before it: stages, or replicas that start on their own
   bool recompute = false;
 };
 
@@ -32,7 +33,7 @@ std::size_t at(std::int32_t position) {
 /// What the best plan is.
 enum class Goal {
   LeastMissing,  // on its tightest device
-  FewestStages,  // of those that fit
+  FewestLanes,   // of those that fit
 };
 
 std::int32_t fewest_as_pinned(const Pins& pins) {
@@ -70,6 +71,7 @@ class LeastMemorySearch {
                std::int32_t replicas) const;
   bool is_better(const Choice& choice, const Choice& best) const;
   /// Whether a stage that lacks that much, whatever is before it, is of no use.
+  bool is_independent() const { return problem_.replicas == Replicas::Independent; }
   bool is_hopeless(Bytes missing, const Choice& best) const;
   Choice behind(const Choice& stage, const Choice& before) const;
   void put_behind(const Table& before, Buckets& buckets, std::int32_t used, Choice& best);
@@ -176,7 +178,7 @@ bool LeastMemorySearch::is_better(const Choice& choice, const Choice& best) cons
   if (goal_ == Goal::LeastMissing) return choice.missing < best.missing;
   if (choice.missing.count == INT64_MAX) return false;
   if (choice.missing.count > 0 && !problem_.ignore_memory) return false;
-  return best.missing.count == INT64_MAX || choice.stages < best.stages;
+  return best.missing.count == INT64_MAX || choice.lanes < best.lanes;
 }
 
 bool LeastMemorySearch::is_hopeless(Bytes missing, const Choice& best) const {
@@ -187,7 +189,7 @@ bool LeastMemorySearch::is_hopeless(Bytes missing, const Choice& best) const {
 Choice LeastMemorySearch::behind(const Choice& stage, const Choice& before) const {
   Choice both = stage;
   both.missing = std::max(stage.missing, before.missing);
-  both.stages = before.stages + 1;
+  both.lanes = before.lanes + (is_independent() ? stage.replicas : 1);
   return both;
 }
 
@@ -272,18 +274,20 @@ void LeastMemorySearch::read_tables(std::size_t used, Candidate& plan) {
 }
 
 LeastMemory LeastMemorySearch::run() {
-  const std::int64_t most_stages = kMaxStagePasses / micro_batches_;
+  const std::int64_t most_lanes = problem_.most_passes / micro_batches_;
   LeastMemory result;
   result.plan.micro_batch_size = problem_.micro_batch_size;
   result.plan.gradients = problem_.gradients;
   const std::int64_t fewest = fewest_as_pinned(problem_.pins);
-  if (fewest > most_stages && fewest <= std::min(devices_, costs_.layer_count())) {
+  const std::int64_t least_lanes =
+      fewest * (is_independent() ? problem_.pins.replicas.value_or(1) : 1);
+  if (least_lanes > most_lanes && fewest <= std::min(devices_, costs_.layer_count())) {
     // Whether they fit is then all the same.
     result.missing = {};
-    result.too_many_stages = fewest;
+    result.too_many_lanes = least_lanes;
     return result;
   }
-  for (const Goal goal : {Goal::LeastMissing, Goal::FewestStages}) {
+  for (const Goal goal : {Goal::LeastMissing, Goal::FewestLanes}) {
     goal_ = goal;
     fill_tables();
     result.is_known = !allowance_.is_over();
@@ -294,13 +298,17 @@ LeastMemory LeastMemorySearch::run() {
     result.plan.stages.clear();
     if (best.missing.count == INT64_MAX) return result;
     read_tables(used, result.plan);
-    const auto stages = static_cast<std::int64_t>(result.plan.stages.size());
-    result.too_many_stages = stages > most_stages ? stages : 0;
+    const std::int64_t lanes = lane_passes(result.plan.stages, 1, problem_.replicas);
+    result.too_many_lanes = lanes > most_lanes ? lanes : 0;
     // Fewer of them may do, if they fit at all.
     const bool fits = best.missing.count <= 0 || problem_.ignore_memory;
-    if (result.too_many_stages == 0 || !fits || problem_.pins.stages) return result;
+    if (result.too_many_lanes == 0 || !fits || problem_.pins.stages) return result;
   }
   return result;
+}
+
+double gibibytes(Bytes size) {
+  return static_cast<double>(size.count) / (1024.0 * 1024 * 1024);
 }
 
 std::string shape_of(const Candidate& plan) {
@@ -383,8 +391,7 @@ std::string remedy_for(Remedies& remedies, const PlannerOptions& options,
     return "--schedule 1f1b: it holds fewer micro-batches at a time";
   }
   const std::string memory =
-      fmt::format("{:.2f} GiB more memory per device",
-                  static_cast<double>(missing.count) / (1024.0 * 1024 * 1024) + 0.005);
+      fmt::format("{:.2f} GiB more memory per device", gibibytes(missing) + 0.005);
   if (const auto enough = enough_devices(remedies, closest)) {
     return fmt::format("a deeper split over {} devices like the last (now {}), or {}", *enough,
                        devices, memory);
@@ -403,7 +410,9 @@ SearchProblem least_problem(const CostModel& costs, const PlannerOptions& option
       .gradients = gradient_handlings(options, costs.profile()).front(),
       .ignore_memory = options.ignore_memory,
       .gpipe = options.family == ScheduleFamily::GPipe,
-      .pins = pins};
+      .replicas = options.replicas,
+      .pins = pins,
+      .most_passes = most_passes(options)};
 }
 
 /// The pins without one of them each, in the order of to_texts().
@@ -474,17 +483,21 @@ std::optional<std::string> larger_micro_batch(Remedies& remedies, const PlannerO
 }
 
 /// Any plan would have more stage passes than can be simulated.
-void explain_passes(const LeastMemory& least, const SearchProblem& problem,
+void explain_passes(const LeastMemory& least, const SearchProblem& problem, Bytes memory_limit,
                     Infeasible& infeasible) {
   const std::int64_t micro_batches = problem.global_batch_size / problem.micro_batch_size;
   infeasible.conflict = fmt::format(
-      "{} stages, the fewest that {}, and {} micro-batches make {} stage passes; at most {} can be "
-      "simulated",
-      least.too_many_stages,
+      "{} {}, the fewest that {}, and {} micro-batches make {} stage passes; at most {} can be "
+      "simulated{}",
+      least.too_many_lanes,
+      problem.replicas == Replicas::Independent ? "independent replicas" : "stages",
       least.plan.stages.empty() ? "are as pinned"
       : problem.pins.empty()    ? "fit"
                                 : "fit as pinned",
-      micro_batches, least.too_many_stages * micro_batches, kMaxStagePasses);
+      micro_batches, least.too_many_lanes * micro_batches, problem.most_passes,
+      problem.most_passes < kMaxStagePasses
+          ? fmt::format(" within --memory-limit {:.2f} GiB", gibibytes(memory_limit))
+          : std::string());
 }
 
 /// The tightest device of the closest plan.
@@ -528,15 +541,15 @@ Infeasible explain_infeasible(const CostModel& costs, const PlannerOptions& opti
   Allowance allowance({.work = kWorkOfExplanation, .kept = options.memory_limit});
   Remedies remedies(costs, allowance);
   const auto fewer_pins = remedy_among_pins(remedies, options, micro_batch_sizes);
-  if (closest.plan.stages.empty() && closest.too_many_stages == 0) {
+  if (closest.plan.stages.empty() && closest.too_many_lanes == 0) {
     infeasible.conflict = conflict_of(costs, options.pins, problem.micro_batch_size);
     infeasible.remedy = fewer_pins.value_or("none was found: nothing fits without pins either");
     return infeasible;
   }
   if (closest.fits(options.ignore_memory)) {
-    explain_passes(closest, problem, infeasible);
+    explain_passes(closest, problem, options.memory_limit, infeasible);
     const auto larger = larger_micro_batch(remedies, options, problem);
-    const std::int64_t micro_batches = kMaxStagePasses / closest.too_many_stages;
+    const std::int64_t micro_batches = problem.most_passes / closest.too_many_lanes;
     infeasible.remedy = larger       ? *larger
                         : fewer_pins ? *fewer_pins
                                      : fmt::format("a --global-batch of at most {}",

@@ -19,18 +19,20 @@ struct LeastMemory {
   Candidate plan;
   Bytes missing;  // on its tightest device; not above zero if it fits; INT64_MAX: no plan is as
                   // pinned, and there is none here
-  std::int64_t too_many_stages = 0;  // its stages, where no plan that fits has few enough of them
+  /// Its stages, or replicas that start on their own, where no plan that fits has few enough of
+  /// them to be simulated.
+  std::int64_t too_many_lanes = 0;
 
   bool fits(bool ignore_memory) const {
     return missing.count <= 0 || (ignore_memory && missing.count != INT64_MAX);
   }
   /// Whether it fits and can be simulated.
-  bool can_run(bool ignore_memory) const { return fits(ignore_memory) && too_many_stages == 0; }
+  bool can_run(bool ignore_memory) const { return fits(ignore_memory) && too_many_lanes == 0; }
 };
 
 /// Over all partitions and replica counts along the devices in order, recomputation as it helps,
 /// one micro-batch in flight (all of them under GPipe): the plan whose tightest device lacks the
-/// least, or, where that one has more stage passes than kMaxStagePasses, the one with the fewest
+/// least, or, where that one has more stage passes than can be simulated, the one with the fewest
 /// stages that fits. `devices`: as if there were so many; those beyond the topology's are like its
 /// last. Only plans that are as the problem's pins say, their number of stages included.
 /// The allowance is spent by stages looked at, O(layers^2 * devices * replica counts) of them,

@@ -85,9 +85,10 @@ Score Scorer::score(const Candidate& candidate, std::size_t order, Duration to_b
   const CostModel costs(profile_, topology_);
   Score score;
   score.bound = candidate.bound;
-  const auto passes = static_cast<std::int64_t>(candidate.stages.size()) *
-                      (options_.global_batch_size / candidate.micro_batch_size);
-  if (passes > kMaxStagePasses) return score;
+  const std::int64_t micro_batches = options_.global_batch_size / candidate.micro_batch_size;
+  if (lane_passes(candidate.stages, micro_batches, options_.replicas) > most_passes(options_)) {
+    return score;
+  }
   Scored best{.plan = plan_of(candidate), .iteration = to_beat, .order = order};
   const DepthLimits limits(best.plan, costs, options_.ignore_memory);
   const Depths ones(candidate.stages.size(), 1);

@@ -1,6 +1,7 @@
 // How fast a candidate is at its best warm-up depths, by simulation.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -26,6 +27,66 @@ inline std::int64_t least_actions(std::size_t stages, std::int64_t num_micro_bat
 }
 inline std::int64_t least_actions(const Candidate& candidate, std::int64_t global_batch_size) {
   return least_actions(candidate.stages.size(), global_batch_size / candidate.micro_batch_size);
+}
+
+/// Bytes that a simulation keeps for each stage pass while it is not recorded: its actions in the
+/// schedule (two computations, a transfer each way and its receipt), its computations again, what
+/// has arrived, and events.
+inline constexpr std::int64_t kBytesOfAPass = 6 * sizeof(Action) + 2 * sizeof(Action) + 2 * 8 + 24;
+/// The same where the timeline is kept and sorted.
+inline constexpr std::int64_t kBytesOfARecordedPass =
+    kBytesOfAPass + 4 * sizeof(TimedAction) * 3 / 2 + kBytesOfAPass;
+
+/// Computations that a simulation has half of: of each lane, which is a stage, or a replica that
+/// starts on its own.
+inline std::int64_t lane_passes(const std::vector<StagePlan>& stages,
+                                std::int64_t num_micro_batches, Replicas replicas) {
+  std::int64_t lanes = 0;
+  for (const StagePlan& stage : stages) {
+    lanes += replicas == Replicas::Independent ? static_cast<std::int64_t>(stage.devices.size())
+                                               : std::int64_t{1};
+  }
+  return lanes * num_micro_batches;
+}
+
+/// Passes of the longest plan that can be simulated and shown within the memory limit.
+inline std::int64_t most_passes(const PlannerOptions& options) {
+  return std::min(kMaxStagePasses, options.memory_limit.count / kBytesOfARecordedPass);
+}
+
+/// What simulating a plan keeps at most.
+inline Bytes simulation_bytes(const std::vector<StagePlan>& stages, std::int64_t num_micro_batches,
+                              Replicas replicas) {
+  constexpr std::int64_t kBytesOfADevice = 4096;  // costs, routes and rings
+  const std::int64_t devices = lane_passes(stages, 1, Replicas::Independent);
+  return {lane_passes(stages, num_micro_batches, replicas) * kBytesOfAPass +
+          devices * kBytesOfADevice};
+}
+inline Bytes simulation_bytes(const Candidate& candidate, const PlannerOptions& options) {
+  return simulation_bytes(candidate.stages, options.global_batch_size / candidate.micro_batch_size,
+                          options.replicas);
+}
+
+/// As many threads as have room to simulate so much each. The outcome does not depend on it.
+inline int threads_with_room(Bytes of_each, const PlannerOptions& options) {
+  constexpr std::int64_t kPartOfSimulations = 3;  // of the memory limit, one of so many
+  const std::int64_t room =
+      options.memory_limit.count / kPartOfSimulations / std::max<std::int64_t>(1, of_each.count);
+  return static_cast<int>(std::clamp<std::int64_t>(room, 1, std::max(1, options.threads)));
+}
+
+/// What a search of its depths keeps as long as it lasts: when each pass ends at the earliest.
+inline Bytes depth_search_bytes(const Candidate& candidate, std::int64_t global_batch_size) {
+  return {least_actions(candidate, global_batch_size) / 2 * 3 * 8};
+}
+/// Itself.
+inline Bytes size_of(const Candidate& candidate) {
+  std::int64_t size = sizeof(Candidate);
+  for (const StagePlan& stage : candidate.stages) {
+    size +=
+        static_cast<std::int64_t>(sizeof(StagePlan) + stage.devices.size() * sizeof(DeviceIndex));
+  }
+  return {size};
 }
 
 /// Scores candidates of one problem. Const and without state, so threads may share one.

@@ -58,6 +58,10 @@ LayerTable::LayerTable(const ModelProfile& profile, std::int64_t samples, Factor
                                                                            samples, time_scale));
     stash_.push_back(stash_.back() + stash_size(layer, samples));
   }
+  const bool has_workspaces =
+      std::any_of(profile.layers.begin(), profile.layers.end(),
+                  [&](const Layer& layer) { return workspace_size(layer, samples).count > 0; });
+  if (!has_workspaces) return;
   workspace_.emplace_back();
   for (const Layer& layer : profile.layers) {
     workspace_.back().push_back(workspace_size(layer, samples));
@@ -73,7 +77,7 @@ LayerTable::LayerTable(const ModelProfile& profile, std::int64_t samples, Factor
 }
 
 Bytes LayerTable::largest_workspace(LayerRange layers) const {
-  if (layers.size() <= 0) return {};
+  if (layers.size() <= 0 || workspace_.empty()) return {};
   // Two spans that overlap cover the range.
   const auto size = static_cast<std::uint32_t>(layers.size());
   const auto level = static_cast<std::size_t>(std::bit_width(size) - 1);

@@ -22,6 +22,7 @@ struct Node {
   std::int32_t placement = 0;
   std::int32_t begin = 0;  // first layer
   std::int32_t end = 0;
+  std::int32_t stages = 1;
   bool recompute = false;
 };
 
@@ -35,6 +36,7 @@ class DappleSearch {
       : costs_(costs),
         problem_(problem),
         effort_(effort),
+        allowance_(effort.limits),
         micro_batches_(problem.global_batch_size / problem.micro_batch_size),
         placements_(costs.topology()),
         prefix_(costs, problem.micro_batch_size, problem.global_batch_size),
@@ -50,7 +52,11 @@ class DappleSearch {
   void extend(std::int32_t cut, std::int32_t placement, const std::vector<std::int32_t>& behind,
               bool recompute);
   const StageColumn& column(std::int32_t cut, std::int32_t placement, bool recompute);
+  void forget_columns();
+  void count_placements();
   double free_capacity(const Placement& placement) const;
+  bool is_within_pins(const Node& node, const Placement& place) const;
+  bool compete(const Node& a, const Node& b) const;
   void keep(const Node& node);
   std::vector<std::int32_t> promising(std::int32_t cut);
   Candidate candidate_of(std::int32_t node) const;
@@ -58,6 +64,7 @@ class DappleSearch {
   const CostModel& costs_;
   const SearchProblem& problem_;
   const SearchEffort& effort_;
+  Allowance allowance_;
   std::int64_t micro_batches_;
   PlacementTable placements_;
   PrefixBound prefix_;
@@ -66,14 +73,15 @@ class DappleSearch {
   std::vector<CutStates> cuts_;
   std::map<std::pair<std::int32_t, bool>, StageColumn> columns_;  // of the cut being grown
   SearchOutcome outcome_;
+  std::int32_t counted_placements_ = 0;
 };
 
 SearchOutcome DappleSearch::run() {
   grow(costs_.layer_count(), -1, {-1});
-  for (std::int32_t cut = costs_.layer_count() - 1; cut > 0; --cut) {
-    columns_.clear();
+  for (std::int32_t cut = costs_.layer_count() - 1; cut > 0 && !allowance_.is_over(); --cut) {
+    forget_columns();
     for (const std::int32_t placement : promising(cut)) {
-      if (effort_.should_stop && effort_.should_stop()) break;
+      if (!allowance_.spend(1)) break;
       grow(cut, placement,
            cuts_[static_cast<std::size_t>(cut)][static_cast<std::size_t>(placement)]);
     }
@@ -128,7 +136,7 @@ void DappleSearch::grow(std::int32_t cut, std::int32_t placement,
   const std::int32_t used = placement < 0 ? 0 : placements_.at(placement).used_count;
   const std::int64_t most =
       std::min<std::int64_t>(costs_.topology().device_count() - used, problem_.micro_batch_size);
-  for (std::int32_t replicas = 1; replicas <= most; ++replicas) {
+  for (std::int32_t replicas = 1; replicas <= most && !allowance_.is_over(); ++replicas) {
     const auto largest_share = [&](std::int64_t r) {
       return replica_share(problem_.micro_batch_size, r, 0).size();
     };
@@ -136,9 +144,9 @@ void DappleSearch::grow(std::int32_t cut, std::int32_t placement,
         largest_share(replicas) == largest_share(replicas - 1)) {
       continue;
     }
-    for (const std::int32_t option : placements_.options(placement, replicas)) {
-      put_in_front(cut, option, behind);
-    }
+    const std::vector<std::int32_t>& options = placements_.options(placement, replicas);
+    count_placements();
+    for (const std::int32_t option : options) put_in_front(cut, option, behind);
   }
 }
 
@@ -160,6 +168,8 @@ const StageColumn& DappleSearch::column(std::int32_t cut, std::int32_t placement
   for (const std::int32_t kind : place.kinds) slowest = std::min(slowest, prefix_.speed(kind));
   const std::int32_t first = prefix_.first_layer_within(
       cut, slowest * static_cast<double>(place.devices.size()), effort_.incumbent);
+  allowance_.spend(cut - first);
+  allowance_.keep((cut - first) * Bytes{sizeof(StageBound)});
   return columns_
       .emplace(std::pair{placement, recompute},
                make_stage_column(costs_, {.devices = place.devices, .reduction = place.reduction},
@@ -172,6 +182,26 @@ const StageColumn& DappleSearch::column(std::int32_t cut, std::int32_t placement
                                   .gradients = problem_.gradients,
                                   .hold_all = problem_.gpipe}))
       .first->second;
+}
+
+/// What a placement keeps: its devices, how many of each server are used, and what its rings take
+/// of each port, in or out, of a device and its NIC.
+void DappleSearch::count_placements() {
+  constexpr std::int64_t kOfAPort = 24;
+  for (; counted_placements_ < placements_.size(); ++counted_placements_) {
+    const Placement& place = placements_.at(counted_placements_);
+    const auto devices = static_cast<std::int64_t>(place.devices.size());
+    const auto servers = static_cast<std::int64_t>(place.used_after.size());
+    allowance_.keep({devices * (4 + 4 * kOfAPort) + 3 * servers * 4});
+    allowance_.spend(devices + servers);
+  }
+}
+
+void DappleSearch::forget_columns() {
+  for (const auto& [key, column] : columns_) {
+    allowance_.keep({-static_cast<std::int64_t>(column.stages.size() * sizeof(StageBound))});
+  }
+  columns_.clear();
 }
 
 /// The speeds of the devices that a placement leaves, together.
@@ -189,6 +219,7 @@ double DappleSearch::free_capacity(const Placement& placement) const {
 void DappleSearch::extend(std::int32_t cut, std::int32_t placement,
                           const std::vector<std::int32_t>& behind, bool recompute) {
   const StageColumn& stages = column(cut, placement, recompute);
+  if (!allowance_.spend(cut - stages.first)) return;
   const Placement& place = placements_.at(placement);
   const double free = free_capacity(place);
   const bool is_last = behind.front() < 0;
@@ -208,6 +239,7 @@ void DappleSearch::extend(std::int32_t cut, std::int32_t placement,
     if (!problem_.pins.allow({begin, cut}, replicas, recompute)) continue;
     const PrefixBound::Rest rest = prefix_.rest(begin, free);
     if (std::max(rest.busiest, stage.forward + stage.backward) >= effort_.incumbent) continue;
+    if (!allowance_.spend(static_cast<std::int64_t>(behind.size()))) return;
     for (const std::int32_t node : behind) {
       ++outcome_.states;
       const BoundLabel label =
@@ -217,15 +249,35 @@ void DappleSearch::extend(std::int32_t cut, std::int32_t placement,
       const Duration bound =
           std::max({rest.busiest, label.end + rest.forward, label.span + rest.round_trip});
       if (bound >= effort_.incumbent) continue;
-      keep({.label = label,
-            .bound = bound,
-            .behind = node,
-            .placement = placement,
-            .begin = begin,
-            .end = cut,
-            .recompute = recompute});
+      const std::int32_t stages_behind =
+          is_last ? 0 : nodes_[static_cast<std::size_t>(node)].stages;
+      const Node grown{.label = label,
+                       .bound = bound,
+                       .behind = node,
+                       .placement = placement,
+                       .begin = begin,
+                       .end = cut,
+                       .stages = stages_behind + 1,
+                       .recompute = recompute};
+      if (is_within_pins(grown, place)) keep(grown);
     }
   }
+}
+
+/// Whether it can become a plan of the pinned number of stages: those that it lacks need a layer
+/// and a device each.
+bool DappleSearch::is_within_pins(const Node& node, const Placement& place) const {
+  if (!problem_.pins.stages) return true;
+  const std::int32_t missing = *problem_.pins.stages - node.stages;
+  const std::int32_t devices_left = costs_.topology().device_count() - place.used_count;
+  if (node.begin == 0) return missing == 0;
+  return 0 < missing && missing <= std::min(node.begin, devices_left);
+}
+
+/// Whether one of them may stand for both: under a pinned number of stages, only where they have
+/// equally many.
+bool DappleSearch::compete(const Node& a, const Node& b) const {
+  return !problem_.pins.stages || a.stages == b.stages;
 }
 
 bool no_worse(const BoundLabel& a, const BoundLabel& b) {
@@ -240,22 +292,29 @@ void DappleSearch::keep(const Node& node) {
     states.resize(static_cast<std::size_t>(placements_.size()));
   }
   std::vector<std::int32_t>& state = states[static_cast<std::size_t>(node.placement)];
+  const auto at = [&](std::int32_t i) -> const Node& {
+    return nodes_[static_cast<std::size_t>(i)];
+  };
+  std::int32_t rivals = 0;
   for (const std::int32_t other : state) {
-    if (no_worse(nodes_[static_cast<std::size_t>(other)].label, node.label)) return;
+    if (!compete(at(other), node)) continue;
+    if (no_worse(at(other).label, node.label)) return;
+    ++rivals;
   }
-  std::erase_if(state, [&](std::int32_t other) {
-    return no_worse(node.label, nodes_[static_cast<std::size_t>(other)].label);
-  });
-  if (state.size() == static_cast<std::size_t>(effort_.labels_per_state)) {
+  rivals -= static_cast<std::int32_t>(std::erase_if(state, [&](std::int32_t other) {
+    return compete(at(other), node) && no_worse(node.label, at(other).label);
+  }));
+  if (rivals == effort_.labels_per_state) {
     ++outcome_.narrowed;
-    const auto worst =
-        std::max_element(state.begin(), state.end(), [&](std::int32_t a, std::int32_t b) {
-          return nodes_[static_cast<std::size_t>(a)].bound <
-                 nodes_[static_cast<std::size_t>(b)].bound;
-        });
-    if (nodes_[static_cast<std::size_t>(*worst)].bound <= node.bound) return;
+    auto worst = state.end();
+    for (auto other = state.begin(); other != state.end(); ++other) {
+      if (!compete(at(*other), node)) continue;
+      if (worst == state.end() || at(*worst).bound < at(*other).bound) worst = other;
+    }
+    if (at(*worst).bound <= node.bound) return;
     state.erase(worst);
   }
+  allowance_.keep({sizeof(Node)});
   state.push_back(static_cast<std::int32_t>(nodes_.size()));
   nodes_.push_back(node);
 }

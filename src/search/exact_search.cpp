@@ -110,19 +110,7 @@ class ExactSearch::Search {
         placements_(topology, problem.pins.in_order),
         shapes_(costs_, problem.micro_batch_size, problem.replicas) {}
 
-  void prepare(Duration threshold, const Patience& patience) {
-    threshold_ = threshold;
-    root_bound_ = std::min(threshold, work_alone());
-    if (costs_.topology().device_count() > kMostDevices || patience.should_stop()) return;
-    fronts_.emplace(costs_, placements_, problem_, threshold, patience);
-    if (fronts_->is_stopped()) return;
-    links_.emplace(costs_.topology());
-    columns_.emplace(costs_, problem_, threshold);
-    states_ = fronts_->front_count();
-    root_bound_ = fronts_->least();
-    is_root_open_ = root_bound_ >= threshold;
-    can_go_on_ = true;
-  }
+  void prepare(Duration threshold, const Allowance::Limits& limits);
 
   void advance(const Stretch& stretch);
   Candidate take();
@@ -154,8 +142,18 @@ class ExactSearch::Search {
   }
   std::int64_t states() const { return states_; }
   std::int64_t kept() const {
-    return static_cast<std::int64_t>(nodes_.size()) + (fronts_ ? fronts_->front_count() : 0);
+    return static_cast<std::int64_t>(nodes_.size()) + (fronts_ ? fronts_->front_count() : 0) +
+           closed_fronts_;
   }
+  Bytes kept_bytes() const {
+    // A partial plan stands in two heaps, or waits.
+    constexpr auto kPerNode = static_cast<std::int64_t>(sizeof(Node) + 2 * 32 + 1);
+    Bytes bytes{static_cast<std::int64_t>(nodes_.capacity()) * kPerNode};
+    if (fronts_) bytes += fronts_->kept_bytes();
+    if (columns_) bytes += columns_->kept_bytes();
+    return bytes;
+  }
+  std::int64_t work() const { return work_; }
 
  private:
   /// What stands behind the stages to be tried: nothing, or a partial plan.
@@ -192,7 +190,34 @@ class ExactSearch::Search {
   OpenNodes open_;
   Waiting waiting_;
   std::int64_t states_ = 0;
+  std::int64_t work_ = 0;
+  std::int64_t closed_fronts_ = 0;  // that were kept until their bound closed the search
 };
+
+void ExactSearch::Search::prepare(Duration threshold, const Allowance::Limits& limits) {
+  threshold_ = threshold;
+  root_bound_ = std::min(threshold, work_alone());
+  const bool is_stopped = limits.should_stop && limits.should_stop();
+  if (costs_.topology().device_count() > kMostDevices || is_stopped) return;
+  fronts_.emplace(costs_, placements_, problem_, threshold, limits);
+  work_ = fronts_->work();
+  if (fronts_->is_stopped()) {
+    fronts_.reset();
+    return;
+  }
+  states_ = fronts_->front_count();
+  root_bound_ = fronts_->least();
+  can_go_on_ = true;
+  is_root_open_ = root_bound_ >= threshold;
+  if (is_root_open_) {
+    // Nothing is left to search.
+    closed_fronts_ = fronts_->front_count();
+    fronts_.reset();
+    return;
+  }
+  links_.emplace(costs_.topology());
+  columns_.emplace(costs_, problem_, threshold);
+}
 
 /// What all micro-batches take where all devices have even parts of them.
 Duration ExactSearch::Search::work_alone() const {
@@ -273,6 +298,7 @@ void ExactSearch::Search::put_in_front(const Behind& behind, const PlacementSpac
     if (node.stage.depth_limit == 0 || (node.begin > 0 && !is_room_left)) continue;
     if (!is_within_pins(node)) continue;
     ++states_;
+    ++work_;
     node.label = behind.is_nothing()
                      ? bound_of_last(node.stage, micro_batches_)
                      : bound_with_front(node.stage, boundary, behind.node.label, micro_batches_);
@@ -317,9 +343,11 @@ BoundaryBound ExactSearch::Search::boundary_to(const Node& next, std::int32_t ta
 /// Of every plan that a partial plan can be completed to.
 Duration ExactSearch::Search::bound_of(const Node& node) {
   if (node.label.end >= threshold_) return node.label.end;
+  const auto pairs = static_cast<std::int64_t>(node.stages) * node.stages;
   if (node.begin == 0) {
     if (problem_.any_order) return node.label.end;
     list_stages(node);
+    work_ += pairs;
     return std::max(node.label.end, bound_of_order(stages_, {}, micro_batches_));
   }
   const std::vector<Front>& choices =
@@ -331,6 +359,7 @@ Duration ExactSearch::Search::bound_of(const Node& node) {
     if (bound < threshold_ && !problem_.any_order) {
       if (!is_listed) list_stages(node);
       is_listed = true;
+      work_ += pairs;
       const BeforePart before{.end = front.end, .span = front.span, .slowest = front.slowest};
       bound = std::max(bound, bound_of_order(stages_, before, micro_batches_));
     }
@@ -409,8 +438,8 @@ ExactSearch::ExactSearch(const ModelProfile& profile, const Topology& topology,
     : search_(std::make_unique<Search>(profile, topology, problem)) {}
 ExactSearch::~ExactSearch() = default;
 
-void ExactSearch::prepare(Duration threshold, const Patience& patience) {
-  search_->prepare(threshold, patience);
+void ExactSearch::prepare(Duration threshold, const Allowance::Limits& limits) {
+  search_->prepare(threshold, limits);
 }
 bool ExactSearch::is_prepared() const {
   return search_->is_prepared();
@@ -448,6 +477,12 @@ std::int64_t ExactSearch::states() const {
 }
 std::int64_t ExactSearch::kept() const {
   return search_->kept();
+}
+Bytes ExactSearch::kept_bytes() const {
+  return search_->kept_bytes();
+}
+std::int64_t ExactSearch::work() const {
+  return search_->work();
 }
 
 }  // namespace dapple

@@ -15,20 +15,28 @@ constexpr int kSteps[] = {0, 1, 2, 4, 7, 12, 20, 35, 60, 100};
 
 /// The least time from `least` up to `most` that is enough; `most` where no lesser one is.
 /// Requires: what is enough stays so with more.
-Duration least_enough(Duration least, Duration most,
-                      const std::function<bool(Duration)>& is_enough) {
+/// Where the allowance ends first, the largest time of which it is known that no lesser one is
+/// enough.
+Duration least_enough(Duration least, Duration most, const std::function<bool(Duration)>& is_enough,
+                      const Allowance& allowance) {
   std::int64_t too_little = least.ns - 1;
   std::int64_t enough = std::min(least, most).ns;
   // A time far above the least takes long to look at.
   std::int64_t step = std::max<std::int64_t>(1, least.ns / 64);
-  while (enough < most.ns && !is_enough({enough})) {
+  while (enough < most.ns) {
+    const bool is_found = is_enough({enough});
+    // What was cut short found less than there is.
+    if (allowance.is_over()) return {too_little + 1};
+    if (is_found) break;
     too_little = enough;
     enough = std::min(most.ns, enough + step);
     step *= 2;
   }
   while (enough - too_little > 1) {
     const std::int64_t middle = too_little + (enough - too_little) / 2;
-    (is_enough({middle}) ? enough : too_little) = middle;
+    const bool is_found = is_enough({middle});
+    if (allowance.is_over()) return {too_little + 1};
+    (is_found ? enough : too_little) = middle;
   }
   return {enough};
 }
@@ -51,6 +59,7 @@ class FamilyBound::Search {
   Search(const CostModel& costs, const FamilyProblem& problem)
       : problem_(problem),
         floors_(costs, problem.global_batch_size, problem.micro_batch_size, problem.ignore_memory),
+        allowance_(problem.limits),
         layers_(costs.layer_count()),
         devices_(costs.topology().device_count()) {}
 
@@ -94,6 +103,7 @@ class FamilyBound::Search {
 
   FamilyProblem problem_;
   LayerFloors floors_;
+  mutable Allowance allowance_;
   std::int32_t layers_;
   std::int32_t devices_;
   std::vector<Label> labels_;
@@ -144,6 +154,7 @@ void FamilyBound::Search::grow_from(const Reach& reach, std::int32_t stages, std
     if (used + replicas > devices_) break;
     const std::int32_t left = devices_ - used - replicas;
     for (std::int32_t end = left == 0 ? layers_ : begin + 1; end <= layers_; ++end) {
+      if (!allowance_.spend(1)) return;
       const LayerRange range{begin, end};
       const KnownStage& known = known_stage(range, share);
       if (!known.fits) break;
@@ -178,7 +189,7 @@ void FamilyBound::Search::grow(const Reach& reach) {
                  {});
   label(0, 0, 0).head = {};
   label(0, 0, 0).both_ways = {};
-  for (std::int32_t begin = 0; begin < layers_; ++begin) {
+  for (std::int32_t begin = 0; begin < layers_ && allowance_.spend(1); ++begin) {
     known_stages_.assign(floors_.replica_counts().size() * static_cast<std::size_t>(layers_ + 1),
                          {});
     for (std::int32_t stages = 0; stages <= std::max(0, reach.most_stages - 1); ++stages) {
@@ -197,10 +208,13 @@ std::optional<std::int32_t> FamilyBound::Search::devices_of_all(std::int32_t sta
 }
 
 Duration FamilyBound::Search::of_work(Duration most) const {
-  return least_enough({}, most, [&](Duration within) {
-    return floors_.device_time_of_work() + floors_.device_time_of_steps() <=
-           Wide{within.ns} * devices_;
-  });
+  return least_enough(
+      {}, most,
+      [&](Duration within) {
+        return floors_.device_time_of_work() + floors_.device_time_of_steps() <=
+               Wide{within.ns} * devices_;
+      },
+      Allowance({}));
 }
 
 Duration FamilyBound::Search::of_pipelines(Duration most) {
@@ -209,10 +223,12 @@ Duration FamilyBound::Search::of_pipelines(Duration most) {
     return devices_of_all(0).has_value();
   };
   const Duration work = of_work(most);
-  if (work == most || !is_small(0)) return work;
+  if (work == most || !is_small(0) || !allowance_.spend(1)) return work;
   // Mostly nothing is below it, which one look tells.
-  if (!is_enough(most - Duration{1})) return most;
-  return least_enough(work, most, is_enough);
+  const bool is_any_below = is_enough(most - Duration{1});
+  if (allowance_.is_over()) return work;
+  if (!is_any_below) return most;
+  return least_enough(work, most, is_enough, allowance_);
 }
 
 /// One group of devices holds all layers: plain data parallelism in another order.
@@ -276,7 +292,8 @@ std::int64_t FamilyBound::Search::most_layers(Duration within, bool with_way_bac
 }
 
 Duration FamilyBound::Search::of_loops(Duration most) const {
-  return least_enough({}, most, [&](Duration within) { return have_time(within); });
+  return least_enough(
+      {}, most, [&](Duration within) { return have_time(within); }, Allowance({}));
 }
 
 std::vector<StagePlan> FamilyBound::Search::stages_of(std::int32_t stages, std::int32_t used) {
@@ -304,6 +321,7 @@ std::vector<Candidate> FamilyBound::Search::shapes(Duration least, std::int32_t 
   for (const int percent : kSteps) {
     const Duration within = least + Duration{divide_up(Wide{least.ns} * percent, 100)};
     grow({.most_stages = most_stages, .as_pinned = true, .within = within});
+    if (allowance_.is_over()) break;
     for (std::int32_t stages = 1; stages <= most_stages; ++stages) {
       Candidate& candidate = found[static_cast<std::size_t>(stages) - 1];
       const std::optional<std::int32_t> used = devices_of_all(stages);

@@ -177,13 +177,13 @@ Duration completed(const Front& front, const BoundLabel& label) {
 
 FrontBounds::FrontBounds(const CostModel& costs, PlacementSpace& placements,
                          const SearchProblem& problem, Duration threshold,
-                         ExactSearch::Patience patience)
+                         const Allowance::Limits& limits)
     : costs_(costs),
       placements_(placements),
       problem_(problem),
       micro_batches_(problem.global_batch_size / problem.micro_batch_size),
       threshold_(threshold),
-      patience_(std::move(patience)),
+      allowance_(limits),
       least_(threshold),
       most_alike_(placements.is_complete() ? kMostAlike : kMostAlikeOfMany),
       families_(costs, placements, problem),
@@ -196,7 +196,11 @@ FrontBounds::FrontBounds(const CostModel& costs, PlacementSpace& placements,
     for (std::int32_t used = 1; used < families_.size(); ++used) grow_from(cut, used);
     leave_idle(cut);
   }
+  is_stopped_ = is_stopped_ || allowance_.is_over();
   if (is_stopped_) kept_.clear();
+  for (const auto& [key, stages] : least_columns_) {
+    allowance_.keep({-static_cast<std::int64_t>(stages.stages.size() * sizeof(StageBound))});
+  }
   least_columns_.clear();
   for (const std::vector<Front>& fronts : kept_) {
     front_count_ += static_cast<std::int64_t>(fronts.size());
@@ -215,7 +219,8 @@ const StageColumn& FrontBounds::column(std::int32_t end, std::int32_t families, 
   const std::vector<const Taking*>& takings = families_.takings(families);
   const StageColumn& column =
       least_columns_.emplace(key, columns_.least(end, takings, recompute)).first->second;
-  steps_ += static_cast<std::int64_t>(column.stages.size() * takings.size());
+  allowance_.spend(static_cast<std::int64_t>(column.stages.size() * takings.size()));
+  allowance_.keep({static_cast<std::int64_t>(column.stages.size() * sizeof(StageBound))});
   return column;
 }
 
@@ -248,11 +253,13 @@ void FrontBounds::put_behind(const std::vector<Front>& fronts, const Extension& 
   const auto replicas = static_cast<std::int64_t>(families_.replicas(extension.families));
   const double left = capacity(families_.rest(extension.after));
   const bool is_heavy_boundary = is_heavy(extension.cut, extension.families);
-  for (std::int32_t end = extension.cut + 1; end <= costs_.layer_count(); ++end) {
+  // Without a device for the layers behind it, a stage has all of them.
+  const std::int32_t first_end = left > 0 ? extension.cut + 1 : costs_.layer_count();
+  for (std::int32_t end = first_end; end <= costs_.layer_count(); ++end) {
     const bool is_last = end == costs_.layer_count();
     const StageColumn& stages = column(end, extension.families, false);
     if (extension.cut < stages.first) return;
-    steps_ += static_cast<std::int64_t>(fronts.size());
+    if (!allowance_.spend(static_cast<std::int64_t>(fronts.size()))) return;
     // What can hold all micro-batches gains nothing from recomputation, as far as bounds tell.
     if (extension.recompute && !stages.memory_limits && !problem_.pins.recompute) continue;
     const StageBound& stage =
@@ -274,7 +281,11 @@ void FrontBounds::put_behind(const std::vector<Front>& fronts, const Extension& 
       if (is_last) {
         least_ = std::min(least_, front.own);
       } else {
-        add(kept(end, extension.after), front, {.most = most_alike_});
+        std::vector<Front>& alike = kept(end, extension.after);
+        const auto count_before = static_cast<std::int64_t>(alike.size());
+        add(alike, front, {.most = most_alike_});
+        const auto more = static_cast<std::int64_t>(alike.size()) - count_before;
+        allowance_.keep(more * Bytes{sizeof(Front)});
       }
     }
   }
@@ -347,6 +358,7 @@ const std::vector<Front>& FrontBounds::choices(const Behind& behind) {
     }
   }
   front_count_ += static_cast<std::int64_t>(choices.size());
+  choice_count_ += static_cast<std::int64_t>(choices.size());
   return choices;
 }
 

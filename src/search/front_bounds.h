@@ -56,9 +56,9 @@ class FrontBounds {
   /// Plans whose bound is `threshold` or more may count as any bound from it on.
   /// O(layers^2 * devices^2) at most, times the fronts of a cut that no other is as good as; far
   /// less with a good threshold.
-  /// Where patience ends first, nothing is known.
+  /// Where the allowance ends first, nothing is known.
   FrontBounds(const CostModel& costs, PlacementSpace& placements, const SearchProblem& problem,
-              Duration threshold, ExactSearch::Patience patience);
+              Duration threshold, const Allowance::Limits& limits);
 
   bool is_stopped() const { return is_stopped_; }
 
@@ -76,6 +76,10 @@ class FrontBounds {
 
   /// Fronts that are kept, over all cuts and choices.
   std::int64_t front_count() const { return front_count_; }
+  Bytes kept_bytes() const {
+    return allowance_.kept() + choice_count_ * Bytes{sizeof(Front)} + families_.kept_bytes();
+  }
+  std::int64_t work() const { return allowance_.work(); }
 
  private:
   /// Stages that begin at a cut: their devices, and all that are used with them.
@@ -85,7 +89,11 @@ class FrontBounds {
     std::int32_t after = 0;
     bool recompute = false;
   };
-  bool is_out_of_patience() const { return steps_ > patience_.steps || patience_.should_stop(); }
+  bool is_out_of_patience() {
+    allowance_.keep(families_.kept_bytes() - families_kept_);
+    families_kept_ = families_.kept_bytes();
+    return !allowance_.spend(1);
+  }
   void grow_from(std::int32_t cut, std::int32_t used);
   void put_behind(const std::vector<Front>& fronts, const Extension& extension);
   Front over_boundary(const Front& front, const BoundaryFloor& boundary, std::int32_t cut) const;
@@ -101,8 +109,8 @@ class FrontBounds {
   const SearchProblem& problem_;
   std::int64_t micro_batches_;
   Duration threshold_;
-  ExactSearch::Patience patience_;
-  std::int64_t steps_ = 0;  // stages bounded, and tried behind a front
+  Allowance allowance_;
+  Bytes families_kept_;
   Duration least_;
   std::size_t most_alike_;
   bool is_stopped_ = false;
@@ -116,6 +124,7 @@ class FrontBounds {
   // counts.
   std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::vector<Front>> choices_;
   std::int64_t front_count_ = 0;
+  std::int64_t choice_count_ = 0;
 };
 
 /// At least, of all plans that begin with that front and end in a part with that label. Requires:

@@ -15,7 +15,9 @@ const StageColumn& StageColumns::column(std::int32_t end, const Taking& taking, 
   const std::tuple key{end, number, recompute};
   const auto found = columns_.find(key);
   if (found != columns_.end()) return found->second;
-  return columns_.emplace(key, make(end, taking, recompute)).first->second;
+  const StageColumn& made = columns_.emplace(key, make(end, taking, recompute)).first->second;
+  kept_ += Bytes{static_cast<std::int64_t>(made.stages.size() * sizeof(StageBound))};
+  return made;
 }
 
 StageColumn StageColumns::make(std::int32_t end, const Taking& taking, bool recompute) {

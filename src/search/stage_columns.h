@@ -25,7 +25,8 @@ class StageColumns {
   /// The same for any of several takings: of every stage the least bounds and the deepest limit.
   StageColumn least(std::int32_t end, const std::vector<const Taking*>& takings, bool recompute);
 
-  void forget() { columns_.clear(); }
+  /// By the sizes of their elements.
+  Bytes kept_bytes() const { return kept_; }
 
  private:
   StageColumn make(std::int32_t end, const Taking& taking, bool recompute);
@@ -35,6 +36,7 @@ class StageColumns {
   Duration threshold_;
   PrefixBound work_;
   std::map<std::tuple<std::int32_t, std::int32_t, bool>, StageColumn> columns_;
+  Bytes kept_;
 };
 
 }  // namespace dapple

@@ -217,6 +217,11 @@ void StageFamilies::represent_takings() {
     }
   }
   first.push_back(representatives_.size());
+  for (const Taking& taking : representatives_) {
+    // Its devices, and what its rings take of their ports.
+    constexpr std::int64_t kOfADevice = 2 * 2 * 24 + sizeof(DeviceIndex);
+    kept_takings_ += taking.replicas * Bytes{kOfADevice};
+  }
   for (std::size_t families = 1; families < counts_.size(); ++families) {
     for (std::size_t i = first[families - 1]; i < first[families]; ++i) {
       takings_[families].push_back(&representatives_[i]);

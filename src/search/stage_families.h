@@ -61,6 +61,15 @@ class StageFamilies {
     Duration in;
   };
   Joint with_both(std::int32_t families, std::int32_t begin, std::int32_t end) const;
+  /// What is remembered of boundaries, by the sizes of its elements.
+  Bytes kept_bytes() const {
+    constexpr std::int64_t kOfAnEntry = 64;  // of the map, beside its value
+    return {static_cast<std::int64_t>(floors_.size()) *
+                (static_cast<std::int64_t>(sizeof(BoundaryFloor)) + kOfAnEntry) +
+            static_cast<std::int64_t>(shapes_between_.size() + shapes_before_.size()) *
+                (static_cast<std::int64_t>(sizeof(TransferShape)) + kOfAnEntry) +
+            kept_takings_.count};
+  }
   /// Over all placements of the front beside that taking behind.
   BoundaryFloor before(std::int32_t cut, std::int32_t front, std::int32_t back_taking);
 
@@ -84,6 +93,7 @@ class StageFamilies {
   std::vector<std::vector<std::int32_t>> takings_of_;  // numbers; only of complete spaces
   std::vector<std::vector<const Taking*>> takings_;
   std::vector<Taking> representatives_;
+  Bytes kept_takings_;
   DeviceLinks links_;
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<TransferShape>> shapes_between_;
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<TransferShape>> shapes_before_;

@@ -13,7 +13,7 @@ def inputs(profile, topology):
 
 class StagePasses(ToolTest):
     """128 layers, 131,072 micro-batches of one sample: 16.8 million passes, if each layer is a
-    stage; ten million can be simulated."""
+    stage; ten million can be simulated at most, fewer within two gibibytes."""
 
     INPUTS = inputs("128-layers-131072-micro-batches", "128-devices")
 
@@ -22,12 +22,16 @@ class StagePasses(ToolTest):
         self.assert_error(
             result, INFEASIBLE,
             "128 stages, the fewest that are as pinned, and 131072 micro-batches make 16777216 "
-            "stage passes; at most 10000000 can be simulated",
-            "a larger --micro-batch helps: 2 or more")
+            "stage passes; at most 4194304 can be simulated within --memory-limit 2.00 GiB",
+            "a larger --micro-batch helps: 4 or more")
         self.assertFalse((self.folder / "plan.json").exists())
 
     def test_pins_that_leave_only_plans_with_too_many_are_refused_with_the_figures(self):
         self.assert_refused("--micro-batch", "1", "--pin", "stages=128")
+        result = self.run_tool(*self.INPUTS, "--micro-batch", "1", "--pin", "stages=128",
+                               "--memory-limit", "16 GiB", "-o", "plan.json")
+        self.assert_error(result, INFEASIBLE, "at most 10000000 can be simulated\n",
+                          "a larger --micro-batch helps: 2 or more")
         cuts = [part for layer in range(1, 128) for part in ("--pin", f"cut={layer}")]
         for planner in ("exact", "dapple"):
             self.assert_refused("--micro-batch", "1", "--planner", planner, "--no-baselines", *cuts)

@@ -1,5 +1,6 @@
 """What a search can be told: when to stop, how good is good enough, what is pinned."""
 
+import json
 import os
 import signal
 import subprocess
@@ -65,12 +66,26 @@ class Stopping(ToolTest):
         stderr = process.communicate(timeout=tool.SECONDS)[1]
         self.assert_stopped_with_a_plan(process.returncode, stderr, "--time-limit 2")
 
-    def test_a_search_that_had_no_time_for_any_plan_says_so(self):
-        result = self.run_tool(*LARGE, "--time-limit", "0.000000001", "-o", "plan.json")
+    def test_a_search_that_had_no_time_has_an_even_split(self):
+        for schedule in ("1f1b", "zb-h1", "auto"):
+            with self.subTest(schedule=schedule):
+                result = self.run_tool(*LARGE, "--schedule", schedule, "--time-limit",
+                                       "0.000000001", "-o", "plan.json")
+                self.assert_stopped_with_a_plan(result.returncode, result.stderr,
+                                                "the search was stopped by --time-limit ")
+                plan = self.read("plan.json")["predicted"]
+                self.assertLessEqual(0, plan["lower_bound_ns"])
+                self.assertLessEqual(plan["lower_bound_ns"], plan["iteration_ns"])
+
+    def test_a_search_that_had_no_time_for_any_plan_that_fits_says_so(self):
+        (self.folder / "small.json").write_text(json.dumps(tool.small_topology(memory="4 MiB")))
+        self.write("model.json", tool.small_profile())
+        result = self.run_tool("--model", "model.json", "--topo", "small.json", "--time-limit",
+                               "0.000000001", "-o", "plan.json")
         self.assert_error(result, INFEASIBLE,
-                          "no plan was found before the search was stopped: gnmt-16 on 16x8xH100")
+                          "no plan was found before the search was stopped: small on 2x2")
         self.assertNotIn("tightest", result.stderr)
-        self.assertEqual(os.listdir(self.folder), [])
+        self.assertFalse((self.folder / "plan.json").exists())
 
     def test_a_limit_that_is_not_reached_leaves_no_trace_in_the_plan(self):
         self.make_plan("free.json")

@@ -99,7 +99,8 @@ class Verifying(ToolTest):
                                       nics=[{"bandwidth": "1 Gbit/s", "latency": "15 us"}])
         result = self.run_tool("--model", self.write("small.json", tool.small_profile()),
                                "--topo", self.write("3x1.json", topology), "--planner", "dapple",
-                               "--pin", "stages=3", "--micro-batch", "4", "-o", "plan.json")
+                               "--pin", "cut=2", "--pin", "cut=4", "--micro-batch", "4",
+                               "-o", "plan.json")
         self.assertEqual(result.returncode, DONE, result.stderr)
         plan = self.read("plan.json")
         self.assertEqual(self.verify(plan).returncode, DONE)

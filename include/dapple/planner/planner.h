@@ -53,7 +53,9 @@ struct PlannerOptions {
   Contention contention = Contention::Shared;
   Replicas replicas = Replicas::Together;
   bool ignore_memory = false;  // as if every device had room for everything
-  /// What the planner keeps at a time, counted by the sizes of its elements.
+  /// What the planner keeps at a time, counted by the sizes of its elements, so that the plan is
+  /// the same on any machine. What a search has no room for stays open, and plans that are too long
+  /// to be simulated within it are not made.
   Bytes memory_limit = kDefaultMemoryLimit;
   int threads = 2;  // >= 1; the plan does not depend on it
   PlannerKind planner = PlannerKind::Exact;
@@ -90,7 +92,8 @@ struct Evaluation {
   Schedule schedule;
   Timeline timeline;
   Prediction prediction;
-  /// The iteration if replicas were treated the other way; nothing where there is no other.
+  /// The iteration if replicas were treated the other way; nothing where there is no other or it
+  /// would take too long.
   std::optional<Duration> otherwise;
   std::vector<MemoryShortage> shortages;
 };

@@ -8,13 +8,13 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "dapple/core/quantity.h"
 #include "dapple/cost/costs.h"
 #include "dapple/plan/pins.h"
 #include "dapple/plan/plan.h"
+#include "dapple/search/allowance.h"
 
 namespace dapple {
 
@@ -28,7 +28,9 @@ struct SearchProblem {
   bool links_are_shared = false;  // boundaries slow each other: bounds may count on it
   // What the bounds of the exact search are of; the DAPPLE search knows stages that act as one.
   Replicas replicas = Replicas::Together;
-  Pins pins = {};  // the number of stages is left to whoever takes the candidates
+  Pins pins = {};
+  std::int64_t most_passes =
+      kMaxStagePasses;  // of a plan that can be simulated; for least_memory()
 };
 
 /// How much of the space is looked at.
@@ -38,8 +40,9 @@ struct SearchEffort {
   std::int32_t labels_per_state = 1;
   std::int32_t candidates = 1;     // complete plans to return
   bool all_replica_counts = true;  // or only those that make the largest share smaller
-  std::function<bool()> should_stop =
-      {};  // asked often; once true, the search ends with what it has
+  /// A step for each stage that is costed or tried in front of a partial plan; once the allowance
+  /// ends, so does the search, with what it has.
+  Allowance::Limits limits = {};
 };
 
 /// A complete plan but for its warm-up depths.

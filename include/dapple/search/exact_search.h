@@ -14,6 +14,7 @@
 
 #include "dapple/core/quantity.h"
 #include "dapple/cost/costs.h"
+#include "dapple/search/allowance.h"
 #include "dapple/search/dapple_search.h"
 
 namespace dapple {
@@ -27,15 +28,11 @@ class ExactSearch {
   ExactSearch(const ModelProfile& profile, const Topology& topology, const SearchProblem& problem);
   ~ExactSearch();
 
-  /// How long fronts may be bounded.
-  struct Patience {
-    std::int64_t steps = INT64_MAX;  // stages bounded, and tried behind a front
-    std::function<bool()> should_stop;
-  };
-  /// Bounds all fronts. Plans whose bound is `threshold` or more are dropped from here on. To be
-  /// called once, before all else. Where patience ends first, what the work alone takes is the
-  /// bound, and nothing can be searched.
-  void prepare(Duration threshold, const Patience& patience);
+  /// Bounds all fronts, a step for each stage that is bounded or tried behind a front. Plans whose
+  /// bound is `threshold` or more are dropped from here on. To be called once, before all else.
+  /// Where the allowance ends first, what the work alone takes is the bound, and nothing can be
+  /// searched.
+  void prepare(Duration threshold, const Allowance::Limits& limits);
   bool is_prepared() const;
 
   /// How far to go.
@@ -65,6 +62,10 @@ class ExactSearch {
 
   std::int64_t states() const;  // stages tried in front of partial plans, and fronts kept
   std::int64_t kept() const;    // partial plans and fronts in memory, some 200 bytes each
+  Bytes kept_bytes() const;     // all that is kept, by the sizes of its elements
+  /// Steps so far: of prepare(), and for each stage that is tried since, pairs of stages that its
+  /// bounds look at.
+  std::int64_t work() const;
 
  private:
   class Search;

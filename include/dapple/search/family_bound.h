@@ -52,6 +52,7 @@
 #include "dapple/core/quantity.h"
 #include "dapple/cost/costs.h"
 #include "dapple/plan/pins.h"
+#include "dapple/search/allowance.h"
 #include "dapple/search/dapple_search.h"
 
 namespace dapple {
@@ -62,6 +63,9 @@ struct FamilyProblem {
   bool split_backward = false;
   OptimizerTiming optimizer = OptimizerTiming::AtEnd;
   bool ignore_memory = false;
+  /// A step for each stage that is looked at. Where it ends, bounds are lower than they could be,
+  /// and shapes fewer.
+  Allowance::Limits limits = {};
   Pins pins = {};  // shapes are as pinned; bounds hold for more
 };
 

@@ -199,28 +199,17 @@ TEST_CASE("with unlimited memory, pins that nothing fits are planned all the sam
   CHECK(plan_for(even_model(1000, 1, 1), topology, options).plan.stages.size() == 2);
 }
 
-TEST_CASE("a search that is told to stop ends with the best plan so far, or with none") {
+TEST_CASE("a search that is told to stop ends with the best plan so far, an even split at least") {
   const ModelProfile profile = even_model(1000, 10, 1);
   const Topology topology(small::cluster({.servers = 2, .devices = 2}));
   PlannerOptions options = batch(16);
   options.planner = PlannerKind::Dapple;
-  small::Impatient at_once(0);
-  const auto nothing = make_plan(profile, topology, options, &at_once);
-  REQUIRE(std::holds_alternative<Infeasible>(nothing));
-  CHECK(std::get<Infeasible>(nothing).stopped);
-  bool has_found_some = false;
-  for (int patience = 1; patience < 40; ++patience) {
+  for (int patience = 0; patience < 40; ++patience) {
     small::Impatient progress(patience);
     const auto made = make_plan(profile, topology, options, &progress);
-    if (progress.best().ns == INT64_MAX) {
-      CHECK(std::holds_alternative<Infeasible>(made));
-      continue;
-    }
-    has_found_some = true;
     REQUIRE(std::holds_alternative<MadePlan>(made));
     CHECK(std::get<MadePlan>(made).document.prediction.iteration <= progress.best());
   }
-  CHECK(has_found_some);
 }
 
 TEST_CASE("a micro-batch size that does not divide the global batch is refused") {

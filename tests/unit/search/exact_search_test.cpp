@@ -44,14 +44,23 @@ TEST_CASE("candidates come by rising bound, each of them once, below the thresho
   CHECK(search.open({150}) == 0);
 }
 
-TEST_CASE("a search whose preparation is stopped or too long claims what the work alone takes") {
+TEST_CASE(
+    "a search whose preparation is stopped, too long or too large claims what work alone takes") {
   // 2 samples * 60 on two devices.
   const ModelProfile profile = two_layers();
   const Topology topology(small::cluster({.servers = 1, .devices = 2}));
-  const auto [steps, should_stop] = GENERATE(std::pair<std::int64_t, bool>{INT64_MAX, true},
-                                             std::pair<std::int64_t, bool>{0, false});
+  Allowance::Limits limits;
+  SECTION("stopped") {
+    limits.should_stop = [] { return true; };
+  }
+  SECTION("too long") {
+    limits.work = 0;
+  }
+  SECTION("too large") {
+    limits.kept = {};
+  }
   ExactSearch search(profile, topology, {.global_batch_size = 2, .micro_batch_size = 1});
-  search.prepare({150}, {.steps = steps, .should_stop = [stop = should_stop] { return stop; }});
+  search.prepare({150}, limits);
   CHECK(!search.is_prepared());
   CHECK(search.bound() <= Duration{60});
   CHECK(search.bound() >= Duration{55});
