@@ -11,6 +11,7 @@ namespace dapple {
 struct CostModel::Tables {
   std::map<std::pair<std::int64_t, std::int32_t>, LayerTable> layers;  // by samples and device kind
   std::vector<Bytes> parameters;                                       // prefix sums
+  Bytes kept;                                                          // by layers
 };
 
 namespace {
@@ -73,7 +74,19 @@ const LayerTable& CostModel::table(std::int64_t samples, std::int32_t device_kin
   const DeviceKind& kind = topology_.description().devices[static_cast<std::size_t>(device_kind)];
   const std::optional<Factor> scale = time_scale(profile_, kind);
   check(scale.has_value(), "a device kind without a time scale was costed");
-  return tables_->layers.try_emplace(key, profile_, samples, *scale).first->second;
+  const LayerTable& made =
+      tables_->layers.try_emplace(key, profile_, samples, *scale).first->second;
+  tables_->kept += made.kept();
+  return made;
+}
+
+Bytes CostModel::kept_by_tables() const {
+  return tables_->kept;
+}
+
+void CostModel::forget_tables() const {
+  tables_->layers.clear();
+  tables_->kept = {};
 }
 
 Bytes CostModel::boundary_size(std::int32_t cut, std::int64_t samples) const {

@@ -39,7 +39,8 @@ class BaselineCandidates {
         topology_(problem.topology),
         costs_(problem.profile, problem.topology),
         layers_(static_cast<std::int32_t>(problem.profile.layers.size())),
-        sizes_(micro_batch_sizes(problem.options).sizes) {}
+        sizes_(micro_batch_sizes(problem.options).sizes),
+        memory_limit_(problem.options.memory_limit) {}
 
   std::vector<Candidate> one_stage() const;
   std::vector<Candidate> even() const;
@@ -49,12 +50,14 @@ class BaselineCandidates {
  private:
   std::vector<std::vector<Devices>> placements(std::int32_t stages, std::int32_t replicas) const;
   const LayerTable& table(std::int64_t micro_batch_size, const Devices& devices) const;
+  void make_room() const;
 
   const ModelProfile& profile_;
   const Topology& topology_;
   CostModel costs_;
   std::int32_t layers_;
   std::vector<std::int64_t> sizes_;
+  Bytes memory_limit_;
 };
 
 Candidate candidate_of(std::int64_t micro_batch_size, const std::vector<LayerRange>& ranges,
@@ -96,6 +99,12 @@ const LayerTable& BaselineCandidates::table(std::int64_t micro_batch_size,
                       topology_.device(devices.front()).kind);
 }
 
+/// Before a candidate, as the tables of many sizes of micro-batches may be large.
+void BaselineCandidates::make_room() const {
+  constexpr std::int64_t kPartOfTables = 16;
+  if (costs_.kept_by_tables() > Bytes{memory_limit_.count / kPartOfTables}) costs_.forget_tables();
+}
+
 /// All devices, or as many as the largest micro-batch has samples.
 std::vector<Candidate> BaselineCandidates::one_stage() const {
   const auto replicas =
@@ -119,6 +128,7 @@ std::vector<Candidate> BaselineCandidates::even() const {
     for (const std::vector<Devices>& placement : placements(stages, replicas)) {
       for (const std::int64_t size : sizes_) {
         if (size < replicas) continue;
+        make_room();
         const LayerTable& times = table(size, placement.front());
         candidates.push_back(candidate_of(size, even_split(times, layers_, stages), placement));
       }
@@ -133,9 +143,12 @@ std::vector<Candidate> BaselineCandidates::straight() const {
   if (stages < 2) return candidates;
   for (const std::vector<Devices>& placement : placements(stages, 1)) {
     for (const std::int64_t size : sizes_) {
+      make_room();
+      std::vector<const LayerTable*> times;
+      for (const Devices& devices : placement) times.push_back(&table(size, devices));
       const auto time_of = [&](std::int32_t stage, LayerRange layers) {
-        const LayerTable& times = table(size, placement[static_cast<std::size_t>(stage)]);
-        return times.forward(layers) + times.backward(layers);
+        const LayerTable& own = *times[static_cast<std::size_t>(stage)];
+        return own.forward(layers) + own.backward(layers);
       };
       candidates.push_back(candidate_of(size, balanced_split(layers_, stages, time_of), placement));
     }

@@ -23,13 +23,12 @@ std::vector<std::size_t> last_consumers(const std::vector<Layer>& layers) {
 
 /// A tensor of layer l lies on the cuts l + 1 ... last consumer: it comes in at the first of them
 /// and is gone behind the last.
-std::vector<Bytes> boundaries(const std::vector<Layer>& layers, std::int64_t samples) {
+std::vector<Bytes> boundaries(const std::vector<Layer>& layers, const std::vector<Bytes>& outputs) {
   std::vector<Bytes> change(layers.size() + 2);
   const std::vector<std::size_t> last = last_consumers(layers);
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {
-    const Bytes output = output_size(layers[layer], samples);
-    change[layer + 1] += output;
-    change[last[layer] + 1] -= output;
+    change[layer + 1] += outputs[layer];
+    change[last[layer] + 1] -= outputs[layer];
   }
   std::vector<Bytes> sizes;
   Bytes alive;
@@ -40,40 +39,84 @@ std::vector<Bytes> boundaries(const std::vector<Layer>& layers, std::int64_t sam
   return sizes;
 }
 
-}  // namespace
+struct LayerFigures {
+  Duration forward;
+  Duration backward;
+  Duration input_gradient;
+  Bytes output;
+  Bytes stash;
+  Bytes workspace;
+};
 
-LayerTable::LayerTable(const ModelProfile& profile, std::int64_t samples, Factor time_scale)
-    : forward_(1),
-      backward_(1),
-      input_gradient_(1),
-      stash_(1),
-      boundary_(boundaries(profile.layers, samples)) {
-  for (std::size_t l = 0; l < profile.layers.size(); ++l) {
-    const Layer& layer = profile.layers[l];
-    const std::optional<BatchScaling> scaling = profile.batch_scaling;
-    forward_.push_back(forward_.back() + forward_time(layer, samples, scaling, time_scale));
-    backward_.push_back(backward_.back() + backward_time(layer, samples, scaling, time_scale));
-    input_gradient_.push_back(input_gradient_.back() + input_gradient_time(profile,
-                                                                           index_at<LayerIndex>(l),
-                                                                           samples, time_scale));
-    stash_.push_back(stash_.back() + stash_size(layer, samples));
+LayerFigures figures_of(const ModelProfile& profile, std::size_t l, std::int64_t samples,
+                        Factor time_scale) {
+  const Layer& layer = profile.layers[l];
+  return {
+      .forward = forward_time(layer, samples, profile.batch_scaling, time_scale),
+      .backward = backward_time(layer, samples, profile.batch_scaling, time_scale),
+      .input_gradient = input_gradient_time(profile, index_at<LayerIndex>(l), samples, time_scale),
+      .output = output_size(layer, samples),
+      .stash = stash_size(layer, samples),
+      .workspace = workspace_size(layer, samples)};
+}
+
+/// Whether a layer is like the one before it in all that figures_of() looks at, as most of a deep
+/// model are: then they have the same figures. Which layers are tied is not compared.
+bool has_figures_of_previous(const ModelProfile& profile, std::size_t l) {
+  if (l == 0) return false;
+  const Layer& layer = profile.layers[l];
+  const Layer& previous = profile.layers[l - 1];
+  const bool may_be_tied =
+      !profile.ties.empty() && (layer.parameters.count == 0 || previous.parameters.count == 0);
+  return !may_be_tied && (layer.parameters.count == 0) == (previous.parameters.count == 0) &&
+         layer.fixed_overhead == previous.fixed_overhead &&
+         layer.measurements == previous.measurements;
+}
+
+/// [k][layer]: the largest of 2^k layers from it on; nothing where all are zero.
+std::vector<std::vector<Bytes>> largest_of_spans(std::vector<Bytes> workspaces) {
+  if (std::all_of(workspaces.begin(), workspaces.end(), [](Bytes w) { return w.count == 0; })) {
+    return {};
   }
-  const bool has_workspaces =
-      std::any_of(profile.layers.begin(), profile.layers.end(),
-                  [&](const Layer& layer) { return workspace_size(layer, samples).count > 0; });
-  if (!has_workspaces) return;
-  workspace_.emplace_back();
-  for (const Layer& layer : profile.layers) {
-    workspace_.back().push_back(workspace_size(layer, samples));
-  }
-  for (std::size_t span = 1; 2 * span <= profile.layers.size(); span *= 2) {
-    const std::vector<Bytes>& half = workspace_.back();
+  std::vector<std::vector<Bytes>> levels{std::move(workspaces)};
+  for (std::size_t span = 1; 2 * span <= levels.front().size(); span *= 2) {
+    const std::vector<Bytes>& half = levels.back();
     std::vector<Bytes> whole;
     for (std::size_t layer = 0; layer + span < half.size(); ++layer) {
       whole.push_back(std::max(half[layer], half[layer + span]));
     }
-    workspace_.push_back(std::move(whole));
+    levels.push_back(std::move(whole));
   }
+  return levels;
+}
+
+}  // namespace
+
+LayerTable::LayerTable(const ModelProfile& profile, std::int64_t samples, Factor time_scale)
+    : forward_(1), backward_(1), input_gradient_(1), stash_(1) {
+  std::vector<Bytes> outputs;
+  std::vector<Bytes> workspaces;
+  LayerFigures figures;
+  for (std::size_t l = 0; l < profile.layers.size(); ++l) {
+    if (!has_figures_of_previous(profile, l)) {
+      figures = figures_of(profile, l, samples, time_scale);
+    }
+    forward_.push_back(forward_.back() + figures.forward);
+    backward_.push_back(backward_.back() + figures.backward);
+    input_gradient_.push_back(input_gradient_.back() + figures.input_gradient);
+    stash_.push_back(stash_.back() + figures.stash);
+    outputs.push_back(figures.output);
+    workspaces.push_back(figures.workspace);
+  }
+  boundary_ = boundaries(profile.layers, outputs);
+  workspace_ = largest_of_spans(std::move(workspaces));
+}
+
+Bytes LayerTable::kept() const {
+  std::size_t numbers = forward_.size() + backward_.size() + input_gradient_.size() +
+                        stash_.size() + boundary_.size();
+  for (const std::vector<Bytes>& spans : workspace_) numbers += spans.size();
+  return {static_cast<std::int64_t>(numbers * sizeof(Bytes))};
 }
 
 Bytes LayerTable::largest_workspace(LayerRange layers) const {

@@ -9,6 +9,7 @@
 #include "dapple/search/placement.h"
 #include "prefix_bound.h"
 #include "stage_column.h"
+#include "table_count.h"
 #include "transfer_shape.h"
 
 namespace dapple {
@@ -37,6 +38,7 @@ class DappleSearch {
         problem_(problem),
         effort_(effort),
         allowance_(effort.limits),
+        tables_(costs),
         micro_batches_(problem.global_batch_size / problem.micro_batch_size),
         placements_(costs.topology()),
         prefix_(costs, problem.micro_batch_size, problem.global_batch_size),
@@ -65,6 +67,7 @@ class DappleSearch {
   const SearchProblem& problem_;
   const SearchEffort& effort_;
   Allowance allowance_;
+  TableCount tables_;
   std::int64_t micro_batches_;
   PlacementTable placements_;
   PrefixBound prefix_;
@@ -170,18 +173,22 @@ const StageColumn& DappleSearch::column(std::int32_t cut, std::int32_t placement
       cut, slowest * static_cast<double>(place.devices.size()), effort_.incumbent);
   allowance_.spend(cut - first);
   allowance_.keep((cut - first) * Bytes{sizeof(StageBound)});
-  return columns_
-      .emplace(std::pair{placement, recompute},
-               make_stage_column(costs_, {.devices = place.devices, .reduction = place.reduction},
-                                 {.first = first,
-                                  .end = cut,
-                                  .micro_batch_size = problem_.micro_batch_size,
-                                  .num_micro_batches = micro_batches_,
-                                  .recompute = recompute,
-                                  .ignore_memory = problem_.ignore_memory,
-                                  .gradients = problem_.gradients,
-                                  .hold_all = problem_.gpipe}))
-      .first->second;
+  const StageColumn& column =
+      columns_
+          .emplace(
+              std::pair{placement, recompute},
+              make_stage_column(costs_, {.devices = place.devices, .reduction = place.reduction},
+                                {.first = first,
+                                 .end = cut,
+                                 .micro_batch_size = problem_.micro_batch_size,
+                                 .num_micro_batches = micro_batches_,
+                                 .recompute = recompute,
+                                 .ignore_memory = problem_.ignore_memory,
+                                 .gradients = problem_.gradients,
+                                 .hold_all = problem_.gpipe}))
+          .first->second;
+  tables_.add_to(allowance_);
+  return column;
 }
 
 /// What a placement keeps: its devices, how many of each server are used, and what its rings take

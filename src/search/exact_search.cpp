@@ -151,11 +151,14 @@ class ExactSearch::Search {
     Bytes bytes{static_cast<std::int64_t>(nodes_.capacity()) * kPerNode};
     if (fronts_) bytes += fronts_->kept_bytes();
     if (columns_) bytes += columns_->kept_bytes();
+    bytes += costs_.kept_by_tables() - tables_of_fronts_;
     return bytes;
   }
   std::int64_t work() const { return work_; }
 
  private:
+  void forget_fronts();
+
   /// What stands behind the stages to be tried: nothing, or a partial plan.
   struct Behind {
     std::int32_t number = -1;
@@ -191,8 +194,15 @@ class ExactSearch::Search {
   Waiting waiting_;
   std::int64_t states_ = 0;
   std::int64_t work_ = 0;
+  Bytes tables_of_fronts_;          // counted by them
   std::int64_t closed_fronts_ = 0;  // that were kept until their bound closed the search
 };
+
+/// With all that was made for them.
+void ExactSearch::Search::forget_fronts() {
+  fronts_.reset();
+  costs_.forget_tables();
+}
 
 void ExactSearch::Search::prepare(Duration threshold, const Allowance::Limits& limits) {
   threshold_ = threshold;
@@ -202,7 +212,7 @@ void ExactSearch::Search::prepare(Duration threshold, const Allowance::Limits& l
   fronts_.emplace(costs_, placements_, problem_, threshold, limits);
   work_ = fronts_->work();
   if (fronts_->is_stopped()) {
-    fronts_.reset();
+    forget_fronts();
     return;
   }
   states_ = fronts_->front_count();
@@ -212,9 +222,10 @@ void ExactSearch::Search::prepare(Duration threshold, const Allowance::Limits& l
   if (is_root_open_) {
     // Nothing is left to search.
     closed_fronts_ = fronts_->front_count();
-    fronts_.reset();
+    forget_fronts();
     return;
   }
+  tables_of_fronts_ = costs_.kept_by_tables();
   links_.emplace(costs_.topology());
   columns_.emplace(costs_, problem_, threshold);
 }
@@ -255,6 +266,7 @@ void ExactSearch::Search::open(std::int32_t node) {
   const std::int64_t most =
       std::min<std::int64_t>(placements_.free_devices(used), problem_.micro_batch_size);
   const bool skips_counts = !placements_.is_complete() && placements_.families().size() == 1 &&
+                            !problem_.pins.replicas &&
                             problem_.replicas == Replicas::Together;
   const auto largest_share = [&](std::int64_t replicas) {
     return replica_share(problem_.micro_batch_size, replicas, 0).size();

@@ -111,6 +111,7 @@ class FamilyBound::Search {
 };
 
 bool FamilyBound::Search::is_small(std::int32_t most_stages) const {
+  if (!floors_.knows_stages()) return false;
   const std::int64_t stages = std::int64_t{layers_} * layers_ / 2 * devices_;
   const auto shares = static_cast<std::int64_t>(floors_.replica_counts().size());
   return stages * shares * std::max(1, most_stages) <= kMostWork;
@@ -233,10 +234,9 @@ Duration FamilyBound::Search::of_pipelines(Duration most) {
 
 /// One group of devices holds all layers: plain data parallelism in another order.
 bool FamilyBound::Search::has_one_group_time(Duration within) const {
-  const LayerRange all{0, layers_};
   const auto& counts = floors_.replica_counts();
   return std::any_of(counts.begin(), counts.end(), [&](std::int32_t replicas) {
-    const StageFloor stage = floors_.stage(all, replicas);
+    const StageFloor& stage = floors_.whole_model(replicas);
     const std::int64_t micro_batches = floors_.micro_batches();
     return micro_batches * (stage.forward + stage.backward) + stage.optimizer_step <= within &&
            micro_batches * stage.forward + stage.reduction <= within;

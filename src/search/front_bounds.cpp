@@ -184,13 +184,19 @@ FrontBounds::FrontBounds(const CostModel& costs, PlacementSpace& placements,
       micro_batches_(problem.global_batch_size / problem.micro_batch_size),
       threshold_(threshold),
       allowance_(limits),
+      tables_(costs),
       least_(threshold),
       most_alike_(placements.is_complete() ? kMostAlike : kMostAlikeOfMany),
       families_(costs, placements, problem),
       columns_(costs, problem, threshold),
-      work_(costs, problem.micro_batch_size, problem.global_batch_size),
-      kept_(static_cast<std::size_t>(costs.layer_count() + 1) *
-            static_cast<std::size_t>(families_.size())) {
+      work_(costs, problem.micro_batch_size, problem.global_batch_size) {
+  const std::size_t cuts_by_families = static_cast<std::size_t>(costs.layer_count() + 1) *
+                                       static_cast<std::size_t>(families_.size());
+  tables_.add_to(allowance_);
+  allowance_.keep({static_cast<std::int64_t>(cuts_by_families * sizeof(kept_.front()))});
+  is_stopped_ = allowance_.is_over();
+  if (is_stopped_) return;
+  kept_.resize(cuts_by_families);
   grow_from(0, 0);
   for (std::int32_t cut = 1; cut < costs_.layer_count() && !is_stopped_; ++cut) {
     for (std::int32_t used = 1; used < families_.size(); ++used) grow_from(cut, used);

@@ -19,6 +19,7 @@
 #include "prefix_bound.h"
 #include "stage_columns.h"
 #include "stage_families.h"
+#include "table_count.h"
 #include "transfer_shape.h"
 
 namespace dapple {
@@ -92,6 +93,7 @@ class FrontBounds {
   bool is_out_of_patience() {
     allowance_.keep(families_.kept_bytes() - families_kept_);
     families_kept_ = families_.kept_bytes();
+    tables_.add_to(allowance_);
     return !allowance_.spend(1);
   }
   void grow_from(std::int32_t cut, std::int32_t used);
@@ -110,6 +112,7 @@ class FrontBounds {
   std::int64_t micro_batches_;
   Duration threshold_;
   Allowance allowance_;
+  TableCount tables_;
   Bytes families_kept_;
   Duration least_;
   std::size_t most_alike_;

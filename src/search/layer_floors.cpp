@@ -1,12 +1,15 @@
 #include "layer_floors.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace dapple {
 namespace {
 
 /// Above so many devices, routes are not looked at one by one, and boundaries count as free.
 constexpr std::int32_t kMostDevicesByRoutes = 256;
+/// Figures of layers by shares, or of boundaries by flows, that are kept; of more only sums are.
+constexpr std::size_t kMostKeptFigures = 2'000'000;
 
 std::int32_t quickest_kind(const CostModel& costs) {
   const Topology& topology = costs.topology();
@@ -66,6 +69,7 @@ LayerFloors::LayerFloors(const CostModel& costs, std::int64_t global_batch_size,
                                                [](const auto& table) { return table.servers > 1; });
   }
   find_shares();
+  find_sums();
   find_layers();
   find_crossings();
 }
@@ -73,7 +77,6 @@ LayerFloors::LayerFloors(const CostModel& costs, std::int64_t global_batch_size,
 void LayerFloors::find_shares() {
   const auto most = static_cast<std::int32_t>(
       std::min<std::int64_t>(micro_batch_size_, costs_.topology().device_count()));
-  const std::int32_t kind = quickest_kind(costs_);
   positions_.assign(static_cast<std::size_t>(most) + 1, 0);
   for (std::int32_t replicas = 1; replicas <= most; ++replicas) {
     const std::int64_t samples = replica_share(micro_batch_size_, replicas, 0).size();
@@ -82,47 +85,69 @@ void LayerFloors::find_shares() {
       shares_.push_back({.replicas = replicas,
                          .most_replicas = replicas,
                          .samples = samples,
-                         .table = &costs_.table(samples, kind)});
+                         .table = nullptr,
+                         .whole = {}});
     }
     shares_.back().most_replicas = replicas;
     positions_[static_cast<std::size_t>(replicas)] = shares_.size() - 1;
   }
 }
 
-void LayerFloors::find_layers() {
-  least_layer_ = {INT64_MAX};
+/// Prefix sums that do not depend on the samples.
+void LayerFloors::find_sums() {
   const Factor step = costs_.profile().optimizer.step_ns_per_parameter_byte.value_or(Factor{});
   for (std::int32_t end = 0; end <= costs_.layer_count(); ++end) {
     steps_.push_back(divide_down(
         Wide{costs_.parameters({0, end}).count} * step.billionths * kStepParts, kOne.billionths));
   }
   for (std::int32_t l = 0; l < costs_.layer_count(); ++l) {
-    const LayerRange layer{l, l + 1};
-    const GradientBuckets buckets = gradient_buckets(costs_.profile(), layer);
+    const GradientBuckets buckets = gradient_buckets(costs_.profile(), {l, l + 1});
     gradients_.push_back(gradients_.back() + (buckets.sizes.empty() ? Bytes{} : buckets.sizes[0]));
-    LayerFloor floor{.forward = {INT64_MAX}, .backward = {INT64_MAX}};
-    Wide device_time = INT64_MAX;
-    for (const Share& share : shares_) {
-      floor.forward = std::min(floor.forward, share.table->forward(layer));
-      floor.backward = std::min(floor.backward, share.table->backward(layer));
-      const Duration work =
-          micro_batches_ * (share.table->forward(layer) + share.table->backward(layer));
-      least_layer_ = std::min(least_layer_, work);
-      device_time = std::min(device_time, Wide{share.replicas} * work.ns);
-    }
-    layers_.push_back(floor);
-    least_device_time_ += device_time;
   }
+}
+
+void LayerFloors::find_layers() {
+  const auto layers = static_cast<std::size_t>(costs_.layer_count());
+  const std::int32_t kind = quickest_kind(costs_);
+  const Factor scale =
+      time_scale(costs_.profile(),
+                 costs_.topology().description().devices[static_cast<std::size_t>(kind)])
+          .value_or(kOne);
+  const bool is_small = layers * shares_.size() <= kMostKeptFigures;
+  layers_.assign(layers, {.forward = {INT64_MAX}, .backward = {INT64_MAX}});
+  std::vector<Wide> device_times(layers, INT64_MAX);
+  least_layer_ = {INT64_MAX};
+  for (Share& share : shares_) {
+    // Tables that are too many to keep are made one after another.
+    std::optional<LayerTable> own;
+    if (is_small) share.table = &costs_.table(share.samples, kind);
+    const LayerTable& table =
+        is_small ? *share.table : own.emplace(costs_.profile(), share.samples, scale);
+    share.whole = stage_of(table, {0, costs_.layer_count()}, share.replicas);
+    for (std::size_t l = 0; l < layers; ++l) {
+      const auto begin = static_cast<std::int32_t>(l);
+      const Duration forward = table.forward({begin, begin + 1});
+      const Duration backward = table.backward({begin, begin + 1});
+      const Duration work = micro_batches_ * (forward + backward);
+      layers_[l].forward = std::min(layers_[l].forward, forward);
+      layers_[l].backward = std::min(layers_[l].backward, backward);
+      least_layer_ = std::min(least_layer_, work);
+      device_times[l] = std::min(device_times[l], Wide{share.replicas} * work.ns);
+    }
+  }
+  for (const Wide time : device_times) least_device_time_ += time;
 }
 
 void LayerFloors::find_crossings() {
   const Topology& topology = costs_.topology();
   const std::int32_t devices = topology.device_count();
-  const bool is_small = devices > 1 && devices <= kMostDevicesByRoutes;
-  const Link best = is_small ? best_route(topology) : Link{{1}, {}};
-  crossings_.assign(2 * static_cast<std::size_t>(devices),
-                    std::vector<Duration>(static_cast<std::size_t>(costs_.layer_count()) + 1));
+  const auto cuts = static_cast<std::size_t>(costs_.layer_count()) + 1;
+  const auto most_flows = 2 * static_cast<std::size_t>(devices);
+  const bool is_small =
+      devices > 1 && devices <= kMostDevicesByRoutes && most_flows * cuts <= kMostKeptFigures;
   if (!is_small) return;
+  const Link best = best_route(topology);
+  crossings_.assign(most_flows, std::vector<Duration>(cuts));
   least_crossing_ = {INT64_MAX};
   for (std::int32_t flows = 1; flows < 2 * devices; ++flows) {
     // Of so many flows one has as many samples.
@@ -167,7 +192,11 @@ Duration LayerFloors::reduction(Bytes gradients, std::int32_t replicas) const {
 }
 
 StageFloor LayerFloors::stage(LayerRange layers, std::int32_t replicas) const {
-  const LayerTable& table = *share_of(replicas).table;
+  return stage_of(*share_of(replicas).table, layers, replicas);
+}
+
+StageFloor LayerFloors::stage_of(const LayerTable& table, LayerRange layers,
+                                 std::int32_t replicas) const {
   const Bytes gradients = gradients_[static_cast<std::size_t>(layers.end)] -
                           gradients_[static_cast<std::size_t>(layers.begin)];
   return {.forward = table.forward(layers),
@@ -187,6 +216,7 @@ bool LayerFloors::fits(LayerRange layers, std::int32_t replicas) const {
 }
 
 Duration LayerFloors::crossing(std::int32_t cut, std::int32_t replicas, std::int32_t left) const {
+  if (crossings_.empty()) return {};
   const std::int64_t receivers = std::min<std::int64_t>(left, micro_batch_size_);
   const std::int64_t flows = share_of(replicas).most_replicas + receivers - 1;
   return crossings_[static_cast<std::size_t>(flows)][static_cast<std::size_t>(cut)];

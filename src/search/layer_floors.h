@@ -37,8 +37,13 @@ class LayerFloors {
   /// with the same share are no faster.
   const std::vector<std::int32_t>& replica_counts() const { return replica_counts_; }
 
-  /// Requires: the replicas are one of those counts. O(1).
+  /// Whether the figures of any stage are known; of very many layers only those of all together
+  /// are.
+  bool knows_stages() const { return !shares_.empty() && shares_.front().table != nullptr; }
+  /// Requires: the replicas are one of those counts; stages are known. O(1).
   StageFloor stage(LayerRange layers, std::int32_t replicas) const;
+  /// The same of all layers, known or not.
+  const StageFloor& whole_model(std::int32_t replicas) const { return share_of(replicas).whole; }
   const LayerFloor& layer(std::int32_t layer) const {
     return layers_[static_cast<std::size_t>(layer)];
   }
@@ -63,11 +68,14 @@ class LayerFloors {
     std::int32_t replicas = 0;  // the least number
     std::int32_t most_replicas = 0;
     std::int64_t samples = 0;
-    const LayerTable* table = nullptr;  // of the quickest kind of device
+    const LayerTable* table = nullptr;  // of the quickest kind of device; null where too large
+    StageFloor whole;                   // of all layers
   };
   const Share& share_of(std::int32_t replicas) const;
   void find_shares();
+  void find_sums();
   void find_layers();
+  StageFloor stage_of(const LayerTable& table, LayerRange layers, std::int32_t replicas) const;
   void find_crossings();
   Duration optimizer_step(LayerRange layers) const;
   Duration reduction(Bytes gradients, std::int32_t replicas) const;
@@ -86,7 +94,7 @@ class LayerFloors {
   std::vector<LayerFloor> layers_;
   std::vector<Bytes> gradients_;                  // prefix sums
   std::vector<std::int64_t> steps_;               // likewise, in parts of kStepParts
-  std::vector<std::vector<Duration>> crossings_;  // by flows, then cut
+  std::vector<std::vector<Duration>> crossings_;  // by flows, then cut; empty: all count as free
   Duration least_crossing_;
   Wide least_device_time_ = 0;
   Duration least_layer_;

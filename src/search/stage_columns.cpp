@@ -3,6 +3,24 @@
 #include <algorithm>
 
 namespace dapple {
+namespace {
+
+std::size_t at(std::int32_t position) {
+  return static_cast<std::size_t>(position);
+}
+
+/// Of two stages with the same layers: no stage of either is faster or has room for more.
+StageBound least_of(const StageBound& a, const StageBound& b) {
+  StageBound least = a;
+  least.forward = std::min(a.forward, b.forward);
+  least.backward = std::min(a.backward, b.backward);
+  least.after_backward = std::min(a.after_backward, b.after_backward);
+  least.depth_limit = std::max(a.depth_limit, b.depth_limit);
+  least.slowest = std::min(a.slowest, b.slowest);
+  return least;
+}
+
+}  // namespace
 
 StageColumns::StageColumns(const CostModel& costs, const SearchProblem& problem, Duration threshold)
     : costs_(costs),
@@ -35,6 +53,23 @@ StageColumn StageColumns::make(std::int32_t end, const Taking& taking, bool reco
        .replicas = problem_.replicas});
 }
 
+/// Columns of more replicas may begin at earlier layers.
+void StageColumns::merge(StageColumn& least, const StageColumn& other) {
+  least.memory_limits = least.memory_limits && other.memory_limits;
+  const std::int32_t first = std::max(least.first, other.first);
+  const auto end =
+      first + static_cast<std::int32_t>(std::min(least.stages.size() - at(first - least.first),
+                                                 other.stages.size() - at(first - other.first)));
+  for (std::int32_t begin = first; begin < end; ++begin) {
+    StageBound& stage = least.stages[at(begin - least.first)];
+    stage = least_of(stage, other.at(begin));
+  }
+  if (other.first >= least.first) return;
+  least.stages.insert(least.stages.begin(), other.stages.begin(),
+                      other.stages.begin() + (least.first - other.first));
+  least.first = other.first;
+}
+
 StageColumn StageColumns::least(std::int32_t end, const std::vector<const Taking*>& takings,
                                 bool recompute) {
   StageColumn least;
@@ -42,17 +77,8 @@ StageColumn StageColumns::least(std::int32_t end, const std::vector<const Taking
     StageColumn column = make(end, *taking, recompute);
     if (taking == takings.front()) {
       least = std::move(column);
-      continue;
-    }
-    least.memory_limits = least.memory_limits && column.memory_limits;
-    for (std::size_t i = 0; i < least.stages.size(); ++i) {
-      StageBound& stage = least.stages[i];
-      const StageBound& other = column.stages[i];
-      stage.forward = std::min(stage.forward, other.forward);
-      stage.backward = std::min(stage.backward, other.backward);
-      stage.after_backward = std::min(stage.after_backward, other.after_backward);
-      stage.depth_limit = std::max(stage.depth_limit, other.depth_limit);
-      stage.slowest = std::min(stage.slowest, other.slowest);
+    } else {
+      merge(least, column);
     }
   }
   return least;

@@ -29,6 +29,7 @@ class StageColumns {
   Bytes kept_bytes() const { return kept_; }
 
  private:
+  static void merge(StageColumn& least, const StageColumn& other);
   StageColumn make(std::int32_t end, const Taking& taking, bool recompute);
 
   const CostModel& costs_;

@@ -90,6 +90,38 @@ std::vector<DeviceIndex> spread_over(std::int32_t servers, std::int32_t each,
   return devices;
 }
 
+/// Whether devices of one family stand before and behind those of another.
+bool are_families_interleaved(const std::vector<DevicePool>& pools) {
+  std::set<std::int32_t> seen;
+  for (std::size_t pool = 0; pool < pools.size(); ++pool) {
+    const bool is_next = pool == 0 || pools[pool].family != pools[pool - 1].family;
+    if (is_next && !seen.insert(pools[pool].family).second) return true;
+  }
+  return false;
+}
+
+/// The devices in the orders in which larger shares, which the first ones have, go to the quickest
+/// and to the slowest, to those with the most memory and with the least. Shares are of two sizes,
+/// so no other order is quicker at its slowest or at its quickest device, or fits more.
+std::vector<std::vector<DeviceIndex>> extreme_orders(const std::vector<DeviceIndex>& devices,
+                                                     const CostModel& costs) {
+  const Topology& topology = costs.topology();
+  const auto slowness = [&](DeviceIndex device) {
+    return time_scale(costs.profile(), topology.kind_of(device)).value_or(kOne).billionths;
+  };
+  const auto memory = [&](DeviceIndex device) { return topology.memory_limit(device).count; };
+  std::vector<std::vector<DeviceIndex>> orders(4, devices);
+  const auto sort_by = [](std::vector<DeviceIndex>& order, const auto& value) {
+    std::stable_sort(order.begin(), order.end(),
+                     [&](DeviceIndex a, DeviceIndex b) { return value(a) < value(b); });
+  };
+  sort_by(orders[0], slowness);
+  sort_by(orders[1], [&](DeviceIndex device) { return -slowness(device); });
+  sort_by(orders[2], memory);
+  sort_by(orders[3], [&](DeviceIndex device) { return -memory(device); });
+  return orders;
+}
+
 }  // namespace
 
 StageFamilies::StageFamilies(const CostModel& costs, PlacementSpace& placements,
@@ -98,6 +130,7 @@ StageFamilies::StageFamilies(const CostModel& costs, PlacementSpace& placements,
       placements_(placements),
       micro_batch_size_(problem.micro_batch_size),
       micro_batches_(problem.global_batch_size / problem.micro_batch_size),
+      has_pinned_replicas_(problem.pins.replicas.has_value()),
       replicas_of_stages_(problem.replicas),
       links_(placements.topology()) {
   number_counts();
@@ -178,7 +211,8 @@ void StageFamilies::collect_takings() {
 /// For spaces with too many takings: on alike servers, the devices in order and the same number on
 /// every server, spread over its NICs, are the fastest of all-reduces, PCIe roots and uplinks left
 /// out; elsewhere an all-reduce counts as no time. What was measured over such devices may be
-/// slower than what links give to others, so both are there.
+/// slower than what links give to others, so both are there. Where families are interleaved,
+/// devices in several orders stand for any.
 void StageFamilies::represent_takings() {
   const Topology topology = with_open_ways(placements_.topology());
   const bool is_alike = has_alike_servers(topology);
@@ -187,6 +221,7 @@ void StageFamilies::represent_takings() {
   if (is_measured) ways.push_back(without_measurements(topology));
   const std::int32_t per_server = topology.server({0}).device_count;
   const std::vector<DevicePool> pools = device_pools(topology);
+  const bool are_interleaved = are_families_interleaved(pools);
   std::vector<std::size_t> first;
   for (std::size_t families = 1; families < counts_.size(); ++families) {
     first.push_back(representatives_.size());
@@ -202,6 +237,14 @@ void StageFamilies::represent_takings() {
         taking.devices.push_back({pool.first.value + i});
       }
       wanted -= std::min(wanted, pool.size);
+    }
+    if (are_interleaved) {
+      // The real devices stand in the order of their numbers, which decides whose share is larger.
+      for (std::vector<DeviceIndex>& order : extreme_orders(taking.devices, costs_)) {
+        taking.devices = std::move(order);
+        representatives_.push_back(taking);
+      }
+      continue;
     }
     for (const Topology& way : ways) {
       if (is_alike) taking.reduction = AllReduceModel(taking.devices, way);
@@ -236,6 +279,7 @@ void StageFamilies::represent_takings() {
 
 bool StageFamilies::counts_for_itself(std::int32_t number_of_some) const {
   if (placements_.is_complete() || placements_.families().size() > 1) return true;
+  if (has_pinned_replicas_) return true;
   const std::int32_t wanted = replicas(number_of_some);
   if (wanted < 2 || wanted > micro_batch_size_) return true;
   return replica_share(micro_batch_size_, wanted, 0).size() <

@@ -43,7 +43,8 @@ class StageFamilies {
 
   /// Whether stages with these counts need a look of their own. In large spaces with one family
   /// only those do that make the largest share of a micro-batch smaller; they stand for the counts
-  /// up to the next such one, with the fastest all-reduce of them all.
+  /// up to the next such one, with the fastest all-reduce of them all. Where a number of replicas
+  /// is pinned, all do, as none may stand for another.
   bool counts_for_itself(std::int32_t number) const;
 
   /// One taking for each way in which stages with these counts differ, at least in bounds: every
@@ -88,6 +89,7 @@ class StageFamilies {
   PlacementSpace& placements_;
   std::int64_t micro_batch_size_;
   std::int64_t micro_batches_;
+  bool has_pinned_replicas_;
   Replicas replicas_of_stages_;
   std::vector<std::vector<std::int32_t>> counts_;
   std::vector<std::vector<std::int32_t>> takings_of_;  // numbers; only of complete spaces

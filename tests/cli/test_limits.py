@@ -1,8 +1,10 @@
 """Requests at the limits of what can be planned: each ends, within its work and memory, with a plan
 or with the limit that it exceeds."""
 
+import resource
+
 import tool
-from tool import DONE, INFEASIBLE, ToolTest
+from tool import ARGUMENTS, DONE, INFEASIBLE, SCALE, ToolTest
 
 FOUND = tool.ROOT / "tests" / "found" / "limits"
 
@@ -49,6 +51,31 @@ class StagePasses(ToolTest):
                                "--time-limit", "5", *arguments, "-o", "plan.json")
         self.assertEqual(result.returncode, DONE, result.stderr)
         return "plan.json"
+
+
+class Layers(ToolTest):
+    """Small files that ask for many layers on few devices: what is searched is bounded by counted
+    work and kept bytes."""
+
+    KIBIBYTES = 2 << 20  # of memory, the default of --memory-limit
+
+    def assert_planned(self, profile, topology):
+        result = self.run_tool(*inputs(profile, topology), "-o", "plan.json")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        figures = self.read("plan.json")["predicted"]
+        self.assertLess(0, figures["lower_bound_ns"])
+        self.assertLessEqual(figures["lower_bound_ns"], figures["iteration_ns"])
+        if not ARGUMENTS.sanitized:
+            kept = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+            self.assertLess(kept, self.KIBIBYTES)
+
+    def test_many_layers_on_one_device(self):
+        self.assert_planned("99990-layers", "1-device")
+
+    def test_many_layers_on_a_few_devices(self):
+        if SCALE < 10:
+            self.skipTest("takes half a minute; DAPPLE_TEST_SCALE=10 runs it")
+        self.assert_planned("5000-layers", "16-devices")
 
 
 if __name__ == "__main__":

@@ -318,6 +318,11 @@ class CostModel {
   /// device kinds). O(layers) when first asked for, then O(log tables). Requires: samples >= 1.
   const LayerTable& table(std::int64_t samples, std::int32_t device_kind) const;
 
+  /// What all tables so far keep, by the sizes of their elements. O(1).
+  Bytes kept_by_tables() const;
+  /// Forgets them; they are made again when asked for. Requires: nobody refers to one.
+  void forget_tables() const;
+
   /// What `samples` samples send over the boundary before layer `cut`, in bytes; zero for none.
   Bytes boundary_size(std::int32_t cut, std::int64_t samples) const;
 

@@ -28,6 +28,8 @@ struct Measurement {
   Bytes stash;      // kept from the end of the forward to the end of the backward: the layer's
                     // input included, its output not
   Bytes workspace;  // extra during its forward or backward
+
+  friend bool operator==(const Measurement&, const Measurement&) = default;
 };
 
 struct Layer {
@@ -146,6 +148,9 @@ class LayerTable {
 
   /// The largest workspace of one layer; zero for no layers.
   Bytes largest_workspace(LayerRange layers) const;
+
+  /// What the table keeps, by the sizes of its elements. O(log layers).
+  Bytes kept() const;
 
  private:
   template <class Quantity>

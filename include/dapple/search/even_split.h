@@ -16,9 +16,11 @@ namespace dapple {
 std::vector<LayerRange> even_split(const LayerTable& table, std::int32_t layers,
                                    std::int32_t stages);
 
-/// Stages of which the slowest is as fast as it can be. `time_of(stage, layers)` must not fall as
-/// layers are added at either end. Ties keep the cut at which the layers before it take less.
-/// O(stages * layers * log layers). Requires: 1 <= stages <= layers.
+/// Stages of which the slowest is as fast as it can be, where all stages take equally long for
+/// equal layers; elsewhere a stage that must have a layer may keep a better cut from being found.
+/// `time_of(stage, layers)` must not fall as layers are added at either end. Ties keep the cut at
+/// which the layers before it take less.
+/// O(stages^2 * log^2 layers). Requires: 1 <= stages <= layers.
 std::vector<LayerRange> balanced_split(
     std::int32_t layers, std::int32_t stages,
     const std::function<Duration(std::int32_t stage, LayerRange layers)>& time_of);

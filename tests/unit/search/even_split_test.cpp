@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <functional>
 #include <numeric>
 
 #include "../../support/dice.h"
@@ -26,6 +27,33 @@ Duration best_slowest(const std::vector<std::int64_t>& times, std::int32_t begin
     best = std::min(best, std::max(sum(times, {begin, end}), best_slowest(times, end, stages - 1)));
   }
   return best;
+}
+
+/// Of all cuts of the first `end` layers into so many stages the one that a table of them finds:
+/// with a later cut the stages before it are slower; the first cut at which they are no faster than
+/// the stage behind it, or the one before that, whichever is better.
+std::vector<LayerRange> split_by_table(
+    std::int32_t end, std::int32_t stages,
+    const std::function<Duration(std::int32_t, LayerRange)>& time_of) {
+  const auto slowest_of = [&](std::int32_t layers, std::int32_t count) {
+    Duration slowest;
+    const std::vector<LayerRange> ranges = split_by_table(layers, count, time_of);
+    for (std::size_t s = 0; s < ranges.size(); ++s) {
+      slowest = std::max(slowest, time_of(static_cast<std::int32_t>(s), ranges[s]));
+    }
+    return slowest;
+  };
+  const std::int32_t last = stages - 1;
+  if (last == 0) return {{0, end}};
+  std::int32_t cut = last;
+  while (cut < end - 1 && slowest_of(cut, last) < time_of(last, {cut, end})) ++cut;
+  const auto slowest_with = [&](std::int32_t begin) {
+    return std::max(slowest_of(begin, last), time_of(last, {begin, end}));
+  };
+  if (cut > last && slowest_with(cut - 1) <= slowest_with(cut)) --cut;
+  std::vector<LayerRange> ranges = split_by_table(cut, last, time_of);
+  ranges.push_back({cut, end});
+  return ranges;
 }
 
 }  // namespace
@@ -62,5 +90,17 @@ TEST_CASE("no cut has a faster slowest stage than the balanced one") {
     }
     CHECK(begin == layers);
     CHECK(slowest == best_slowest(times, 0, stages));
+  }
+}
+
+TEST_CASE("of equally balanced splits the one with the quicker stages before each cut is taken") {
+  small::Dice dice(12);
+  for (int i = 0; i < 300; ++i) {
+    std::vector<std::int64_t> times;
+    for (std::int64_t l = dice.roll(1, 7); l > 0; --l) times.push_back(dice.roll(0, 4));
+    const auto layers = static_cast<std::int32_t>(times.size());
+    const auto stages = static_cast<std::int32_t>(dice.roll(1, layers));
+    const auto time_of = [&](std::int32_t, LayerRange range) { return sum(times, range); };
+    CHECK(balanced_split(layers, stages, time_of) == split_by_table(layers, stages, time_of));
   }
 }

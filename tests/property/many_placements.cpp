@@ -1,0 +1,181 @@
+// Where there are more ways to place stages than are enumerated, the search's bound is a relaxation
+// over the placements that are not: no plan that is drawn at random, as pinned, is faster than it.
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "../support/clusters.h"
+#include "../support/dice.h"
+#include "../support/models.h"
+#include "../support/scaled.h"
+#include "dapple/planner/planner.h"
+#include "dapple/simulate/simulate.h"
+
+using namespace dapple;
+
+namespace {
+
+using small::Dice;
+
+struct Request {
+  ModelProfile profile;
+  TopologyDescription description;
+  PlannerOptions options;
+};
+
+ModelProfile random_model(Dice& dice) {
+  std::vector<small::LayerFigures> figures;
+  for (std::int64_t l = dice.roll(1, 4); l > 0; --l) {
+    figures.push_back({.forward = dice.roll(1, 40),
+                       .backward = dice.roll(1, 80),
+                       .output = dice.chance(60) ? dice.roll(0, 60) : 0,
+                       .parameters = dice.chance(70) ? dice.roll(0, 400) : 0,
+                       .stash = 0,
+                       .workspace = 0});
+  }
+  return small::model_of(figures);
+}
+
+/// Servers of four or eight, as many as make more than 1,024 ways to take devices of them; in half
+/// of the clusters a quick server stands between slow ones.
+TopologyDescription random_cluster(Dice& dice) {
+  const bool is_large = dice.chance(50);
+  TopologyDescription description =
+      small::cluster({.servers = is_large ? 4 : 5,
+                      .devices = is_large ? 8 : 4,
+                      .inside = {small::bytes_per_ns(dice.roll(1, 20)), {dice.roll(0, 5)}},
+                      .nics = {Link{small::bytes_per_ns(dice.roll(1, 4)), {dice.roll(0, 10)}}}});
+  if (!dice.chance(50)) return description;
+  DeviceKind quick = description.devices.front();
+  quick.name = "quick";
+  const std::string profiled = description.devices.front().name;
+  quick.time_scale[profiled] = {kOne.billionths * dice.roll(40, 90) / 100};
+  description.devices.push_back(quick);
+  const ServerGroup slow = description.servers.front();
+  ServerGroup between = slow;
+  between.name = "between";
+  between.device = quick.name;
+  between.count = 1;
+  between.devices = static_cast<std::int32_t>(dice.roll(1, 2));
+  ServerGroup behind = slow;
+  behind.name = "behind";
+  description.servers = {slow, between, behind};
+  for (ServerGroup* group : {&description.servers[0], &description.servers[2]}) group->count = 2;
+  return description;
+}
+
+Request random_request(Dice& dice) {
+  Request request{
+      .profile = random_model(dice), .description = random_cluster(dice), .options = {}};
+  PlannerOptions& options = request.options;
+  const std::int64_t size = dice.roll(1, 9);
+  options.global_batch_size = size * dice.roll(1, 3);
+  request.profile.global_batch_size = options.global_batch_size;
+  request.profile.device = request.description.devices.front().name;
+  if (dice.chance(70)) options.micro_batch_size = size;
+  if (dice.chance(50)) options.pins.replicas = static_cast<std::int32_t>(dice.roll(1, size));
+  if (dice.chance(25)) options.replicas = Replicas::Independent;
+  options.bucket_size = Bytes{dice.roll(1, 400)};
+  options.baselines = false;
+  options.threads = 1;
+  return request;
+}
+
+/// As pinned: devices in order, or one from each server in turn, or any.
+std::vector<StagePlan> random_stages(Dice& dice, const Request& request, const Topology& topology,
+                                     std::int64_t micro_batch_size) {
+  std::vector<DeviceIndex> devices;
+  for (std::int32_t d = 0; d < topology.device_count(); ++d) devices.push_back({d});
+  const std::int64_t way = dice.roll(0, 2);
+  if (way == 1) {
+    std::stable_sort(devices.begin(), devices.end(), [&](DeviceIndex a, DeviceIndex b) {
+      const auto place = [&](DeviceIndex device) {
+        return device.value - topology.server(topology.device(device).server).first_device.value;
+      };
+      return place(a) < place(b);
+    });
+  } else if (way == 2) {
+    for (std::size_t i = devices.size(); i-- > 1;) {
+      std::swap(devices[i],
+                devices[static_cast<std::size_t>(dice.roll(0, static_cast<std::int64_t>(i)))]);
+    }
+  }
+  const auto layers = static_cast<std::int32_t>(request.profile.layers.size());
+  std::vector<StagePlan> stages;
+  std::size_t used = 0;
+  for (std::int32_t begin = 0; begin < layers;) {
+    StagePlan& stage = stages.emplace_back();
+    const std::int32_t end =
+        dice.chance(40) ? layers : static_cast<std::int32_t>(dice.roll(begin + 1, layers));
+    stage.layers = {begin, end};
+    const std::int64_t replicas = request.options.pins.replicas.value_or(
+        dice.roll(1, std::min<std::int64_t>(micro_batch_size, 9)));
+    if (used + static_cast<std::size_t>(replicas) > devices.size()) return {};
+    const auto first = devices.begin() + static_cast<std::ptrdiff_t>(used);
+    stage.devices.assign(first, first + replicas);
+    std::sort(stage.devices.begin(), stage.devices.end());
+    used += static_cast<std::size_t>(replicas);
+    begin = end;
+  }
+  return stages;
+}
+
+/// Of a random plan; nothing if it does not fit together.
+std::optional<Duration> time_of_random_plan(Dice& dice, const Request& request,
+                                            const Topology& topology, const CostModel& costs) {
+  const PlannerOptions& options = request.options;
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t size = 1; size <= options.global_batch_size; ++size) {
+    if (options.global_batch_size % size == 0) sizes.push_back(size);
+  }
+  const std::int64_t size = options.micro_batch_size.value_or(
+      sizes[static_cast<std::size_t>(dice.roll(0, static_cast<std::int64_t>(sizes.size()) - 1))]);
+  if (options.pins.replicas && *options.pins.replicas > size) return std::nullopt;
+  Plan plan{
+      .global_batch_size = options.global_batch_size,
+      .micro_batch_size = size,
+      .num_micro_batches = options.global_batch_size / size,
+      .gradients = {.bucket_size = options.bucket_size.value(), .optimizer = options.optimizer},
+      .family = ScheduleFamily::OneFOneB,
+      .warmup_depths = {},
+      .stages = random_stages(dice, request, topology, size)};
+  if (plan.stages.empty()) return std::nullopt;
+  plan.warmup_depths.assign(plan.stages.size(), plan.num_micro_batches);
+  fill_gradient_buckets(plan, request.profile);
+  return simulate(generate(plan, options.replicas), costs.plan_cost(plan), topology,
+                  {.record = false})
+      .iteration;
+}
+
+}  // namespace
+
+TEST_CASE("no random plan gets below the bound where not all placements are enumerated") {
+  Dice dice(2511);
+  int met = 0;
+  int plans = 0;
+  for (int round = 0; round < small::scaled(150); ++round) {
+    const Request request = random_request(dice);
+    const Topology topology(request.description);
+    const auto answer = make_plan(request.profile, topology, request.options);
+    if (!std::holds_alternative<MadePlan>(answer)) continue;
+    const PlanDocument& made = std::get<MadePlan>(answer).document;
+    const Duration bound = made.prediction.lower_bound.value();
+    const CostModel costs(request.profile, topology);
+    for (int i = 0; i < 100; ++i) {
+      const std::optional<Duration> time = time_of_random_plan(dice, request, topology, costs);
+      if (!time) continue;
+      ++plans;
+      if (*time < bound) {
+        FAIL("round " << round << ": " << time->ns << " below the bound of " << bound.ns);
+      }
+      if (*time == made.prediction.iteration) ++met;
+    }
+  }
+  CHECK(plans > small::scaled(5000));
+  CHECK(met > small::scaled(50));
+}
