@@ -266,8 +266,7 @@ void ExactSearch::Search::open(std::int32_t node) {
   const std::int64_t most =
       std::min<std::int64_t>(placements_.free_devices(used), problem_.micro_batch_size);
   const bool skips_counts = !placements_.is_complete() && placements_.families().size() == 1 &&
-                            !problem_.pins.replicas &&
-                            problem_.replicas == Replicas::Together;
+                            !problem_.pins.replicas && problem_.replicas == Replicas::Together;
   const auto largest_share = [&](std::int64_t replicas) {
     return replica_share(problem_.micro_batch_size, replicas, 0).size();
   };
