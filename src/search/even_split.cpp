@@ -26,30 +26,68 @@ namespace {
 
 using TimeOfStage = std::function<Duration(std::int32_t stage, LayerRange layers)>;
 
-/// Whether the first `end` layers can be cut into `stages` stages that take less than `limit` each,
-/// none empty: so they can if each stage takes as many layers as it can. O(stages * log layers).
-bool fit_below(Duration limit, std::int32_t stages, std::int32_t end, const TimeOfStage& time_of) {
-  std::int32_t begin = 0;
+/// For every number of stages up to `stages`, how many of the first layers these hold at most if
+/// none of them takes `limit` or longer. O(stages * log layers).
+std::vector<std::int32_t> reach_below(Duration limit, std::int32_t stages, std::int32_t layers,
+                                      const TimeOfStage& time_of) {
+  std::vector<std::int32_t> ends{0};
   for (std::int32_t s = 0; s < stages; ++s) {
-    // Layers left over would all be behind the last stage.
-    const std::int32_t most = end - (stages - 1 - s);
-    std::int32_t fits = begin;
-    for (std::int32_t step = 1; fits < most; step *= 2) {
-      const std::int32_t next = std::min(most, fits + step);
+    const std::int32_t begin = ends.back();
+    std::int32_t end = begin;
+    for (std::int32_t step = 1; end < layers; step *= 2) {
+      const std::int32_t next = std::min(layers, end + step);
       if (time_of(s, {begin, next}) >= limit) {
         std::int32_t too_many = next;
-        while (too_many - fits > 1) {
-          const std::int32_t middle = fits + (too_many - fits) / 2;
-          (time_of(s, {begin, middle}) < limit ? fits : too_many) = middle;
+        while (too_many - end > 1) {
+          const std::int32_t middle = end + (too_many - end) / 2;
+          (time_of(s, {begin, middle}) < limit ? end : too_many) = middle;
         }
         break;
       }
-      fits = next;
+      end = next;
     }
-    if (fits == begin) return false;
-    begin = fits;
+    ends.push_back(end);
   }
-  return begin == end;
+  return ends;
+}
+
+/// The slowest of `stages` stages that hold the first `layers` layers and end where `ends` says.
+Duration slowest_of(const std::vector<std::int32_t>& ends, std::int32_t stages, std::int32_t layers,
+                    const TimeOfStage& time_of) {
+  Duration slowest;
+  for (std::int32_t s = 0; s < stages; ++s) {
+    const auto i = static_cast<std::size_t>(s);
+    if (ends[i] >= layers) break;
+    slowest = std::max(slowest, time_of(s, {ends[i], std::min(layers, ends[i + 1])}));
+  }
+  return slowest;
+}
+
+/// The least slowest stage of `stages` stages that hold the first `layers` layers, given one that
+/// can be reached. Bisection in which each trial moves a bound to a time that some stage takes.
+/// O(log time * stages * log layers).
+Duration least_slowest(std::int32_t stages, std::int32_t layers, Duration reached,
+                       const TimeOfStage& time_of) {
+  Duration low;
+  Duration high = reached;
+  // Seldom is anything better than what has been reached last.
+  Duration limit = reached;
+  while (low < high) {
+    const std::vector<std::int32_t> ends = reach_below(limit, stages, layers, time_of);
+    if (ends.back() == layers) {
+      high = slowest_of(ends, stages, layers, time_of);
+    } else {
+      // Where every stage takes less than it would with one layer more, the layers do not fit.
+      Duration next = high;
+      for (std::int32_t s = 0; s < stages; ++s) {
+        const auto i = static_cast<std::size_t>(s);
+        next = std::min(next, time_of(s, {ends[i], ends[i + 1] + 1}));
+      }
+      low = next;
+    }
+    limit = {low.ns + (high.ns - low.ns) / 2 + 1};
+  }
+  return high;
 }
 
 }  // namespace
@@ -58,28 +96,29 @@ std::vector<LayerRange> balanced_split(std::int32_t layers, std::int32_t stages,
                                        const TimeOfStage& time_of) {
   std::vector<LayerRange> ranges(static_cast<std::size_t>(stages));
   std::int32_t end = layers;
-  for (std::int32_t s = stages - 1; s >= 0; --s) {
-    // With a later cut the stages before it get slower and this one faster: the best cut is the
-    // first at which those are no faster, or the one before.
+  Duration slowest = least_slowest(stages, layers, time_of(0, {0, layers}), time_of);
+  std::vector<std::int32_t> below = reach_below(slowest, stages, layers, time_of);
+  for (std::int32_t s = stages - 1; s > 0; --s) {
+    // The first cut that leaves the stage behind it no slower than the slowest has to be.
     std::int32_t low = s;
-    std::int32_t high = s == 0 ? 0 : end - 1;
+    std::int32_t high = end - 1;
     while (low < high) {
       const std::int32_t middle = low + (high - low) / 2;
-      if (fit_below(time_of(s, {middle, end}), s, middle, time_of)) {
-        low = middle + 1;
-      } else {
+      if (time_of(s, {middle, end}) <= slowest) {
         high = middle;
+      } else {
+        low = middle + 1;
       }
-    }
-    if (low > s) {
-      const Duration earlier = time_of(s, {low - 1, end});
-      const bool is_as_good =
-          earlier <= time_of(s, {low, end}) || !fit_below(earlier, s, low, time_of);
-      if (is_as_good) --low;
     }
     ranges[static_cast<std::size_t>(s)] = {low, end};
     end = low;
+    if (below[static_cast<std::size_t>(s)] >= end) {
+      // It was the only stage that had to be so slow.
+      slowest = least_slowest(s, end, slowest_of(below, s, end, time_of), time_of);
+      below = reach_below(slowest, s, end, time_of);
+    }
   }
+  ranges.front() = {0, end};
   return ranges;
 }
 

@@ -29,15 +29,14 @@ Duration best_slowest(const std::vector<std::int64_t>& times, std::int32_t begin
   return best;
 }
 
-/// Of all cuts of the first `end` layers into so many stages the one that a table of them finds:
-/// with a later cut the stages before it are slower; the first cut at which they are no faster than
-/// the stage behind it, or the one before that, whichever is better.
-std::vector<LayerRange> split_by_table(
+/// Tries every cut before the last stage, and splits the layers before it in the same way; of
+/// equally good cuts the first is taken.
+std::vector<LayerRange> split_by_trial(
     std::int32_t end, std::int32_t stages,
     const std::function<Duration(std::int32_t, LayerRange)>& time_of) {
   const auto slowest_of = [&](std::int32_t layers, std::int32_t count) {
     Duration slowest;
-    const std::vector<LayerRange> ranges = split_by_table(layers, count, time_of);
+    const std::vector<LayerRange> ranges = split_by_trial(layers, count, time_of);
     for (std::size_t s = 0; s < ranges.size(); ++s) {
       slowest = std::max(slowest, time_of(static_cast<std::int32_t>(s), ranges[s]));
     }
@@ -45,13 +44,14 @@ std::vector<LayerRange> split_by_table(
   };
   const std::int32_t last = stages - 1;
   if (last == 0) return {{0, end}};
-  std::int32_t cut = last;
-  while (cut < end - 1 && slowest_of(cut, last) < time_of(last, {cut, end})) ++cut;
   const auto slowest_with = [&](std::int32_t begin) {
     return std::max(slowest_of(begin, last), time_of(last, {begin, end}));
   };
-  if (cut > last && slowest_with(cut - 1) <= slowest_with(cut)) --cut;
-  std::vector<LayerRange> ranges = split_by_table(cut, last, time_of);
+  std::int32_t cut = last;
+  for (std::int32_t later = last + 1; later < end; ++later) {
+    if (slowest_with(later) < slowest_with(cut)) cut = later;
+  }
+  std::vector<LayerRange> ranges = split_by_trial(cut, last, time_of);
   ranges.push_back({cut, end});
   return ranges;
 }
@@ -93,7 +93,7 @@ TEST_CASE("no cut has a faster slowest stage than the balanced one") {
   }
 }
 
-TEST_CASE("of equally balanced splits the one with the quicker stages before each cut is taken") {
+TEST_CASE("of equally balanced splits the one with the most layers in the last stages is taken") {
   small::Dice dice(12);
   for (int i = 0; i < 300; ++i) {
     std::vector<std::int64_t> times;
@@ -101,6 +101,6 @@ TEST_CASE("of equally balanced splits the one with the quicker stages before eac
     const auto layers = static_cast<std::int32_t>(times.size());
     const auto stages = static_cast<std::int32_t>(dice.roll(1, layers));
     const auto time_of = [&](std::int32_t, LayerRange range) { return sum(times, range); };
-    CHECK(balanced_split(layers, stages, time_of) == split_by_table(layers, stages, time_of));
+    CHECK(balanced_split(layers, stages, time_of) == split_by_trial(layers, stages, time_of));
   }
 }
