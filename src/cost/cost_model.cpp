@@ -205,7 +205,7 @@ StageCost CostModel::stage_cost(const Plan& plan, std::size_t index) const {
   return cost;
 }
 
-/// Of each bucket, then of what is tied to layers outside; none where that would be one.
+/// The step of each bucket, then that of what is tied to layers outside, as StageCost keeps them.
 std::vector<Duration> CostModel::bucket_steps(LayerRange layers,
                                               const GradientBuckets& buckets) const {
   const auto own_parameters = [&](std::int32_t first) {

@@ -34,9 +34,9 @@ class BaselineSearch {
     const auto figures =
         static_cast<std::int64_t>(problem.profile.layers.size()) + problem.topology.device_count();
     const auto most = static_cast<std::size_t>(kCostingWork / figures);
-    const std::size_t step = 1 + family.candidates.size() / std::max<std::size_t>(1, most);
-    for (std::size_t i = 0; i < family.candidates.size(); i += step) {
-      if (!is_stopped()) add(family.candidates[i]);
+    const std::size_t step = 1 + family.count / std::max<std::size_t>(1, most);
+    for (std::size_t i = 0; i < family.count; i += step) {
+      if (!is_stopped()) add(family.candidate(i));
     }
   }
 
@@ -85,6 +85,7 @@ void BaselineSearch::add(const Candidate& candidate) {
     variant.gradients = usual_gradients(options_);
     for (StagePlan& stage : variant.stages) stage.recompute = recompute;
     const Plan plan = plan_at(variant, micro_batches);
+    make_room(costs_, options_);
     variant.bound = lower_bound(plan, costs_.plan_cost(plan), problem_.topology);
   }
 }
@@ -115,6 +116,7 @@ BaselinePlan BaselineSearch::least_memory() const {
   Bytes least{INT64_MAX};
   for (const Candidate& candidate : candidates_) {
     Plan plan = plan_at(candidate, 1);
+    make_room(costs_, options_);
     const std::vector<MemoryShortage> shortages = memory_shortages(costs_.plan_cost(plan));
     check(!shortages.empty(), "no baseline was found to fit, but one does");
     if (shortages.front().missing() >= least) continue;
@@ -158,6 +160,13 @@ bool is_depth_limited(const Plan& plan, const PlanCost& costs) {
 }
 
 }  // namespace
+
+void make_room(const CostModel& costs, const PlannerOptions& options) {
+  constexpr std::int64_t kPartOfTables = 16;
+  if (costs.kept_by_tables() > Bytes{options.memory_limit.count / kPartOfTables}) {
+    costs.forget_tables();
+  }
+}
 
 BaselinePlan as_baseline(std::string name, Plan plan, Duration iteration,
                          const PlanningProblem& problem) {

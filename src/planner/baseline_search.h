@@ -26,11 +26,16 @@ struct PlanningProblem {
 BaselinePlan as_baseline(std::string name, Plan plan, Duration iteration,
                          const PlanningProblem& problem);
 
+/// Forgets the layer tables of earlier candidates where they take more than their part of the
+/// memory limit: each size of micro-batch has its own.
+void make_room(const CostModel& costs, const PlannerOptions& options);
+
 /// Plans of one family, each at any depths and recomputing or not on all stages.
 struct BaselineFamily {
   std::string name;
   ScheduleFamily schedule = ScheduleFamily::OneFOneB;
-  std::vector<Candidate> candidates;  // not recomputing
+  std::size_t count = 0;
+  std::function<Candidate(std::size_t)> candidate;  // not recomputing; one of `count`
 };
 
 /// The fastest that fits, or of equals the first by micro-batches and bound; where none fits, the

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iterator>
 #include <optional>
 
@@ -32,48 +33,73 @@ std::int32_t most_pipedream_states(const Topology& topology) {
   return std::clamp(static_cast<std::int32_t>(most), 2, kMostPipedreamStates);
 }
 
-class BaselineCandidates {
+/// Where stages are, and for which sizes of micro-batches; their layers follow from both.
+struct Shapes {
+  struct Shape {
+    std::size_t placement = 0;
+    std::int64_t micro_batch_size = 1;
+  };
+  std::vector<std::vector<Devices>> placements;  // devices of each stage
+  std::vector<Shape> shapes;
+  std::function<std::vector<LayerRange>(std::int64_t micro_batch_size,
+                                        const std::vector<Devices>& placement)>
+      split;
+
+  /// Adds a placement of stages that have so many replicas at most, with every size that gives each
+  /// of them a sample.
+  void add(std::vector<Devices> placement, std::int64_t most_replicas,
+           const std::vector<std::int64_t>& sizes) {
+    for (const std::int64_t size : sizes) {
+      if (size >= most_replicas) shapes.push_back({placements.size(), size});
+    }
+    placements.push_back(std::move(placement));
+  }
+
+  Candidate candidate(std::size_t number) const {
+    const std::vector<Devices>& placement = placements[shapes[number].placement];
+    Candidate candidate{
+        .micro_batch_size = shapes[number].micro_batch_size, .stages = {}, .bound = {}};
+    const std::vector<LayerRange> ranges = split(candidate.micro_batch_size, placement);
+    for (std::size_t s = 0; s < ranges.size(); ++s) {
+      StagePlan& stage = candidate.stages.emplace_back();
+      stage.layers = ranges[s];
+      stage.devices = placement[s];
+    }
+    return candidate;
+  }
+};
+
+/// The shapes of each family; these must not outlive what made them.
+class BaselineShapes {
  public:
-  explicit BaselineCandidates(const PlanningProblem& problem)
+  explicit BaselineShapes(const PlanningProblem& problem)
       : profile_(problem.profile),
         topology_(problem.topology),
         costs_(problem.profile, problem.topology),
         layers_(static_cast<std::int32_t>(problem.profile.layers.size())),
         sizes_(micro_batch_sizes(problem.options).sizes),
-        memory_limit_(problem.options.memory_limit) {}
+        options_(problem.options) {}
 
-  std::vector<Candidate> one_stage() const;
-  std::vector<Candidate> even() const;
-  std::vector<Candidate> straight() const;
-  std::vector<Candidate> pipedream() const;
+  Shapes one_stage() const;
+  Shapes even() const;
+  Shapes straight() const;
+  Shapes pipedream() const;
 
  private:
   std::vector<std::vector<Devices>> placements(std::int32_t stages, std::int32_t replicas) const;
   const LayerTable& table(std::int64_t micro_batch_size, const Devices& devices) const;
-  void make_room() const;
 
   const ModelProfile& profile_;
   const Topology& topology_;
   CostModel costs_;
   std::int32_t layers_;
   std::vector<std::int64_t> sizes_;
-  Bytes memory_limit_;
+  const PlannerOptions& options_;
 };
 
-Candidate candidate_of(std::int64_t micro_batch_size, const std::vector<LayerRange>& ranges,
-                       const std::vector<Devices>& placement) {
-  Candidate candidate{.micro_batch_size = micro_batch_size, .stages = {}, .bound = {}};
-  for (std::size_t s = 0; s < ranges.size(); ++s) {
-    StagePlan& stage = candidate.stages.emplace_back();
-    stage.layers = ranges[s];
-    stage.devices = placement[s];
-  }
-  return candidate;
-}
-
 /// Devices of each stage under each of the three policies, equal ones once.
-std::vector<std::vector<Devices>> BaselineCandidates::placements(std::int32_t stages,
-                                                                 std::int32_t replicas) const {
+std::vector<std::vector<Devices>> BaselineShapes::placements(std::int32_t stages,
+                                                             std::int32_t replicas) const {
   std::vector<std::vector<Devices>> found;
   for (const PlacementPolicy policy : kPlacementPolicies) {
     std::vector<std::int32_t> used(static_cast<std::size_t>(topology_.server_count()), 0);
@@ -92,72 +118,68 @@ std::vector<std::vector<Devices>> BaselineCandidates::placements(std::int32_t st
 }
 
 /// Of the largest share of a micro-batch, on the kind of the first device.
-const LayerTable& BaselineCandidates::table(std::int64_t micro_batch_size,
-                                            const Devices& devices) const {
+const LayerTable& BaselineShapes::table(std::int64_t micro_batch_size,
+                                        const Devices& devices) const {
   const auto replicas = static_cast<std::int64_t>(devices.size());
   return costs_.table(replica_share(micro_batch_size, replicas, 0).size(),
                       topology_.device(devices.front()).kind);
 }
 
-/// Before a candidate, as the tables of many sizes of micro-batches may be large.
-void BaselineCandidates::make_room() const {
-  constexpr std::int64_t kPartOfTables = 16;
-  if (costs_.kept_by_tables() > Bytes{memory_limit_.count / kPartOfTables}) costs_.forget_tables();
-}
-
 /// All devices, or as many as the largest micro-batch has samples.
-std::vector<Candidate> BaselineCandidates::one_stage() const {
+Shapes BaselineShapes::one_stage() const {
   const auto replicas =
       static_cast<std::int32_t>(std::min<std::int64_t>(topology_.device_count(), sizes_.back()));
-  std::vector<Candidate> candidates;
-  for (const std::vector<Devices>& placement : placements(1, replicas)) {
-    for (const std::int64_t size : sizes_) {
-      if (size >= replicas) candidates.push_back(candidate_of(size, {{0, layers_}}, placement));
-    }
+  Shapes shapes;
+  for (std::vector<Devices>& placement : placements(1, replicas)) {
+    shapes.add(std::move(placement), replicas, sizes_);
   }
-  return candidates;
+  shapes.split = [this](std::int64_t, const std::vector<Devices>&) {
+    return std::vector<LayerRange>{{0, layers_}};
+  };
+  return shapes;
 }
 
 /// Two stages or more on equal numbers of devices, all of which are used.
-std::vector<Candidate> BaselineCandidates::even() const {
+Shapes BaselineShapes::even() const {
   const std::int32_t devices = topology_.device_count();
-  std::vector<Candidate> candidates;
+  Shapes shapes;
   for (std::int32_t stages = 2; stages <= std::min(devices, layers_); ++stages) {
     const std::int32_t replicas = devices / stages;
     if (devices % stages != 0 || replicas > sizes_.back()) continue;
-    for (const std::vector<Devices>& placement : placements(stages, replicas)) {
-      for (const std::int64_t size : sizes_) {
-        if (size < replicas) continue;
-        make_room();
-        const LayerTable& times = table(size, placement.front());
-        candidates.push_back(candidate_of(size, even_split(times, layers_, stages), placement));
-      }
+    for (std::vector<Devices>& placement : placements(stages, replicas)) {
+      shapes.add(std::move(placement), replicas, sizes_);
     }
   }
-  return candidates;
+  shapes.split = [this](std::int64_t size, const std::vector<Devices>& placement) {
+    make_room(costs_, options_);
+    return even_split(table(size, placement.front()), layers_,
+                      static_cast<std::int32_t>(placement.size()));
+  };
+  return shapes;
 }
 
-std::vector<Candidate> BaselineCandidates::straight() const {
+Shapes BaselineShapes::straight() const {
   const std::int32_t stages = std::min(topology_.device_count(), layers_);
-  std::vector<Candidate> candidates;
-  if (stages < 2) return candidates;
-  for (const std::vector<Devices>& placement : placements(stages, 1)) {
-    for (const std::int64_t size : sizes_) {
-      make_room();
-      std::vector<const LayerTable*> times;
-      for (const Devices& devices : placement) times.push_back(&table(size, devices));
-      const auto time_of = [&](std::int32_t stage, LayerRange layers) {
-        const LayerTable& own = *times[static_cast<std::size_t>(stage)];
-        return own.forward(layers) + own.backward(layers);
-      };
-      candidates.push_back(candidate_of(size, balanced_split(layers_, stages, time_of), placement));
-    }
+  Shapes shapes;
+  if (stages < 2) return shapes;
+  for (std::vector<Devices>& placement : placements(stages, 1)) {
+    shapes.add(std::move(placement), 1, sizes_);
   }
-  return candidates;
+  shapes.split = [this](std::int64_t size, const std::vector<Devices>& placement) {
+    make_room(costs_, options_);
+    std::vector<const LayerTable*> times;
+    for (const Devices& devices : placement) times.push_back(&table(size, devices));
+    const auto time_of = [&](std::int32_t stage, LayerRange layers) {
+      const LayerTable& own = *times[static_cast<std::size_t>(stage)];
+      return own.forward(layers) + own.backward(layers);
+    };
+    return balanced_split(layers_, static_cast<std::int32_t>(placement.size()), time_of);
+  };
+  return shapes;
 }
 
 /// PipeDream's partition, of the minibatch that was profiled, for every size of micro-batch.
-std::vector<Candidate> BaselineCandidates::pipedream() const {
+Shapes BaselineShapes::pipedream() const {
   const PipedreamOptions options{
       .samples = profiled_batch(profile_),
       .time_scale = time_scale(profile_, topology_.kind_of(DeviceIndex{0})).value_or(kOne),
@@ -181,12 +203,10 @@ std::vector<Candidate> BaselineCandidates::pipedream() const {
     std::sort(devices.begin(), devices.end());
     most_replicas = std::max(most_replicas, devices.size());
   }
-  std::vector<Candidate> candidates;
-  for (const std::int64_t size : sizes_) {
-    if (size < static_cast<std::int64_t>(most_replicas)) continue;
-    candidates.push_back(candidate_of(size, ranges, placement));
-  }
-  return candidates;
+  Shapes shapes;
+  shapes.add(std::move(placement), static_cast<std::int64_t>(most_replicas), sizes_);
+  shapes.split = [ranges](std::int64_t, const std::vector<Devices>&) { return ranges; };
+  return shapes;
 }
 
 }  // namespace
@@ -195,14 +215,14 @@ std::vector<BaselinePlan> make_baselines(const ModelProfile& profile, const Topo
                                          const PlannerOptions& options, Progress* progress) {
   struct Kind {
     ScheduleFamily schedule;
-    std::vector<Candidate> (BaselineCandidates::*candidates)() const;
+    Shapes (BaselineShapes::*shapes)() const;
   };
   static constexpr Kind kKinds[] = {
-      {ScheduleFamily::OneFOneB, &BaselineCandidates::one_stage},
-      {ScheduleFamily::GPipe, &BaselineCandidates::even},
-      {ScheduleFamily::OneFOneB, &BaselineCandidates::even},
-      {ScheduleFamily::OneFOneB, &BaselineCandidates::straight},
-      {ScheduleFamily::OneFOneB, &BaselineCandidates::pipedream},
+      {ScheduleFamily::OneFOneB, &BaselineShapes::one_stage},
+      {ScheduleFamily::GPipe, &BaselineShapes::even},
+      {ScheduleFamily::OneFOneB, &BaselineShapes::even},
+      {ScheduleFamily::OneFOneB, &BaselineShapes::straight},
+      {ScheduleFamily::OneFOneB, &BaselineShapes::pipedream},
   };
   static_assert(std::size(kKinds) + 1 == std::size(kBaselineNames));
   const StopQuestion is_stopped(progress);
@@ -210,11 +230,14 @@ std::vector<BaselinePlan> make_baselines(const ModelProfile& profile, const Topo
   std::vector<std::optional<BaselinePlan>> found(std::size(kKinds));
   parallel_for(found.size(), options.threads, [&](std::size_t i) {
     if (is_stopped()) return;
-    const BaselineCandidates candidates(problem);
-    found[i] = best_of({.name = kBaselineNames[i],
-                        .schedule = kKinds[i].schedule,
-                        .candidates = (candidates.*kKinds[i].candidates)()},
-                       problem);
+    const BaselineShapes all(problem);
+    const Shapes shapes = (all.*kKinds[i].shapes)();
+    BaselineFamily family;
+    family.name = kBaselineNames[i];
+    family.schedule = kKinds[i].schedule;
+    family.count = shapes.shapes.size();
+    family.candidate = [&](std::size_t number) { return shapes.candidate(number); };
+    found[i] = best_of(family, problem);
   });
   std::vector<BaselinePlan> baselines;
   for (std::optional<BaselinePlan>& baseline : found) {

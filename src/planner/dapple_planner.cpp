@@ -122,6 +122,7 @@ class DapplePlanner {
   std::vector<Candidate> search(SearchEffort effort);
   bool is_long(const Candidate& candidate) const;
   void simulate_best_first(const std::vector<Candidate>& candidates, std::int64_t budget);
+  void simulate_shortest(const std::vector<Candidate>& candidates);
   void simulate_side_by_side(const std::vector<Candidate>& candidates,
                              std::span<const std::size_t> positions);
   void account(const Score& score);
@@ -146,38 +147,51 @@ class DapplePlanner {
 };
 
 /// Stages of even load on equal numbers of devices in order, for every number of stages that
-/// divides the devices: what anyone would try first, and a bar for the search.
+/// divides the devices, or with as many replicas as pinned: what anyone would try first, and a bar
+/// for the search.
 std::vector<Candidate> DapplePlanner::opening() const {
   std::vector<Candidate> candidates;
   const std::int32_t devices = topology_.device_count();
   const auto layers = static_cast<std::int32_t>(profile_.layers.size());
   const CostModel costs(profile_, topology_);
+  const std::optional<std::int32_t> pinned = options_.pins.replicas;
+  std::vector<std::int32_t> counts;  // of stages
+  if (pinned) {
+    // As many as there can be and its halves, the deepest first, as that needs the least memory.
+    const std::int32_t most = std::min(devices / *pinned, layers);
+    for (std::int32_t stages = options_.pins.stages.value_or(most); stages >= 1 && stages <= most;
+         stages /= 2) {
+      counts.push_back(stages);
+      if (options_.pins.stages) break;
+    }
+  } else {
+    for (std::int32_t stages = 1; stages <= std::min(devices, layers); ++stages) {
+      if (devices % stages == 0 && stages == options_.pins.stages.value_or(stages)) {
+        counts.push_back(stages);
+      }
+    }
+  }
   std::vector<std::pair<std::int64_t, std::int32_t>> shapes;  // size of micro-batch, stages
   for (const std::int64_t size : micro_batch_sizes_) {
-    for (std::int32_t stages = 1; stages <= std::min(devices, layers); ++stages) {
-      if (devices % stages != 0 || devices / stages > size) continue;
-      shapes.emplace_back(size, stages);
+    for (const std::int32_t stages : counts) {
+      if (pinned.value_or(devices / stages) <= size) shapes.emplace_back(size, stages);
     }
   }
   thin_out(shapes, kOpeningWork / (devices + layers));
   std::int64_t size_of_table = 0;
-  std::optional<LayerTable> table;
   for (const auto& [size, stages] : shapes) {
-    if (size != size_of_table) {
-      const std::int32_t kind = topology_.device(DeviceIndex{0}).kind;
-      const DeviceKind& described = topology_.description().devices[static_cast<std::size_t>(kind)];
-      table.emplace(profile_, size, time_scale(profile_, described).value_or(kOne));
-      size_of_table = size;
-    }
+    // They are by size, so that one table is enough at a time.
+    if (std::exchange(size_of_table, size) != size) costs.forget_tables();
+    const LayerTable& table = costs.table(size, topology_.device(DeviceIndex{0}).kind);
     Candidate candidate{.micro_batch_size = size,
                         .gradients = usual_gradients(options_),
                         .stages = {},
                         .bound = {}};
     std::int32_t device = 0;
-    for (const LayerRange range : even_split(*table, layers, stages)) {
+    for (const LayerRange range : even_split(table, layers, stages)) {
       StagePlan& stage = candidate.stages.emplace_back();
       stage.layers = range;
-      for (std::int32_t r = 0; r < devices / stages; ++r) {
+      for (std::int32_t r = 0; r < pinned.value_or(devices / stages); ++r) {
         stage.devices.push_back(DeviceIndex{device++});
       }
     }
@@ -274,17 +288,42 @@ void DapplePlanner::simulate_best_first(const std::vector<Candidate>& candidates
                             [&](std::size_t position) { return !is_long(candidates[position]); });
   const auto count_short = static_cast<std::size_t>(first_long - order.begin());
   std::size_t first = 0;
-  const auto may_go_on = [&] { return kept_.empty() && is_opening_ ? true : !is_stopped_(); };
-  for (std::size_t next = 0; first < order.size() && may_go_on(); first = next) {
+  for (std::size_t next = 0; first < order.size() && !is_stopped_(); first = next) {
     const bool is_short = first < count_short;
     if (is_short ? actions_ > budget : !kept_.empty()) break;
     next = is_short ? std::min(first + kBatch, count_short) : first + 1;
     simulate_side_by_side(candidates, std::span(order).subspan(first, next - first));
   }
-  if (is_stopped_()) return;
+  if (is_stopped_()) {
+    if (is_opening_ && kept_.empty()) simulate_shortest(candidates);
+    return;
+  }
   for (; first < order.size(); ++first) {
     if (candidates[order[first]].bound < incumbent()) ++not_simulated_;
   }
+}
+
+/// Where there was no time for any plan: of those that fit, the one that takes the least to
+/// simulate, at the first depths that fit.
+void DapplePlanner::simulate_shortest(const std::vector<Candidate>& candidates) {
+  const auto work_of = [&](const Candidate& candidate) {
+    std::int64_t of_micro_batch = 2 * static_cast<std::int64_t>(candidate.stages.size());
+    for (std::size_t s = 1; s < candidate.stages.size(); ++s) {
+      // Each boundary's replicas send to one another.
+      of_micro_batch += static_cast<std::int64_t>(candidate.stages[s - 1].devices.size() +
+                                                  candidate.stages[s].devices.size());
+    }
+    return of_micro_batch * (options_.global_batch_size / candidate.micro_batch_size);
+  };
+  std::vector<std::pair<std::int64_t, std::size_t>> order;  // work, position
+  for (std::size_t i = 0; i < candidates.size(); ++i) order.emplace_back(work_of(candidates[i]), i);
+  std::sort(order.begin(), order.end());
+  const Scorer patient(profile_, topology_, options_);
+  for (const auto& [work, position] : order) {
+    account(patient.score(candidates[position], position, Duration{INT64_MAX}, 1));
+    if (!kept_.empty()) break;
+  }
+  tell_progress();
 }
 
 void DapplePlanner::simulate_side_by_side(const std::vector<Candidate>& candidates,
@@ -295,11 +334,11 @@ void DapplePlanner::simulate_side_by_side(const std::vector<Candidate>& candidat
     return;
   }
   std::vector<Score> scores(positions.size());
-  Bytes longest{1};
-  for (const std::size_t position : positions) {
-    longest = std::max(longest, simulation_bytes(candidates[position], options_));
-  }
-  parallel_for(positions.size(), threads_with_room(longest, options_), [&](std::size_t i) {
+  const auto bytes_of = [&](std::size_t position) {
+    return simulation_bytes(candidates[position], options_);
+  };
+  const int threads = threads_with_room(positions, bytes_of, options_);
+  parallel_for(positions.size(), threads, [&](std::size_t i) {
     scores[i] = scorer_.score(candidates[positions[i]], positions[i], to_beat,
                               action_budget_ / kCandidatePart);
   });
@@ -340,12 +379,9 @@ DapplePlans DapplePlanner::run() {
   // Where this is only the start of the exact search, that does it better.
   const bool is_start = options_.planner == PlannerKind::Exact && !options_.baselines;
   std::vector<Score> refined(is_start || is_stopped_() ? 0 : kept_.size());
-  Bytes longest{1};
-  for (const Scored& some : kept_) {
-    longest = std::max(longest, simulation_bytes(some.plan.stages, some.plan.num_micro_batches,
-                                                 options_.replicas));
-  }
-  parallel_for(refined.size(), threads_with_room(longest, options_), [&](std::size_t i) {
+  const auto bytes_of = [&](const Scored& some) { return simulation_bytes(some, options_); };
+  const int threads = threads_with_room(kept_, bytes_of, options_);
+  parallel_for(refined.size(), threads, [&](std::size_t i) {
     refined[i] = scorer_.refine(kept_[i], action_budget_ / kRefinementPart);
   });
   for (const Score& result : refined) account(result);

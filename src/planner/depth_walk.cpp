@@ -49,7 +49,7 @@ Score walk_depths(const Scored& start, const CostModel& costs, const PlannerOpti
   const std::int64_t budget = limits.actions;
   const DepthLimits memory(plan, costs, options.ignore_memory);
   const PlanCost cost = costs.plan_cost(plan);
-  const SimulationGround ground{cost, costs.topology(), options.mode()};
+  const SimulationGround ground{cost, costs.topology(), options.mode(), limits.should_stop};
   Timetable timetable({plan, cost, costs.topology(), options.mode()});
   Draws draws;
   Score score;

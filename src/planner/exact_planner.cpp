@@ -50,6 +50,7 @@ constexpr std::int64_t kLarge = 65'536;
 constexpr std::int64_t kFrontSteps = 600'000'000;
 constexpr std::int64_t kFrontStepsOfLarge = 10'000'000;
 constexpr std::int64_t kAllFrontSteps = 1'000'000'000;
+constexpr std::int64_t kAllFrontStepsOfLarge = 250'000'000;
 /// Pairs of stages that bounds of partial plans look at, over all searches.
 constexpr std::int64_t kPairBudget = 2'000'000'000;
 /// Fronts bounded side by side; fixed, as what is left is shared among them.
@@ -66,10 +67,14 @@ std::int64_t front_steps(const ModelProfile& profile, const Topology& topology) 
   return is_large(profile, topology) ? kFrontStepsOfLarge : kFrontSteps;
 }
 
+std::int64_t all_front_steps(const ModelProfile& profile, const Topology& topology) {
+  return is_large(profile, topology) ? kAllFrontStepsOfLarge : kAllFrontSteps;
+}
+
 /// What fronts and partial plans may keep of the memory limit: one part of so many.
 constexpr std::int64_t kPartOfFronts = 2;
 constexpr std::int64_t kPartOfSearch = 2;
-/// Of depth searches that are begun, together.
+/// The searches of depths that have begun share one part of so many.
 constexpr std::int64_t kPartOfDepths = 8;
 
 /// All that options ask for: by bucket size, then micro-batch size.
@@ -141,7 +146,6 @@ class ExactPlanner {
     Bytes kept;
   };
   Spent spent_by_searches() const;
-  int threads_for(std::span<const Candidate* const> candidates) const;
   void tell_progress();
   SearchRecord record() const;
 
@@ -160,15 +164,6 @@ class ExactPlanner {
   std::int64_t work_of_fronts_ = 0;
   Bytes kept_of_unsettled_;  // by candidates that wait for their depths
 };
-
-/// With room to simulate any of them.
-int ExactPlanner::threads_for(std::span<const Candidate* const> candidates) const {
-  Bytes most;
-  for (const Candidate* candidate : candidates) {
-    most = std::max(most, simulation_bytes(*candidate, options_));
-  }
-  return threads_with_room(most, options_);
-}
 
 Duration ExactPlanner::threshold() const {
   if (best_.empty()) return {INT64_MAX};
@@ -210,13 +205,14 @@ void ExactPlanner::prepare() {
   for (const SearchProblem& problem : search_problems(options_, profile_)) {
     searches_.push_back(std::make_unique<ExactSearch>(profile_, topology_, problem));
   }
+  const std::int64_t all_steps = all_front_steps(profile_, topology_);
   for (std::size_t first = 0; first < searches_.size(); first += kFrontsSideBySide) {
     const std::size_t count = std::min(kFrontsSideBySide, searches_.size() - first);
     const Spent spent = spent_by_searches();
     // Most that are bounded later close early, so these may take more than their share.
     const auto part = static_cast<std::int64_t>(kFrontsSideBySide);
     const Allowance::Limits limits{
-        .work = std::min(front_steps(profile_, topology_), (kAllFrontSteps - spent.work) / part),
+        .work = std::min(front_steps(profile_, topology_), (all_steps - spent.work) / part),
         .kept = {(options_.memory_limit.count / kPartOfFronts - spent.kept.count) / part},
         .should_stop = [this] { return is_stopped_(); }};
     parallel_for(count, options_.threads,
@@ -271,9 +267,9 @@ void ExactPlanner::account(const Score& score) {
 void ExactPlanner::simulate(const std::vector<Candidate>& candidates) {
   const Duration before = best();
   std::vector<Score> scores(candidates.size());
-  std::vector<const Candidate*> looked_at;
-  for (const Candidate& candidate : candidates) looked_at.push_back(&candidate);
-  parallel_for(candidates.size(), threads_for(looked_at), [&](std::size_t i) {
+  const auto bytes_of = [&](const Candidate& some) { return simulation_bytes(some, options_); };
+  const int threads = threads_with_room(candidates, bytes_of, options_);
+  parallel_for(candidates.size(), threads, [&](std::size_t i) {
     scores[i] = scorer_.score(candidates[i], order_ + i, before);
   });
   for (std::size_t i = 0; i < scores.size(); ++i) {
@@ -313,9 +309,11 @@ bool ExactPlanner::improve() {
     if (!some.is_improved) chosen.push_back(&some);
   }
   std::vector<Score> scores(chosen.size());
-  std::vector<const Candidate*> looked_at;
-  for (const Unsettled* some : chosen) looked_at.push_back(&some->candidate);
-  parallel_for(chosen.size(), threads_for(looked_at), [&](std::size_t i) {
+  const auto bytes_of = [&](const Unsettled* some) {
+    return simulation_bytes(some->candidate, options_);
+  };
+  const int threads = threads_with_room(chosen, bytes_of, options_);
+  parallel_for(chosen.size(), threads, [&](std::size_t i) {
     scores[i] = scorer_.improve(chosen[i]->candidate, chosen[i]->order, kImprovementOfOne);
     chosen[i]->is_improved = true;
   });
@@ -330,15 +328,8 @@ void ExactPlanner::walk() {
   std::vector<Scored> starts = best_;
   if (is_large(profile_, topology_)) starts.resize(std::min(starts.size(), kWalksOfLarge));
   std::vector<Score> scores(starts.size());
-  std::vector<Candidate> shapes;
-  for (const Scored& start : starts) {
-    shapes.push_back({.micro_batch_size = start.plan.micro_batch_size,
-                      .stages = start.plan.stages,
-                      .bound = {}});
-  }
-  std::vector<const Candidate*> looked_at;
-  for (const Candidate& shape : shapes) looked_at.push_back(&shape);
-  parallel_for(starts.size(), threads_for(looked_at),
+  const auto bytes_of = [&](const Scored& start) { return simulation_bytes(start, options_); };
+  parallel_for(starts.size(), threads_with_room(starts, bytes_of, options_),
                [&](std::size_t i) { scores[i] = scorer_.walk(starts[i], kWalkOfOne); });
   for (const Score& score : scores) account(score);
   keep_best();
@@ -361,11 +352,13 @@ void ExactPlanner::settle(std::int64_t budget) {
         begin_depths(std::min(kBatch, static_cast<std::size_t>(end - unsettled_.begin())));
     if (count == 0) return;
     std::vector<Score> scores(count);
-    std::vector<const Candidate*> looked_at;
-    for (std::size_t i = 0; i < count; ++i) looked_at.push_back(&unsettled_[i].candidate);
+    const auto bytes_of = [&](const Unsettled& some) {
+      return simulation_bytes(some.candidate, options_);
+    };
+    const int threads = threads_with_room(std::span(unsettled_).first(count), bytes_of, options_);
     const DepthSearch::Stretch stretch{
         .to_beat = best(), .enough = enough, .budget = kSettlementOfOne};
-    parallel_for(count, threads_for(looked_at),
+    parallel_for(count, threads,
                  [&](std::size_t i) { scores[i] = unsettled_[i].depths->advance(stretch); });
     for (std::size_t i = 0; i < count; ++i) {
       Duration& bound = unsettled_[i].candidate.bound;
@@ -378,7 +371,8 @@ void ExactPlanner::settle(std::int64_t budget) {
   }
 }
 
-/// Of the first so many, those whose depths there is room to go through; these are begun.
+/// Begins the depth searches of the first `count` candidates while there is room for them, and
+/// returns how many of these have begun.
 std::size_t ExactPlanner::begin_depths(std::size_t count) {
   Bytes kept;
   for (const Unsettled& some : unsettled_) {
@@ -488,7 +482,8 @@ Duration bound_of_any_order(const ModelProfile& profile, const Topology& topolog
   std::vector<Duration> bounds(problems.size());
   // However many threads there are, as the bound must not depend on them.
   const std::int64_t threads = kFrontsSideBySide;
-  const std::int64_t all_steps = kAllFrontSteps / static_cast<std::int64_t>(problems.size());
+  const std::int64_t all_steps =
+      all_front_steps(profile, topology) / static_cast<std::int64_t>(problems.size());
   parallel_for(
       problems.size(), std::min<int>(options.threads, kFrontsSideBySide), [&](std::size_t i) {
         problems[i].any_order = true;

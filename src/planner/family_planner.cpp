@@ -32,8 +32,13 @@ constexpr std::int64_t kTasksOfMoves = 6'000'000;
 constexpr std::int64_t kTasksToFinish = 20'000'000;
 constexpr std::int64_t kLeastOrders = 4;
 constexpr std::int64_t kMostOrders = 20'000;
-/// Of all shapes that are compared.
+/// All shapes that are compared take at most so many tasks together.
 constexpr std::int64_t kTasksOfComparison = 128 * kTasksToCompare;
+constexpr std::int64_t kTasksOfLargeComparison = kTasksOfComparison / 4;
+/// Where one order has more tasks than this, it is large, and only a part is spent on moves and in
+/// the end: such a plan has many micro-batches, and seldom gains by the choice among orders.
+constexpr std::int64_t kLargeOrder = 5'000;
+constexpr std::int64_t kPartOfLarge = 8;
 /// Stages that a family's bounds look at, over all micro-batch sizes.
 constexpr std::int64_t kStagesOfBounds = 1'000'000'000;
 constexpr std::int64_t kMostTasks = 400'000;  // of a plan, lest one order takes all the time
@@ -57,6 +62,17 @@ struct Shape {
 std::int64_t count_tasks(const Plan& plan, std::int64_t stages, ScheduleFamily family) {
   const std::int64_t kinds = may_split_backward(family) ? 3 : 2;
   return kinds * stages * plan.num_micro_batches;
+}
+
+/// What may be spent on a plan whose orders have so many tasks, of what small ones may take.
+std::int64_t allowed_tasks(std::int64_t budget, std::int64_t tasks_of_order) {
+  return tasks_of_order > kLargeOrder ? budget / kPartOfLarge : budget;
+}
+
+/// What one shape takes while shapes are compared; that of a large order is tried in the least
+/// number of orders.
+std::int64_t tasks_to_compare(std::int64_t tasks_of_order) {
+  return tasks_of_order > kLargeOrder ? kLeastOrders * tasks_of_order : kTasksToCompare;
 }
 
 class FamilyPlanner {
@@ -88,6 +104,11 @@ class FamilyPlanner {
   void explain_shortage(const Plan& plan, const CostModel& costs, Attempt& attempt) const;
   void compare();
   Attempt move_layers(const Scored& start) const;
+  std::int64_t tasks_of_order(const Shape& shape) const {
+    const auto groups = static_cast<std::int64_t>(shape.plan.stages.size());
+    return count_tasks(shape.plan, groups * shape.chunks, request_.family);
+  }
+  Plan replicate_everywhere() const;
   void improve();
   void finish();
   void account(const Attempt& attempt);
@@ -194,22 +215,51 @@ void FamilyPlanner::add_shape(const Plan& start, Duration bound) {
   }
 }
 
+/// One stage on as many devices as the largest micro-batch has samples, in the smallest micro-batch
+/// that has one for each.
+Plan FamilyPlanner::replicate_everywhere() const {
+  const std::vector<std::int64_t> sizes = micro_batch_sizes(problem_.options).sizes;
+  const std::int64_t replicas =
+      std::min<std::int64_t>(problem_.topology.device_count(), sizes.back());
+  StagePlan whole;
+  whole.layers = {0, static_cast<std::int32_t>(problem_.profile.layers.size())};
+  for (std::int32_t device = 0; device < replicas; ++device) whole.devices.push_back({device});
+  Candidate candidate;
+  candidate.micro_batch_size = *std::lower_bound(sizes.begin(), sizes.end(), replicas);
+  candidate.stages = {std::move(whole)};
+  return plan_of(candidate);
+}
+
 void FamilyPlanner::collect_shapes() {
   for (const Plan& start : request_.starts) add_shape(start, {});
+  // One stage can be put under any family, which others cannot where micro-batches are few.
+  const bool has_one_stage =
+      std::any_of(request_.starts.begin(), request_.starts.end(),
+                  [](const Plan& start) { return start.stages.size() == 1; });
+  if (!has_one_stage && request_.to_beat >= kLongest) add_shape(replicate_everywhere(), {});
   for (const Space& space : spaces_) {
     for (const Candidate& candidate : space.shapes) add_shape(plan_of(candidate), candidate.bound);
   }
   std::stable_sort(shapes_.begin(), shapes_.end(),
                    [](const Shape& a, const Shape& b) { return a.bound < b.bound; });
   if (shapes_.size() > kMostShapes) shapes_.resize(kMostShapes);
-  std::int64_t tasks = 0;
-  const auto is_too_much = [&](const Shape& shape) {
-    const auto stages = static_cast<std::int64_t>(shape.plan.stages.size()) * shape.chunks;
-    tasks +=
-        std::max(kTasksToCompare, kLeastOrders * count_tasks(shape.plan, stages, request_.family));
-    return tasks > kTasksOfComparison;
-  };
-  shapes_.erase(std::find_if(shapes_.begin(), shapes_.end(), is_too_much), shapes_.end());
+  // Large orders and others have their own budgets, so that neither keeps the other from being
+  // tried.
+  std::int64_t tasks_of_small = 0;
+  std::int64_t tasks_of_large = 0;
+  std::vector<Shape> compared;
+  for (Shape& shape : shapes_) {
+    const std::int64_t of_order = tasks_of_order(shape);
+    const std::int64_t more = std::max(tasks_to_compare(of_order), kLeastOrders * of_order);
+    const bool is_large = of_order > kLargeOrder;
+    std::int64_t& tasks = is_large ? tasks_of_large : tasks_of_small;
+    const std::int64_t most = is_large ? kTasksOfLargeComparison : kTasksOfComparison;
+    // One stage may be all that can be put under the family.
+    if (tasks + more > most && shape.plan.stages.size() > 1) continue;
+    tasks += more;
+    compared.push_back(std::move(shape));
+  }
+  shapes_ = std::move(compared);
 }
 
 /// Where a searched order does not fit, what the least of orders lacks.
@@ -280,21 +330,34 @@ void FamilyPlanner::account(const Attempt& attempt) {
 
 void FamilyPlanner::compare() {
   std::vector<Attempt> attempts(shapes_.size());
-  parallel_for(shapes_.size(), problem_.options.threads, [&](std::size_t i) {
-    // Without any plan a few are made however little time there is.
-    const bool is_first_choice = i < kKept && request_.to_beat >= kLongest;
-    if (!is_first_choice && is_stopped_()) return;
+  std::vector<char> is_tried(shapes_.size(), 0);
+  const auto try_shape = [&](std::size_t i) {
+    is_tried[i] = 1;
     const Shape& shape = shapes_[i];
-    attempts[i] = attempt(shape.plan, shape.chunks, kTasksToCompare);
+    const std::int64_t tasks = tasks_to_compare(tasks_of_order(shape));
+    attempts[i] = attempt(shape.plan, shape.chunks, tasks);
     // Memory may be short only because everything is kept.
     if (!attempts[i].scored.feasible() && !problem_.options.pins.recompute) {
       Plan recomputing = shape.plan;
       for (StagePlan& stage : recomputing.stages) stage.recompute = true;
-      Attempt other = attempt(recomputing, shape.chunks, kTasksToCompare);
+      Attempt other = attempt(recomputing, shape.chunks, tasks);
       if (other.scored.feasible()) attempts[i] = std::move(other);
     }
     attempts[i].scored.order = i;
+  };
+  parallel_for(shapes_.size(), problem_.options.threads, [&](std::size_t i) {
+    if (!is_stopped_()) try_shape(i);
   });
+  // Without any plan the first that fits is made however little time there is.
+  bool has_plan = request_.to_beat < kLongest ||
+                  std::any_of(attempts.begin(), attempts.end(),
+                              [](const Attempt& attempt) { return attempt.scored.feasible(); });
+  constexpr std::size_t kMostTries = 16;
+  for (std::size_t i = 0; i < std::min(kMostTries, shapes_.size()) && !has_plan; ++i) {
+    if (is_tried[i] != 0) continue;
+    try_shape(i);
+    has_plan = attempts[i].scored.feasible();
+  }
   outcome_.candidates = static_cast<std::int64_t>(shapes_.size());
   for (const Attempt& attempt : attempts) account(attempt);
   std::stable_sort(kept_.begin(), kept_.end(), better);
@@ -309,9 +372,10 @@ FamilyPlanner::Attempt FamilyPlanner::move_layers(const Scored& start) const {
   const auto stages = static_cast<std::int64_t>(start.plan.stages.size());
   const bool is_ordered = carries_order(request_.family);
   // Where the order is given, a try is a simulation and no more.
-  const std::int64_t one = std::max(is_ordered ? kTasksToMove : std::int64_t{1},
-                                    4 * count_tasks(start.plan, stages, request_.family));
-  std::int64_t tries = kTasksOfMoves / one;
+  const std::int64_t of_order = count_tasks(start.plan, stages, request_.family);
+  const std::int64_t one =
+      std::max(is_ordered ? kTasksToMove : std::int64_t{1}, kLeastOrders * of_order);
+  std::int64_t tries = allowed_tasks(kTasksOfMoves, of_order) / one;
   for (bool improved = true; improved;) {
     improved = false;
     for (std::size_t s = 0; s + 1 < start.plan.stages.size(); ++s) {
@@ -353,7 +417,10 @@ void FamilyPlanner::finish() {
   std::vector<Attempt> finished(count);
   parallel_for(count, problem_.options.threads, [&](std::size_t i) {
     const Scored& start = kept_[i];
-    finished[i] = attempt(start.plan, start.plan.chunks_per_device, kTasksToFinish);
+    const auto stages = static_cast<std::int64_t>(start.plan.stages.size());
+    const std::int64_t of_order = count_tasks(start.plan, stages, request_.family);
+    finished[i] =
+        attempt(start.plan, start.plan.chunks_per_device, allowed_tasks(kTasksToFinish, of_order));
     finished[i].scored.order = start.order;
   });
   for (const Attempt& attempt : finished) account(attempt);

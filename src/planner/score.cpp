@@ -30,8 +30,9 @@ Recorded run_and_count(const Plan& plan, const SimulationGround& ground, bool re
     score.actions += static_cast<std::int64_t>(lane.actions.size());
   }
   ++score.simulated;
-  recorded.result = simulate(recorded.schedule, ground.costs, ground.topology,
-                             {.contention = ground.mode.contention, .record = record});
+  recorded.result = simulate(
+      recorded.schedule, ground.costs, ground.topology,
+      {.contention = ground.mode.contention, .record = record, .should_stop = ground.should_stop});
   return recorded;
 }
 

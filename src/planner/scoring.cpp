@@ -41,15 +41,19 @@ Duration Scorer::bound(const Candidate& candidate) const {
   return bound_of(plan, CostModel(profile_, topology_).plan_cost(plan));
 }
 
-void Scorer::try_depths(const Depths& depths, const CostModel& costs, Scored& current,
+bool Scorer::try_depths(const Depths& depths, const CostModel& costs, Scored& current,
                         Score& score) const {
   Scored attempt = current;
   attempt.plan.warmup_depths = depths;
   const PlanCost cost = costs.plan_cost(attempt.plan);
   const BoundedPlan bounded{attempt.plan, cost, topology_, options_.mode()};
-  if (std::max(lower_bound(bounded), lower_bound_of_order(bounded)) >= current.iteration) return;
-  attempt.iteration = simulate_and_count(attempt.plan, {cost, topology_, options_.mode()}, score);
+  if (std::max(lower_bound(bounded), lower_bound_of_order(bounded)) >= current.iteration)
+    return true;
+  attempt.iteration =
+      simulate_and_count(attempt.plan, {cost, topology_, options_.mode(), should_stop_}, score);
+  if (attempt.iteration == Duration{INT64_MAX}) return false;
   if (better(attempt, current)) current = std::move(attempt);
+  return true;
 }
 
 std::vector<Depths> Scorer::depths_to_try(const Plan& plan, const PlanCost& costs, Duration bound,
@@ -104,8 +108,7 @@ Score Scorer::score(const Candidate& candidate, std::size_t order, Duration to_b
   std::vector<Depths> tried;
   for (const Depths& wanted : depths_to_try(best.plan, deepest_cost, score.bound, are_all)) {
     if (score.bound >= best.iteration) break;
-    const bool has_plan = best.iteration < Duration{INT64_MAX};
-    if (score.actions >= budget || (has_plan && is_stopped())) {
+    if (score.actions >= budget || is_stopped()) {
       are_all = false;
       break;
     }
@@ -117,7 +120,10 @@ Score Scorer::score(const Candidate& candidate, std::size_t order, Duration to_b
     }
     if (!depths || std::find(tried.begin(), tried.end(), *depths) != tried.end()) continue;
     if (!are_all) tried.push_back(*depths);
-    try_depths(*depths, costs, best, score);
+    if (!try_depths(*depths, costs, best, score)) {
+      are_all = false;
+      break;
+    }
   }
   score.is_settled = are_all || score.bound >= best.iteration;
   if (!best.plan.warmup_depths.empty()) score.best = std::move(best);

@@ -66,12 +66,18 @@ inline Bytes simulation_bytes(const Candidate& candidate, const PlannerOptions& 
   return simulation_bytes(candidate.stages, options.global_batch_size / candidate.micro_batch_size,
                           options.replicas);
 }
+inline Bytes simulation_bytes(const Scored& scored, const PlannerOptions& options) {
+  return simulation_bytes(scored.plan.stages, scored.plan.num_micro_batches, options.replicas);
+}
 
-/// As many threads as have room to simulate so much each. The outcome does not depend on it.
-inline int threads_with_room(Bytes of_each, const PlannerOptions& options) {
+/// As many threads as have room to simulate any of these at a time; `bytes_of(item)` is what one
+/// takes. The outcome does not depend on it. O(items).
+template <class Items, class BytesOf>
+int threads_with_room(const Items& items, const BytesOf& bytes_of, const PlannerOptions& options) {
   constexpr std::int64_t kPartOfSimulations = 3;  // of the memory limit, one of so many
-  const std::int64_t room =
-      options.memory_limit.count / kPartOfSimulations / std::max<std::int64_t>(1, of_each.count);
+  Bytes most{1};
+  for (const auto& item : items) most = std::max(most, bytes_of(item));
+  const std::int64_t room = options.memory_limit.count / kPartOfSimulations / most.count;
   return static_cast<int>(std::clamp<std::int64_t>(room, 1, std::max(1, options.threads)));
 }
 
@@ -92,8 +98,8 @@ inline Bytes size_of(const Candidate& candidate) {
 /// Scores candidates of one problem. Const and without state, so threads may share one.
 class Scorer {
  public:
-  /// Once `should_stop` says so, nothing is simulated any more but a first plan where there is
-  /// none.
+  /// Once `should_stop` says so, nothing is simulated any more, and what is being simulated is
+  /// given up.
   Scorer(const ModelProfile& profile, const Topology& topology, const PlannerOptions& options,
          std::function<bool()> should_stop = {})
       : profile_(profile),
@@ -132,7 +138,8 @@ class Scorer {
   Duration bound_of(const Plan& plan, const PlanCost& cost) const;
   std::vector<Depths> depths_to_try(const Plan& plan, const PlanCost& costs, Duration bound,
                                     bool& are_all) const;
-  void try_depths(const Depths& depths, const CostModel& costs, Scored& current,
+  /// Whether it was not given up.
+  bool try_depths(const Depths& depths, const CostModel& costs, Scored& current,
                   Score& score) const;
 
   const ModelProfile& profile_;

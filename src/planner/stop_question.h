@@ -7,18 +7,21 @@
 
 namespace dapple {
 
-/// The caller's progress is asked by one thread at a time. Never says so without one.
+/// The caller's progress is asked by one thread at a time. Never says so without one; once it has,
+/// it does so always.
 class StopQuestion {
  public:
   explicit StopQuestion(Progress* progress) : progress_(progress) {}
 
   bool operator()() const {
     const std::lock_guard lock(asking_);
-    return progress_ != nullptr && progress_->should_stop();
+    is_stopped_ = is_stopped_ || (progress_ != nullptr && progress_->should_stop());
+    return is_stopped_;
   }
 
  private:
   Progress* progress_;
+  mutable bool is_stopped_ = false;
   mutable std::mutex asking_;
 };
 

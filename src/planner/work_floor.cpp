@@ -13,7 +13,7 @@ Duration work_floor(const ModelProfile& profile, const Topology& topology,
   const CostModel costs(profile, topology);
   Duration least = kLongest;
   for (const std::int64_t size : micro_batch_sizes(options).sizes) {
-    // Of each size there are many tables, and each is looked at once.
+    // Each size needs many tables, and no other size needs them again.
     costs.forget_tables();
     const FamilyBound bound(costs, {.global_batch_size = options.global_batch_size,
                                     .micro_batch_size = size,

@@ -143,10 +143,10 @@ void DappleSearch::grow(std::int32_t cut, std::int32_t placement,
     const auto largest_share = [&](std::int64_t r) {
       return replica_share(problem_.micro_batch_size, r, 0).size();
     };
-    if (!effort_.all_replica_counts && replicas > 1 &&
-        largest_share(replicas) == largest_share(replicas - 1)) {
-      continue;
-    }
+    const bool has_smaller_share =
+        replicas == 1 || largest_share(replicas) < largest_share(replicas - 1);
+    const std::optional<std::int32_t> pinned = problem_.pins.replicas;
+    if (pinned ? replicas != *pinned : !effort_.all_replica_counts && !has_smaller_share) continue;
     const std::vector<std::int32_t>& options = placements_.options(placement, replicas);
     count_placements();
     for (const std::int32_t option : options) put_in_front(cut, option, behind);

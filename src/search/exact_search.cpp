@@ -209,6 +209,7 @@ void ExactSearch::Search::prepare(Duration threshold, const Allowance::Limits& l
   root_bound_ = std::min(threshold, work_alone());
   const bool is_stopped = limits.should_stop && limits.should_stop();
   if (costs_.topology().device_count() > kMostDevices || is_stopped) return;
+  if (!FrontBounds::has_room(costs_, placements_, limits)) return;
   fronts_.emplace(costs_, placements_, problem_, threshold, limits);
   work_ = fronts_->work();
   if (fronts_->is_stopped()) {

@@ -213,6 +213,13 @@ FrontBounds::FrontBounds(const CostModel& costs, PlacementSpace& placements,
   }
 }
 
+bool FrontBounds::has_room(const CostModel& costs, const PlacementSpace& placements,
+                           const Allowance::Limits& limits) {
+  const Wide of_cuts = Wide{StageFamilies::count(placements)} * (costs.layer_count() + 1) *
+                       static_cast<std::int64_t>(sizeof(std::vector<Front>));
+  return of_cuts + StageFamilies::least_kept(placements).count <= limits.kept.count;
+}
+
 std::vector<Front>& FrontBounds::kept(std::int32_t cut, std::int32_t used) {
   return kept_[static_cast<std::size_t>(cut) * static_cast<std::size_t>(families_.size()) +
                static_cast<std::size_t>(used)];

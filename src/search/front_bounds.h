@@ -61,6 +61,11 @@ class FrontBounds {
   FrontBounds(const CostModel& costs, PlacementSpace& placements, const SearchProblem& problem,
               Duration threshold, const Allowance::Limits& limits);
 
+  /// Whether there is room for what is kept before any front; where there is none, nothing would be
+  /// known. O(families of devices).
+  static bool has_room(const CostModel& costs, const PlacementSpace& placements,
+                       const Allowance::Limits& limits);
+
   bool is_stopped() const { return is_stopped_; }
 
   /// At least, of all plans. Requires: not stopped.

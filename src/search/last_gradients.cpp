@@ -72,7 +72,7 @@ Left left_of(const AllReducePhase& phase, Bytes size, Duration elapsed) {
   return {.size = size - passed, .waiting = (phase.rounds - pauses_begun) * phase.latency};
 }
 
-/// Of what a phase says goes through its ports its flow moves so much, in parts of kWhole: half of
+/// The share of a phase's stated sizes that its flow moves at least, in parts of kWhole: half of
 /// a phase may be half a tick too short for half of what it carries.
 std::int64_t moved_share(const AllReducePhase& phase, const Topology& topology) {
   std::int64_t least = kWhole;

@@ -9,7 +9,7 @@ std::size_t at(std::int32_t position) {
   return static_cast<std::size_t>(position);
 }
 
-/// Of two stages with the same layers: no stage of either is faster or has room for more.
+/// A bound for two stages with the same layers: neither is faster or has room for more.
 StageBound least_of(const StageBound& a, const StageBound& b) {
   StageBound least = a;
   least.forward = std::min(a.forward, b.forward);

@@ -9,6 +9,9 @@ namespace {
 
 /// Up to so many pairs of takings are looked at for one boundary; beyond, the widest links count.
 constexpr std::size_t kMostPairs = 16;
+/// What a representative keeps of each of its devices: its number, and what rings take of its
+/// ports.
+constexpr std::int64_t kBytesOfADevice = 2 * 2 * 24 + sizeof(DeviceIndex);
 
 bool fit_together(const Taking& a, const Taking& b, const std::vector<DevicePool>& pools) {
   for (std::size_t pool = 0; pool < pools.size(); ++pool) {
@@ -142,6 +145,23 @@ StageFamilies::StageFamilies(const CostModel& costs, PlacementSpace& placements,
   }
 }
 
+std::int64_t StageFamilies::count(const PlacementSpace& placements) {
+  std::int64_t count = 1;
+  for (const DeviceFamily& family : placements.families()) {
+    if (count > INT64_MAX / (family.size + 1)) return INT64_MAX;
+    count *= family.size + 1;
+  }
+  return count;
+}
+
+Bytes StageFamilies::least_kept(const PlacementSpace& placements) {
+  if (placements.is_complete()) return {};
+  // One stage for each, which has half of the devices on average.
+  const Wide bytes =
+      Wide{count(placements)} * placements.topology().device_count() / 2 * kBytesOfADevice;
+  return {static_cast<std::int64_t>(std::min<Wide>(bytes, INT64_MAX))};
+}
+
 void StageFamilies::number_counts() {
   counts_.emplace_back(placements_.families().size(), 0);
   // The first family counts fastest.
@@ -261,9 +281,7 @@ void StageFamilies::represent_takings() {
   }
   first.push_back(representatives_.size());
   for (const Taking& taking : representatives_) {
-    // Its devices, and what its rings take of their ports.
-    constexpr std::int64_t kOfADevice = 2 * 2 * 24 + sizeof(DeviceIndex);
-    kept_takings_ += taking.replicas * Bytes{kOfADevice};
+    kept_takings_ += taking.replicas * Bytes{kBytesOfADevice};
   }
   for (std::size_t families = 1; families < counts_.size(); ++families) {
     for (std::size_t i = first[families - 1]; i < first[families]; ++i) {

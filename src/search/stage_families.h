@@ -30,6 +30,10 @@ class StageFamilies {
  public:
   StageFamilies(const CostModel& costs, PlacementSpace& placements, const SearchProblem& problem);
 
+  /// How many there are, and what is kept of them at least. O(families).
+  static std::int64_t count(const PlacementSpace& placements);
+  static Bytes least_kept(const PlacementSpace& placements);
+
   std::int32_t size() const { return static_cast<std::int32_t>(counts_.size()); }
   std::int32_t number(const std::vector<std::int32_t>& counts) const;
   const std::vector<std::int32_t>& counts(std::int32_t number) const {
@@ -62,7 +66,7 @@ class StageFamilies {
     Duration in;
   };
   Joint with_both(std::int32_t families, std::int32_t begin, std::int32_t end) const;
-  /// What is remembered of boundaries, by the sizes of its elements.
+  /// The bytes of all remembered boundaries and representatives, by the sizes of their elements.
   Bytes kept_bytes() const {
     constexpr std::int64_t kOfAnEntry = 64;  // of the map, beside its value
     return {static_cast<std::int64_t>(floors_.size()) *

@@ -303,6 +303,10 @@ SimulationResult Engine::run() {
     const Event event = queue_.next();
     queue_.pop();
     serve(event);
+    if (events_ % SimulationOptions::kEventsBetweenQuestions == 0 && options_.should_stop &&
+        options_.should_stop()) {
+      return {.iteration = {INT64_MAX}, .events = events_, .timeline = {}};
+    }
     if (queue_.empty() || queue_.next().time != event.time) transport_->settle(event.time);
   }
   for (const LaneState& lane : lanes_) {
@@ -369,7 +373,8 @@ Duration Engine::ready_at(const LaneState& lane, const Action& action) const {
   }
 }
 
-/// Whether what a step needs is reduced: its bucket, or all that its devices reduce.
+/// Whether what a step needs is reduced: its bucket and those before it, as they are reduced in
+/// order; the ties of all stages of its devices too where it updates everything or what is tied.
 bool Engine::is_reduced_for(const Action& step) const {
   const StageState& stage = stages_[step.stage.position()];
   const StageCost& cost = costs_.stages[step.stage.position()];

@@ -67,9 +67,11 @@ class Stopping(ToolTest):
         self.assert_stopped_with_a_plan(process.returncode, stderr, "--time-limit 2")
 
     def test_a_search_that_had_no_time_has_an_even_split(self):
-        for schedule in ("1f1b", "zb-h1", "auto"):
+        # A single sample cannot go round more than one group of devices.
+        for schedule, *batch in (("1f1b",), ("zb-h1",), ("auto",),
+                                 ("interleaved", "--global-batch", "1")):
             with self.subTest(schedule=schedule):
-                result = self.run_tool(*LARGE, "--schedule", schedule, "--time-limit",
+                result = self.run_tool(*LARGE, "--schedule", schedule, *batch, "--time-limit",
                                        "0.000000001", "-o", "plan.json")
                 self.assert_stopped_with_a_plan(result.returncode, result.stderr,
                                                 "the search was stopped by --time-limit ")
@@ -118,6 +120,20 @@ class Pinning(ToolTest):
             self.assertEqual({stage[1] for stage in stages}, {1})
         for stages in self.stages("stages=1", "replicas=3"):
             self.assertEqual([stage[1] for stage in stages], [3])
+
+    def test_replicas_are_searched_as_pinned_also_where_fewer_have_the_same_largest_share(self):
+        # Two and three replicas of four samples have two at most; 32 devices are many for the
+        # DAPPLE search, which looks at two alone unless three are pinned.
+        result = self.run_tool(
+            "--model", tool.ROOT / "profiles" / "bert-48.json",
+            "--topo", tool.ROOT / "topologies" / "4x8xA100.json", "--planner", "dapple",
+            "--global-batch", "64", "--micro-batch", "4", "--no-baselines",
+            "--pin", "replicas=3", "-o", "plan.json")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        plan = self.read("plan.json")
+        self.assertEqual({len(stage["devices"]) for stage in plan["stages"]}, {3})
+        # What was made without a search took 278.7 ms.
+        self.assertLess(plan["predicted"]["iteration_ns"], 270_000_000)
 
     def test_recomputation_is_everywhere_or_nowhere_as_pinned(self):
         for stages in self.stages("recompute=on"):

@@ -125,7 +125,7 @@ std::vector<StagePlan> random_stages(Dice& dice, const Request& request, const T
   return stages;
 }
 
-/// Of a random plan; nothing if it does not fit together.
+/// The iteration of a random plan; nothing if the plan drawn is not one that was asked for.
 std::optional<Duration> time_of_random_plan(Dice& dice, const Request& request,
                                             const Topology& topology, const CostModel& costs) {
   const PlannerOptions& options = request.options;

@@ -67,8 +67,6 @@ TransferCost transfer_cost(const std::vector<TransferEnd>& from, const std::vect
 
 enum class AllReduceAlgorithm { None, FlatRing, Hierarchical, MatrixRings };
 
-/// Rounds of rings, one after another: in each all hops carry their parts at once, and then the
-/// latency of the slowest hop passes.
 /// Parts of a byte, of which kPartsPerByte are one: a device's part of an all-reduce is seldom a
 /// whole number of bytes.
 struct ByteParts {
@@ -82,6 +80,8 @@ inline Bytes round_down(ByteParts size) {
   return {static_cast<std::int64_t>(size.count / kPartsPerByte)};
 }
 
+/// Rounds of rings, one after another: in each all hops carry their parts at once, and then the
+/// latency of the slowest hop passes.
 struct AllReducePhase {
   std::int64_t rounds = 0;
   Ticks busy;  // of all rounds, without the latency; round k is over at ceil(busy * k / rounds)
@@ -257,8 +257,10 @@ struct StageCost {
   Duration tied_reduction;
   Duration tied_reduction_from_here;
   Duration optimizer_step;
-  /// Where parameters are updated bucket by bucket, parts of it that add up to it: one per bucket,
-  /// or one where there is none, and one for what is tied. Else, or where it is one, empty.
+  /// Where parameters are updated bucket by bucket, parts of the step that add up to it: one per
+  /// bucket and, where some parameters are tied, one for these, with one before it for all others
+  /// even where there is no bucket. Empty where there would be none, and where parameters are
+  /// updated all at once.
   std::vector<Duration> bucket_steps;
 
   /// Whether the last of the bucket steps is that of tied parameters.

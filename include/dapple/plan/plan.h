@@ -60,7 +60,7 @@ std::string_view to_string(Replication replication);
 /// How a simulation treats transfers and all-reduces that use the same ports at the same time.
 enum class Contention {
   /// Flows share ports max-min fair, whatever they belong to: every pair of a transfer is a flow,
-  /// every all-reduce one.
+  /// and so is every phase of an all-reduce.
   Shared,
   /// Different boundaries and collectives do not slow each other. The pairs of one transfer share
   /// ports, and a boundary's port serves its transfers in order, busy for the bytes, not for the

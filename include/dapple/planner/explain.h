@@ -7,7 +7,7 @@
 //   compute        = floor(sum over replicas of M (f + b - r) / D)
 //   recomputation  = floor(sum over replicas of M (f + b) / D) - compute
 //   imbalance      = W - compute - recomputation, where W = max over lanes of M_l (F_l + B_l)
-//   optimizer step = that of the stage of the lane with W; of equals, the longest
+//   optimizer step = that of the lane with W, of all its stages; of equals, the longest
 //   bubble         = T_0 - W - optimizer step
 //   transfers      = T - T_a, or 0 where transfers that share links with all-reduces happen to help
 //   all-reduce     = T - T_0 - transfers

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 #include "dapple/core/quantity.h"
 #include "dapple/cost/costs.h"
@@ -38,9 +39,10 @@ struct SimulationGround {
   const PlanCost& costs;
   const Topology& topology;
   SimulationMode mode = {};
+  std::function<bool()> should_stop = {};
 };
 
-/// The iteration; adds to the score what it took.
+/// The iteration, INT64_MAX where it was told to stop; adds to the score what it took.
 Duration simulate_and_count(const Plan& plan, const SimulationGround& ground, Score& score);
 
 /// The same with all that happened.

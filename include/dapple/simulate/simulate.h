@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "dapple/cost/costs.h"
@@ -30,10 +31,12 @@ struct SimulationOptions {
   bool record = true;           // keep the timeline, not only the end
   bool free_transfers = false;  // transfers take no time (to see what is exposed)
   bool free_all_reduce = false;
+  std::function<bool()> should_stop = {};  // asked every kEventsBetweenQuestions events
+  static constexpr std::int64_t kEventsBetweenQuestions = 4096;
 };
 
 struct SimulationResult {
-  Duration iteration;
+  Duration iteration;       // INT64_MAX where it was told to stop
   std::int64_t events = 0;  // exact work counter
   Timeline timeline;        // empty unless recorded
 };
