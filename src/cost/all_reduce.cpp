@@ -275,11 +275,13 @@ AllReducePhase AllReduceModel::phase(const Rings& rings, Bytes size) {
                        .busy = busy(rings, size),
                        .latency = rings.hop_latency,
                        .ports = {}};
+  const Wide carried = carried_times_members(size, rings.members) * kPartsPerByte;
   for (const PortShare& share : rings.ports) {
-    phase.ports.emplace_back(share.port,
-                             ByteParts{carried_times_members(size, rings.members) * kPartsPerByte *
-                                       share.taken.bytes_per_second /
-                                       (Wide{rings.members} * share.all.bytes_per_second)});
+    // carried * taken / (members * all), whose product may exceed 128 bits.
+    const Wide divisor = Wide{rings.members} * share.all.bytes_per_second;
+    const Wide taken = share.taken.bytes_per_second;
+    phase.ports.emplace_back(
+        share.port, ByteParts{carried / divisor * taken + carried % divisor * taken / divisor});
   }
   return phase;
 }

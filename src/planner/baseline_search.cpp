@@ -86,7 +86,9 @@ void BaselineSearch::add(const Candidate& candidate) {
     for (StagePlan& stage : variant.stages) stage.recompute = recompute;
     const Plan plan = plan_at(variant, micro_batches);
     make_room(costs_, options_);
-    variant.bound = lower_bound(plan, costs_.plan_cost(plan), problem_.topology);
+    const PlanCost cost = costs_.plan_cost(plan);
+    variant.bound =
+        lower_bound({plan, cost, problem_.topology, {Contention::Off, options_.replicas}});
   }
 }
 

@@ -11,14 +11,21 @@ namespace {
 /// Before everything; far from where sums would overflow.
 constexpr Duration kNever{INT64_MIN / 4};
 
+/// The least time for which one transfer occupies a port, rounded down.
+Duration time_to_pass(const PortLoad& load, const Topology& topology) {
+  return {divide_down(Wide{load.size.count} * kNanosecondsPerSecond,
+                      topology.ports()[load.port.position()].bandwidth.bytes_per_second)};
+}
+
 }  // namespace
 
-Timetable::Way Timetable::way_of(const TransferCost& transfer) {
+Timetable::Way Timetable::way_of(const TransferCost& transfer, const Topology* topology) {
   Way way{.time = transfer.time, .queues = {}};
   for (const PortLoad& load : transfer.ports) {
-    const Queue queue{.busy = {load.busy.count / kTicksPerNanosecond},
-                      .time = round_up(load.busy) + load.latency,
-                      .anchor = kNever};
+    Queue queue{.busy = {load.busy.count / kTicksPerNanosecond},
+                .time = round_up(load.busy) + load.latency,
+                .anchor = kNever};
+    if (topology != nullptr) queue.busy = time_to_pass(load, *topology);
     const bool is_known = std::any_of(way.queues.begin(), way.queues.end(), [&](const Queue& q) {
       return q.busy >= queue.busy && q.time >= queue.time;
     });
@@ -35,6 +42,7 @@ Timetable::Timetable(const PlanCost& costs, const BoundedPlan& bounded, bool cou
     : micro_batches_(bounded.plan.num_micro_batches), gradient_here_(costs.stages.size()) {
   const std::vector<LastSending> last =
       counts_on_sharing ? last_sendings(costs, bounded.topology) : std::vector<LastSending>{};
+  const Topology* shared = counts_on_sharing ? &bounded.topology : nullptr;
   for (std::size_t s = 0; s < costs.stages.size(); ++s) {
     const StageCost& cost = costs.stages[s];
     Stage& stage = stages_.emplace_back();
@@ -43,8 +51,8 @@ Timetable::Timetable(const PlanCost& costs, const BoundedPlan& bounded, bool cou
     stage.after_backward = time_after_last_backward(cost);
     gradient_here_[s].resize(static_cast<std::size_t>(micro_batches_));
     if (s == 0) continue;
-    stage.activations = way_of(costs.boundaries[s - 1].forward.front());
-    stage.gradients = way_of(costs.boundaries[s - 1].backward.front());
+    stage.activations = way_of(costs.boundaries[s - 1].forward.front(), shared);
+    stage.gradients = way_of(costs.boundaries[s - 1].backward.front(), shared);
     stage.last_gradient = stage.gradients.time;
     if (!counts_on_sharing) continue;
     stage.last_gradient = last[s].gradient;

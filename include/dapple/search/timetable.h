@@ -54,7 +54,7 @@ class Timetable {
  private:
   /// A port: micro-batches follow each other no faster than it lets them through.
   struct Queue {
-    Duration busy;  // with one transfer, rounded down
+    Duration busy;  // of one transfer's occupation, rounded down
     Duration time;  // of one transfer
     Duration anchor;
   };
@@ -85,7 +85,9 @@ class Timetable {
   };
 
   Timetable(const PlanCost& costs, const BoundedPlan& bounded, bool counts_on_sharing);
-  static Way way_of(const TransferCost& transfer);
+  /// `topology` where links are shared, where ends of transfers are rounded up to a tick for each
+  /// sender and not for each port.
+  static Way way_of(const TransferCost& transfer, const Topology* topology);
   void reset(const DepthBox& box);
   Duration forward(Stage& stage, std::int64_t micro_batch, Duration earliest);
   Duration backward(Stage& stage, std::int64_t micro_batch, Duration earliest);

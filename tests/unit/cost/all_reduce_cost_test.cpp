@@ -52,6 +52,20 @@ TEST_CASE("a flat ring carries 2 (r - 1) / r of the bytes over each hop") {
         "node0:2 out 150, node0:2 in 150, node0:3 out 150, node0:3 in 150");
 }
 
+TEST_CASE("what ports carry is exact for the largest figures that files may hold") {
+  // Each device sends 2 * 99 / 100 of 10^18 bytes, over one link or more.
+  constexpr std::int32_t kDevices = 100;
+  const Topology topology(full_mesh(kDevices, {{kMaxCount}, {}}));
+  std::vector<DeviceIndex> all;
+  for (std::int32_t device = 0; device < kDevices; ++device) all.push_back({device});
+  const AllReduceCost cost = AllReduceModel(all, topology).cost({1000 * kMaxCount});
+  Wide carried = 0;
+  for (const auto& [port, size] : cost.ports) carried += size.count;
+  const Wide exact = Wide{2} * 99 * 1000 * kMaxCount;
+  CHECK(carried <= exact);
+  CHECK(carried > exact - static_cast<Wide>(cost.ports.size()));
+}
+
 TEST_CASE("the time of a ring is rounded up once") {
   // 100 bytes on three devices: 133.33 ns.
   const Topology topology(cluster({.servers = 1, .devices = 3}));
