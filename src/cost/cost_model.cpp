@@ -147,6 +147,11 @@ StageCost CostModel::stage_cost(const Plan& plan, std::size_t index) const {
   const std::optional<GradientBuckets> matched = match_buckets(profile_, stage);
   check(matched.has_value(), "a plan was costed whose gradient buckets are not its layers'");
   const GradientBuckets& buckets = *matched;
+  const bool sends_before = index > 0 && plan.stages[index - 1].devices != stage.devices;
+  const bool sends_behind =
+      index + 1 < plan.stages.size() && plan.stages[index + 1].devices != stage.devices;
+  Bytes largest_bucket;
+  for (const Bytes size : buckets.sizes) largest_bucket = std::max(largest_bucket, size);
   StageCost cost;
   std::vector<std::pair<std::int64_t, std::int32_t>> paces;  // samples and device kind, by moments
   for (std::size_t i = 0; i < stage.devices.size(); ++i) {
@@ -185,12 +190,9 @@ StageCost CostModel::stage_cost(const Plan& plan, std::size_t index) const {
          .depth = std::min(plan.warmup_depths[index], micro_batches_of(plan, stage, i)),
          .depth_before = index == 0 ? 0 : plan.warmup_depths[index - 1],
          .depth_behind = index + 1 == plan.stages.size() ? 0 : plan.warmup_depths[index + 1],
-         .sends_before = index > 0 && plan.stages[index - 1].devices != stage.devices,
-         .sends_behind =
-             index + 1 < plan.stages.size() && plan.stages[index + 1].devices != stage.devices,
-         .largest_bucket = buckets.sizes.empty()
-                               ? Bytes{}
-                               : *std::max_element(buckets.sizes.begin(), buckets.sizes.end())},
+         .sends_before = sends_before,
+         .sends_behind = sends_behind,
+         .largest_bucket = largest_bucket},
         replica.samples, kind);
     cost.replicas.push_back(replica);
   }

@@ -37,13 +37,13 @@ std::optional<Violation> output_fault(const Layer& layer, const nn::ModelLayer& 
 /// In the order of the devices.
 std::vector<Bytes> memory_of(const std::vector<DeviceSchedule>& devices, const Schedule& schedule,
                              const PlanCost& costs) {
-  std::map<DeviceIndex, Bytes> peaks;
-  for (const DeviceMemory& memory : device_memory(schedule, costs)) {
-    peaks[memory.device] = peak_memory(schedule.lanes[memory.lane.position()], memory);
-  }
-  std::vector<Bytes> memory;
-  for (const DeviceSchedule& device : devices) memory.push_back(peaks.at(device.device));
-  return memory;
+  const std::vector<DeviceMemory> memory = device_memory(schedule, costs);
+  const std::vector<Bytes> peaks = peak_memories(schedule, memory);
+  std::map<DeviceIndex, Bytes> by_device;
+  for (std::size_t d = 0; d < memory.size(); ++d) by_device[memory[d].device] = peaks[d];
+  std::vector<Bytes> in_order;
+  for (const DeviceSchedule& device : devices) in_order.push_back(by_device.at(device.device));
+  return in_order;
 }
 
 }  // namespace

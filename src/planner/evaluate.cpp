@@ -44,7 +44,7 @@ StageFigures figures_of(const PlanCost& costs, std::size_t stage) {
 }
 
 /// A plan whose replicas are treated the other way is simulated up to so many passes.
-constexpr std::int64_t kMostPassesOfOther = 4'000'000;
+constexpr std::int64_t kMostPassesOfOther = 2'000'000;
 
 /// Simulations of a plan with more passes than these run side by side, as many as there is room for
 /// (kBytesOfARecordedPass counts two).
@@ -80,13 +80,14 @@ std::vector<DeviceFigures> device_figures(const Evaluation& evaluation) {
   std::vector<DeviceFigures> figures;
   const Timeline& timeline = evaluation.timeline;
   const std::vector<Duration> busy = busy_times(timeline);
-  for (const DeviceMemory& memory : timeline.memory) {
-    figures.push_back(
-        {.device = memory.device,
-         .peak_memory = peak_memory(evaluation.schedule.lanes[memory.lane.position()], memory),
-         .memory_limit = memory.limit,
-         .busy_fraction = seconds(busy[memory.lane.position()]) /
-                          std::max(1e-9, seconds(evaluation.prediction.iteration))});
+  const std::vector<Bytes> peaks = peak_memories(evaluation.schedule, timeline.memory);
+  for (std::size_t d = 0; d < timeline.memory.size(); ++d) {
+    const DeviceMemory& memory = timeline.memory[d];
+    figures.push_back({.device = memory.device,
+                       .peak_memory = peaks[d],
+                       .memory_limit = memory.limit,
+                       .busy_fraction = seconds(busy[memory.lane.position()]) /
+                                        std::max(1e-9, seconds(evaluation.prediction.iteration))});
   }
   std::sort(figures.begin(), figures.end(),
             [](const auto& a, const auto& b) { return a.device < b.device; });

@@ -161,8 +161,12 @@ void FamilyPlanner::look_at(Space& space) const {
   problem.limits.work = kStagesOfBounds / static_cast<std::int64_t>(spaces_.size());
   problem.limits.should_stop = [this] { return is_stopped_(); };
   problem.pins = options.pins;
-  FamilyBound bound(costs, problem);
   const Duration most = std::min(request_.to_beat, kLongest);
+  if (is_stopped_()) {
+    space.bound = std::min(most, bound_of_work_alone(costs, problem));
+    return;
+  }
+  FamilyBound bound(costs, problem);
   space.bound = loops ? bound.of_loops(most) : bound.of_pipelines(most);
   if (space.bound >= std::min(request_.enough, kLongest) || is_stopped_()) return;
   const Duration least = loops ? bound.of_pipelines(kLongest) : space.bound;

@@ -166,7 +166,6 @@ class ExactSearch::Search {
     std::int32_t cut = 0;
     bool is_nothing() const { return number < 0; }
   };
-  Duration work_alone() const;
   void open(std::int32_t node);
   void put_in_front(const Behind& behind, const PlacementSpace::Option& option, bool recompute);
   BoundaryBound boundary_to(const Node& next, std::int32_t taking);
@@ -206,7 +205,8 @@ void ExactSearch::Search::forget_fronts() {
 
 void ExactSearch::Search::prepare(Duration threshold, const Allowance::Limits& limits) {
   threshold_ = threshold;
-  root_bound_ = std::min(threshold, work_alone());
+  const PrefixBound work(costs_, problem_.micro_batch_size, problem_.global_batch_size);
+  root_bound_ = std::min(threshold, work.work_alone());
   const bool is_stopped = limits.should_stop && limits.should_stop();
   if (costs_.topology().device_count() > kMostDevices || is_stopped) return;
   if (!FrontBounds::has_room(costs_, placements_, limits)) return;
@@ -229,17 +229,6 @@ void ExactSearch::Search::prepare(Duration threshold, const Allowance::Limits& l
   tables_of_fronts_ = costs_.kept_by_tables();
   links_.emplace(costs_.topology());
   columns_.emplace(costs_, problem_, threshold);
-}
-
-/// What all micro-batches take where all devices have even parts of them.
-Duration ExactSearch::Search::work_alone() const {
-  const PrefixBound work(costs_, problem_.micro_batch_size, problem_.global_batch_size);
-  const Topology& topology = costs_.topology();
-  double capacity = 0;
-  for (std::int32_t d = 0; d < topology.device_count(); ++d) {
-    capacity += work.speed(topology.device({d}).kind);
-  }
-  return work.busiest({0, costs_.layer_count()}, capacity);
 }
 
 void ExactSearch::Search::advance(const Stretch& stretch) {

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "layer_floors.h"
+#include "prefix_bound.h"
 
 namespace dapple {
 namespace {
@@ -342,6 +343,10 @@ FamilyBound::~FamilyBound() = default;
 Duration FamilyBound::of_pipelines(Duration most) {
   return search_->of_pipelines(most);
 }
+Duration bound_of_work_alone(const CostModel& costs, const FamilyProblem& problem) {
+  return PrefixBound(costs, problem.micro_batch_size, problem.global_batch_size).work_alone();
+}
+
 Duration FamilyBound::of_loops(Duration most) const {
   return search_->of_loops(most);
 }

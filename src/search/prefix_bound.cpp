@@ -60,6 +60,9 @@ PrefixBound::PrefixBound(const CostModel& costs, std::int64_t micro_batch_size,
     speeds_.push_back(static_cast<double>(scale.billionths) /
                       static_cast<double>(time_scale(profile, kind).value_or(kOne).billionths));
   }
+  for (std::int32_t d = 0; d < costs.topology().device_count(); ++d) {
+    all_devices_ += speed(costs.topology().device({d}).kind);
+  }
   for (const Layer& layer : profile.layers) {
     double forward = 0;
     double backward = 0;
@@ -92,6 +95,10 @@ Duration PrefixBound::busiest(LayerRange layers, double capacity) const {
   const double work = round_trip_[static_cast<std::size_t>(layers.end)] -
                       round_trip_[static_cast<std::size_t>(layers.begin)];
   return round_down(work * global_batch_ / capacity);
+}
+
+Duration PrefixBound::work_alone() const {
+  return busiest({0, static_cast<std::int32_t>(round_trip_.size()) - 1}, all_devices_);
 }
 
 std::int32_t PrefixBound::first_layer_within(std::int32_t end, double capacity,

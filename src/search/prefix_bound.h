@@ -29,6 +29,10 @@ class PrefixBound {
   /// together. O(1). Requires: capacity > 0.
   Duration busiest(LayerRange layers, double capacity) const;
 
+  /// At least, of all micro-batches of all layers, where every device has its even part of them.
+  /// O(1).
+  Duration work_alone() const;
+
   /// The first layer with which a stage that ends at `end` may begin, lest devices of that capacity
   /// alone take `incumbent` or longer. O(log layers).
   std::int32_t first_layer_within(std::int32_t end, double capacity, Duration incumbent) const;
@@ -41,6 +45,7 @@ class PrefixBound {
  private:
   double micro_batch_;
   double global_batch_;
+  double all_devices_ = 0;  // their speeds together
   std::vector<double> forward_;  // ns per sample, prefix sums, on the quickest kind of device
   std::vector<double> round_trip_;
   std::vector<double> speeds_;

@@ -38,15 +38,30 @@ std::vector<DeviceMemory> device_memory(const Schedule& schedule, const PlanCost
   return memory;
 }
 
+std::vector<Bytes> peak_memories(const Schedule& schedule,
+                                 const std::vector<DeviceMemory>& memory) {
+  std::vector<Bytes> peaks;
+  const DeviceMemory* before = nullptr;
+  for (const DeviceMemory& here : memory) {
+    const bool is_alike = before != nullptr && before->lane == here.lane &&
+                          before->fixed == here.fixed && before->stages == here.stages;
+    peaks.push_back(is_alike ? peaks.back()
+                             : peak_memory(schedule.lanes[here.lane.position()], here));
+    before = &here;
+  }
+  return peaks;
+}
+
 std::vector<MemoryShortage> memory_shortages(const Schedule& schedule, const PlanCost& costs) {
   std::vector<MemoryShortage> shortages;
-  for (const DeviceMemory& memory : device_memory(schedule, costs)) {
-    const Bytes peak = peak_memory(schedule.lanes[memory.lane.position()], memory);
-    if (peak <= memory.limit) continue;
-    shortages.push_back({.device = memory.device,
-                         .stage = memory.stages.front().stage,
-                         .needed = peak,
-                         .limit = memory.limit});
+  const std::vector<DeviceMemory> memory = device_memory(schedule, costs);
+  const std::vector<Bytes> peaks = peak_memories(schedule, memory);
+  for (std::size_t d = 0; d < memory.size(); ++d) {
+    if (peaks[d] <= memory[d].limit) continue;
+    shortages.push_back({.device = memory[d].device,
+                         .stage = memory[d].stages.front().stage,
+                         .needed = peaks[d],
+                         .limit = memory[d].limit});
   }
   std::stable_sort(shortages.begin(), shortages.end(),
                    [](const auto& a, const auto& b) { return a.missing() > b.missing(); });

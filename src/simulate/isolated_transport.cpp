@@ -127,8 +127,8 @@ void IsolatedTransport::send_part(Direction& direction, const Pattern& pattern,
     record(own.record, to_ticks(request.ready), request.ready);
     --transfer.left;
   }
-  for (const auto& [part, receiver] : pattern.transfer->in_place) {
-    if (part == request.part) reach(receiver, request.ready);
+  for (const auto& [part, receiver] : pattern.transfer->in_place_of(request.part)) {
+    reach(receiver, request.ready);
   }
   for (const std::int32_t number : pattern.loads_of_part[at(request.part)]) {
     if (--transfer.parts_left[at(number)] > 0) continue;

@@ -45,6 +45,7 @@ SharedTransport::Pattern SharedTransport::make_pattern(const TransferParts& tran
   const TransferCost& cost = *transfer.cost;
   Pattern pattern;
   pattern.transfer = &transfer;
+  pattern.flows.resize(senders.size());
   pattern.senders.resize(transfer.sizes.size());
   pattern.parts.resize(transfer.sizes.size());
   pattern.receivers.resize(transfer.receivers.size());
@@ -58,8 +59,9 @@ SharedTransport::Pattern SharedTransport::make_pattern(const TransferParts& tran
     prepared.work = Wide{flow.size.count} * kWorkPerByte;
     for (const PortIndex port : flow.route.ports) {
       prepared.demand.ports.emplace_back(port, kFullWeight);
-      const auto load = std::find_if(cost.ports.begin(), cost.ports.end(),
-                                     [&](const PortLoad& l) { return l.port == port; });
+      const auto load =
+          std::lower_bound(cost.ports.begin(), cost.ports.end(), port,
+                           [](const PortLoad& l, PortIndex wanted) { return l.port < wanted; });
       prepared.latency = std::max(prepared.latency, load->latency);
     }
     prepared.sender = static_cast<std::int32_t>(
@@ -72,7 +74,7 @@ SharedTransport::Pattern SharedTransport::make_pattern(const TransferParts& tran
     if (std::find(streams.begin(), streams.end(), prepared.sender) == streams.end()) {
       streams.push_back(prepared.sender);
     }
-    pattern.flows.push_back(std::move(prepared));
+    pattern.flows[static_cast<std::size_t>(prepared.sender)].push_back(std::move(prepared));
   }
   return pattern;
 }
@@ -145,8 +147,8 @@ std::optional<Duration> SharedTransport::send(const TransferRequest& request) {
   part.record = request.record;
   part.arrival = request.ready;
   part.first_start = to_ticks(request.ready);
-  for (const auto& [from, receiver] : pattern.transfer->in_place) {
-    if (from == request.part) arrive(transfer, receiver, request.ready);
+  for (const auto& [own, receiver] : pattern.transfer->in_place_of(request.part)) {
+    arrive(transfer, receiver, request.ready);
   }
   if (part.flows_left == 0) {
     finish(index, request.part);
@@ -165,8 +167,7 @@ void SharedTransport::start_next(Direction& direction, std::int32_t stream_index
   const std::int32_t index = stream.waiting.front();
   stream.waiting.pop_front();
   Transfer& transfer = transfers_[static_cast<std::size_t>(index)];
-  for (const PreparedFlow& flow : transfer.pattern->flows) {
-    if (flow.sender != stream_index) continue;
+  for (const PreparedFlow& flow : transfer.pattern->flows[static_cast<std::size_t>(stream_index)]) {
     Part& part = transfer.parts[static_cast<std::size_t>(flow.ends.part)];
     if (!part.started) {
       part.started = true;

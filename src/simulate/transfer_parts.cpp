@@ -88,6 +88,15 @@ class PartsMaker {
 
 }  // namespace
 
+std::span<const TransferParts::Flow> TransferParts::in_place_of(std::int32_t part) const {
+  const auto first =
+      std::lower_bound(in_place.begin(), in_place.end(), part,
+                       [](const Flow& flow, std::int32_t p) { return flow.part < p; });
+  const auto last = std::upper_bound(
+      first, in_place.end(), part, [](std::int32_t p, const Flow& flow) { return p < flow.part; });
+  return {first, last};
+}
+
 std::vector<BoundaryParts> transfer_parts(const Schedule& schedule,
                                           const std::vector<StageLanes>& stages,
                                           const PlanCost& costs) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "dapple/cost/costs.h"
@@ -34,7 +35,10 @@ struct TransferParts {
   std::vector<Bytes> sizes;             // by part
   std::vector<std::int32_t> receivers;  // inboxes
   std::vector<Flow> flows;              // of the cost's flows, one by one
-  std::vector<Flow> in_place;           // what gets from a part to a receiver without a flow
+  std::vector<Flow> in_place;  // what gets from a part to a receiver without a flow; by part
+
+  /// O(log in_place).
+  std::span<const Flow> in_place_of(std::int32_t part) const;
 
   /// One lane sends all of it, and one waits for all of it.
   bool is_whole() const { return sizes.size() == 1 && receivers.size() == 1; }

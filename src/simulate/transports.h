@@ -116,7 +116,7 @@ class SharedTransport : public TransportLayer {
   };
   struct Pattern {
     const TransferParts* transfer = nullptr;
-    std::vector<PreparedFlow> flows;
+    std::vector<std::vector<PreparedFlow>> flows;    // by position of the sender in streams
     std::vector<std::vector<std::int32_t>> senders;  // by part: distinct positions in streams
     std::vector<Part> parts;                         // as they are before they are sent
     std::vector<Receiver> receivers;

@@ -69,6 +69,10 @@ struct FamilyProblem {
   Pins pins = {};  // shapes are as pinned; bounds hold for more
 };
 
+/// No plan of any family is faster than its work alone, by the layers' least times per sample.
+/// Makes no tables, so it is what there is time for when there is none. O(layers * measurements).
+Duration bound_of_work_alone(const CostModel& costs, const FamilyProblem& problem);
+
 class FamilyBound {
  public:
   /// `costs` must outlive it. Not to be shared between threads. Times of the layers are looked up

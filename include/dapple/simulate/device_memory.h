@@ -15,6 +15,10 @@ namespace dapple {
 /// O(devices * stages per device). Requires: `costs` are those of the schedule's plan.
 std::vector<DeviceMemory> device_memory(const Schedule& schedule, const PlanCost& costs);
 
+/// The most that each of these devices holds at a time, in their order. O(actions), times the
+/// devices of a lane that need other sizes than the one before them.
+std::vector<Bytes> peak_memories(const Schedule& schedule, const std::vector<DeviceMemory>& memory);
+
 /// Devices that would need more than they have, worst first, with the first of their stages; ties
 /// in the order of lanes and replicas. Where every device holds one stage this is the same as
 /// memory_shortages(costs). O(actions * devices of a lane). Requires: as above.
