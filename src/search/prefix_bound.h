@@ -45,7 +45,7 @@ class PrefixBound {
  private:
   double micro_batch_;
   double global_batch_;
-  double all_devices_ = 0;  // their speeds together
+  double all_devices_ = 0;       // their speeds together
   std::vector<double> forward_;  // ns per sample, prefix sums, on the quickest kind of device
   std::vector<double> round_trip_;
   std::vector<double> speeds_;
