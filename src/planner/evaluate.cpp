@@ -66,10 +66,15 @@ std::optional<Duration> with_other_replicas(const Plan& plan, const PlanCost& co
       .iteration;
 }
 
+/// Whether any gradients are reduced: those of a single replica are not.
 bool has_reductions(const PlanCost& costs) {
+  const auto reduces = [](const AllReduceCost& bucket) {
+    return bucket.algorithm != AllReduceAlgorithm::None;
+  };
   return !costs.ties.empty() ||
-         std::any_of(costs.stages.begin(), costs.stages.end(),
-                     [](const StageCost& stage) { return !stage.buckets.empty(); });
+         std::any_of(costs.stages.begin(), costs.stages.end(), [&](const StageCost& stage) {
+           return std::any_of(stage.buckets.begin(), stage.buckets.end(), reduces);
+         });
 }
 
 double seconds(Duration time) {

@@ -241,8 +241,8 @@ Json memory_of(const ReportSubject& subject) {
   return rows;
 }
 
-Json path_of(const Timeline& timeline, const std::vector<std::size_t>& places) {
-  const std::vector<PathSegment> path = critical_path(timeline);
+Json path_of(const Timeline& timeline, const std::vector<PathSegment>& path,
+             const std::vector<std::size_t>& places) {
   Column segments;
   for (const PathSegment& segment : path) {
     const bool is_explained = segment.action.has_value();
@@ -267,8 +267,7 @@ Json idle_json(const IdleTime& idle) {
   return parts;
 }
 
-Json statistics_of(const Timeline& timeline) {
-  const std::vector<LaneStatistics> statistics = lane_statistics(timeline);
+Json statistics_of(const Timeline& timeline, const std::vector<LaneStatistics>& statistics) {
   Json causes = Json::array();
   for (const IdleCause& cause : kIdleCauses) causes.push_back(cause.name);
   Json lanes = Json::array();
@@ -350,6 +349,7 @@ Json printable_lines(const std::vector<std::string>& lines) {
 
 std::string page_content(const ReportSubject& subject) {
   EncodedLanes encoded = encode(subject.timeline);
+  const TimelineAnalysis analysis = analyse(subject.timeline);
   const PlanDocument& document = subject.document;
   const bool is_measured = subject.timeline.origin == Timeline::Origin::Measured;
   Json content{{"title", title_of(document)},
@@ -362,8 +362,8 @@ std::string page_content(const ReportSubject& subject) {
                {"stages", stages_of(subject)},
                {"lanes", lanes_of(subject, encoded)},
                {"memory", memory_of(subject)},
-               {"path", path_of(subject.timeline, encoded.places)},
-               {"statistics", statistics_of(subject.timeline)},
+               {"path", path_of(subject.timeline, analysis.path, encoded.places)},
+               {"statistics", statistics_of(subject.timeline, analysis.lanes)},
                {"baselines", baselines_of(document)},
                {"schedules", schedules_of(document)},
                {"servers", servers_of(subject)},

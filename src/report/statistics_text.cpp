@@ -40,9 +40,9 @@ std::string idle_text(const Timeline& timeline, const std::vector<LaneStatistics
   return shares_text(std::move(parts), device_time) + " of device time";
 }
 
-std::string path_text(const Timeline& timeline) {
+std::string path_text(const Timeline& timeline, const std::vector<PathSegment>& path) {
   std::vector<std::pair<std::string, Duration>> parts;
-  for (const PathShare& share : shares_of(timeline, critical_path(timeline))) {
+  for (const PathShare& share : shares_of(timeline, path)) {
     parts.emplace_back(share.kind ? style_of(*share.kind).words : "unexplained", share.time);
   }
   return shares_text(std::move(parts), iteration_time(timeline).ns);
@@ -76,7 +76,7 @@ std::string titles_of(const Timeline& timeline, const std::vector<LaneIndex>& la
 
 std::string write_statistics(const Timeline& timeline, const TextStyle& style) {
   if (timeline.actions.empty()) return {};
-  const std::vector<LaneStatistics> lanes = lane_statistics(timeline);
+  const auto [lanes, path] = analyse(timeline);
   std::string text;
   const auto add = [&](const std::string& heading, const std::string& words) {
     constexpr std::size_t kIndent = 15;
@@ -84,7 +84,7 @@ std::string write_statistics(const Timeline& timeline, const TextStyle& style) {
     text += paint(padded, Ink::Strong, style) + fill_lines(words, kIndent, style) + '\n';
   };
   add("Idle", idle_text(timeline, lanes));
-  add("Critical path", path_text(timeline));
+  add("Critical path", path_text(timeline, path));
   add("Communication", exposed_text(timeline, lanes));
   const std::vector<LaneIndex> slow = stragglers(lanes);
   if (!slow.empty()) {

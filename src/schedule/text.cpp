@@ -1,7 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <charconv>
-#include <iterator>
 #include <optional>
 
 #include "dapple/schedule/schedule.h"
@@ -9,18 +10,18 @@
 namespace dapple {
 namespace {
 
-void append_number(std::string& text, std::int32_t number) {
-  char digits[16];
-  const auto [end, fault] = std::to_chars(std::begin(digits), std::end(digits), number);
-  text.append(digits, end);
-}
-
+/// At once: a long schedule has millions of them.
 void append_text(std::string& text, Action action) {
-  append_number(text, action.stage.value);
-  text += to_string(action.kind);
+  constexpr std::size_t kMostDigits = 11;
+  const std::string_view name = to_string(action.kind);
+  std::array<char, 2 * kMostDigits + 16> letters{};
+  char* const last = letters.data() + letters.size();
+  char* end = std::to_chars(letters.data(), last, action.stage.value).ptr;
+  end = std::copy(name.begin(), name.end(), end);
   // Mostly there is one step, so the first has no number.
-  if (action.kind == ActionKind::OptimizerStep && action.index == 0) return;
-  append_number(text, action.index);
+  const bool is_numbered = action.kind != ActionKind::OptimizerStep || action.index != 0;
+  if (is_numbered) end = std::to_chars(end, last, action.index).ptr;
+  text.append(letters.data(), end);
 }
 
 }  // namespace

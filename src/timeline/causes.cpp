@@ -1,6 +1,7 @@
 #include "causes.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 namespace dapple {
@@ -14,6 +15,13 @@ constexpr std::size_t kKinds = static_cast<std::size_t>(ActionKind::OptimizerSte
 Causes::Causes(const Timeline& timeline)
     : timeline_(timeline),
       lines_(timeline.lanes.size(), std::vector<std::vector<std::size_t>>(kStreams)) {
+  std::vector<std::array<std::size_t, kStreams>> counts(timeline.lanes.size());
+  for (const TimedAction& timed : timeline.actions) {
+    ++counts[timed.lane.position()][static_cast<std::size_t>(stream_of(timed.action.kind))];
+  }
+  for (std::size_t l = 0; l < counts.size(); ++l) {
+    for (std::size_t s = 0; s < kStreams; ++s) lines_[l][s].reserve(counts[l][s]);
+  }
   place_in_line_.reserve(timeline.actions.size());
   for (std::size_t i = 0; i < timeline.actions.size(); ++i) {
     const auto stream = static_cast<std::size_t>(stream_of(at(i).action.kind));

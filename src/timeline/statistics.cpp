@@ -45,7 +45,8 @@ class Statistician {
   explicit Statistician(const Timeline& timeline)
       : timeline_(timeline), causes_(timeline), iteration_(iteration_time(timeline)) {}
 
-  std::vector<LaneStatistics> run() const;
+  std::vector<LaneStatistics> lanes() const;
+  std::vector<PathSegment> critical_path() const;
 
  private:
   const TimedAction& at(std::size_t action) const { return timeline_.actions[action]; }
@@ -165,7 +166,7 @@ LaneStatistics Statistician::statistics_of(LaneIndex lane) const {
           .exposed = covered(merged(computing, communicating)) - busy};
 }
 
-std::vector<LaneStatistics> Statistician::run() const {
+std::vector<LaneStatistics> Statistician::lanes() const {
   constexpr std::size_t kActionsOfAThread = 10'000;
   const std::size_t threads = std::min<std::size_t>(std::thread::hardware_concurrency(),
                                                     timeline_.actions.size() / kActionsOfAThread);
@@ -173,6 +174,36 @@ std::vector<LaneStatistics> Statistician::run() const {
   parallel_for(lanes.size(), static_cast<int>(threads),
                [&](std::size_t l) { lanes[l] = statistics_of(index_at<LaneIndex>(l)); });
   return lanes;
+}
+
+std::vector<PathSegment> Statistician::critical_path() const {
+  std::vector<PathSegment> path;
+  const auto add = [&path](std::optional<std::size_t> action, Duration begin, Duration end) {
+    if (begin < end) path.push_back({.action = action, .begin = begin, .end = end});
+  };
+  std::optional<Cause> next;  // the action that ends last, then what each waited for
+  for (std::size_t i = 0; i < timeline_.actions.size(); ++i) {
+    const TimedAction& timed = at(i);
+    if (next && timed.end < next->moment) continue;
+    const bool is_later = !next || timed.end > next->moment;
+    if (is_later || timed.lane < at(next->action).lane) {
+      next = Cause{.action = i, .moment = timed.end};
+    }
+  }
+  // Clocks of measured lanes may disagree so that actions without length wait for each other.
+  std::vector<bool> is_passed(timeline_.actions.size(), false);
+  Duration begin;
+  while (next && !is_passed[next->action]) {
+    is_passed[next->action] = true;
+    begin = at(next->action).start;
+    add(next->action, begin, next->moment);
+    next = causes_.of(next->action);
+    add(std::nullopt, next ? next->moment : Duration{}, begin);
+    if (next) begin = next->moment;
+  }
+  if (next) add(std::nullopt, Duration{}, begin);
+  std::reverse(path.begin(), path.end());
+  return path;
 }
 
 }  // namespace
@@ -194,8 +225,9 @@ IdleTime operator*(std::int64_t factor, const IdleTime& idle) {
   return product;
 }
 
-std::vector<LaneStatistics> lane_statistics(const Timeline& timeline) {
-  return Statistician(timeline).run();
+TimelineAnalysis analyse(const Timeline& timeline) {
+  const Statistician statistician(timeline);
+  return {.lanes = statistician.lanes(), .path = statistician.critical_path()};
 }
 
 IdleTime idle_device_time(const Timeline& timeline, const std::vector<LaneStatistics>& lanes) {
@@ -204,37 +236,6 @@ IdleTime idle_device_time(const Timeline& timeline, const std::vector<LaneStatis
     sum += static_cast<std::int64_t>(timeline.lanes[l].devices.size()) * lanes[l].idle;
   }
   return sum;
-}
-
-std::vector<PathSegment> critical_path(const Timeline& timeline) {
-  std::vector<PathSegment> path;
-  const auto add = [&path](std::optional<std::size_t> action, Duration begin, Duration end) {
-    if (begin < end) path.push_back({.action = action, .begin = begin, .end = end});
-  };
-  const Causes causes(timeline);
-  std::optional<Cause> next;  // the action that ends last, then what each waited for
-  for (std::size_t i = 0; i < timeline.actions.size(); ++i) {
-    const TimedAction& timed = timeline.actions[i];
-    if (next && timed.end < next->moment) continue;
-    const bool is_later = !next || timed.end > next->moment;
-    if (is_later || timed.lane < timeline.actions[next->action].lane) {
-      next = Cause{.action = i, .moment = timed.end};
-    }
-  }
-  // Clocks of measured lanes may disagree so that actions without length wait for each other.
-  std::vector<bool> is_passed(timeline.actions.size(), false);
-  Duration begin;
-  while (next && !is_passed[next->action]) {
-    is_passed[next->action] = true;
-    begin = timeline.actions[next->action].start;
-    add(next->action, begin, next->moment);
-    next = causes.of(next->action);
-    add(std::nullopt, next ? next->moment : Duration{}, begin);
-    if (next) begin = next->moment;
-  }
-  if (next) add(std::nullopt, Duration{}, begin);
-  std::reverse(path.begin(), path.end());
-  return path;
 }
 
 std::vector<PathShare> shares_of(const Timeline& timeline, const std::vector<PathSegment>& path) {

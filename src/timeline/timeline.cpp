@@ -1,7 +1,10 @@
 #include "dapple/timeline/timeline.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <map>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -66,22 +69,76 @@ bool comes_before(const TimedAction& a, const TimedAction& b) {
 
 }  // namespace
 
-void sort_actions(Timeline& timeline) {
-  std::vector<TimedAction>& actions = timeline.actions;
-  // A simulation records actions nearly in order: then insertion moves each of them a few places.
-  // Where it would take longer than merging, what is left to do is merged; both are stable.
-  constexpr std::int64_t kMovesOfEach = 16;
-  std::int64_t moves_left = kMovesOfEach * static_cast<std::int64_t>(actions.size());
-  for (std::size_t i = 1; i < actions.size() && moves_left > 0; ++i) {
+namespace {
+
+/// Stable insertion, as long as `moves` suffice, which is said.
+bool insert_in_order(std::vector<TimedAction>& actions, std::int64_t moves) {
+  for (std::size_t i = 1; i < actions.size() && moves > 0; ++i) {
     if (!comes_before(actions[i], actions[i - 1])) continue;
     const TimedAction moved = actions[i];
     std::size_t place = i;
-    for (; place > 0 && comes_before(moved, actions[place - 1]); --place, --moves_left) {
+    for (; place > 0 && comes_before(moved, actions[place - 1]); --place, --moves) {
       actions[place] = actions[place - 1];
     }
     actions[place] = moved;
   }
-  if (moves_left <= 0) std::stable_sort(actions.begin(), actions.end(), comes_before);
+  return moves > 0;
+}
+
+/// Stably by start, digit by digit of so many bits, the last digit first. O(actions) for each digit
+/// of the latest start.
+void sort_by_start(std::vector<TimedAction>& actions) {
+  constexpr int kBits = 11;
+  constexpr std::uint64_t kDigits = std::uint64_t{1} << kBits;
+  struct Place {
+    std::uint64_t start;
+    std::size_t position;
+  };
+  const auto [first, last] = std::minmax_element(
+      actions.begin(), actions.end(),
+      [](const TimedAction& a, const TimedAction& b) { return a.start < b.start; });
+  // Differences of 64-bit numbers may need all 64 bits, so they are made without a sign.
+  const auto since_first = [from = static_cast<std::uint64_t>(first->start.ns)](Duration start) {
+    return static_cast<std::uint64_t>(start.ns) - from;
+  };
+  const std::uint64_t longest = since_first(last->start);
+  std::vector<Place> places;
+  places.reserve(actions.size());
+  for (std::size_t i = 0; i < actions.size(); ++i) {
+    places.push_back({since_first(actions[i].start), i});
+  }
+  std::vector<Place> sorted(places.size());
+  for (int shift = 0; shift < 64 && (longest >> shift) != 0; shift += kBits) {
+    std::array<std::size_t, kDigits> next{};
+    const auto digit_of = [&](const Place& place) { return (place.start >> shift) % kDigits; };
+    for (const Place& place : places) ++next[digit_of(place)];
+    std::exclusive_scan(next.begin(), next.end(), next.begin(), std::size_t{0});
+    for (const Place& place : places) sorted[next[digit_of(place)]++] = place;
+    places.swap(sorted);
+  }
+  std::vector<TimedAction> in_order;
+  in_order.reserve(actions.size());
+  for (const Place& place : places) in_order.push_back(actions[place.position]);
+  actions = std::move(in_order);
+}
+
+}  // namespace
+
+void sort_actions(Timeline& timeline) {
+  std::vector<TimedAction>& actions = timeline.actions;
+  // A simulation records actions nearly in order: then insertion moves each of them a few places.
+  constexpr std::int64_t kMovesOfEach = 4;
+  if (insert_in_order(actions, kMovesOfEach * static_cast<std::int64_t>(actions.size()))) return;
+  sort_by_start(actions);
+  const auto starts_apart = [](const TimedAction& a, const TimedAction& b) {
+    return a.start != b.start;
+  };
+  for (auto begin = actions.begin(); begin != actions.end();) {
+    auto end = std::adjacent_find(begin, actions.end(), starts_apart);
+    if (end != actions.end()) ++end;
+    if (end - begin > 1) std::stable_sort(begin, end, comes_before);
+    begin = end;
+  }
 }
 
 Duration iteration_time(const Timeline& timeline) {

@@ -176,7 +176,7 @@ TEST_CASE("every replica works on each micro-batch once, in the order and memory
         REQUIRE(timeline.memory[device].fixed == together[device].fixed);
       }
       // What a lane waits for is found again: nothing is idle without a cause.
-      for (const LaneStatistics& lane : lane_statistics(timeline)) {
+      for (const LaneStatistics& lane : analyse(timeline).lanes) {
         REQUIRE(lane.busy + lane.idle.total() == iteration_time(timeline));
         REQUIRE(lane.idle.other == Duration{});
       }

@@ -15,7 +15,7 @@ using namespace small;
 constexpr Contention kModes[] = {Contention::Shared, Contention::Off};
 
 void check_idle(const Timeline& timeline) {
-  const std::vector<LaneStatistics> lanes = lane_statistics(timeline);
+  const std::vector<LaneStatistics> lanes = analyse(timeline).lanes;
   REQUIRE(lanes.size() == timeline.lanes.size());
   for (std::size_t l = 0; l < lanes.size(); ++l) {
     const LaneStatistics& lane = lanes[l];
@@ -31,7 +31,7 @@ void check_idle(const Timeline& timeline) {
 
 void check_path(const Timeline& timeline, bool is_explained) {
   Duration moment;
-  for (const PathSegment& segment : critical_path(timeline)) {
+  for (const PathSegment& segment : analyse(timeline).path) {
     REQUIRE(segment.begin == moment);
     REQUIRE(segment.begin < segment.end);
     moment = segment.end;
@@ -43,7 +43,7 @@ void check_path(const Timeline& timeline, bool is_explained) {
   }
   REQUIRE(moment == iteration_time(timeline));
   Duration shares;
-  for (const PathShare& share : shares_of(timeline, critical_path(timeline))) shares += share.time;
+  for (const PathShare& share : shares_of(timeline, analyse(timeline).path)) shares += share.time;
   REQUIRE(shares == moment);
 }
 
@@ -73,7 +73,7 @@ TEST_CASE("where micro-batches are dealt only waits for a link can be without an
     for (const Contention contention : kModes) {
       const Timeline timeline = pipeline.run(contention).timeline;
       check_path(timeline, false);
-      const std::vector<PathSegment> path = critical_path(timeline);
+      const std::vector<PathSegment> path = analyse(timeline).path;
       for (std::size_t s = 0; s < path.size(); ++s) {
         if (path[s].action) continue;
         REQUIRE(s + 1 < path.size());

@@ -55,10 +55,6 @@ struct LaneStatistics {
   Duration exposed;        // part of it beside which the lane computes nothing
 };
 
-/// One entry per lane. O(actions log actions).
-/// Requires: the computations of a lane do not overlap.
-std::vector<LaneStatistics> lane_statistics(const Timeline& timeline);
-
 /// Idle time of all devices together: each lane's, times its devices. O(lanes).
 IdleTime idle_device_time(const Timeline& timeline, const std::vector<LaneStatistics>& lanes);
 
@@ -69,13 +65,20 @@ struct PathSegment {
   Duration end;
 };
 
-/// A chain of actions that makes the iteration as long as it is, from moment zero to the last end
-/// without a gap, walked from that end: what explains an action's start is whatever it waited for
-/// last, its stream's previous action or its input; of equals the previous action. Only the first
-/// part of a backward is on the path where a bucket of its gradients, reduced beside the rest, is
-/// what counts. Of several last ends, the first lane's. Segments that take no time are left out.
-/// O(actions log actions). Same requirement.
-std::vector<PathSegment> critical_path(const Timeline& timeline);
+/// What all of its actions say together.
+struct TimelineAnalysis {
+  std::vector<LaneStatistics> lanes;
+  /// The critical path: a chain of actions that makes the iteration as long as it is, from moment
+  /// zero to the last end without a gap, walked from that end: what explains an action's start is
+  /// whatever it waited for last, its stream's previous action or its input; of equals the previous
+  /// action. Only the first part of a backward is on the path where a bucket of its gradients,
+  /// reduced beside the rest, is what counts. Of several last ends, the first lane's. Segments that
+  /// take no time are left out.
+  std::vector<PathSegment> path;
+};
+
+/// O(actions log actions). Requires: the computations of a lane do not overlap.
+TimelineAnalysis analyse(const Timeline& timeline);
 
 /// How much of a path is one kind of work; no kind for what is not explained.
 struct PathShare {

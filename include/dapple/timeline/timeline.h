@@ -56,7 +56,8 @@ struct Timeline {
   std::vector<DeviceMemory> memory;  // one per used device
 };
 
-/// Puts the actions into their order. O(actions log actions).
+/// Puts the actions into their order; those alike in it stay as they are. O(actions) where starts
+/// are apart, O(actions log actions) where many are equal.
 void sort_actions(Timeline& timeline);
 
 /// From moment zero, at which the iteration starts, to the last end. O(actions).

@@ -30,7 +30,7 @@ std::string text_of(const Timeline& timeline, const std::vector<PathSegment>& pa
 }
 
 TEST_CASE("idle time is split by what the next computation waits for") {
-  const std::vector<LaneStatistics> lanes = lane_statistics(two_stages());
+  const std::vector<LaneStatistics> lanes = analyse(two_stages()).lanes;
   REQUIRE(lanes.size() == 2);
   // 20-50 before B0: its gradient is computed until 45 and arrives at 50. 70-80 before B1: until
   // 75, at 80. 100-107 before the step: reduced. 25 + 5 + 5 + 5 + 7 = 110 - 63.
@@ -43,7 +43,7 @@ TEST_CASE("idle time is split by what the next computation waits for") {
 }
 
 TEST_CASE("communication is exposed where its lane computes nothing beside it") {
-  const std::vector<LaneStatistics> lanes = lane_statistics(two_stages());
+  const std::vector<LaneStatistics> lanes = analyse(two_stages()).lanes;
   // Lane 0 sends in 10-15 (beside F1) and 20-25, receives in 45-50 and 75-80, reduces in 100-107.
   CHECK(lanes[0].communicating == Duration{5 + 5 + 5 + 5 + 7});
   CHECK(lanes[0].exposed == Duration{5 + 5 + 5 + 7});
@@ -54,7 +54,7 @@ TEST_CASE("communication is exposed where its lane computes nothing beside it") 
 
 TEST_CASE("the critical path goes back over what each start waited for") {
   const Timeline timeline = two_stages();
-  const std::vector<PathSegment> path = critical_path(timeline);
+  const std::vector<PathSegment> path = analyse(timeline).path;
   CHECK(text_of(timeline, path) ==
         "F0@0[0,10] SEND_F0@0[10,15] F0@1[15,25] B0@1[25,45] F1@1[45,55] B1@1[55,75] "
         "SEND_B1@1[75,80] B1@0[80,100] REDUCE_GRAD0@0[100,107] STEP0@0[107,110]");
@@ -78,9 +78,9 @@ TEST_CASE("a message that waits for its link is explained by the message before 
       timed(kLane0, {K::Forward, 0}, 0, 5),         timed(kLane0, {K::Forward, 1}, 5, 10),
       timed(kLane0, {K::SendActivation, 0}, 5, 28), timed(kLane0, {K::SendActivation, 1}, 25, 48),
       timed(kLane1, {K::Forward, 0}, 28, 30),       timed(kLane1, {K::Forward, 1}, 48, 50)};
-  CHECK(text_of(timeline, critical_path(timeline)) ==
+  CHECK(text_of(timeline, analyse(timeline).path) ==
         "F0@0[0,5] SEND_F0@0[5,25] SEND_F1@0[25,48] F1@1[48,50]");
-  CHECK(lane_statistics(timeline)[1].idle == IdleTime{{28}, {}, {18}, {}, {}, {}});
+  CHECK(analyse(timeline).lanes[1].idle == IdleTime{{28}, {}, {18}, {}, {}, {}});
 }
 
 TEST_CASE("only the part of a backward that fills a bucket is on the path beside its reduction") {
@@ -90,9 +90,9 @@ TEST_CASE("only the part of a backward that fills a bucket is on the path beside
       timed(kLane0, {K::Forward, 0}, 0, 10), timed(kLane0, {K::Backward, 0}, 10, 30),
       timed(kLane0, {K::AllReduce, 0}, 18, 40), timed(kLane0, {K::AllReduce, 1}, 40, 45),
       timed(kLane0, {K::OptimizerStep, 0}, 45, 46)};
-  CHECK(text_of(timeline, critical_path(timeline)) ==
+  CHECK(text_of(timeline, analyse(timeline).path) ==
         "F0@0[0,10] B0@0[10,18] REDUCE_GRAD0@0[18,40] REDUCE_GRAD1@0[40,45] STEP0@0[45,46]");
-  const LaneStatistics lane = lane_statistics(timeline).front();
+  const LaneStatistics lane = analyse(timeline).lanes.front();
   CHECK(lane.idle == IdleTime{{}, {}, {}, {15}, {}, {}});
   CHECK(lane.exposed == Duration{15});
 }
@@ -106,8 +106,8 @@ TEST_CASE("a replica that waits for another one's last backward waits for a stag
       timed(kLane0, {K::AllReduce, 0}, 20, 26),     timed(kLane1, {K::AllReduce, 0}, 20, 26),
       timed(kLane0, {K::OptimizerStep, 0}, 26, 27), timed(kLane1, {K::OptimizerStep, 0}, 26, 27)};
   for (TimedAction& action : timeline.actions) action.action.stage = StageIndex{0};
-  CHECK(lane_statistics(timeline)[0].idle == IdleTime{{}, {10}, {}, {6}, {}, {}});
-  CHECK(text_of(timeline, critical_path(timeline)) ==
+  CHECK(analyse(timeline).lanes[0].idle == IdleTime{{}, {10}, {}, {6}, {}, {}});
+  CHECK(text_of(timeline, analyse(timeline).path) ==
         "F1@1[0,8] B1@1[8,20] REDUCE_GRAD0@0[20,26] STEP0@0[26,27]");
 }
 
@@ -117,8 +117,8 @@ TEST_CASE("what no rule explains is counted apart") {
   // Measured: 2 before the first, 3 before the second though nothing was missing.
   timeline.actions = {timed(kLane0, {K::Forward, 0}, 2, 10),
                       timed(kLane0, {K::Backward, 0}, 13, 30)};
-  CHECK(lane_statistics(timeline)[0].idle == IdleTime{{2}, {}, {}, {}, {3}, {}});
-  const std::vector<PathSegment> path = critical_path(timeline);
+  CHECK(analyse(timeline).lanes[0].idle == IdleTime{{2}, {}, {}, {}, {3}, {}});
+  const std::vector<PathSegment> path = analyse(timeline).path;
   CHECK(text_of(timeline, path) == "?[0,2] F0@0[2,10] ?[10,13] B0@0[13,30]");
   CHECK_FALSE(shares_of(timeline, path).back().kind);
   CHECK(shares_of(timeline, path).back().time == Duration{2 + 3});
@@ -139,8 +139,8 @@ TEST_CASE("a lane that computes 5 % longer than the median is no straggler, a lo
 }
 
 TEST_CASE("nothing has no statistics, and no path") {
-  CHECK(lane_statistics(Timeline{}).empty());
-  CHECK(critical_path(Timeline{}).empty());
+  CHECK(analyse(Timeline{}).lanes.empty());
+  CHECK(analyse(Timeline{}).path.empty());
   CHECK(shares_of(Timeline{}, {}).empty());
 }
 
