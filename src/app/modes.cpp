@@ -1,8 +1,15 @@
 #include "modes.h"
 
+#include <fmt/format.h>
+
 #include <string>
 
 namespace dapple {
+namespace {
+
+constexpr Bytes kLeastMemoryLimit{std::int64_t{64} << 20};
+
+}  // namespace
 
 Contention contention_of(const Options& options, Contention otherwise) {
   if (!options.has("contention")) return otherwise;
@@ -13,6 +20,13 @@ Replicas replicas_of(const Options& options, Replicas otherwise) {
   if (!options.has("replicas")) return otherwise;
   const std::string value = options.choice("replicas", {"together", "independent"});
   return value == "together" ? Replicas::Together : Replicas::Independent;
+}
+
+Bytes memory_limit_of(const Options& options) {
+  const Bytes limit = options.size("memory-limit").value_or(kDefaultMemoryLimit);
+  if (limit >= kLeastMemoryLimit) return limit;
+  throw usage_error("--memory-limit",
+                    fmt::format("expected 64 MiB or more, got {}", *options.text("memory-limit")));
 }
 
 }  // namespace dapple

@@ -1,4 +1,4 @@
-// The options that say how a plan is simulated.
+// The options that say how a plan is simulated, and within what a search keeps.
 #pragma once
 
 #include "dapple/command_line/options.h"
@@ -11,5 +11,9 @@ Contention contention_of(const Options& options, Contention otherwise = Contenti
 
 /// Value of --replicas, or `otherwise` where it is not given.
 Replicas replicas_of(const Options& options, Replicas otherwise = Replicas::Together);
+
+/// Value of --memory-limit, or the default where it is not given. Throws a usage error if it is too
+/// small to search anything.
+Bytes memory_limit_of(const Options& options);
 
 }  // namespace dapple

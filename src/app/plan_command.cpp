@@ -97,7 +97,6 @@ std::vector<OptionSpec> specs() {
 }
 
 constexpr std::int64_t kMostThreads = 256;
-constexpr Bytes kLeastMemoryLimit{std::int64_t{64} << 20};
 
 /// 1F1B is what the planner does unless told otherwise.
 void choose_families(const Options& options, PlannerOptions& planner) {
@@ -146,11 +145,7 @@ PlannerOptions planner_options(const Options& options) {
       throw usage_error("--gap", "expected only with --planner exact, as dapple proves no gap");
     }
   }
-  planner.memory_limit = options.size("memory-limit").value_or(kDefaultMemoryLimit);
-  if (planner.memory_limit < kLeastMemoryLimit) {
-    throw usage_error("--memory-limit", fmt::format("expected 64 MiB or more, got {}",
-                                                    *options.text("memory-limit")));
-  }
+  planner.memory_limit = memory_limit_of(options);
   planner.target_gap = options.fraction("gap").value_or(Factor{});
   planner.contention = contention_of(options);
   planner.replicas = replicas_of(options);

@@ -28,8 +28,10 @@ Usage: dapple-plan reschedule PLAN --schedule FAMILY [options]
   --chunks N           stages per device of the looped families  (default: 2)
   --order FILE         whose order of actions: text as "schedule" prints it, or
                        CSV as PyTorch stores it
-  --orders N           orders tried where costs decide       (default: 20000)
+  --orders N           orders tried where costs decide       (default: 20000,
+                       fewer where an order has many tasks)
   --time-limit S       stop trying after S seconds
+  --memory-limit SIZE  what the search keeps, by count       (default: 2 GiB)
   --contention on|off  transfers share links or not    (default: the plan's)
   --replicas WAY       of a stage: together or independent (default: the plan's)
   -o, --output FILE    plan file, in place of one of that name
@@ -107,8 +109,8 @@ Reschedule request_of(const Options& options, const Subject& subject) {
   request.chunks_per_device = chunks_of(options, request.family, plan);
   request.contention = contention_of(options, subject.document.prediction.contention);
   request.replicas = replicas_of(options, subject.document.prediction.replicas);
-  request.evaluations =
-      options.positive_integer("orders", kMostOrders).value_or(request.evaluations);
+  request.evaluations = options.positive_integer("orders", kMostOrders);
+  request.memory_limit = memory_limit_of(options);
   const auto order = options.text("order");
   if (order.has_value() != (request.family == ScheduleFamily::Given)) {
     throw usage_error("--order", order ? "expected --schedule given beside it"
@@ -132,7 +134,9 @@ int refuse(Console& console, const NoSchedule& none, const Reschedule& request,
   }
   std::string remedy = fmt::format("\"plan --schedule {}\", which chooses stages for it", family);
   if (request.family == ScheduleFamily::Given) remedy = "an order that does without that";
-  if (none.shortage) {
+  if (none.is_too_long) {
+    remedy = "a larger --memory-limit, or a plan with larger micro-batches";
+  } else if (none.shortage) {
     const MemoryShortage& worst = *none.shortage;
     console.err << fmt::format(
         "  tightest device  {} needs {}, has {}: {} ({} bytes) are missing\n",
@@ -203,6 +207,7 @@ Command reschedule_command() {
                       {.name = "order"},
                       {.name = "orders"},
                       {.name = "time-limit"},
+                      {.name = "memory-limit"},
                       {.name = "contention"},
                       {.name = "replicas"},
                       {.name = "output", .letter = 'o'}},

@@ -1,6 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <iterator>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -8,6 +11,7 @@
 #include <vector>
 
 #include "commands.h"
+#include "dapple/core/parallel.h"
 #include "dapple/cost/costs.h"
 #include "dapple/io/documents.h"
 #include "dapple/planner/planner.h"
@@ -174,10 +178,19 @@ int run_simulate(const Options& options, Console& console) {
   results.commit();
   const auto [stream, style] = console.words(takes_stdout(outputs));
   const std::optional<OtherScaling> scaling = in_other_scaling(subject.document, subject.topology);
-  stream << write_summary(subject.document, evaluation.timeline, subject.topology, style)
-         << other_replicas_text(evaluation.prediction, evaluation.otherwise)
-         << (scaling ? text_of(*scaling, style) : std::string())
-         << write_statistics(evaluation.timeline, style)
+  // Both walk through all actions.
+  std::string summary;
+  std::string statistics;
+  const std::function<void()> texts[] = {
+      [&] {
+        summary = write_summary(subject.document, evaluation.timeline, subject.topology, style);
+      },
+      [&] { statistics = write_statistics(evaluation.timeline, style); }};
+  constexpr std::size_t kFewActions = 100'000;
+  parallel_for(std::size(texts), evaluation.timeline.actions.size() > kFewActions ? 2 : 1,
+               [&](std::size_t i) { texts[i](); });
+  stream << summary << other_replicas_text(evaluation.prediction, evaluation.otherwise)
+         << (scaling ? text_of(*scaling, style) : std::string()) << statistics
          << (options.has("asynchronous") ? asynchronous_text(subject, mode.contention)
                                          : std::string())
          << verdict(prediction, evaluation.prediction);

@@ -155,10 +155,8 @@ void add_provenance(const MeasureOptions& options, const CorePasses& passes, boo
       passes.counted, passes.counted == 1 ? "" : "es", passes.warm_ups, where);
 }
 
-/// Half of the passes within so much of the median, or plans are told.
-constexpr double kTrustedSpread = 0.2;
+}  // namespace
 
-/// Times that differ from pass to pass, as on a machine that does other things too.
 std::vector<std::string> warn_of_spread(const std::vector<MeasuredLayer>& layers) {
   double widest = 0;
   std::string where;
@@ -180,7 +178,7 @@ std::vector<std::string> warn_of_spread(const std::vector<MeasuredLayer>& layers
                   100 * kTrustedSpread, count, where, 100 * widest)};
 }
 
-}  // namespace
+namespace {}  // namespace
 
 MeasuredModel measure_model(const Specification& specification, const std::string& source_name,
                             const MeasureOptions& options) {

@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 #include <openssl/evp.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
+#include <utility>
 
 #include "dapple/core/error.h"
+#include "dapple/core/parallel.h"
 #include "dapple/io/documents.h"
 
 namespace dapple {
@@ -63,12 +66,21 @@ std::string hash_of(const PlanDocument& document) {
 std::string schedule_digest(const Plan& plan, const Topology& topology) {
   Schedule schedule = generate(plan);
   io::Sha256 hash;
-  // Lane by lane, since the text of a whole schedule repeats every lane's list for each device.
-  Schedule part{.num_micro_batches = schedule.num_micro_batches, .lanes = {}};
-  for (Lane& lane : schedule.lanes) {
-    part.lanes.clear();
-    part.lanes.push_back(std::move(lane));
-    hash.add(to_text(part, topology));
+  // Lane by lane, since the text of a whole schedule repeats every lane's list for each device; of
+  // a long one, the texts of a few lanes are made side by side.
+  constexpr std::size_t kFewPasses = 10'000;
+  constexpr std::size_t kLanesSideBySide = 2;
+  const bool is_long =
+      plan.stages.size() * static_cast<std::size_t>(plan.num_micro_batches) > kFewPasses;
+  std::array<std::string, kLanesSideBySide> texts;
+  for (std::size_t first = 0; first < schedule.lanes.size(); first += texts.size()) {
+    const std::size_t count = std::min(texts.size(), schedule.lanes.size() - first);
+    parallel_for(count, is_long ? static_cast<int>(count) : 1, [&](std::size_t i) {
+      Schedule part{.num_micro_batches = schedule.num_micro_batches, .lanes = {}};
+      part.lanes.push_back(std::move(schedule.lanes[first + i]));
+      texts[i] = to_text(part, topology);
+    });
+    for (std::size_t i = 0; i < count; ++i) hash.add(texts[i]);
   }
   return hash.finish();
 }

@@ -174,9 +174,15 @@ BaselinePlan as_baseline(std::string name, Plan plan, Duration iteration,
                          const PlanningProblem& problem) {
   const PlanCost costs = CostModel(problem.profile, problem.topology).plan_cost(plan);
   const Schedule schedule = generate(plan, problem.options.replicas);
-  const SimulationResult without_transfers =
-      simulate(schedule, costs, problem.topology,
-               {.contention = problem.options.contention, .record = false, .free_transfers = true});
+  const auto time_without = [&](SimulationOptions options) {
+    options.contention = problem.options.contention;
+    options.record = false;
+    return simulate(schedule, costs, problem.topology, options).iteration;
+  };
+  const Duration without_transfers = time_without({.free_transfers = true});
+  const Duration alone = has_reductions(costs)
+                             ? time_without({.free_transfers = true, .free_all_reduce = true})
+                             : without_transfers;
   BaselinePlan baseline;
   Baseline& figures = baseline.figures;
   figures.name = std::move(name);
@@ -185,7 +191,8 @@ BaselinePlan as_baseline(std::string name, Plan plan, Duration iteration,
   figures.parts = time_parts({.costs = costs,
                               .schedule = schedule,
                               .iteration = iteration,
-                              .without_transfers = without_transfers.iteration},
+                              .without_transfers = without_transfers,
+                              .alone = alone},
                              problem.topology);
   const std::vector<MemoryShortage> shortages = memory_shortages(costs);
   figures.feasible = problem.options.ignore_memory || shortages.empty();

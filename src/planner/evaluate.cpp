@@ -66,17 +66,6 @@ std::optional<Duration> with_other_replicas(const Plan& plan, const PlanCost& co
       .iteration;
 }
 
-/// Whether any gradients are reduced: those of a single replica are not.
-bool has_reductions(const PlanCost& costs) {
-  const auto reduces = [](const AllReduceCost& bucket) {
-    return bucket.algorithm != AllReduceAlgorithm::None;
-  };
-  return !costs.ties.empty() ||
-         std::any_of(costs.stages.begin(), costs.stages.end(), [&](const StageCost& stage) {
-           return std::any_of(stage.buckets.begin(), stage.buckets.end(), reduces);
-         });
-}
-
 double seconds(Duration time) {
   return static_cast<double>(time.ns) * 1e-9;
 }
@@ -116,18 +105,25 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
   SimulationResult run;
   std::optional<Duration> without_any_transfers;
   std::optional<Duration> without_reductions;
+  std::optional<Duration> alone;  // without both
+  const bool has_transfers = !evaluation.costs.boundaries.empty();
+  const bool reduces = has_reductions(evaluation.costs);
   const std::function<void()> simulations[] = {
       [&] {
         run = simulate(evaluation.schedule, evaluation.costs, topology,
                        {.contention = mode.contention});
       },
       [&] {
-        if (evaluation.costs.boundaries.empty()) return;
+        if (!has_transfers) return;
         without_any_transfers = time_without({.free_transfers = true});
       },
       [&] {
-        if (!has_reductions(evaluation.costs)) return;
+        if (!reduces) return;
         without_reductions = time_without({.free_all_reduce = true});
+      },
+      [&] {
+        if (!has_transfers || !reduces) return;
+        alone = time_without({.free_transfers = true, .free_all_reduce = true});
       },
       [&] { evaluation.otherwise = with_other_replicas(plan, evaluation.costs, topology, mode); }};
   const bool is_long = lane_passes(plan.stages, plan.num_micro_batches, mode.replicas) > kFewPasses;
@@ -147,11 +143,13 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
   prediction.exposed_transfer = std::max(Duration{}, run.iteration - without_transfers);
   prediction.exposed_all_reduce =
       std::max(Duration{}, run.iteration - without_reductions.value_or(run.iteration));
-  prediction.parts = time_parts({.costs = evaluation.costs,
-                                 .schedule = evaluation.schedule,
-                                 .iteration = run.iteration,
-                                 .without_transfers = without_transfers},
-                                topology);
+  prediction.parts =
+      time_parts({.costs = evaluation.costs,
+                  .schedule = evaluation.schedule,
+                  .iteration = run.iteration,
+                  .without_transfers = without_transfers,
+                  .alone = alone.value_or(reduces ? *without_reductions : without_transfers)},
+                 topology);
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     prediction.stages.push_back(figures_of(evaluation.costs, s));
   }

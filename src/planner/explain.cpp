@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "dapple/simulate/simulate.h"
-
 namespace dapple {
 namespace {
 
@@ -69,11 +67,17 @@ Work work_of(const PlanCost& costs, const Schedule& schedule) {
 
 }  // namespace
 
+bool has_reductions(const PlanCost& costs) {
+  const auto reduces = [](const AllReduceCost& bucket) {
+    return bucket.algorithm != AllReduceAlgorithm::None;
+  };
+  return !costs.ties.empty() ||
+         std::any_of(costs.stages.begin(), costs.stages.end(), [&](const StageCost& stage) {
+           return std::any_of(stage.buckets.begin(), stage.buckets.end(), reduces);
+         });
+}
+
 TimeParts time_parts(const TimedSchedule& timed, const Topology& topology) {
-  const Duration alone =
-      simulate(timed.schedule, timed.costs, topology,
-               {.record = false, .free_transfers = true, .free_all_reduce = true})
-          .iteration;
   const Work work = work_of(timed.costs, timed.schedule);
   const Wide devices = topology.device_count();
   TimeParts parts;
@@ -81,9 +85,9 @@ TimeParts time_parts(const TimedSchedule& timed, const Topology& topology) {
   parts.recomputation = Duration{static_cast<std::int64_t>(work.all / devices)} - parts.compute;
   parts.imbalance = work.busiest - parts.compute - parts.recomputation;
   parts.optimizer_step = work.step;
-  parts.bubble = alone - work.busiest - work.step;
+  parts.bubble = timed.alone - work.busiest - work.step;
   parts.transfers = std::max(Duration{}, timed.iteration - timed.without_transfers);
-  parts.all_reduce = timed.iteration - alone - parts.transfers;
+  parts.all_reduce = timed.iteration - timed.alone - parts.transfers;
   return parts;
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "dapple/core/error.h"
+#include "dapple/schedule_search/task_order.h"
 #include "dapple/search/even_split.h"
 #include "dapple/simulate/device_memory.h"
 #include "reorder.h"
@@ -16,6 +17,13 @@ namespace dapple {
 namespace {
 
 constexpr std::int64_t kActionsForDepths = 24'000'000;
+
+/// What is kept of each task of an order while orders are searched: the order as actions, of the
+/// given plan and of the best one, and as tasks; five searches with two words each, and one order
+/// under change with its starts and prefixes; starts of one order; the part of a simulation.
+constexpr std::int64_t kBytesOfATask = 4 * sizeof(Action) + 2 * sizeof(Task) + 5 * 2 * 4 +
+                                       8 * sizeof(std::int64_t) + sizeof(Duration) +
+                                       kBytesOfAPass / 2;
 
 class Rescheduler {
  public:
@@ -30,6 +38,7 @@ class Rescheduler {
 
  private:
   bool recut();
+  bool has_room();
   void choose_depths();
   void take_order();
   void search_order();
@@ -53,6 +62,7 @@ class Rescheduler {
   std::optional<Duration> lower_bound_;
   std::vector<std::string> reasons_;
   std::optional<MemoryShortage> shortage_;
+  bool is_too_long_ = false;
 };
 
 std::variant<Reordered, NoSchedule> Rescheduler::run() {
@@ -60,7 +70,7 @@ std::variant<Reordered, NoSchedule> Rescheduler::run() {
   plan_.family = options_.family;
   plan_.chunks_per_device = options_.chunks_per_device;
   plan_.order.clear();
-  if (recut()) {
+  if (recut() && has_room()) {
     fill_gradient_buckets(plan_, profile_);
     if (options_.family == ScheduleFamily::Given) {
       take_order();
@@ -70,7 +80,7 @@ std::variant<Reordered, NoSchedule> Rescheduler::run() {
       choose_depths();
     }
   }
-  if (!reasons_.empty()) return NoSchedule{std::move(reasons_), shortage_};
+  if (!reasons_.empty()) return NoSchedule{std::move(reasons_), shortage_, is_too_long_};
   return Reordered{.plan = std::move(plan_), .iteration = iteration_, .lower_bound = lower_bound_};
 }
 
@@ -118,6 +128,30 @@ bool Rescheduler::recut() {
     plan_.stages.push_back(std::move(stage));
   }
   return true;
+}
+
+/// Whether the schedule can be searched and simulated within the memory limit.
+bool Rescheduler::has_room() {
+  const auto stages = static_cast<std::int64_t>(plan_.stages.size());
+  const std::int64_t passes = lane_passes(plan_.stages, plan_.num_micro_batches, options_.replicas);
+  const std::int64_t tasks =
+      (may_split_backward(options_.family) ? 3 : 2) * stages * plan_.num_micro_batches;
+  const bool is_searched =
+      carries_order(options_.family) && options_.family != ScheduleFamily::Given;
+  const std::int64_t most_tasks = options_.memory_limit.count / kBytesOfATask;
+  const std::int64_t most =
+      std::min(kMaxStagePasses, options_.memory_limit.count / kBytesOfARecordedPass);
+  is_too_long_ = passes > most || (is_searched && tasks > most_tasks);
+  if (!is_too_long_) return true;
+  const auto limit = static_cast<double>(options_.memory_limit.count) / (1 << 30);
+  refuse(passes > most
+             ? fmt::format("{} micro-batches on {} stages make {} stage passes; at most {} can be "
+                           "simulated within --memory-limit {:.2f} GiB",
+                           plan_.num_micro_batches, stages, passes, most, limit)
+             : fmt::format("its orders have {} tasks; at most {} can be searched within "
+                           "--memory-limit {:.2f} GiB",
+                           tasks, most_tasks, limit));
+  return false;
 }
 
 void Rescheduler::choose_depths() {

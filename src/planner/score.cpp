@@ -1,6 +1,8 @@
 #include "dapple/planner/score.h"
 
+#include <cstddef>
 #include <tuple>
+#include <vector>
 
 namespace dapple {
 namespace {
@@ -23,12 +25,30 @@ bool better(const Scored& a, const Scored& b) {
 
 namespace {
 
+/// Flows on shared links that together take as long to simulate as one action.
+constexpr std::size_t kFlowsOfAnAction = 32;
+
+/// What the transfers between hundreds of replicas take beyond their own actions.
+std::int64_t actions_of_flows(const Plan& plan, const SimulationGround& ground) {
+  if (ground.mode.contention != Contention::Shared) return 0;
+  const auto flows_of = [](const std::vector<TransferCost>& transfers) {
+    return transfers.empty() ? std::size_t{0} : transfers.front().flows.size();
+  };
+  std::size_t actions = 0;
+  for (const BoundaryCost& boundary : ground.costs.boundaries) {
+    actions += flows_of(boundary.forward) / kFlowsOfAnAction;
+    actions += flows_of(boundary.backward) / kFlowsOfAnAction;
+  }
+  return static_cast<std::int64_t>(actions) * plan.num_micro_batches;
+}
+
 Recorded run_and_count(const Plan& plan, const SimulationGround& ground, bool record,
                        Score& score) {
   Recorded recorded{.schedule = generate(plan, ground.mode.replicas), .result = {}};
   for (const Lane& lane : recorded.schedule.lanes) {
     score.actions += static_cast<std::int64_t>(lane.actions.size());
   }
+  score.actions += actions_of_flows(plan, ground);
   ++score.simulated;
   recorded.result = simulate(
       recorded.schedule, ground.costs, ground.topology,

@@ -15,6 +15,20 @@ namespace {
 
 using ActionLists = std::vector<std::vector<Action>>;
 
+/// Orders tried, and what they may take together, in tasks times devices: so long does a list
+/// schedule take.
+constexpr std::int64_t kMostOrders = 20'000;
+constexpr std::int64_t kLeastOrders = 4;
+constexpr std::int64_t kWorkOfOrders = 2'000'000'000;
+
+std::int64_t usual_orders(const TaskProblem& problem) {
+  const auto kinds = problem.split_backward ? std::int64_t{3} : std::int64_t{2};
+  const auto tasks =
+      kinds * static_cast<std::int64_t>(problem.stages.size()) * problem.num_micro_batches;
+  const auto devices = static_cast<std::int64_t>(problem.memory_limits.size());
+  return std::clamp(kWorkOfOrders / (tasks * devices), kLeastOrders, kMostOrders);
+}
+
 /// What a plan computes, device by device, without communication.
 ActionLists computations_of(const Plan& plan) {
   ActionLists lists;
@@ -99,13 +113,13 @@ std::optional<SearchedOrder> OrderFinder::run() {
   const TaskProblem problem = task_problem(plan_, *costs_, question_.costs);
   try_known(problem);
   const bool is_split = problem.split_backward;
-  const std::optional<FoundOrder> found =
-      dapple::search_order(problem, {.evaluations = question_.options.evaluations,
-                                     .should_stop = question_.options.should_stop,
-                                     .known = known_,
-                                     .simulate = [&](const TaskOrder& order) {
-                                       return simulate_order(actions_of(order, is_split));
-                                     }});
+  const std::optional<FoundOrder> found = dapple::search_order(
+      problem, {.evaluations = question_.options.evaluations.value_or(usual_orders(problem)),
+                .should_stop = question_.options.should_stop,
+                .known = known_,
+                .simulate = [&](const TaskOrder& order) {
+                  return simulate_order(actions_of(order, is_split));
+                }});
   if (!found) return std::nullopt;
   take(actions_of(found->order, is_split), *found->simulated);
   best_->lower_bound = bound_of(*found, problem);

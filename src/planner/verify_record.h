@@ -3,6 +3,8 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "claims.h"
 #include "dapple/planner/planner.h"
@@ -25,16 +27,19 @@ void check_request(Claims& claims, const ClaimedPlan& claimed);
 void check_search(Claims& claims, const ClaimedPlan& claimed);
 
 /// The same of a document without a request: what is written of a plan that was imported,
-/// rescheduled or chosen as a baseline. False for any other, of which nothing is checked.
-bool check_unsearched(Claims& claims, const ClaimedPlan& claimed);
+/// rescheduled or chosen as a baseline. False for any other, of which nothing is checked. Adds to
+/// `unchecked` the warnings that do not follow from the plan.
+bool check_unsearched(Claims& claims, const ClaimedPlan& claimed,
+                      std::vector<std::string>& unchecked);
 
 /// What contradicts itself in a document of a planner that does not say what was asked, whatever
 /// that was.
 void check_unasked(Claims& claims, const ClaimedPlan& claimed);
 
-/// Makes the baselines anew, which takes about as long as the DAPPLE planner does. Where the search
-/// was stopped, some may be missing, and those that are there are compared. Requires: as for
-/// check_search(). False if it was told to stop first, and nothing was compared.
-bool check_baselines_anew(Claims& claims, const ClaimedPlan& claimed, Progress* progress);
+/// Makes the baselines anew, which takes about as long as the DAPPLE planner does, and compares
+/// them. Adds a line to `unchecked` if it was told to stop first, or if the search was stopped and
+/// some are missing or slower than those made here. Requires: as for check_search().
+void check_baselines_anew(Claims& claims, const ClaimedPlan& claimed, Progress* progress,
+                          std::vector<std::string>& unchecked);
 
 }  // namespace dapple

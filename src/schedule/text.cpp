@@ -143,7 +143,9 @@ std::string to_text(const Schedule& schedule, const Topology& topology) {
   std::string text;
   std::string actions;
   for (const Lane& lane : schedule.lanes) {
+    constexpr std::size_t kUsualLetters = 8;
     actions.clear();
+    actions.reserve(kUsualLetters * lane.actions.size());
     for (const Action& action : lane.actions) {
       actions += ' ';
       append_text(actions, action);

@@ -100,7 +100,7 @@ void OrderSearch::offer_simpler() {
   if (problem_.after_last.empty() && problem_.holding_limits.empty()) return;
   const bool is_simpler = !ends_are_even(problem_.after_last) || state_.rules().may_bind();
   if (!is_simpler && !options.simulate) return;
-  for (int i = 0; i < kMostTightenings; ++i) {
+  for (int i = 0; i < kMostTightenings && !state_.is_stopped(); ++i) {
     const std::optional<FoundOrder> found =
         search_order(simpler, {.evaluations = options.evaluations,
                                .seed = options.seed,
@@ -168,7 +168,9 @@ void OrderSearch::keep_best_searches() {
 void OrderSearch::run() {
   offer_known();
   offer_simpler();
+  if (state_.is_stopped()) return;
   try_tables();
+  if (state_.is_stopped()) return;
   if (state_.best().worst > state_.bound()) state_.raise_bound(bounds_.refined());
   keep_best_searches();
   for (std::int64_t round = 1; !state_.is_over(); ++round) {

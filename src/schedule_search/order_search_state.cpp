@@ -51,7 +51,11 @@ bool OrderSearchState::is_over() const {
   return best <= bound_ ||
          work_.list_schedules + work_.moves + kOrdersPerSimulation * work_.simulations >=
              options_.evaluations ||
-         (options_.should_stop && options_.should_stop());
+         is_stopped();
+}
+
+bool OrderSearchState::is_stopped() const {
+  return best_.excess == 0 && options_.should_stop && options_.should_stop();
 }
 
 bool OrderSearchState::wants_simulation() const {

@@ -35,6 +35,8 @@ class OrderSearchState {
   /// An order has been found that is the best there is, the work is used up, or the caller says
   /// stop; not before there is an order that fits.
   bool is_over() const;
+  /// The caller says stop, and there is an order that fits.
+  bool is_stopped() const;
   /// By the problem's own objective no better order is possible.
   bool is_met() const { return best_.excess == 0 && best_.worst <= bound_; }
   /// Whether there is something to find by simulation: the best order takes longer than its own

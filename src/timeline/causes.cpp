@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <iterator>
 #include <utility>
+
+#include "dapple/core/parallel.h"
 
 namespace dapple {
 namespace {
@@ -15,21 +19,27 @@ constexpr std::size_t kKinds = static_cast<std::size_t>(ActionKind::OptimizerSte
 Causes::Causes(const Timeline& timeline)
     : timeline_(timeline),
       lines_(timeline.lanes.size(), std::vector<std::vector<std::size_t>>(kStreams)) {
-  std::vector<std::array<std::size_t, kStreams>> counts(timeline.lanes.size());
-  for (const TimedAction& timed : timeline.actions) {
+  constexpr std::size_t kFewActions = 100'000;
+  const std::function<void()> parts[] = {[this] { fill_lines(); }, [this] { index_by_key(); }};
+  parallel_for(std::size(parts), timeline.actions.size() > kFewActions ? 2 : 1,
+               [&](std::size_t i) { parts[i](); });
+}
+
+void Causes::fill_lines() {
+  std::vector<std::array<std::size_t, kStreams>> counts(timeline_.lanes.size());
+  for (const TimedAction& timed : timeline_.actions) {
     ++counts[timed.lane.position()][static_cast<std::size_t>(stream_of(timed.action.kind))];
   }
   for (std::size_t l = 0; l < counts.size(); ++l) {
     for (std::size_t s = 0; s < kStreams; ++s) lines_[l][s].reserve(counts[l][s]);
   }
-  place_in_line_.reserve(timeline.actions.size());
-  for (std::size_t i = 0; i < timeline.actions.size(); ++i) {
+  place_in_line_.reserve(timeline_.actions.size());
+  for (std::size_t i = 0; i < timeline_.actions.size(); ++i) {
     const auto stream = static_cast<std::size_t>(stream_of(at(i).action.kind));
     std::vector<std::size_t>& line = lines_[at(i).lane.position()][stream];
     place_in_line_.push_back(line.size());
     line.push_back(i);
   }
-  index_by_key();
 }
 
 /// Sorted by counting: kinds and stages are few, and so are the indices of one kind.

@@ -97,6 +97,7 @@ class Causes {
   std::size_t group_of(const Key& key) const {
     return static_cast<std::size_t>(key.kind) * stages_.size() + stages_.of(key.stage.value);
   }
+  void fill_lines();
   void index_by_key();
   Range with(const Key& key) const;
   bool feeds(LaneIndex from, LaneIndex to) const;

@@ -50,11 +50,18 @@ class Statistician {
 
  private:
   const TimedAction& at(std::size_t action) const { return timeline_.actions[action]; }
-  IdleTime idle_of(LaneIndex lane) const;
-  void add_gap(IdleTime& idle, const Interval& gap, std::size_t next) const;
+  /// What a lane sends, receives and reduces.
+  struct Communication {
+    std::vector<Interval> intervals;  // by begin
+    /// Of each of its computations, the end of the transfer that brought its input last.
+    std::vector<std::optional<Duration>> arrivals;
+  };
+  IdleTime idle_of(LaneIndex lane, const std::vector<std::optional<Duration>>& arrivals) const;
+  void add_gap(IdleTime& idle, const Interval& gap, std::size_t next,
+               std::optional<Duration> arrival) const;
   void add_gap_before_step(IdleTime& idle, const Interval& gap, std::size_t step) const;
   std::vector<Interval> intervals_of(LaneIndex lane, Stream stream) const;
-  std::vector<Interval> communication_of(LaneIndex lane) const;
+  Communication communication_of(LaneIndex lane) const;
   LaneStatistics statistics_of(LaneIndex lane) const;
 
   const Timeline& timeline_;
@@ -63,12 +70,13 @@ class Statistician {
 };
 
 /// The gap up to the moment its input was computed, from there to its arrival, and what is left.
-void Statistician::add_gap(IdleTime& idle, const Interval& gap, std::size_t next) const {
+void Statistician::add_gap(IdleTime& idle, const Interval& gap, std::size_t next,
+                           std::optional<Duration> arrival) const {
+  if (gap.begin == gap.end) return;
   const std::optional<std::size_t> producer = causes_.producer_for(next);
-  const std::optional<std::size_t> transfer = causes_.transfer_to(next);
   const Duration computed =
       producer ? std::clamp(at(*producer).end, gap.begin, gap.end) : gap.begin;
-  const Duration arrived = transfer ? std::clamp(at(*transfer).end, computed, gap.end) : computed;
+  const Duration arrived = arrival ? std::clamp(*arrival, computed, gap.end) : computed;
   idle.producer += computed - gap.begin;
   idle.transfer += arrived - computed;
   idle.other += gap.end - arrived;
@@ -92,7 +100,8 @@ void Statistician::add_gap_before_step(IdleTime& idle, const Interval& gap,
   idle.other += gap.end - reduced;
 }
 
-IdleTime Statistician::idle_of(LaneIndex lane) const {
+IdleTime Statistician::idle_of(LaneIndex lane,
+                               const std::vector<std::optional<Duration>>& arrivals) const {
   IdleTime idle;
   const std::vector<std::size_t>& computed = causes_.line(lane, Stream::Compute);
   if (computed.empty()) {
@@ -107,7 +116,7 @@ IdleTime Statistician::idle_of(LaneIndex lane) const {
     if (at(next).action.kind == ActionKind::OptimizerStep) {
       add_gap_before_step(idle, gap, next);
     } else {
-      add_gap(idle, gap, next);
+      add_gap(idle, gap, next, arrivals[i]);
     }
   }
   return idle;
@@ -130,9 +139,8 @@ std::vector<Interval> merged(const std::vector<Interval>& some, const std::vecto
   return all;
 }
 
-/// What the lane sends, receives and reduces, by begin. Each of its streams, and what it receives
-/// one way, is mostly in order already.
-std::vector<Interval> Statistician::communication_of(LaneIndex lane) const {
+/// Each of its streams, and what it receives one way, is mostly in order already.
+Statistician::Communication Statistician::communication_of(LaneIndex lane) const {
   constexpr Stream kCommunication[] = {Stream::SendForward, Stream::SendBackward,
                                        Stream::Collective};
   std::vector<Interval> all;
@@ -143,25 +151,30 @@ std::vector<Interval> Statistician::communication_of(LaneIndex lane) const {
   }
   std::vector<Interval> received_forward;
   std::vector<Interval> received_backward;
-  for (const std::size_t receiver : causes_.line(lane, Stream::Compute)) {
+  std::vector<std::optional<Duration>> arrivals;
+  const std::vector<std::size_t>& computed = causes_.line(lane, Stream::Compute);
+  arrivals.reserve(computed.size());
+  for (const std::size_t receiver : computed) {
     std::vector<Interval>& received =
         at(receiver).action.kind == ActionKind::Forward ? received_forward : received_backward;
+    std::optional<Duration>& arrival = arrivals.emplace_back();
     causes_.visit_transfers_to(receiver, [&](std::size_t transfer) {
       received.push_back({at(transfer).start, at(transfer).end});
+      if (!arrival || *arrival < at(transfer).end) arrival = at(transfer).end;
     });
   }
   sort_by_begin(received_forward);
   sort_by_begin(received_backward);
-  return merged(merged(all, received_forward), received_backward);
+  return {merged(merged(all, received_forward), received_backward), std::move(arrivals)};
 }
 
 LaneStatistics Statistician::statistics_of(LaneIndex lane) const {
-  const std::vector<Interval> communicating = communication_of(lane);
+  const auto [communicating, arrivals] = communication_of(lane);
   std::vector<Interval> computing = intervals_of(lane, Stream::Compute);
   sort_by_begin(computing);
   const Duration busy = covered(computing);
   return {.busy = busy,
-          .idle = idle_of(lane),
+          .idle = idle_of(lane, arrivals),
           .communicating = covered(communicating),
           .exposed = covered(merged(computing, communicating)) - busy};
 }

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <tuple>
@@ -122,6 +124,19 @@ void sort_by_start(std::vector<TimedAction>& actions) {
   actions = std::move(in_order);
 }
 
+/// Of one start. Mostly few, for which insertion needs no memory of its own; stable.
+template <class Place>
+void sort_group(Place begin, Place end) {
+  constexpr std::ptrdiff_t kFew = 16;
+  if (end - begin > kFew) {
+    std::stable_sort(begin, end, comes_before);
+    return;
+  }
+  for (Place next = begin; next != end; ++next) {
+    std::rotate(std::upper_bound(begin, next, *next, comes_before), next, std::next(next));
+  }
+}
+
 }  // namespace
 
 void sort_actions(Timeline& timeline) {
@@ -136,7 +151,7 @@ void sort_actions(Timeline& timeline) {
   for (auto begin = actions.begin(); begin != actions.end();) {
     auto end = std::adjacent_find(begin, actions.end(), starts_apart);
     if (end != actions.end()) ++end;
-    if (end - begin > 1) std::stable_sort(begin, end, comes_before);
+    sort_group(begin, end);
     begin = end;
   }
 }

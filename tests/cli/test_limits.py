@@ -4,7 +4,7 @@ or with the limit that it exceeds."""
 import resource
 
 import tool
-from tool import ARGUMENTS, DONE, INFEASIBLE, SCALE, ToolTest
+from tool import ARGUMENTS, DONE, INFEASIBLE, USAGE, ToolTest
 
 FOUND = tool.ROOT / "tests" / "found" / "limits"
 
@@ -73,9 +73,46 @@ class Layers(ToolTest):
         self.assert_planned("99990-layers", "1-device")
 
     def test_many_layers_on_a_few_devices(self):
-        if SCALE < 10:
-            self.skipTest("takes half a minute; DAPPLE_TEST_SCALE=10 runs it")
+        if ARGUMENTS.sanitized:
+            self.skipTest("takes half a minute in a release build, and minutes here")
         self.assert_planned("5000-layers", "16-devices")
+
+
+class Orders(ToolTest):
+    """Orders of a plan with many micro-batches are searched within the memory limit, too."""
+
+    def setUp(self):
+        super().setUp()
+        profile = tool.small_profile(global_batch_size=65536)
+        result = self.run_tool("--model", self.write("long.json", profile), "--topo",
+                               self.write("2x2.json", tool.small_topology()), "--planner", "dapple",
+                               "--no-baselines", "--micro-batch", "1", "--pin", "stages=4", "-o",
+                               "plan.json")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+
+    def reschedule(self, *arguments):
+        return self.run_tool("reschedule", "plan.json", "-o", "new.json", *arguments)
+
+    def test_more_tasks_than_have_room_are_refused_with_the_figures(self):
+        result = self.reschedule("--schedule", "zb-h1", "--memory-limit", "128 MiB")
+        self.assert_error(result, INFEASIBLE, "no zb-h1 schedule of these stages: its orders have "
+                          "786432 tasks; at most ", " can be searched within --memory-limit 0.12 GiB",
+                          "cheapest remedy  a larger --memory-limit, or a plan with larger "
+                          "micro-batches")
+        result = self.reschedule("--schedule", "1f1b", "--memory-limit", "64 MiB")
+        self.assert_error(result, INFEASIBLE, "65536 micro-batches on 4 stages make 262144 stage "
+                          "passes; at most ", " can be simulated within --memory-limit 0.06 GiB")
+        self.assertFalse((self.folder / "new.json").exists())
+        self.assert_error(self.reschedule("--schedule", "zb-h1", "--memory-limit", "1 MiB"), USAGE,
+                          "--memory-limit: expected 64 MiB or more, got 1 MiB")
+
+    def test_with_room_a_few_orders_are_tried(self):
+        if ARGUMENTS.sanitized:
+            self.skipTest("takes seconds in a release build, and minutes here")
+        result = self.reschedule("--schedule", "zb-h1", "--time-limit", "2")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertLessEqual(self.read("new.json")["predicted"]["iteration_ns"],
+                             self.read("plan.json")["predicted"]["iteration_ns"])
 
 
 if __name__ == "__main__":

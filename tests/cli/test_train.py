@@ -352,6 +352,14 @@ class Training(ToolTest):
         self.assert_error(result, ENVIRONMENT, "the training has ended after step 1, of which "
                           "nothing was kept, as --checkpoint keeps it")
 
+    def test_a_full_disk_for_its_messages_costs_no_checkpoint(self):
+        self.pipeline()
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            self.train("--plan", "plan.json", "--steps", "3", "--checkpoint", "model", stderr=full)
+        resumed = self.losses(self.train("--plan", "plan.json", "--steps", "1", "--resume",
+                                         "model"))
+        self.assertEqual(int(resumed[0][0]), 4)
+
     def test_a_reader_who_stops_does_not_stop_the_training(self):
         self.pipeline()
         read, write = os.pipe()

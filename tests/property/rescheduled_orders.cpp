@@ -27,9 +27,22 @@ struct Tally {
   double worst = 0;         // by how much of the time
 };
 
+/// Whether the gradients of some stage go through NICs that several devices of a server share.
+bool reduces_over_shared_nics(const ShortOfMemory& problem) {
+  const Topology& topology = problem.made.topology;
+  const std::vector<StagePlan>& stages = problem.made.plan.stages;
+  return std::any_of(stages.begin(), stages.end(), [&](const StagePlan& stage) {
+    const auto server = [&](DeviceIndex device) { return topology.device(device).server; };
+    return std::any_of(stage.devices.begin(), stage.devices.end(), [&](DeviceIndex device) {
+      return server(device) != server(stage.devices.front());
+    });
+  });
+}
+
 ShortOfMemory small_enough(Dice& dice, bool is_crowded, const auto& space_of) {
   while (true) {
     ShortOfMemory problem = random_short_of_memory(dice, is_crowded);
+    if (is_crowded && !reduces_over_shared_nics(problem)) continue;
     const CostModel costs(problem.made.profile, problem.made.topology);
     const Plan plan = space_of(problem);
     const OrderSpace space{.plan = plan, .costs = costs};

@@ -61,4 +61,12 @@ struct MeasuredModel {
 MeasuredModel measure_model(const Specification& specification, const std::string& source_name,
                             const MeasureOptions& options);
 
+/// Half of the passes should lie within so much of the median.
+inline constexpr double kTrustedSpread = 0.2;
+
+/// One line if some measurements spread by more than that, as on a machine that does other things
+/// too, with how many they are and which is the widest; the first of equals. It becomes a warning
+/// of the profile, and of the plans that are made from it.
+std::vector<std::string> warn_of_spread(const std::vector<MeasuredLayer>& layers);
+
 }  // namespace dapple

@@ -29,9 +29,13 @@ struct TimedSchedule {
   const Schedule& schedule;
   Duration iteration;
   Duration without_transfers;  // with free transfers
+  Duration alone;              // with free transfers and free all-reduces
 };
 
-/// The parts of the iteration. Simulates once, with free communication. O(actions log lanes).
+/// The parts of the iteration. O(actions).
 TimeParts time_parts(const TimedSchedule& timed, const Topology& topology);
+
+/// Whether any gradients are reduced: those of a single replica are not.
+bool has_reductions(const PlanCost& costs);
 
 }  // namespace dapple

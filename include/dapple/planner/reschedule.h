@@ -29,7 +29,9 @@ struct Reschedule {
   std::vector<std::vector<Action>> order = {};  // of the family Given: per group of devices
   Contention contention = Contention::Shared;
   Replicas replicas = Replicas::Together;
-  std::int64_t evaluations = 20'000;  // orders tried, where costs decide
+  /// Orders tried where costs decide; nothing: 20,000, fewer where each of them takes long.
+  std::optional<std::int64_t> evaluations = {};
+  Bytes memory_limit = kDefaultMemoryLimit;  // of what the search and the simulations keep
   std::function<bool()> should_stop = nullptr;
 };
 
@@ -46,14 +48,17 @@ struct NoSchedule {
   std::vector<std::string> reasons;
   /// Where memory is the reason: of the device that lacks most, in the order that needs the least.
   std::optional<MemoryShortage> shortage = {};
+  /// The plan has more micro-batches on more stages than can be searched within the memory limit.
+  bool is_too_long = false;
 };
 
 /// The plan's groups of devices under another schedule. Its stages stay as they are if each group
 /// keeps as many as it has; else layers are cut anew, so that the slowest stage is as fast as can
 /// be. Warm-up depths are the best found where the family has a choice. Where the family carries
 /// its order, that is the best found by simulation, no worse than the given plan's own where that
-/// is an order of the family and fits. Deterministic, unless stopped. Requires: check_plan(plan,
-/// ...) finds at most missing memory.
+/// is an order of the family and fits. Deterministic, unless stopped. The work on orders is at most
+/// 2 * 10^9 tasks times devices, or four orders. Requires: check_plan(plan, ...) finds at most
+/// missing memory.
 std::variant<Rescheduled, NoSchedule> reschedule(const Plan& plan, const ModelProfile& profile,
                                                  const Topology& topology,
                                                  const Reschedule& options);

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../../support/files.h"
@@ -41,6 +42,25 @@ TEST_CASE("a measured model can be planned from, and layers that do the same cou
   const std::string text = write_profile(profile);
   CHECK(write_profile(read_profile(text, "m.json")) == text);
   CHECK(read_specification(text, "m.json").operations.size() == 9);
+}
+
+TEST_CASE(
+    "measurements that spread by more than a fifth of the median are warned of, the widest named") {
+  const auto layer = [](const char* name, std::vector<double> spreads) {
+    MeasuredLayer measured;
+    measured.name = name;
+    measured.measurements.resize(spreads.size());
+    measured.measurements.front().batch_size = 1;
+    measured.measurements.back().batch_size = 8;
+    measured.spreads = std::move(spreads);
+    return measured;
+  };
+  CHECK(warn_of_spread({layer("a", {0.2, 0.1}), layer("b", {0, 0.2})}).empty());
+  CHECK(warn_of_spread({layer("a", {0.25, 0.1}), layer("b", {0.21, 0.5}), layer("c", {0.5, 0})}) ==
+        std::vector<std::string>{
+            "measured times spread by more than 20 % in 4 of the profile's measurements, most in b "
+            "at "
+            "batch 8, by 50 %: a quieter machine or more passes (--repeat) make them truer"});
 }
 
 TEST_CASE("no more cores are measured on than there are") {

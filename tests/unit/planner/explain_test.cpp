@@ -12,10 +12,14 @@ namespace {
 TimeParts parts_of(const small::Pipeline& pipeline, Contention contention = Contention::Shared) {
   const Duration without_transfers =
       pipeline.run({.contention = contention, .free_transfers = true}).iteration;
+  const Duration alone =
+      pipeline.run({.contention = contention, .free_transfers = true, .free_all_reduce = true})
+          .iteration;
   return time_parts({.costs = pipeline.costs,
                      .schedule = pipeline.schedule,
                      .iteration = pipeline.run(contention).iteration,
-                     .without_transfers = without_transfers},
+                     .without_transfers = without_transfers,
+                     .alone = alone},
                     pipeline.topology);
 }
 
