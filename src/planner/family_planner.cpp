@@ -64,6 +64,16 @@ std::int64_t count_tasks(const Plan& plan, std::int64_t stages, ScheduleFamily f
   return kinds * stages * plan.num_micro_batches;
 }
 
+/// What it takes to cost a plan and its devices anew before any order is tried, in tasks.
+std::int64_t tasks_of_costs(const Plan& plan) {
+  constexpr std::int64_t kTasksOfADevice = 4;
+  std::int64_t devices = 0;
+  for (const StagePlan& stage : plan.stages) {
+    devices += static_cast<std::int64_t>(stage.devices.size());
+  }
+  return plan.stages.back().layers.end + kTasksOfADevice * devices;
+}
+
 /// What may be spent on a plan whose orders have so many tasks, of what small ones may take.
 std::int64_t allowed_tasks(std::int64_t budget, std::int64_t tasks_of_order) {
   return tasks_of_order > kLargeOrder ? budget / kPartOfLarge : budget;
@@ -254,7 +264,8 @@ void FamilyPlanner::collect_shapes() {
   std::vector<Shape> compared;
   for (Shape& shape : shapes_) {
     const std::int64_t of_order = tasks_of_order(shape);
-    const std::int64_t more = std::max(tasks_to_compare(of_order), kLeastOrders * of_order);
+    const std::int64_t more =
+        std::max({tasks_to_compare(of_order), kLeastOrders * of_order, tasks_of_costs(shape.plan)});
     const bool is_large = of_order > kLargeOrder;
     std::int64_t& tasks = is_large ? tasks_of_large : tasks_of_small;
     const std::int64_t most = is_large ? kTasksOfLargeComparison : kTasksOfComparison;
@@ -377,8 +388,8 @@ FamilyPlanner::Attempt FamilyPlanner::move_layers(const Scored& start) const {
   const bool is_ordered = carries_order(request_.family);
   // Where the order is given, a try is a simulation and no more.
   const std::int64_t of_order = count_tasks(start.plan, stages, request_.family);
-  const std::int64_t one =
-      std::max(is_ordered ? kTasksToMove : std::int64_t{1}, kLeastOrders * of_order);
+  const std::int64_t one = std::max({is_ordered ? kTasksToMove : std::int64_t{1},
+                                     kLeastOrders * of_order, tasks_of_costs(start.plan)});
   std::int64_t tries = allowed_tasks(kTasksOfMoves, of_order) / one;
   for (bool improved = true; improved;) {
     improved = false;
