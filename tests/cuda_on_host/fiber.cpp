@@ -1,6 +1,5 @@
 #include "fiber.h"
 
-#include <cstdint>
 #include <utility>
 
 #ifndef __has_feature
@@ -16,6 +15,9 @@
 #endif
 
 namespace cuda_on_host {
+
+namespace context = boost::context::detail;
+
 namespace {
 
 constexpr std::size_t kStack = std::size_t{128} << 10;
@@ -24,13 +26,8 @@ constexpr std::size_t kStack = std::size_t{128} << 10;
 
 Fiber::Fiber(std::function<void()> function)
     : function_(std::move(function)), stack_(new std::byte[kStack]) {
-  getcontext(&own_);
-  own_.uc_stack.ss_sp = stack_.get();
-  own_.uc_stack.ss_size = kStack;
-  own_.uc_link = nullptr;
-  const auto self = reinterpret_cast<std::uintptr_t>(this);
-  makecontext(&own_, reinterpret_cast<void (*)()>(&Fiber::enter), 2,
-              static_cast<unsigned>(self & 0xffffffffU), static_cast<unsigned>(self >> 32U));
+  // Stacks grow downwards, so a stack is named by its end.
+  own_ = context::make_fcontext(stack_.get() + kStack, kStack, &Fiber::enter);
 #ifdef WITH_THREAD_SANITIZER
   own_marks_ = __tsan_create_fiber(0);
 #endif
@@ -42,10 +39,10 @@ Fiber::~Fiber() {
 #endif
 }
 
-/// makecontext() passes on whole numbers only.
-void Fiber::enter(unsigned low, unsigned high) {
-  const auto self = (static_cast<std::uintptr_t>(high) << 32U) | low;
-  reinterpret_cast<Fiber*>(self)->run();
+void Fiber::enter(context::transfer_t from) {
+  auto* const self = static_cast<Fiber*>(from.data);
+  self->callers_ = from.fctx;
+  self->run();
 }
 
 void Fiber::run() {
@@ -68,7 +65,7 @@ void Fiber::resume() {
   callers_marks_ = __tsan_get_current_fiber();
   __tsan_switch_to_fiber(own_marks_, 0);
 #endif
-  swapcontext(&callers_, &own_);
+  own_ = context::jump_fcontext(own_, this).fctx;
 #ifdef WITH_ADDRESS_SANITIZER
   __sanitizer_finish_switch_fiber(callers_marks_, nullptr, nullptr);
 #endif
@@ -81,7 +78,7 @@ void Fiber::give_way() {
 #ifdef WITH_THREAD_SANITIZER
   __tsan_switch_to_fiber(callers_marks_, 0);
 #endif
-  swapcontext(&own_, &callers_);
+  callers_ = context::jump_fcontext(callers_, nullptr).fctx;
 #ifdef WITH_ADDRESS_SANITIZER
   __sanitizer_finish_switch_fiber(own_marks_, &callers_stack_, &callers_stack_size_);
 #endif
