@@ -78,7 +78,8 @@ class BaselineShapes {
         costs_(problem.profile, problem.topology),
         layers_(static_cast<std::int32_t>(problem.profile.layers.size())),
         sizes_(micro_batch_sizes(problem.options).sizes),
-        options_(problem.options) {}
+        options_(problem.options),
+        should_stop_(problem.should_stop) {}
 
   Shapes one_stage() const;
   Shapes even() const;
@@ -95,6 +96,7 @@ class BaselineShapes {
   std::int32_t layers_;
   std::vector<std::int64_t> sizes_;
   const PlannerOptions& options_;
+  const std::function<bool()>& should_stop_;
 };
 
 /// Devices of each stage under each of the three policies, equal ones once.
@@ -185,7 +187,9 @@ Shapes BaselineShapes::pipedream() const {
       .time_scale = time_scale(profile_, topology_.kind_of(DeviceIndex{0})).value_or(kOne),
       .max_states = most_pipedream_states(topology_)};
   const std::vector<PipedreamState> states = pipedream_states(profile_, options).states;
-  const PipedreamPartition partition = partition_pipedream(states, pipedream_levels(topology_));
+  const PipedreamPartition partition =
+      partition_pipedream(states, pipedream_levels(topology_), should_stop_);
+  if (partition.stages.empty()) return {};
   const std::vector<LayerRange> ranges =
       nearest_ranges(partition, states, layer_compute_times(profile_, options)).ranges;
   Devices in_fill_order;

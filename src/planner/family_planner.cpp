@@ -395,15 +395,16 @@ FamilyPlanner::Attempt FamilyPlanner::move_layers(const Scored& start) const {
     improved = false;
     for (std::size_t s = 0; s + 1 < start.plan.stages.size(); ++s) {
       for (const std::int32_t change : {1, -1}) {
+        const std::vector<StagePlan>& now = best.scored.plan.stages;
+        if (now[change > 0 ? s + 1 : s].layers.size() < 2) continue;  // has none to give
+        if (tries-- <= 0 || is_stopped_()) return best;
         Plan plan = best.scored.plan;
         StagePlan& here = plan.stages[s];
         StagePlan& next = plan.stages[s + 1];
         here.layers.end += change;
         next.layers.begin += change;
-        if (here.layers.size() < 1 || next.layers.size() < 1) continue;
         here.gradient_buckets.clear();
         next.gradient_buckets.clear();
-        if (tries-- <= 0 || is_stopped_()) return best;
         Attempt moved = attempt(plan, plan.chunks_per_device, one);
         best.work.simulated += moved.work.simulated;
         if (moved.scored.iteration >= best.scored.iteration) continue;

@@ -1,6 +1,7 @@
 #include "dapple/search/pipedream_search.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <numeric>
@@ -94,7 +95,8 @@ class LevelSearch {
         states_(position(figures.count())) {}
 
   /// With `whole_model_only`, just the ranges from the first state on. Moves `inside` in.
-  void run(RangeTimes inside, bool whole_model_only);
+  /// False once `should_stop` says so; nothing else may then be asked of it.
+  bool run(RangeTimes inside, bool whole_model_only, const std::function<bool()>& should_stop);
 
   /// Times over all units of the level.
   const RangeTimes& times() const { return best_.back(); }
@@ -162,7 +164,8 @@ Choice LevelSearch::choice(std::int32_t first, std::int32_t last, std::int32_t u
   return best_cut(first, last, units, {uncut(first, last, units), -1, units});
 }
 
-void LevelSearch::run(RangeTimes inside, bool whole_model_only) {
+bool LevelSearch::run(RangeTimes inside, bool whole_model_only,
+                      const std::function<bool()>& should_stop) {
   inside_ = std::move(inside);
   inside_by_last_.assign(inside_.size(), kNever);
   const std::int32_t count = figures_.count();
@@ -175,12 +178,14 @@ void LevelSearch::run(RangeTimes inside, bool whole_model_only) {
   for (std::int32_t units = 1; units <= level_.units; ++units) {
     best_.emplace_back(position(firsts) * states_, kNever);
     for (std::int32_t first = 0; first < firsts; ++first) {
+      if (should_stop && should_stop()) return false;
       for (std::int32_t last = first; last < count; ++last) {
         if (inside_[at(first, last)] == kNever) continue;
         best_.back()[at(first, last)] = choice(first, last, units).seconds;
       }
     }
   }
+  return true;
 }
 
 /// Devices as PipedreamStage numbers them: `units` units from `first` on of each of `groups`, whose
@@ -309,7 +314,8 @@ std::vector<PipedreamLevel> pipedream_levels(const Topology& topology) {
 }
 
 PipedreamPartition partition_pipedream(const std::vector<PipedreamState>& states,
-                                       const std::vector<PipedreamLevel>& levels) {
+                                       const std::vector<PipedreamLevel>& levels,
+                                       const std::function<bool()>& should_stop) {
   check(!states.empty(), "a partition of no states");
   const StateFigures figures(states);
   const std::int32_t count = figures.count();
@@ -327,7 +333,7 @@ PipedreamPartition partition_pipedream(const std::vector<PipedreamState>& states
     check(level.units >= 1 && level.bandwidth.bytes_per_second > 0, "a level without units");
     searches.emplace_back(figures, level, devices);
     const bool outermost = &level == &levels.back();
-    searches.back().run(std::move(times), outermost);
+    if (!searches.back().run(std::move(times), outermost, should_stop)) return {};
     times = searches.back().times();
     devices *= level.units;
   }

@@ -24,6 +24,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "dapple/core/quantity.h"
@@ -106,9 +107,11 @@ struct PipedreamPartition {
 /// The best partition over `levels`, innermost first, all of whose units are used; without levels,
 /// one stage on one device. Deterministic; ties see above.
 /// O(states^3 * units^2 / 12) for each level but the outermost, O(states^2 * units^2 / 4) for that.
+/// No stages where `should_stop` says so first, which is asked before the ranges from each state.
 /// Requires: the order of PipedreamStates; units >= 1 and bandwidth > 0 in each level.
 PipedreamPartition partition_pipedream(const std::vector<PipedreamState>& states,
-                                       const std::vector<PipedreamLevel>& levels);
+                                       const std::vector<PipedreamLevel>& levels,
+                                       const std::function<bool()>& should_stop = nullptr);
 
 /// The profile's layers that a stage of the partition computes, ascending.
 std::vector<std::int32_t> layers_of(const PipedreamStage& stage,
