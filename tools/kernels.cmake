@@ -11,6 +11,7 @@ function(dapple_kernels set)
   # Eigen's namespace is renamed, so that what one set is compiled to is linked to no other.
   target_compile_definitions(dapple_kernels_${set} PRIVATE
                              DAPPLE_KERNELS=${set} Eigen=Eigen_${set} EIGEN_NO_DEBUG)
+  target_include_directories(dapple_kernels_${set} PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(dapple_kernels_${set} PRIVATE dapple_options Eigen3::Eigen)
   target_compile_options(dapple_kernels_${set} PRIVATE
                          -O3 -fno-math-errno -fno-trapping-math ${arg_OPTIONS})
