@@ -1,4 +1,4 @@
-#include "check_description.h"
+#include "topology/check_description.h"
 
 #include <fmt/format.h>
 

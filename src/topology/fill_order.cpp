@@ -1,4 +1,4 @@
-#include "fill_order.h"
+#include "topology/fill_order.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "ring_packing.h"
+#include "topology/ring_packing.h"
 
 #include <algorithm>
 #include <limits>

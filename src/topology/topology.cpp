@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <mutex>
 
-#include "check_description.h"
-#include "fill_order.h"
-#include "ring_packing.h"
+#include "topology/check_description.h"
+#include "topology/fill_order.h"
+#include "topology/ring_packing.h"
 
 namespace dapple {
 namespace {
