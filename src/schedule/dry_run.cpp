@@ -1,4 +1,4 @@
-#include "dry_run.h"
+#include "schedule/dry_run.h"
 
 #include <fmt/format.h>
 

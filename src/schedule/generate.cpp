@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "dapple/schedule/schedule.h"
-#include "interleave.h"
+#include "schedule/interleave.h"
 
 namespace dapple {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "dapple/schedule/schedule.h"
-#include "dry_run.h"
+#include "schedule/dry_run.h"
 
 namespace dapple {
 namespace {
