@@ -1,4 +1,4 @@
-#include "causes.h"
+#include "timeline/causes.h"
 
 #include <algorithm>
 #include <array>

@@ -6,8 +6,8 @@
 #include <thread>
 #include <utility>
 
-#include "causes.h"
 #include "dapple/core/parallel.h"
+#include "timeline/causes.h"
 
 namespace dapple {
 namespace {
