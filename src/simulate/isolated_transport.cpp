@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "transports.h"
+#include "simulate/transports.h"
 
 namespace dapple {
 namespace {

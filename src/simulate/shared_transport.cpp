@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "dapple/core/error.h"
-#include "transports.h"
+#include "simulate/transports.h"
 
 namespace dapple {
 namespace {

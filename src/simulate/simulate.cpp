@@ -6,8 +6,8 @@
 
 #include "dapple/core/error.h"
 #include "dapple/simulate/device_memory.h"
-#include "event_queue.h"
-#include "transport.h"
+#include "simulate/event_queue.h"
+#include "simulate/transport.h"
 
 namespace dapple {
 namespace {

@@ -1,4 +1,4 @@
-#include "transfer_parts.h"
+#include "simulate/transfer_parts.h"
 
 #include <algorithm>
 #include <numeric>

@@ -12,8 +12,8 @@
 #include "dapple/cost/costs.h"
 #include "dapple/simulate/shared_network.h"
 #include "dapple/simulate/simulate.h"
-#include "event_queue.h"
-#include "transfer_parts.h"
+#include "simulate/event_queue.h"
+#include "simulate/transfer_parts.h"
 
 namespace dapple {
 

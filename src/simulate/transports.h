@@ -6,7 +6,7 @@
 #include <map>
 #include <vector>
 
-#include "transport.h"
+#include "simulate/transport.h"
 
 namespace dapple {
 
