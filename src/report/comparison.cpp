@@ -12,7 +12,7 @@
 
 #include "dapple/report/causes.h"
 #include "dapple/report/table.h"
-#include "figures.h"
+#include "report/figures.h"
 
 namespace dapple {
 namespace {

@@ -11,9 +11,9 @@
 
 #include "dapple/report/page.h"
 #include "dapple/report/show.h"
-#include "figures.h"
-#include "palette.h"
-#include "ticks.h"
+#include "report/figures.h"
+#include "report/palette.h"
+#include "report/ticks.h"
 
 namespace dapple {
 namespace {

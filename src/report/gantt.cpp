@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ticks.h"
+#include "report/ticks.h"
 
 namespace dapple {
 namespace {

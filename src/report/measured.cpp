@@ -4,7 +4,7 @@
 
 #include "dapple/report/comparison.h"
 #include "dapple/report/table.h"
-#include "palette.h"
+#include "report/palette.h"
 
 namespace dapple {
 namespace {

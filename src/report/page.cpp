@@ -7,8 +7,8 @@
 #include "dapple/core/error.h"
 #include "dapple/report/page.h"
 #include "dapple/report/show.h"
-#include "html_assets.h"
-#include "page_content.h"
+#include "report/html_assets.h"
+#include "report/page_content.h"
 
 namespace dapple {
 namespace {

@@ -1,4 +1,4 @@
-#include "page_content.h"
+#include "report/page_content.h"
 
 #include <fmt/format.h>
 
@@ -12,8 +12,8 @@
 
 #include "dapple/report/show.h"
 #include "dapple/timeline/statistics.h"
-#include "figures.h"
-#include "palette.h"
+#include "report/figures.h"
+#include "report/palette.h"
 
 namespace dapple {
 namespace {

@@ -1,4 +1,4 @@
-#include "palette.h"
+#include "report/palette.h"
 
 #include <algorithm>
 #include <array>

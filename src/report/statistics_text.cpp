@@ -9,8 +9,8 @@
 #include "dapple/report/show.h"
 #include "dapple/report/summary.h"
 #include "dapple/timeline/statistics.h"
-#include "figures.h"
-#include "palette.h"
+#include "report/figures.h"
+#include "report/palette.h"
 
 namespace dapple {
 namespace {

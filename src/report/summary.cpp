@@ -13,7 +13,7 @@
 
 #include "dapple/report/gantt.h"
 #include "dapple/report/table.h"
-#include "figures.h"
+#include "report/figures.h"
 
 namespace dapple {
 namespace {

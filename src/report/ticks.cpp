@@ -1,4 +1,4 @@
-#include "ticks.h"
+#include "report/ticks.h"
 
 #include <fmt/format.h>
 
