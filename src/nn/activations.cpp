@@ -1,7 +1,7 @@
 #include <utility>
 
-#include "matrix.h"
-#include "modules.h"
+#include "nn/matrix.h"
+#include "nn/modules.h"
 
 namespace dapple::nn {
 namespace {

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <utility>
 
-#include "matrix.h"
-#include "modules.h"
+#include "nn/matrix.h"
+#include "nn/modules.h"
 
 namespace dapple::nn {
 namespace {

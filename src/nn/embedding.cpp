@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "dapple/core/error.h"
-#include "matrix.h"
-#include "modules.h"
+#include "nn/matrix.h"
+#include "nn/modules.h"
 
 namespace dapple::nn {
 namespace {

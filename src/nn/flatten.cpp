@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "modules.h"
+#include "nn/modules.h"
 
 namespace dapple::nn {
 namespace {

@@ -1,8 +1,8 @@
 #include <cmath>
 #include <utility>
 
-#include "matrix.h"
-#include "modules.h"
+#include "nn/matrix.h"
+#include "nn/modules.h"
 
 namespace dapple::nn {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "dapple/core/error.h"
 #include "dapple/nn/tensor.h"
-#include "kernels.h"
+#include "nn/kernels.h"
 
 namespace dapple::nn {
 

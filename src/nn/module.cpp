@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "dapple/core/error.h"
-#include "modules.h"
+#include "nn/modules.h"
 
 namespace dapple::nn {
 

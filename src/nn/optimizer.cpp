@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "dapple/core/error.h"
-#include "matrix.h"
+#include "nn/matrix.h"
 
 namespace dapple::nn {
 namespace {

@@ -1,7 +1,7 @@
 // Functions of many numbers, for the compiler to make instructions of. Each has one order of
 // operations, those of a sum in kLanes parts, so that its bits depend on no instruction set. No
 // header with functions in it may be included here (../kernels.h says why).
-#include "../kernels.h"
+#include "nn/kernels.h"
 
 namespace dapple::nn::DAPPLE_KERNELS {
 namespace {

@@ -1,6 +1,6 @@
 // A product of whose every number the additions are made in the order of the depth, in pieces of a
 // fixed size: the same bits by any compiler for any processor.
-#include "../kernels.h"
+#include "nn/kernels.h"
 
 namespace dapple::nn::portable {
 namespace {

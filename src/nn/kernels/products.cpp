@@ -4,7 +4,7 @@
 // depends on addresses.
 #include <Eigen/Core>
 
-#include "../kernels.h"
+#include "nn/kernels.h"
 
 namespace dapple::nn::DAPPLE_KERNELS {
 namespace {
