@@ -1,4 +1,4 @@
-#include "safe_stream.h"
+#include "command_line/safe_stream.h"
 
 #include "dapple/core/characters.h"
 

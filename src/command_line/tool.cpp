@@ -19,8 +19,8 @@
 #include <system_error>
 #include <utility>
 
+#include "command_line/safe_stream.h"
 #include "dapple/report/show.h"
-#include "safe_stream.h"
 
 namespace dapple {
 namespace {
