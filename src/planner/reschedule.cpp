@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "dapple/core/error.h"
-#include "dapple/schedule_search/task_order.h"
+#include "dapple/schedule_search/tasks/task_order.h"
 #include "dapple/search/even_split.h"
 #include "dapple/simulate/device_memory.h"
 #include "reorder.h"

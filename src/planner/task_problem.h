@@ -5,7 +5,7 @@
 
 #include "dapple/cost/costs.h"
 #include "dapple/plan/plan.h"
-#include "dapple/schedule_search/task_order.h"
+#include "dapple/schedule_search/tasks/task_order.h"
 
 namespace dapple {
 

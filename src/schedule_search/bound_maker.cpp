@@ -2,8 +2,8 @@
 #include <queue>
 #include <vector>
 
-#include "bound_maker.h"
 #include "dapple/schedule_search/order_search.h"
+#include "schedule_search/bound_maker.h"
 
 namespace dapple {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "heads_and_tails.h"
+#include "schedule_search/tasks/heads_and_tails.h"
 
 namespace dapple {
 

@@ -1,9 +1,9 @@
-#include "limited_search.h"
+#include "schedule_search/limited_search.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "rule_sets.h"
+#include "schedule_search/rule_sets.h"
 
 namespace dapple {
 namespace {

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "list_schedule.h"
-#include "move_search.h"
-#include "order_search_state.h"
-#include "randomness.h"
+#include "schedule_search/list_schedule.h"
+#include "schedule_search/move_search.h"
+#include "schedule_search/order_search_state.h"
+#include "schedule_search/randomness.h"
 
 namespace dapple {
 

@@ -1,9 +1,9 @@
-#include "list_schedule.h"
+#include "schedule_search/list_schedule.h"
 
 #include <algorithm>
 
 #include "dapple/core/error.h"
-#include "partial_order.h"
+#include "schedule_search/tasks/partial_order.h"
 
 namespace dapple {
 namespace {

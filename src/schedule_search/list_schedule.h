@@ -10,8 +10,8 @@
 #include <optional>
 #include <vector>
 
-#include "task_graph.h"
-#include "working_order.h"
+#include "schedule_search/tasks/task_graph.h"
+#include "schedule_search/tasks/working_order.h"
 
 namespace dapple {
 

@@ -1,4 +1,4 @@
-#include "move_search.h"
+#include "schedule_search/move_search.h"
 
 #include <algorithm>
 #include <utility>

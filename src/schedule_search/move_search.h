@@ -10,8 +10,8 @@
 #include <optional>
 #include <vector>
 
-#include "randomness.h"
-#include "working_order.h"
+#include "schedule_search/randomness.h"
+#include "schedule_search/tasks/working_order.h"
 
 namespace dapple {
 

@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "bound_maker.h"
 #include "dapple/core/error.h"
-#include "limited_search.h"
-#include "order_search_state.h"
+#include "schedule_search/bound_maker.h"
+#include "schedule_search/limited_search.h"
+#include "schedule_search/order_search_state.h"
 
 namespace dapple {
 namespace {

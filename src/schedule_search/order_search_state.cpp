@@ -1,4 +1,4 @@
-#include "order_search_state.h"
+#include "schedule_search/order_search_state.h"
 
 namespace dapple {
 namespace {

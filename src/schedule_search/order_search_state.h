@@ -5,9 +5,9 @@
 #include <map>
 
 #include "dapple/schedule_search/order_search.h"
-#include "holding_rules.h"
-#include "list_schedule.h"
-#include "working_order.h"
+#include "schedule_search/list_schedule.h"
+#include "schedule_search/tasks/holding_rules.h"
+#include "schedule_search/tasks/working_order.h"
 
 namespace dapple {
 

@@ -1,8 +1,8 @@
-#include "rule_sets.h"
+#include "schedule_search/rule_sets.h"
 
 #include <algorithm>
 
-#include "heads_and_tails.h"
+#include "schedule_search/tasks/heads_and_tails.h"
 
 namespace dapple {
 namespace {

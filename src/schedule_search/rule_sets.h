@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "list_schedule.h"
-#include "randomness.h"
+#include "schedule_search/list_schedule.h"
+#include "schedule_search/randomness.h"
 
 namespace dapple {
 

@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "dapple/schedule_search/task_order.h"
+#include "dapple/schedule_search/tasks/task_order.h"
 
 namespace dapple::small {
 

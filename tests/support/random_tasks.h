@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "dapple/schedule_search/task_order.h"
+#include "dapple/schedule_search/tasks/task_order.h"
 #include "dice.h"
 
 namespace dapple::small {

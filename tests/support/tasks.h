@@ -5,7 +5,7 @@
 #include <sstream>
 #include <string>
 
-#include "dapple/schedule_search/task_order.h"
+#include "dapple/schedule_search/tasks/task_order.h"
 
 namespace dapple::small {
 

@@ -16,7 +16,7 @@
 #include <optional>
 
 #include "dapple/core/quantity.h"
-#include "dapple/schedule_search/task_order.h"
+#include "dapple/schedule_search/tasks/task_order.h"
 
 namespace dapple {
 

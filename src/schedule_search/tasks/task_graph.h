@@ -10,7 +10,7 @@
 #include <limits>
 #include <vector>
 
-#include "dapple/schedule_search/task_order.h"
+#include "dapple/schedule_search/tasks/task_order.h"
 
 namespace dapple {
 

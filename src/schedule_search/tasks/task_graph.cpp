@@ -1,4 +1,4 @@
-#include "task_graph.h"
+#include "schedule_search/tasks/task_graph.h"
 
 #include <algorithm>
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "holding_rules.h"
-#include "task_graph.h"
+#include "schedule_search/tasks/holding_rules.h"
+#include "schedule_search/tasks/task_graph.h"
 
 namespace dapple {
 

@@ -1,4 +1,4 @@
-#include "holding_rules.h"
+#include "schedule_search/tasks/holding_rules.h"
 
 #include <algorithm>
 

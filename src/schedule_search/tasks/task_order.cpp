@@ -1,10 +1,10 @@
-#include "dapple/schedule_search/task_order.h"
+#include "dapple/schedule_search/tasks/task_order.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "task_graph.h"
+#include "schedule_search/tasks/task_graph.h"
 
 namespace dapple {
 namespace {

@@ -1,4 +1,4 @@
-#include "working_order.h"
+#include "schedule_search/tasks/working_order.h"
 
 #include <algorithm>
 

@@ -4,7 +4,7 @@
 #include <map>
 #include <tuple>
 
-#include "dapple/schedule_search/task_order.h"
+#include "dapple/schedule_search/tasks/task_order.h"
 
 namespace dapple {
 namespace {

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "../../support/tasks.h"
-#include "dapple/schedule_search/task_order.h"
+#include "../../../support/tasks.h"
+#include "dapple/schedule_search/tasks/task_order.h"
 
 namespace dapple {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "task_graph.h"
+#include "schedule_search/tasks/task_graph.h"
 
 namespace dapple {
 

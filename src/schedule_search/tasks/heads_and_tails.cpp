@@ -1,4 +1,4 @@
-#include "heads_and_tails.h"
+#include "schedule_search/tasks/heads_and_tails.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "partial_order.h"
+#include "schedule_search/tasks/partial_order.h"
 
 #include <algorithm>
 
