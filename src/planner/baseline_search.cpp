@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "dapple/planner/explain.h"
-#include "dapple/search/bound.h"
+#include "dapple/search/bounds/bound.h"
 #include "gradient_handlings.h"
 #include "promise.h"
 #include "scoring.h"

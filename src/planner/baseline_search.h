@@ -9,7 +9,7 @@
 
 #include "dapple/planner/baselines.h"
 #include "dapple/planner/planner.h"
-#include "dapple/search/dapple_search.h"
+#include "dapple/search/dapple_search/dapple_search.h"
 
 namespace dapple {
 

@@ -8,9 +8,9 @@
 
 #include "baseline_search.h"
 #include "dapple/core/parallel.h"
-#include "dapple/search/even_split.h"
-#include "dapple/search/pipedream_search.h"
-#include "dapple/search/placement.h"
+#include "dapple/search/dapple_search/even_split.h"
+#include "dapple/search/pipedream_search/pipedream_search.h"
+#include "dapple/search/placement/placement.h"
 #include "micro_batches.h"
 #include "stop_question.h"
 

@@ -1,5 +1,5 @@
-// The DAPPLE planner: even splits, the dynamic programming of search/dapple_search.h at two widths,
-// and the best of what it finds simulated at several depths.
+// The DAPPLE planner: even splits, the dynamic programming of search/dapple_search/dapple_search.h
+// at two widths, and the best of what it finds simulated at several depths.
 #pragma once
 
 #include <optional>

@@ -4,7 +4,7 @@
 #include <random>
 
 #include "dapple/planner/depths.h"
-#include "dapple/search/timetable.h"
+#include "dapple/search/bounds/timetable.h"
 
 namespace dapple {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "dapple/search/bound.h"
+#include "dapple/search/bounds/bound.h"
 
 namespace dapple {
 

@@ -10,7 +10,7 @@
 
 #include "dapple/core/parallel.h"
 #include "dapple/planner/depth_search.h"
-#include "dapple/search/exact_search.h"
+#include "dapple/search/exact/exact_search.h"
 #include "gradient_handlings.h"
 #include "micro_batches.h"
 #include "search_record.h"

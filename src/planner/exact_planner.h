@@ -1,5 +1,5 @@
-// The exact planner: candidates of search/exact_search.h simulated by rising bound until the bound
-// reaches the best.
+// The exact planner: candidates of search/exact/exact_search.h simulated by rising bound until the
+// bound reaches the best.
 #pragma once
 
 #include <vector>

@@ -10,7 +10,7 @@
 #include "dapple/cost/costs.h"
 #include "dapple/planner/depths.h"
 #include "dapple/schedule/schedule.h"
-#include "dapple/search/bound.h"
+#include "dapple/search/bounds/bound.h"
 #include "dapple/simulate/simulate.h"
 
 namespace dapple {

@@ -8,7 +8,7 @@
 #include "as_pinned.h"
 #include "dapple/core/parallel.h"
 #include "dapple/planner/reschedule.h"
-#include "dapple/search/family_bound.h"
+#include "dapple/search/families/family_bound.h"
 #include "dapple/simulate/device_memory.h"
 #include "exact_planner.h"
 #include "gradient_handlings.h"

@@ -1,6 +1,6 @@
 // The planner of one schedule family beyond 1F1B and GPipe: a bound on all its plans
-// (search/family_bound.h), and good plans among them, found from the shapes that the bound knows
-// and from plans of other families.
+// (search/families/family_bound.h), and good plans among them, found from the shapes that the bound
+// knows and from plans of other families.
 #pragma once
 
 #include <cstdint>

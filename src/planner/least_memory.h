@@ -10,7 +10,7 @@
 #include "dapple/plan/plan.h"
 #include "dapple/planner/planner.h"
 #include "dapple/search/allowance.h"
-#include "dapple/search/dapple_search.h"
+#include "dapple/search/dapple_search/dapple_search.h"
 
 namespace dapple {
 

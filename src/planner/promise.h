@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "dapple/search/dapple_search.h"
+#include "dapple/search/dapple_search/dapple_search.h"
 
 namespace dapple {
 

@@ -7,7 +7,7 @@
 
 #include "dapple/core/error.h"
 #include "dapple/schedule_search/tasks/task_order.h"
-#include "dapple/search/even_split.h"
+#include "dapple/search/dapple_search/even_split.h"
 #include "dapple/simulate/device_memory.h"
 #include "reorder.h"
 #include "scoring.h"

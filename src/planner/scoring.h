@@ -16,7 +16,7 @@
 #include "dapple/planner/depths.h"
 #include "dapple/planner/planner.h"
 #include "dapple/planner/score.h"
-#include "dapple/search/dapple_search.h"
+#include "dapple/search/dapple_search/dapple_search.h"
 
 namespace dapple {
 

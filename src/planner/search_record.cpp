@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "dapple/search/exact_search.h"
+#include "dapple/search/exact/exact_search.h"
 
 namespace dapple {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "dapple/core/error.h"
 #include "dapple/schedule_search/order_search.h"
-#include "dapple/search/bound.h"
+#include "dapple/search/bounds/bound.h"
 #include "dapple/simulate/device_memory.h"
 #include "dapple/simulate/simulate.h"
 #include "task_problem.h"

@@ -6,7 +6,7 @@
 
 #include "dapple/core/error.h"
 #include "dapple/schedule/schedule.h"
-#include "dapple/search/bound.h"
+#include "dapple/search/bounds/bound.h"
 #include "dapple/simulate/simulate.h"
 
 namespace dapple {

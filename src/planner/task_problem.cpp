@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "dapple/search/bound.h"
+#include "dapple/search/bounds/bound.h"
 
 namespace dapple {
 namespace {

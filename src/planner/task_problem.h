@@ -22,7 +22,7 @@ TaskProblem task_problem(const Plan& plan, const PlanCost& costs, const CostMode
 /// The same problem with times that no order of the plan undercuts: a backward in one piece may
 /// take the place of its two parts, which together may take longer, and reductions overlap with
 /// more of it; where replicas are independent, along the least path through them (least_path() in
-/// search/bound.h), which is `independent`.
+/// search/bounds/bound.h), which is `independent`.
 TaskProblem for_bound(TaskProblem problem, const PlanCost& costs, bool independent);
 
 /// A plan's order, device by device, as tasks: a backward in one piece is two tasks where backwards

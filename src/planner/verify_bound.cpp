@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "dapple/search/family_bound.h"
+#include "dapple/search/families/family_bound.h"
 #include "exhaustive.h"
 #include "family_planner.h"
 #include "gradient_handlings.h"

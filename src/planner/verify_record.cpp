@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "as_pinned.h"
-#include "dapple/search/exact_search.h"
-#include "dapple/search/placement_space.h"
+#include "dapple/search/exact/exact_search.h"
+#include "dapple/search/placement/placement_space.h"
 #include "family_planner.h"
 #include "gradient_handlings.h"
 #include "micro_batches.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "dapple/search/family_bound.h"
+#include "dapple/search/families/family_bound.h"
 #include "micro_batches.h"
 
 namespace dapple {

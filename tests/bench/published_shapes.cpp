@@ -18,7 +18,7 @@
 #include "dapple/io/documents.h"
 #include "dapple/planner/planner.h"
 #include "dapple/report/summary.h"
-#include "dapple/search/bound.h"
+#include "dapple/search/bounds/bound.h"
 
 namespace {
 

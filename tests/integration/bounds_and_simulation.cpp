@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "../support/pipeline.h"
-#include "dapple/search/bound.h"
+#include "dapple/search/bounds/bound.h"
 
 namespace dapple {
 namespace {

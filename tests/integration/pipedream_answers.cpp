@@ -1,6 +1,6 @@
 // What PipeDream's planner printed, and what its publication states, from its own input files.
 
-#include "dapple/search/pipedream_search.h"
+#include "dapple/search/pipedream_search/pipedream_search.h"
 
 #include <catch2/catch.hpp>
 #include <cstdint>

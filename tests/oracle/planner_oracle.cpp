@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "dapple/search/bound.h"
+#include "dapple/search/bounds/bound.h"
 
 namespace dapple::small {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "../oracle/simulation_reference.h"
 #include "../support/random_pipeline.h"
-#include "dapple/search/bound.h"
-#include "dapple/search/timetable.h"
+#include "dapple/search/bounds/bound.h"
+#include "dapple/search/bounds/timetable.h"
 #include "exact_planner_checks.h"
 
 namespace dapple {

@@ -8,8 +8,8 @@
 #include "../support/families.h"
 #include "../support/random_pipeline.h"
 #include "dapple/planner/reschedule.h"
-#include "dapple/search/exact_search.h"
-#include "dapple/search/family_bound.h"
+#include "dapple/search/exact/exact_search.h"
+#include "dapple/search/families/family_bound.h"
 
 namespace dapple {
 namespace {

@@ -6,8 +6,8 @@
 #include <tuple>
 
 #include "../support/random_pipeline.h"
-#include "dapple/search/bound.h"
-#include "dapple/search/timetable.h"
+#include "dapple/search/bounds/bound.h"
+#include "dapple/search/bounds/timetable.h"
 #include "dapple/timeline/statistics.h"
 
 namespace dapple {

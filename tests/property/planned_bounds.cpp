@@ -5,8 +5,8 @@
 
 #include "../support/random_pipeline.h"
 #include "../support/random_planning_problem.h"
-#include "dapple/search/bound.h"
-#include "dapple/search/timetable.h"
+#include "dapple/search/bounds/bound.h"
+#include "dapple/search/bounds/timetable.h"
 
 using namespace dapple;
 

@@ -3,8 +3,8 @@
 #include "../oracle/planner_oracle.h"
 #include "dapple/io/documents.h"
 #include "dapple/planner/planner.h"
-#include "dapple/search/bound.h"
-#include "dapple/search/dapple_search.h"
+#include "dapple/search/bounds/bound.h"
+#include "dapple/search/dapple_search/dapple_search.h"
 
 using namespace dapple;
 

@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "../support/random_pipeline.h"
-#include "dapple/search/bound.h"
+#include "dapple/search/bounds/bound.h"
 
 namespace dapple {
 namespace {

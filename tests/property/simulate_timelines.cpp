@@ -6,7 +6,7 @@
 
 #include "../oracle/simulation_reference.h"
 #include "../support/random_pipeline.h"
-#include "dapple/search/bound.h"
+#include "dapple/search/bounds/bound.h"
 
 namespace dapple {
 namespace {

@@ -5,7 +5,7 @@
 #include "../support/crowded_ways.h"
 #include "dapple/planner/planner.h"
 #include "dapple/planner/verify.h"
-#include "dapple/search/bound.h"
+#include "dapple/search/bounds/bound.h"
 
 using namespace dapple;
 

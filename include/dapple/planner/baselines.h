@@ -7,13 +7,14 @@
 //   1f1b-even      the same, one forward and one backward in turn
 //   straight       one device per stage, as many stages as devices or layers, the slowest of them
 //                  as fast as it can be
-//   pipedream      the partition of search/pipedream_search.h, run synchronously: its replicas
+//   pipedream      the partition of search/pipedream_search/, run synchronously: its replicas
 //                  share each micro-batch
 //
-// Each at every size of micro-batch, under the three placement policies of search/placement.h
-// (PipeDream's along the fill order), recomputing nowhere or on all stages, at the depths that the
-// DAPPLE planner tries. Work is limited, so that on large problems a better size of micro-batch or
-// better depths may be missed; what was measured so is within a percent of the best.
+// Each at every size of micro-batch, under the three placement policies of
+// search/placement/placement.h (PipeDream's along the fill order), recomputing nowhere or on all
+// stages, at the depths that the DAPPLE planner tries. Work is limited, so that on large problems a
+// better size of micro-batch or better depths may be missed; what was measured so is within a
+// percent of the best.
 #pragma once
 
 #include <optional>

@@ -14,7 +14,7 @@
 #include "dapple/planner/depths.h"
 #include "dapple/planner/planner.h"
 #include "dapple/planner/score.h"
-#include "dapple/search/timetable.h"
+#include "dapple/search/bounds/timetable.h"
 
 namespace dapple {
 

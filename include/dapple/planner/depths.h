@@ -7,7 +7,7 @@
 
 #include "dapple/cost/costs.h"
 #include "dapple/plan/plan.h"
-#include "dapple/search/timetable.h"
+#include "dapple/search/bounds/timetable.h"
 
 namespace dapple {
 

@@ -66,7 +66,7 @@ struct VerifyOptions {
 ///    simulates what is left at all depths. Devices that nothing tells apart are tried once: those
 ///    of one switched server beside the same NIC, and the servers of one device in the same group.
 ///    Where that exceeds the budget, and for other families, the bound is that of the least work
-///    that every plan has (search/family_bound.h).
+///    that every plan has (search/families/family_bound.h).
 /// 5. Where several families were looked at, repeats the whole search within the budget and
 /// compares
 ///    their records.

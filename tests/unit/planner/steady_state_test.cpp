@@ -9,7 +9,7 @@
 #include "../../support/dice.h"
 #include "../../support/pipeline.h"
 #include "../../support/random_problem.h"
-#include "dapple/search/pipedream_search.h"
+#include "dapple/search/pipedream_search/pipedream_search.h"
 
 namespace dapple {
 namespace {

@@ -1,0 +1,276 @@
+#include "dapple/search/bounds/bound.h"
+
+#include <algorithm>
+
+#include "search/bounds/last_gradients.h"
+
+namespace dapple {
+namespace {
+
+/// Line 3: with `depth` slots, at most that many micro-batches are between their forward and the
+/// end of their backward.
+Duration bound_by_slots(const StageBound& stage, const BoundLabel& trips,
+                        std::int64_t num_micro_batches) {
+  const std::int64_t depth = std::min(stage.depth_limit, num_micro_batches);
+  const std::int64_t rest = num_micro_batches - 1;
+  const Duration waves = (rest / depth + 1) * trips.round_trip +
+                         (rest % depth) * std::max(stage.forward, stage.backward);
+  const Duration drained =
+      trips.round_trip + rest * stage.backward + (num_micro_batches - depth) * stage.forward;
+  const Duration filled =
+      trips.last_trip + rest * stage.forward + (num_micro_batches - depth) * stage.backward;
+  return std::max({waves, drained, filled});
+}
+
+void add_ports(std::vector<PortBound>& ports, const TransferCost& cost, const Topology& topology) {
+  for (const PortLoad& load : cost.ports) {
+    ports.push_back({.size = load.size,
+                     .bandwidth = topology.ports()[load.port.position()].bandwidth,
+                     .time = round_up(load.busy) + load.latency});
+  }
+}
+
+}  // namespace
+
+Duration queue_at(const PortBound& port, std::int64_t num_micro_batches) {
+  return {divide_down(Wide{num_micro_batches - 1} * port.size.count * kNanosecondsPerSecond,
+                      port.bandwidth.bytes_per_second)};
+}
+
+/// Before the last forward starts, all others are done, and all backwards but those of the
+/// micro-batches that may be in flight beside it.
+Duration before_last_forward(const StageBound& stage, std::int64_t num_micro_batches) {
+  const std::int64_t depth = std::min(stage.depth_limit, num_micro_batches);
+  return (num_micro_batches - 1) * stage.forward + (num_micro_batches - depth) * stage.backward;
+}
+
+BoundLabel bound_of_last(const StageBound& stage, std::int64_t num_micro_batches) {
+  BoundLabel label;
+  label.round_trip = stage.forward + stage.backward;
+  label.last_trip = label.round_trip;
+  label.span = stage.work(num_micro_batches);
+  label.end = label.span + stage.after_backward;
+  label.tail = label.round_trip + stage.after_backward;
+  return label;
+}
+
+BoundLabel bound_with_front(const StageBound& stage, const BoundaryBound& boundary,
+                            const BoundLabel& behind, std::int64_t num_micro_batches) {
+  const Duration there_and_back =
+      stage.forward + boundary.forward + boundary.backward + stage.backward;
+  const Duration arrival = stage.forward + boundary.forward;
+  const Duration last_back = std::max(boundary.backward, boundary.last_backward) + stage.backward;
+  BoundLabel label;
+  label.round_trip = there_and_back + behind.round_trip;
+  label.last_trip = arrival + behind.last_trip + last_back;
+  label.span = std::max(stage.work(num_micro_batches), arrival + behind.span + last_back);
+  label.span = std::max(label.span, bound_by_slots(stage, label, num_micro_batches));
+  for (const PortBound& port : boundary.forward_ports) {
+    label.span =
+        std::max(label.span, stage.forward + queue_at(port, num_micro_batches) + port.time +
+                                 behind.round_trip + boundary.backward + stage.backward);
+  }
+  for (const PortBound& port : boundary.backward_ports) {
+    label.span =
+        std::max(label.span, stage.forward + boundary.forward + behind.round_trip +
+                                 queue_at(port, num_micro_batches) + port.time + stage.backward);
+  }
+  // The last that the next stage sends, and the last that it receives, is a gradient.
+  label.span = std::max(
+      {label.span, stage.forward + boundary.forward + boundary.sent_by_next + stage.backward,
+       stage.forward + boundary.received_by_next + boundary.backward + stage.backward});
+  label.tail = std::max({arrival + behind.tail, label.last_trip + stage.after_backward,
+                         arrival + behind.last_trip + boundary.next_after_backward});
+  label.end = std::max({arrival + behind.end, label.span + stage.after_backward,
+                        arrival + behind.span + boundary.next_after_backward,
+                        before_last_forward(stage, num_micro_batches) + label.tail});
+  for (const PortBound& port : boundary.forward_ports) {
+    label.end = std::max(
+        label.end, stage.forward + queue_at(port, num_micro_batches) + port.time + behind.tail);
+  }
+  return label;
+}
+
+Duration exposed_all_reduce(const StageCost& stage) {
+  Duration done;
+  for (std::size_t k = 0; k < stage.buckets.size(); ++k) {
+    done = std::max(done, stage.bucket_ready[k]) + stage.buckets[k].time;
+  }
+  return std::max(Duration{}, done - stage.backward);
+}
+
+Duration time_after_last_backward(const StageCost& stage) {
+  if (stage.bucket_steps.empty()) {
+    return exposed_all_reduce(stage) + stage.tied_reduction_from_here + stage.optimizer_step;
+  }
+  Duration reduced;
+  Duration stepped = stage.backward;
+  for (std::size_t k = 0; k < stage.buckets.size(); ++k) {
+    reduced = std::max(reduced, stage.bucket_ready[k]) + stage.buckets[k].time;
+    stepped = std::max(stepped, reduced) + stage.bucket_steps[k];
+  }
+  if (stage.buckets.empty()) stepped += stage.bucket_steps.front();
+  if (stage.has_tied_step()) {
+    reduced = std::max(reduced, stage.backward) + stage.tied_reduction_from_here;
+    stepped = std::max(stepped, reduced) + stage.bucket_steps.back();
+  }
+  return stepped - stage.backward;
+}
+
+namespace {
+
+/// How long some port is busy with all transfers of two kinds, rounded down.
+Duration busiest_of_both(const TransferCost& one, const TransferCost& other,
+                         std::int64_t num_micro_batches, const Topology& topology) {
+  Duration longest;
+  auto same = other.ports.begin();
+  for (const PortLoad& load : one.ports) {
+    // Both are by port.
+    while (same != other.ports.end() && same->port < load.port) ++same;
+    if (same == other.ports.end()) break;
+    if (same->port != load.port) continue;
+    const PortBound both{.size = load.size + same->size,
+                         .bandwidth = topology.ports()[load.port.position()].bandwidth,
+                         .time = std::min(load.latency, same->latency)};
+    longest = std::max(longest, queue_at(both, num_micro_batches + 1) + both.time);
+  }
+  return longest;
+}
+
+/// Forward and backward of the replica that takes longest for both.
+Duration slowest_replica(const StageCost& stage) {
+  Duration slowest;
+  for (const ReplicaCost& replica : stage.replicas) {
+    slowest = std::max(slowest, replica.forward + replica.backward);
+  }
+  return slowest;
+}
+
+/// The boundary behind stage `i`; times are of `path`, the work of ports that of all. `last`: of
+/// the stage behind it, where that is known.
+BoundaryBound boundary_of(const BoundedPlan& bounded, const PlanCost& path, std::size_t i,
+                          const LastSending* last) {
+  const PlanCost& costs = bounded.costs;
+  const TransferCost& forward = costs.boundaries[i].forward.front();
+  const TransferCost& backward = costs.boundaries[i].backward.front();
+  BoundaryBound boundary;
+  boundary.forward = path.boundaries[i].forward.front().time;
+  boundary.backward = path.boundaries[i].backward.front().time;
+  add_ports(boundary.forward_ports, forward, bounded.topology);
+  add_ports(boundary.backward_ports, backward, bounded.topology);
+  if (bounded.mode.contention == Contention::Off) return boundary;
+  if (last != nullptr) {
+    boundary.last_backward = last->gradient;
+    boundary.next_after_backward = last->after_backward;
+  }
+  if (i + 1 == costs.boundaries.size()) return boundary;
+  const BoundaryCost& next = costs.boundaries[i + 1];
+  const std::int64_t all = bounded.plan.num_micro_batches;
+  boundary.sent_by_next = path.stages[i + 1].forward +
+                          busiest_of_both(next.forward.front(), backward, all, bounded.topology);
+  boundary.received_by_next =
+      path.stages[i + 1].backward +
+      busiest_of_both(forward, next.backward.front(), all, bounded.topology);
+  return boundary;
+}
+
+Duration bound_along(const BoundedPlan& bounded, const PlanCost& path) {
+  const std::int64_t all = bounded.plan.num_micro_batches;
+  const bool counts_on_sharing =
+      bounded.mode.contention == Contention::Shared && !follows_least_path(bounded);
+  const std::vector<LastSending> last = counts_on_sharing
+                                            ? last_sendings(bounded.costs, bounded.topology)
+                                            : std::vector<LastSending>{};
+  BoundLabel label;
+  for (std::size_t i = path.stages.size(); i-- > 0;) {
+    const StageCost& cost = path.stages[i];
+    StageBound stage{.forward = cost.forward,
+                     .backward = cost.backward,
+                     .after_backward = time_after_last_backward(cost),
+                     .depth_limit = bounded.plan.warmup_depths[i]};
+    if (follows_least_path(bounded)) stage.slowest = slowest_replica(bounded.costs.stages[i]);
+    label =
+        i + 1 == path.stages.size()
+            ? bound_of_last(stage, all)
+            : bound_with_front(
+                  stage, boundary_of(bounded, path, i, counts_on_sharing ? &last[i + 1] : nullptr),
+                  label, all);
+  }
+  return label.end;
+}
+
+}  // namespace
+
+bool follows_least_path(const BoundedPlan& bounded) {
+  return bounded.mode.replicas == Replicas::Independent && splits_micro_batches(bounded.plan);
+}
+
+Duration lower_bound(const BoundedPlan& bounded) {
+  return follows_least_path(bounded) ? bound_along(bounded, least_path(bounded.costs))
+                                     : bound_along(bounded, bounded.costs);
+}
+
+Duration lower_bound_of_order(const BoundedPlan& bounded) {
+  return follows_least_path(bounded) ? lower_bound_of_order(bounded.plan, least_path(bounded.costs))
+                                     : lower_bound_of_order(bounded.plan, bounded.costs);
+}
+
+Duration lower_bound(const Plan& plan, const PlanCost& costs, const Topology& topology) {
+  return lower_bound({plan, costs, topology, {.contention = Contention::Off}});
+}
+
+Duration lower_bound_with_contention(const Plan& plan, const PlanCost& costs,
+                                     const Topology& topology) {
+  return lower_bound({plan, costs, topology, {.contention = Contention::Shared}});
+}
+
+Duration lower_bound_of_order(const Plan& plan, const PlanCost& costs) {
+  const std::size_t stages = costs.stages.size();
+  const std::int64_t all = plan.num_micro_batches;
+  std::vector<Duration> round_trip(stages);
+  std::vector<Duration> there_and_back(stages);  // over the boundary behind
+  for (std::size_t s = stages; s-- > 0;) {
+    round_trip[s] = costs.stages[s].forward + costs.stages[s].backward;
+    if (s + 1 == stages) continue;
+    there_and_back[s] =
+        costs.boundaries[s].forward.front().time + costs.boundaries[s].backward.front().time;
+    round_trip[s] += there_and_back[s] + round_trip[s + 1];
+  }
+  Duration bound;
+  Duration start;    // of the stage's first forward
+  Duration finish;   // from its last backward's end to the end of all
+  Duration slowest;  // forward before it
+  for (std::size_t s = 0; s < stages; ++s) {
+    const StageCost& stage = costs.stages[s];
+    const std::int64_t depth = plan.warmup_depths[s];
+    finish = std::max(finish, time_after_last_backward(stage));
+    // K forwards arrive before the first backward; then all the rest follows.
+    const Duration pace = std::max(Duration{}, slowest - stage.forward);
+    Duration span = (depth - 1) * pace + all * (stage.forward + stage.backward);
+    Duration trip;
+    for (std::size_t t = s; t < stages; ++t) {
+      if (t > s) trip += there_and_back[t - 1];
+      trip += costs.stages[t].forward + costs.stages[t].backward;
+      const std::int64_t other = plan.warmup_depths[t];
+      const std::int64_t wave = depth - other + 1;
+      span = std::max(span, (other - 1) * stage.forward + ((all - other) / wave) * trip +
+                                round_trip[s] +
+                                ((all - other) % wave) * std::max(stage.forward, stage.backward));
+    }
+    bound = std::max(bound, start + span + finish);
+    if (s + 1 == stages) break;
+    start += stage.forward + costs.boundaries[s].forward.front().time;
+    finish += costs.boundaries[s].backward.front().time + stage.backward;
+    slowest = std::max(slowest, stage.forward);
+    // Of the port that decides a transfer's time, lest one port's time meets another's work.
+    const TransferCost& transfer = costs.boundaries[s].forward.front();
+    for (const PortLoad& load : transfer.ports) {
+      if (round_up(load.busy) + load.latency < transfer.time) continue;
+      const std::int64_t busy = std::max<std::int64_t>(0, load.busy.count - 1);
+      slowest = std::max(slowest, Duration{busy / kTicksPerNanosecond});
+    }
+  }
+  return bound;
+}
+
+}  // namespace dapple

@@ -1,0 +1,415 @@
+#include "search/bounds/last_gradients.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "dapple/search/bounds/bound.h"
+
+namespace dapple {
+namespace {
+
+/// Shares of a port are in parts of 2^20, rounded down.
+constexpr std::int64_t kWhole = std::int64_t{1} << 20;
+/// The simulator's rates are rounded down; over any length of time that is far less than this.
+constexpr Duration kRounding{2};
+
+/// What goes through a port of what an all-reduce or a phase of it sends; zero if it does not use
+/// the port.
+template <class Size>
+Size size_through(const std::vector<std::pair<PortIndex, Size>>& ports, PortIndex port) {
+  const auto found =
+      std::lower_bound(ports.begin(), ports.end(), port,
+                       [](const auto& load, PortIndex wanted) { return load.first < wanted; });
+  return found == ports.end() || found->first != port ? Size{} : found->second;
+}
+
+ByteParts busiest_size(const AllReducePhase& phase) {
+  ByteParts busiest;
+  for (const auto& [port, size] : phase.ports) busiest = std::max(busiest, size);
+  return busiest;
+}
+
+Duration time_at(Bytes size, Bandwidth bandwidth) {
+  return {divide_down(Wide{size.count} * kNanosecondsPerSecond, bandwidth.bytes_per_second)};
+}
+
+std::int64_t share_of(Bandwidth rate, Bandwidth port) {
+  return divide_down(Wide{rate.bytes_per_second} * kWhole, port.bytes_per_second);
+}
+
+Duration round_down(Ticks time) {
+  return {time.count / kTicksPerNanosecond};
+}
+
+/// On idle links, rounds and their pauses, rounded down.
+Duration length_of(const AllReducePhase& phase) {
+  return round_down(phase.busy) + phase.rounds * phase.latency;
+}
+
+/// What is still to come of a bucket at least, some time after it was begun on idle links; on
+/// shared ones it is no further.
+struct Left {
+  Bytes size;        // through a port
+  Duration waiting;  // pauses, and phases elsewhere
+};
+
+/// Of a phase that sends so much through a port.
+Left left_of(const AllReducePhase& phase, Bytes size, Duration elapsed) {
+  if (elapsed > length_of(phase)) return {};
+  if (size.count == 0) return {.size = {}, .waiting = length_of(phase) - elapsed};
+  const Duration longest_round = round_up({divide_up(phase.busy.count, phase.rounds)});
+  const Duration shortest_round = round_down({phase.busy.count / phase.rounds});
+  const auto cycles = [&](Duration time, Duration round) {
+    const std::int64_t each = std::max<std::int64_t>(1, (round + phase.latency).ns);
+    return std::min(phase.rounds, time.ns / each);
+  };
+  const std::int64_t pauses_done = cycles(elapsed, longest_round);
+  const std::int64_t pauses_begun = cycles(elapsed + phase.latency, shortest_round);
+  const Wide busy =
+      std::min<Wide>(to_ticks(elapsed - pauses_done * phase.latency).count, phase.busy.count);
+  const Bytes passed{divide_up(size.count * busy, phase.busy.count)};
+  return {.size = size - passed, .waiting = (phase.rounds - pauses_begun) * phase.latency};
+}
+
+/// The share of a phase's stated sizes that its flow moves at least, in parts of kWhole: half of
+/// a phase may be half a tick too short for half of what it carries.
+std::int64_t moved_share(const AllReducePhase& phase, const Topology& topology) {
+  std::int64_t least = kWhole;
+  for (const auto& [port, size] : phase.ports) {
+    const Wide room =
+        Wide{topology.ports()[port.position()].bandwidth.bytes_per_second} * phase.busy.count;
+    const Wide wanted = size.count * kNanosecondsPerSecond * kTicksPerNanosecond / kPartsPerByte;
+    if (room < wanted) least = std::min(least, divide_down(room * kWhole, wanted + 1));
+  }
+  return least;
+}
+
+/// How many flows may pass each port after a stage's last backward, as one stage after another is
+/// looked at, the last one first.
+class FlowCounts {
+ public:
+  /// Before the last stage is looked at. O(flows and ports of all transfers).
+  FlowCounts(const PlanCost& costs, const Topology& topology)
+      : costs_(costs), counts_(topology.ports().size(), 0), counted_for_(counts_.size(), -1) {
+    for (std::size_t before = 0; before < costs.boundaries.size(); ++before) add(before, 1);
+  }
+
+  /// Requires: calls by falling stage, from the last on. O(ports of its reductions and flows of the
+  /// boundary behind it).
+  void move_to(std::size_t stage) {
+    if (stage + 1 < costs_.stages.size()) add(stage, -1);
+    for (const AllReduceCost& bucket : costs_.stages[stage].buckets) {
+      for (const auto& [port, size] : bucket.ports) {
+        auto& counted_for = counted_for_[port.position()];
+        if (counted_for == static_cast<std::int64_t>(stage)) continue;
+        counted_for = static_cast<std::int64_t>(stage);
+        ++counts_[port.position()];
+      }
+    }
+    // Those of a stage before this one begin when the gradients have arrived there.
+    for (const TiedCost& tie : costs_.ties) {
+      if (tie.stages.front().position() != stage) continue;
+      for (const auto& [port, size] : tie.reduction.ports) ++counts_[port.position()];
+    }
+  }
+
+  std::int64_t at(PortIndex port) const { return counts_[port.position()]; }
+
+ private:
+  void add(std::size_t boundary, std::int64_t change) {
+    for (const PairFlow& flow : costs_.boundaries[boundary].backward.front().flows) {
+      for (const PortIndex port : flow.route.ports) counts_[port.position()] += change;
+    }
+  }
+
+  const PlanCost& costs_;
+  std::vector<std::int64_t> counts_;       // by port
+  std::vector<std::int64_t> counted_for_;  // the last stage whose reductions were
+};
+
+/// The last gradients of a stage and its reductions.
+class LastFlows {
+ public:
+  /// O(flows and ports of the stage's gradients and reductions, times log flows). `counts`: of the
+  /// moment after this stage's last backward.
+  LastFlows(const PlanCost& costs, std::size_t stage, const Topology& topology,
+            const FlowCounts& counts);
+
+  /// Both, as far as the ports of the gradients tell.
+  LastSending sending() const;
+
+ private:
+  /// What goes through a port of the gradients.
+  struct PortFlows {
+    const PortLoad& load;
+    std::vector<std::size_t> flows;  // of the gradients, ascending
+  };
+  const StageCost& stage() const { return costs_.stages[stage_]; }
+  const TransferCost& gradients() const { return costs_.boundaries[stage_ - 1].backward.front(); }
+  Bandwidth bandwidth(PortIndex port) const { return topology_.ports()[port.position()].bandwidth; }
+  void index_flows();
+  std::optional<LastSending> at(const PortFlows& here) const;
+  bool is_alike_for_all(const PortFlows& here) const;
+  Bandwidth rate_of(const AllReducePhase& phase, ByteParts busiest) const;
+  /// What every flow through a port gets at least, after the stage's last backward.
+  Bandwidth fair_part(PortIndex port) const {
+    return {bandwidth(port).bytes_per_second / std::max<std::int64_t>(1, counts_.at(port))};
+  }
+  std::int64_t reduction_share(PortIndex port) const;
+  std::int64_t gradient_share(const PortFlows& here) const;
+  Left reduction_left(PortIndex port) const;
+  Duration after_port(PortIndex port) const;
+  Duration pauses(PortIndex port, Duration window) const;
+  Duration time_elsewhere(PortIndex port, Duration window) const;
+  /// What there is to do yet once the last bucket is reduced.
+  Duration last_step() const;
+
+  const PlanCost& costs_;
+  std::size_t stage_;
+  const Topology& topology_;
+  const FlowCounts& counts_;
+  struct PhaseFlow {
+    Bandwidth rate;  // at least
+    std::int64_t moved = 0;
+    ByteParts busiest;
+  };
+  std::vector<std::vector<PhaseFlow>> phases_;  // by bucket and phase
+  bool are_all_moving_ = true;                  // no phase has a rate of zero
+  std::vector<PortFlows> ports_;                // as the gradients' own
+  std::vector<std::size_t> flows_of_sender_;    // by flow of the gradients: all that its sender has
+};
+
+LastFlows::LastFlows(const PlanCost& costs, std::size_t stage, const Topology& topology,
+                     const FlowCounts& counts)
+    : costs_(costs), stage_(stage), topology_(topology), counts_(counts) {
+  for (const AllReduceCost& bucket : this->stage().buckets) {
+    std::vector<PhaseFlow>& phases = phases_.emplace_back();
+    for (const AllReducePhase& phase : bucket.phases) {
+      const ByteParts busiest = busiest_size(phase);
+      phases.push_back({.rate = rate_of(phase, busiest),
+                        .moved = moved_share(phase, topology),
+                        .busiest = busiest});
+      are_all_moving_ = are_all_moving_ && phases.back().rate.bytes_per_second > 0;
+    }
+  }
+  index_flows();
+}
+
+void LastFlows::index_flows() {
+  const std::vector<PairFlow>& flows = gradients().flows;
+  for (const PortLoad& load : gradients().ports) ports_.push_back({.load = load, .flows = {}});
+  for (std::size_t i = 0; i < flows.size(); ++i) {
+    for (const PortIndex port : flows[i].route.ports) {
+      const auto found = std::lower_bound(
+          ports_.begin(), ports_.end(), port,
+          [](const PortFlows& here, PortIndex wanted) { return here.load.port < wanted; });
+      if (found == ports_.end() || found->load.port != port) continue;
+      if (found->flows.empty() || found->flows.back() != i) found->flows.push_back(i);
+    }
+  }
+  flows_of_sender_.resize(flows.size());
+  // They are by sender.
+  for (std::size_t first = 0; first < flows.size();) {
+    std::size_t end = first;
+    while (end < flows.size() && flows[end].from == flows[first].from) ++end;
+    for (std::size_t i = first; i < end; ++i) flows_of_sender_[i] = end - first;
+    first = end;
+  }
+}
+
+Duration LastFlows::last_step() const {
+  const StageCost& cost = stage();
+  if (cost.bucket_steps.empty()) return cost.tied_reduction_from_here + cost.optimizer_step;
+  const Duration of_bucket = cost.bucket_steps[cost.buckets.size() - 1];
+  if (!cost.has_tied_step()) return of_bucket;
+  return std::max(of_bucket, cost.tied_reduction_from_here) + cost.bucket_steps.back();
+}
+
+/// Of its flow through its busiest port; through others it goes in proportion.
+Bandwidth LastFlows::rate_of(const AllReducePhase& phase, ByteParts busiest) const {
+  if (phase.busy.count == 0) return {};
+  Bandwidth rate{divide_down(busiest.count * kNanosecondsPerSecond * kTicksPerNanosecond,
+                             Wide{phase.busy.count} * kPartsPerByte)};
+  for (const auto& [port, size] : phase.ports) rate = std::min(rate, fair_part(port));
+  return rate;
+}
+
+/// Every bucket goes through the port, and of whoever sends gradients through it all of them do: a
+/// sender that waits for a flow elsewhere would leave the port to others meanwhile. And no phase is
+/// so small, or shares its links with so many, that nothing is sure about it.
+bool LastFlows::is_alike_for_all(const PortFlows& here) const {
+  if (!are_all_moving_) return false;
+  for (const AllReduceCost& bucket : stage().buckets) {
+    if (size_through(bucket.ports, here.load.port).count == 0) return false;
+  }
+  const std::vector<PairFlow>& flows = gradients().flows;
+  for (std::size_t first = 0; first < here.flows.size();) {
+    const std::size_t flow = here.flows[first];
+    std::size_t end = first;
+    while (end < here.flows.size() && flows[here.flows[end]].from == flows[flow].from) ++end;
+    if (end - first < flows_of_sender_[flow]) return false;
+    first = end;
+  }
+  return true;
+}
+
+/// Of the port, while a round goes through it.
+std::int64_t LastFlows::reduction_share(PortIndex port) const {
+  std::int64_t least = kWhole;
+  for (std::size_t k = 0; k < stage().buckets.size(); ++k) {
+    const std::vector<AllReducePhase>& phases = stage().buckets[k].phases;
+    for (std::size_t i = 0; i < phases.size(); ++i) {
+      const ByteParts size = size_through(phases[i].ports, port);
+      if (size.count == 0) continue;
+      const std::int64_t share = share_of(phases_[k][i].rate, bandwidth(port));
+      least = std::min(least, divide_down(Wide{share} * size.count, phases_[k][i].busiest.count));
+    }
+  }
+  return least;
+}
+
+/// Of the port, while gradients are on their way through it.
+std::int64_t LastFlows::gradient_share(const PortFlows& here) const {
+  std::int64_t least = kWhole;
+  for (const std::size_t i : here.flows) {
+    const Route& route = gradients().flows[i].route;
+    Bandwidth rate = route.bandwidth;
+    for (const PortIndex other : route.ports) rate = std::min(rate, fair_part(other));
+    least = std::min(least, share_of(rate, bandwidth(here.load.port)));
+  }
+  return least;
+}
+
+/// When the last backward ends.
+Left LastFlows::reduction_left(PortIndex port) const {
+  Left left;
+  Duration done;
+  for (std::size_t k = 0; k < stage().buckets.size(); ++k) {
+    const AllReduceCost& bucket = stage().buckets[k];
+    const Duration start = std::max(done, stage().bucket_ready[k]);
+    done = start + bucket.time;
+    Duration elapsed = std::max(Duration{}, stage().backward - start);
+    for (std::size_t i = 0; i < bucket.phases.size(); ++i) {
+      const AllReducePhase& phase = bucket.phases[i];
+      const Bytes size{divide_down(size_through(phase.ports, port).count * phases_[k][i].moved,
+                                   Wide{kWhole} * kPartsPerByte)};
+      const Left of_phase = left_of(phase, size, elapsed);
+      left.size += of_phase.size;
+      left.waiting += of_phase.waiting;
+      elapsed = std::max(Duration{}, elapsed - length_of(phase));
+    }
+  }
+  return left;
+}
+
+/// From the last byte through the port to the end of the last all-reduce.
+Duration LastFlows::after_port(PortIndex port) const {
+  Duration time;
+  const std::vector<AllReducePhase>& phases = stage().buckets.back().phases;
+  for (std::size_t i = phases.size(); i-- > 0;) {
+    if (size_through(phases[i].ports, port).count > 0) return time + phases[i].latency;
+    time += length_of(phases[i]);
+  }
+  return time;
+}
+
+/// How long rounds through the port pause at most within so much time.
+Duration LastFlows::pauses(PortIndex port, Duration window) const {
+  Duration latency;
+  Duration shortest = window + Duration{1};
+  std::int64_t all = 0;
+  for (const AllReduceCost& bucket : stage().buckets) {
+    for (const AllReducePhase& phase : bucket.phases) {
+      if (size_through(phase.ports, port).count == 0) continue;
+      all += phase.rounds;
+      latency = std::max(latency, phase.latency);
+      shortest = std::min(shortest, round_down({phase.busy.count / phase.rounds}));
+    }
+  }
+  const std::int64_t ends = std::min(all, 1 + window.ns / std::max<std::int64_t>(1, shortest.ns));
+  // A round is over with the tick in which its last byte passes.
+  return ends * latency + Duration{ends / kTicksPerNanosecond};
+}
+
+/// How long phases that do not go through the port take at most within so much time: between two
+/// stretches of them lies all that a bucket sends through it.
+Duration LastFlows::time_elsewhere(PortIndex port, Duration window) const {
+  Duration longest;
+  Duration shortest_here = window + Duration{1};
+  for (std::size_t k = 0; k < stage().buckets.size(); ++k) {
+    Duration elsewhere;
+    Duration here;
+    const std::vector<AllReducePhase>& phases = stage().buckets[k].phases;
+    for (std::size_t i = 0; i < phases.size(); ++i) {
+      if (size_through(phases[i].ports, port).count > 0) {
+        here = std::max(here, round_down(phases[i].busy));
+        continue;
+      }
+      elsewhere += Duration{divide_up(phases_[k][i].busiest.count * kNanosecondsPerSecond,
+                                      Wide{phases_[k][i].rate.bytes_per_second} * kPartsPerByte)} +
+                   phases[i].rounds * (phases[i].latency + kRounding);
+    }
+    longest = std::max(longest, elsewhere);
+    shortest_here = std::min(shortest_here, here);
+  }
+  // Of two buckets one after another, the end of one and the beginning of the next.
+  const std::int64_t stretches = 2 + window.ns / std::max<std::int64_t>(1, shortest_here.ns);
+  const auto most = static_cast<std::int64_t>(stage().buckets.size());
+  return 2 * std::min(stretches, most) * longest;
+}
+
+std::optional<LastSending> LastFlows::at(const PortFlows& here) const {
+  if (!is_alike_for_all(here)) return std::nullopt;
+  const PortLoad& load = here.load;
+  const std::int64_t for_reduction = reduction_share(load.port);
+  const std::int64_t for_gradients = gradient_share(here);
+  if (for_reduction >= kWhole || for_gradients >= kWhole) return std::nullopt;
+  const Left reduction = reduction_left(load.port);
+  const Duration left = time_at(reduction.size, bandwidth(load.port));
+  if (left == Duration{}) return std::nullopt;
+  const Duration sent = time_at(load.size, bandwidth(load.port));
+  const Duration both = left + sent;
+  const Duration window{divide_up(Wide{sent.ns} * kWhole, kWhole - for_reduction)};
+  const Duration slowed_gradient =
+      window - pauses(load.port, window) - time_elsewhere(load.port, window);
+  const Duration slowed_reduction{divide_down(Wide{left.ns} * kWhole, kWhole - for_gradients)};
+  // Once the gradients are through, nothing is in the reduction's way; while they are not, they
+  // have their share, and the reduction waits besides.
+  const Duration after_both = std::max(both + after_port(load.port), left + reduction.waiting);
+  return LastSending{.gradient = std::min(both, slowed_gradient) + load.latency - kRounding,
+                     .after_backward = std::min(after_both, slowed_reduction + reduction.waiting) +
+                                       last_step() - kRounding};
+}
+
+LastSending LastFlows::sending() const {
+  LastSending sending{.gradient = gradients().time,
+                      .after_backward = time_after_last_backward(stage())};
+  for (const PortFlows& port : ports_) {
+    const std::optional<LastSending> here = at(port);
+    if (!here) continue;
+    sending.gradient = std::max(sending.gradient, here->gradient);
+    sending.after_backward = std::max(sending.after_backward, here->after_backward);
+  }
+  return sending;
+}
+
+}  // namespace
+
+std::vector<LastSending> last_sendings(const PlanCost& costs, const Topology& topology) {
+  std::vector<LastSending> sendings(costs.stages.size());
+  FlowCounts counts(costs, topology);
+  for (std::size_t stage = costs.stages.size(); stage-- > 1;) {
+    counts.move_to(stage);
+    const StageCost& cost = costs.stages[stage];
+    if (!cost.buckets.empty() && costs.overlap_slowdown == kOne) {
+      sendings[stage] = LastFlows(costs, stage, topology, counts).sending();
+    } else {
+      sendings[stage] = {.gradient = costs.boundaries[stage - 1].backward.front().time,
+                         .after_backward = time_after_last_backward(cost)};
+    }
+  }
+  return sendings;
+}
+
+}  // namespace dapple

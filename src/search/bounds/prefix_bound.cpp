@@ -1,0 +1,112 @@
+#include "search/bounds/prefix_bound.h"
+
+#include <algorithm>
+#include <set>
+
+namespace dapple {
+namespace {
+
+/// Keeps floating-point sums on the safe side of the whole numbers that they bound.
+constexpr double kSafety = 1.0 - 1e-9;
+
+Duration round_down(double ns) {
+  return {static_cast<std::int64_t>(ns * kSafety)};
+}
+
+/// Times are linear between measured batch sizes, so the least time per sample is at one of them,
+/// at one sample, or at the whole micro-batch.
+template <class TimeOf>
+double least_per_sample(const Layer& layer, std::int64_t micro_batch_size, TimeOf time_of) {
+  std::set<std::int64_t> batches{1, micro_batch_size};
+  for (const Measurement& point : layer.measurements) {
+    batches.insert(std::min(point.batch_size, micro_batch_size));
+  }
+  double least = 1e300;
+  for (const std::int64_t batch : batches) {
+    // A rounded-up nanosecond is not proportional; without it, the time might be that much less.
+    const double time = std::max(0.0, static_cast<double>(time_of(batch).ns) - 1.0);
+    least = std::min(least, time / static_cast<double>(batch));
+  }
+  return least;
+}
+
+/// With one proportional measurement the time per sample is the same at any batch size.
+double proportional_per_sample(Duration time, const Layer& layer, Factor scale) {
+  return static_cast<double>(time.ns - std::min(time, layer.fixed_overhead).ns) /
+         static_cast<double>(layer.measurements.front().batch_size) *
+         (static_cast<double>(scale.billionths) / 1e9);
+}
+
+Factor quickest_scale(const ModelProfile& profile, const Topology& topology) {
+  Factor quickest{INT64_MAX};
+  for (std::int32_t i = 0; i < topology.device_count(); ++i) {
+    quickest =
+        std::min(quickest, time_scale(profile, topology.kind_of(DeviceIndex{i})).value_or(kOne));
+  }
+  return quickest;
+}
+
+}  // namespace
+
+PrefixBound::PrefixBound(const CostModel& costs, std::int64_t micro_batch_size,
+                         std::int64_t global_batch_size)
+    : micro_batch_(static_cast<double>(micro_batch_size)),
+      global_batch_(static_cast<double>(global_batch_size)),
+      forward_{0},
+      round_trip_{0} {
+  const ModelProfile& profile = costs.profile();
+  const Factor scale = quickest_scale(profile, costs.topology());
+  for (const DeviceKind& kind : costs.topology().description().devices) {
+    speeds_.push_back(static_cast<double>(scale.billionths) /
+                      static_cast<double>(time_scale(profile, kind).value_or(kOne).billionths));
+  }
+  for (std::int32_t d = 0; d < costs.topology().device_count(); ++d) {
+    all_devices_ += speed(costs.topology().device({d}).kind);
+  }
+  for (const Layer& layer : profile.layers) {
+    double forward = 0;
+    double backward = 0;
+    if (layer.measurements.size() == 1 && profile.batch_scaling == BatchScaling::Proportional) {
+      forward = proportional_per_sample(layer.measurements.front().forward, layer, scale);
+      backward = proportional_per_sample(layer.measurements.front().backward, layer, scale);
+    } else {
+      forward = least_per_sample(layer, micro_batch_size, [&](std::int64_t batch) {
+        return forward_time(layer, batch, profile.batch_scaling, scale);
+      });
+      backward = least_per_sample(layer, micro_batch_size, [&](std::int64_t batch) {
+        return backward_time(layer, batch, profile.batch_scaling, scale);
+      });
+    }
+    forward_.push_back(forward_.back() + forward);
+    round_trip_.push_back(round_trip_.back() + forward + backward);
+  }
+}
+
+PrefixBound::Rest PrefixBound::rest(std::int32_t begin, double capacity) const {
+  if (begin == 0) return {};
+  const auto cut = static_cast<std::size_t>(begin);
+  const double share = 1.0 / capacity;
+  return {.forward = round_down(forward_[cut] * micro_batch_ * share),
+          .round_trip = round_down(round_trip_[cut] * micro_batch_ * share),
+          .busiest = round_down(round_trip_[cut] * global_batch_ * share)};
+}
+
+Duration PrefixBound::busiest(LayerRange layers, double capacity) const {
+  const double work = round_trip_[static_cast<std::size_t>(layers.end)] -
+                      round_trip_[static_cast<std::size_t>(layers.begin)];
+  return round_down(work * global_batch_ / capacity);
+}
+
+Duration PrefixBound::work_alone() const {
+  return busiest({0, static_cast<std::int32_t>(round_trip_.size()) - 1}, all_devices_);
+}
+
+std::int32_t PrefixBound::first_layer_within(std::int32_t end, double capacity,
+                                             Duration incumbent) const {
+  const double most = static_cast<double>(incumbent.ns) * capacity / (global_batch_ * kSafety);
+  const double least_prefix = round_trip_[static_cast<std::size_t>(end)] - most;
+  const auto first = std::lower_bound(round_trip_.begin(), round_trip_.begin() + end, least_prefix);
+  return std::min(end - 1, static_cast<std::int32_t>(first - round_trip_.begin()));
+}
+
+}  // namespace dapple

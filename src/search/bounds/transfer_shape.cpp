@@ -1,0 +1,166 @@
+#include "search/bounds/transfer_shape.h"
+
+#include <algorithm>
+
+namespace dapple {
+namespace {
+
+std::vector<TransferEnd> shares(const std::vector<DeviceIndex>& devices, std::int64_t samples) {
+  std::vector<TransferEnd> ends;
+  const auto replicas = static_cast<std::int64_t>(devices.size());
+  for (std::int64_t i = 0; i < replicas; ++i) {
+    ends.push_back({devices[static_cast<std::size_t>(i)], replica_share(samples, replicas, i)});
+  }
+  return ends;
+}
+
+/// A byte per sample: the sizes of what is moved are then its samples.
+TransferCost samples_moved(const std::vector<TransferEnd>& from, const std::vector<TransferEnd>& to,
+                           const Topology& topology) {
+  return transfer_cost(
+      from, to, [](std::int64_t samples) { return Bytes{samples}; }, topology);
+}
+
+std::vector<PortShape> port_shapes(const TransferCost& cost, const Topology& topology) {
+  std::vector<PortShape> shapes;
+  for (const PortLoad& load : cost.ports) {
+    const PortShape shape{.samples = load.size.count,
+                          .bandwidth = topology.ports()[load.port.position()].bandwidth,
+                          .latency = load.latency};
+    const auto alike = std::find_if(shapes.begin(), shapes.end(), [&](const PortShape& other) {
+      return other.bandwidth == shape.bandwidth && other.latency == shape.latency;
+    });
+    if (alike == shapes.end()) {
+      shapes.push_back(shape);
+    } else {
+      alike->samples = std::max(alike->samples, shape.samples);
+    }
+  }
+  std::sort(shapes.begin(), shapes.end());
+  return shapes;
+}
+
+std::vector<PortShape> pair_shapes(const TransferCost& cost) {
+  std::vector<PortShape> shapes;
+  for (const PairFlow& flow : cost.flows) {
+    shapes.push_back({.samples = flow.size.count,
+                      .bandwidth = flow.route.bandwidth,
+                      .latency = flow.route.latency});
+  }
+  std::sort(shapes.begin(), shapes.end());
+  shapes.erase(std::unique(shapes.begin(), shapes.end()), shapes.end());
+  return shapes;
+}
+
+PortBound bound_of(const PortShape& shape, const BoundaryVolume& volume) {
+  const Bytes size = sure_size(shape.samples, volume);
+  return {.size = size,
+          .bandwidth = shape.bandwidth,
+          .time = round_up(occupation(size, shape.bandwidth)) + shape.latency};
+}
+
+/// How long the slowest of them is busy with one micro-batch, rounded down: the one that decides a
+/// transfer's time, for the time of one port and the work of another make no bound together.
+Duration pace_of(const std::vector<PortBound>& ports) {
+  Duration longest;
+  Duration pace;
+  for (const PortBound& port : ports) {
+    const Duration busy = queue_at(port, 2);
+    if (port.time > longest) pace = busy;
+    if (port.time == longest) pace = std::max(pace, busy);
+    longest = std::max(longest, port.time);
+  }
+  return pace;
+}
+
+/// One direction of a boundary.
+struct WayBound {
+  Duration time;
+  Duration pace;
+  std::vector<PortBound> ports;
+};
+
+WayBound bound_way(const std::vector<PortShape>& shapes, const std::vector<PortShape>& pairs,
+                   const BoundaryVolume& volume) {
+  WayBound way;
+  if (volume.whole.count == 0) return way;
+  for (const PortShape& shape : shapes) {
+    way.ports.push_back(bound_of(shape, volume));
+    way.time = std::max(way.time, way.ports.back().time);
+  }
+  way.pace = pace_of(way.ports);
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    const PortBound pair = bound_of(pairs[i], volume);
+    way.time = i == 0 ? pair.time : std::min(way.time, pair.time);
+    way.pace = i == 0 ? queue_at(pair, 2) : std::min(way.pace, queue_at(pair, 2));
+  }
+  return way;
+}
+
+}  // namespace
+
+TransferShape transfer_shape(const BoundarySides& sides, std::int64_t micro_batch_size,
+                             const Topology& topology, Replicas replicas) {
+  const std::vector<TransferEnd> front = shares(sides.front, micro_batch_size);
+  const std::vector<TransferEnd> back = shares(sides.back, micro_batch_size);
+  const TransferCost there = samples_moved(front, back, topology);
+  const TransferCost here = samples_moved(back, front, topology);
+  TransferShape shape{.forward = port_shapes(there, topology),
+                      .backward = port_shapes(here, topology)};
+  if (replicas == Replicas::Independent) {
+    shape.forward_pairs = pair_shapes(there);
+    shape.backward_pairs = pair_shapes(here);
+  }
+  return shape;
+}
+
+std::int64_t least_overlap(std::int64_t micro_batch_size, std::int64_t front, std::int64_t back) {
+  std::int64_t least = micro_batch_size;
+  for (std::int64_t i = 0, j = 0; i < front && j < back;) {
+    const SampleRange one = replica_share(micro_batch_size, front, i);
+    const SampleRange other = replica_share(micro_batch_size, back, j);
+    least = std::min(least, std::min(one.end, other.end) - std::max(one.begin, other.begin));
+    if (one.end <= other.end) ++i;
+    if (other.end <= one.end) ++j;
+  }
+  return least;
+}
+
+/// Every tensor's size is rounded up on its own, so some samples may take up to a byte per tensor
+/// less than their share of the whole.
+Bytes sure_size(std::int64_t samples, const BoundaryVolume& volume) {
+  const std::int64_t sure = std::max<std::int64_t>(0, volume.whole.count - volume.tensors);
+  return {divide_down(Wide{sure} * samples, volume.micro_batch_size)};
+}
+
+BoundaryBound boundary_bound(const TransferShape& shape, const BoundaryVolume& volume) {
+  WayBound forward = bound_way(shape.forward, shape.forward_pairs, volume);
+  WayBound backward = bound_way(shape.backward, shape.backward_pairs, volume);
+  BoundaryBound boundary;
+  boundary.forward = forward.time;
+  boundary.backward = backward.time;
+  boundary.forward_pace = forward.pace;
+  boundary.backward_pace = backward.pace;
+  boundary.forward_ports = std::move(forward.ports);
+  boundary.backward_ports = std::move(backward.ports);
+  return boundary;
+}
+
+BoundaryVolume boundary_volume(const CostModel& costs, std::int32_t cut,
+                               std::int64_t micro_batch_size) {
+  return {.whole = costs.boundary_size(cut, micro_batch_size),
+          .tensors = costs.layer_count(),
+          .micro_batch_size = micro_batch_size};
+}
+
+const TransferShape& TransferShapes::shape(std::int32_t front, std::int32_t back,
+                                           const std::function<BoundarySides()>& sides) {
+  const auto found = shapes_.find({front, back});
+  if (found != shapes_.end()) return found->second;
+  return shapes_
+      .emplace(std::pair{front, back},
+               transfer_shape(sides(), micro_batch_size_, costs_.topology(), replicas_))
+      .first->second;
+}
+
+}  // namespace dapple

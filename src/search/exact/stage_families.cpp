@@ -1,0 +1,437 @@
+#include "search/exact/stage_families.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+namespace dapple {
+namespace {
+
+/// Up to so many pairs of takings are looked at for one boundary; beyond, the widest links count.
+constexpr std::size_t kMostPairs = 16;
+/// What a representative keeps of each of its devices: its number, and what rings take of its
+/// ports.
+constexpr std::int64_t kBytesOfADevice = 2 * 2 * 24 + sizeof(DeviceIndex);
+
+bool fit_together(const Taking& a, const Taking& b, const std::vector<DevicePool>& pools) {
+  for (std::size_t pool = 0; pool < pools.size(); ++pool) {
+    if (a.counts[pool] + b.counts[pool] > pools[pool].size) return false;
+  }
+  return true;
+}
+
+bool have_same_bounds(const Taking& a, const Taking& b, const Topology& topology) {
+  return a.reduction.is_as_fast_as(b.reduction) &&
+         std::equal(a.devices.begin(), a.devices.end(), b.devices.begin(), b.devices.end(),
+                    [&](DeviceIndex x, DeviceIndex y) {
+                      return topology.device(x).kind == topology.device(y).kind &&
+                             topology.memory_limit(x) == topology.memory_limit(y);
+                    });
+}
+
+void sort_distinct(std::vector<TransferShape>& shapes) {
+  std::sort(shapes.begin(), shapes.end());
+  shapes.erase(std::unique(shapes.begin(), shapes.end()), shapes.end());
+}
+
+/// All micro-batches one after another through a port, the rest of the way for the last.
+Duration longest_queue(const std::vector<PortBound>& ports, std::int64_t num_micro_batches) {
+  Duration longest;
+  for (const PortBound& port : ports) {
+    longest = std::max(longest, queue_at(port, num_micro_batches) + port.time);
+  }
+  return longest;
+}
+
+/// Alike switch servers: where their devices are tells nothing but how many servers are used.
+bool has_alike_servers(const Topology& topology) {
+  const std::vector<ServerGroup>& groups = topology.description().servers;
+  if (groups.size() != 1 || groups.front().links.kind != ServerLinks::Kind::Switch) return false;
+  return std::all_of(groups.front().nics.begin(), groups.front().nics.end(),
+                     [&](const Nic& nic) { return nic.link == groups.front().nics.front().link; });
+}
+
+/// The same devices as if no PCIe root and no uplink were ever crowded: nothing is slower there,
+/// and no server is nearer to one than to another.
+Topology with_open_ways(const Topology& topology) {
+  TopologyDescription description = topology.description();
+  description.racks.clear();
+  description.pods.clear();
+  for (ServerGroup& group : description.servers) group.pcie_roots.clear();
+  return Topology(std::move(description));
+}
+
+/// The same devices with what their links give in place of what was measured.
+Topology without_measurements(const Topology& topology) {
+  TopologyDescription description = topology.description();
+  for (ServerGroup& group : description.servers) group.bus_bandwidth.clear();
+  return Topology(std::move(description));
+}
+
+/// So many devices in each of the first servers, on as many NICs as they can have. Requires:
+/// servers that are alike.
+std::vector<DeviceIndex> spread_over(std::int32_t servers, std::int32_t each,
+                                     const Topology& topology) {
+  const Server& server = topology.server({0});
+  std::vector<std::int32_t> numbers;
+  std::set<std::int32_t> nics;
+  for (const bool want_new_nic : {true, false}) {
+    for (std::int32_t number = 0; number < server.device_count; ++number) {
+      if (static_cast<std::int32_t>(numbers.size()) == each) break;
+      const bool is_new = nics.insert(topology.nic_of({number})).second;
+      const bool is_taken = std::find(numbers.begin(), numbers.end(), number) != numbers.end();
+      if (!is_taken && is_new == want_new_nic) numbers.push_back(number);
+    }
+  }
+  std::sort(numbers.begin(), numbers.end());
+  std::vector<DeviceIndex> devices;
+  for (std::int32_t s = 0; s < servers; ++s) {
+    for (const std::int32_t number : numbers) {
+      devices.push_back({topology.server({s}).first_device.value + number});
+    }
+  }
+  return devices;
+}
+
+/// Whether devices of one family stand before and behind those of another.
+bool are_families_interleaved(const std::vector<DevicePool>& pools) {
+  std::set<std::int32_t> seen;
+  for (std::size_t pool = 0; pool < pools.size(); ++pool) {
+    const bool is_next = pool == 0 || pools[pool].family != pools[pool - 1].family;
+    if (is_next && !seen.insert(pools[pool].family).second) return true;
+  }
+  return false;
+}
+
+/// The devices in the orders in which larger shares, which the first ones have, go to the quickest
+/// and to the slowest, to those with the most memory and with the least. Shares are of two sizes,
+/// so no other order is quicker at its slowest or at its quickest device, or fits more.
+std::vector<std::vector<DeviceIndex>> extreme_orders(const std::vector<DeviceIndex>& devices,
+                                                     const CostModel& costs) {
+  const Topology& topology = costs.topology();
+  const auto slowness = [&](DeviceIndex device) {
+    return time_scale(costs.profile(), topology.kind_of(device)).value_or(kOne).billionths;
+  };
+  const auto memory = [&](DeviceIndex device) { return topology.memory_limit(device).count; };
+  std::vector<std::vector<DeviceIndex>> orders(4, devices);
+  const auto sort_by = [](std::vector<DeviceIndex>& order, const auto& value) {
+    std::stable_sort(order.begin(), order.end(),
+                     [&](DeviceIndex a, DeviceIndex b) { return value(a) < value(b); });
+  };
+  sort_by(orders[0], slowness);
+  sort_by(orders[1], [&](DeviceIndex device) { return -slowness(device); });
+  sort_by(orders[2], memory);
+  sort_by(orders[3], [&](DeviceIndex device) { return -memory(device); });
+  return orders;
+}
+
+}  // namespace
+
+StageFamilies::StageFamilies(const CostModel& costs, PlacementSpace& placements,
+                             const SearchProblem& problem)
+    : costs_(costs),
+      placements_(placements),
+      micro_batch_size_(problem.micro_batch_size),
+      micro_batches_(problem.global_batch_size / problem.micro_batch_size),
+      has_pinned_replicas_(problem.pins.replicas.has_value()),
+      replicas_of_stages_(problem.replicas),
+      links_(placements.topology()) {
+  number_counts();
+  takings_.resize(counts_.size());
+  if (placements_.is_complete()) {
+    collect_takings();
+  } else {
+    represent_takings();
+  }
+}
+
+std::int64_t StageFamilies::count(const PlacementSpace& placements) {
+  std::int64_t count = 1;
+  for (const DeviceFamily& family : placements.families()) {
+    if (count > INT64_MAX / (family.size + 1)) return INT64_MAX;
+    count *= family.size + 1;
+  }
+  return count;
+}
+
+Bytes StageFamilies::least_kept(const PlacementSpace& placements) {
+  if (placements.is_complete()) return {};
+  // One stage for each, which has half of the devices on average.
+  const Wide bytes =
+      Wide{count(placements)} * placements.topology().device_count() / 2 * kBytesOfADevice;
+  return {static_cast<std::int64_t>(std::min<Wide>(bytes, INT64_MAX))};
+}
+
+void StageFamilies::number_counts() {
+  counts_.emplace_back(placements_.families().size(), 0);
+  // The first family counts fastest.
+  while (true) {
+    std::vector<std::int32_t> next = counts_.back();
+    std::size_t family = 0;
+    while (family < next.size() && next[family] == placements_.families()[family].size) {
+      next[family++] = 0;
+    }
+    if (family == next.size()) return;
+    ++next[family];
+    counts_.push_back(std::move(next));
+  }
+}
+
+std::int32_t StageFamilies::number(const std::vector<std::int32_t>& counts) const {
+  std::int32_t number = 0;
+  for (std::size_t family = counts.size(); family-- > 0;) {
+    number = number * (placements_.families()[family].size + 1) + counts[family];
+  }
+  return number;
+}
+
+std::int32_t StageFamilies::replicas(std::int32_t number) const {
+  return std::accumulate(counts(number).begin(), counts(number).end(), 0);
+}
+
+std::int32_t StageFamilies::sum(std::int32_t a, std::int32_t b) const {
+  std::vector<std::int32_t> together = counts(a);
+  for (std::size_t family = 0; family < together.size(); ++family) {
+    together[family] += counts(b)[family];
+    if (together[family] > placements_.families()[family].size) return -1;
+  }
+  return number(together);
+}
+
+std::int32_t StageFamilies::rest(std::int32_t number_of_some) const {
+  std::vector<std::int32_t> left = counts(number_of_some);
+  for (std::size_t family = 0; family < left.size(); ++family) {
+    left[family] = placements_.families()[family].size - left[family];
+  }
+  return number(left);
+}
+
+void StageFamilies::collect_takings() {
+  takings_of_.resize(counts_.size());
+  const Topology& topology = placements_.topology();
+  for (std::int32_t replicas = 1; replicas <= topology.device_count(); ++replicas) {
+    for (const auto& option : placements_.options(PlacementSpace::kNothing, replicas)) {
+      const std::int32_t families = number(placements_.taking(option.taking).families);
+      takings_of_[static_cast<std::size_t>(families)].push_back(option.taking);
+    }
+  }
+  // All takings are known now, so they stay where they are.
+  for (std::size_t families = 0; families < counts_.size(); ++families) {
+    std::vector<const Taking*>& different = takings_[families];
+    for (const std::int32_t taking : takings_of_[families]) {
+      const Taking& candidate = placements_.taking(taking);
+      const bool is_known = std::any_of(
+          different.begin(), different.end(),
+          [&](const Taking* other) { return have_same_bounds(*other, candidate, topology); });
+      if (!is_known) different.push_back(&candidate);
+    }
+  }
+}
+
+/// For spaces with too many takings: on alike servers, the devices in order and the same number on
+/// every server, spread over its NICs, are the fastest of all-reduces, PCIe roots and uplinks left
+/// out; elsewhere an all-reduce counts as no time. What was measured over such devices may be
+/// slower than what links give to others, so both are there. Where families are interleaved,
+/// devices in several orders stand for any.
+void StageFamilies::represent_takings() {
+  const Topology topology = with_open_ways(placements_.topology());
+  const bool is_alike = has_alike_servers(topology);
+  std::vector<Topology> ways{topology};
+  const bool is_measured = is_alike && !topology.group_of({0}).bus_bandwidth.empty();
+  if (is_measured) ways.push_back(without_measurements(topology));
+  const std::int32_t per_server = topology.server({0}).device_count;
+  const std::vector<DevicePool> pools = device_pools(topology);
+  const bool are_interleaved = are_families_interleaved(pools);
+  std::vector<std::size_t> first;
+  for (std::size_t families = 1; families < counts_.size(); ++families) {
+    first.push_back(representatives_.size());
+    Taking taking{.counts = {},
+                  .families = counts_[families],
+                  .replicas = replicas(static_cast<std::int32_t>(families)),
+                  .devices = {},
+                  .reduction = AllReduceModel({}, topology)};
+    std::vector<std::int32_t> left = counts_[families];
+    for (const DevicePool& pool : pools) {
+      std::int32_t& wanted = left[static_cast<std::size_t>(pool.family)];
+      for (std::int32_t i = 0; i < std::min(wanted, pool.size); ++i) {
+        taking.devices.push_back({pool.first.value + i});
+      }
+      wanted -= std::min(wanted, pool.size);
+    }
+    if (are_interleaved) {
+      // The real devices stand in the order of their numbers, which decides whose share is larger.
+      for (std::vector<DeviceIndex>& order : extreme_orders(taking.devices, costs_)) {
+        taking.devices = std::move(order);
+        representatives_.push_back(taking);
+      }
+      continue;
+    }
+    for (const Topology& way : ways) {
+      if (is_alike) taking.reduction = AllReduceModel(taking.devices, way);
+      representatives_.push_back(taking);
+      for (std::int32_t servers = 2; is_alike && servers <= taking.replicas; ++servers) {
+        const std::int32_t each = taking.replicas / servers;
+        if (taking.replicas % servers != 0 || each > per_server || servers > way.server_count()) {
+          continue;
+        }
+        taking.reduction = AllReduceModel(spread_over(servers, each, way), way);
+        representatives_.push_back(taking);
+      }
+    }
+  }
+  first.push_back(representatives_.size());
+  for (const Taking& taking : representatives_) {
+    kept_takings_ += taking.replicas * Bytes{kBytesOfADevice};
+  }
+  for (std::size_t families = 1; families < counts_.size(); ++families) {
+    for (std::size_t i = first[families - 1]; i < first[families]; ++i) {
+      takings_[families].push_back(&representatives_[i]);
+    }
+  }
+  for (std::size_t families = counts_.size(); families-- > 2;) {
+    if (counts_for_itself(static_cast<std::int32_t>(families))) continue;
+    std::vector<const Taking*>& before = takings_[families - 1];
+    before.insert(before.end(), takings_[families].begin(), takings_[families].end());
+  }
+}
+
+bool StageFamilies::counts_for_itself(std::int32_t number_of_some) const {
+  if (placements_.is_complete() || placements_.families().size() > 1) return true;
+  if (has_pinned_replicas_) return true;
+  const std::int32_t wanted = replicas(number_of_some);
+  if (wanted < 2 || wanted > micro_batch_size_) return true;
+  return replica_share(micro_batch_size_, wanted, 0).size() <
+         replica_share(micro_batch_size_, wanted - 1, 0).size();
+}
+
+StageFamilies::Joint StageFamilies::with_both(std::int32_t families, std::int32_t begin,
+                                              std::int32_t end) const {
+  const DeviceShapes shapes = links_.busiest_anywhere(replicas(families), micro_batch_size_);
+  const BothBoundaries both{.before = boundary_volume(costs_, begin, micro_batch_size_),
+                            .behind = boundary_volume(costs_, end, micro_batch_size_),
+                            .num_micro_batches = micro_batches_};
+  return {.out = busy_with_both(shapes.out, both), .in = busy_with_both(shapes.in, both)};
+}
+
+/// The most replicas with the same largest share of a micro-batch.
+std::int64_t StageFamilies::last_alike(std::int64_t replicas) const {
+  const std::int64_t share = replica_share(micro_batch_size_, replicas, 0).size();
+  const std::int64_t last = share == 1 ? micro_batch_size_ : (micro_batch_size_ - 1) / (share - 1);
+  return std::min<std::int64_t>(last, placements_.topology().device_count());
+}
+
+/// The fewest samples that one of so many replicas sends to one of so many others, or of the counts
+/// that these stand for.
+std::int64_t StageFamilies::least_sent(std::int64_t front, std::int64_t back) const {
+  const bool stand_for_more = !placements_.is_complete() && placements_.families().size() == 1;
+  if (!stand_for_more) return least_overlap(micro_batch_size_, front, back);
+  const std::int64_t last_front = last_alike(front);
+  const std::int64_t last_back = last_alike(back);
+  constexpr std::int64_t kMostCounts = 64;
+  if ((last_front - front + 1) * (last_back - back + 1) > kMostCounts) return 1;
+  std::int64_t least = micro_batch_size_;
+  for (std::int64_t f = front; f <= last_front; ++f) {
+    for (std::int64_t b = back; b <= last_back; ++b) {
+      least = std::min(least, least_overlap(micro_batch_size_, f, b));
+    }
+  }
+  return least;
+}
+
+/// No placement lets the largest shares through faster. Shares are of `front` and `back` replicas.
+TransferShape StageFamilies::widest(std::int64_t front, std::int64_t back) const {
+  const DeviceShapes here = links_.busiest_anywhere(front, micro_batch_size_);
+  const DeviceShapes there = links_.busiest_anywhere(back, micro_batch_size_);
+  TransferShape shape{.forward = {here.out, there.in}, .backward = {there.out, here.in}};
+  if (replicas_of_stages_ == Replicas::Independent) {
+    const std::int64_t samples = least_sent(front, back);
+    const auto pair = [&](const PortShape& out, const PortShape& in) {
+      return PortShape{.samples = samples,
+                       .bandwidth = std::min(out.bandwidth, in.bandwidth),
+                       .latency = std::min(out.latency, in.latency)};
+    };
+    shape.forward_pairs = {pair(here.out, there.in)};
+    shape.backward_pairs = {pair(there.out, here.in)};
+  }
+  return shape;
+}
+
+const std::vector<TransferShape>& StageFamilies::shapes_between(std::int32_t front,
+                                                                std::int32_t back) {
+  const auto [entry, is_new] = shapes_between_.try_emplace({front, back});
+  std::vector<TransferShape>& shapes = entry->second;
+  if (!is_new) return shapes;
+  const auto f = static_cast<std::size_t>(front);
+  const auto b = static_cast<std::size_t>(back);
+  if (takings_of_.empty() || takings_of_[f].size() * takings_of_[b].size() > kMostPairs) {
+    shapes.push_back(widest(replicas(front), replicas(back)));
+    return shapes;
+  }
+  for (const std::int32_t taking : takings_of_[b]) {
+    const std::vector<TransferShape>& some = shapes_before(front, taking);
+    shapes.insert(shapes.end(), some.begin(), some.end());
+  }
+  sort_distinct(shapes);
+  return shapes;
+}
+
+const std::vector<TransferShape>& StageFamilies::shapes_before(std::int32_t front,
+                                                               std::int32_t back_taking) {
+  const auto [entry, is_new] = shapes_before_.try_emplace({front, back_taking});
+  std::vector<TransferShape>& shapes = entry->second;
+  if (!is_new) return shapes;
+  const Taking& back = placements_.taking(back_taking);
+  if (takings_of_.empty()) {
+    shapes.push_back(widest(replicas(front), back.replicas));
+    return shapes;
+  }
+  for (const std::int32_t taking : takings_of_[static_cast<std::size_t>(front)]) {
+    if (!fit_together(placements_.taking(taking), back, placements_.pools())) continue;
+    std::vector<std::vector<DeviceIndex>> sides = placements_.devices_of({taking, back_taking});
+    shapes.push_back(transfer_shape({.front = std::move(sides[0]), .back = std::move(sides[1])},
+                                    micro_batch_size_, placements_.topology(),
+                                    replicas_of_stages_));
+  }
+  sort_distinct(shapes);
+  return shapes;
+}
+
+BoundaryFloor StageFamilies::floor_of(const std::vector<TransferShape>& shapes,
+                                      std::int32_t cut) const {
+  const BoundaryVolume volume = boundary_volume(costs_, cut, micro_batch_size_);
+  BoundaryFloor floor;
+  for (const TransferShape& shape : shapes) {
+    const BoundaryBound bound = boundary_bound(shape, volume);
+    const BoundaryFloor other{.is_possible = true,
+                              .forward = bound.forward,
+                              .backward = bound.backward,
+                              .forward_queue = longest_queue(bound.forward_ports, micro_batches_),
+                              .backward_queue = longest_queue(bound.backward_ports, micro_batches_),
+                              .pace = bound.forward_pace};
+    if (!floor.is_possible) {
+      floor = other;
+      continue;
+    }
+    floor.forward = std::min(floor.forward, other.forward);
+    floor.backward = std::min(floor.backward, other.backward);
+    floor.forward_queue = std::min(floor.forward_queue, other.forward_queue);
+    floor.backward_queue = std::min(floor.backward_queue, other.backward_queue);
+    floor.pace = std::min(floor.pace, other.pace);
+  }
+  return floor;
+}
+
+const BoundaryFloor& StageFamilies::between(std::int32_t cut, std::int32_t front,
+                                            std::int32_t back) {
+  const std::tuple key{cut, front, back};
+  const auto found = floors_.find(key);
+  if (found != floors_.end()) return found->second;
+  return floors_.emplace(key, floor_of(shapes_between(front, back), cut)).first->second;
+}
+
+BoundaryFloor StageFamilies::before(std::int32_t cut, std::int32_t front,
+                                    std::int32_t back_taking) {
+  return floor_of(shapes_before(front, back_taking), cut);
+}
+
+}  // namespace dapple

@@ -1,0 +1,225 @@
+#include "search/families/layer_floors.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace dapple {
+namespace {
+
+/// Above so many devices, routes are not looked at one by one, and boundaries count as free.
+constexpr std::int32_t kMostDevicesByRoutes = 256;
+/// Figures of layers by shares, or of boundaries by flows, that are kept; of more only sums are.
+constexpr std::size_t kMostKeptFigures = 2'000'000;
+
+std::int32_t quickest_kind(const CostModel& costs) {
+  const Topology& topology = costs.topology();
+  std::int32_t quickest = topology.device(DeviceIndex{0}).kind;
+  const auto scale_of = [&](DeviceIndex device) {
+    return time_scale(costs.profile(), topology.kind_of(device)).value_or(kOne);
+  };
+  Factor least = scale_of(DeviceIndex{0});
+  for (std::int32_t d = 1; d < topology.device_count(); ++d) {
+    const Factor scale = scale_of(DeviceIndex{d});
+    if (scale >= least) continue;
+    least = scale;
+    quickest = topology.device(DeviceIndex{d}).kind;
+  }
+  return quickest;
+}
+
+/// The widest and the shortest of all ways from device to device, which may be two.
+Link best_route(const Topology& topology) {
+  Link best{.bandwidth = {1}, .latency = {INT64_MAX}};
+  for (std::int32_t from = 0; from < topology.device_count(); ++from) {
+    for (std::int32_t to = 0; to < topology.device_count(); ++to) {
+      if (from == to) continue;
+      const Route route = topology.route(DeviceIndex{from}, DeviceIndex{to});
+      best.latency = std::min(best.latency, route.latency);
+      best.bandwidth = std::max(best.bandwidth, route.bandwidth);
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+LayerFloors::LayerFloors(const CostModel& costs, std::int64_t global_batch_size,
+                         std::int64_t micro_batch_size, bool ignore_memory)
+    : costs_(costs),
+      micro_batch_size_(micro_batch_size),
+      micro_batches_(global_batch_size / micro_batch_size),
+      ignore_memory_(ignore_memory),
+      widest_server_{1},
+      gradients_{Bytes{}} {
+  const Topology& topology = costs.topology();
+  for (std::int32_t d = 0; d < topology.device_count(); ++d) {
+    most_memory_ = std::max(most_memory_, topology.memory_limit(DeviceIndex{d}));
+  }
+  for (std::int32_t s = 0; s < topology.server_count(); ++s) {
+    const ServerIndex server{s};
+    largest_server_ = std::max(largest_server_, topology.server(server).device_count);
+    Bandwidth all{1};
+    const auto nics = static_cast<std::int32_t>(topology.group_of(server).nics.size());
+    for (std::int32_t n = 0; n < nics; ++n) {
+      all.bytes_per_second += topology.nic_link(server, n).bandwidth.bytes_per_second;
+    }
+    widest_server_ = std::max(widest_server_, all);
+    const std::vector<BusBandwidthTable>& tables = topology.group_of(server).bus_bandwidth;
+    is_measured_ = is_measured_ || std::any_of(tables.begin(), tables.end(),
+                                               [](const auto& table) { return table.servers > 1; });
+  }
+  find_shares();
+  find_sums();
+  find_layers();
+  find_crossings();
+}
+
+void LayerFloors::find_shares() {
+  const auto most = static_cast<std::int32_t>(
+      std::min<std::int64_t>(micro_batch_size_, costs_.topology().device_count()));
+  positions_.assign(static_cast<std::size_t>(most) + 1, 0);
+  for (std::int32_t replicas = 1; replicas <= most; ++replicas) {
+    const std::int64_t samples = replica_share(micro_batch_size_, replicas, 0).size();
+    if (shares_.empty() || samples < shares_.back().samples) {
+      replica_counts_.push_back(replicas);
+      shares_.push_back({.replicas = replicas,
+                         .most_replicas = replicas,
+                         .samples = samples,
+                         .table = nullptr,
+                         .whole = {}});
+    }
+    shares_.back().most_replicas = replicas;
+    positions_[static_cast<std::size_t>(replicas)] = shares_.size() - 1;
+  }
+}
+
+/// Prefix sums that do not depend on the samples.
+void LayerFloors::find_sums() {
+  const Factor step = costs_.profile().optimizer.step_ns_per_parameter_byte.value_or(Factor{});
+  for (std::int32_t end = 0; end <= costs_.layer_count(); ++end) {
+    steps_.push_back(divide_down(
+        Wide{costs_.parameters({0, end}).count} * step.billionths * kStepParts, kOne.billionths));
+  }
+  for (std::int32_t l = 0; l < costs_.layer_count(); ++l) {
+    const GradientBuckets buckets = gradient_buckets(costs_.profile(), {l, l + 1});
+    gradients_.push_back(gradients_.back() + (buckets.sizes.empty() ? Bytes{} : buckets.sizes[0]));
+  }
+}
+
+void LayerFloors::find_layers() {
+  const auto layers = static_cast<std::size_t>(costs_.layer_count());
+  const std::int32_t kind = quickest_kind(costs_);
+  const Factor scale =
+      time_scale(costs_.profile(),
+                 costs_.topology().description().devices[static_cast<std::size_t>(kind)])
+          .value_or(kOne);
+  const bool is_small = layers * shares_.size() <= kMostKeptFigures;
+  layers_.assign(layers, {.forward = {INT64_MAX}, .backward = {INT64_MAX}});
+  std::vector<Wide> device_times(layers, INT64_MAX);
+  least_layer_ = {INT64_MAX};
+  for (Share& share : shares_) {
+    // Tables that are too many to keep are made one after another.
+    std::optional<LayerTable> own;
+    if (is_small) share.table = &costs_.table(share.samples, kind);
+    const LayerTable& table =
+        is_small ? *share.table : own.emplace(costs_.profile(), share.samples, scale);
+    share.whole = stage_of(table, {0, costs_.layer_count()}, share.replicas);
+    for (std::size_t l = 0; l < layers; ++l) {
+      const auto begin = static_cast<std::int32_t>(l);
+      const Duration forward = table.forward({begin, begin + 1});
+      const Duration backward = table.backward({begin, begin + 1});
+      const Duration work = micro_batches_ * (forward + backward);
+      layers_[l].forward = std::min(layers_[l].forward, forward);
+      layers_[l].backward = std::min(layers_[l].backward, backward);
+      least_layer_ = std::min(least_layer_, work);
+      device_times[l] = std::min(device_times[l], Wide{share.replicas} * work.ns);
+    }
+  }
+  for (const Wide time : device_times) least_device_time_ += time;
+}
+
+void LayerFloors::find_crossings() {
+  const Topology& topology = costs_.topology();
+  const std::int32_t devices = topology.device_count();
+  const auto cuts = static_cast<std::size_t>(costs_.layer_count()) + 1;
+  const auto most_flows = 2 * static_cast<std::size_t>(devices);
+  const bool is_small =
+      devices > 1 && devices <= kMostDevicesByRoutes && most_flows * cuts <= kMostKeptFigures;
+  if (!is_small) return;
+  const Link best = best_route(topology);
+  crossings_.assign(most_flows, std::vector<Duration>(cuts));
+  least_crossing_ = {INT64_MAX};
+  for (std::int32_t flows = 1; flows < 2 * devices; ++flows) {
+    // Of so many flows one has as many samples.
+    const std::int64_t samples = divide_up(micro_batch_size_, flows);
+    for (std::int32_t cut = 1; cut < costs_.layer_count(); ++cut) {
+      const Bytes size = costs_.boundary_size(cut, samples);
+      Duration& crossing =
+          crossings_[static_cast<std::size_t>(flows)][static_cast<std::size_t>(cut)];
+      if (size.count > 0) {
+        crossing = best.latency + Duration{divide_down(Wide{size.count} * kNanosecondsPerSecond,
+                                                       best.bandwidth.bytes_per_second)};
+      }
+      least_crossing_ = std::min(least_crossing_, crossing);
+    }
+  }
+  if (least_crossing_.ns == INT64_MAX) least_crossing_ = {};
+}
+
+/// Steps of stages are rounded up, so those of all are no less than that of all layers together.
+Wide LayerFloors::device_time_of_steps() const {
+  return costs_.optimizer_step({0, costs_.layer_count()}).ns;
+}
+
+const LayerFloors::Share& LayerFloors::share_of(std::int32_t replicas) const {
+  return shares_[positions_[static_cast<std::size_t>(replicas)]];
+}
+
+/// Rounded up like the real one, or a nanosecond less: the sums are rounded down.
+Duration LayerFloors::optimizer_step(LayerRange layers) const {
+  const std::int64_t parts =
+      steps_[static_cast<std::size_t>(layers.end)] - steps_[static_cast<std::size_t>(layers.begin)];
+  return {(parts + kStepParts - 2) / kStepParts};
+}
+
+/// Every server has to give away and to take in what the others need of its sums. What was measured
+/// may be faster, as where switches add up.
+Duration LayerFloors::reduction(Bytes gradients, std::int32_t replicas) const {
+  if (replicas <= largest_server_ || is_measured_) return {};
+  const std::int64_t servers = divide_up(replicas, largest_server_);
+  return {divide_down(Wide{2 * (servers - 1)} * gradients.count * kNanosecondsPerSecond,
+                      Wide{servers} * widest_server_.bytes_per_second)};
+}
+
+StageFloor LayerFloors::stage(LayerRange layers, std::int32_t replicas) const {
+  return stage_of(*share_of(replicas).table, layers, replicas);
+}
+
+StageFloor LayerFloors::stage_of(const LayerTable& table, LayerRange layers,
+                                 std::int32_t replicas) const {
+  const Bytes gradients = gradients_[static_cast<std::size_t>(layers.end)] -
+                          gradients_[static_cast<std::size_t>(layers.begin)];
+  return {.forward = table.forward(layers),
+          .backward = table.backward(layers),
+          .input_gradient = table.input_gradient(layers),
+          .optimizer_step = optimizer_step(layers),
+          .reduction = reduction(gradients, replicas)};
+}
+
+bool LayerFloors::fits(LayerRange layers, std::int32_t replicas) const {
+  if (ignore_memory_) return true;
+  const Share& share = share_of(replicas);
+  const MemoryCost memory =
+      costs_.memory_cost({.layers = layers, .sends_before = false, .sends_behind = false},
+                         share.samples, costs_.topology().device(DeviceIndex{0}).kind);
+  return memory.peak() <= most_memory_;
+}
+
+Duration LayerFloors::crossing(std::int32_t cut, std::int32_t replicas, std::int32_t left) const {
+  if (crossings_.empty()) return {};
+  const std::int64_t receivers = std::min<std::int64_t>(left, micro_batch_size_);
+  const std::int64_t flows = share_of(replicas).most_replicas + receivers - 1;
+  return crossings_[static_cast<std::size_t>(flows)][static_cast<std::size_t>(cut)];
+}
+
+}  // namespace dapple

@@ -1,0 +1,258 @@
+#include "dapple/search/placement/placement_space.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+
+#include "dapple/search/placement/placement.h"
+
+namespace dapple {
+namespace {
+
+/// Above so many ways to use the pools, only the policies' takings are looked at.
+constexpr std::int64_t kMostUses = 1024;
+
+/// Whether no other device of its server uses its NIC.
+bool has_nic_alone(const Topology& topology, DeviceIndex device) {
+  const Server& server = topology.server(topology.device(device).server);
+  std::int32_t users = 0;
+  for (std::int32_t i = 0; i < server.device_count; ++i) {
+    const DeviceIndex other{server.first_device.value + i};
+    if (topology.nic_of(other) == topology.nic_of(device)) ++users;
+  }
+  return users == 1;
+}
+
+bool are_alike(const ServerGroup& group, const Topology& topology, DeviceIndex a, DeviceIndex b) {
+  const ServerIndex server = topology.device(a).server;
+  if (server != topology.device(b).server) {
+    // Alike servers of a single device: only their group and the network tell them apart.
+    const ServerIndex other = topology.device(b).server;
+    return group.devices == 1 && topology.server(server).group == topology.server(other).group &&
+           topology.have_same_uplinks(server, other);
+  }
+  if (group.links.kind == ServerLinks::Kind::Matrix) {
+    // Without direct links only PCIe roots tell apart who is on the host path.
+    const bool has_links = (group.links.matrix.array() != kNoLink).any();
+    if (has_links || topology.route(a, b).ports.size() > 2) return false;
+  }
+  // Without other servers no NIC is ever used.
+  if (topology.server_count() == 1 || group.nics.empty()) return true;
+  if (topology.way_to_nic(a).ports != topology.way_to_nic(b).ports) return false;
+  const std::int32_t nic_of_a = topology.nic_of(a);
+  const std::int32_t nic_of_b = topology.nic_of(b);
+  if (nic_of_a == nic_of_b) return true;
+  return topology.nic_link(server, nic_of_a) == topology.nic_link(server, nic_of_b) &&
+         has_nic_alone(topology, a) && has_nic_alone(topology, b);
+}
+
+DeviceFamily family_of(const Topology& topology, DeviceIndex device) {
+  return {.kind = topology.device(device).kind,
+          .memory_limit = topology.memory_limit(device),
+          .size = 0};
+}
+
+/// Position of a device's family; the families in the order in which devices first have them.
+std::int32_t find_family(std::vector<DeviceFamily>& families, const DeviceFamily& family) {
+  const auto found = std::find_if(families.begin(), families.end(), [&](const DeviceFamily& other) {
+    return other.kind == family.kind && other.memory_limit == family.memory_limit;
+  });
+  const auto position = static_cast<std::int32_t>(found - families.begin());
+  if (found == families.end()) families.push_back(family);
+  return position;
+}
+
+}  // namespace
+
+std::vector<DevicePool> device_pools(const Topology& topology) {
+  std::vector<DevicePool> pools;
+  std::vector<DeviceFamily> families;
+  for (std::int32_t d = 0; d < topology.device_count(); ++d) {
+    const DeviceIndex device{d};
+    const ServerGroup& group = topology.group_of(topology.device(device).server);
+    const bool joins = d > 0 && are_alike(group, topology, device.previous(), device);
+    if (joins) {
+      ++pools.back().size;
+      continue;
+    }
+    pools.push_back(
+        {.first = device, .size = 1, .family = find_family(families, family_of(topology, device))});
+  }
+  return pools;
+}
+
+PlacementSpace::PlacementSpace(const Topology& topology, bool in_order)
+    : topology_(topology), in_order_(in_order), pools_(device_pools(topology)) {
+  for (const DevicePool& pool : pools_) {
+    const std::int32_t position = find_family(families_, family_of(topology, pool.first));
+    families_[static_cast<std::size_t>(position)].size += pool.size;
+  }
+  std::int64_t uses = 1;
+  for (const DevicePool& pool : pools_) {
+    uses = std::min<std::int64_t>(uses * (pool.size + 1), kMostUses + 1);
+  }
+  is_complete_ = uses <= kMostUses;
+  number_of_use(std::vector<std::int32_t>(pools_.size(), 0));
+}
+
+const std::vector<PlacementSpace::Option>& PlacementSpace::options(std::int32_t used,
+                                                                   std::int32_t replicas) {
+  const auto [entry, is_new] = options_.try_emplace({used, replicas});
+  if (!is_new || free_devices(used) < replicas) return entry->second;
+  if (is_complete_) {
+    std::vector<std::int32_t> taken;
+    enumerate(0, replicas, taken, used);
+  } else {
+    if (in_order_) add_nearest(used, replicas);
+    add_policies(used, replicas);
+  }
+  return entry->second;
+}
+
+/// Of a pool the last devices that are free are taken, so that it may hold several stages in order;
+/// no other pool may stand behind what is used.
+bool PlacementSpace::is_in_order(std::int32_t used, const std::vector<std::int32_t>& taken) const {
+  const std::vector<std::int32_t>& use = uses_[static_cast<std::size_t>(used)];
+  const auto is_some = [](std::int32_t count) { return count > 0; };
+  const auto first_used = std::find_if(use.begin(), use.end(), is_some) - use.begin();
+  const auto last_taken =
+      taken.rend() - std::find_if(taken.rbegin(), taken.rend(), is_some) - std::ptrdiff_t{1};
+  return last_taken <= first_used;
+}
+
+void PlacementSpace::add_nearest(std::int32_t used, std::int32_t replicas) {
+  const std::vector<std::int32_t> use = uses_[static_cast<std::size_t>(used)];
+  const auto first_used = static_cast<std::size_t>(
+      std::find_if(use.begin(), use.end(), [](std::int32_t count) { return count > 0; }) -
+      use.begin());
+  std::vector<std::int32_t> taken(pools_.size(), 0);
+  for (std::size_t pool = std::min(first_used + 1, pools_.size()); pool-- > 0 && replicas > 0;) {
+    taken[pool] = std::min(replicas, pools_[pool].size - use[pool]);
+    replicas -= taken[pool];
+  }
+  const std::int32_t asked = std::accumulate(taken.begin(), taken.end(), 0);
+  if (replicas == 0) add_option(used, taken, options_.at({used, asked}));
+}
+
+/// Takes from the last pool's point of view as little as possible first, so that early stages end
+/// up on early devices.
+void PlacementSpace::enumerate(std::size_t pool, std::int32_t replicas,
+                               std::vector<std::int32_t>& taken, std::int32_t used) {
+  if (pool == pools_.size()) {
+    if (replicas > 0) return;
+    const std::int32_t asked = std::accumulate(taken.begin(), taken.end(), 0);
+    add_option(used, taken, options_.at({used, asked}));
+    return;
+  }
+  const std::int32_t free = pools_[pool].size - uses_[static_cast<std::size_t>(used)][pool];
+  for (std::int32_t count = 0; count <= std::min(free, replicas); ++count) {
+    taken.push_back(count);
+    enumerate(pool + 1, replicas - count, taken, used);
+    taken.pop_back();
+  }
+}
+
+void PlacementSpace::add_policies(std::int32_t used, std::int32_t replicas) {
+  const std::vector<std::int32_t> use = uses_[static_cast<std::size_t>(used)];
+  std::vector<std::int32_t> used_of_server(static_cast<std::size_t>(topology_.server_count()), 0);
+  const auto server_of = [&](std::size_t pool) {
+    return topology_.device(pools_[pool].first).server;
+  };
+  for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
+    // A pool of several servers has one device in each; the first of it are used first.
+    for (std::int32_t i = 0; i < use[pool]; ++i) {
+      const DeviceIndex device{pools_[pool].first.value + i};
+      ++used_of_server[topology_.device(device).server.position()];
+    }
+  }
+  for (const PlacementPolicy policy : kPlacementPolicies) {
+    const auto per_server = place(policy, used_of_server, replicas, topology_);
+    if (!per_server) return;
+    std::vector<std::int32_t> left = *per_server;
+    std::vector<std::int32_t> taken(pools_.size(), 0);
+    for (std::size_t pool = pools_.size(); pool-- > 0;) {
+      std::int32_t wanted = left[server_of(pool).position()];
+      if (topology_.group_of(server_of(pool)).devices == 1) {
+        wanted = 0;
+        for (std::int32_t i = 0; i < pools_[pool].size; ++i) {
+          const DeviceIndex device{pools_[pool].first.value + i};
+          wanted += left[topology_.device(device).server.position()];
+        }
+      }
+      taken[pool] = std::min(wanted, pools_[pool].size - use[pool]);
+      left[server_of(pool).position()] -= taken[pool];
+    }
+    std::vector<Option>& options = options_.at({used, replicas});
+    add_option(used, taken, options);
+  }
+}
+
+void PlacementSpace::add_option(std::int32_t used, const std::vector<std::int32_t>& taken,
+                                std::vector<Option>& options) {
+  if (in_order_ && !is_in_order(used, taken)) return;
+  std::vector<std::int32_t> after = uses_[static_cast<std::size_t>(used)];
+  for (std::size_t pool = 0; pool < after.size(); ++pool) after[pool] += taken[pool];
+  const Option option{.taking = number_of_taking(taken), .used = number_of_use(after)};
+  const bool is_known = std::any_of(options.begin(), options.end(), [&](const Option& other) {
+    return other.taking == option.taking;
+  });
+  if (!is_known) options.push_back(option);
+}
+
+std::int32_t PlacementSpace::number_of_use(const std::vector<std::int32_t>& used) {
+  const auto [entry, is_new] =
+      use_numbers_.try_emplace(used, static_cast<std::int32_t>(uses_.size()));
+  if (is_new) uses_.push_back(used);
+  return entry->second;
+}
+
+std::int32_t PlacementSpace::number_of_taking(const std::vector<std::int32_t>& counts) {
+  const auto [entry, is_new] = taking_numbers_.try_emplace(counts, taking_count());
+  if (!is_new) return entry->second;
+  std::vector<std::int32_t> families(families_.size(), 0);
+  std::vector<DeviceIndex> devices;
+  for (std::size_t pool = 0; pool < counts.size(); ++pool) {
+    families[static_cast<std::size_t>(pools_[pool].family)] += counts[pool];
+    for (std::int32_t i = 0; i < counts[pool]; ++i) {
+      devices.push_back({pools_[pool].first.value + i});
+    }
+  }
+  const auto replicas = static_cast<std::int32_t>(devices.size());
+  AllReduceModel reduction(devices, topology_);
+  takings_.push_back({.counts = counts,
+                      .families = std::move(families),
+                      .replicas = replicas,
+                      .devices = std::move(devices),
+                      .reduction = std::move(reduction)});
+  return entry->second;
+}
+
+std::int32_t PlacementSpace::free_devices(std::int32_t used) const {
+  const std::vector<std::int32_t>& use = uses_[static_cast<std::size_t>(used)];
+  return topology_.device_count() - std::accumulate(use.begin(), use.end(), 0);
+}
+
+std::vector<std::int32_t> PlacementSpace::free_families(std::int32_t used) const {
+  std::vector<std::int32_t> free(families_.size(), 0);
+  for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
+    free[static_cast<std::size_t>(pools_[pool].family)] +=
+        pools_[pool].size - uses_[static_cast<std::size_t>(used)][pool];
+  }
+  return free;
+}
+
+std::vector<std::vector<DeviceIndex>> PlacementSpace::devices_of(
+    const std::vector<std::int32_t>& takings) const {
+  std::vector<std::vector<DeviceIndex>> stages(takings.size());
+  for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
+    std::int32_t end = pools_[pool].first.value + pools_[pool].size;
+    for (std::size_t stage = takings.size(); stage-- > 0;) {
+      const std::int32_t count = taking(takings[stage]).counts[pool];
+      end -= count;
+      for (std::int32_t i = 0; i < count; ++i) stages[stage].push_back({end + i});
+    }
+  }
+  return stages;
+}
+
+}  // namespace dapple

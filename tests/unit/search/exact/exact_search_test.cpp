@@ -1,0 +1,69 @@
+#include "dapple/search/exact/exact_search.h"
+
+#include <catch2/catch.hpp>
+
+#include "../../../support/plans.h"
+
+using namespace dapple;
+
+namespace {
+
+const auto kNeverStop = [] { return false; };
+
+/// Two layers of 10 forward and 20 backward per sample, nothing to send or to reduce.
+ModelProfile two_layers() {
+  return small::model_of({{.forward = 10, .backward = 20}, {.forward = 10, .backward = 20}});
+}
+
+}  // namespace
+
+TEST_CASE("candidates come by rising bound, each of them once, below the threshold only") {
+  // Two devices, batch 2 in micro-batches of 1. Both layers on one device: 2 * 60 = 120. One layer
+  // each: the second stage's 2 * 30 between the first's 10 and 20, 90. Recomputation adds 10 to a
+  // backward: of the first stage 10 + 60 + 30 = 100, of the second 10 + 80 + 20 = 110, of both 10 +
+  // 80 + 30 = 120; of one stage of both layers 2 * 80 = 160, not below the threshold.
+  const ModelProfile profile = two_layers();
+  const Topology topology(small::cluster({.servers = 1, .devices = 2}));
+  ExactSearch search(profile, topology, {.global_batch_size = 2, .micro_batch_size = 1});
+  search.prepare({150}, {.should_stop = kNeverStop});
+  CHECK(search.bound() == Duration{90});
+  search.advance({.threshold = {150}, .candidates = 100, .states = 1000});
+  CHECK(search.is_exhausted());
+  CHECK(search.open({150}) == 5);
+  CHECK(search.open({120}) == 3);
+  std::vector<std::int64_t> bounds;
+  std::vector<std::size_t> stages;
+  while (search.waiting() > 0) {
+    const Candidate candidate = search.take();
+    bounds.push_back(candidate.bound.ns);
+    stages.push_back(candidate.stages.size());
+  }
+  CHECK(bounds == std::vector<std::int64_t>{90, 100, 110, 120, 120});
+  CHECK(stages.front() == 2);
+  CHECK(search.bound() == Duration{150});
+  CHECK(search.open({150}) == 0);
+}
+
+TEST_CASE(
+    "a search whose preparation is stopped, too long or too large claims what work alone takes") {
+  // 2 samples * 60 on two devices.
+  const ModelProfile profile = two_layers();
+  const Topology topology(small::cluster({.servers = 1, .devices = 2}));
+  Allowance::Limits limits;
+  SECTION("stopped") {
+    limits.should_stop = [] { return true; };
+  }
+  SECTION("too long") {
+    limits.work = 0;
+  }
+  SECTION("too large") {
+    limits.kept = {};
+  }
+  ExactSearch search(profile, topology, {.global_batch_size = 2, .micro_batch_size = 1});
+  search.prepare({150}, limits);
+  CHECK(!search.is_prepared());
+  CHECK(search.bound() <= Duration{60});
+  CHECK(search.bound() >= Duration{55});
+  search.advance({.threshold = {150}, .candidates = 100, .states = 1000});
+  CHECK(search.waiting() == 0);
+}

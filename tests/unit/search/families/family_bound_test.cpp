@@ -1,0 +1,103 @@
+// The bounds of schedule families on problems worked by hand.
+
+#include "dapple/search/families/family_bound.h"
+
+#include <catch2/catch.hpp>
+
+#include "../../../support/plans.h"
+
+namespace dapple {
+namespace {
+
+using namespace small;
+
+constexpr Duration kMost{1'000'000};
+
+struct Bounds {
+  std::int64_t unsplit = 0;  // one stage per device
+  std::int64_t split = 0;
+  std::int64_t loops = 0;  // several, not split
+  std::int64_t split_loops = 0;
+};
+
+Bounds bounds_of(const ModelProfile& profile, const TopologyDescription& description,
+                 std::int64_t global_batch_size, std::int64_t micro_batch_size) {
+  const Topology topology(description);
+  const CostModel costs(profile, topology);
+  Bounds bounds;
+  for (const bool split : {false, true}) {
+    FamilyBound bound(costs, {.global_batch_size = global_batch_size,
+                              .micro_batch_size = micro_batch_size,
+                              .split_backward = split});
+    (split ? bounds.split : bounds.unsplit) = bound.of_pipelines(kMost).ns;
+    (split ? bounds.split_loops : bounds.loops) = bound.of_loops(kMost).ns;
+  }
+  return bounds;
+}
+
+TEST_CASE("on one device every family takes the work and the step") {
+  ModelProfile profile = model_of({{.forward = 2, .backward = 4, .parameters = 3}});
+  profile.optimizer.step_ns_per_parameter_byte = kOne;
+  const Bounds bounds = bounds_of(profile, cluster({.servers = 1, .devices = 1}), 5, 1);
+  CHECK(bounds.unsplit == 5 * 6 + 3);
+  CHECK(bounds.split == 5 * 6 + 3);
+  CHECK(bounds.loops == 5 * 6 + 3);
+  CHECK(bounds.split_loops == 5 * 6 + 3);
+}
+
+TEST_CASE("a second stage starts behind the first, and unsplit backwards come back to it") {
+  // Two layers, F = 2 and 3, B = 4 and 6 (I = W = half), a byte between them at one byte per ns,
+  // five micro-batches of one sample. Two stages: the second has 5 * 9 = 45 to do, behind 2 + 1
+  // and, unsplit, before 1 + 4: 53; split 48. One stage would be 5 * 15 = 75.
+  const ModelProfile profile =
+      model_of({{.forward = 2, .backward = 4, .output = 1, .parameters = 1},
+                {.forward = 3, .backward = 6, .parameters = 1}});
+  const Bounds bounds = bounds_of(profile, full_mesh(2, {bytes_per_ns(1), {}}), 5, 1);
+  CHECK(bounds.unsplit == 53);
+  CHECK(bounds.split == 48);
+}
+
+TEST_CASE("replicas on several servers reduce through the servers' links") {
+  // Four samples at once on two servers of one device: F + B of two samples each is 12. The
+  // gradients of 100 bytes pass each server's link once each way, at one byte per ns: 100, behind
+  // the start of the last backward at 4. One layer is one stage, so on one device it takes 24.
+  const ModelProfile profile = model_of({{.forward = 2, .backward = 4, .parameters = 100}});
+  const Bounds far = bounds_of(profile, cluster({.servers = 2, .devices = 1}), 4, 4);
+  CHECK(far.unsplit == 24);
+  // In one server it may be free, as far as the bound knows.
+  const Bounds near = bounds_of(profile, cluster({.servers = 1, .devices = 2}), 4, 4);
+  CHECK(near.unsplit == 12);
+}
+
+TEST_CASE("nothing is a family's bound above what it is asked up to") {
+  const ModelProfile profile = model_of({{.forward = 2, .backward = 4, .parameters = 1}});
+  const Topology topology(cluster({.servers = 1, .devices = 1}));
+  const CostModel costs(profile, topology);
+  FamilyBound bound(costs, {.global_batch_size = 10});
+  CHECK(bound.of_pipelines(Duration{59}) == Duration{59});
+  CHECK(bound.of_pipelines(Duration{60}) == Duration{60});
+  CHECK(bound.of_pipelines(Duration{61}) == Duration{60});
+  CHECK(bound.of_loops(Duration{61}) == Duration{60});
+}
+
+TEST_CASE("shapes have the stages that are asked for, first those that could be fastest") {
+  // Four layers alike on two devices; five micro-batches of one sample, F = I = W = 2.
+  const std::vector<LayerFigures> layers(4, {.forward = 2, .backward = 4, .parameters = 1});
+  const ModelProfile profile = model_of(layers);
+  const Topology topology(cluster({.servers = 1, .devices = 2}));
+  const CostModel costs(profile, topology);
+  FamilyBound bound(costs, {.global_batch_size = 5, .split_backward = true});
+  // The second of two stages starts behind 2 * 2 and has 5 * 2 * 6 = 60 to do.
+  const Duration least = bound.of_pipelines(kMost);
+  CHECK(least.ns == 64);
+  const std::vector<Candidate> shapes = bound.shapes(least, 8);
+  REQUIRE(shapes.size() == 2);
+  CHECK(shapes[0].stages.size() == 1);
+  REQUIRE(shapes[1].stages.size() == 2);
+  CHECK(shapes[1].stages[0].layers == LayerRange{0, 2});
+  CHECK(shapes[1].bound == least);
+  CHECK(shapes[1].stages[1].devices == std::vector{DeviceIndex{1}});
+}
+
+}  // namespace
+}  // namespace dapple
