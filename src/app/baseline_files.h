@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "dapple/command_line/console.h"
-#include "dapple/planner/planner.h"
+#include "dapple/planner/request/planner.h"
 #include "inputs.h"
 
 namespace dapple {

@@ -8,7 +8,7 @@
 #include "commands.h"
 #include "dapple/io/comparison_document.h"
 #include "dapple/io/documents.h"
-#include "dapple/planner/planner.h"
+#include "dapple/planner/request/planner.h"
 #include "dapple/report/comparison.h"
 #include "inputs.h"
 #include "measured_diff.h"

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "dapple/command_line/options.h"
-#include "dapple/planner/planner.h"
-#include "dapple/planner/restricted.h"
+#include "dapple/planner/request/planner.h"
+#include "dapple/planner/request/restricted.h"
 #include "dapple/profile/model_profile.h"
 
 namespace dapple {

@@ -9,7 +9,7 @@
 #include "dapple/cost/costs.h"
 #include "dapple/interop/foreign_plan.h"
 #include "dapple/io/documents.h"
-#include "dapple/planner/planner.h"
+#include "dapple/planner/request/planner.h"
 #include "dapple/report/summary.h"
 #include "file_kinds.h"
 #include "import_parts.h"

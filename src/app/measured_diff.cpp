@@ -10,7 +10,7 @@
 #include "commands.h"
 #include "dapple/io/documents.h"
 #include "dapple/io/measurement_document.h"
-#include "dapple/planner/planner.h"
+#include "dapple/planner/request/planner.h"
 #include "dapple/report/comparison.h"
 #include "dapple/timeline/comparison.h"
 #include "inputs.h"

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "dapple/plan/plan.h"
-#include "dapple/planner/planner.h"
-#include "dapple/planner/restricted.h"
+#include "dapple/planner/request/planner.h"
+#include "dapple/planner/request/restricted.h"
 #include "dapple/report/show.h"
 #include "dapple/topology/topology.h"
 

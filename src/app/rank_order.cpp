@@ -7,7 +7,7 @@
 
 #include "dapple/cost/costs.h"
 #include "dapple/interop/exports.h"
-#include "dapple/planner/planner.h"
+#include "dapple/planner/request/planner.h"
 #include "dapple/report/show.h"
 
 namespace dapple {

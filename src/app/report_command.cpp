@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "commands.h"
-#include "dapple/planner/planner.h"
+#include "dapple/planner/request/planner.h"
 #include "dapple/report/page.h"
 #include "dapple/report/show.h"
 #include "inputs.h"

@@ -7,7 +7,7 @@
 
 #include "commands.h"
 #include "dapple/cost/costs.h"
-#include "dapple/planner/planner.h"
+#include "dapple/planner/request/planner.h"
 #include "inputs.h"
 
 namespace dapple {

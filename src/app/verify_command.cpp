@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "commands.h"
-#include "dapple/planner/verify.h"
+#include "dapple/planner/verify/verify.h"
 #include "dapple/report/show.h"
 #include "for_target.h"
 #include "inputs.h"

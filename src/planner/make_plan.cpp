@@ -1,9 +1,9 @@
 #include <optional>
 
 #include "dapple/core/error.h"
-#include "dapple/planner/planner.h"
-#include "plan_families.h"
-#include "plan_one_family.h"
+#include "dapple/planner/request/planner.h"
+#include "planner/families/plan_families.h"
+#include "planner/families/plan_one_family.h"
 
 namespace dapple {
 namespace {

@@ -1,4 +1,4 @@
-#include "dapple/planner/restricted.h"
+#include "dapple/planner/request/restricted.h"
 
 #include <fmt/format.h>
 
@@ -8,16 +8,16 @@
 #include <string_view>
 #include <utility>
 
-#include "dapple/planner/score.h"
-#include "dapple_planner.h"
-#include "micro_batches.h"
-#include "plan_families.h"
-#include "plan_one_family.h"
-#include "proven_bound.h"
-#include "restricted_families.h"
-#include "search_record.h"
-#include "stop_question.h"
-#include "work_floor.h"
+#include "dapple/planner/candidates/score.h"
+#include "planner/candidates/proven_bound.h"
+#include "planner/candidates/work_floor.h"
+#include "planner/families/plan_families.h"
+#include "planner/families/plan_one_family.h"
+#include "planner/one_family/dapple_planner.h"
+#include "planner/request/micro_batches.h"
+#include "planner/request/search_record.h"
+#include "planner/request/stop_question.h"
+#include "planner/restricted_families.h"
 
 namespace dapple {
 namespace {

@@ -1,4 +1,4 @@
-#include "restricted_families.h"
+#include "planner/restricted_families.h"
 
 #include <fmt/format.h>
 
@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "proven_bound.h"
-#include "stop_question.h"
-#include "work_floor.h"
+#include "planner/candidates/proven_bound.h"
+#include "planner/candidates/work_floor.h"
+#include "planner/request/stop_question.h"
 
 namespace dapple {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <variant>
 
-#include "dapple/planner/restricted.h"
+#include "dapple/planner/request/restricted.h"
 
 namespace dapple {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "dapple/io/documents.h"
-#include "dapple/planner/planner.h"
+#include "dapple/planner/request/planner.h"
 
 namespace {
 

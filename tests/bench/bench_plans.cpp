@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "dapple/io/documents.h"
-#include "dapple/planner/planner.h"
+#include "dapple/planner/request/planner.h"
 #include "peak_memory.h"
 
 namespace {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "dapple/io/documents.h"
-#include "dapple/planner/planner.h"
+#include "dapple/planner/request/planner.h"
 #include "dapple/report/summary.h"
 #include "dapple/search/bounds/bound.h"
 

@@ -6,7 +6,7 @@
 
 #include "../support/files.h"
 #include "dapple/io/documents.h"
-#include "dapple/planner/planner.h"
+#include "dapple/planner/request/planner.h"
 
 using namespace dapple;
 

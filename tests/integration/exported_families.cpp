@@ -13,8 +13,8 @@
 #include "dapple/interop/foreign_plan.h"
 #include "dapple/io/documents.h"
 #include "dapple/plan/comparison.h"
-#include "dapple/planner/planner.h"
-#include "dapple/planner/reschedule.h"
+#include "dapple/planner/families/reschedule.h"
+#include "dapple/planner/request/planner.h"
 #include "dapple/schedule/schedule.h"
 
 namespace dapple {

@@ -8,7 +8,7 @@
 
 #include "../support/pipeline.h"
 #include "dapple/interop/given_order.h"
-#include "dapple/planner/reschedule.h"
+#include "dapple/planner/families/reschedule.h"
 
 namespace dapple {
 namespace {

@@ -14,7 +14,7 @@
 #include "dapple/interop/foreign_profile.h"
 #include "dapple/interop/foreign_topology.h"
 #include "dapple/io/documents.h"
-#include "dapple/planner/planner.h"
+#include "dapple/planner/request/planner.h"
 
 namespace dapple {
 namespace {

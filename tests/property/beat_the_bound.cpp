@@ -11,7 +11,7 @@
 #include "../support/measured_reductions.h"
 #include "../support/random_problem.h"
 #include "dapple/io/documents.h"
-#include "dapple/planner/planner.h"
+#include "dapple/planner/request/planner.h"
 
 using namespace dapple;
 

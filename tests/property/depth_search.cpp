@@ -5,7 +5,7 @@
 
 #include "../support/random_pipeline.h"
 #include "../support/random_planning_problem.h"
-#include "dapple/planner/depth_search.h"
+#include "dapple/planner/candidates/depth_search.h"
 
 using namespace dapple;
 

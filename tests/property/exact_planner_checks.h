@@ -11,7 +11,7 @@
 #include "../oracle/planner_oracle.h"
 #include "../support/random_planning_problem.h"
 #include "dapple/io/documents.h"
-#include "dapple/planner/planner.h"
+#include "dapple/planner/request/planner.h"
 
 namespace dapple::small {
 

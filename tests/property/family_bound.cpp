@@ -7,7 +7,7 @@
 
 #include "../support/families.h"
 #include "../support/random_pipeline.h"
-#include "dapple/planner/reschedule.h"
+#include "dapple/planner/families/reschedule.h"
 #include "dapple/search/exact/exact_search.h"
 #include "dapple/search/families/family_bound.h"
 

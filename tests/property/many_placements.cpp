@@ -13,7 +13,7 @@
 #include "../support/dice.h"
 #include "../support/models.h"
 #include "../support/scaled.h"
-#include "dapple/planner/planner.h"
+#include "dapple/planner/request/planner.h"
 #include "dapple/simulate/simulate.h"
 
 using namespace dapple;

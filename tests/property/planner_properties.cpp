@@ -2,7 +2,7 @@
 
 #include "../oracle/planner_oracle.h"
 #include "dapple/io/documents.h"
-#include "dapple/planner/planner.h"
+#include "dapple/planner/request/planner.h"
 #include "dapple/search/bounds/bound.h"
 #include "dapple/search/dapple_search/dapple_search.h"
 

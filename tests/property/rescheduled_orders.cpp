@@ -7,7 +7,7 @@
 #include "../oracle/order_enumeration.h"
 #include "../support/scaled.h"
 #include "../support/short_of_memory.h"
-#include "dapple/planner/reschedule.h"
+#include "dapple/planner/families/reschedule.h"
 
 namespace dapple {
 namespace {

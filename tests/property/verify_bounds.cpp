@@ -3,8 +3,8 @@
 #include "../oracle/planner_oracle.h"
 #include "../support/clusters.h"
 #include "../support/crowded_ways.h"
-#include "dapple/planner/planner.h"
-#include "dapple/planner/verify.h"
+#include "dapple/planner/request/planner.h"
+#include "dapple/planner/verify/verify.h"
 #include "dapple/search/bounds/bound.h"
 
 using namespace dapple;

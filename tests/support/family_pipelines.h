@@ -5,7 +5,7 @@
 #include <variant>
 #include <vector>
 
-#include "dapple/planner/reschedule.h"
+#include "dapple/planner/families/reschedule.h"
 #include "random_pipeline.h"
 
 namespace dapple::small {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "dapple/planner/planner.h"
+#include "dapple/planner/request/planner.h"
 
 namespace dapple::small {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "dapple/exec/device_training.h"
-#include "dapple/planner/reschedule.h"
+#include "dapple/planner/families/reschedule.h"
 #include "job.h"
 #include "random_pipeline.h"
 #include "trainable.h"

@@ -220,7 +220,7 @@ struct DeviceFigures {
 };
 
 /// Where the time of an iteration goes: parts that add up to it exactly, none negative. Formulas in
-/// planner/explain.h.
+/// planner/candidates/explain.h.
 struct TimeParts {
   Duration compute;         // all forwards and backwards, spread evenly over all devices there are
   Duration recomputation;   // the same of the forwards that are run again

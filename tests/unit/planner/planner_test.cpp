@@ -1,4 +1,4 @@
-#include "dapple/planner/planner.h"
+#include "dapple/planner/request/planner.h"
 
 #include <catch2/catch.hpp>
 #include <numeric>

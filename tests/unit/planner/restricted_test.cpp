@@ -1,5 +1,5 @@
 // Plans for a runtime that can do less: what is proven of them where a search is stopped.
-#include "dapple/planner/restricted.h"
+#include "dapple/planner/request/restricted.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -1,0 +1,66 @@
+// Another schedule for the devices and micro-batches of a plan: any family, with what it asks for
+// filled in. Orders that depend on costs come from schedule_search/, with a bound.
+//
+// Sources: Zero Bubble Pipeline Parallelism (ICLR'24) for H1, H2 and V; Megatron-LM (SC'21) for
+// interleaving; Lamy-Poirier (MLSys'23) for breadth-first.
+// Departure: H1 and H2 are limits on what is in flight on any stage (as 1F1B on its first stage, so
+// as many micro-batches as stages; twice that less one), V on the memory of 1F1B, under which any
+// order may be found; the papers fix some of it by hand.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "dapple/cost/costs.h"
+#include "dapple/plan/plan.h"
+#include "dapple/planner/request/planner.h"
+#include "dapple/profile/model_profile.h"
+#include "dapple/topology/topology.h"
+
+namespace dapple {
+
+struct Reschedule {
+  ScheduleFamily family = ScheduleFamily::OneFOneB;
+  std::int64_t chunks_per_device = 1;  // of the looped families; a V has two, the others one
+  std::vector<std::vector<Action>> order = {};  // of the family Given: per group of devices
+  Contention contention = Contention::Shared;
+  Replicas replicas = Replicas::Together;
+  /// Orders tried where costs decide; nothing: 20,000, fewer where each of them takes long.
+  std::optional<std::int64_t> evaluations = {};
+  Bytes memory_limit = kDefaultMemoryLimit;  // of what the search and the simulations keep
+  std::function<bool()> should_stop = nullptr;
+};
+
+struct Rescheduled {
+  Plan plan;
+  Evaluation evaluation;
+  /// No order of these stages, with no more in flight than the family and the memory allow, has a
+  /// shorter iteration. Only where the order was searched.
+  std::optional<Duration> lower_bound;
+};
+
+/// Why a plan cannot run under a schedule.
+struct NoSchedule {
+  std::vector<std::string> reasons;
+  /// Where memory is the reason: of the device that lacks most, in the order that needs the least.
+  std::optional<MemoryShortage> shortage = {};
+  /// The plan has more micro-batches on more stages than can be searched within the memory limit.
+  bool is_too_long = false;
+};
+
+/// The plan's groups of devices under another schedule. Its stages stay as they are if each group
+/// keeps as many as it has; else layers are cut anew, so that the slowest stage is as fast as can
+/// be. Warm-up depths are the best found where the family has a choice. Where the family carries
+/// its order, that is the best found by simulation, no worse than the given plan's own where that
+/// is an order of the family and fits. Deterministic, unless stopped. The work on orders is at most
+/// 2 * 10^9 tasks times devices, or four orders. Requires: check_plan(plan, ...) finds at most
+/// missing memory.
+std::variant<Rescheduled, NoSchedule> reschedule(const Plan& plan, const ModelProfile& profile,
+                                                 const Topology& topology,
+                                                 const Reschedule& options);
+
+}  // namespace dapple

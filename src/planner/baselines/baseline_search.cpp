@@ -1,0 +1,209 @@
+#include "planner/baselines/baseline_search.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "dapple/planner/candidates/explain.h"
+#include "dapple/search/bounds/bound.h"
+#include "planner/candidates/promise.h"
+#include "planner/candidates/scoring.h"
+#include "planner/request/gradient_handlings.h"
+
+namespace dapple {
+namespace {
+
+/// Simulated actions that one baseline may take; and improving its depths in the end.
+constexpr std::int64_t kActionBudget = 250'000;
+constexpr std::int64_t kRefinementBudget = kActionBudget / 5;
+/// Layers and devices of candidates whose bounds are computed, all told.
+constexpr std::int64_t kCostingWork = 20'000'000;
+/// What one simulation may take once the budget is spent; then each candidate gets one.
+constexpr std::int64_t kSmallSimulation = kActionBudget / 50;
+
+class BaselineSearch {
+ public:
+  BaselineSearch(const BaselineFamily& family, const PlanningProblem& problem)
+      : name_(family.name),
+        problem_(problem),
+        options_(problem.options),
+        costs_(problem.profile, problem.topology),
+        scorer_(problem.profile, problem.topology, options_, problem.should_stop) {
+    options_.family = family.schedule;
+    options_.pins = {};
+    // Each is costed twice; where that takes long, some at even distances stand for the others.
+    const auto figures =
+        static_cast<std::int64_t>(problem.profile.layers.size()) + problem.topology.device_count();
+    const auto most = static_cast<std::size_t>(kCostingWork / figures);
+    const std::size_t step = 1 + family.count / std::max<std::size_t>(1, most);
+    for (std::size_t i = 0; i < family.count; i += step) {
+      if (!is_stopped()) add(family.candidate(i));
+    }
+  }
+
+  std::optional<BaselinePlan> run();
+
+ private:
+  bool is_stopped() const { return problem_.should_stop && problem_.should_stop(); }
+  void add(const Candidate& candidate);
+  Plan plan_at(const Candidate& candidate, std::int64_t depth) const;
+  std::int64_t actions_of(const Candidate& candidate) const {
+    return least_actions(candidate, options_.global_batch_size);
+  }
+  Scored fastest() const;
+  BaselinePlan least_memory() const;
+
+  const std::string name_;
+  const PlanningProblem& problem_;
+  PlannerOptions options_;
+  CostModel costs_;
+  Scorer scorer_;
+  std::vector<Candidate> candidates_;
+};
+
+Plan BaselineSearch::plan_at(const Candidate& candidate, std::int64_t depth) const {
+  Plan plan{.global_batch_size = options_.global_batch_size,
+            .micro_batch_size = candidate.micro_batch_size,
+            .num_micro_batches = options_.global_batch_size / candidate.micro_batch_size,
+            .gradients = candidate.gradients,
+            .family = *options_.family,
+            .warmup_depths = {},
+            .stages = candidate.stages};
+  if (plan.family == ScheduleFamily::GPipe) depth = plan.num_micro_batches;
+  plan.warmup_depths.assign(plan.stages.size(), std::min(depth, plan.num_micro_batches));
+  fill_gradient_buckets(plan, problem_.profile);
+  return plan;
+}
+
+/// Both variants of a candidate, with their bounds at any depths.
+void BaselineSearch::add(const Candidate& candidate) {
+  const std::int64_t micro_batches = options_.global_batch_size / candidate.micro_batch_size;
+  if (lane_passes(candidate.stages, micro_batches, options_.replicas) > most_passes(options_)) {
+    return;
+  }
+  for (const bool recompute : {false, true}) {
+    Candidate& variant = candidates_.emplace_back(candidate);
+    variant.gradients = usual_gradients(options_);
+    for (StagePlan& stage : variant.stages) stage.recompute = recompute;
+    const Plan plan = plan_at(variant, micro_batches);
+    make_room(costs_, options_);
+    const PlanCost cost = costs_.plan_cost(plan);
+    variant.bound =
+        lower_bound({plan, cost, problem_.topology, {Contention::Off, options_.replicas}});
+  }
+}
+
+Scored BaselineSearch::fastest() const {
+  Scored best;
+  std::int64_t actions = 0;
+  for (std::size_t i = 0; i < candidates_.size(); ++i) {
+    if (is_stopped()) break;
+    if (candidates_[i].bound >= best.iteration) continue;
+    const std::int64_t left = kActionBudget - actions;
+    if (left <= 0 && best.feasible() && actions_of(candidates_[i]) > kSmallSimulation) continue;
+    const Score score =
+        scorer_.score(candidates_[i], i, best.iteration, std::max<std::int64_t>(1, left));
+    actions += score.actions;
+    if (score.best.feasible()) best = score.best;
+  }
+  if (!best.feasible()) return best;
+  // A step looks at two neighbours for each stage.
+  const Candidate& chosen = candidates_[best.order];
+  const std::int64_t step =
+      2 * static_cast<std::int64_t>(chosen.stages.size()) * actions_of(chosen);
+  return step <= kRefinementBudget ? scorer_.refine(best, kRefinementBudget).best : best;
+}
+
+BaselinePlan BaselineSearch::least_memory() const {
+  Plan closest;
+  Bytes least{INT64_MAX};
+  for (const Candidate& candidate : candidates_) {
+    Plan plan = plan_at(candidate, 1);
+    make_room(costs_, options_);
+    const std::vector<MemoryShortage> shortages = memory_shortages(costs_.plan_cost(plan));
+    check(!shortages.empty(), "no baseline was found to fit, but one does");
+    if (shortages.front().missing() >= least) continue;
+    least = shortages.front().missing();
+    closest = std::move(plan);
+  }
+  const Duration iteration =
+      simulate(generate(closest, options_.replicas), costs_.plan_cost(closest), problem_.topology,
+               {.contention = options_.contention, .record = false})
+          .iteration;
+  return as_baseline(name_, std::move(closest), iteration, problem_);
+}
+
+std::optional<BaselinePlan> BaselineSearch::run() {
+  if (candidates_.empty()) return std::nullopt;
+  std::vector<Candidate> promising;
+  for (const std::size_t position : by_promise(candidates_)) {
+    promising.push_back(std::move(candidates_[position]));
+  }
+  candidates_ = std::move(promising);
+  Scored best = fastest();
+  if (!best.feasible()) {
+    if (is_stopped()) return std::nullopt;
+    return least_memory();
+  }
+  return as_baseline(name_, std::move(best.plan), best.iteration, problem_);
+}
+
+/// Whether memory keeps some stage from holding as many micro-batches as stages from it on, the
+/// least that can keep it busy.
+bool is_depth_limited(const Plan& plan, const PlanCost& costs) {
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const auto to_end = static_cast<std::int64_t>(plan.stages.size() - s);
+    if (plan.warmup_depths[s] >= std::min(to_end, plan.num_micro_batches)) continue;
+    for (const ReplicaCost& replica : costs.stages[s].replicas) {
+      if (replica.memory.peak() + replica.memory.per_micro_batch > replica.memory_limit)
+        return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+void make_room(const CostModel& costs, const PlannerOptions& options) {
+  constexpr std::int64_t kPartOfTables = 16;
+  if (costs.kept_by_tables() > Bytes{options.memory_limit.count / kPartOfTables}) {
+    costs.forget_tables();
+  }
+}
+
+BaselinePlan as_baseline(std::string name, Plan plan, Duration iteration,
+                         const PlanningProblem& problem) {
+  const PlanCost costs = CostModel(problem.profile, problem.topology).plan_cost(plan);
+  const Schedule schedule = generate(plan, problem.options.replicas);
+  const auto time_without = [&](SimulationOptions options) {
+    options.contention = problem.options.contention;
+    options.record = false;
+    return simulate(schedule, costs, problem.topology, options).iteration;
+  };
+  const Duration without_transfers = time_without({.free_transfers = true});
+  const Duration alone = has_reductions(costs)
+                             ? time_without({.free_transfers = true, .free_all_reduce = true})
+                             : without_transfers;
+  BaselinePlan baseline;
+  Baseline& figures = baseline.figures;
+  figures.name = std::move(name);
+  figures.shape = shape_of(plan);
+  figures.iteration = iteration;
+  figures.parts = time_parts({.costs = costs,
+                              .schedule = schedule,
+                              .iteration = iteration,
+                              .without_transfers = without_transfers,
+                              .alone = alone},
+                             problem.topology);
+  const std::vector<MemoryShortage> shortages = memory_shortages(costs);
+  figures.feasible = problem.options.ignore_memory || shortages.empty();
+  if (!figures.feasible) figures.missing = shortages.front().missing();
+  figures.depth_limited = !problem.options.ignore_memory && is_depth_limited(plan, costs);
+  baseline.plan = std::move(plan);
+  return baseline;
+}
+
+std::optional<BaselinePlan> best_of(const BaselineFamily& family, const PlanningProblem& problem) {
+  return BaselineSearch(family, problem).run();
+}
+
+}  // namespace dapple

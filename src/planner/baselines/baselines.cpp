@@ -1,0 +1,253 @@
+#include "dapple/planner/request/baselines.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <iterator>
+#include <optional>
+
+#include "dapple/core/parallel.h"
+#include "dapple/search/dapple_search/even_split.h"
+#include "dapple/search/pipedream_search/pipedream_search.h"
+#include "dapple/search/placement/placement.h"
+#include "planner/baselines/baseline_search.h"
+#include "planner/request/micro_batches.h"
+#include "planner/request/stop_question.h"
+
+namespace dapple {
+namespace {
+
+using Devices = std::vector<DeviceIndex>;
+
+/// Above this many states, PipeDream's search would take longer than all other baselines.
+constexpr std::int32_t kMostPipedreamStates = 250;
+
+/// Its search takes states^2 * units^2 / 4 steps on the outermost level.
+std::int32_t most_pipedream_states(const Topology& topology) {
+  constexpr double kMostSteps = 1e9;
+  double units = 1;
+  for (const PipedreamLevel& level : pipedream_levels(topology)) {
+    units = std::max(units, static_cast<double>(level.units));
+  }
+  const double most = 2 * std::sqrt(kMostSteps) / units;
+  return std::clamp(static_cast<std::int32_t>(most), 2, kMostPipedreamStates);
+}
+
+/// Where stages are, and for which sizes of micro-batches; their layers follow from both.
+struct Shapes {
+  struct Shape {
+    std::size_t placement = 0;
+    std::int64_t micro_batch_size = 1;
+  };
+  std::vector<std::vector<Devices>> placements;  // devices of each stage
+  std::vector<Shape> shapes;
+  std::function<std::vector<LayerRange>(std::int64_t micro_batch_size,
+                                        const std::vector<Devices>& placement)>
+      split;
+
+  /// Adds a placement of stages that have so many replicas at most, with every size that gives each
+  /// of them a sample.
+  void add(std::vector<Devices> placement, std::int64_t most_replicas,
+           const std::vector<std::int64_t>& sizes) {
+    for (const std::int64_t size : sizes) {
+      if (size >= most_replicas) shapes.push_back({placements.size(), size});
+    }
+    placements.push_back(std::move(placement));
+  }
+
+  Candidate candidate(std::size_t number) const {
+    const std::vector<Devices>& placement = placements[shapes[number].placement];
+    Candidate candidate{
+        .micro_batch_size = shapes[number].micro_batch_size, .stages = {}, .bound = {}};
+    const std::vector<LayerRange> ranges = split(candidate.micro_batch_size, placement);
+    for (std::size_t s = 0; s < ranges.size(); ++s) {
+      StagePlan& stage = candidate.stages.emplace_back();
+      stage.layers = ranges[s];
+      stage.devices = placement[s];
+    }
+    return candidate;
+  }
+};
+
+/// The shapes of each family; these must not outlive what made them.
+class BaselineShapes {
+ public:
+  explicit BaselineShapes(const PlanningProblem& problem)
+      : profile_(problem.profile),
+        topology_(problem.topology),
+        costs_(problem.profile, problem.topology),
+        layers_(static_cast<std::int32_t>(problem.profile.layers.size())),
+        sizes_(micro_batch_sizes(problem.options).sizes),
+        options_(problem.options),
+        should_stop_(problem.should_stop) {}
+
+  Shapes one_stage() const;
+  Shapes even() const;
+  Shapes straight() const;
+  Shapes pipedream() const;
+
+ private:
+  std::vector<std::vector<Devices>> placements(std::int32_t stages, std::int32_t replicas) const;
+  const LayerTable& table(std::int64_t micro_batch_size, const Devices& devices) const;
+
+  const ModelProfile& profile_;
+  const Topology& topology_;
+  CostModel costs_;
+  std::int32_t layers_;
+  std::vector<std::int64_t> sizes_;
+  const PlannerOptions& options_;
+  const std::function<bool()>& should_stop_;
+};
+
+/// Devices of each stage under each of the three policies, equal ones once.
+std::vector<std::vector<Devices>> BaselineShapes::placements(std::int32_t stages,
+                                                             std::int32_t replicas) const {
+  std::vector<std::vector<Devices>> found;
+  for (const PlacementPolicy policy : kPlacementPolicies) {
+    std::vector<std::int32_t> used(static_cast<std::size_t>(topology_.server_count()), 0);
+    std::vector<Devices> placement(static_cast<std::size_t>(stages));
+    // Policies place the last stage first.
+    for (std::size_t s = placement.size(); s-- > 0;) {
+      const auto taken = place(policy, used, replicas, topology_);
+      check(taken.has_value(), "a baseline needs more devices than there are");
+      placement[s] = take_devices(used, *taken, topology_);
+    }
+    if (std::find(found.begin(), found.end(), placement) == found.end()) {
+      found.push_back(std::move(placement));
+    }
+  }
+  return found;
+}
+
+/// Of the largest share of a micro-batch, on the kind of the first device.
+const LayerTable& BaselineShapes::table(std::int64_t micro_batch_size,
+                                        const Devices& devices) const {
+  const auto replicas = static_cast<std::int64_t>(devices.size());
+  return costs_.table(replica_share(micro_batch_size, replicas, 0).size(),
+                      topology_.device(devices.front()).kind);
+}
+
+/// All devices, or as many as the largest micro-batch has samples.
+Shapes BaselineShapes::one_stage() const {
+  const auto replicas =
+      static_cast<std::int32_t>(std::min<std::int64_t>(topology_.device_count(), sizes_.back()));
+  Shapes shapes;
+  for (std::vector<Devices>& placement : placements(1, replicas)) {
+    shapes.add(std::move(placement), replicas, sizes_);
+  }
+  shapes.split = [this](std::int64_t, const std::vector<Devices>&) {
+    return std::vector<LayerRange>{{0, layers_}};
+  };
+  return shapes;
+}
+
+/// Two stages or more on equal numbers of devices, all of which are used.
+Shapes BaselineShapes::even() const {
+  const std::int32_t devices = topology_.device_count();
+  Shapes shapes;
+  for (std::int32_t stages = 2; stages <= std::min(devices, layers_); ++stages) {
+    const std::int32_t replicas = devices / stages;
+    if (devices % stages != 0 || replicas > sizes_.back()) continue;
+    for (std::vector<Devices>& placement : placements(stages, replicas)) {
+      shapes.add(std::move(placement), replicas, sizes_);
+    }
+  }
+  shapes.split = [this](std::int64_t size, const std::vector<Devices>& placement) {
+    make_room(costs_, options_);
+    return even_split(table(size, placement.front()), layers_,
+                      static_cast<std::int32_t>(placement.size()));
+  };
+  return shapes;
+}
+
+Shapes BaselineShapes::straight() const {
+  const std::int32_t stages = std::min(topology_.device_count(), layers_);
+  Shapes shapes;
+  if (stages < 2) return shapes;
+  for (std::vector<Devices>& placement : placements(stages, 1)) {
+    shapes.add(std::move(placement), 1, sizes_);
+  }
+  shapes.split = [this](std::int64_t size, const std::vector<Devices>& placement) {
+    make_room(costs_, options_);
+    std::vector<const LayerTable*> times;
+    for (const Devices& devices : placement) times.push_back(&table(size, devices));
+    const auto time_of = [&](std::int32_t stage, LayerRange layers) {
+      const LayerTable& own = *times[static_cast<std::size_t>(stage)];
+      return own.forward(layers) + own.backward(layers);
+    };
+    return balanced_split(layers_, static_cast<std::int32_t>(placement.size()), time_of);
+  };
+  return shapes;
+}
+
+/// PipeDream's partition, of the minibatch that was profiled, for every size of micro-batch.
+Shapes BaselineShapes::pipedream() const {
+  const PipedreamOptions options{
+      .samples = profiled_batch(profile_),
+      .time_scale = time_scale(profile_, topology_.kind_of(DeviceIndex{0})).value_or(kOne),
+      .max_states = most_pipedream_states(topology_)};
+  const std::vector<PipedreamState> states = pipedream_states(profile_, options).states;
+  const PipedreamPartition partition =
+      partition_pipedream(states, pipedream_levels(topology_), should_stop_);
+  if (partition.stages.empty()) return {};
+  const std::vector<LayerRange> ranges =
+      nearest_ranges(partition, states, layer_compute_times(profile_, options)).ranges;
+  Devices in_fill_order;
+  for (std::int32_t s = 0; s < topology_.server_count(); ++s) {
+    const Devices& devices = topology_.fill_order(ServerIndex{s});
+    in_fill_order.insert(in_fill_order.end(), devices.begin(), devices.end());
+  }
+  std::vector<Devices> placement;
+  std::size_t most_replicas = 0;
+  for (const PipedreamStage& stage : partition.stages) {
+    Devices& devices = placement.emplace_back();
+    for (const std::int32_t position : stage.devices) {
+      devices.push_back(in_fill_order[static_cast<std::size_t>(position)]);
+    }
+    std::sort(devices.begin(), devices.end());
+    most_replicas = std::max(most_replicas, devices.size());
+  }
+  Shapes shapes;
+  shapes.add(std::move(placement), static_cast<std::int64_t>(most_replicas), sizes_);
+  shapes.split = [ranges](std::int64_t, const std::vector<Devices>&) { return ranges; };
+  return shapes;
+}
+
+}  // namespace
+
+std::vector<BaselinePlan> make_baselines(const ModelProfile& profile, const Topology& topology,
+                                         const PlannerOptions& options, Progress* progress) {
+  struct Kind {
+    ScheduleFamily schedule;
+    Shapes (BaselineShapes::*shapes)() const;
+  };
+  static constexpr Kind kKinds[] = {
+      {ScheduleFamily::OneFOneB, &BaselineShapes::one_stage},
+      {ScheduleFamily::GPipe, &BaselineShapes::even},
+      {ScheduleFamily::OneFOneB, &BaselineShapes::even},
+      {ScheduleFamily::OneFOneB, &BaselineShapes::straight},
+      {ScheduleFamily::OneFOneB, &BaselineShapes::pipedream},
+  };
+  static_assert(std::size(kKinds) + 1 == std::size(kBaselineNames));
+  const StopQuestion is_stopped(progress);
+  const PlanningProblem problem{profile, topology, options, [&] { return is_stopped(); }};
+  std::vector<std::optional<BaselinePlan>> found(std::size(kKinds));
+  parallel_for(found.size(), options.threads, [&](std::size_t i) {
+    if (is_stopped()) return;
+    const BaselineShapes all(problem);
+    const Shapes shapes = (all.*kKinds[i].shapes)();
+    BaselineFamily family;
+    family.name = kBaselineNames[i];
+    family.schedule = kKinds[i].schedule;
+    family.count = shapes.shapes.size();
+    family.candidate = [&](std::size_t number) { return shapes.candidate(number); };
+    found[i] = best_of(family, problem);
+  });
+  std::vector<BaselinePlan> baselines;
+  for (std::optional<BaselinePlan>& baseline : found) {
+    if (baseline) baselines.push_back(std::move(*baseline));
+  }
+  return baselines;
+}
+
+}  // namespace dapple

@@ -1,0 +1,160 @@
+#include "dapple/planner/candidates/depth_search.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace dapple {
+namespace {
+
+/// A step of a timetable takes that part of the time of a simulated action.
+constexpr std::int64_t kStepsPerAction = 10;
+
+/// Splits that do not raise the bound before a box is simulated.
+constexpr std::int32_t kPatience = 4;
+
+PlanCost costs_at(Plan plan, const Depths& depths, const CostModel& costs) {
+  plan.warmup_depths = depths;
+  return costs.plan_cost(plan);
+}
+
+/// Where the box is widest for its depth, of equals the last stage.
+std::size_t widest(const DepthBox& box) {
+  std::size_t best = 0;
+  for (std::size_t s = 1; s < box.least.size(); ++s) {
+    if (box.most[s] * box.least[best] >= box.most[best] * box.least[s]) best = s;
+  }
+  return best;
+}
+
+/// The last stage whose depth is open: the beginning that all depths have in common ends there.
+std::size_t last_open(const DepthBox& box) {
+  std::size_t stage = box.least.size() - 1;
+  while (box.least[stage] == box.most[stage]) --stage;
+  return stage;
+}
+
+/// The depth that is to `least` as `most` is to it, below `most`.
+std::int64_t middle(std::int64_t least, std::int64_t most) {
+  std::int64_t middle = least;
+  while (middle + 1 < most && (middle + 1) * (middle + 1) <= least * most) ++middle;
+  return middle;
+}
+
+/// From a run at the box's least depths.
+EarliestStarts beginning_of(const Recorded& recorded, const DepthBox& box,
+                            std::int64_t num_micro_batches) {
+  const auto stage_of = [](const TimedAction& timed) { return timed.action.stage.position(); };
+  // When some stage has run all the forwards that come before its first backward at any depth.
+  Duration parting = recorded.result.iteration;
+  for (const TimedAction& timed : recorded.result.timeline.actions) {
+    const std::size_t s = stage_of(timed);
+    const bool is_last = timed.action.index + 1 == box.least[s] && box.least[s] < box.most[s];
+    if (is_last && timed.action.kind == ActionKind::Forward) parting = std::min(parting, timed.end);
+  }
+  const std::vector<Duration> alike(static_cast<std::size_t>(num_micro_batches), parting);
+  EarliestStarts starts{.forwards = {box.least.size(), alike},
+                        .backwards = {box.least.size(), alike}};
+  for (const TimedAction& timed : recorded.result.timeline.actions) {
+    const auto position = static_cast<std::size_t>(timed.action.index);
+    if (timed.start >= parting) continue;
+    const bool is_forward = timed.action.kind == ActionKind::Forward;
+    if (!is_forward && timed.action.kind != ActionKind::Backward) continue;
+    // Of replicas on their own, the first.
+    Duration& start = (is_forward ? starts.forwards : starts.backwards)[stage_of(timed)][position];
+    start = std::min(start, timed.start);
+  }
+  return starts;
+}
+
+}  // namespace
+
+DepthSearch::DepthSearch(const Scored& start, const CostModel& costs, const PlannerOptions& options)
+    : topology_(costs.topology()),
+      options_(options),
+      start_(start),
+      costs_(costs_at(start.plan, Depths(start.plan.stages.size(), 1), costs)),
+      limits_(start.plan, costs, options.ignore_memory),
+      timetable_({start.plan, costs_, topology_, options.mode()}) {
+  DepthBox all{.least = Depths(start.plan.stages.size(), 1), .most = limits_.caps()};
+  if (options.family == ScheduleFamily::GPipe) {
+    all.most.assign(all.most.size(), start.plan.num_micro_batches);
+    all.least = all.most;
+  }
+  if (!limits_.may_fit(all)) return;
+  open_.push({.bound = {}, .number = boxes_++, .box = std::move(all), .splits = 0});
+}
+
+void DepthSearch::push(DepthBox box, const Open& whole, const Scored& best, Score& score) {
+  if (!limits_.may_fit(box)) return;
+  score.actions += 1 + timetable_.steps() / kStepsPerAction;
+  const Duration bound = std::max(whole.bound, timetable_.bound(box));
+  if (bound >= best.iteration) return;
+  open_.push({.bound = bound,
+              .number = boxes_++,
+              .box = std::move(box),
+              .splits = bound > whole.bound ? 0 : whole.splits + 1});
+}
+
+/// Depths do not rise from stage to stage, so a limit holds on one side of the stage.
+void DepthSearch::split(const Open& open, const Scored& best, Score& score) {
+  const DepthBox& box = open.box;
+  const std::size_t stage = open.splits < kPatience ? widest(box) : last_open(box);
+  const std::int64_t last = middle(box.least[stage], box.most[stage]);
+  DepthBox shallow = box;
+  for (std::size_t s = stage; s < box.most.size(); ++s) {
+    shallow.most[s] = std::min(shallow.most[s], last);
+  }
+  DepthBox deep = box;
+  for (std::size_t s = 0; s <= stage; ++s) deep.least[s] = std::max(deep.least[s], last + 1);
+  push(std::move(shallow), open, best, score);
+  push(std::move(deep), open, best, score);
+}
+
+/// Puts a box back with the bound that its common beginning gives it.
+void DepthSearch::begin(Open open, Scored& best, Score& score) {
+  Scored attempt = start_;
+  attempt.plan.warmup_depths = open.box.least;
+  const Recorded recorded =
+      record_and_count(attempt.plan, {costs_, topology_, options_.mode()}, score);
+  attempt.iteration = recorded.result.iteration;
+  const EarliestStarts known = beginning_of(recorded, open.box, start_.plan.num_micro_batches);
+  score.actions += 1 + timetable_.steps() / kStepsPerAction;
+  const Duration bound = std::max(open.bound, timetable_.bound(open.box, &known));
+  open.splits = bound > open.bound ? 0 : open.splits + 1;
+  open.bound = bound;
+  const bool is_better = attempt.iteration < best.iteration;
+  if (is_better && limits_.fit_as_they_are(open.box.least)) best = std::move(attempt);
+  if (open.bound < best.iteration) open_.push(std::move(open));
+}
+
+void DepthSearch::simulate_at(const Depths& depths, Scored& best, Score& score) const {
+  Scored attempt = start_;
+  attempt.plan.warmup_depths = depths;
+  attempt.iteration = simulate_and_count(attempt.plan, {costs_, topology_, options_.mode()}, score);
+  if (attempt.iteration < best.iteration) best = std::move(attempt);
+}
+
+Score DepthSearch::advance(const Stretch& stretch) {
+  Score score;
+  Scored best = start_;
+  best.iteration = stretch.to_beat;
+  const auto is_open = [&] { return !open_.empty() && open_.top().bound < best.iteration; };
+  while (is_open() && open_.top().bound < stretch.enough && score.actions < stretch.budget) {
+    Open open = open_.top();
+    open_.pop();
+    if (open.box.least == open.box.most) {
+      simulate_at(open.box.least, best, score);
+    } else if (options_.contention == Contention::Shared && open.splits > kPatience &&
+               open.splits % kPatience == 0) {
+      begin(std::move(open), best, score);
+    } else {
+      split(open, best, score);
+    }
+  }
+  score.is_settled = !is_open();
+  score.bound = score.is_settled ? best.iteration : open_.top().bound;
+  if (!best.plan.warmup_depths.empty()) score.best = std::move(best);
+  return score;
+}
+
+}  // namespace dapple

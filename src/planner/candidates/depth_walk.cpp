@@ -1,0 +1,78 @@
+#include "planner/candidates/depth_walk.h"
+
+#include <algorithm>
+#include <random>
+
+#include "dapple/planner/candidates/depths.h"
+#include "dapple/search/bounds/timetable.h"
+
+namespace dapple {
+namespace {
+
+/// Of the iteration, what a change may cost in the beginning: a thousandth.
+constexpr std::int64_t kAllowance = 1000;
+/// Changes tried for each simulation that the budget allows: most are ruled out without one.
+constexpr std::int64_t kTries = 20;
+
+/// The standard says what the engine draws, but not what its distributions make of it.
+class Draws {
+ public:
+  std::size_t below(std::size_t count) { return engine_() % count; }
+
+ private:
+  std::mt19937 engine_{1};
+};
+
+/// One or two runs of stages, each deeper or shallower by one or two.
+Depths changed(const Depths& from, Draws& draws) {
+  Depths depths = from;
+  for (std::size_t changes = 1 + draws.below(2); changes > 0; --changes) {
+    const std::size_t one = draws.below(depths.size());
+    const std::size_t other = draws.below(depths.size());
+    const std::int64_t step = draws.below(4) == 0 ? 2 : 1;
+    const std::int64_t change = draws.below(2) == 0 ? step : -step;
+    for (std::size_t s = std::min(one, other); s <= std::max(one, other); ++s) depths[s] += change;
+  }
+  return depths;
+}
+
+bool are_legal(const Depths& depths, std::int64_t num_micro_batches) {
+  return depths.front() <= num_micro_batches && depths.back() >= 1 &&
+         std::is_sorted(depths.rbegin(), depths.rend());
+}
+
+}  // namespace
+
+Score walk_depths(const Scored& start, const CostModel& costs, const PlannerOptions& options,
+                  const WalkLimits& limits) {
+  const Plan& plan = start.plan;
+  const std::int64_t budget = limits.actions;
+  const DepthLimits memory(plan, costs, options.ignore_memory);
+  const PlanCost cost = costs.plan_cost(plan);
+  const SimulationGround ground{cost, costs.topology(), options.mode(), limits.should_stop};
+  Timetable timetable({plan, cost, costs.topology(), options.mode()});
+  Draws draws;
+  Score score;
+  score.best = start;
+  Scored here = start;
+  std::int64_t tries_left = kTries * (1 + budget / timetable.steps());
+  while (score.actions < budget && tries_left-- > 0) {
+    if (limits.should_stop && limits.should_stop()) break;
+    Scored next = here;
+    next.plan.warmup_depths = changed(here.plan.warmup_depths, draws);
+    const Depths& depths = next.plan.warmup_depths;
+    const bool is_new = depths != here.plan.warmup_depths;
+    if (!is_new || !are_legal(depths, plan.num_micro_batches)) continue;
+    if (!memory.fit_as_they_are(depths)) continue;
+    const Wide allowance = Wide{score.best.iteration.ns / kAllowance} * (budget - score.actions);
+    const Duration most = here.iteration + Duration{divide_down(allowance, budget)};
+    if (timetable.bound({.least = depths, .most = depths}) > most) continue;
+    next.iteration = simulate_and_count(next.plan, ground, score);
+    if (next.iteration > most) continue;
+    here = next;
+    if (here.iteration < score.best.iteration) score.best = here;
+  }
+  return score;
+}
+
+}  // namespace dapple

@@ -1,0 +1,241 @@
+#include "dapple/planner/candidates/depths.h"
+
+#include <algorithm>
+#include <set>
+
+#include "dapple/search/bounds/bound.h"
+
+namespace dapple {
+
+DepthLimits::DepthLimits(const Plan& plan, const CostModel& costs, bool ignore_memory)
+    : num_micro_batches_(plan.num_micro_batches), ignore_memory_(ignore_memory) {
+  for (const StagePlan& stage : plan.stages) {
+    std::vector<Replica>& replicas = stages_.emplace_back();
+    const std::vector<Bytes>& buckets = stage.gradient_buckets;
+    const StageContext context{
+        .layers = stage.layers,
+        .recompute = stage.recompute,
+        .depth = 1,
+        .depth_before = stages_.size() == 1 ? 0 : 1,
+        .depth_behind = stages_.size() == plan.stages.size() ? 0 : 1,
+        .largest_bucket =
+            buckets.empty() ? Bytes{} : *std::max_element(buckets.begin(), buckets.end())};
+    std::set<std::pair<std::int64_t, std::int32_t>> seen;
+    for (std::size_t i = 0; i < stage.devices.size(); ++i) {
+      const std::int64_t samples = samples_of(plan, stage, i).size();
+      const std::int32_t kind = costs.topology().device(stage.devices[i]).kind;
+      if (!seen.insert({samples, kind}).second) continue;
+      const MemoryCost memory = costs.memory_cost(context, samples, kind);
+      replicas.push_back({.fixed = memory.fixed() + memory.recompute_stash,
+                          .per_micro_batch = memory.per_micro_batch,
+                          .before = costs.boundary_size(stage.layers.begin, samples),
+                          .behind = costs.boundary_size(stage.layers.end, samples),
+                          .limit = costs.topology().memory_limit(stage.devices[i])});
+    }
+  }
+}
+
+bool DepthLimits::fits(std::size_t stage, const Depths& depths) const {
+  const std::int64_t depth = depths[stage];
+  const std::int64_t waiting_before = stage == 0 ? 0 : depths[stage - 1] - depth;
+  const std::int64_t waiting_behind = stage + 1 == depths.size() ? 0 : depth - depths[stage + 1];
+  return std::all_of(stages_[stage].begin(), stages_[stage].end(), [&](const Replica& replica) {
+    const Bytes needed = replica.fixed + depth * replica.per_micro_batch +
+                         waiting_before * replica.before + waiting_behind * replica.behind;
+    return needed <= replica.limit;
+  });
+}
+
+std::optional<Depths> DepthLimits::fit(Depths wanted) const {
+  Depths depths = std::move(wanted);
+  for (std::int64_t& depth : depths) depth = std::clamp<std::int64_t>(depth, 1, num_micro_batches_);
+  for (std::size_t s = 1; s < depths.size(); ++s) depths[s] = std::min(depths[s], depths[s - 1]);
+  if (ignore_memory_) return depths;
+  // Cutting one stage down leaves more waiting at its neighbours, so start over until all fit.
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (std::size_t s = 0; s < depths.size(); ++s) {
+      while (!fits(s, depths)) {
+        // At a depth of 1, only less waiting from the stage before can make room.
+        const bool by_itself = depths[s] > 1;
+        if (!by_itself && (s == 0 || depths[s - 1] == 1)) return std::nullopt;
+        const std::size_t cut = by_itself ? s : s - 1;
+        --depths[cut];
+        for (std::size_t t = cut + 1; t < depths.size(); ++t) {
+          depths[t] = std::min(depths[t], depths[cut]);
+        }
+        changed = true;
+      }
+    }
+  }
+  return depths;
+}
+
+bool DepthLimits::fit_as_they_are(const Depths& depths) const {
+  if (ignore_memory_) return true;
+  for (std::size_t s = 0; s < depths.size(); ++s) {
+    if (!fits(s, depths)) return false;
+  }
+  return true;
+}
+
+bool DepthLimits::may_fit(const DepthBox& box) const {
+  if (ignore_memory_) return true;
+  for (std::size_t s = 0; s < stages_.size(); ++s) {
+    const bool is_first = s == 0;
+    const bool is_last = s + 1 == stages_.size();
+    for (const Replica& replica : stages_[s]) {
+      // What waits before the stage is less with a deeper one, what waits behind it is more.
+      Bytes per_depth = replica.per_micro_batch;
+      Bytes needed = replica.fixed;
+      if (!is_first) {
+        per_depth -= replica.before;
+        needed += box.least[s - 1] * replica.before;
+      }
+      if (!is_last) {
+        per_depth += replica.behind;
+        needed -= box.most[s + 1] * replica.behind;
+      }
+      needed += (per_depth.count > 0 ? box.least[s] : box.most[s]) * per_depth;
+      if (needed > replica.limit) return false;
+    }
+  }
+  return true;
+}
+
+Depths DepthLimits::caps() const {
+  Depths caps;
+  std::int64_t cap = num_micro_batches_;
+  for (const std::vector<Replica>& stage : stages_) {
+    for (const Replica& replica : stage) {
+      if (ignore_memory_ || replica.per_micro_batch.count == 0) continue;
+      const std::int64_t room = (replica.limit - replica.fixed).count;
+      cap = std::min(cap, std::max<std::int64_t>(1, room / replica.per_micro_batch.count));
+    }
+    caps.push_back(cap);
+  }
+  return caps;
+}
+
+std::int64_t count_legal_depths(std::size_t stages, std::int64_t num_micro_batches,
+                                std::int64_t most) {
+  // Ways to choose that many from the depths with repetition: (M + S - 1) over S.
+  Wide count = 1;
+  for (std::size_t s = 1; s <= stages && count <= most; ++s) {
+    const auto stage = static_cast<std::int64_t>(s);
+    count = count * (num_micro_batches + stage - 1) / stage;
+  }
+  return static_cast<std::int64_t>(std::min<Wide>(count, most));
+}
+
+std::vector<Depths> legal_depths(std::size_t stages, std::int64_t num_micro_batches) {
+  std::vector<Depths> all;
+  Depths depths(stages, 1);
+  while (true) {
+    all.push_back(depths);
+    // The last stage that may be one deeper without exceeding the one before it.
+    std::size_t stage = stages;
+    while (stage-- > 0) {
+      const std::int64_t limit = stage == 0 ? num_micro_batches : depths[stage - 1];
+      if (depths[stage] < limit) break;
+      depths[stage] = 1;
+      if (stage == 0) return all;
+    }
+    ++depths[stage];
+  }
+}
+
+Depths depths_for_target(const PlanCost& costs, std::int64_t num_micro_batches, Duration target,
+                         std::int64_t slack) {
+  const std::size_t stages = costs.stages.size();
+  Duration pace{1};
+  std::vector<Duration> fill(stages);        // to the first forward's start
+  std::vector<Duration> round_trip(stages);  // of one micro-batch
+  std::vector<Duration> tail(stages);        // from the last forward's start to the end of all
+  for (std::size_t s = 0; s < stages; ++s) {
+    const StageCost& stage = costs.stages[s];
+    pace = std::max(pace, stage.forward + stage.backward);
+    if (s + 1 < stages) {
+      fill[s + 1] = fill[s] + stage.forward + costs.boundaries[s].forward.front().time;
+    }
+  }
+  for (std::size_t s = stages; s-- > 0;) {
+    const StageCost& stage = costs.stages[s];
+    round_trip[s] = stage.forward + stage.backward;
+    if (s + 1 < stages) {
+      const Duration there = costs.boundaries[s].forward.front().time;
+      round_trip[s] += there + round_trip[s + 1] + costs.boundaries[s].backward.front().time;
+      tail[s] = stage.forward + there + tail[s + 1];
+    }
+    const Duration after = time_after_last_backward(stage);
+    tail[s] = std::max(tail[s], round_trip[s] + after);
+  }
+  Depths depths(stages, 1);
+  for (std::size_t s = stages; s-- > 0;) {
+    const StageCost& stage = costs.stages[s];
+    std::int64_t depth = 1;
+    if (s + 1 < stages) {
+      // A micro-batch is away from this stage for a trip to the next and back; with fewer between
+      // the two depths than set off in that time, the fixed order makes both wait.
+      const Duration trip = round_trip[s] - (s + 2 < stages ? round_trip[s + 2] : Duration{}) -
+                            (s + 2 < stages ? costs.boundaries[s + 1].forward.front().time +
+                                                  costs.boundaries[s + 1].backward.front().time
+                                            : Duration{});
+      depth = depths[s + 1] + std::max<std::int64_t>(0, divide_up(slack * trip.ns, pace.ns) - 1);
+    }
+    const Duration room = target - fill[s] - tail[s] - (num_micro_batches - 1) * stage.forward;
+    const std::int64_t backwards =
+        std::max<std::int64_t>(0, room.ns) / std::max<std::int64_t>(1, stage.backward.ns);
+    depth = std::max(depth, num_micro_batches - backwards);
+    depths[s] = std::clamp<std::int64_t>(depth, 1, num_micro_batches);
+  }
+  return depths;
+}
+
+Depths least_depths(std::size_t stages, std::int64_t num_micro_batches) {
+  Depths depths;
+  for (std::size_t s = 0; s < stages; ++s) {
+    depths.push_back(std::min(static_cast<std::int64_t>(stages - s), num_micro_batches));
+  }
+  return depths;
+}
+
+std::vector<Depths> depth_families(std::size_t stages, std::int64_t num_micro_batches) {
+  std::vector<Depths> families;
+  const auto add = [&](auto depth_at) {
+    Depths depths;
+    for (std::size_t s = 0; s < stages; ++s) {
+      const auto to_end = static_cast<std::int64_t>(stages - s);
+      depths.push_back(std::min<std::int64_t>(depth_at(to_end), num_micro_batches));
+    }
+    if (std::find(families.begin(), families.end(), depths) == families.end()) {
+      families.push_back(std::move(depths));
+    }
+  };
+  add([](std::int64_t to_end) { return 2 * to_end - 1; });
+  add([](std::int64_t to_end) { return to_end; });
+  for (const std::int64_t factor : {3, 4, 6, 10}) {
+    add([&](std::int64_t to_end) { return factor * (to_end - 1) + 1; });
+  }
+  add([&](std::int64_t) { return num_micro_batches; });
+  return families;
+}
+
+std::vector<Depths> neighbours(const Depths& depths, std::int64_t num_micro_batches) {
+  std::vector<Depths> result;
+  for (std::size_t s = 0; s < depths.size(); ++s) {
+    Depths deeper = depths;
+    for (std::size_t t = 0; t <= s; ++t) ++deeper[t];
+    if (deeper.front() <= num_micro_batches) result.push_back(std::move(deeper));
+    if (depths[s] > 1) {
+      Depths shallower = depths;
+      for (std::size_t t = s; t < depths.size(); ++t) {
+        shallower[t] = std::max<std::int64_t>(1, shallower[t] - 1);
+      }
+      result.push_back(std::move(shallower));
+    }
+  }
+  return result;
+}
+
+}  // namespace dapple

@@ -1,0 +1,278 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <optional>
+#include <set>
+
+#include "dapple/core/error.h"
+#include "dapple/core/parallel.h"
+#include "dapple/planner/candidates/explain.h"
+#include "dapple/planner/request/planner.h"
+#include "dapple/simulate/device_memory.h"
+#include "planner/candidates/scoring.h"
+
+namespace dapple {
+namespace {
+
+/// The whole batch at once on the quickest device, memory not counted.
+Duration time_on_one_device(const Plan& plan, const CostModel& costs) {
+  const LayerRange all{0, costs.layer_count()};
+  std::set<std::int32_t> kinds;
+  for (std::int32_t i = 0; i < costs.topology().device_count(); ++i) {
+    kinds.insert(costs.topology().device(DeviceIndex{i}).kind);
+  }
+  Duration least{INT64_MAX};
+  for (const std::int32_t kind : kinds) {
+    const LayerTable& table = costs.table(plan.global_batch_size, kind);
+    least = std::min(least, table.forward(all) + table.backward(all));
+  }
+  return least + costs.optimizer_step(all);
+}
+
+StageFigures figures_of(const PlanCost& costs, std::size_t stage) {
+  const StageCost& cost = costs.stages[stage];
+  StageFigures figures{.forward = cost.forward,
+                       .backward = cost.backward,
+                       .send = {},
+                       .all_reduce = cost.tied_reduction,
+                       .optimizer_step = cost.optimizer_step};
+  if (stage < costs.boundaries.size()) figures.send = costs.boundaries[stage].forward.front().size;
+  for (const AllReduceCost& bucket : cost.buckets) figures.all_reduce += bucket.time;
+  return figures;
+}
+
+/// A plan whose replicas are treated the other way is simulated up to so many passes.
+constexpr std::int64_t kMostPassesOfOther = 2'000'000;
+
+/// Simulations of a plan with more passes than these run side by side, as many as there is room for
+/// (kBytesOfARecordedPass counts two).
+constexpr std::int64_t kFewPasses = 10'000;
+constexpr int kSimulationsSideBySide = 2;
+
+/// The iteration where replicas are treated the other way, if that makes a difference and does not
+/// take too long.
+std::optional<Duration> with_other_replicas(const Plan& plan, const PlanCost& costs,
+                                            const Topology& topology, SimulationMode mode) {
+  if (!splits_micro_batches(plan)) return std::nullopt;
+  const bool are_together = mode.replicas == Replicas::Together;
+  const Replicas other = are_together ? Replicas::Independent : Replicas::Together;
+  if (lane_passes(plan.stages, plan.num_micro_batches, other) > kMostPassesOfOther) {
+    return std::nullopt;
+  }
+  return simulate(generate(plan, other), costs, topology,
+                  {.contention = mode.contention, .record = false})
+      .iteration;
+}
+
+double seconds(Duration time) {
+  return static_cast<double>(time.ns) * 1e-9;
+}
+
+std::vector<DeviceFigures> device_figures(const Evaluation& evaluation) {
+  std::vector<DeviceFigures> figures;
+  const Timeline& timeline = evaluation.timeline;
+  const std::vector<Duration> busy = busy_times(timeline);
+  const std::vector<Bytes> peaks = peak_memories(evaluation.schedule, timeline.memory);
+  for (std::size_t d = 0; d < timeline.memory.size(); ++d) {
+    const DeviceMemory& memory = timeline.memory[d];
+    figures.push_back({.device = memory.device,
+                       .peak_memory = peaks[d],
+                       .memory_limit = memory.limit,
+                       .busy_fraction = seconds(busy[memory.lane.position()]) /
+                                        std::max(1e-9, seconds(evaluation.prediction.iteration))});
+  }
+  std::sort(figures.begin(), figures.end(),
+            [](const auto& a, const auto& b) { return a.device < b.device; });
+  return figures;
+}
+
+}  // namespace
+
+Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& topology,
+                    SimulationMode mode) {
+  fill_gradient_buckets(plan, profile);
+  const CostModel model(profile, topology);
+  Evaluation evaluation;
+  evaluation.costs = model.plan_cost(plan);
+  evaluation.schedule = generate(plan, mode.replicas);
+  const auto time_without = [&](SimulationOptions options) {
+    options.contention = mode.contention;
+    options.record = false;
+    return simulate(evaluation.schedule, evaluation.costs, topology, options).iteration;
+  };
+  SimulationResult run;
+  std::optional<Duration> without_any_transfers;
+  std::optional<Duration> without_reductions;
+  std::optional<Duration> alone;  // without both
+  const bool has_transfers = !evaluation.costs.boundaries.empty();
+  const bool reduces = has_reductions(evaluation.costs);
+  const std::function<void()> simulations[] = {
+      [&] {
+        run = simulate(evaluation.schedule, evaluation.costs, topology,
+                       {.contention = mode.contention});
+      },
+      [&] {
+        if (!has_transfers) return;
+        without_any_transfers = time_without({.free_transfers = true});
+      },
+      [&] {
+        if (!reduces) return;
+        without_reductions = time_without({.free_all_reduce = true});
+      },
+      [&] {
+        if (!has_transfers || !reduces) return;
+        alone = time_without({.free_transfers = true, .free_all_reduce = true});
+      },
+      [&] { evaluation.otherwise = with_other_replicas(plan, evaluation.costs, topology, mode); }};
+  const bool is_long = lane_passes(plan.stages, plan.num_micro_batches, mode.replicas) > kFewPasses;
+  parallel_for(std::size(simulations), is_long ? kSimulationsSideBySide : 1,
+               [&](std::size_t i) { simulations[i](); });
+  evaluation.timeline = std::move(run.timeline);
+  Prediction& prediction = evaluation.prediction;
+  prediction.contention = mode.contention;
+  prediction.replicas = mode.replicas;
+  prediction.iteration = run.iteration;
+  prediction.samples_per_second =
+      static_cast<double>(plan.global_batch_size) / std::max(1e-9, seconds(run.iteration));
+  prediction.speedup_over_one_device =
+      seconds(time_on_one_device(plan, model)) / std::max(1e-9, seconds(run.iteration));
+  prediction.bubble_fraction = bubble_fraction(evaluation.timeline);
+  const Duration without_transfers = without_any_transfers.value_or(run.iteration);
+  prediction.exposed_transfer = std::max(Duration{}, run.iteration - without_transfers);
+  prediction.exposed_all_reduce =
+      std::max(Duration{}, run.iteration - without_reductions.value_or(run.iteration));
+  prediction.parts =
+      time_parts({.costs = evaluation.costs,
+                  .schedule = evaluation.schedule,
+                  .iteration = run.iteration,
+                  .without_transfers = without_transfers,
+                  .alone = alone.value_or(reduces ? *without_reductions : without_transfers)},
+                 topology);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    prediction.stages.push_back(figures_of(evaluation.costs, s));
+  }
+  prediction.devices = device_figures(evaluation);
+  evaluation.shortages = memory_shortages(evaluation.schedule, evaluation.costs);
+  return evaluation;
+}
+
+double optimality_gap(Duration iteration, Duration lower_bound) {
+  const auto whole = static_cast<double>(std::max<std::int64_t>(1, iteration.ns));
+  return static_cast<double>(iteration.ns - lower_bound.ns) / whole;
+}
+
+std::vector<Violation> check_plan(const Plan& plan, const ModelProfile& profile,
+                                  const Topology& topology) {
+  std::vector<Violation> violations = costing_faults(plan, profile, topology);
+  if (!violations.empty()) return violations;
+  const Schedule schedule = generate(plan);
+  violations = validate(schedule, plan);
+  if (!violations.empty()) return violations;
+  const CostModel model(profile, topology);
+  for (const MemoryShortage& shortage : memory_shortages(schedule, model.plan_cost(plan))) {
+    violations.push_back(
+        {fmt::format("/stages/{}", shortage.stage.value),
+         fmt::format("memory exceeded: device {} needs {} bytes, has {}: {} are missing",
+                     topology.device(shortage.device).name, shortage.needed.count,
+                     shortage.limit.count, shortage.missing().count)});
+  }
+  return violations;
+}
+
+namespace {
+
+/// How far from a measured batch size a plan may work before it is worth a word.
+constexpr std::int64_t kTrustedBatchFactor = 4;
+
+void warn_about_batch(const Plan& plan, const ModelProfile& profile,
+                      std::vector<std::string>& warnings) {
+  std::int64_t smallest = INT64_MAX;
+  std::int64_t largest = 0;
+  for (const Layer& layer : profile.layers) {
+    smallest = std::min(smallest, layer.measurements.front().batch_size);
+    largest = std::max(largest, layer.measurements.back().batch_size);
+  }
+  std::int64_t least = INT64_MAX;
+  std::int64_t most = 0;
+  std::size_t stages = 0;
+  for (const StagePlan& stage : plan.stages) {
+    const std::int64_t samples = samples_of(plan, stage, 0).size();
+    if (samples * kTrustedBatchFactor >= smallest && samples <= largest * kTrustedBatchFactor) {
+      continue;
+    }
+    least = std::min(least, samples);
+    most = std::max(most, samples);
+    ++stages;
+  }
+  if (stages == 0) return;
+  const auto range = [](std::int64_t from, std::int64_t to) {
+    return from == to ? fmt::format("{}", from) : fmt::format("{} to {}", from, to);
+  };
+  warnings.push_back(
+      fmt::format("{} of {} stages work on {} samples at a time, but the profile was measured at "
+                  "{}: their times "
+                  "are scaled, and real kernels do not scale that far",
+                  stages, plan.stages.size(), range(least, most), range(smallest, largest)));
+}
+
+/// Whether some device holds the whole model and works on one sample at a time.
+bool fits_one_device(const CostModel& costs) {
+  const Topology& topology = costs.topology();
+  for (std::int32_t i = 0; i < topology.device_count(); ++i) {
+    const MemoryCost memory = costs.memory_cost({.layers = {0, costs.layer_count()}}, 1,
+                                                topology.device(DeviceIndex{i}).kind);
+    if (memory.peak() <= topology.memory_limit(DeviceIndex{i})) return true;
+  }
+  return false;
+}
+
+/// Layers whose backward is run in two parts of which no measurement tells the times.
+bool halves_backwards(const Plan& plan, const ModelProfile& profile) {
+  if (!may_split_backward(plan.family)) return false;
+  return std::any_of(profile.layers.begin(), profile.layers.end(), [](const Layer& layer) {
+    return layer.parameters.count > 0 && !layer.measurements.front().input_gradient;
+  });
+}
+
+}  // namespace
+
+std::vector<std::string> warnings_about(const Plan& plan, const ModelProfile& profile,
+                                        const Topology& topology) {
+  std::vector<std::string> warnings;
+  warn_about_batch(plan, profile, warnings);
+  std::int32_t used = 0;
+  for (const StagePlan& stage : plan.stages)
+    used += static_cast<std::int32_t>(stage.devices.size());
+  if (used < topology.device_count()) {
+    warnings.push_back(
+        fmt::format("{} of {} devices stay idle: no plan that was found gains from them",
+                    topology.device_count() - used, topology.device_count()));
+  }
+  if (!fits_one_device(CostModel(profile, topology))) {
+    warnings.push_back("the speedup is over one device that had room for the model: none here has");
+  }
+  if (halves_backwards(plan, profile)) {
+    warnings.push_back(
+        "the profile does not measure the parts of its layers' backwards: each counts as half");
+  }
+  if (!profile.optimizer.step_ns_per_parameter_byte) {
+    warnings.push_back(
+        "the profile has no step_ns_per_parameter_byte: the optimizer step counts as "
+        "no time");
+  }
+  return warnings;
+}
+
+PlanComparison compare_plans(Plan first, Plan second, const ComparisonGround& ground) {
+  const auto predict = [&](Plan& plan) {
+    return evaluate(plan, ground.profile, ground.topology, ground.mode).prediction;
+  };
+  PlanComparison comparison;
+  comparison.first = predict(first);
+  comparison.second = predict(second);
+  return comparison;
+}
+
+}  // namespace dapple

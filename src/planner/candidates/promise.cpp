@@ -1,0 +1,32 @@
+#include "planner/candidates/promise.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <tuple>
+
+namespace dapple {
+namespace {
+
+/// How high a step is, as a part of the least bound.
+constexpr std::int64_t kBoundSteps = 200;
+
+}  // namespace
+
+std::vector<std::size_t> by_promise(const std::vector<Candidate>& candidates) {
+  Duration least{INT64_MAX};
+  for (const Candidate& candidate : candidates) least = std::min(least, candidate.bound);
+  const auto promise = [&](std::size_t position) {
+    const Candidate& candidate = candidates[position];
+    const Wide above = Wide{(candidate.bound - least).ns} * kBoundSteps;
+    return std::tuple(static_cast<std::int64_t>(above / std::max<std::int64_t>(1, least.ns)),
+                      -candidate.micro_batch_size, candidate.stages.size(), candidate.bound);
+  };
+  std::vector<std::size_t> positions(candidates.size());
+  std::iota(positions.begin(), positions.end(), 0);
+  std::stable_sort(positions.begin(), positions.end(),
+                   [&](std::size_t a, std::size_t b) { return promise(a) < promise(b); });
+  return positions;
+}
+
+}  // namespace dapple

@@ -1,0 +1,69 @@
+#include "dapple/planner/candidates/score.h"
+
+#include <cstddef>
+#include <tuple>
+#include <vector>
+
+namespace dapple {
+namespace {
+
+std::int64_t devices_used(const Plan& plan) {
+  std::int64_t used = 0;
+  for (const StagePlan& stage : plan.stages)
+    used += static_cast<std::int64_t>(stage.devices.size());
+  return used;
+}
+
+}  // namespace
+
+bool better(const Scored& a, const Scored& b) {
+  if (a.iteration != b.iteration) return a.iteration < b.iteration;
+  if (!a.feasible()) return false;
+  return std::tuple(devices_used(a.plan), a.plan.stages.size(), a.order, a.plan.warmup_depths) <
+         std::tuple(devices_used(b.plan), b.plan.stages.size(), b.order, b.plan.warmup_depths);
+}
+
+namespace {
+
+/// Flows on shared links that together take as long to simulate as one action.
+constexpr std::size_t kFlowsOfAnAction = 32;
+
+/// What the transfers between hundreds of replicas take beyond their own actions.
+std::int64_t actions_of_flows(const Plan& plan, const SimulationGround& ground) {
+  if (ground.mode.contention != Contention::Shared) return 0;
+  const auto flows_of = [](const std::vector<TransferCost>& transfers) {
+    return transfers.empty() ? std::size_t{0} : transfers.front().flows.size();
+  };
+  std::size_t actions = 0;
+  for (const BoundaryCost& boundary : ground.costs.boundaries) {
+    actions += flows_of(boundary.forward) / kFlowsOfAnAction;
+    actions += flows_of(boundary.backward) / kFlowsOfAnAction;
+  }
+  return static_cast<std::int64_t>(actions) * plan.num_micro_batches;
+}
+
+Recorded run_and_count(const Plan& plan, const SimulationGround& ground, bool record,
+                       Score& score) {
+  Recorded recorded{.schedule = generate(plan, ground.mode.replicas), .result = {}};
+  for (const Lane& lane : recorded.schedule.lanes) {
+    score.actions += static_cast<std::int64_t>(lane.actions.size());
+  }
+  score.actions += actions_of_flows(plan, ground);
+  ++score.simulated;
+  recorded.result = simulate(
+      recorded.schedule, ground.costs, ground.topology,
+      {.contention = ground.mode.contention, .record = record, .should_stop = ground.should_stop});
+  return recorded;
+}
+
+}  // namespace
+
+Duration simulate_and_count(const Plan& plan, const SimulationGround& ground, Score& score) {
+  return run_and_count(plan, ground, false, score).result.iteration;
+}
+
+Recorded record_and_count(const Plan& plan, const SimulationGround& ground, Score& score) {
+  return run_and_count(plan, ground, true, score);
+}
+
+}  // namespace dapple

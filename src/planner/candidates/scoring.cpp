@@ -1,0 +1,183 @@
+#include "planner/candidates/scoring.h"
+
+#include <algorithm>
+
+#include "dapple/search/bounds/bound.h"
+#include "planner/candidates/depth_walk.h"
+
+namespace dapple {
+namespace {
+
+/// Up to so many legal depths of a plan are all tried.
+constexpr std::int64_t kFewDepths = 1000;
+/// Neighbours tried for each simulation that a budget allows: most are ruled out without one.
+constexpr std::int64_t kTries = 20;
+
+std::int64_t most_tries(const Plan& plan, std::int64_t budget) {
+  return kTries * (1 + budget / least_actions(plan.stages.size(), plan.num_micro_batches));
+}
+
+}  // namespace
+
+Plan Scorer::plan_of(const Candidate& candidate) const {
+  Plan plan{.global_batch_size = options_.global_batch_size,
+            .micro_batch_size = candidate.micro_batch_size,
+            .num_micro_batches = options_.global_batch_size / candidate.micro_batch_size,
+            .gradients = candidate.gradients,
+            .family = options_.family.value_or(ScheduleFamily::OneFOneB),
+            .warmup_depths = {},
+            .stages = candidate.stages};
+  fill_gradient_buckets(plan, profile_);
+  return plan;
+}
+
+Duration Scorer::bound_of(const Plan& plan, const PlanCost& cost) const {
+  return lower_bound({plan, cost, topology_, options_.mode()});
+}
+
+Duration Scorer::bound(const Candidate& candidate) const {
+  Plan plan = plan_of(candidate);
+  plan.warmup_depths.assign(plan.stages.size(), plan.num_micro_batches);
+  return bound_of(plan, CostModel(profile_, topology_).plan_cost(plan));
+}
+
+bool Scorer::try_depths(const Depths& depths, const CostModel& costs, Scored& current,
+                        Score& score) const {
+  Scored attempt = current;
+  attempt.plan.warmup_depths = depths;
+  const PlanCost cost = costs.plan_cost(attempt.plan);
+  const BoundedPlan bounded{attempt.plan, cost, topology_, options_.mode()};
+  if (std::max(lower_bound(bounded), lower_bound_of_order(bounded)) >= current.iteration)
+    return true;
+  attempt.iteration =
+      simulate_and_count(attempt.plan, {cost, topology_, options_.mode(), should_stop_}, score);
+  if (attempt.iteration == Duration{INT64_MAX}) return false;
+  if (better(attempt, current)) current = std::move(attempt);
+  return true;
+}
+
+std::vector<Depths> Scorer::depths_to_try(const Plan& plan, const PlanCost& costs, Duration bound,
+                                          bool& are_all) const {
+  const std::size_t stages = plan.stages.size();
+  const std::int64_t micro_batches = plan.num_micro_batches;
+  are_all = true;
+  if (options_.family == ScheduleFamily::GPipe) return {Depths(stages, micro_batches)};
+  // One stage works without a break whatever is in flight.
+  if (stages == 1) return {Depths{1}};
+  if (options_.pins.least_depths) return {least_depths(stages, micro_batches)};
+  std::vector<Depths> depths = depth_families(stages, micro_batches);
+  for (const std::int64_t slack : {1, 2, 3}) {
+    for (const std::int64_t percent : {0, 2, 5, 12}) {
+      const Duration target{bound.ns / 100 * (100 + percent)};
+      depths.push_back(depths_for_target(costs, micro_batches, target, slack));
+    }
+  }
+  if (count_legal_depths(stages, micro_batches, kFewDepths + 1) > kFewDepths) {
+    are_all = false;
+    return depths;
+  }
+  for (Depths& legal : legal_depths(stages, micro_batches)) {
+    if (std::find(depths.begin(), depths.end(), legal) == depths.end()) {
+      depths.push_back(std::move(legal));
+    }
+  }
+  return depths;
+}
+
+Score Scorer::score(const Candidate& candidate, std::size_t order, Duration to_beat,
+                    std::int64_t budget) const {
+  const CostModel costs(profile_, topology_);
+  Score score;
+  score.bound = candidate.bound;
+  const std::int64_t micro_batches = options_.global_batch_size / candidate.micro_batch_size;
+  if (lane_passes(candidate.stages, micro_batches, options_.replicas) > most_passes(options_)) {
+    return score;
+  }
+  Scored best{.plan = plan_of(candidate), .iteration = to_beat, .order = order};
+  const DepthLimits limits(best.plan, costs, options_.ignore_memory);
+  const Depths ones(candidate.stages.size(), 1);
+  if (options_.family != ScheduleFamily::GPipe && !limits.fit_as_they_are(ones)) {
+    score.is_settled = true;
+    return score;
+  }
+  Plan deepest = best.plan;
+  deepest.warmup_depths = limits.caps();
+  const PlanCost deepest_cost = costs.plan_cost(deepest);
+  score.bound = std::max(score.bound, bound_of(deepest, deepest_cost));
+  bool are_all = false;
+  std::vector<Depths> tried;
+  for (const Depths& wanted : depths_to_try(best.plan, deepest_cost, score.bound, are_all)) {
+    if (score.bound >= best.iteration) break;
+    if (score.actions >= budget || is_stopped()) {
+      are_all = false;
+      break;
+    }
+    std::optional<Depths> depths;
+    if (limits.fit_as_they_are(wanted)) {
+      depths = wanted;
+    } else if (!are_all) {
+      depths = limits.fit(wanted);
+    }
+    if (!depths || std::find(tried.begin(), tried.end(), *depths) != tried.end()) continue;
+    if (!are_all) tried.push_back(*depths);
+    if (!try_depths(*depths, costs, best, score)) {
+      are_all = false;
+      break;
+    }
+  }
+  score.is_settled = are_all || score.bound >= best.iteration;
+  if (!best.plan.warmup_depths.empty()) score.best = std::move(best);
+  return score;
+}
+
+std::unique_ptr<DepthSearch> Scorer::depths_of(const Candidate& candidate,
+                                               std::size_t order) const {
+  const CostModel costs(profile_, topology_);
+  const Scored start{.plan = plan_of(candidate), .iteration = Duration{INT64_MAX}, .order = order};
+  return std::make_unique<DepthSearch>(start, costs, options_);
+}
+
+Score Scorer::improve(const Candidate& candidate, std::size_t order, std::int64_t budget) const {
+  Score first = score(candidate, order, Duration{INT64_MAX}, budget / 2);
+  if (!first.best.feasible()) return first;
+  Score refined = refine(first.best, budget - first.actions);
+  refined.actions += first.actions;
+  refined.simulated += first.simulated;
+  refined.bound = first.bound;
+  refined.is_settled = first.is_settled;
+  return refined;
+}
+
+Score Scorer::walk(const Scored& start, std::int64_t budget) const {
+  if (!has_free_depths() || start.plan.stages.size() == 1) {
+    Score score;
+    score.best = start;
+    return score;
+  }
+  return walk_depths(start, CostModel(profile_, topology_), options_,
+                     {.actions = budget, .should_stop = should_stop_});
+}
+
+Score Scorer::refine(const Scored& start, std::int64_t budget) const {
+  const CostModel costs(profile_, topology_);
+  Score score;
+  score.best = start;
+  if (!has_free_depths()) return score;
+  const DepthLimits limits(start.plan, costs, options_.ignore_memory);
+  std::int64_t tries_left = most_tries(start.plan, budget);
+  for (bool improved = true; improved && score.actions < budget;) {
+    improved = false;
+    const Depths from = score.best.plan.warmup_depths;
+    for (const Depths& wanted : neighbours(from, start.plan.num_micro_batches)) {
+      if (score.actions >= 2 * budget || tries_left-- <= 0 || is_stopped()) return score;
+      const std::optional<Depths> depths = limits.fit(wanted);
+      if (!depths || *depths == from) continue;
+      const Duration before = score.best.iteration;
+      try_depths(*depths, costs, score.best, score);
+      improved = improved || score.best.iteration < before;
+    }
+  }
+  return score;
+}
+
+}  // namespace dapple

@@ -1,0 +1,30 @@
+#include "planner/candidates/work_floor.h"
+
+#include <algorithm>
+
+#include "dapple/search/families/family_bound.h"
+#include "planner/request/micro_batches.h"
+
+namespace dapple {
+
+Duration work_floor(const ModelProfile& profile, const Topology& topology,
+                    const PlannerOptions& options) {
+  constexpr Duration kLongest{std::int64_t{1} << 60};
+  const CostModel costs(profile, topology);
+  Duration least = kLongest;
+  for (const std::int64_t size : micro_batch_sizes(options).sizes) {
+    // Each size needs many tables, and no other size needs them again.
+    costs.forget_tables();
+    const FamilyBound bound(costs, {.global_batch_size = options.global_batch_size,
+                                    .micro_batch_size = size,
+                                    .split_backward = true,
+                                    .optimizer = options.optimizer,
+                                    .ignore_memory = true});
+    // How long the stages in front take is of replicas that start together.
+    const bool is_together = options.replicas == Replicas::Together;
+    least = std::min(least, is_together ? bound.of_loops(least) : bound.of_work(least));
+  }
+  return least;
+}
+
+}  // namespace dapple

@@ -1,0 +1,313 @@
+#include "planner/families/plan_families.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "dapple/core/error.h"
+#include "planner/families/family_planner.h"
+#include "planner/request/micro_batches.h"
+#include "planner/request/search_record.h"
+#include "planner/request/stop_question.h"
+
+namespace dapple {
+namespace {
+
+/// The same devices with room for everything, where memory is not to be looked at.
+Topology roomy(const Topology& topology, const PlannerOptions& options) {
+  TopologyDescription description = topology.description();
+  if (!options.ignore_memory) return Topology(std::move(description));
+  for (DeviceKind& kind : description.devices) {
+    kind.memory = {kMaxCount};
+    kind.reserved = {};
+  }
+  return Topology(std::move(description));
+}
+
+double percent_above(Duration time, Duration least) {
+  return 100.0 * static_cast<double>((time - least).ns) / static_cast<double>(least.ns);
+}
+
+class FamilyComparison {
+ public:
+  FamilyComparison(const PlanningProblem& problem, Progress* progress)
+      : problem_(problem),
+        topology_(roomy(problem.topology, problem.options)),
+        progress_(progress) {}
+
+  std::variant<MadePlan, Infeasible> run(std::variant<MadePlan, Infeasible> first);
+
+ private:
+  struct Looked {
+    ScheduleFamily family;
+    FamilyOutcome outcome;
+  };
+  void take_first(const MadePlan& first);
+  void look_at(ScheduleFamily family);
+  Duration enough() const;
+  MadePlan make_document(std::optional<MadePlan> first);
+  void fill_bound(PlanDocument& document) const;
+  void fill_search(PlanDocument& document) const;
+  std::vector<ScheduleRecord> records_of_first() const;
+  std::vector<ScheduleRecord> records(const PlanDocument& document) const;
+  ScheduleRecord record_of(const Looked& looked, double bubble) const;
+  std::string reason_of(const Looked& looked, double bubble) const;
+  std::string compared(Duration iteration) const;
+  Infeasible explain() const;
+
+  const PlanningProblem& problem_;
+  Topology topology_;
+  Progress* progress_;
+  std::vector<Plan> starts_;
+  std::optional<Scored> first_;  // of 1F1B, where that is asked for
+  std::optional<Duration> bound_of_first_;
+  Bytes missing_;  // by 1F1B's plan that comes closest, where none fits
+  Scored best_;
+  std::vector<Looked> looked_;
+};
+
+/// Its plan, and what others would have chosen, are what the families start from.
+void FamilyComparison::take_first(const MadePlan& first) {
+  const Prediction& prediction = first.document.prediction;
+  starts_.push_back(first.document.plan);
+  for (const BaselinePlan& baseline : first.baselines) starts_.push_back(baseline.plan);
+  if (!problem_.options.every_family) return;
+  first_ = {.plan = first.document.plan, .iteration = prediction.iteration, .order = 0};
+  bound_of_first_ = prediction.lower_bound;
+  best_ = *first_;
+}
+
+/// Plans from it on need not be looked for to reach the gap that is asked for.
+Duration FamilyComparison::enough() const {
+  if (!best_.feasible()) return best_.iteration;
+  const Wide allowed = Wide{best_.iteration.ns} * problem_.options.target_gap.billionths;
+  return best_.iteration - Duration{divide_down(allowed, kOne.billionths)};
+}
+
+void FamilyComparison::look_at(ScheduleFamily family) {
+  const PlanningProblem problem{problem_.profile, topology_, problem_.options};
+  Looked looked{
+      .family = family,
+      .outcome = plan_family(
+          problem,
+          {.family = family, .starts = starts_, .to_beat = best_.iteration, .enough = enough()},
+          progress_)};
+  const Scored& found = looked.outcome.best;
+  if (found.feasible() && found.iteration < best_.iteration) {
+    best_ = found;
+    if (found.plan.chunks_per_device == 1) starts_.push_back(found.plan);
+  }
+  looked_.push_back(std::move(looked));
+}
+
+void FamilyComparison::fill_bound(PlanDocument& document) const {
+  Prediction& prediction = document.prediction;
+  prediction.lower_bound.reset();
+  prediction.optimality_gap.reset();
+  if (problem_.options.every_family && first_ && !bound_of_first_) return;
+  Duration bound = best_.iteration;
+  if (bound_of_first_) bound = std::min(bound, *bound_of_first_);
+  for (const Looked& looked : looked_) bound = std::min(bound, looked.outcome.lower_bound);
+  prediction.lower_bound = bound;
+  prediction.optimality_gap = optimality_gap(prediction.iteration, bound);
+}
+
+void FamilyComparison::fill_search(PlanDocument& document) const {
+  SearchRecord& search = document.search;
+  if (!first_) {
+    search = {};
+    search.planner = kFamiliesPlanner;
+    search.searched = families_dimensions();
+    search.cut = micro_batch_sizes(problem_.options).cut;
+    for (std::string& pinned : cuts_of_pins(problem_.options.pins, problem_.profile)) {
+      search.cut.push_back(std::move(pinned));
+    }
+  }
+  search.searched.emplace_back(kFamilies);
+  for (const Looked& looked : looked_) {
+    const FamilyOutcome& outcome = looked.outcome;
+    search.candidates += outcome.candidates;
+    search.simulated += outcome.simulated;
+    if (outcome.lower_bound >= best_.iteration) continue;
+    const std::string_view family = to_string(looked.family);
+    search.cut.push_back(outcome.is_searched ? fmt::format(kCutShapes, family, outcome.candidates)
+                                             : fmt::format(kCutFamily, family));
+  }
+  // Those that were left open under 1F1B are no faster than the best plan of another family.
+  if (document.prediction.lower_bound == document.prediction.iteration) search.open = 0;
+  search.complete = search.cut.empty() && document.prediction.lower_bound.has_value();
+}
+
+std::string FamilyComparison::compared(Duration iteration) const {
+  if (iteration == best_.iteration) return "found as fast";
+  return fmt::format("found {:.2g} % slower", percent_above(iteration, best_.iteration));
+}
+
+/// In few words, why it is the plan's family or not.
+std::string FamilyComparison::reason_of(const Looked& looked, double bubble) const {
+  const FamilyOutcome& outcome = looked.outcome;
+  const std::string limit = limit_of_family(best_.iteration, outcome.lower_bound);
+  if (looked.family == best_.plan.family) return fmt::format("{}; {}", kReasonOfPlan, limit);
+  if (outcome.lower_bound.ns == INT64_MAX) return "no plan of it fits memory";
+  if (outcome.is_stopped) return "stopped before it was searched; " + limit;
+  if (!outcome.is_searched) {
+    return fmt::format("{}; the bubble is {:.1f} %", limit, 100 * bubble);
+  }
+  if (!outcome.best.feasible()) {
+    return (outcome.shortage ? "none found that fits memory; " : "none found that can run so; ") +
+           limit;
+  }
+  std::string reason = compared(outcome.best.iteration);
+  const Plan& found = outcome.best.plan;
+  if (stages_by_device_group(found).size() > 1 && found.chunks_per_device > 1) {
+    reason += fmt::format(", {} x messages", found.chunks_per_device);
+  }
+  return reason + "; " + limit;
+}
+
+ScheduleRecord FamilyComparison::record_of(const Looked& looked, double bubble) const {
+  const FamilyOutcome& outcome = looked.outcome;
+  ScheduleRecord record{.family = looked.family,
+                        .iteration = std::nullopt,
+                        .lower_bound = std::nullopt,
+                        .shape = {},
+                        .missing = {},
+                        .reason = reason_of(looked, bubble)};
+  if (outcome.lower_bound.ns != INT64_MAX) record.lower_bound = outcome.lower_bound;
+  if (outcome.best.feasible()) {
+    record.iteration = outcome.best.iteration;
+    record.shape = shape_of(outcome.best.plan);
+  } else if (outcome.shortage) {
+    record.missing = outcome.shortage->missing();
+  } else if (outcome.lower_bound.ns == INT64_MAX) {
+    // One micro-batch in flight on one stage per device needs the same in any order.
+    record.missing = missing_;
+  }
+  return record;
+}
+
+/// GPipe is what 1F1B does with everything in flight.
+std::vector<ScheduleRecord> FamilyComparison::records_of_first() const {
+  ScheduleRecord gpipe{.family = ScheduleFamily::GPipe,
+                       .iteration = std::nullopt,
+                       .lower_bound = bound_of_first_,
+                       .shape = {},
+                       .missing = missing_,
+                       .reason = "1f1b with everything in flight: searched there"};
+  ScheduleRecord record = gpipe;
+  record.family = ScheduleFamily::OneFOneB;
+  if (first_) {
+    const bool is_best = best_.plan.family == first_->plan.family;
+    record.iteration = first_->iteration;
+    record.shape = shape_of(first_->plan);
+    record.reason = is_best ? "this plan" : compared(first_->iteration);
+  } else {
+    record.reason = missing_.count > 0 ? "no plan of it fits memory" : "none was found";
+  }
+  return {std::move(gpipe), std::move(record)};
+}
+
+/// In the order of kScheduleFamilies.
+std::vector<ScheduleRecord> FamilyComparison::records(const PlanDocument& document) const {
+  std::vector<ScheduleRecord> records;
+  if (problem_.options.every_family) records = records_of_first();
+  for (const Looked& looked : looked_) {
+    records.push_back(record_of(looked, document.prediction.bubble_fraction));
+  }
+  std::stable_sort(
+      records.begin(), records.end(),
+      [](const ScheduleRecord& a, const ScheduleRecord& b) { return a.family < b.family; });
+  return records;
+}
+
+MadePlan FamilyComparison::make_document(std::optional<MadePlan> first) {
+  const bool is_first_best = first_ && best_.plan.family == first_->plan.family;
+  MadePlan made;
+  if (first) made = *std::move(first);
+  PlanDocument& document = made.document;
+  if (!is_first_best) {
+    document.profile = problem_.profile;
+    document.topology = problem_.topology.description();
+    document.plan = best_.plan;
+    made.evaluation =
+        evaluate(document.plan, problem_.profile, problem_.topology, problem_.options.mode());
+    check(problem_.options.ignore_memory || made.evaluation.shortages.empty(),
+          "the chosen plan does not fit memory");
+    document.prediction = made.evaluation.prediction;
+    document.warnings = warnings_about(document, problem_.topology);
+  }
+  fill_bound(document);
+  fill_search(document);
+  document.schedules = records(document);
+  return made;
+}
+
+/// Of one family alone: its closest shape.
+Infeasible FamilyComparison::explain() const {
+  Infeasible infeasible;
+  infeasible.stopped = StopQuestion(progress_)();
+  infeasible.pins = to_texts(problem_.options.pins, problem_.profile);
+  const FamilyOutcome& outcome = looked_.front().outcome;
+  infeasible.remedy = "--schedule auto: it looks at all families";
+  // Shapes are tried, not all plans: nothing is proven.
+  infeasible.is_certain = false;
+  if (!outcome.shortage) {
+    infeasible.conflict =
+        fmt::format("of the shapes that were tried none {} as {}, others may",
+                    missing_.count > 0 ? "fits" : "can run", to_string(looked_.front().family));
+    return infeasible;
+  }
+  infeasible.device = problem_.topology.device(outcome.shortage->device).name;
+  infeasible.needed = outcome.shortage->needed;
+  infeasible.limit = outcome.shortage->limit;
+  infeasible.closest_plan = outcome.closest_shape;
+  return infeasible;
+}
+
+std::variant<MadePlan, Infeasible> FamilyComparison::run(std::variant<MadePlan, Infeasible> first) {
+  auto* made = std::get_if<MadePlan>(&first);
+  if (made != nullptr) {
+    take_first(*made);
+  } else if (const Infeasible& none = std::get<Infeasible>(first); !none.device.empty()) {
+    missing_ = none.missing();
+  }
+  const PlannerOptions& options = problem_.options;
+  for (const ScheduleFamily family : kFamiliesBeyond1F1B) {
+    if (options.every_family || family == options.family) look_at(family);
+  }
+  if (best_.feasible()) {
+    return make_document(made == nullptr ? std::nullopt : std::optional(std::move(*made)));
+  }
+  // With one stage per device, no order needs less than one micro-batch in flight under 1F1B.
+  const bool is_like_1f1b = options.every_family || !has_loops(*options.family);
+  if (made == nullptr && is_like_1f1b) return first;
+  return explain();
+}
+
+}  // namespace
+
+bool asks_for_families(const PlannerOptions& options) {
+  return options.every_family || (options.family && is_beyond_1f1b(*options.family));
+}
+
+PlannerOptions options_to_start(const PlannerOptions& options) {
+  PlannerOptions start = options;
+  if (!asks_for_families(options)) return start;
+  if (!options.every_family) start.planner = PlannerKind::Dapple;
+  start.every_family = false;
+  start.family.reset();
+  return start;
+}
+
+std::variant<MadePlan, Infeasible> plan_families(std::variant<MadePlan, Infeasible> first,
+                                                 const PlanningProblem& problem,
+                                                 Progress* progress) {
+  return FamilyComparison(problem, progress).run(std::move(first));
+}
+
+}  // namespace dapple

@@ -1,0 +1,262 @@
+#include "dapple/planner/families/reschedule.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "dapple/core/error.h"
+#include "dapple/schedule_search/tasks/task_order.h"
+#include "dapple/search/dapple_search/even_split.h"
+#include "dapple/simulate/device_memory.h"
+#include "planner/candidates/scoring.h"
+#include "planner/families/reorder.h"
+#include "planner/families/searched_order.h"
+
+namespace dapple {
+namespace {
+
+constexpr std::int64_t kActionsForDepths = 24'000'000;
+
+/// What is kept of each task of an order while orders are searched: the order as actions, of the
+/// given plan and of the best one, and as tasks; five searches with two words each, and one order
+/// under change with its starts and prefixes; starts of one order; the part of a simulation.
+constexpr std::int64_t kBytesOfATask = 4 * sizeof(Action) + 2 * sizeof(Task) + 5 * 2 * 4 +
+                                       8 * sizeof(std::int64_t) + sizeof(Duration) +
+                                       kBytesOfAPass / 2;
+
+class Rescheduler {
+ public:
+  Rescheduler(const Plan& plan, const CostModel& costs, const Reschedule& options)
+      : filed_(plan),
+        profile_(costs.profile()),
+        topology_(costs.topology()),
+        options_(options),
+        costs_(costs) {}
+
+  std::variant<Reordered, NoSchedule> run();
+
+ private:
+  bool recut();
+  bool has_room();
+  void choose_depths();
+  void take_order();
+  void search_order();
+  const Plan* known() const;
+  void refuse_memory(std::string reason, const Plan& least);
+  bool deals() const {
+    return std::any_of(plan_.stages.begin(), plan_.stages.end(), [](const StagePlan& stage) {
+      return stage.replication == Replication::Deal && stage.devices.size() > 1;
+    });
+  }
+  void refuse(std::string reason) { reasons_.push_back(std::move(reason)); }
+
+  const Plan& filed_;
+  const ModelProfile& profile_;
+  const Topology& topology_;
+  const Reschedule& options_;
+  const CostModel& costs_;
+  Plan plan_;
+  bool is_kept_ = false;  // the stages are those of the given plan
+  std::optional<Duration> iteration_;
+  std::optional<Duration> lower_bound_;
+  std::vector<std::string> reasons_;
+  std::optional<MemoryShortage> shortage_;
+  bool is_too_long_ = false;
+};
+
+std::variant<Reordered, NoSchedule> Rescheduler::run() {
+  plan_ = filed_;
+  plan_.family = options_.family;
+  plan_.chunks_per_device = options_.chunks_per_device;
+  plan_.order.clear();
+  if (recut() && has_room()) {
+    fill_gradient_buckets(plan_, profile_);
+    if (options_.family == ScheduleFamily::Given) {
+      take_order();
+    } else if (carries_order(options_.family)) {
+      search_order();
+    } else {
+      choose_depths();
+    }
+  }
+  if (!reasons_.empty()) return NoSchedule{std::move(reasons_), shortage_, is_too_long_};
+  return Reordered{.plan = std::move(plan_), .iteration = iteration_, .lower_bound = lower_bound_};
+}
+
+/// Stages for every chunk of every group of devices. False if there are not enough layers.
+bool Rescheduler::recut() {
+  const std::vector<std::vector<StageIndex>> groups = stages_by_device_group(filed_);
+  const auto group_count = static_cast<std::int64_t>(groups.size());
+  const std::int64_t stages = group_count * options_.chunks_per_device;
+  const auto group_of = [&](std::int64_t stage) {
+    const bool is_way_back = options_.family == ScheduleFamily::ZeroBubbleV && stage >= group_count;
+    const std::int64_t group = is_way_back ? stages - 1 - stage : stage % group_count;
+    return groups[static_cast<std::size_t>(group)].front().position();
+  };
+  const auto is_kept = [&](const StagePlan& stage, std::size_t number) {
+    return stage.devices == filed_.stages[group_of(static_cast<std::int64_t>(number))].devices;
+  };
+  bool same_places = stages == static_cast<std::int64_t>(filed_.stages.size());
+  for (std::size_t s = 0; same_places && s < filed_.stages.size(); ++s) {
+    same_places = is_kept(filed_.stages[s], s);
+  }
+  is_kept_ = same_places;
+  if (is_kept_) return true;
+  if (stages > costs_.layer_count()) {
+    refuse(fmt::format("expected at least {} layers, one for each stage, got {}", stages,
+                       costs_.layer_count()));
+    return false;
+  }
+  const auto time_of = [&](std::int32_t stage, LayerRange layers) {
+    const StagePlan& home = filed_.stages[group_of(stage)];
+    Duration slowest;
+    for (std::size_t i = 0; i < home.devices.size(); ++i) {
+      const LayerTable& table =
+          costs_.table(samples_of(filed_, home, i).size(), topology_.device(home.devices[i]).kind);
+      slowest = std::max(slowest, table.forward(layers) + table.backward(layers));
+    }
+    return slowest;
+  };
+  plan_.stages.clear();
+  const std::vector<LayerRange> cuts =
+      balanced_split(costs_.layer_count(), static_cast<std::int32_t>(stages), time_of);
+  for (std::int64_t s = 0; s < stages; ++s) {
+    StagePlan stage = filed_.stages[group_of(s)];
+    stage.layers = cuts[static_cast<std::size_t>(s)];
+    stage.gradient_buckets.clear();
+    plan_.stages.push_back(std::move(stage));
+  }
+  return true;
+}
+
+/// Whether the schedule can be searched and simulated within the memory limit.
+bool Rescheduler::has_room() {
+  const auto stages = static_cast<std::int64_t>(plan_.stages.size());
+  const std::int64_t passes = lane_passes(plan_.stages, plan_.num_micro_batches, options_.replicas);
+  const std::int64_t tasks =
+      (may_split_backward(options_.family) ? 3 : 2) * stages * plan_.num_micro_batches;
+  const bool is_searched =
+      carries_order(options_.family) && options_.family != ScheduleFamily::Given;
+  const std::int64_t most_tasks = options_.memory_limit.count / kBytesOfATask;
+  const std::int64_t most =
+      std::min(kMaxStagePasses, options_.memory_limit.count / kBytesOfARecordedPass);
+  is_too_long_ = passes > most || (is_searched && tasks > most_tasks);
+  if (!is_too_long_) return true;
+  const auto limit = static_cast<double>(options_.memory_limit.count) / (1 << 30);
+  refuse(passes > most
+             ? fmt::format("{} micro-batches on {} stages make {} stage passes; at most {} can be "
+                           "simulated within --memory-limit {:.2f} GiB",
+                           plan_.num_micro_batches, stages, passes, most, limit)
+             : fmt::format("its orders have {} tasks; at most {} can be searched within "
+                           "--memory-limit {:.2f} GiB",
+                           tasks, most_tasks, limit));
+  return false;
+}
+
+void Rescheduler::choose_depths() {
+  plan_.warmup_depths.assign(plan_.stages.size(), plan_.num_micro_batches);
+  if (options_.family == ScheduleFamily::OneFOneB && deals()) {
+    // Less in flight may deadlock, which depends on who is dealt what: what it had is kept.
+    if (filed_.family == options_.family) plan_.warmup_depths = filed_.warmup_depths;
+    return;
+  }
+  if (options_.family == ScheduleFamily::OneFOneB) {
+    const PlannerOptions search{.global_batch_size = plan_.global_batch_size,
+                                .micro_batch_size = plan_.micro_batch_size,
+                                .bucket_size = plan_.gradients.bucket_size,
+                                .optimizer = plan_.gradients.optimizer,
+                                .family = options_.family,
+                                .contention = options_.contention,
+                                .replicas = options_.replicas};
+    const Scorer scorer(profile_, topology_, search);
+    const Score score = scorer.improve({.micro_batch_size = plan_.micro_batch_size,
+                                        .gradients = plan_.gradients,
+                                        .stages = plan_.stages,
+                                        .bound = {}},
+                                       0, kActionsForDepths);
+    if (!score.best.feasible()) {
+      Plan least = plan_;
+      least.warmup_depths.assign(least.stages.size(), 1);
+      return refuse_memory("not even one micro-batch in flight on every stage fits into memory",
+                           least);
+    }
+    plan_.warmup_depths = score.best.plan.warmup_depths;
+    return;
+  }
+  const std::vector<Violation> faults = validate(plan_, costs_.layer_count(), topology_);
+  for (const Violation& fault : faults) refuse(fault.place + ": " + fault.message);
+  if (faults.empty()) fill_depths(plan_);
+}
+
+void Rescheduler::take_order() {
+  plan_.order = options_.order;
+  plan_.warmup_depths.assign(plan_.stages.size(), plan_.num_micro_batches);
+  for (const Violation& fault : validate(plan_, costs_.layer_count(), topology_)) {
+    refuse(fault.place + ": " + fault.message);
+  }
+  if (!reasons_.empty()) return;
+  fill_depths(plan_);
+  for (const Violation& fault : validate(generate(plan_), plan_)) {
+    refuse(fault.place.empty() ? fault.message : fault.place + ": " + fault.message);
+  }
+}
+
+void Rescheduler::search_order() {
+  if (deals()) {
+    return refuse(
+        fmt::format("expected replicas that share each micro-batch, as {} deals none, "
+                    "got a stage that deals them",
+                    to_string(plan_.family)));
+  }
+  std::optional<SearchedOrder> found =
+      dapple::search_order({.plan = plan_, .known = known(), .costs = costs_, .options = options_});
+  if (!found) {
+    return refuse_memory(fmt::format("no order of {} fits into memory, not even one micro-batch "
+                                     "after the other",
+                                     to_string(plan_.family)),
+                         one_by_one(plan_));
+  }
+  plan_.order = std::move(found->order);
+  fill_depths(plan_);
+  iteration_ = found->iteration;
+  lower_bound_ = found->lower_bound;
+}
+
+/// The given plan, where its stages are those of this one and its order is known.
+const Plan* Rescheduler::known() const {
+  if (!is_kept_) return nullptr;
+  const bool has_order =
+      carries_order(filed_.family) ? !filed_.order.empty() : !filed_.warmup_depths.empty();
+  return has_order ? &filed_ : nullptr;
+}
+
+/// `least` needs the least memory of all that the family allows.
+void Rescheduler::refuse_memory(std::string reason, const Plan& least) {
+  const auto shortages = memory_shortages(generate(least), costs_.plan_cost(least));
+  check(!shortages.empty(), "nothing was found to fit where the least of plans does");
+  shortage_ = shortages.front();
+  refuse(std::move(reason));
+}
+
+}  // namespace
+
+std::variant<Reordered, NoSchedule> reorder(const Plan& plan, const CostModel& costs,
+                                            const Reschedule& options) {
+  return Rescheduler(plan, costs, options).run();
+}
+
+std::variant<Rescheduled, NoSchedule> reschedule(const Plan& plan, const ModelProfile& profile,
+                                                 const Topology& topology,
+                                                 const Reschedule& options) {
+  auto reordered = reorder(plan, CostModel(profile, topology), options);
+  if (auto* none = std::get_if<NoSchedule>(&reordered)) return std::move(*none);
+  Rescheduled result;
+  result.plan = std::move(std::get<Reordered>(reordered).plan);
+  result.lower_bound = std::get<Reordered>(reordered).lower_bound;
+  result.evaluation =
+      evaluate(result.plan, profile, topology, {options.contention, options.replicas});
+  return result;
+}
+
+}  // namespace dapple

@@ -1,0 +1,157 @@
+#include "planner/families/searched_order.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "dapple/core/error.h"
+#include "dapple/schedule_search/order_search.h"
+#include "dapple/search/bounds/bound.h"
+#include "dapple/simulate/device_memory.h"
+#include "dapple/simulate/simulate.h"
+#include "planner/families/task_problem.h"
+
+namespace dapple {
+namespace {
+
+using ActionLists = std::vector<std::vector<Action>>;
+
+/// Orders tried, and what they may take together, in tasks times devices: so long does a list
+/// schedule take.
+constexpr std::int64_t kMostOrders = 20'000;
+constexpr std::int64_t kLeastOrders = 4;
+constexpr std::int64_t kWorkOfOrders = 2'000'000'000;
+
+std::int64_t usual_orders(const TaskProblem& problem) {
+  const auto kinds = problem.split_backward ? std::int64_t{3} : std::int64_t{2};
+  const auto tasks =
+      kinds * static_cast<std::int64_t>(problem.stages.size()) * problem.num_micro_batches;
+  const auto devices = static_cast<std::int64_t>(problem.memory_limits.size());
+  return std::clamp(kWorkOfOrders / (tasks * devices), kLeastOrders, kMostOrders);
+}
+
+/// What a plan computes, device by device, without communication.
+ActionLists computations_of(const Plan& plan) {
+  ActionLists lists;
+  for (const Lane& lane : generate(plan).lanes) {
+    std::vector<Action>& list = lists.emplace_back();
+    for (const Action& action : lane.actions) {
+      const bool computes =
+          stream_of(action.kind) == Stream::Compute && action.kind != ActionKind::OptimizerStep;
+      if (computes) list.push_back(action);
+    }
+  }
+  return lists;
+}
+
+class OrderFinder {
+ public:
+  explicit OrderFinder(const OrderQuestion& question) : question_(question), plan_(question.plan) {
+    plan_.order.clear();
+    plan_.warmup_depths.assign(plan_.stages.size(), 1);
+    costs_.emplace(question.costs.plan_cost(plan_));
+  }
+
+  std::optional<SearchedOrder> run();
+
+ private:
+  Duration simulate_order(const ActionLists& order);
+  void take(ActionLists order, Duration iteration);
+  void try_known(const TaskProblem& problem);
+  bool fits();
+  Duration bound_of(const FoundOrder& found, const TaskProblem& problem) const;
+
+  const OrderQuestion& question_;
+  Plan plan_;
+  std::optional<PlanCost> costs_;
+  std::vector<TaskOrder> known_;
+  std::optional<SearchedOrder> best_;
+};
+
+/// Times do not depend on depths, so the costs at depths of one serve every order.
+Duration OrderFinder::simulate_order(const ActionLists& order) {
+  plan_.order = order;
+  return simulate(generate(plan_, question_.options.replicas), *costs_, question_.costs.topology(),
+                  {.contention = question_.options.contention, .record = false})
+      .iteration;
+}
+
+void OrderFinder::take(ActionLists order, Duration iteration) {
+  if (best_ && best_->iteration <= iteration) return;
+  best_ = {.order = std::move(order), .iteration = iteration, .lower_bound = {}};
+}
+
+/// The known plan's order, where it may be an order of the family.
+void OrderFinder::try_known(const TaskProblem& problem) {
+  if (question_.known == nullptr) return;
+  ActionLists lists = computations_of(*question_.known);
+  TaskOrder tasks = tasks_of(lists, problem.split_backward);
+  if (!check_order(problem, tasks, run_order(problem, tasks).starts).empty()) return;
+  known_.push_back(std::move(tasks));
+  // As it is, with whole backwards: reductions then overlap with more of the last one.
+  plan_.order = lists;
+  if (!validate(plan_, question_.costs.layer_count(), question_.costs.topology()).empty()) return;
+  if (fits()) take(lists, simulate_order(lists));
+}
+
+/// Whether the plan with its order is sound and has the memory that it needs.
+bool OrderFinder::fits() {
+  fill_depths(plan_);
+  const Schedule schedule = generate(plan_);
+  return validate(schedule, plan_).empty() &&
+         memory_shortages(schedule, question_.costs.plan_cost(plan_)).empty();
+}
+
+Duration OrderFinder::bound_of(const FoundOrder& found, const TaskProblem& problem) const {
+  const SimulationMode mode{question_.options.contention, question_.options.replicas};
+  const bool independent = follows_least_path({plan_, *costs_, question_.costs.topology(), mode});
+  // In one piece nothing else is possible than what the search has bounded.
+  if (!independent && !problem.split_backward) return found.lower_bound;
+  return dapple::lower_bound(for_bound(problem, *costs_, independent));
+}
+
+std::optional<SearchedOrder> OrderFinder::run() {
+  const TaskProblem problem = task_problem(plan_, *costs_, question_.costs);
+  try_known(problem);
+  const bool is_split = problem.split_backward;
+  const std::optional<FoundOrder> found = dapple::search_order(
+      problem, {.evaluations = question_.options.evaluations.value_or(usual_orders(problem)),
+                .should_stop = question_.options.should_stop,
+                .known = known_,
+                .simulate = [&](const TaskOrder& order) {
+                  return simulate_order(actions_of(order, is_split));
+                }});
+  if (!found) return std::nullopt;
+  take(actions_of(found->order, is_split), *found->simulated);
+  best_->lower_bound = bound_of(*found, problem);
+  plan_.order = best_->order;
+  check(fits(), "a searched order is sound and fits memory");
+  return std::move(best_);
+}
+
+}  // namespace
+
+std::optional<SearchedOrder> search_order(const OrderQuestion& question) {
+  return OrderFinder(question).run();
+}
+
+Plan one_by_one(Plan plan) {
+  const std::vector<std::vector<StageIndex>> groups = stages_by_device_group(plan);
+  const bool is_split = may_split_backward(plan.family);
+  plan.warmup_depths.assign(plan.stages.size(), 1);
+  plan.order.assign(groups.size(), {});
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    for (std::int32_t m = 0; m < plan.num_micro_batches; ++m) {
+      for (const StageIndex stage : groups[g]) {
+        plan.order[g].push_back({ActionKind::Forward, m, stage});
+      }
+      for (std::size_t i = groups[g].size(); i-- > 0;) {
+        const ActionKind kind = is_split ? ActionKind::InputGradient : ActionKind::Backward;
+        plan.order[g].push_back({kind, m, groups[g][i]});
+        if (is_split) plan.order[g].push_back({ActionKind::WeightGradient, m, groups[g][i]});
+      }
+    }
+  }
+  return plan;
+}
+
+}  // namespace dapple

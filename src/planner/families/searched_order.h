@@ -1,0 +1,37 @@
+// The order of a plan's computations in a family whose orders follow from costs.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "dapple/cost/costs.h"
+#include "dapple/plan/plan.h"
+#include "dapple/planner/families/reschedule.h"
+
+namespace dapple {
+
+struct OrderQuestion {
+  const Plan& plan;  // of the family, with its stages and gradient buckets; depths and order unused
+  const Plan* known = nullptr;  // the same stages under a schedule of their own; nothing: none
+  const CostModel& costs;
+  const Reschedule& options;
+};
+
+struct SearchedOrder {
+  std::vector<std::vector<Action>> order;
+  Duration iteration;
+  Duration lower_bound;  // no order has a shorter iteration
+};
+
+/// The order with the shortest simulated iteration of those that are looked at: that of the known
+/// plan, where it fits memory and the family's own limit, as it is and with its backwards in two
+/// parts; and those of search_order() in schedule_search. Nothing if no order fits: what is said
+/// to fit has room for everything, and one micro-batch after the other needs the least room.
+/// Requires: replicas split every micro-batch.
+std::optional<SearchedOrder> search_order(const OrderQuestion& question);
+
+/// The plan with the order that needs the least memory: one micro-batch after the other, in the
+/// parts that its family has. Its depths are filled in.
+Plan one_by_one(Plan plan);
+
+}  // namespace dapple

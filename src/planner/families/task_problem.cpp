@@ -1,0 +1,277 @@
+#include "planner/families/task_problem.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "dapple/search/bounds/bound.h"
+
+namespace dapple {
+namespace {
+
+/// What one replica of a group holds of each of its stages, and what it has room for.
+struct ReplicaMemory {
+  std::vector<Bytes> per_micro_batch;  // by the group's stages
+  std::vector<Bytes> recompute_stash;
+  std::vector<std::int64_t> samples;
+  Bytes room;
+};
+
+std::vector<ReplicaMemory> memory_of(const std::vector<StageIndex>& stages, const PlanCost& costs) {
+  std::vector<ReplicaMemory> replicas(costs.stages[stages.front().position()].replicas.size());
+  for (std::size_t i = 0; i < replicas.size(); ++i) {
+    ReplicaMemory& replica = replicas[i];
+    Bytes fixed;
+    Bytes workspace;
+    Bytes limit;
+    for (const StageIndex stage : stages) {
+      const ReplicaCost& cost = costs.stages[stage.position()].replicas[i];
+      replica.per_micro_batch.push_back(cost.memory.per_micro_batch);
+      replica.recompute_stash.push_back(cost.memory.recompute_stash);
+      replica.samples.push_back(cost.samples);
+      fixed += cost.memory.fixed() - cost.memory.workspace;
+      workspace = std::max(workspace, cost.memory.workspace);
+      limit = cost.memory_limit;
+    }
+    replica.room = limit - fixed - workspace;
+  }
+  return replicas;
+}
+
+/// Most micro-batches in flight on any stage of a family without chunks, memory apart. 1F1B's first
+/// stage holds as many as there are stages; late ones that hold no less can put off their weight
+/// gradients.
+std::int64_t most_by_family(const Plan& plan) {
+  const auto stages = static_cast<std::int64_t>(plan.stages.size());
+  switch (plan.family) {
+    case ScheduleFamily::ZeroBubbleH1:
+      return std::min(stages, plan.num_micro_batches);
+    case ScheduleFamily::ZeroBubbleH2:
+      return std::min(2 * stages - 1, plan.num_micro_batches);
+    default:
+      return plan.num_micro_batches;
+  }
+}
+
+/// One stage per device: a micro-batch in flight is one slot, whatever it holds.
+void count_slots(TaskProblem& problem, const Plan& plan, std::size_t stage,
+                 const std::vector<ReplicaMemory>& replicas) {
+  std::int64_t slots = most_by_family(plan);
+  for (const ReplicaMemory& replica : replicas) {
+    const Bytes room = replica.room - replica.recompute_stash.front();
+    const std::int64_t each = replica.per_micro_batch.front().count;
+    if (room.count < 0) {
+      slots = 0;
+    } else if (each > 0) {
+      slots = std::min(slots, room.count / each);
+    }
+  }
+  TaskStage& task = problem.stages[stage];
+  task.forward_memory = {1};
+  (problem.split_backward ? task.weight_gradient_memory : task.backward_memory) = {-1};
+  problem.memory_limits.push_back({slots});
+}
+
+/// The replica with the least room for what it holds of one micro-batch.
+const ReplicaMemory& tightest(const std::vector<ReplicaMemory>& replicas) {
+  const auto each = [](const ReplicaMemory& replica) {
+    Wide sum = 1;
+    for (const Bytes size : replica.per_micro_batch) sum += size.count;
+    for (const Bytes size : replica.recompute_stash) sum += size.count;
+    return sum;
+  };
+  return *std::min_element(replicas.begin(), replicas.end(),
+                           [&](const ReplicaMemory& a, const ReplicaMemory& b) {
+                             return a.room.count * each(b) < b.room.count * each(a);
+                           });
+}
+
+/// The bytes of the tightest replica: where several stages share a device, or weight gradients that
+/// wait hold what was computed again.
+void count_bytes(TaskProblem& problem, const Plan& plan, const std::vector<StageIndex>& stages,
+                 const ReplicaMemory& replica) {
+  Bytes one_of_each;
+  Bytes recomputed;  // of one backward at least
+  for (std::size_t c = 0; c < stages.size(); ++c) {
+    TaskStage& task = problem.stages[stages[c].position()];
+    const Bytes each = replica.per_micro_batch[c];
+    const Bytes stash = replica.recompute_stash[c];
+    task.forward_memory = each;
+    task.backward_memory = stash;
+    task.weight_gradient_memory = Bytes{} - each - stash;
+    one_of_each += each;
+    recomputed = std::max(recomputed, stash);
+  }
+  Bytes limit = replica.room;
+  if (stages.size() == 1) {
+    problem.stages[stages.front().position()].most_in_flight =
+        static_cast<std::int32_t>(most_by_family(plan));
+  } else {
+    // As many as the first device holds under 1F1B, on every device.
+    const auto groups = static_cast<std::int64_t>(plan.stages.size() / stages.size());
+    const std::int64_t most = std::min(groups, plan.num_micro_batches);
+    limit = std::min(limit, most * one_of_each + recomputed);
+  }
+  problem.memory_limits.push_back(std::max(Bytes{}, limit));
+}
+
+/// What the stages of a group hold on each replica, with what waits at their boundaries, where
+/// these lie between different devices.
+void limit_holdings(TaskProblem& problem, const Plan& plan, const std::vector<StageIndex>& stages,
+                    const std::vector<ReplicaMemory>& replicas, const CostModel& model) {
+  for (const ReplicaMemory& replica : replicas) {
+    HoldingLimit limit{.device = problem.stages[stages.front().position()].device,
+                       .room = replica.room,
+                       .stages = {}};
+    for (std::size_t c = 0; c < stages.size(); ++c) {
+      const std::size_t s = stages[c].position();
+      const StagePlan& stage = plan.stages[s];
+      StageHolding holding{.stage = stages[c],
+                           .by_forward = replica.per_micro_batch[c],
+                           .by_backward = replica.recompute_stash[c],
+                           .before = {},
+                           .behind = {}};
+      if (s > 0 && plan.stages[s - 1].devices != stage.devices) {
+        holding.before = model.boundary_size(stage.layers.begin, replica.samples[c]);
+      }
+      if (s + 1 < plan.stages.size() && plan.stages[s + 1].devices != stage.devices) {
+        holding.behind = model.boundary_size(stage.layers.end, replica.samples[c]);
+      }
+      limit.stages.push_back(holding);
+    }
+    problem.holding_limits.push_back(std::move(limit));
+  }
+}
+
+/// How long the computations and transfers of a stage take.
+void set_times(TaskStage& task, const PlanCost& costs, std::size_t stage, bool split_backward) {
+  const StageCost& cost = costs.stages[stage];
+  task.forward = cost.forward;
+  task.backward = split_backward ? cost.input_gradient : cost.backward;
+  if (split_backward) task.weight_gradient = cost.weight_gradient;
+  if (stage < costs.boundaries.size()) {
+    task.send_forward = costs.boundaries[stage].forward.front().time;
+  }
+  if (stage > 0) task.send_backward = costs.boundaries[stage - 1].backward.front().time;
+}
+
+/// What follows the last weight gradient of a split backward.
+Duration time_after_last_weight_gradient(StageCost cost) {
+  cost.bucket_ready = cost.bucket_ready_in_weights;
+  cost.backward = cost.weight_gradient;
+  return time_after_last_backward(cost);
+}
+
+/// What follows the last task of a device at least; all that follows it where the device has one
+/// stage and reductions have the links to themselves.
+Duration after_last(const std::vector<StageIndex>& stages, const PlanCost& costs, bool is_split) {
+  if (stages.size() == 1) {
+    const StageCost& cost = costs.stages[stages.front().position()];
+    return is_split ? time_after_last_weight_gradient(cost) : time_after_last_backward(cost);
+  }
+  Duration steps;
+  for (const StageIndex stage : stages) steps += costs.stages[stage.position()].optimizer_step;
+  return steps;
+}
+
+}  // namespace
+
+TaskProblem task_problem(const Plan& plan, const PlanCost& costs, const CostModel& model) {
+  TaskProblem problem;
+  problem.num_micro_batches = static_cast<std::int32_t>(plan.num_micro_batches);
+  problem.split_backward = may_split_backward(plan.family);
+  problem.objective = OrderObjective::Makespan;
+  problem.stages.resize(plan.stages.size());
+  const std::vector<std::vector<StageIndex>> groups = stages_by_device_group(plan);
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    for (const StageIndex stage : groups[g]) {
+      TaskStage& task = problem.stages[stage.position()];
+      task.device = index_at<DeviceIndex>(g);
+      set_times(task, costs, stage.position(), problem.split_backward);
+    }
+    const std::vector<ReplicaMemory> memory = memory_of(groups[g], costs);
+    const std::size_t first = groups[g].front().position();
+    const bool recomputes = problem.split_backward && plan.stages[first].recompute;
+    if (groups[g].size() == 1 && !recomputes) {
+      count_slots(problem, plan, first, memory);
+    } else {
+      count_bytes(problem, plan, groups[g], tightest(memory));
+    }
+    limit_holdings(problem, plan, groups[g], memory, model);
+    problem.after_last.push_back(after_last(groups[g], costs, problem.split_backward));
+  }
+  return problem;
+}
+
+TaskProblem for_bound(TaskProblem problem, const PlanCost& costs, bool independent) {
+  const PlanCost least = independent ? least_path(costs) : PlanCost{};
+  const PlanCost& path = independent ? least : costs;
+  std::vector<std::vector<StageIndex>> stages(problem.memory_limits.size());
+  for (std::size_t s = 0; s < problem.stages.size(); ++s) {
+    TaskStage& task = problem.stages[s];
+    set_times(task, path, s, problem.split_backward);
+    if (problem.split_backward) {
+      const Duration rest = path.stages[s].backward - path.stages[s].input_gradient;
+      task.weight_gradient = std::clamp(rest, Duration{}, task.weight_gradient);
+    }
+    stages[task.device.position()].push_back(index_at<StageIndex>(s));
+  }
+  for (std::size_t d = 0; d < stages.size(); ++d) {
+    problem.after_last[d] = after_last(stages[d], path, false);
+    // The least path knows it only behind a backward in one piece, where it is no longer.
+    if (!problem.split_backward || independent) continue;
+    problem.after_last[d] = std::min(problem.after_last[d], after_last(stages[d], path, true));
+  }
+  return problem;
+}
+
+TaskOrder tasks_of(const std::vector<std::vector<Action>>& lists, bool split_backward) {
+  TaskOrder order;
+  for (const std::vector<Action>& list : lists) {
+    std::vector<Task>& tasks = order.emplace_back();
+    for (const Action& action : list) {
+      const auto add = [&](TaskKind kind) { tasks.push_back({kind, action.stage, action.index}); };
+      switch (action.kind) {
+        case ActionKind::Forward:
+          add(TaskKind::Forward);
+          break;
+        case ActionKind::Backward:
+          add(TaskKind::Backward);
+          if (split_backward) add(TaskKind::WeightGradient);
+          break;
+        case ActionKind::InputGradient:
+          add(TaskKind::Backward);
+          break;
+        case ActionKind::WeightGradient:
+          if (split_backward) add(TaskKind::WeightGradient);
+          break;
+        default:
+          break;  // communication is no task
+      }
+    }
+  }
+  return order;
+}
+
+std::vector<std::vector<Action>> actions_of(const TaskOrder& order, bool split_backward) {
+  const auto kind_of = [split_backward](TaskKind kind) {
+    switch (kind) {
+      case TaskKind::Forward:
+        return ActionKind::Forward;
+      case TaskKind::Backward:
+        return split_backward ? ActionKind::InputGradient : ActionKind::Backward;
+      case TaskKind::WeightGradient:
+        return ActionKind::WeightGradient;
+    }
+    throw Bug("a task without a kind");
+  };
+  std::vector<std::vector<Action>> lists;
+  for (const std::vector<Task>& tasks : order) {
+    std::vector<Action>& list = lists.emplace_back();
+    for (const Task& task : tasks) {
+      list.push_back({kind_of(task.kind), task.micro_batch, task.stage});
+    }
+  }
+  return lists;
+}
+
+}  // namespace dapple

@@ -1,0 +1,598 @@
+#include "planner/memory/least_memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "planner/candidates/scoring.h"
+#include "planner/request/gradient_handlings.h"
+#include "planner/request/micro_batches.h"
+
+namespace dapple {
+namespace {
+
+/// Stages looked at to find out whether anything fits, and to say what would help if nothing does.
+constexpr std::int64_t kWorkOfAnyPlan = 10'000'000;
+constexpr std::int64_t kWorkOfExplanation = 10'000'000;
+
+struct Choice {
+  Bytes missing{INT64_MAX};
+  std::int32_t begin = 0;
+  std::int32_t replicas = 0;
+  std::int32_t lanes = 0;  // with all before it: stages, or replicas that start on their own
+  bool recompute = false;
+};
+
+/// Best ways to split the first layers over the first devices: [end][used].
+using Table = std::vector<std::vector<Choice>>;
+
+std::size_t at(std::int32_t position) {
+  return static_cast<std::size_t>(position);
+}
+
+/// What the best plan is.
+enum class Goal {
+  LeastMissing,  // on its tightest device
+  FewestLanes,   // of those that fit
+};
+
+std::int32_t fewest_as_pinned(const Pins& pins) {
+  return pins.stages.value_or(static_cast<std::int32_t>(pins.cuts.size()) + 1);
+}
+
+class LeastMemorySearch {
+ public:
+  LeastMemorySearch(const CostModel& costs, const SearchProblem& problem, std::int32_t devices,
+                    Allowance& allowance)
+      : costs_(costs),
+        problem_(problem),
+        devices_(devices),
+        micro_batches_(problem.global_batch_size / problem.micro_batch_size),
+        depth_(problem.gpipe ? micro_batches_ : 1),
+        allowance_(allowance) {
+    find_alike();
+  }
+
+  LeastMemory run();
+
+ private:
+  /// The gradient buckets of the stages that end at one layer, as far to the front as was asked.
+  struct Buckets {
+    std::int32_t end = 0;
+    Bytes open;
+    std::vector<Bytes> largest;  // of the stage of one layer, of two, ...
+  };
+  void find_alike();
+  Bytes largest_bucket(Buckets& buckets, std::int32_t begin) const;
+  std::int32_t next_different(std::int32_t position, std::int32_t replica,
+                              std::int32_t replicas) const;
+  Bytes floor_of(LayerRange layers, std::int32_t first_device, std::int32_t replicas) const;
+  Choice stage(Buckets& buckets, std::int32_t begin, std::int32_t first_device,
+               std::int32_t replicas) const;
+  bool is_better(const Choice& choice, const Choice& best) const;
+  /// Whether a stage that lacks that much, whatever is before it, is of no use.
+  bool is_independent() const { return problem_.replicas == Replicas::Independent; }
+  bool is_hopeless(Bytes missing, const Choice& best) const;
+  Choice behind(const Choice& stage, const Choice& before) const;
+  void put_behind(const Table& before, Buckets& buckets, std::int32_t used, Choice& best);
+  struct Pinned {
+    std::int32_t before = 0;
+    std::int32_t behind = 0;
+  };
+  void add_stage(const Table& before, Table& behind, const Pinned& stages);
+  void fill_tables();
+  std::size_t best_use() const;
+  void read_tables(std::size_t used, Candidate& plan);
+  DeviceIndex device(std::int32_t position) const {
+    return DeviceIndex{std::min(position, costs_.topology().device_count() - 1)};
+  }
+
+  const CostModel& costs_;
+  const SearchProblem& problem_;
+  std::int32_t devices_;
+  std::int64_t micro_batches_;
+  std::int64_t depth_;
+  Allowance& allowance_;
+  Goal goal_ = Goal::LeastMissing;
+  std::vector<std::int32_t> alike_until_;  // by device: the first one behind that differs
+  std::vector<Table> tables_;
+};
+
+void LeastMemorySearch::find_alike() {
+  const Topology& topology = costs_.topology();
+  const auto are_alike = [&](DeviceIndex a, DeviceIndex b) {
+    return topology.device(a).kind == topology.device(b).kind &&
+           topology.memory_limit(a) == topology.memory_limit(b);
+  };
+  alike_until_.assign(static_cast<std::size_t>(devices_), devices_);
+  for (std::int32_t i = devices_ - 1; i-- > 0;) {
+    const auto position = static_cast<std::size_t>(i);
+    alike_until_[position] =
+        are_alike(device(i), device(i + 1)) ? alike_until_[position + 1] : i + 1;
+  }
+}
+
+Bytes LeastMemorySearch::largest_bucket(Buckets& buckets, std::int32_t begin) const {
+  const auto layers = static_cast<std::size_t>(buckets.end - begin);
+  while (buckets.largest.size() < layers) {
+    const std::int32_t layer = buckets.end - 1 - static_cast<std::int32_t>(buckets.largest.size());
+    // Who adds to a layer's gradient is behind it: what is behind does not change with `begin`.
+    buckets.open += bucketed_gradient(costs_.profile(), layer, {layer, buckets.end});
+    const Bytes before = buckets.largest.empty() ? Bytes{} : buckets.largest.back();
+    buckets.largest.push_back(std::max(before, buckets.open));
+    if (buckets.open >= problem_.gradients.bucket_size) buckets.open = {};
+  }
+  return buckets.largest[layers - 1];
+}
+
+/// The first replica behind that may need another amount of memory, or has another limit.
+std::int32_t LeastMemorySearch::next_different(std::int32_t position, std::int32_t replica,
+                                               std::int32_t replicas) const {
+  const auto larger =
+      static_cast<std::int32_t>(problem_.micro_batch_size % static_cast<std::int64_t>(replicas));
+  const std::int32_t alike = alike_until_[static_cast<std::size_t>(position)] - position + replica;
+  const std::int32_t next = replica < larger ? std::min(larger, alike) : alike;
+  return std::min(next, replicas);
+}
+
+/// What its first replica lacks at least, and with more layers in front no less.
+Bytes LeastMemorySearch::floor_of(LayerRange layers, std::int32_t first_device,
+                                  std::int32_t replicas) const {
+  const DeviceIndex here = device(first_device);
+  const MemoryCost memory = costs_.memory_cost(
+      {.layers = layers, .depth = 1}, replica_share(problem_.micro_batch_size, replicas, 0).size(),
+      costs_.topology().device(here).kind);
+  return memory.peak() - memory.communication_buffers - costs_.topology().memory_limit(here);
+}
+
+Choice LeastMemorySearch::stage(Buckets& buckets, std::int32_t begin, std::int32_t first_device,
+                                std::int32_t replicas) const {
+  Choice choice{.missing = {INT64_MAX}, .begin = begin, .replicas = replicas};
+  const LayerRange layers{begin, buckets.end};
+  const Bytes bucket = replicas > 1 ? largest_bucket(buckets, begin) : Bytes{};
+  for (const bool recompute : {false, true}) {
+    if (!problem_.pins.allow(layers, replicas, recompute)) continue;
+    Bytes missing{INT64_MIN};
+    for (std::int32_t i = 0; i < replicas; i = next_different(first_device + i, i, replicas)) {
+      const DeviceIndex here = device(first_device + i);
+      const MemoryCost memory =
+          costs_.memory_cost({.layers = layers,
+                              .recompute = recompute,
+                              .depth = depth_,
+                              .depth_before = begin == 0 ? 0 : depth_,
+                              .depth_behind = buckets.end == costs_.layer_count() ? 0 : depth_,
+                              .largest_bucket = bucket},
+                             replica_share(problem_.micro_batch_size, replicas, i).size(),
+                             costs_.topology().device(here).kind);
+      missing = std::max(missing, memory.peak() - costs_.topology().memory_limit(here));
+    }
+    if (missing < choice.missing) {
+      choice.missing = missing;
+      choice.recompute = recompute;
+    }
+  }
+  return choice;
+}
+
+bool LeastMemorySearch::is_better(const Choice& choice, const Choice& best) const {
+  if (goal_ == Goal::LeastMissing) return choice.missing < best.missing;
+  if (choice.missing.count == INT64_MAX) return false;
+  if (choice.missing.count > 0 && !problem_.ignore_memory) return false;
+  return best.missing.count == INT64_MAX || choice.lanes < best.lanes;
+}
+
+bool LeastMemorySearch::is_hopeless(Bytes missing, const Choice& best) const {
+  if (goal_ == Goal::LeastMissing) return missing >= best.missing;
+  return missing.count > 0 && !problem_.ignore_memory;
+}
+
+Choice LeastMemorySearch::behind(const Choice& stage, const Choice& before) const {
+  Choice both = stage;
+  both.missing = std::max(stage.missing, before.missing);
+  both.lanes = before.lanes + (is_independent() ? stage.replicas : 1);
+  return both;
+}
+
+/// Every stage that ends there on the last of the used devices.
+void LeastMemorySearch::put_behind(const Table& before, Buckets& buckets, std::int32_t used,
+                                   Choice& best) {
+  const auto most = std::min<std::int64_t>(used, problem_.micro_batch_size);
+  const std::int32_t pinned = problem_.pins.replicas.value_or(0);
+  for (std::int32_t replicas = std::max(1, pinned); replicas <= most; ++replicas) {
+    if (pinned > 0 && replicas > pinned) return;
+    const std::int32_t first = used - replicas;
+    // On the first devices are the first layers, and only they.
+    for (std::int32_t begin = first == 0 ? 1 : buckets.end; begin-- > 0;) {
+      if (!allowance_.spend(1)) return;
+      const Choice& so_far = before[at(begin)][at(first)];
+      if (!is_better(behind({.missing = {INT64_MIN}}, so_far), best)) continue;
+      if (is_hopeless(floor_of({begin, buckets.end}, first, replicas), best)) break;
+      const Choice choice = behind(stage(buckets, begin, first, replicas), so_far);
+      if (is_better(choice, best)) best = choice;
+    }
+  }
+}
+
+/// `stages`: how many are pinned before it and behind it; each needs a layer and a device.
+void LeastMemorySearch::add_stage(const Table& before, Table& behind, const Pinned& stages) {
+  for (std::int32_t end = stages.before + 1; end <= costs_.layer_count() - stages.behind; ++end) {
+    Buckets buckets{.end = end, .open = {}, .largest = {}};
+    for (std::int32_t used = stages.before + 1; used <= devices_ - stages.behind; ++used) {
+      put_behind(before, buckets, used, behind[at(end)][at(used)]);
+      if (allowance_.is_over()) return;
+    }
+  }
+}
+
+/// tables_[s][end][used]: the first `end` layers on the first `used` devices, all of them, as s
+/// stages; where their number is free there is one table for all numbers.
+void LeastMemorySearch::fill_tables() {
+  const auto layers = static_cast<std::size_t>(costs_.layer_count());
+  const auto devices = static_cast<std::size_t>(devices_);
+  const std::int32_t stages = problem_.pins.stages.value_or(0);
+  const auto choices = static_cast<std::int64_t>((layers + 1) * (devices + 1));
+  const Bytes size = (stages + 1) * choices * Bytes{sizeof(Choice)};
+  tables_.clear();
+  if (!allowance_.keep(size)) return;
+  const Table nothing(layers + 1, std::vector<Choice>(devices + 1));
+  tables_.push_back(nothing);
+  tables_.front()[0][0].missing = {INT64_MIN};
+  for (std::int32_t s = 0; s < stages && !allowance_.is_over(); ++s) {
+    tables_.push_back(nothing);
+    add_stage(tables_[tables_.size() - 2], tables_.back(), {.before = s, .behind = stages - 1 - s});
+  }
+  // Stages are added in front of longer ones only, so a table may be read while it is filled.
+  if (stages == 0) add_stage(tables_.back(), tables_.back(), {});
+  allowance_.keep({-size.count});
+}
+
+std::size_t LeastMemorySearch::best_use() const {
+  const std::vector<Choice>& choices =
+      tables_.back()[static_cast<std::size_t>(costs_.layer_count())];
+  std::size_t used = 1;
+  for (std::size_t n = 2; n < choices.size(); ++n) {
+    if (is_better(choices[n], choices[used])) used = n;
+  }
+  return used;
+}
+
+void LeastMemorySearch::read_tables(std::size_t used, Candidate& plan) {
+  for (auto end = static_cast<std::size_t>(costs_.layer_count()); end > 0;) {
+    const Choice& choice = tables_.back()[end][used];
+    used -= static_cast<std::size_t>(choice.replicas);
+    StagePlan stage;
+    stage.layers = {choice.begin, static_cast<std::int32_t>(end)};
+    stage.recompute = choice.recompute;
+    for (std::int32_t i = 0; i < choice.replicas; ++i) {
+      stage.devices.push_back(device(static_cast<std::int32_t>(used) + i));
+    }
+    plan.stages.push_back(std::move(stage));
+    end = static_cast<std::size_t>(choice.begin);
+    if (problem_.pins.stages) tables_.pop_back();
+  }
+  std::reverse(plan.stages.begin(), plan.stages.end());
+}
+
+LeastMemory LeastMemorySearch::run() {
+  const std::int64_t most_lanes = problem_.most_passes / micro_batches_;
+  LeastMemory result;
+  result.plan.micro_batch_size = problem_.micro_batch_size;
+  result.plan.gradients = problem_.gradients;
+  const std::int64_t fewest = fewest_as_pinned(problem_.pins);
+  const std::int64_t least_lanes =
+      fewest * (is_independent() ? problem_.pins.replicas.value_or(1) : 1);
+  if (least_lanes > most_lanes && fewest <= std::min(devices_, costs_.layer_count())) {
+    // Whether they fit is then all the same.
+    result.missing = {};
+    result.too_many_lanes = least_lanes;
+    return result;
+  }
+  for (const Goal goal : {Goal::LeastMissing, Goal::FewestLanes}) {
+    goal_ = goal;
+    fill_tables();
+    result.is_known = !allowance_.is_over();
+    if (!result.is_known) return result;
+    const std::size_t used = best_use();
+    const Choice best = tables_.back()[static_cast<std::size_t>(costs_.layer_count())][used];
+    result.missing = best.missing;
+    result.plan.stages.clear();
+    if (best.missing.count == INT64_MAX) return result;
+    read_tables(used, result.plan);
+    const std::int64_t lanes = lane_passes(result.plan.stages, 1, problem_.replicas);
+    result.too_many_lanes = lanes > most_lanes ? lanes : 0;
+    // Fewer of them may do, if they fit at all.
+    const bool fits = best.missing.count <= 0 || problem_.ignore_memory;
+    if (result.too_many_lanes == 0 || !fits || problem_.pins.stages) return result;
+  }
+  return result;
+}
+
+double gibibytes(Bytes size) {
+  return static_cast<double>(size.count) / (1024.0 * 1024 * 1024);
+}
+
+std::string shape_of(const Candidate& plan) {
+  std::int64_t devices = 0;
+  bool recompute = false;
+  for (const StagePlan& stage : plan.stages) {
+    devices += static_cast<std::int64_t>(stage.devices.size());
+    recompute = recompute || stage.recompute;
+  }
+  return fmt::format("{} stage{} on {} device{}, micro-batches of {}{}", plan.stages.size(),
+                     plan.stages.size() == 1 ? "" : "s", devices, devices == 1 ? "" : "s",
+                     plan.micro_batch_size, recompute ? ", with recomputation" : "");
+}
+
+/// Asks what fits, with what is left of the work that an explanation may take; what is not known
+/// counts as if it did not fit.
+class Remedies {
+ public:
+  explicit Remedies(const CostModel& costs, Allowance& allowance)
+      : costs_(costs), allowance_(allowance) {}
+
+  bool works(const SearchProblem& problem) {
+    return works(problem, costs_.topology().device_count());
+  }
+  bool works(const SearchProblem& problem, std::int32_t devices) {
+    const LeastMemory least = least_memory(costs_, problem, devices, allowance_);
+    return least.is_known && least.can_run(problem.ignore_memory);
+  }
+  const CostModel& costs() const { return costs_; }
+  bool are_spent() const { return allowance_.is_over(); }
+
+ private:
+  const CostModel& costs_;
+  Allowance& allowance_;
+};
+
+std::int64_t smallest_micro_batch(const PlannerOptions& options) {
+  PlannerOptions free = options;
+  free.micro_batch_size.reset();
+  return micro_batch_sizes(free).sizes.front();
+}
+
+/// How many more devices like the last would make room, or nothing if none would.
+std::optional<std::int32_t> enough_devices(Remedies& remedies, const SearchProblem& problem) {
+  const std::int32_t there = remedies.costs().topology().device_count();
+  const std::int32_t most =
+      std::min<std::int32_t>(remedies.costs().layer_count(), std::max(2 * there, there + 64));
+  if (most <= there || !remedies.works(problem, most)) return std::nullopt;
+  std::int32_t too_few = there;
+  std::int32_t enough = most;
+  while (enough - too_few > 1) {
+    const std::int32_t middle = too_few + (enough - too_few) / 2;
+    (remedies.works(problem, middle) ? enough : too_few) = middle;
+  }
+  return enough;
+}
+
+std::string remedy_for(Remedies& remedies, const PlannerOptions& options,
+                       const SearchProblem& closest, Bytes missing) {
+  const std::int32_t devices = remedies.costs().topology().device_count();
+  SearchProblem freed = closest;
+  if (options.micro_batch_size) {
+    freed.micro_batch_size = smallest_micro_batch(options);
+    if (freed.micro_batch_size < closest.micro_batch_size && remedies.works(freed)) {
+      return fmt::format("a smaller micro-batch: leave out --micro-batch, or ask for {}",
+                         freed.micro_batch_size);
+    }
+  } else if (closest.micro_batch_size > 1) {
+    freed.micro_batch_size = 1;
+    if (remedies.works(freed)) {
+      return fmt::format(
+          "a global batch with more divisors: {} is the smallest micro-batch of this "
+          "one that leaves a number of micro-batches that can be searched",
+          closest.micro_batch_size);
+    }
+  }
+  freed = closest;
+  freed.gpipe = false;
+  if (closest.gpipe && remedies.works(freed)) {
+    return "--schedule 1f1b: it holds fewer micro-batches at a time";
+  }
+  const std::string memory =
+      fmt::format("{:.2f} GiB more memory per device", gibibytes(missing) + 0.005);
+  if (const auto enough = enough_devices(remedies, closest)) {
+    return fmt::format("a deeper split over {} devices like the last (now {}), or {}", *enough,
+                       devices, memory);
+  }
+  return remedies.are_spent() ? memory : memory + "; a deeper split would not help";
+}
+
+/// The request with other pins, at the micro-batch size and bucket size that need the least memory.
+SearchProblem least_problem(const CostModel& costs, const PlannerOptions& options, const Pins& pins,
+                            const std::vector<std::int64_t>& micro_batch_sizes) {
+  const auto enough = std::lower_bound(micro_batch_sizes.begin(), micro_batch_sizes.end(),
+                                       pins.replicas.value_or(1));
+  return {
+      .global_batch_size = options.global_batch_size,
+      .micro_batch_size = enough == micro_batch_sizes.end() ? micro_batch_sizes.back() : *enough,
+      .gradients = gradient_handlings(options, costs.profile()).front(),
+      .ignore_memory = options.ignore_memory,
+      .gpipe = options.family == ScheduleFamily::GPipe,
+      .replicas = options.replicas,
+      .pins = pins,
+      .most_passes = most_passes(options)};
+}
+
+/// The pins without one of them each, in the order of to_texts().
+std::vector<Pins> each_left_out(const Pins& pins) {
+  std::vector<Pins> fewer;
+  const auto leave_out = [&](auto change) { change(fewer.emplace_back(pins)); };
+  if (pins.stages) leave_out([](Pins& rest) { rest.stages.reset(); });
+  if (pins.replicas) leave_out([](Pins& rest) { rest.replicas.reset(); });
+  if (pins.recompute) leave_out([](Pins& rest) { rest.recompute.reset(); });
+  if (pins.least_depths) leave_out([](Pins& rest) { rest.least_depths = false; });
+  for (std::size_t i = 0; i < pins.cuts.size(); ++i) {
+    leave_out([i](Pins& rest) { rest.cuts.erase(rest.cuts.begin() + static_cast<int>(i)); });
+  }
+  for (std::size_t i = 0; i < pins.joints.size(); ++i) {
+    leave_out([i](Pins& rest) { rest.joints.erase(rest.joints.begin() + static_cast<int>(i)); });
+  }
+  return fewer;
+}
+
+/// Leaving out one pin, or all of them, if something fits then.
+std::optional<std::string> remedy_among_pins(Remedies& remedies, const PlannerOptions& options,
+                                             const std::vector<std::int64_t>& micro_batch_sizes) {
+  const auto works = [&](const Pins& pins) {
+    return remedies.works(least_problem(remedies.costs(), options, pins, micro_batch_sizes));
+  };
+  if (options.pins.empty()) return std::nullopt;
+  const std::vector<std::string> texts = to_texts(options.pins, remedies.costs().profile());
+  const std::vector<Pins> fewer = each_left_out(options.pins);
+  for (std::size_t i = 0; i < fewer.size(); ++i) {
+    if (works(fewer[i])) return "leave out --pin " + texts[i];
+  }
+  if (texts.size() > 1 && works({})) return "leave out all that is pinned";
+  return std::nullopt;
+}
+
+/// Why no plan is as pinned.
+std::string conflict_of(const CostModel& costs, const Pins& pins, std::int64_t micro_batch_size) {
+  const std::int64_t replicas = pins.replicas.value_or(1);
+  if (replicas > micro_batch_size) {
+    return fmt::format("{} replicas need micro-batches of {} samples or more, the largest has {}",
+                       replicas, replicas, micro_batch_size);
+  }
+  const std::int64_t stages = fewest_as_pinned(pins);
+  const std::int64_t devices = costs.topology().device_count();
+  if (stages * replicas > devices) {
+    return fmt::format("{} stage{} of {} replica{} need {} devices, there are {}", stages,
+                       stages == 1 ? "" : "s", replicas, replicas == 1 ? "" : "s",
+                       stages * replicas, devices);
+  }
+  return fmt::format("no split of {} layers is as pinned", costs.layer_count());
+}
+
+/// A larger micro-batch than the one asked for, with which something fits and can be simulated.
+std::optional<std::string> larger_micro_batch(Remedies& remedies, const PlannerOptions& options,
+                                              const SearchProblem& closest) {
+  if (!options.micro_batch_size) return std::nullopt;
+  PlannerOptions free = options;
+  free.micro_batch_size.reset();
+  for (const std::int64_t size : micro_batch_sizes(free).sizes) {
+    if (size <= closest.micro_batch_size) continue;
+    SearchProblem larger = closest;
+    larger.micro_batch_size = size;
+    if (remedies.works(larger)) {
+      return fmt::format("a larger --micro-batch helps: {} or more", size);
+    }
+  }
+  return std::nullopt;
+}
+
+/// Any plan would have more stage passes than can be simulated.
+void explain_passes(const LeastMemory& least, const SearchProblem& problem, Bytes memory_limit,
+                    Infeasible& infeasible) {
+  const std::int64_t micro_batches = problem.global_batch_size / problem.micro_batch_size;
+  infeasible.conflict = fmt::format(
+      "{} {}, the fewest that {}, and {} micro-batches make {} stage passes; at most {} can be "
+      "simulated{}",
+      least.too_many_lanes,
+      problem.replicas == Replicas::Independent ? "independent replicas" : "stages",
+      least.plan.stages.empty() ? "are as pinned"
+      : problem.pins.empty()    ? "fit"
+                                : "fit as pinned",
+      micro_batches, least.too_many_lanes * micro_batches, problem.most_passes,
+      problem.most_passes < kMaxStagePasses
+          ? fmt::format(" within --memory-limit {:.2f} GiB", gibibytes(memory_limit))
+          : std::string());
+}
+
+/// The tightest device of the closest plan.
+void explain_memory(const LeastMemory& closest, const SearchProblem& problem,
+                    const CostModel& costs, Infeasible& infeasible) {
+  Plan plan{.global_batch_size = problem.global_batch_size,
+            .micro_batch_size = problem.micro_batch_size,
+            .num_micro_batches = problem.global_batch_size / problem.micro_batch_size,
+            .gradients = problem.gradients,
+            .family = problem.gpipe ? ScheduleFamily::GPipe : ScheduleFamily::OneFOneB,
+            .warmup_depths = {},
+            .stages = closest.plan.stages};
+  plan.warmup_depths.assign(plan.stages.size(), problem.gpipe ? plan.num_micro_batches : 1);
+  fill_gradient_buckets(plan, costs.profile());
+  const std::vector<MemoryShortage> shortages = memory_shortages(costs.plan_cost(plan));
+  check(!shortages.empty(), "nothing was found to fit, but the least of plans does");
+  const MemoryShortage& tightest = shortages.front();
+  infeasible.device = costs.topology().device(tightest.device).name;
+  infeasible.needed = tightest.needed;
+  infeasible.limit = tightest.limit;
+  infeasible.closest_plan = shape_of(closest.plan);
+}
+
+/// What is wrong with a request that nothing fits, and the cheapest remedy that works: where there
+/// are pins, the first one without which something fits.
+Infeasible explain_infeasible(const CostModel& costs, const PlannerOptions& options,
+                              const std::vector<std::int64_t>& micro_batch_sizes,
+                              const LeastMemory& closest) {
+  SearchProblem problem = least_problem(costs, options, options.pins, micro_batch_sizes);
+  problem.micro_batch_size = closest.plan.micro_batch_size;
+  Infeasible infeasible;
+  infeasible.pins = to_texts(options.pins, costs.profile());
+  if (!closest.is_known) {
+    infeasible.is_certain = false;
+    infeasible.conflict =
+        "none was found, and to find out whether any fits memory takes more than the work and "
+        "memory that a search may take";
+    infeasible.remedy = "fewer and larger layers in the profile, or a larger --memory-limit";
+    return infeasible;
+  }
+  Allowance allowance({.work = kWorkOfExplanation, .kept = options.memory_limit});
+  Remedies remedies(costs, allowance);
+  const auto fewer_pins = remedy_among_pins(remedies, options, micro_batch_sizes);
+  if (closest.plan.stages.empty() && closest.too_many_lanes == 0) {
+    infeasible.conflict = conflict_of(costs, options.pins, problem.micro_batch_size);
+    infeasible.remedy = fewer_pins.value_or("none was found: nothing fits without pins either");
+    return infeasible;
+  }
+  if (closest.fits(options.ignore_memory)) {
+    explain_passes(closest, problem, options.memory_limit, infeasible);
+    const auto larger = larger_micro_batch(remedies, options, problem);
+    const std::int64_t micro_batches = problem.most_passes / closest.too_many_lanes;
+    infeasible.remedy = larger       ? *larger
+                        : fewer_pins ? *fewer_pins
+                                     : fmt::format("a --global-batch of at most {}",
+                                                   micro_batches * problem.micro_batch_size);
+    return infeasible;
+  }
+  explain_memory(closest, problem, costs, infeasible);
+  infeasible.remedy =
+      fewer_pins ? *fewer_pins : remedy_for(remedies, options, problem, infeasible.missing());
+  return infeasible;
+}
+
+}  // namespace
+
+LeastMemory least_memory(const CostModel& costs, const SearchProblem& problem, std::int32_t devices,
+                         Allowance& allowance) {
+  return LeastMemorySearch(costs, problem, devices, allowance).run();
+}
+
+std::variant<Candidate, Infeasible> find_any_plan(const CostModel& costs,
+                                                  const PlannerOptions& options,
+                                                  const std::function<bool()>& should_stop) {
+  const std::vector<std::int64_t> sizes = micro_batch_sizes(options).sizes;
+  Allowance allowance(
+      {.work = kWorkOfAnyPlan, .kept = options.memory_limit, .should_stop = should_stop});
+  SearchProblem problem = least_problem(costs, options, options.pins, sizes);
+  std::optional<LeastMemory> closest;
+  for (const std::int64_t size : sizes) {
+    if (size < problem.micro_batch_size) continue;
+    problem.micro_batch_size = size;
+    LeastMemory least = least_memory(costs, problem, costs.topology().device_count(), allowance);
+    if (least.is_known && least.can_run(options.ignore_memory)) return std::move(least.plan);
+    // A larger micro-batch needs more memory, but makes fewer stage passes.
+    const bool may_do = least.is_known && least.fits(options.ignore_memory);
+    if (!closest) closest = std::move(least);
+    if (!may_do) break;
+  }
+  if (allowance.is_stopped()) {
+    Infeasible unknown;
+    unknown.stopped = true;
+    return unknown;
+  }
+  return explain_infeasible(costs, options, sizes, *closest);
+}
+
+}  // namespace dapple

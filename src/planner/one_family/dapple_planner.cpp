@@ -1,0 +1,420 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "dapple/core/error.h"
+#include "dapple/core/parallel.h"
+#include "dapple/search/dapple_search/dapple_search.h"
+#include "dapple/search/dapple_search/even_split.h"
+#include "planner/candidates/as_pinned.h"
+#include "planner/candidates/promise.h"
+#include "planner/one_family/dapple_planner.h"
+#include "planner/request/gradient_handlings.h"
+#include "planner/request/micro_batches.h"
+#include "planner/request/search_record.h"
+#include "planner/request/stop_question.h"
+
+namespace dapple {
+namespace {
+
+/// Up to this many the search is still wide.
+constexpr std::int32_t kSomeDevices = 32;
+/// Above this many one look must do, and simulations are long.
+constexpr std::int32_t kManyDevices = 128;
+
+/// What a search's work grows with.
+struct SearchSize {
+  std::int64_t layers = 1;
+  std::int32_t devices = 1;
+};
+
+/// With many devices the work is about layers^2 * devices for each state of a cut.
+std::int32_t states_that_fit(const SearchSize& size, std::int32_t most) {
+  constexpr std::int64_t kWork = 14'000'000;
+  const std::int64_t states = kWork / (size.layers * size.layers * size.devices);
+  return static_cast<std::int32_t>(std::clamp<std::int64_t>(states, 2, most));
+}
+
+/// A first look that finds a good incumbent.
+SearchEffort scout(const SearchSize& size, Duration incumbent) {
+  const bool few = size.devices <= kFewDevices;
+  return {.incumbent = incumbent,
+          .states_per_cut = few ? 12 : states_that_fit(size, 12),
+          .labels_per_state = 1,
+          .candidates = 3,
+          .all_replica_counts = few};
+}
+
+/// The search proper, for plans faster than the incumbent.
+SearchEffort thorough(const SearchSize& size, Duration incumbent) {
+  SearchEffort effort{.incumbent = incumbent,
+                      .states_per_cut = 1000,
+                      .labels_per_state = 8,
+                      .candidates = 200,
+                      .all_replica_counts = size.devices <= kFewDevices};
+  if (size.devices <= kFewDevices) return effort;
+  const bool some = size.devices <= kSomeDevices;
+  effort.states_per_cut = states_that_fit(size, some ? 120 : 24);
+  effort.labels_per_state = some ? 4 : 2;
+  return effort;
+}
+
+/// Simulated actions that a search may spend; deterministic, unlike time.
+std::int64_t action_budget(std::int32_t devices) {
+  return devices <= kManyDevices ? 6'000'000 : 30'000'000;
+}
+/// Parts of it: what opening plans may take together, what one candidate may, what improving the
+/// depths of one plan may.
+constexpr std::int64_t kOpeningPart = 3;
+constexpr std::int64_t kCandidatePart = 4;
+constexpr std::int64_t kRefinementPart = 8;
+/// Opening plans that are costed: their devices and layers, all told.
+constexpr std::int64_t kOpeningWork = 100'000'000;
+/// Stages tried or costed, over all searches of one effort, and in each of them at least.
+constexpr std::int64_t kSearchWork = 400'000'000;
+constexpr std::int64_t kLeastSearchWork = 500'000;
+/// Searches side by side, which share half of the memory limit; fixed, as that may end one.
+constexpr int kSearchesSideBySide = 8;
+/// Opening plans from either end that are tried even where there is no time.
+constexpr std::size_t kFirstPlans = 4;
+/// Plans whose depths are improved one step at a time in the end.
+constexpr std::size_t kRefined = 4;
+/// Candidates simulated side by side; fixed, so that the outcome does not depend on the threads.
+constexpr std::size_t kBatch = 8;
+
+/// As many as allowed, at even distances, the first and the last among them.
+template <class Item>
+void thin_out(std::vector<Item>& items, std::int64_t most) {
+  const auto count = static_cast<std::int64_t>(items.size());
+  most = std::max<std::int64_t>(2, most);
+  if (count <= most) return;
+  std::vector<Item> kept;
+  for (std::int64_t i = 0; i < most; ++i) {
+    kept.push_back(items[static_cast<std::size_t>(i * (count - 1) / (most - 1))]);
+  }
+  items = std::move(kept);
+}
+
+class DapplePlanner {
+ public:
+  DapplePlanner(const ModelProfile& profile, const Topology& topology,
+                const PlannerOptions& options, Progress* progress)
+      : profile_(profile),
+        topology_(topology),
+        options_(options),
+        action_budget_(action_budget(topology.device_count())),
+        scorer_(profile, topology, options_, [this] { return is_stopped_(); }),
+        progress_(progress),
+        is_stopped_(progress) {}
+
+  DapplePlans run();
+
+ private:
+  std::vector<Candidate> opening() const;
+  bool is_allowed(const Candidate& candidate) const;
+  Duration incumbent() const {
+    return kept_.empty() ? Duration{INT64_MAX} : kept_.front().iteration;
+  }
+  std::vector<Candidate> search(SearchEffort effort);
+  bool is_long(const Candidate& candidate) const;
+  void simulate_best_first(const std::vector<Candidate>& candidates, std::int64_t budget);
+  void simulate_shortest(const std::vector<Candidate>& candidates);
+  void simulate_side_by_side(const std::vector<Candidate>& candidates,
+                             std::span<const std::size_t> positions);
+  void account(const Score& score);
+  void tell_progress();
+  SearchRecord record() const;
+
+  const ModelProfile& profile_;
+  const Topology& topology_;
+  const PlannerOptions& options_;
+  std::int64_t action_budget_;
+  Scorer scorer_;
+  Progress* progress_;
+  StopQuestion is_stopped_;
+  std::vector<std::int64_t> micro_batch_sizes_;
+  std::vector<GradientHandling> gradients_;
+  std::vector<Scored> kept_;  // the best few of different candidates, best first
+  SearchRecord record_;
+  std::int64_t narrowed_ = 0;
+  std::int64_t not_simulated_ = 0;
+  std::int64_t actions_ = 0;
+  bool is_opening_ = true;  // whose first plan is made however little time there is
+};
+
+/// Stages of even load on equal numbers of devices in order, for every number of stages that
+/// divides the devices, or with as many replicas as pinned: what anyone would try first, and a bar
+/// for the search.
+std::vector<Candidate> DapplePlanner::opening() const {
+  std::vector<Candidate> candidates;
+  const std::int32_t devices = topology_.device_count();
+  const auto layers = static_cast<std::int32_t>(profile_.layers.size());
+  const CostModel costs(profile_, topology_);
+  const std::optional<std::int32_t> pinned = options_.pins.replicas;
+  std::vector<std::int32_t> counts;  // of stages
+  if (pinned) {
+    // As many as there can be and its halves, the deepest first, as that needs the least memory.
+    const std::int32_t most = std::min(devices / *pinned, layers);
+    for (std::int32_t stages = options_.pins.stages.value_or(most); stages >= 1 && stages <= most;
+         stages /= 2) {
+      counts.push_back(stages);
+      if (options_.pins.stages) break;
+    }
+  } else {
+    for (std::int32_t stages = 1; stages <= std::min(devices, layers); ++stages) {
+      if (devices % stages == 0 && stages == options_.pins.stages.value_or(stages)) {
+        counts.push_back(stages);
+      }
+    }
+  }
+  std::vector<std::pair<std::int64_t, std::int32_t>> shapes;  // size of micro-batch, stages
+  for (const std::int64_t size : micro_batch_sizes_) {
+    for (const std::int32_t stages : counts) {
+      if (pinned.value_or(devices / stages) <= size) shapes.emplace_back(size, stages);
+    }
+  }
+  thin_out(shapes, kOpeningWork / (devices + layers));
+  std::int64_t size_of_table = 0;
+  for (const auto& [size, stages] : shapes) {
+    // They are by size, so that one table is enough at a time.
+    if (std::exchange(size_of_table, size) != size) costs.forget_tables();
+    const LayerTable& table = costs.table(size, topology_.device(DeviceIndex{0}).kind);
+    Candidate candidate{.micro_batch_size = size,
+                        .gradients = usual_gradients(options_),
+                        .stages = {},
+                        .bound = {}};
+    std::int32_t device = 0;
+    for (const LayerRange range : even_split(table, layers, stages)) {
+      StagePlan& stage = candidate.stages.emplace_back();
+      stage.layers = range;
+      for (std::int32_t r = 0; r < pinned.value_or(devices / stages); ++r) {
+        stage.devices.push_back(DeviceIndex{device++});
+      }
+    }
+    if (is_allowed(candidate)) candidates.push_back(std::move(candidate));
+  }
+  // Where the time is over, those that have no bound yet are left out, but for those that need the
+  // least memory and those that take the least to simulate.
+  std::vector<char> is_bounded(candidates.size(), 0);
+  parallel_for(candidates.size(), options_.threads, [&](std::size_t i) {
+    const bool is_first_choice = i < kFirstPlans || i + kFirstPlans >= candidates.size();
+    if (!is_first_choice && is_stopped_()) return;
+    candidates[i].bound = scorer_.bound(candidates[i]);
+    is_bounded[i] = 1;
+  });
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    if (is_bounded[i] == 0) continue;
+    if (next != i) candidates[next] = std::move(candidates[i]);
+    ++next;
+  }
+  candidates.resize(next);
+  return candidates;
+}
+
+bool DapplePlanner::is_allowed(const Candidate& candidate) const {
+  const Pins& pins = options_.pins;
+  if (pins.stages && *pins.stages != static_cast<std::int32_t>(candidate.stages.size())) {
+    return false;
+  }
+  return std::all_of(candidate.stages.begin(), candidate.stages.end(), [&](const StagePlan& stage) {
+    return pins.allow(stage.layers, static_cast<std::int64_t>(stage.devices.size()),
+                      stage.recompute);
+  });
+}
+
+std::vector<Candidate> DapplePlanner::search(SearchEffort effort) {
+  std::vector<SearchOutcome> outcomes(micro_batch_sizes_.size() * gradients_.size());
+  effort.limits = {
+      .work = std::max(kSearchWork / static_cast<std::int64_t>(outcomes.size()), kLeastSearchWork),
+      .kept = {options_.memory_limit.count / 2 / kSearchesSideBySide},
+      .should_stop = [this] { return is_stopped_(); }};
+  const int threads = std::min(options_.threads, kSearchesSideBySide);
+  parallel_for(outcomes.size(), threads, [&](std::size_t i) {
+    const CostModel costs(profile_, topology_);
+    outcomes[i] =
+        search_dapple(costs,
+                      {.global_batch_size = options_.global_batch_size,
+                       .micro_batch_size = micro_batch_sizes_[i % micro_batch_sizes_.size()],
+                       .gradients = gradients_[i / micro_batch_sizes_.size()],
+                       .ignore_memory = options_.ignore_memory,
+                       .gpipe = options_.family == ScheduleFamily::GPipe,
+                       .pins = options_.pins},
+                      effort);
+  });
+  std::vector<Candidate> candidates;
+  for (SearchOutcome& outcome : outcomes) {
+    record_.states += outcome.states;
+    narrowed_ += outcome.narrowed;
+    for (Candidate& candidate : outcome.candidates) {
+      if (is_allowed(candidate)) candidates.push_back(std::move(candidate));
+    }
+  }
+  if (options_.pins.in_order) {
+    parallel_for(candidates.size(), options_.threads, [&](std::size_t i) {
+      if (put_in_order(candidates[i].stages)) candidates[i].bound = scorer_.bound(candidates[i]);
+    });
+  }
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.bound < b.bound; });
+  record_.candidates += static_cast<std::int64_t>(candidates.size());
+  tell_progress();
+  return candidates;
+}
+
+void DapplePlanner::account(const Score& score) {
+  actions_ += score.actions;
+  record_.simulated += score.simulated;
+  if (!score.best.feasible()) return;
+  kept_.push_back(score.best);
+}
+
+/// Whether a single simulation takes more than a candidate may.
+bool DapplePlanner::is_long(const Candidate& candidate) const {
+  return least_actions(candidate, options_.global_batch_size) > action_budget_ / kCandidatePart;
+}
+
+/// Until `budget` actions are spent, all told. Those that take long only where nothing else is
+/// there, and then until there is a plan.
+void DapplePlanner::simulate_best_first(const std::vector<Candidate>& candidates,
+                                        std::int64_t budget) {
+  std::vector<std::size_t> order = by_promise(candidates);
+  const auto first_long =
+      std::stable_partition(order.begin(), order.end(),
+                            [&](std::size_t position) { return !is_long(candidates[position]); });
+  const auto count_short = static_cast<std::size_t>(first_long - order.begin());
+  std::size_t first = 0;
+  for (std::size_t next = 0; first < order.size() && !is_stopped_(); first = next) {
+    const bool is_short = first < count_short;
+    if (is_short ? actions_ > budget : !kept_.empty()) break;
+    next = is_short ? std::min(first + kBatch, count_short) : first + 1;
+    simulate_side_by_side(candidates, std::span(order).subspan(first, next - first));
+  }
+  if (is_stopped_()) {
+    if (is_opening_ && kept_.empty()) simulate_shortest(candidates);
+    return;
+  }
+  for (; first < order.size(); ++first) {
+    if (candidates[order[first]].bound < incumbent()) ++not_simulated_;
+  }
+}
+
+/// Where there was no time for any plan: of those that fit, the one that takes the least to
+/// simulate, at the first depths that fit.
+void DapplePlanner::simulate_shortest(const std::vector<Candidate>& candidates) {
+  const auto work_of = [&](const Candidate& candidate) {
+    std::int64_t of_micro_batch = 2 * static_cast<std::int64_t>(candidate.stages.size());
+    for (std::size_t s = 1; s < candidate.stages.size(); ++s) {
+      // Each boundary's replicas send to one another.
+      of_micro_batch += static_cast<std::int64_t>(candidate.stages[s - 1].devices.size() +
+                                                  candidate.stages[s].devices.size());
+    }
+    return of_micro_batch * (options_.global_batch_size / candidate.micro_batch_size);
+  };
+  std::vector<std::pair<std::int64_t, std::size_t>> order;  // work, position
+  for (std::size_t i = 0; i < candidates.size(); ++i) order.emplace_back(work_of(candidates[i]), i);
+  std::sort(order.begin(), order.end());
+  const Scorer patient(profile_, topology_, options_);
+  for (const auto& [work, position] : order) {
+    account(patient.score(candidates[position], position, Duration{INT64_MAX}, 1));
+    if (!kept_.empty()) break;
+  }
+  tell_progress();
+}
+
+void DapplePlanner::simulate_side_by_side(const std::vector<Candidate>& candidates,
+                                          std::span<const std::size_t> positions) {
+  const Duration to_beat = incumbent();
+  if (std::all_of(positions.begin(), positions.end(),
+                  [&](std::size_t position) { return candidates[position].bound >= to_beat; })) {
+    return;
+  }
+  std::vector<Score> scores(positions.size());
+  const auto bytes_of = [&](std::size_t position) {
+    return simulation_bytes(candidates[position], options_);
+  };
+  const int threads = threads_with_room(positions, bytes_of, options_);
+  parallel_for(positions.size(), threads, [&](std::size_t i) {
+    scores[i] = scorer_.score(candidates[positions[i]], positions[i], to_beat,
+                              action_budget_ / kCandidatePart);
+  });
+  for (const Score& result : scores) account(result);
+  std::stable_sort(kept_.begin(), kept_.end(), better);
+  if (kept_.size() > 2 * kRefined) kept_.resize(2 * kRefined);
+  tell_progress();
+}
+
+void DapplePlanner::tell_progress() {
+  if (progress_ == nullptr) return;
+  progress_->update({.states = record_.states,
+                     .candidates = record_.candidates,
+                     .simulated = record_.simulated,
+                     .best = kept_.empty() ? std::nullopt : std::optional(kept_.front().iteration),
+                     .bound = std::nullopt});
+}
+
+DapplePlans DapplePlanner::run() {
+  MicroBatchSizes sizes = micro_batch_sizes(options_);
+  micro_batch_sizes_ = std::move(sizes.sizes);
+  record_.cut = std::move(sizes.cut);
+  // Where the exact search follows, it looks at the other bucket sizes.
+  gradients_ = options_.planner == PlannerKind::Exact ? std::vector{usual_gradients(options_)}
+                                                      : gradient_handlings(options_, profile_);
+  const SearchSize size{.layers = static_cast<std::int64_t>(profile_.layers.size()),
+                        .devices = topology_.device_count()};
+  const std::vector<Candidate> first = opening();
+  record_.candidates += static_cast<std::int64_t>(first.size());
+  simulate_best_first(first, action_budget_ / kOpeningPart);
+  is_opening_ = false;
+  for (const auto& effort : {scout, thorough}) {
+    // With many devices the scout would look at as much, for less.
+    if (is_stopped_() || (effort == scout && size.devices > kManyDevices)) continue;
+    simulate_best_first(search(effort(size, incumbent())), action_budget_);
+  }
+  kept_.resize(std::min(kept_.size(), kRefined));
+  // Where this is only the start of the exact search, that does it better.
+  const bool is_start = options_.planner == PlannerKind::Exact && !options_.baselines;
+  std::vector<Score> refined(is_start || is_stopped_() ? 0 : kept_.size());
+  const auto bytes_of = [&](const Scored& some) { return simulation_bytes(some, options_); };
+  const int threads = threads_with_room(kept_, bytes_of, options_);
+  parallel_for(refined.size(), threads, [&](std::size_t i) {
+    refined[i] = scorer_.refine(kept_[i], action_budget_ / kRefinementPart);
+  });
+  for (const Score& result : refined) account(result);
+  std::stable_sort(kept_.begin(), kept_.end(), better);
+  return {.best = std::move(kept_), .record = record()};
+}
+
+SearchRecord DapplePlanner::record() const {
+  SearchRecord record = record_;
+  record.planner = kDapplePlanner;
+  record.complete = false;
+  record.searched = dapple_dimensions(options_);
+  for (std::string& pinned : cuts_of_pins(options_.pins, profile_)) {
+    record.cut.push_back(std::move(pinned));
+  }
+  record.cut.push_back(fmt::format(kCutNarrowed, narrowed_));
+  record.cut.emplace_back(kCutPolicies);
+  if (topology_.device_count() > kFewDevices) record.cut.emplace_back(kCutReplicaCounts);
+  if (not_simulated_ > 0) record.cut.push_back(fmt::format(kCutNotSimulated, not_simulated_));
+  return record;
+}
+
+}  // namespace
+
+DapplePlans plan_by_dapple(const ModelProfile& profile, const Topology& topology,
+                           const PlannerOptions& options, Progress* progress) {
+  return DapplePlanner(profile, topology, options, progress).run();
+}
+
+std::optional<BaselinePlan> baseline_of(const DapplePlans& dapple, const PlanningProblem& problem) {
+  if (dapple.best.empty()) return std::nullopt;
+  const Scored& best = dapple.best.front();
+  return as_baseline(*std::rbegin(kBaselineNames), best.plan, best.iteration, problem);
+}
+
+}  // namespace dapple

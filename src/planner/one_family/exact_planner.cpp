@@ -1,0 +1,506 @@
+#include "planner/one_family/exact_planner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "dapple/core/parallel.h"
+#include "dapple/planner/candidates/depth_search.h"
+#include "dapple/search/exact/exact_search.h"
+#include "planner/request/gradient_handlings.h"
+#include "planner/request/micro_batches.h"
+#include "planner/request/search_record.h"
+#include "planner/request/stop_question.h"
+
+namespace dapple {
+namespace {
+
+/// Simulated actions, and stages tried, that a search may spend; deterministic, unlike time.
+constexpr std::int64_t kActionBudget = 24'000'000;
+constexpr std::int64_t kStateBudget = 20'000'000;
+constexpr std::int64_t kStateBudgetOfMany = 4'000'000;  // where not all placements are looked at
+/// Partial plans that all searches together keep in memory, and about as many as one round adds.
+constexpr std::int64_t kKeptBudget = 2'500'000;
+constexpr std::int64_t kRound = 400'000;
+/// Of the actions, what improving the depths of one plan may take.
+constexpr std::int64_t kRefinementBudget = 2'000'000;
+/// What may be spent beyond on improving candidates that are left open, and on one of them.
+constexpr std::int64_t kImprovementBudget = 24'000'000;
+constexpr std::int64_t kImprovementOfOne = 1'000'000;
+constexpr std::int64_t kWalkOfOne = 3'000'000;  // of the best few
+/// The same on going through all their depths, on that between improvements, and on one of them
+/// before the next ones' turn.
+constexpr std::int64_t kSettlementBudget = 60'000'000;
+constexpr std::int64_t kSettlementBetween = 3'000'000;
+constexpr std::int64_t kSettlementOfOne = 200'000;
+constexpr std::int64_t kStagnation = 20'000'000;  // without a higher bound or a faster plan
+/// Candidates simulated side by side, and per micro-batch size the stages tried in between; fixed,
+/// so that the outcome does not depend on the threads.
+constexpr std::size_t kBatch = 8;
+constexpr std::int64_t kStretch = 100'000;
+/// States that the bound of any order may take, over all micro-batch sizes.
+constexpr std::int64_t kStateBudgetOfAnyOrder = 2'000'000;
+/// Layers times devices of a large problem, where all that follows would take minutes.
+constexpr std::int64_t kLarge = 65'536;
+/// How far fronts are bounded for one micro-batch size, and for all.
+constexpr std::int64_t kFrontSteps = 600'000'000;
+constexpr std::int64_t kFrontStepsOfLarge = 10'000'000;
+constexpr std::int64_t kAllFrontSteps = 1'000'000'000;
+constexpr std::int64_t kAllFrontStepsOfLarge = 250'000'000;
+/// Pairs of stages that bounds of partial plans look at, over all searches.
+constexpr std::int64_t kPairBudget = 2'000'000'000;
+/// Fronts bounded side by side; fixed, as what is left is shared among them.
+constexpr std::size_t kFrontsSideBySide = 8;
+/// Of the best plans, those around which better depths are looked for.
+constexpr std::size_t kWalksOfLarge = 2;
+
+bool is_large(const ModelProfile& profile, const Topology& topology) {
+  const auto layers = static_cast<std::int64_t>(profile.layers.size());
+  return layers * topology.device_count() > kLarge;
+}
+
+std::int64_t front_steps(const ModelProfile& profile, const Topology& topology) {
+  return is_large(profile, topology) ? kFrontStepsOfLarge : kFrontSteps;
+}
+
+std::int64_t all_front_steps(const ModelProfile& profile, const Topology& topology) {
+  return is_large(profile, topology) ? kAllFrontStepsOfLarge : kAllFrontSteps;
+}
+
+/// What fronts and partial plans may keep of the memory limit: one part of so many.
+constexpr std::int64_t kPartOfFronts = 2;
+constexpr std::int64_t kPartOfSearch = 2;
+/// The searches of depths that have begun share one part of so many.
+constexpr std::int64_t kPartOfDepths = 8;
+
+/// All that options ask for: by bucket size, then micro-batch size.
+std::vector<SearchProblem> search_problems(const PlannerOptions& options,
+                                           const ModelProfile& profile) {
+  std::vector<SearchProblem> problems;
+  for (const GradientHandling& gradients : gradient_handlings(options, profile)) {
+    for (const std::int64_t size : micro_batch_sizes(options).sizes) {
+      problems.push_back({.global_batch_size = options.global_batch_size,
+                          .micro_batch_size = size,
+                          .gradients = gradients,
+                          .ignore_memory = options.ignore_memory,
+                          .gpipe = options.family == ScheduleFamily::GPipe,
+                          .links_are_shared = options.contention == Contention::Shared,
+                          .replicas = options.replicas,
+                          .pins = options.pins});
+    }
+  }
+  return problems;
+}
+
+/// A candidate that some depths may make faster than the best plan.
+struct Unsettled {
+  Candidate candidate;  // its bound rises as more of its depths are known
+  std::size_t order = 0;
+  bool is_improved = false;
+  std::unique_ptr<DepthSearch> depths;  // once begun
+};
+
+class ExactPlanner {
+ public:
+  ExactPlanner(const ModelProfile& profile, const Topology& topology, const PlannerOptions& options,
+               Progress* progress)
+      : profile_(profile),
+        topology_(topology),
+        options_(options),
+        scorer_(profile, topology, options_, [this] { return is_stopped_(); }),
+        progress_(progress),
+        is_stopped_(progress) {}
+
+  ExactPlans run(std::vector<Scored> known);
+
+ private:
+  void prepare();
+  void advance();
+  std::vector<Candidate> take_batch();
+  void simulate(const std::vector<Candidate>& candidates);
+  bool improve();
+  void walk();
+  std::size_t begin_depths(std::size_t count);
+  void settle(std::int64_t budget);
+  void finish();
+  void keep_best();
+  void sort_unsettled();
+  void account(const Score& score);
+  std::int64_t global_batch_size() const { return options_.global_batch_size; }
+  Duration best() const { return best_.empty() ? Duration{INT64_MAX} : best_.front().iteration; }
+  /// Plans whose bound is not below it need not be looked at to reach the gap that is asked for.
+  Duration threshold() const;
+  Duration bound() const;
+  Duration bound_anywhere() const;
+  Duration bound_of_unsearched() const;
+  bool is_spent() const;
+  /// By all searches so far.
+  struct Spent {
+    std::int64_t states = 0;
+    std::int64_t entries = 0;  // partial plans and fronts
+    std::int64_t work = 0;
+    Bytes kept;
+  };
+  Spent spent_by_searches() const;
+  void tell_progress();
+  SearchRecord record() const;
+
+  const ModelProfile& profile_;
+  const Topology& topology_;
+  const PlannerOptions& options_;
+  Scorer scorer_;
+  Progress* progress_;
+  StopQuestion is_stopped_;
+  std::vector<std::unique_ptr<ExactSearch>> searches_;  // by bucket size, then micro-batch size
+  std::vector<Scored> best_;                            // the best few, best first
+  std::vector<Unsettled> unsettled_;
+  SearchRecord record_;
+  std::int64_t actions_ = 0;
+  std::size_t order_ = 0;
+  std::int64_t work_of_fronts_ = 0;
+  Bytes kept_of_unsettled_;  // by candidates that wait for their depths
+};
+
+Duration ExactPlanner::threshold() const {
+  if (best_.empty()) return {INT64_MAX};
+  const Wide allowed = Wide{best().ns} * options_.target_gap.billionths;
+  return best() - Duration{divide_down(allowed, kOne.billionths)};
+}
+
+/// Of plans that no candidate was made of.
+Duration ExactPlanner::bound_of_unsearched() const {
+  Duration least{INT64_MAX};
+  for (const auto& search : searches_) least = std::min(least, search->bound());
+  return least;
+}
+
+Duration ExactPlanner::bound() const {
+  Duration least = std::min(best(), bound_of_unsearched());
+  for (const Unsettled& some : unsettled_) least = std::min(least, some.candidate.bound);
+  return least;
+}
+
+/// The search is led by what it can close; what is proven holds for every placement.
+Duration ExactPlanner::bound_anywhere() const {
+  Duration least = bound();
+  for (const auto& search : searches_) least = std::min(least, search->bound_anywhere());
+  return least;
+}
+
+bool ExactPlanner::is_spent() const {
+  const Spent spent = spent_by_searches();
+  const bool is_all = searches_.front()->covers_all_placements();
+  return actions_ > kActionBudget || spent.entries > kKeptBudget ||
+         spent.states > (is_all ? kStateBudget : kStateBudgetOfMany) ||
+         spent.work - work_of_fronts_ > kPairBudget ||
+         spent.kept + kept_of_unsettled_ > Bytes{options_.memory_limit.count / kPartOfSearch};
+}
+
+void ExactPlanner::prepare() {
+  record_.cut = micro_batch_sizes(options_).cut;
+  for (const SearchProblem& problem : search_problems(options_, profile_)) {
+    searches_.push_back(std::make_unique<ExactSearch>(profile_, topology_, problem));
+  }
+  const std::int64_t all_steps = all_front_steps(profile_, topology_);
+  for (std::size_t first = 0; first < searches_.size(); first += kFrontsSideBySide) {
+    const std::size_t count = std::min(kFrontsSideBySide, searches_.size() - first);
+    const Spent spent = spent_by_searches();
+    // Most that are bounded later close early, so these may take more than their share.
+    const auto part = static_cast<std::int64_t>(kFrontsSideBySide);
+    const Allowance::Limits limits{
+        .work = std::min(front_steps(profile_, topology_), (all_steps - spent.work) / part),
+        .kept = {(options_.memory_limit.count / kPartOfFronts - spent.kept.count) / part},
+        .should_stop = [this] { return is_stopped_(); }};
+    parallel_for(count, options_.threads,
+                 [&](std::size_t i) { searches_[first + i]->prepare(threshold(), limits); });
+  }
+  work_of_fronts_ = spent_by_searches().work;
+}
+
+ExactPlanner::Spent ExactPlanner::spent_by_searches() const {
+  Spent spent;
+  for (const auto& search : searches_) {
+    spent.states += search->states();
+    spent.entries += search->kept();
+    spent.work += search->work();
+    spent.kept += search->kept_bytes();
+  }
+  return spent;
+}
+
+void ExactPlanner::advance() {
+  const Duration limit = threshold();
+  const std::int64_t share = kRound / static_cast<std::int64_t>(searches_.size());
+  parallel_for(searches_.size(), options_.threads, [&](std::size_t i) {
+    searches_[i]->advance(
+        {.threshold = limit, .candidates = kBatch, .states = std::min(kStretch, share)});
+  });
+}
+
+/// Those that wait with the least bounds.
+std::vector<Candidate> ExactPlanner::take_batch() {
+  std::vector<Candidate> batch;
+  while (batch.size() < kBatch) {
+    ExactSearch* least = nullptr;
+    for (const auto& search : searches_) {
+      if (search->waiting() == 0) continue;
+      if (least == nullptr || *search->next_bound() < *least->next_bound()) least = search.get();
+    }
+    if (least == nullptr) break;
+    batch.push_back(least->take());
+  }
+  record_.candidates += static_cast<std::int64_t>(batch.size());
+  return batch;
+}
+
+void ExactPlanner::account(const Score& score) {
+  actions_ += score.actions;
+  record_.simulated += score.simulated;
+  if (!score.best.feasible()) return;
+  best_.push_back(score.best);
+}
+
+void ExactPlanner::simulate(const std::vector<Candidate>& candidates) {
+  const Duration before = best();
+  std::vector<Score> scores(candidates.size());
+  const auto bytes_of = [&](const Candidate& some) { return simulation_bytes(some, options_); };
+  const int threads = threads_with_room(candidates, bytes_of, options_);
+  parallel_for(candidates.size(), threads, [&](std::size_t i) {
+    scores[i] = scorer_.score(candidates[i], order_ + i, before);
+  });
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    account(scores[i]);
+    if (scores[i].is_settled) continue;
+    unsettled_.push_back(
+        {.candidate = candidates[i], .order = order_ + i, .is_improved = false, .depths = nullptr});
+    unsettled_.back().candidate.bound = scores[i].bound;
+    kept_of_unsettled_ += size_of(candidates[i]);
+  }
+  order_ += candidates.size();
+  keep_best();
+  if (best() == before) return;
+  account(scorer_.refine(best_.front(), kRefinementBudget));
+  std::stable_sort(best_.begin(), best_.end(), better);
+}
+
+void ExactPlanner::keep_best() {
+  std::stable_sort(best_.begin(), best_.end(), better);
+  if (best_.size() > kBatch) best_.resize(kBatch);
+}
+
+void ExactPlanner::sort_unsettled() {
+  std::erase_if(unsettled_, [&](const Unsettled& some) { return some.candidate.bound >= best(); });
+  std::stable_sort(
+      unsettled_.begin(), unsettled_.end(),
+      [](const Unsettled& a, const Unsettled& b) { return a.candidate.bound < b.candidate.bound; });
+}
+
+/// Looks for better depths of some of what is open, those with the least bounds first. Whether
+/// there were any.
+bool ExactPlanner::improve() {
+  sort_unsettled();
+  std::vector<Unsettled*> chosen;
+  for (Unsettled& some : unsettled_) {
+    if (some.candidate.bound >= threshold() || chosen.size() == kBatch) break;
+    if (!some.is_improved) chosen.push_back(&some);
+  }
+  std::vector<Score> scores(chosen.size());
+  const auto bytes_of = [&](const Unsettled* some) {
+    return simulation_bytes(some->candidate, options_);
+  };
+  const int threads = threads_with_room(chosen, bytes_of, options_);
+  parallel_for(chosen.size(), threads, [&](std::size_t i) {
+    scores[i] = scorer_.improve(chosen[i]->candidate, chosen[i]->order, kImprovementOfOne);
+    chosen[i]->is_improved = true;
+  });
+  for (const Score& score : scores) account(score);
+  keep_best();
+  tell_progress();
+  return !chosen.empty();
+}
+
+/// Looks further around the depths of the best few.
+void ExactPlanner::walk() {
+  std::vector<Scored> starts = best_;
+  if (is_large(profile_, topology_)) starts.resize(std::min(starts.size(), kWalksOfLarge));
+  std::vector<Score> scores(starts.size());
+  const auto bytes_of = [&](const Scored& start) { return simulation_bytes(start, options_); };
+  parallel_for(starts.size(), threads_with_room(starts, bytes_of, options_),
+               [&](std::size_t i) { scores[i] = scorer_.walk(starts[i], kWalkOfOne); });
+  for (const Score& score : scores) account(score);
+  keep_best();
+  tell_progress();
+}
+
+/// Goes through all depths of what is open, as far as the budget goes, those with the least bounds
+/// first; no further than what was never made a candidate lets the bound rise.
+void ExactPlanner::settle(std::int64_t budget) {
+  const std::int64_t last = actions_ + budget;
+  std::int64_t progress = actions_;
+  while (actions_ < std::min(last, progress + kStagnation) && !is_stopped_()) {
+    sort_unsettled();
+    const std::pair before{bound(), best()};
+    const Duration enough = std::min(threshold(), bound_of_unsearched());
+    const auto end = std::find_if(unsettled_.begin(), unsettled_.end(), [&](const Unsettled& some) {
+      return some.candidate.bound >= enough;
+    });
+    const std::size_t count =
+        begin_depths(std::min(kBatch, static_cast<std::size_t>(end - unsettled_.begin())));
+    if (count == 0) return;
+    std::vector<Score> scores(count);
+    const auto bytes_of = [&](const Unsettled& some) {
+      return simulation_bytes(some.candidate, options_);
+    };
+    const int threads = threads_with_room(std::span(unsettled_).first(count), bytes_of, options_);
+    const DepthSearch::Stretch stretch{
+        .to_beat = best(), .enough = enough, .budget = kSettlementOfOne};
+    parallel_for(count, threads,
+                 [&](std::size_t i) { scores[i] = unsettled_[i].depths->advance(stretch); });
+    for (std::size_t i = 0; i < count; ++i) {
+      Duration& bound = unsettled_[i].candidate.bound;
+      bound = std::max(bound, scores[i].bound);
+      account(scores[i]);
+    }
+    keep_best();
+    if (std::pair{bound(), best()} != before) progress = actions_;
+    tell_progress();
+  }
+}
+
+/// Begins the depth searches of the first `count` candidates while there is room for them, and
+/// returns how many of these have begun.
+std::size_t ExactPlanner::begin_depths(std::size_t count) {
+  Bytes kept;
+  for (const Unsettled& some : unsettled_) {
+    if (some.depths != nullptr) kept += depth_search_bytes(some.candidate, global_batch_size());
+  }
+  std::size_t first_without = 0;
+  for (std::size_t i = 0; i < count; ++i, ++first_without) {
+    Unsettled& some = unsettled_[i];
+    if (some.depths != nullptr) continue;
+    kept += depth_search_bytes(some.candidate, global_batch_size());
+    if (kept > Bytes{options_.memory_limit.count / kPartOfDepths}) break;
+    some.depths = scorer_.depths_of(some.candidate, some.order);
+  }
+  return first_without;
+}
+
+/// Makes the best plan faster and the bound higher by what depths do, the cheap ways first.
+void ExactPlanner::finish() {
+  const std::int64_t last = actions_ + kImprovementBudget;
+  const auto is_open = [&] { return bound() < threshold() && !is_stopped_(); };
+  while (is_open() && actions_ < last && improve()) settle(kSettlementBetween);
+  if (is_open()) walk();
+  if (is_open()) settle(kSettlementBudget);
+  sort_unsettled();
+}
+
+void ExactPlanner::tell_progress() {
+  if (progress_ == nullptr) return;
+  SearchProgress progress{.states = 0,
+                          .candidates = record_.candidates,
+                          .simulated = record_.simulated,
+                          .best = std::nullopt,
+                          .bound = bound_anywhere()};
+  for (const auto& search : searches_) progress.states += search->states();
+  if (!best_.empty()) progress.best = best();
+  progress_->update(progress);
+}
+
+ExactPlans ExactPlanner::run(std::vector<Scored> known) {
+  best_ = std::move(known);
+  prepare();
+  while (bound() < threshold() && !is_spent()) {
+    if (is_stopped_()) break;
+    advance();
+    const std::vector<Candidate> batch = take_batch();
+    simulate(batch);
+    tell_progress();
+    const bool is_stuck =
+        batch.empty() && std::all_of(searches_.begin(), searches_.end(),
+                                     [](const auto& search) { return search->is_exhausted(); });
+    if (is_stuck) break;
+  }
+  finish();
+  return {.best = best_, .record = record(), .lower_bound = bound_anywhere()};
+}
+
+SearchRecord ExactPlanner::record() const {
+  SearchRecord record = record_;
+  record.planner = kExactPlanner;
+  record.open = static_cast<std::int64_t>(unsettled_.size());
+  bool covers_all_placements = true;
+  for (const auto& search : searches_) {
+    record.states += search->states();
+    record.kept += search->kept();
+    record.open += search->open(best());
+    covers_all_placements = covers_all_placements && search->covers_all_placements();
+  }
+  record.searched = exact_dimensions(options_, covers_all_placements);
+  for (std::string& pinned : cuts_of_pins(options_.pins, profile_)) {
+    record.cut.push_back(std::move(pinned));
+  }
+  if (options_.family == ScheduleFamily::GPipe) record.cut.emplace_back(kCutOrders);
+  if (topology_.device_count() > ExactSearch::kMostDevices) {
+    record.cut.push_back(cut_of_many_devices());
+  } else if (const auto count = std::count_if(searches_.begin(), searches_.end(),
+                                              [&](const auto& search) {
+                                                return !search->is_prepared() &&
+                                                       search->bound() < best();
+                                              });
+             count > 0 && !is_stopped_()) {
+    record.cut.push_back(fmt::format(kCutTooLong, count, searches_.size()));
+  }
+  if (!covers_all_placements) {
+    record.cut.push_back(
+        fmt::format(kCutPlacements,
+                    100 * (static_cast<double>(bound().ns) /
+                               static_cast<double>(std::max<std::int64_t>(bound_anywhere().ns, 1)) -
+                           1)));
+  }
+  record.complete = record.cut.empty();
+  return record;
+}
+
+}  // namespace
+
+ExactPlans plan_exactly(const ModelProfile& profile, const Topology& topology,
+                        const PlannerOptions& options, std::vector<Scored> known,
+                        Progress* progress) {
+  return ExactPlanner(profile, topology, options, progress).run(std::move(known));
+}
+
+Duration bound_of_any_order(const ModelProfile& profile, const Topology& topology,
+                            const PlannerOptions& options, Duration most, Progress* progress) {
+  std::vector<SearchProblem> problems = search_problems(options, profile);
+  const StopQuestion is_stopped(progress);
+  const std::int64_t states = kStateBudgetOfAnyOrder / static_cast<std::int64_t>(problems.size());
+  std::vector<Duration> bounds(problems.size());
+  // However many threads there are, as the bound must not depend on them.
+  const std::int64_t threads = kFrontsSideBySide;
+  const std::int64_t all_steps =
+      all_front_steps(profile, topology) / static_cast<std::int64_t>(problems.size());
+  parallel_for(
+      problems.size(), std::min<int>(options.threads, kFrontsSideBySide), [&](std::size_t i) {
+        problems[i].any_order = true;
+        ExactSearch search(profile, topology, problems[i]);
+        search.prepare(most, {.work = std::min(front_steps(profile, topology), all_steps),
+                              .kept = {options.memory_limit.count / kPartOfFronts / threads},
+                              .should_stop = [&] { return is_stopped(); }});
+        const Bytes room{options.memory_limit.count / kPartOfSearch / threads};
+        while (search.states() < states && search.work() < kPairBudget &&
+               search.kept_bytes() < room && !search.is_exhausted() && !is_stopped()) {
+          search.advance({.threshold = most,
+                          .candidates = std::numeric_limits<std::size_t>::max(),
+                          .states = kStretch});
+        }
+        bounds[i] = search.bound_anywhere();
+      });
+  return std::min(most, *std::min_element(bounds.begin(), bounds.end()));
+}
+
+}  // namespace dapple

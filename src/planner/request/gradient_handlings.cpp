@@ -1,0 +1,38 @@
+#include "planner/request/gradient_handlings.h"
+
+#include <algorithm>
+
+#include "dapple/cost/costs.h"
+
+namespace dapple {
+
+std::vector<GradientHandling> gradient_handlings(const PlannerOptions& options,
+                                                 const ModelProfile& profile) {
+  if (options.bucket_size) return {usual_gradients(options)};
+  const LayerRange all{0, static_cast<std::int32_t>(profile.layers.size())};
+  // Of every layer its own: the smallest and the largest that a layer may be closed with, and all.
+  const std::vector<Bytes> layers = gradient_buckets(profile, all, Bytes{1}).sizes;
+  Bytes sum{1};
+  Bytes least{INT64_MAX};
+  for (const Bytes layer : layers) {
+    sum += layer;
+    least = std::min(least, layer);
+  }
+  std::vector<GradientHandling> handlings;
+  constexpr std::int64_t kMiB = 1024 * 1024;
+  for (const std::int64_t size : {1 * kMiB, 5 * kMiB, 25 * kMiB, 100 * kMiB, 400 * kMiB}) {
+    if (size >= sum.count) break;
+    // Below the least layer's gradient every layer is a bucket of its own, whatever the size.
+    if (size <= least.count) handlings.clear();
+    handlings.push_back({.bucket_size = Bytes{size}, .optimizer = options.optimizer});
+  }
+  handlings.push_back({.bucket_size = sum, .optimizer = options.optimizer});
+  return handlings;
+}
+
+GradientHandling usual_gradients(const PlannerOptions& options) {
+  return {.bucket_size = options.bucket_size.value_or(kDefaultBucketSize),
+          .optimizer = options.optimizer};
+}
+
+}  // namespace dapple

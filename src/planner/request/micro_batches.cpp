@@ -1,0 +1,67 @@
+#include "planner/request/micro_batches.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "dapple/core/error.h"
+#include "dapple/plan/limits.h"
+
+namespace dapple {
+namespace {
+
+std::vector<std::int64_t> divisors(std::int64_t number) {
+  std::vector<std::int64_t> found;
+  for (std::int64_t divisor = 1; divisor * divisor <= number; ++divisor) {
+    if (number % divisor != 0) continue;
+    found.push_back(divisor);
+    if (divisor * divisor != number) found.push_back(number / divisor);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+}  // namespace
+
+MicroBatchSizes micro_batch_sizes(const PlannerOptions& options) {
+  MicroBatchSizes result;
+  const std::int64_t global = options.global_batch_size;
+  if (options.micro_batch_size) {
+    const std::int64_t size = *options.micro_batch_size;
+    if (size < 1 || global % size != 0) {
+      throw Error(ErrorKind::BadInput, "--micro-batch",
+                  {{"", fmt::format("expected a divisor of the global batch of {}, got {}", global,
+                                    size)}});
+    }
+    result.sizes = {size};
+    result.cut.push_back(fmt::format("micro-batch size: only {}, as asked", size));
+  } else {
+    result.sizes = divisors(global);
+  }
+  if (options.pins.equal_shares && options.pins.replicas) {
+    const std::int64_t replicas = *options.pins.replicas;
+    std::erase_if(result.sizes, [replicas](std::int64_t size) { return size % replicas != 0; });
+    if (result.sizes.empty()) {
+      throw Error(ErrorKind::BadInput, "--micro-batch",
+                  {{"", fmt::format("expected a size that {} replicas share evenly, got none in a "
+                                    "global batch of {}",
+                                    replicas, global)}});
+    }
+  }
+  const auto small = std::find_if(result.sizes.begin(), result.sizes.end(), [&](std::int64_t size) {
+    return global / size <= kMostMicroBatches;
+  });
+  if (small == result.sizes.end()) {
+    throw Error(ErrorKind::BadInput, "--micro-batch",
+                {{"", fmt::format("expected at most {} micro-batches, got {}", kMostMicroBatches,
+                                  global / result.sizes.back())}});
+  }
+  if (small != result.sizes.begin()) {
+    result.cut.push_back(fmt::format("micro-batch sizes below {}: more than {} micro-batches",
+                                     *small, kMostMicroBatches));
+    result.sizes.erase(result.sizes.begin(), small);
+  }
+  return result;
+}
+
+}  // namespace dapple

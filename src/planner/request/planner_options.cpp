@@ -1,0 +1,85 @@
+#include <fmt/format.h>
+
+#include "dapple/planner/request/planner.h"
+#include "planner/request/search_record.h"
+
+namespace dapple {
+namespace {
+
+/// Nothing to say where the search ended early though all was proven that was asked for.
+void warn_of_end(const PlanDocument& document, std::vector<std::string>& warnings) {
+  const PlanRequest& request = *document.request;
+  const bool is_exact = request.planner == PlannerKind::Exact;
+  const double target = static_cast<double>(request.target_gap.billionths) * 1e-9;
+  if (is_exact && document.prediction.optimality_gap.value_or(1) <= target) return;
+  if (request.stopped_by == StopReason::None) {
+    if (!is_exact) return;
+    warnings.emplace_back(kSpentBudget);
+    return;
+  }
+  const double limit = static_cast<double>(request.time_limit.value_or(Duration{}).ns) * 1e-9;
+  warnings.push_back(fmt::format("the search was {} before {}",
+                                 request.stopped_by == StopReason::Signal
+                                     ? "interrupted"
+                                     : fmt::format("stopped by --time-limit {}", limit),
+                                 is_exact ? "the gap was closed" : "it was through"));
+}
+
+}  // namespace
+
+PlanRequest request_of(const PlannerOptions& options) {
+  PlanRequest request{.planner = options.planner,
+                      .family = options.family.value_or(ScheduleFamily::OneFOneB),
+                      .micro_batch_size = options.micro_batch_size,
+                      .bucket_size = options.bucket_size,
+                      .optimizer = options.optimizer,
+                      .mode = options.mode(),
+                      .ignore_memory = options.ignore_memory,
+                      .memory_limit = options.memory_limit,
+                      .target_gap = options.target_gap,
+                      .pins = options.pins,
+                      .target = {},
+                      .baselines = options.baselines};
+  if (options.every_family) request.family.reset();
+  return request;
+}
+
+PlannerOptions options_of(const PlanRequest& request, std::int64_t global_batch_size) {
+  PlannerOptions options{.global_batch_size = global_batch_size,
+                         .micro_batch_size = request.micro_batch_size,
+                         .bucket_size = request.bucket_size,
+                         .optimizer = request.optimizer,
+                         .family = request.family,
+                         .every_family = !request.family,
+                         .contention = request.mode.contention,
+                         .replicas = request.mode.replicas,
+                         .ignore_memory = request.ignore_memory,
+                         .memory_limit = request.memory_limit,
+                         .planner = request.planner,
+                         .target_gap = request.target_gap,
+                         .pins = request.pins,
+                         .baselines = request.baselines};
+  // GPipe is 1F1B with everything in flight, and looked at where that is.
+  if (options.family == ScheduleFamily::OneFOneB) options.family.reset();
+  return options;
+}
+
+std::vector<std::string> warnings_of(const PlanDocument& document, const Topology& topology) {
+  const PlanRequest& request = *document.request;
+  std::vector<std::string> warnings = request.input_warnings;
+  for (std::string& warning : warnings_about(document, topology)) {
+    warnings.push_back(std::move(warning));
+  }
+  if (request.ignore_memory) {
+    warnings.emplace_back("searched with --unlimited-memory: the plan may not fit");
+  }
+  if (request.mode.contention == Contention::Off) {
+    warnings.emplace_back(
+        "simulated with --contention off: transfers do not slow each other, so real iterations may "
+        "take longer");
+  }
+  warn_of_end(document, warnings);
+  return warnings;
+}
+
+}  // namespace dapple

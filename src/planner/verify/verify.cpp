@@ -1,0 +1,310 @@
+#include "dapple/planner/verify/verify.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "dapple/cost/costs.h"
+#include "dapple/planner/request/planner.h"
+#include "dapple/planner/request/restricted.h"
+#include "planner/verify/claims.h"
+#include "planner/verify/verify_bound.h"
+#include "planner/verify/verify_record.h"
+
+namespace dapple {
+namespace {
+
+void check_stages(Claims& claims, const Prediction& fresh, const Prediction& claimed) {
+  for (std::size_t s = 0; s < fresh.stages.size(); ++s) {
+    const StageFigures& now = fresh.stages[s];
+    const StageFigures& then = claimed.stages[s];
+    const std::string place = fmt::format("/stages/{}/costs", s);
+    claims.expect(place + "/forward_ns", now.forward, then.forward);
+    claims.expect(place + "/backward_ns", now.backward, then.backward);
+    claims.expect(place + "/send_bytes", now.send, then.send);
+    claims.expect(place + "/all_reduce_ns", now.all_reduce, then.all_reduce);
+    claims.expect(place + "/optimizer_step_ns", now.optimizer_step, then.optimizer_step);
+  }
+}
+
+void check_devices(Claims& claims, const Topology& topology, const Prediction& fresh,
+                   const Prediction& claimed) {
+  const auto name = [&](const DeviceFigures& figures) {
+    return topology.device(figures.device).name;
+  };
+  if (fresh.devices.size() != claimed.devices.size()) {
+    claims.refuse("/predicted/devices",
+                  fmt::format("expected the {} devices that the plan uses, got {}",
+                              fresh.devices.size(), claimed.devices.size()));
+    return;
+  }
+  for (std::size_t i = 0; i < fresh.devices.size(); ++i) {
+    const DeviceFigures& now = fresh.devices[i];
+    const DeviceFigures& then = claimed.devices[i];
+    const std::string place = fmt::format("/predicted/devices/{}", i);
+    claims.expect(place + "/device", name(now), name(then));
+    claims.expect(place + "/peak_memory_bytes", now.peak_memory, then.peak_memory);
+    claims.expect(place + "/memory_limit_bytes", now.memory_limit, then.memory_limit);
+    claims.expect(place + "/busy_fraction", now.busy_fraction, then.busy_fraction);
+  }
+}
+
+void check_prediction(Claims& claims, const Prediction& fresh, const Prediction& claimed) {
+  claims.expect("/predicted/iteration_ns", fresh.iteration, claimed.iteration);
+  claims.expect("/predicted/samples_per_second", fresh.samples_per_second,
+                claimed.samples_per_second);
+  if (claimed.speedup_over_one_device) {
+    claims.expect("/predicted/speedup_over_one_device", *fresh.speedup_over_one_device,
+                  *claimed.speedup_over_one_device);
+  }
+  claims.expect("/predicted/bubble_fraction", fresh.bubble_fraction, claimed.bubble_fraction);
+  claims.expect("/predicted/exposed_transfer_ns", fresh.exposed_transfer, claimed.exposed_transfer);
+  claims.expect("/predicted/exposed_all_reduce_ns", fresh.exposed_all_reduce,
+                claimed.exposed_all_reduce);
+  for (const TimePart& part : kTimeParts) {
+    claims.expect(fmt::format("/predicted/time_parts/{}", part.key), fresh.parts.*part.part,
+                  claimed.parts.*part.part);
+  }
+}
+
+/// Baselines against themselves and the bound: their plans are not in the file.
+void check_baselines(Claims& claims, const PlanDocument& document) {
+  for (std::size_t i = 0; i < document.baselines.size(); ++i) {
+    const Baseline& baseline = document.baselines[i];
+    const std::string place = fmt::format("/baselines/{}", i);
+    for (std::size_t other = 0; other < i; ++other) {
+      if (document.baselines[other].name != baseline.name) continue;
+      claims.refuse(place + "/name",
+                    fmt::format("expected a name of its own, got \"{}\" again", baseline.name));
+    }
+    claims.expect(place + "/feasible", baseline.missing.count == 0, baseline.feasible);
+    if (baseline.parts.total() != baseline.iteration) {
+      claims.refuse(place + "/time_parts",
+                    fmt::format("expected parts of an iteration of {}, got {} together",
+                                baseline.iteration.ns, baseline.parts.total().ns));
+    }
+    const std::optional<Duration>& bound = document.prediction.lower_bound;
+    if (!document.search.complete || !bound || !baseline.feasible) continue;
+    if (baseline.iteration >= *bound) continue;
+    claims.refuse(place + "/iteration_ns", fmt::format("expected at least the bound of {}, got {}",
+                                                       bound->ns, baseline.iteration.ns));
+  }
+}
+
+/// Schedule families against the plan and its bound: their best plans are not in the file.
+void check_schedules(Claims& claims, const PlanDocument& document) {
+  const std::optional<Duration>& bound = document.prediction.lower_bound;
+  for (std::size_t i = 0; i < document.schedules.size(); ++i) {
+    const ScheduleRecord& record = document.schedules[i];
+    const std::string place = fmt::format("/schedules/{}", i);
+    for (std::size_t other = 0; other < i; ++other) {
+      if (document.schedules[other].family != record.family) continue;
+      claims.refuse(place + "/family", fmt::format("expected a family of its own, got \"{}\" again",
+                                                   to_string(record.family)));
+    }
+    const Duration iteration = record.iteration.value_or(document.prediction.iteration);
+    if (record.family == document.plan.family) {
+      claims.expect(place + "/iteration_ns", document.prediction.iteration, iteration);
+    } else if (iteration < document.prediction.iteration) {
+      claims.refuse(place + "/iteration_ns",
+                    fmt::format("expected at least the plan's own {}, got {}",
+                                document.prediction.iteration.ns, iteration.ns));
+    }
+    if (record.iteration && record.missing.count > 0) {
+      claims.expect(place + "/missing_bytes", Bytes{}, record.missing);
+    }
+    if (record.lower_bound && record.iteration && *record.lower_bound > *record.iteration) {
+      claims.refuse(place + "/lower_bound_ns",
+                    fmt::format("expected at most the iteration of {}, got {}",
+                                record.iteration->ns, record.lower_bound->ns));
+    }
+    if (bound && record.lower_bound && *bound > *record.lower_bound) {
+      claims.refuse("/predicted/lower_bound_ns",
+                    fmt::format("expected at most that of {} of {}, got {}",
+                                to_string(record.family), record.lower_bound->ns, bound->ns));
+    }
+  }
+}
+
+/// Bound, gap and completeness against each other, as the file has them.
+void check_certificate(Claims& claims, const Prediction& claimed, const SearchRecord& search) {
+  const std::string bound_place = "/predicted/lower_bound_ns";
+  const std::string gap_place = "/predicted/optimality_gap";
+  if (search.complete && !search.cut.empty()) {
+    claims.refuse("/search_space/complete",
+                  fmt::format("expected false, as /search_space/cut names {} part{} left out, got "
+                              "true",
+                              search.cut.size(), search.cut.size() == 1 ? "" : "s"));
+  }
+  if (!claimed.lower_bound) {
+    if (search.complete) {
+      claims.refuse(bound_place,
+                    "expected a bound, as the search is said to be complete, got null");
+    }
+    if (claimed.optimality_gap) {
+      claims.refuse(gap_place, fmt::format("expected null, as there is no bound, got {}",
+                                           *claimed.optimality_gap));
+    }
+    return;
+  }
+  if (*claimed.lower_bound > claimed.iteration) {
+    claims.refuse(bound_place, fmt::format("expected at most the iteration of {}, got {}",
+                                           claimed.iteration.ns, claimed.lower_bound->ns));
+    return;
+  }
+  if (!claimed.optimality_gap) {
+    claims.refuse(gap_place, "expected a gap, as there is a bound, got null");
+    return;
+  }
+  claims.expect(gap_place, optimality_gap(claimed.iteration, *claimed.lower_bound),
+                *claimed.optimality_gap);
+}
+
+/// A bucket is closed once it holds what the file says.
+void check_buckets(Claims& claims, const PlanDocument& document) {
+  Plan plan = document.plan;
+  for (StagePlan& stage : plan.stages) stage.gradient_buckets.clear();
+  fill_gradient_buckets(plan, document.profile);
+  const auto counts = [](const std::vector<Bytes>& buckets) {
+    std::string text;
+    for (const Bytes bucket : buckets)
+      text += fmt::format("{}{}", text.empty() ? "" : ", ", bucket.count);
+    return "[" + text + "]";
+  };
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const std::vector<Bytes>& expected = plan.stages[s].gradient_buckets;
+    const std::vector<Bytes>& claimed = document.plan.stages[s].gradient_buckets;
+    if (expected == claimed) continue;
+    claims.refuse(fmt::format("/stages/{}/costs/gradient_buckets_bytes", s),
+                  fmt::format("expected {}, closed at /gradients/bucket_bytes, got {}",
+                              counts(expected), counts(claimed)));
+  }
+}
+
+void check_figures(Claims& claims, const PlanDocument& document, const Topology& topology) {
+  Plan plan = document.plan;
+  const SimulationMode mode{document.prediction.contention, document.prediction.replicas};
+  const Prediction fresh = evaluate(plan, document.profile, topology, mode).prediction;
+  check_buckets(claims, document);
+  check_stages(claims, fresh, document.prediction);
+  check_prediction(claims, fresh, document.prediction);
+  check_devices(claims, topology, fresh, document.prediction);
+  check_certificate(claims, document.prediction, document.search);
+  check_baselines(claims, document);
+  check_schedules(claims, document);
+}
+
+/// Ends a repeated search once it has taken more work than verification may.
+class Budgeted : public Progress {
+ public:
+  Budgeted(std::int64_t budget, std::int64_t passes, Progress* whole)
+      : budget_(budget), passes_(passes), whole_(whole) {}
+  void update(const SearchProgress& progress) override {
+    // The parts of a search count from zero on, one after another.
+    const std::int64_t work = progress.states + progress.simulated * (1 + passes_ / 8);
+    if (work < last_) before_ += last_;
+    last_ = work;
+    if (before_ + last_ > budget_) is_spent_ = true;
+  }
+  bool should_stop() override {
+    if (!is_spent_ && whole_ != nullptr && whole_->should_stop()) is_spent_ = true;
+    return is_spent_;
+  }
+  bool is_spent() const { return is_spent_; }
+
+ private:
+  std::int64_t budget_;
+  std::int64_t passes_;
+  Progress* whole_;
+  std::int64_t before_ = 0;
+  std::int64_t last_ = 0;
+  bool is_spent_ = false;
+};
+
+void compare_records(Claims& claims, const PlanDocument& fresh, const PlanDocument& claimed) {
+  claims.expect("/search_space/open", fresh.search.open, claimed.search.open);
+  const auto figure = [](const std::optional<Duration>& time) {
+    return time ? fmt::format("{}", time->ns) : std::string{"null"};
+  };
+  for (std::size_t i = 0; i < fresh.schedules.size(); ++i) {
+    const ScheduleRecord& now = fresh.schedules[i];
+    const ScheduleRecord& then = claimed.schedules[i];
+    const std::string place = fmt::format("/schedules/{}", i);
+    claims.expect_text(place + "/iteration_ns", figure(now.iteration), figure(then.iteration));
+    claims.expect_text(place + "/lower_bound_ns", figure(now.lower_bound),
+                       figure(then.lower_bound));
+    claims.expect_text(place + "/shape", now.shape, then.shape);
+    claims.expect(place + "/missing_bytes", now.missing, then.missing);
+    claims.expect_text(place + "/reason", now.reason, then.reason);
+  }
+}
+
+/// The best plans of families are not in the file: only the search itself finds them again.
+void repeat_search(Claims& claims, const ClaimedPlan& claimed, const VerifyOptions& options,
+                   Progress* progress, PlanVerification& verification) {
+  const PlanDocument& document = claimed.document;
+  // The one family that was asked for is that of the plan.
+  const bool is_of_plan_alone =
+      document.schedules.size() == 1 && document.request->family && !claimed.restriction;
+  if (document.schedules.empty() || is_of_plan_alone) return;
+  const char* const kRecords = "the records of schedule families: ";
+  if (document.request->stopped_by != StopReason::None) {
+    verification.unchecked.push_back(std::string{kRecords} +
+                                     "the search was stopped, and cannot be repeated");
+    return;
+  }
+  const PlannerOptions asked = options_of(*document.request, document.plan.global_batch_size);
+  const auto passes =
+      document.plan.num_micro_batches * static_cast<std::int64_t>(document.plan.stages.size());
+  Budgeted budgeted(options.budget, passes, progress);
+  const auto made = claimed.restriction
+                        ? make_restricted_plan(document.profile, claimed.topology, asked,
+                                               *claimed.restriction, &budgeted)
+                        : make_plan(document.profile, claimed.topology, asked, &budgeted);
+  if (budgeted.is_spent()) {
+    verification.unchecked.push_back(std::string{kRecords} +
+                                     "the search is too long to be repeated here");
+    return;
+  }
+  if (const auto* plan = std::get_if<MadePlan>(&made)) {
+    compare_records(claims, plan->document, document);
+  } else {
+    claims.refuse("/schedules", "expected none, as the search finds no plan, got some");
+  }
+}
+
+}  // namespace
+
+PlanVerification verify(const PlanDocument& document, const Topology& topology,
+                        const VerifyOptions& options, Progress* progress) {
+  Claims claims;
+  PlanVerification verification;
+  const ClaimedPlan claimed{document, topology, options.restriction};
+  check_figures(claims, document, topology);
+  const bool is_asked = document.request.has_value();
+  if (claims.empty() && is_asked) check_request(claims, claimed);
+  if (claims.empty()) {
+    if (is_asked) {
+      check_search(claims, claimed);
+    } else if (!check_unsearched(claims, claimed, verification.unchecked)) {
+      check_unasked(claims, claimed);
+      verification.unchecked.emplace_back(
+          "baselines, warnings and the space: the file does not say what was asked");
+    }
+  }
+  if (claims.empty() && is_asked) {
+    check_baselines_anew(claims, claimed, progress, verification.unchecked);
+  }
+  if (claims.empty()) derive_bound(claims, claimed, options, progress, verification);
+  if (claims.empty() && is_asked) {
+    repeat_search(claims, claimed, options, progress, verification);
+  }
+  verification.violations = claims.take();
+  return verification;
+}
+
+}  // namespace dapple

@@ -1,0 +1,209 @@
+#include "planner/verify/verify_bound.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "dapple/search/families/family_bound.h"
+#include "planner/families/family_planner.h"
+#include "planner/request/gradient_handlings.h"
+#include "planner/request/micro_batches.h"
+#include "planner/verify/exhaustive.h"
+
+namespace dapple {
+namespace {
+
+constexpr Duration kNoBound{std::int64_t{1} << 60};
+
+/// All that the plan was chosen from; without a request, what its figures tell of it.
+PlannerOptions options_of_claim(const PlanDocument& document) {
+  if (document.request) return options_of(*document.request, document.plan.global_batch_size);
+  const auto lacks_memory = [](const DeviceFigures& device) {
+    return device.peak_memory > device.memory_limit;
+  };
+  const Prediction& claimed = document.prediction;
+  PlannerOptions options{
+      .global_batch_size = document.plan.global_batch_size,
+      .bucket_size = document.plan.gradients.bucket_size,
+      .optimizer = document.plan.gradients.optimizer,
+      .family = document.plan.family,
+      .every_family = !document.schedules.empty(),
+      .contention = claimed.contention,
+      .replicas = claimed.replicas,
+      .ignore_memory = std::any_of(claimed.devices.begin(), claimed.devices.end(), lacks_memory)};
+  if (options.every_family || options.family == ScheduleFamily::OneFOneB) options.family.reset();
+  return options;
+}
+
+/// What every plan of a family has to do, whatever its shape; nothing is searched.
+Duration least_work(const ClaimedPlan& claimed, const PlannerOptions& options,
+                    ScheduleFamily family) {
+  const CostModel costs(claimed.document.profile, claimed.topology);
+  const bool loops = has_loops(family);
+  Duration least = kNoBound;
+  for (const std::int64_t size : micro_batch_sizes(options).sizes) {
+    FamilyBound bound(costs, {.global_batch_size = options.global_batch_size,
+                              .micro_batch_size = size,
+                              .split_backward = may_split_backward(family),
+                              .optimizer = options.optimizer,
+                              .ignore_memory = options.ignore_memory || loops});
+    if (options.replicas == Replicas::Independent) {
+      least = std::min(least, bound.of_work(least));
+    } else {
+      least = std::min(least, loops ? bound.of_loops(least) : bound.of_pipelines(least));
+    }
+  }
+  return least;
+}
+
+std::string shape_of(const Plan& plan, const Topology& topology) {
+  std::string stages;
+  for (const StagePlan& stage : plan.stages) {
+    std::string devices;
+    for (const DeviceIndex device : stage.devices) {
+      devices += (devices.empty() ? "" : " ") + topology.device(device).name;
+    }
+    stages += fmt::format("; layers [{}, {}) on {}{}", stage.layers.begin, stage.layers.end,
+                          devices, stage.recompute ? " with recomputation" : "");
+  }
+  return fmt::format("micro-batches of {}, depths {}{}", plan.micro_batch_size,
+                     fmt::join(plan.warmup_depths, " "), stages);
+}
+
+class BoundDerivation {
+ public:
+  BoundDerivation(const ClaimedPlan& claimed, const VerifyOptions& options, Progress* progress,
+                  PlanVerification& verification)
+      : claimed_(claimed),
+        budget_(options.budget),
+        progress_(progress),
+        verification_(verification),
+        options_(options_of_claim(claimed.document)) {}
+
+  void run(Claims& claims);
+
+ private:
+  bool looks_at(ScheduleFamily family) const;
+  Duration of_pipelines(Duration stated, Claims& claims);
+  ExhaustiveOutcome go_through(Duration below, std::int64_t budget);
+  Duration raise_between(Duration proven, Duration stated);
+
+  const ClaimedPlan& claimed_;
+  std::int64_t budget_;
+  Progress* progress_;
+  PlanVerification& verification_;
+  PlannerOptions options_;
+};
+
+/// GPipe counts as 1F1B with everything in flight.
+bool BoundDerivation::looks_at(ScheduleFamily family) const {
+  if (family == ScheduleFamily::Given || family == ScheduleFamily::GPipe) return false;
+  const bool is_1f1b = family == ScheduleFamily::OneFOneB;
+  if (!options_.every_family) {
+    if (is_1f1b) return !options_.family || *options_.family == ScheduleFamily::GPipe;
+    return options_.family == family;
+  }
+  if (!claimed_.restriction) return true;
+  const auto& families = claimed_.restriction->families;
+  return std::find(families.begin(), families.end(), family) != families.end();
+}
+
+ExhaustiveOutcome BoundDerivation::go_through(Duration below, std::int64_t budget) {
+  const PlanDocument& document = claimed_.document;
+  ExhaustiveProblem problem{.global_batch_size = options_.global_batch_size,
+                            .micro_batch_sizes = micro_batch_sizes(options_).sizes,
+                            .gradients = gradient_handlings(options_, document.profile),
+                            .family = options_.family.value_or(ScheduleFamily::OneFOneB),
+                            .mode = options_.mode(),
+                            .ignore_memory = options_.ignore_memory,
+                            .pins = options_.pins,
+                            .below = below,
+                            .budget = budget};
+  if (claimed_.restriction) {
+    const PlanRestriction& restriction = *claimed_.restriction;
+    problem.are_stages_alike = true;
+    problem.may_recompute = restriction.recomputes;
+    problem.pins.in_order = restriction.in_order;
+    problem.pins.least_depths = problem.pins.least_depths || restriction.least_depths;
+    for (const std::int32_t joint : restriction.joints) problem.pins.joints.push_back(joint);
+    std::sort(problem.pins.joints.begin(), problem.pins.joints.end());
+  }
+  ExhaustiveOutcome outcome =
+      search_exhaustively(document.profile, claimed_.topology, problem, progress_);
+  verification_.partial_plans += outcome.partial_plans;
+  verification_.simulated += outcome.simulated;
+  return outcome;
+}
+
+/// A part of the way from what is proven to what is stated, where the budget does not suffice for
+/// all of it: fewer partial plans are below a lower time.
+Duration BoundDerivation::raise_between(Duration proven, Duration stated) {
+  const Duration half = proven + Duration{(stated - proven).ns / 2};
+  if (half <= proven) return proven;
+  const ExhaustiveOutcome outcome = go_through(half, budget_ / 4);
+  return outcome.is_through && !outcome.faster ? half : proven;
+}
+
+/// Of plans under 1F1B and GPipe.
+Duration BoundDerivation::of_pipelines(Duration stated, Claims& claims) {
+  const ScheduleFamily family = ScheduleFamily::OneFOneB;
+  const Duration of_work = least_work(claimed_, options_, family);
+  // Which part of the space the bound holds for, such a file does not say.
+  const bool is_space_known =
+      claimed_.document.request.has_value() || claimed_.document.search.complete;
+  if (of_work >= stated || !is_space_known) return of_work;
+  const ExhaustiveOutcome outcome = go_through(stated, budget_);
+  if (outcome.faster) {
+    verification_.bound = BoundCheck::Refuted;
+    claims.refuse(
+        "/predicted/lower_bound_ns",
+        fmt::format("expected at most {}, which a plan takes ({}), got {}", outcome.iteration.ns,
+                    shape_of(*outcome.faster, claimed_.topology), stated.ns));
+    return of_work;
+  }
+  verification_.is_exhaustive = outcome.is_through;
+  return outcome.is_through ? stated : raise_between(of_work, stated);
+}
+
+void BoundDerivation::run(Claims& claims) {
+  const PlanDocument& document = claimed_.document;
+  const Duration stated = *document.prediction.lower_bound;
+  Duration proven = kNoBound;
+  for (const ScheduleFamily family : kScheduleFamilies) {
+    if (!looks_at(family)) continue;
+    const bool is_1f1b = family == ScheduleFamily::OneFOneB;
+    const Duration least =
+        is_1f1b ? of_pipelines(stated, claims) : least_work(claimed_, options_, family);
+    if (verification_.bound == BoundCheck::Refuted) return;
+    proven = std::min(proven, least);
+  }
+  // The plan itself is one of them.
+  verification_.proven = std::min(proven, document.prediction.iteration);
+  verification_.bound = verification_.proven >= stated ? BoundCheck::Proven : BoundCheck::NotProven;
+}
+
+}  // namespace
+
+void derive_bound(Claims& claims, const ClaimedPlan& claimed, const VerifyOptions& options,
+                  Progress* progress, PlanVerification& verification) {
+  const PlanDocument& document = claimed.document;
+  if (!document.prediction.lower_bound) return;
+  if (document.search.planner == "reschedule") {
+    // Only the order was free: no device computes for less than it has to.
+    Plan plan = document.plan;
+    const Evaluation evaluation =
+        evaluate(plan, document.profile, claimed.topology,
+                 {document.prediction.contention, document.prediction.replicas});
+    for (const DeviceMemory& memory : evaluation.timeline.memory) {
+      verification.proven =
+          std::max(verification.proven, busy_time(evaluation.timeline, memory.lane));
+    }
+    verification.bound = verification.proven >= *document.prediction.lower_bound
+                             ? BoundCheck::Proven
+                             : BoundCheck::NotProven;
+    return;
+  }
+  BoundDerivation(claimed, options, progress, verification).run(claims);
+}
+
+}  // namespace dapple

@@ -1,0 +1,660 @@
+#include "planner/verify/verify_record.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "dapple/search/exact/exact_search.h"
+#include "dapple/search/placement/placement_space.h"
+#include "planner/candidates/as_pinned.h"
+#include "planner/families/family_planner.h"
+#include "planner/families/plan_families.h"
+#include "planner/families/plan_one_family.h"
+#include "planner/request/gradient_handlings.h"
+#include "planner/request/micro_batches.h"
+#include "planner/request/search_record.h"
+#include "planner/request/stop_question.h"
+
+namespace dapple {
+namespace {
+
+/// A line that a list of texts has to hold, with any number in the place of each {} if it counts.
+struct ExpectedLine {
+  std::string text;
+  bool counts = false;
+  bool may_be_missing = false;
+
+  bool matches(const std::string& line) const {
+    return counts ? is_line_of(text, line) : text == line;
+  }
+};
+
+std::vector<ExpectedLine> fixed_lines(std::vector<std::string> texts) {
+  std::vector<ExpectedLine> lines;
+  for (std::string& text : texts) lines.push_back({.text = std::move(text)});
+  return lines;
+}
+
+void check_lines(Claims& claims, const std::string& place,
+                 const std::vector<ExpectedLine>& expected,
+                 const std::vector<std::string>& claimed) {
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < claimed.size(); ++i) {
+    while (next < expected.size() && expected[next].may_be_missing &&
+           !expected[next].matches(claimed[i])) {
+      ++next;
+    }
+    const std::string here = fmt::format("{}/{}", place, i);
+    if (next == expected.size()) {
+      claims.refuse(here, fmt::format("expected no more lines, got \"{}\"", claimed[i]));
+      return;
+    }
+    if (!expected[next].matches(claimed[i])) {
+      claims.expect_text(here, expected[next].text, claimed[i]);
+      return;
+    }
+    ++next;
+  }
+  for (; next < expected.size(); ++next) {
+    if (expected[next].may_be_missing) continue;
+    claims.refuse(place, fmt::format("expected also \"{}\", got {} line{}", expected[next].text,
+                                     claimed.size(), claimed.size() == 1 ? "" : "s"));
+    return;
+  }
+}
+
+bool is_pipeline(ScheduleFamily family) {
+  return family == ScheduleFamily::OneFOneB || family == ScheduleFamily::GPipe;
+}
+
+void check_pinned_layers(Claims& claims, const ClaimedPlan& claimed) {
+  const Pins& pins = claimed.document.request->pins;
+  const auto layers = static_cast<std::int32_t>(claimed.document.profile.layers.size());
+  const std::pair<const char*, const std::vector<std::int32_t>&> lists[] = {
+      {"cuts", pins.cuts}, {"joints", pins.joints}};
+  for (const auto& [name, list] : lists) {
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      if (list[i] < layers) continue;
+      claims.refuse(
+          fmt::format("/request/pins/{}/{}", name, i),
+          fmt::format("expected the number of a layer, 1 to {}, got {}", layers - 1, list[i]));
+    }
+  }
+}
+
+void check_pinned(Claims& claims, const ClaimedPlan& claimed) {
+  const Plan& plan = claimed.document.plan;
+  const Pins& pins = claimed.document.request->pins;
+  check_pinned_layers(claims, claimed);
+  if (pins.least_depths && claimed.document.request->family != ScheduleFamily::OneFOneB) {
+    claims.refuse("/request/pins/least_depths",
+                  "expected false, as the schedule is not 1f1b, got "
+                  "true");
+  }
+  if (!claims.empty()) return;
+  // A plan of chunks has been pinned by its groups of devices.
+  if (plan.chunks_per_device > 1 || is_as_pinned(plan, pins)) return;
+  claims.refuse("/request/pins",
+                fmt::format("expected pins that the plan keeps, got {}",
+                            fmt::join(to_texts(pins, claimed.document.profile), ", ")));
+}
+
+/// What the runtime that the plan is for runs.
+void check_target(Claims& claims, const ClaimedPlan& claimed) {
+  const PlanRequest& request = *claimed.document.request;
+  if (request.target.empty()) return;
+  const Plan& plan = claimed.document.plan;
+  const PlanRestriction& restriction = *claimed.restriction;
+  Pins pins;
+  pins.replicas = static_cast<std::int32_t>(plan.stages.front().devices.size());
+  pins.recompute = plan.stages.front().recompute;
+  pins.equal_shares = true;
+  pins.in_order = restriction.in_order;
+  pins.least_depths = restriction.least_depths && plan.family == ScheduleFamily::OneFOneB;
+  if (plan.chunks_per_device == 1) pins.joints = restriction.joints;
+  if (is_as_pinned(plan, pins) && (restriction.recomputes || !*pins.recompute)) return;
+  claims.refuse("/request/for", fmt::format("expected a runtime that can run the plan, got \"{}\"",
+                                            request.target));
+}
+
+void check_gradients(Claims& claims, const ClaimedPlan& claimed) {
+  const PlanDocument& document = claimed.document;
+  const GradientHandling& gradients = document.plan.gradients;
+  const PlanRequest& request = *document.request;
+  claims.expect_text("/request/optimizer_step", to_string(gradients.optimizer),
+                     to_string(request.optimizer));
+  if (request.bucket_size) {
+    claims.expect("/request/bucket_bytes", gradients.bucket_size, *request.bucket_size);
+    return;
+  }
+  const auto handlings =
+      gradient_handlings(options_of(request, document.plan.global_batch_size), document.profile);
+  const bool is_tried =
+      gradients == usual_gradients(options_of(request, document.plan.global_batch_size)) ||
+      std::any_of(handlings.begin(), handlings.end(), [&](const GradientHandling& handling) {
+        return handling.bucket_size == gradients.bucket_size;
+      });
+  if (is_tried) return;
+  claims.refuse("/request/bucket_bytes",
+                fmt::format("expected {}, as no search of several sizes tries that, got null",
+                            gradients.bucket_size.count));
+}
+
+void check_schedule(Claims& claims, const ClaimedPlan& claimed) {
+  const PlanDocument& document = claimed.document;
+  const PlanRequest& request = *document.request;
+  if (request.family) {
+    const bool is_asked_for =
+        document.plan.family == *request.family || (*request.family == ScheduleFamily::OneFOneB &&
+                                                    document.plan.family == ScheduleFamily::GPipe);
+    if (!is_asked_for) {
+      claims.expect_text("/request/schedule", to_string(document.plan.family),
+                         to_string(*request.family));
+    }
+  }
+  const bool is_beyond = !request.family || !is_pipeline(*request.family);
+  if (is_beyond && request.mode.replicas == Replicas::Independent) {
+    claims.refuse("/request/replicas",
+                  "expected together, as with every schedule beyond 1f1b and "
+                  "gpipe, got independent");
+  }
+  if (request.family && !is_pipeline(*request.family) && request.planner == PlannerKind::Dapple) {
+    claims.refuse("/request/planner",
+                  fmt::format("expected exact, the only planner of {}, got dapple",
+                              to_string(*request.family)));
+  }
+  if (request.planner == PlannerKind::Dapple && request.target_gap.billionths > 0) {
+    claims.refuse("/request/target_gap", "expected 0, as dapple proves no gap, got more");
+  }
+}
+
+void check_memory(Claims& claims, const ClaimedPlan& claimed) {
+  if (claimed.document.request->ignore_memory) return;
+  for (const DeviceFigures& device : claimed.document.prediction.devices) {
+    if (device.peak_memory <= device.memory_limit) continue;
+    claims.refuse("/request/unlimited_memory",
+                  fmt::format("expected true, as {} lacks memory, got false",
+                              claimed.topology.device(device.device).name));
+    return;
+  }
+}
+
+}  // namespace
+
+void check_request(Claims& claims, const ClaimedPlan& claimed) {
+  const PlanDocument& document = claimed.document;
+  const PlanRequest& request = *document.request;
+  if (request.micro_batch_size) {
+    claims.expect("/request/micro_batch_size", document.plan.micro_batch_size,
+                  *request.micro_batch_size);
+  }
+  claims.expect_text("/request/contention", to_string(document.prediction.contention),
+                     to_string(request.mode.contention));
+  claims.expect_text("/request/replicas", to_string(document.prediction.replicas),
+                     to_string(request.mode.replicas));
+  check_schedule(claims, claimed);
+  check_gradients(claims, claimed);
+  check_memory(claims, claimed);
+  if (claims.empty()) check_pinned(claims, claimed);
+  if (claims.empty()) check_target(claims, claimed);
+}
+
+namespace {
+
+/// The options of the part of the space that the plan was found in.
+PlannerOptions options_of_part(const ClaimedPlan& claimed) {
+  const PlanDocument& document = claimed.document;
+  PlannerOptions options = options_of(*document.request, document.plan.global_batch_size);
+  if (!claimed.restriction) return options;
+  options.pins.equal_shares = true;
+  options.pins.replicas = static_cast<std::int32_t>(document.plan.stages.front().devices.size());
+  if (!options.every_family) return options;
+  options.every_family = false;
+  options.family = document.plan.family;
+  if (options.family == ScheduleFamily::OneFOneB) options.family.reset();
+  return options;
+}
+
+/// Who wrote the record; a search that was stopped may have ended with its first plans.
+std::string_view expected_planner(const ClaimedPlan& claimed, const PlannerOptions& options) {
+  const PlanDocument& document = claimed.document;
+  if (options.family && is_beyond_1f1b(*options.family)) return kFamiliesPlanner;
+  if (options.every_family) {
+    const auto of_1f1b = std::find_if(
+        document.schedules.begin(), document.schedules.end(),
+        [](const ScheduleRecord& record) { return record.family == ScheduleFamily::OneFOneB; });
+    if (of_1f1b != document.schedules.end() && !of_1f1b->iteration) return kFamiliesPlanner;
+  }
+  const bool is_first_plan = claimed.restriction &&
+                             document.request->stopped_by != StopReason::None &&
+                             document.search.planner == kDapplePlanner;
+  if (is_first_plan || options.planner == PlannerKind::Dapple) return kDapplePlanner;
+  return kExactPlanner;
+}
+
+std::vector<ExpectedLine> cuts_of_exact(const ClaimedPlan& claimed, const PlannerOptions& options,
+                                        bool all_placements) {
+  std::vector<ExpectedLine> lines;
+  if (options.family == ScheduleFamily::GPipe) lines.push_back({.text = std::string{kCutOrders}});
+  if (claimed.topology.device_count() > ExactSearch::kMostDevices) {
+    lines.push_back({.text = cut_of_many_devices()});
+  } else {
+    lines.push_back({.text = kCutTooLong, .counts = true, .may_be_missing = true});
+  }
+  if (!all_placements) lines.push_back({.text = kCutPlacements, .counts = true});
+  return lines;
+}
+
+std::vector<ExpectedLine> cuts_of_dapple(const ClaimedPlan& claimed) {
+  std::vector<ExpectedLine> lines{{.text = kCutNarrowed, .counts = true},
+                                  {.text = std::string{kCutPolicies}}};
+  if (claimed.topology.device_count() > kFewDevices) {
+    lines.push_back({.text = std::string{kCutReplicaCounts}});
+  }
+  lines.push_back({.text = kCutNotSimulated, .counts = true, .may_be_missing = true});
+  return lines;
+}
+
+/// A family whose bound is below the plan's iteration was not searched through.
+void add_family_cuts(const ClaimedPlan& claimed, std::vector<ExpectedLine>& lines) {
+  const PlanDocument& document = claimed.document;
+  const auto add = [&](const ScheduleRecord& record, bool may_be_missing) {
+    const std::string name{to_string(record.family)};
+    const auto behind_name = [](const char* pattern) { return std::string{pattern}.substr(2); };
+    lines.push_back({.text = name + behind_name(kCutFamily), .may_be_missing = true});
+    lines.push_back(
+        {.text = name + behind_name(kCutShapes), .counts = true, .may_be_missing = may_be_missing});
+  };
+  for (const ScheduleFamily family : kFamiliesBeyond1F1B) {
+    const auto found =
+        std::find_if(document.schedules.begin(), document.schedules.end(),
+                     [&](const ScheduleRecord& record) { return record.family == family; });
+    if (found == document.schedules.end() || !found->lower_bound) continue;
+    const ScheduleRecord& record = *found;
+    if (claimed.restriction) {
+      add(record, true);
+      continue;
+    }
+    if (*record.lower_bound >= document.prediction.iteration) continue;
+    const std::string unsearched =
+        std::string{to_string(record.family)} + std::string{kCutFamily}.substr(2);
+    const auto& cut = document.search.cut;
+    add(record, std::find(cut.begin(), cut.end(), unsearched) != cut.end());
+  }
+}
+
+void check_record(Claims& claims, const ClaimedPlan& claimed) {
+  const PlanDocument& document = claimed.document;
+  const PlannerOptions options = options_of_part(claimed);
+  const std::string_view planner = expected_planner(claimed, options);
+  claims.expect_text("/search_space/planner", planner, document.search.planner);
+  const bool all_placements = PlacementSpace(claimed.topology).is_complete();
+  std::vector<ExpectedLine> searched;
+  std::vector<ExpectedLine> cut = fixed_lines(micro_batch_sizes(options).cut);
+  const PlanRequest& request = *document.request;
+  const auto add = [&](std::vector<ExpectedLine> lines) {
+    std::move(lines.begin(), lines.end(), std::back_inserter(cut));
+  };
+  std::vector<ExpectedLine> pinned = fixed_lines(cuts_of_pins(request.pins, document.profile));
+  if (!claimed.restriction) add(pinned);
+  if (planner == kExactPlanner) {
+    searched = fixed_lines(exact_dimensions(options, all_placements));
+    add(cuts_of_exact(claimed, options, all_placements));
+  } else if (planner == kDapplePlanner) {
+    searched = fixed_lines(dapple_dimensions(options));
+    add(cuts_of_dapple(claimed));
+  } else {
+    searched = fixed_lines(families_dimensions());
+  }
+  if (asks_for_families(options)) {
+    searched.push_back({.text = std::string{kFamilies}});
+    add_family_cuts(claimed, cut);
+  }
+  if (claimed.restriction) {
+    add(std::move(pinned));
+    const bool is_1f1b = is_pipeline(document.plan.family);
+    cut.push_back({.text = cut_of_runtime(*claimed.restriction,
+                                          claimed.restriction->least_depths && is_1f1b)});
+  }
+  check_lines(claims, "/search_space/searched", searched, document.search.searched);
+  claims.expect_text("/search_space/outside", kOutsideSpace, document.search.outside);
+  check_lines(claims, "/search_space/cut", cut, document.search.cut);
+}
+
+/// The family of the plan: its figures are the plan's, and where it alone was looked at, so is its
+/// bound.
+void check_own_record(Claims& claims, const ClaimedPlan& claimed) {
+  const PlanDocument& document = claimed.document;
+  const std::optional<Duration>& bound = document.prediction.lower_bound;
+  for (std::size_t i = 0; i < document.schedules.size(); ++i) {
+    const ScheduleRecord& record = document.schedules[i];
+    if (record.family != document.plan.family) continue;
+    const std::string place = fmt::format("/schedules/{}", i);
+    claims.expect_text(place + "/shape", shape_of(document.plan), record.shape);
+    claims.expect(place + "/missing_bytes", Bytes{}, record.missing);
+    if (!document.request->family || claimed.restriction || !bound) continue;
+    if (record.lower_bound != bound) {
+      claims.refuse(
+          place + "/lower_bound_ns",
+          fmt::format("expected {}, as of the plan, whose family alone was looked at", bound->ns));
+    }
+    const std::string limit = limit_of_family(document.prediction.iteration, *bound);
+    claims.expect_text(place + "/reason", fmt::format("{}; {}", kReasonOfPlan, limit),
+                       record.reason);
+  }
+}
+
+/// Which families were looked at.
+void check_families(Claims& claims, const ClaimedPlan& claimed) {
+  const PlanDocument& document = claimed.document;
+  const PlanRequest& request = *document.request;
+  std::vector<ScheduleFamily> expected;
+  const auto is_looked_at = [&](ScheduleFamily family) {
+    if (family == ScheduleFamily::Given) return false;
+    if (request.family) return is_beyond_1f1b(family) && family == *request.family;
+    if (!claimed.restriction) return true;
+    const auto& families = claimed.restriction->families;
+    return std::find(families.begin(), families.end(), family) != families.end();
+  };
+  std::copy_if(std::begin(kScheduleFamilies), std::end(kScheduleFamilies),
+               std::back_inserter(expected), is_looked_at);
+  const std::size_t common = std::min(expected.size(), document.schedules.size());
+  for (std::size_t i = 0; i < common; ++i) {
+    claims.expect_text(fmt::format("/schedules/{}/family", i), to_string(expected[i]),
+                       to_string(document.schedules[i].family));
+  }
+  check_own_record(claims, claimed);
+  if (expected.size() == document.schedules.size()) return;
+  claims.refuse("/schedules", fmt::format("expected records of the {} families that were asked "
+                                          "for beyond 1f1b alone, got {}",
+                                          expected.size(), document.schedules.size()));
+}
+
+/// Whoever makes a plan does not record a stop that came once the gap was closed.
+void check_stop(Claims& claims, const ClaimedPlan& claimed) {
+  const PlanRequest& request = *claimed.document.request;
+  const bool is_closed =
+      request.planner == PlannerKind::Exact && claimed.document.prediction.optimality_gap == 0.0;
+  if (!is_closed || request.stopped_by == StopReason::None) return;
+  claims.refuse("/request/stopped_by", "expected null, as the gap was closed, got a reason");
+}
+
+/// Plans can only be left open where the bound is below the plan. Of one family in a space that was
+/// searched as a whole, some must be.
+void check_open(Claims& claims, const ClaimedPlan& claimed) {
+  const PlanDocument& document = claimed.document;
+  const SearchRecord& search = document.search;
+  const PlanRequest& request = *document.request;
+  if (search.planner != kExactPlanner) {
+    claims.expect("/search_space/open", std::int64_t{0}, search.open);
+    return;
+  }
+  const bool is_closed = document.prediction.lower_bound == document.prediction.iteration;
+  if (is_closed) {
+    claims.expect("/search_space/open", std::int64_t{0}, search.open);
+    return;
+  }
+  if (!request.family || claimed.restriction) return;
+  if (search.open == 0 && search.complete && request.target_gap.billionths == 0) {
+    claims.refuse("/search_space/open", "expected at least 1, as the gap is not closed, got 0");
+  }
+}
+
+}  // namespace
+
+void check_search(Claims& claims, const ClaimedPlan& claimed) {
+  const PlanDocument& document = claimed.document;
+  check_stop(claims, claimed);
+  if (claims.empty()) check_families(claims, claimed);
+  if (!claims.empty()) return;
+  check_record(claims, claimed);
+  const bool has_bound = document.prediction.lower_bound.has_value();
+  if (document.search.planner != kDapplePlanner && !has_bound) {
+    claims.refuse("/predicted/lower_bound_ns",
+                  fmt::format("expected a bound, which the planner \"{}\" proves, got null",
+                              document.search.planner));
+  }
+  if (document.search.planner == kDapplePlanner && has_bound && !claimed.restriction) {
+    claims.refuse("/predicted/lower_bound_ns",
+                  "expected null, as the planner \"dapple\" proves no bound, got one");
+  }
+  const bool is_complete = document.search.cut.empty() && !claimed.restriction && has_bound &&
+                           document.search.planner != kDapplePlanner;
+  claims.expect("/search_space/complete", is_complete, document.search.complete);
+  check_open(claims, claimed);
+  check_lines(claims, "/warnings", fixed_lines(warnings_of(document, claimed.topology)),
+              document.warnings);
+}
+
+namespace {
+
+void check_unasked_names(Claims& claims, const PlanDocument& document) {
+  for (std::size_t i = 0; i < document.baselines.size(); ++i) {
+    const std::string& name = document.baselines[i].name;
+    if (std::find(std::begin(kBaselineNames), std::end(kBaselineNames), name) !=
+        std::end(kBaselineNames)) {
+      continue;
+    }
+    claims.refuse(
+        fmt::format("/baselines/{}/name", i),
+        fmt::format("expected one of {}, got \"{}\"", fmt::join(kBaselineNames, ", "), name));
+  }
+}
+
+}  // namespace
+
+void check_unasked(Claims& claims, const ClaimedPlan& claimed) {
+  const PlanDocument& document = claimed.document;
+  const SearchRecord& search = document.search;
+  const Prediction& prediction = document.prediction;
+  check_unasked_names(claims, document);
+  if (search.planner == kDapplePlanner && prediction.lower_bound) {
+    claims.refuse("/search_space/planner",
+                  "expected one that proves a bound, as there is one, got \"dapple\"");
+  }
+  const bool is_closed = prediction.lower_bound == prediction.iteration;
+  if (is_closed && document.schedules.empty()) {
+    claims.expect("/search_space/open", std::int64_t{0}, search.open);
+  }
+  if (!search.complete) {
+    // The budget of a search is spent only where a gap is left.
+    const bool says_spent = std::find(document.warnings.begin(), document.warnings.end(),
+                                      kSpentBudget) != document.warnings.end();
+    if (is_closed && says_spent) {
+      claims.refuse("/warnings", fmt::format("expected none of \"{}\", as there is no gap, got it",
+                                             kSpentBudget));
+    }
+  }
+  if (search.complete) {
+    std::vector<ExpectedLine> whole = fixed_lines(exact_dimensions({}, true));
+    whole.push_back({.text = std::string{kBucketSizes}, .may_be_missing = true});
+    if (!document.schedules.empty()) whole.push_back({.text = std::string{kFamilies}});
+    if (search.planner == kExactPlanner) {
+      check_lines(claims, "/search_space/searched", whole, search.searched);
+    }
+    for (const ScheduleRecord& record : document.schedules) {
+      if (!record.lower_bound || *record.lower_bound >= prediction.iteration) continue;
+      if (!is_beyond_1f1b(record.family)) continue;
+      claims.refuse("/search_space/complete",
+                    fmt::format("expected false, as {} was not searched through, got true",
+                                to_string(record.family)));
+      break;
+    }
+  }
+}
+
+namespace {
+
+enum class Unsearched : std::uint8_t { Imported, Rescheduled, Baseline };
+
+bool lacks_memory(const DeviceFigures& device) {
+  return device.peak_memory > device.memory_limit;
+}
+
+/// The warnings that follow from the plan. An import puts what its file gave rise to before them,
+/// which cannot be known without that file.
+void check_unsearched_warnings(Claims& claims, const ClaimedPlan& claimed, Unsearched kind,
+                               std::vector<std::string>& unchecked) {
+  const PlanDocument& document = claimed.document;
+  if (document.search.outside.empty()) {
+    unchecked.emplace_back("warnings: the file is of a version that gave others");
+    return;
+  }
+  std::vector<ExpectedLine> expected = fixed_lines(warnings_about(document, claimed.topology));
+  const std::vector<DeviceFigures>& devices = document.prediction.devices;
+  if (kind == Unsearched::Baseline && std::any_of(devices.begin(), devices.end(), lacks_memory)) {
+    expected.push_back({.text = "does not fit: {} bytes missing", .counts = true});
+  }
+  std::size_t of_import = 0;
+  if (kind == Unsearched::Imported && document.warnings.size() > expected.size()) {
+    of_import = document.warnings.size() - expected.size();
+    unchecked.push_back(fmt::format("{} warning{} of the import: the imported file is not here",
+                                    of_import, of_import == 1 ? "" : "s"));
+  }
+  std::vector<ExpectedLine> lines;
+  for (std::size_t i = 0; i < of_import; ++i) lines.push_back({.text = document.warnings[i]});
+  lines.insert(lines.end(), expected.begin(), expected.end());
+  check_lines(claims, "/warnings", lines, document.warnings);
+}
+
+}  // namespace
+
+bool check_unsearched(Claims& claims, const ClaimedPlan& claimed,
+                      std::vector<std::string>& unchecked) {
+  const PlanDocument& document = claimed.document;
+  const SearchRecord& search = document.search;
+  constexpr std::string_view kImported = "everything but the imported plan";
+  constexpr std::string_view kRescheduled =
+      "stages, devices and micro-batches other than the given plan's";
+  constexpr std::string_view kBaseline = "everything but the best of this kind that was found";
+  const bool is_import = search.planner == "import";
+  const bool is_rescheduled = search.planner == "reschedule";
+  const bool is_baseline = std::find(std::begin(kBaselineNames), std::end(kBaselineNames),
+                                     search.planner) != std::end(kBaselineNames) &&
+                           search.cut == std::vector{std::string{kBaseline}};
+  if (!is_import && !is_rescheduled && !is_baseline) return false;
+  const std::string_view cut = is_import ? kImported : is_rescheduled ? kRescheduled : kBaseline;
+  check_lines(claims, "/search_space/cut", {{.text = std::string{cut}}}, search.cut);
+  std::vector<std::string> searched;
+  const bool has_bound = document.prediction.lower_bound.has_value();
+  if (is_rescheduled && has_bound) {
+    searched.push_back(fmt::format("orders of {}", to_string(document.plan.family)));
+  } else if (has_bound) {
+    claims.refuse("/predicted/lower_bound_ns", "expected null, as nothing was searched, got one");
+  }
+  check_lines(claims, "/search_space/searched", fixed_lines(std::move(searched)), search.searched);
+  claims.expect("/search_space/complete", false, search.complete);
+  claims.expect("/search_space/open", std::int64_t{0}, search.open);
+  if (!document.baselines.empty()) {
+    claims.refuse("/baselines", fmt::format("expected none, as nothing was compared, got {}",
+                                            document.baselines.size()));
+  }
+  if (!document.schedules.empty()) {
+    claims.refuse("/schedules", fmt::format("expected none, as none was looked at, got {}",
+                                            document.schedules.size()));
+  }
+  const Unsearched kind = is_import        ? Unsearched::Imported
+                          : is_rescheduled ? Unsearched::Rescheduled
+                                           : Unsearched::Baseline;
+  check_unsearched_warnings(claims, claimed, kind, unchecked);
+  return true;
+}
+
+namespace {
+
+void compare_baseline(Claims& claims, const std::string& place, const Baseline& fresh,
+                      const Baseline& claimed) {
+  claims.expect_text(place + "/shape", fresh.shape, claimed.shape);
+  claims.expect(place + "/iteration_ns", fresh.iteration, claimed.iteration);
+  for (const TimePart& part : kTimeParts) {
+    claims.expect(fmt::format("{}/time_parts/{}", place, part.key), fresh.parts.*part.part,
+                  claimed.parts.*part.part);
+  }
+  claims.expect(place + "/feasible", fresh.feasible, claimed.feasible);
+  claims.expect(place + "/missing_bytes", fresh.missing, claimed.missing);
+  claims.expect(place + "/depth_limited", fresh.depth_limited, claimed.depth_limited);
+}
+
+/// Baselines of a search that was stopped may be missing or slower than they need be, which nobody
+/// can tell from a false claim; faster than they are made here they cannot be.
+void compare_stopped_baselines(Claims& claims, const std::vector<Baseline>& claimed,
+                               const std::vector<BaselinePlan>& fresh,
+                               std::vector<std::string>& unchecked) {
+  std::size_t next = 0;
+  bool is_whole = claimed.size() == fresh.size();
+  for (std::size_t i = 0; i < claimed.size(); ++i) {
+    const std::string place = fmt::format("/baselines/{}", i);
+    while (next < fresh.size() && fresh[next].figures.name != claimed[i].name) ++next;
+    if (next == fresh.size()) {
+      claims.refuse(place + "/name", fmt::format("expected the next of {}, got \"{}\"",
+                                                 fmt::join(kBaselineNames, ", "), claimed[i].name));
+      return;
+    }
+    const Baseline& best = fresh[next++].figures;
+    if (claimed[i].feasible && claimed[i].iteration < best.iteration) {
+      claims.refuse(
+          place + "/iteration_ns",
+          fmt::format("expected at least {}, got {}", best.iteration.ns, claimed[i].iteration.ns));
+    } else if (claimed[i].iteration == best.iteration && claimed[i].feasible == best.feasible) {
+      compare_baseline(claims, place, best, claimed[i]);
+    } else {
+      is_whole = false;
+    }
+  }
+  if (is_whole) return;
+  unchecked.emplace_back(
+      "baselines: the search was stopped before they were as good as they can be");
+}
+
+void compare_baselines(Claims& claims, const ClaimedPlan& claimed,
+                       const std::vector<BaselinePlan>& fresh) {
+  const PlanDocument& document = claimed.document;
+  const PlannerOptions options = options_of(*document.request, document.plan.global_batch_size);
+  // Without a plan to start from, the families are searched without anything to compare with.
+  const bool has_start = std::any_of(fresh.begin(), fresh.end(), [&](const BaselinePlan& plan) {
+    const bool is_dapple = plan.figures.name == *std::rbegin(kBaselineNames);
+    return plan.figures.feasible && (is_dapple || is_asked_for(plan.plan, options));
+  });
+  const bool may_have_none = document.search.planner == kFamiliesPlanner && !has_start;
+  if (may_have_none && document.baselines.empty()) return;
+  const std::vector<Baseline>& baselines = document.baselines;
+  for (std::size_t i = 0; i < std::min(baselines.size(), fresh.size()); ++i) {
+    const std::string place = fmt::format("/baselines/{}", i);
+    if (baselines[i].name != fresh[i].figures.name) {
+      claims.expect_text(place + "/name", fresh[i].figures.name, baselines[i].name);
+      return;
+    }
+    compare_baseline(claims, place, fresh[i].figures, baselines[i]);
+  }
+  if (baselines.size() == fresh.size()) return;
+  claims.refuse("/baselines", fmt::format("expected {}, got {}", fresh.size(), baselines.size()));
+}
+
+}  // namespace
+
+void check_baselines_anew(Claims& claims, const ClaimedPlan& claimed, Progress* progress,
+                          std::vector<std::string>& unchecked) {
+  const PlanDocument& document = claimed.document;
+  if (!document.request->baselines) {
+    if (document.baselines.empty()) return;
+    claims.refuse("/baselines", fmt::format("expected none, as none were asked for, got {}",
+                                            document.baselines.size()));
+    return;
+  }
+  const PlannerOptions options = options_of(*document.request, document.plan.global_batch_size);
+  const std::vector<BaselinePlan> fresh =
+      plans_of_others(document.profile, claimed.topology, options, progress);
+  if (StopQuestion(progress)()) {
+    unchecked.emplace_back("baselines: stopped before they were chosen anew");
+  } else if (document.request->stopped_by != StopReason::None) {
+    compare_stopped_baselines(claims, document.baselines, fresh, unchecked);
+  } else {
+    compare_baselines(claims, claimed, fresh);
+  }
+}
+
+}  // namespace dapple
