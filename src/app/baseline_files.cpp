@@ -7,7 +7,7 @@
 #include <system_error>
 #include <utility>
 
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/documents.h"
 
 namespace dapple {
 namespace {

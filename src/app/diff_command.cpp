@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "commands.h"
-#include "dapple/io/comparison_document.h"
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/comparison_document.h"
+#include "dapple/io/documents/documents.h"
 #include "dapple/planner/request/planner.h"
 #include "dapple/report/comparison.h"
 #include "inputs.h"

@@ -8,7 +8,7 @@
 
 #include "commands.h"
 #include "dapple/interop/exports.h"
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/documents.h"
 #include "dapple/report/show.h"
 #include "inputs.h"
 #include "rank_order.h"

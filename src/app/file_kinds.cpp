@@ -6,7 +6,7 @@
 #include "dapple/interop/foreign_plan.h"
 #include "dapple/interop/foreign_profile.h"
 #include "dapple/interop/foreign_topology.h"
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/documents.h"
 
 namespace dapple {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "dapple/interop/foreign_profile.h"
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/documents.h"
 #include "dapple/report/show.h"
 #include "file_kinds.h"
 #include "import_parts.h"

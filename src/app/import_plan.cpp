@@ -8,7 +8,7 @@
 
 #include "dapple/cost/costs.h"
 #include "dapple/interop/foreign_plan.h"
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/documents.h"
 #include "dapple/planner/request/planner.h"
 #include "dapple/report/summary.h"
 #include "file_kinds.h"

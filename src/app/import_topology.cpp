@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "dapple/interop/foreign_topology.h"
-#include "dapple/io/documents.h"
-#include "dapple/io/quantity_text.h"
+#include "dapple/io/documents/documents.h"
+#include "dapple/io/documents/quantity_text.h"
 #include "dapple/report/table.h"
 #include "file_kinds.h"
 #include "import_parts.h"

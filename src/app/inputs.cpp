@@ -9,7 +9,7 @@
 
 #include "dapple/cost/costs.h"
 #include "dapple/interop/pipedream.h"
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/documents.h"
 #include "dapple/report/show.h"
 #include "file_kinds.h"
 

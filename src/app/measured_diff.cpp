@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "commands.h"
-#include "dapple/io/documents.h"
-#include "dapple/io/measurement_document.h"
+#include "dapple/io/documents/documents.h"
+#include "dapple/io/documents/measurement_document.h"
 #include "dapple/planner/request/planner.h"
 #include "dapple/report/comparison.h"
 #include "dapple/timeline/comparison.h"

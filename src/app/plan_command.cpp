@@ -11,7 +11,7 @@
 #include "baseline_files.h"
 #include "commands.h"
 #include "dapple/cost/costs.h"
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/documents.h"
 #include "dapple/planner/request/planner.h"
 #include "dapple/planner/request/restricted.h"
 #include "dapple/profile/doubts.h"

@@ -6,7 +6,7 @@
 
 #include "commands.h"
 #include "dapple/interop/given_order.h"
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/documents.h"
 #include "dapple/planner/families/reschedule.h"
 #include "dapple/report/summary.h"
 #include "inputs.h"

@@ -5,8 +5,8 @@
 
 #include "commands.h"
 #include "dapple/cost/costs.h"
-#include "dapple/io/documents.h"
-#include "dapple/io/schedule_document.h"
+#include "dapple/io/documents/documents.h"
+#include "dapple/io/documents/schedule_document.h"
 #include "dapple/schedule/schedule.h"
 #include "inputs.h"
 

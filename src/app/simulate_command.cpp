@@ -13,7 +13,7 @@
 #include "commands.h"
 #include "dapple/core/parallel.h"
 #include "dapple/cost/costs.h"
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/documents.h"
 #include "dapple/planner/baselines/steady_state.h"
 #include "dapple/planner/request/planner.h"
 #include "dapple/report/summary.h"

@@ -12,7 +12,7 @@
 #include <system_error>
 
 #include "dapple/core/characters.h"
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/documents.h"
 
 namespace dapple {
 namespace {

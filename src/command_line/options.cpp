@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "dapple/core/decimal.h"
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/documents.h"
 #include "dapple/report/show.h"
 
 namespace dapple {

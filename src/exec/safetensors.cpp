@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "dapple/io/json_value.h"
+#include "dapple/io/json/json_value.h"
 #include "named_tensors.h"
 
 namespace dapple {

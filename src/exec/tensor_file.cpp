@@ -1,6 +1,6 @@
 #include "dapple/exec/tensor_file.h"
 
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/documents.h"
 #include "safetensors.h"
 
 namespace dapple {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "dapple/core/error.h"
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/documents.h"
 #include "dapple/report/show.h"
 
 namespace dapple {

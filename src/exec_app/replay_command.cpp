@@ -19,7 +19,7 @@
 #include "dapple/command_line/files.h"
 #include "dapple/core/error.h"
 #include "dapple/exec/replay.h"
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/documents.h"
 #include "dapple/report/show.h"
 #include "iteration_line.h"
 #include "rank_process.h"

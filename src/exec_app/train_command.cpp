@@ -18,7 +18,7 @@
 #include "dapple/exec/freed_memory.h"
 #include "dapple/exec/gpt2_weights.h"
 #include "dapple/exec/train.h"
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/documents.h"
 #include "dapple/report/show.h"
 #include "rank_process.h"
 #include "runnable_plan.h"

@@ -13,9 +13,9 @@
 #include "dapple/exec/fingerprint.h"
 #include "dapple/exec/gpt2_weights.h"
 #include "dapple/exec/tensor_file.h"
-#include "dapple/io/documents.h"
-#include "dapple/io/file_view.h"
-#include "dapple/io/specification.h"
+#include "dapple/io/documents/documents.h"
+#include "dapple/io/documents/specification.h"
+#include "dapple/io/files/file_view.h"
 
 namespace dapple {
 namespace {

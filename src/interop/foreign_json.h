@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "dapple/io/json_reader.h"
+#include "dapple/io/json/json_reader.h"
 
 namespace dapple {
 

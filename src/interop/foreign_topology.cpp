@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "astra_network.h"
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/documents.h"
 #include "device_table.h"
 #include "foreign_text.h"
 #include "hwloc_topology.h"

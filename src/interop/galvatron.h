@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "dapple/interop/foreign_profile.h"
-#include "dapple/io/json_value.h"
+#include "dapple/io/json/json_value.h"
 
 namespace dapple {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "dapple/core/error.h"
-#include "dapple/io/json_reader.h"
+#include "dapple/io/json/json_reader.h"
 #include "foreign_json.h"
 #include "foreign_text.h"
 #include "plan_formats.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "dapple/interop/foreign_plan.h"
-#include "dapple/io/json_value.h"
+#include "dapple/io/json/json_value.h"
 
 namespace dapple {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/documents.h"
 #include "dapple/planner/request/planner.h"
 
 namespace {

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/documents.h"
 #include "dapple/planner/request/planner.h"
 #include "peak_memory.h"
 

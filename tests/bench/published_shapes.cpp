@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/documents.h"
 #include "dapple/planner/request/planner.h"
 #include "dapple/report/summary.h"
 #include "dapple/search/bounds/bound.h"

@@ -5,7 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include "dapple/cuda/module.h"
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/documents.h"
 #include "dapple/nn/model.h"
 
 namespace dapple {

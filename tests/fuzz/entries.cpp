@@ -8,8 +8,8 @@
 #include "dapple/interop/foreign_profile.h"
 #include "dapple/interop/foreign_topology.h"
 #include "dapple/interop/pipedream.h"
-#include "dapple/io/documents.h"
-#include "dapple/io/specification.h"
+#include "dapple/io/documents/documents.h"
+#include "dapple/io/documents/specification.h"
 #include "dapple/nn/model.h"
 
 namespace dapple::fuzz {

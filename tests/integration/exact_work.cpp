@@ -5,7 +5,7 @@
 #include <string>
 
 #include "../support/files.h"
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/documents.h"
 #include "dapple/planner/request/planner.h"
 
 using namespace dapple;

@@ -9,7 +9,7 @@
 
 #include "../support/files.h"
 #include "../support/module_pass.h"
-#include "dapple/io/specification.h"
+#include "dapple/io/documents/specification.h"
 #include "dapple/nn/optimizer.h"
 
 namespace dapple::nn {

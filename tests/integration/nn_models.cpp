@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "../support/files.h"
-#include "dapple/io/specification.h"
+#include "dapple/io/documents/specification.h"
 #include "dapple/nn/model.h"
 
 namespace dapple::nn {

@@ -12,7 +12,7 @@
 
 #include "../support/files.h"
 #include "dapple/interop/pipedream.h"
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/documents.h"
 
 using namespace dapple;
 

@@ -13,7 +13,7 @@
 #include "dapple/interop/foreign_plan.h"
 #include "dapple/interop/foreign_profile.h"
 #include "dapple/interop/foreign_topology.h"
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/documents.h"
 #include "dapple/planner/request/planner.h"
 
 namespace dapple {

@@ -10,7 +10,7 @@
 #include "../support/files.h"
 #include "../support/measured_reductions.h"
 #include "../support/random_problem.h"
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/documents.h"
 #include "dapple/planner/request/planner.h"
 
 using namespace dapple;

@@ -10,7 +10,7 @@
 
 #include "../oracle/planner_oracle.h"
 #include "../support/random_planning_problem.h"
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/documents.h"
 #include "dapple/planner/request/planner.h"
 
 namespace dapple::small {

@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "../oracle/planner_oracle.h"
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/documents.h"
 #include "dapple/planner/request/planner.h"
 #include "dapple/search/bounds/bound.h"
 #include "dapple/search/dapple_search/dapple_search.h"

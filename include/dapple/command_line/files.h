@@ -6,7 +6,7 @@
 
 #include "dapple/command_line/console.h"
 #include "dapple/command_line/options.h"
-#include "dapple/io/output_files.h"
+#include "dapple/io/files/output_files.h"
 #include "dapple/plan/plan.h"
 #include "dapple/profile/model_profile.h"
 
@@ -49,8 +49,8 @@ std::string default_output(const ModelProfile& profile, const std::string& endin
 /// Whole text to a file, or to the console's out for "-".
 void write_result(Console& console, const std::string& path, const std::string& text);
 
-/// Several results, of which the files take their names together (io/output_files.h), and the one
-/// for "-" is delivered behind them.
+/// Several results, of which the files take their names together (io/files/output_files.h), and the
+/// one for "-" is delivered behind them.
 class Results {
  public:
   explicit Results(Console& console) : console_(console) {}

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "dapple/io/file_view.h"
+#include "dapple/io/files/file_view.h"
 #include "dapple/nn/model.h"
 #include "dapple/nn/tensor.h"
 #include "dapple/profile/operation.h"

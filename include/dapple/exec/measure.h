@@ -19,7 +19,7 @@
 
 #include "dapple/core/quantity.h"
 #include "dapple/cuda/tensor.h"
-#include "dapple/io/specification.h"
+#include "dapple/io/documents/specification.h"
 #include "dapple/profile/model_profile.h"
 
 namespace dapple {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "dapple/core/index.h"
-#include "dapple/io/output_files.h"
+#include "dapple/io/files/output_files.h"
 #include "dapple/plan/plan.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/topology/topology.h"

@@ -7,7 +7,7 @@
 #include "../../support/refusals.h"
 #include "dapple/interop/exports.h"
 #include "dapple/interop/foreign_profile.h"
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/documents.h"
 #include "graph_text.h"
 
 namespace dapple {

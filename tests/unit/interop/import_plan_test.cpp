@@ -10,7 +10,7 @@
 #include "../../support/refusals.h"
 #include "dapple/interop/foreign_plan.h"
 #include "dapple/interop/foreign_profile.h"
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/documents.h"
 #include "dapple/schedule/schedule.h"
 
 namespace dapple {

@@ -7,7 +7,7 @@
 #include "../../support/refusals.h"
 #include "dapple/core/error.h"
 #include "dapple/interop/foreign_topology.h"
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/documents.h"
 
 namespace dapple {
 namespace {

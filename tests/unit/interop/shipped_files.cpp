@@ -9,7 +9,7 @@
 #include "../../support/files.h"
 #include "dapple/core/error.h"
 #include "dapple/interop/pipedream.h"
-#include "dapple/io/documents.h"
+#include "dapple/io/documents/documents.h"
 #include "dapple/topology/topology.h"
 
 using namespace dapple;

@@ -1,0 +1,382 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "io/documents/layers_json.h"
+
+namespace dapple::io {
+namespace {
+
+constexpr std::size_t kMaxOperationLength = 1'000;
+
+/// An entry of "layers": one layer, or `repeat` copies of it.
+struct Entry {
+  Layer layer;
+  std::int64_t repeat = 1;
+  bool is_repeated = false;
+  std::optional<std::vector<std::string>> input_names;  // of the first copy
+  std::optional<std::string> tied_to;                   // of every copy
+  std::size_t position = 0;                             // in the array
+
+  std::string name_of_copy(std::int64_t copy) const {
+    return is_repeated ? fmt::format("{}.{}", layer.name, copy) : layer.name;
+  }
+};
+
+void read_gradient_split(ObjectReader& object, Measurement& measurement) {
+  const Field input = object.field("input_gradient_ns");
+  const Field weight = object.field("weight_gradient_ns");
+  if (!input.present() && !weight.present()) return;
+  const auto input_ns = read_integer(input, {});
+  const auto weight_ns = read_integer(weight, {});
+  if (!input_ns || !weight_ns) return;
+  measurement.input_gradient = Duration{*input_ns};
+  measurement.weight_gradient = Duration{*weight_ns};
+  if (*input_ns + *weight_ns != measurement.backward.ns) {
+    input.add(
+        fmt::format("expected input_gradient_ns and weight_gradient_ns to add up to backward_ns "
+                    "{}, got {} + {}",
+                    measurement.backward.ns, *input_ns, *weight_ns));
+  }
+}
+
+Measurement read_measurement(const Field& field) {
+  ObjectReader object(field);
+  Measurement measurement;
+  measurement.batch_size = required_integer(object.field("batch_size"), kSampleRange);
+  measurement.forward.ns = required_integer(object.field("forward_ns"), {});
+  measurement.backward.ns = required_integer(object.field("backward_ns"), {});
+  read_gradient_split(object, measurement);
+  measurement.output.count = required_integer(object.field("output_bytes"), {});
+  measurement.stash.count = required_integer(object.field("stash_bytes"), {});
+  measurement.workspace.count = optional_integer(object.field("workspace_bytes"), {}, 0);
+  object.finish();
+  return measurement;
+}
+
+std::vector<Measurement> read_measurements(const Field& field) {
+  const ArrayReader array(field, "an array of measurements");
+  std::vector<Measurement> measurements;
+  if (array.valid() && array.size() == 0) field.refuse("at least one measurement");
+  for (std::size_t i = 0; i < array.size(); ++i) {
+    const std::size_t faults_before = field.violations()->count();
+    measurements.push_back(read_measurement(array.at(i)));
+    const bool is_read = field.violations()->count() == faults_before;
+    if (i > 0 && is_read && measurements[i].batch_size <= measurements[i - 1].batch_size) {
+      array.at(i).add(
+          fmt::format("expected a batch_size above that of the measurement before, {}, "
+                      "got {}",
+                      measurements[i - 1].batch_size, measurements[i].batch_size));
+    }
+  }
+  return measurements;
+}
+
+void read_fixed_overhead(const Field& field, Layer& layer) {
+  if (!field.present()) return;
+  layer.fixed_overhead.ns = required_integer(field, {});
+  if (layer.measurements.size() > 1) {
+    field.add(fmt::format("expected no fixed_overhead_ns beside {} measurements, got one",
+                          layer.measurements.size()));
+  }
+  if (layer.measurements.size() != 1) return;
+  const Measurement& measurement = layer.measurements.front();
+  std::int64_t most = measurement.forward.ns;
+  if (measurement.backward.ns != 0) most = std::min(most, measurement.backward.ns);
+  if (layer.fixed_overhead.ns > most)
+    field.refuse(fmt::format("at most the layer's shorter time, {} ns", most));
+}
+
+/// What an operation may hold is for those who run it; that no key repeats is for all of JSON.
+void check_keys(const Field& field) {
+  if (field.value_of_kind(JsonValue::Kind::Array) != nullptr) {
+    const ArrayReader array(field, "");
+    for (std::size_t i = 0; i < array.size(); ++i) check_keys(array.at(i));
+  } else if (field.value_of_kind(JsonValue::Kind::Object) != nullptr) {
+    ObjectReader object(field);
+    for (const Field& member : object.members()) check_keys(member);
+    object.finish();
+  }
+}
+
+std::string read_operation(const Field& field) {
+  if (!field.present()) return "";
+  check_keys(field);
+  if (field.value_of_kind(JsonValue::Kind::Object) == nullptr) {
+    field.refuse("an object");
+    return "";
+  }
+  std::string text = canonical_text(field.value());
+  if (text.size() > kMaxOperationLength) {
+    field.add(
+        fmt::format("expected at most {} characters, got {}", kMaxOperationLength, text.size()));
+  }
+  return text;
+}
+
+std::vector<std::string> read_input_names(const Field& field) {
+  const ArrayReader array(field, "an array of layer names");
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < array.size(); ++i) {
+    std::optional<std::string> name = read_name(array.at(i));
+    if (!name) continue;
+    if (std::find(names.begin(), names.end(), *name) != names.end())
+      array.at(i).refuse("each input once");
+    names.push_back(std::move(*name));
+  }
+  return names;
+}
+
+void read_repeat(ObjectReader& object, Entry& entry) {
+  const Field repeat = object.field("repeat");
+  entry.is_repeated = repeat.present();
+  entry.repeat = optional_integer(repeat, {1, kMaxLayers}, 1);
+  constexpr std::size_t kMaxName = 200;
+  if (entry.is_repeated && entry.name_of_copy(entry.repeat - 1).size() > kMaxName)
+    object.field("name").refuse("a name of at most 200 characters with the number of its copy");
+}
+
+Entry read_entry(const Field& field, bool needs_measurements) {
+  ObjectReader object(field);
+  Entry entry;
+  entry.layer.name = read_name(object.field("name")).value_or("");
+  read_repeat(object, entry);
+  entry.layer.parameters.count = required_integer(object.field("parameter_bytes"), {});
+  const Field overhead = object.field("fixed_overhead_ns");
+  if (const Field inputs = object.field("inputs"); inputs.present())
+    entry.input_names = read_input_names(inputs);
+  if (const Field tied = object.field("tied_to"); tied.present()) entry.tied_to = read_name(tied);
+  entry.layer.operation = read_operation(object.field("op"));
+  const Field measurements = object.field("measurements");
+  if (object.valid() && (needs_measurements || measurements.present()))
+    entry.layer.measurements = read_measurements(measurements);
+  read_fixed_overhead(overhead, entry.layer);
+  object.refuse_reserved({"slices", "frozen_prefix", "fused_jobs", "variants"});
+  object.finish();
+  return entry;
+}
+
+bool has_key(const JsonValue& object, std::string_view key) {
+  return std::find(object.keys.begin(), object.keys.end(), key) != object.keys.end();
+}
+
+/// True if no entry has a measurement: the file says what the model is, not what it costs.
+bool is_specification(const ArrayReader& array) {
+  bool has_layers = false;
+  for (std::size_t i = 0; i < array.size(); ++i) {
+    const JsonValue& entry = array.at(i).value();
+    if (has_key(entry, "measurements")) return false;
+    has_layers = has_layers || entry.kind == JsonValue::Kind::Object;
+  }
+  return has_layers;
+}
+
+/// Records if there are more layers or measurements than a profile may have.
+bool check_totals(const Field& field, const std::vector<Entry>& entries) {
+  std::int64_t layers = 0;
+  std::int64_t measurements = 0;
+  for (const Entry& entry : entries) {
+    layers += entry.repeat;
+    measurements += entry.repeat * static_cast<std::int64_t>(entry.layer.measurements.size());
+  }
+  if (layers > kMaxLayers)
+    field.add(fmt::format("expected at most {} layers, got {}", kMaxLayers, layers));
+  if (measurements > kMaxMeasurements) {
+    field.add(
+        fmt::format("expected at most {} measurements, got {}", kMaxMeasurements, measurements));
+  }
+  return layers <= kMaxLayers && measurements <= kMaxMeasurements;
+}
+
+/// Layers in the order of the file, their inputs as positions in that order.
+class Expansion {
+ public:
+  Expansion(const ArrayReader& array, const std::vector<Entry>& entries) : array_(array) {
+    for (const Entry& entry : entries) add_copies(entry);
+    for (const Entry& entry : entries) connect(entry);
+    tied_to_.resize(layers_.size());
+    std::size_t first = 0;
+    for (const Entry& entry : entries) {
+      tie(entry, first);
+      first += static_cast<std::size_t>(entry.repeat);
+    }
+  }
+
+  /// The layers in topological order, or none and faults: a cycle, a tie that is none.
+  LayersAndTies in_order();
+
+ private:
+  void add_copies(const Entry& entry);
+  void connect(const Entry& entry);
+  void tie(const Entry& entry, std::size_t first);
+  std::vector<Tie> ties_in(const std::vector<std::int32_t>& position_of) const;
+  void refuse_tie(std::size_t layer, const std::string& expected) const;
+  void report_cycle(const std::vector<std::int32_t>& order) const;
+  Field field_of(std::size_t layer) const { return array_.at(entry_of_[layer]); }
+
+  const ArrayReader& array_;
+  std::vector<Layer> layers_;
+  std::vector<std::size_t> entry_of_;              // position in the array of each layer
+  std::vector<std::vector<std::int32_t>> inputs_;  // of each layer
+  std::vector<std::optional<std::int32_t>> tied_to_;
+  std::map<std::string, std::int32_t> by_name_;
+  std::size_t connected_ = 0;
+};
+
+void Expansion::add_copies(const Entry& entry) {
+  for (std::int64_t copy = 0; copy < entry.repeat; ++copy) {
+    Layer layer = entry.layer;
+    layer.name = entry.name_of_copy(copy);
+    const auto [at, is_new] =
+        by_name_.emplace(layer.name, static_cast<std::int32_t>(layers_.size()));
+    if (!is_new) {
+      ObjectReader object(array_.at(entry.position));
+      object.field("name").add(
+          fmt::format("expected a layer name of its own, got {}, which /layers/{} has",
+                      quoted(layer.name), entry_of_[static_cast<std::size_t>(at->second)]));
+    }
+    layers_.push_back(std::move(layer));
+    entry_of_.push_back(entry.position);
+  }
+}
+
+void Expansion::connect(const Entry& entry) {
+  for (std::int64_t copy = 0; copy < entry.repeat; ++copy, ++connected_) {
+    std::vector<std::int32_t>& inputs = inputs_.emplace_back();
+    if (copy > 0 || !entry.input_names) {
+      if (connected_ > 0) inputs.push_back(static_cast<std::int32_t>(connected_) - 1);
+      continue;
+    }
+    ObjectReader object(array_.at(entry.position));
+    const ArrayReader names(object.field("inputs"), "");
+    for (std::size_t i = 0; i < entry.input_names->size(); ++i) {
+      const auto at = by_name_.find((*entry.input_names)[i]);
+      if (at == by_name_.end()) {
+        names.at(i).refuse("the name of a layer (after repeat)");
+      } else {
+        inputs.push_back(at->second);
+      }
+    }
+  }
+}
+
+/// Remembers whom the entry's layers, from the `first` on, are tied to.
+void Expansion::tie(const Entry& entry, std::size_t first) {
+  if (!entry.tied_to) return;
+  const auto holder = by_name_.find(*entry.tied_to);
+  if (holder == by_name_.end()) return refuse_tie(first, "the name of a layer (after repeat)");
+  const auto copies = static_cast<std::size_t>(entry.repeat);
+  for (std::size_t layer = first; layer < first + copies; ++layer) tied_to_[layer] = holder->second;
+}
+
+void Expansion::refuse_tie(std::size_t layer, const std::string& expected) const {
+  ObjectReader object(field_of(layer));
+  object.field("tied_to").refuse(expected);
+}
+
+/// Ties between layers at those positions.
+std::vector<Tie> Expansion::ties_in(const std::vector<std::int32_t>& position_of) const {
+  std::map<LayerIndex, Tie> ties;
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+    if (!tied_to_[layer]) continue;
+    const auto from = static_cast<std::size_t>(*tied_to_[layer]);
+    const LayerIndex holder{position_of[from]};
+    const LayerIndex user{position_of[layer]};
+    if (tied_to_[from]) {
+      refuse_tie(layer, "a layer that is not tied itself");
+    } else if (layers_[from].parameters.count == 0) {
+      refuse_tie(layer, "a layer with parameters");
+    } else if (holder >= user) {
+      refuse_tie(layer, "a layer that runs before it");
+    } else {
+      Tie& tie = ties[holder];
+      tie.holder = holder;
+      tie.users.insert(std::upper_bound(tie.users.begin(), tie.users.end(), user), user);
+    }
+  }
+  std::vector<Tie> by_holder;
+  for (auto& [holder, tie] : ties) by_holder.push_back(std::move(tie));
+  return by_holder;
+}
+
+LayersAndTies Expansion::in_order() {
+  const std::vector<std::int32_t> order = topological_order(inputs_);
+  if (order.size() < layers_.size()) {
+    report_cycle(order);
+    return {};
+  }
+  std::vector<std::int32_t> position_of(layers_.size());
+  for (std::size_t i = 0; i < order.size(); ++i)
+    position_of[static_cast<std::size_t>(order[i])] = static_cast<std::int32_t>(i);
+  LayersAndTies result{.layers = {}, .ties = ties_in(position_of)};
+  std::vector<Layer>& ordered = result.layers;
+  ordered.reserve(layers_.size());
+  for (const std::int32_t from : order) {
+    const auto position = static_cast<std::size_t>(from);
+    Layer& layer = ordered.emplace_back(std::move(layers_[position]));
+    for (const std::int32_t input : inputs_[position])
+      layer.inputs.push_back(LayerIndex{position_of[static_cast<std::size_t>(input)]});
+    std::sort(layer.inputs.begin(), layer.inputs.end());
+  }
+  return result;
+}
+
+void Expansion::report_cycle(const std::vector<std::int32_t>& order) const {
+  std::vector<bool> is_ordered(layers_.size(), false);
+  for (const std::int32_t layer : order) is_ordered[static_cast<std::size_t>(layer)] = true;
+  // Every layer that is left has an input that is left, so going back ends in a cycle.
+  std::vector<std::size_t> visit(layers_.size(), 0);  // 1 for the first on the way, 0 for none
+  std::vector<std::size_t> way;
+  auto next = static_cast<std::size_t>(std::find(is_ordered.begin(), is_ordered.end(), false) -
+                                       is_ordered.begin());
+  while (visit[next] == 0) {
+    way.push_back(next);
+    visit[next] = way.size();
+    const std::vector<std::int32_t>& inputs = inputs_[next];
+    next = static_cast<std::size_t>(
+        *std::find_if(inputs.begin(), inputs.end(), [&is_ordered](std::int32_t input) {
+          return !is_ordered[static_cast<std::size_t>(input)];
+        }));
+  }
+  constexpr std::size_t kMaxShown = 8;
+  const std::size_t first = visit[next] - 1;
+  const std::string first_name = quoted(layers_[next].name);
+  std::string names = first_name + " -> ";
+  std::size_t shown = 1;
+  for (std::size_t i = way.size() - 1; i > first && shown < kMaxShown; --i, ++shown)
+    names += quoted(layers_[way[i]].name) + " -> ";
+  if (way.size() - first > kMaxShown) names += "... -> ";
+  names += first_name;
+  ObjectReader object(field_of(next));
+  object.field("inputs").add(fmt::format("expected inputs without a cycle, got {}", names));
+}
+
+}  // namespace
+
+LayersAndTies read_layers(const Field& field, Measurements measurements) {
+  const ArrayReader array(field, "an array of layers");
+  if (!array.valid()) return {};
+  if (array.size() == 0) field.refuse("at least one layer");
+  const std::size_t faults_before = field.violations()->count();
+  const bool needs_measurements = !is_specification(array);
+  std::vector<Entry> entries;
+  for (std::size_t i = 0; i < array.size(); ++i) {
+    entries.push_back(read_entry(array.at(i), needs_measurements));
+    entries.back().position = i;
+  }
+  if (!needs_measurements && measurements == Measurements::Required) {
+    field.add(
+        "expected measurements, got a specification: no layer has any, so the model has to be "
+        "profiled before it can be planned");
+  }
+  const bool is_small = check_totals(field, entries);
+  // Faults of single layers would only repeat themselves in the graph.
+  if (!is_small || field.violations()->count() != faults_before) return {};
+  Expansion expansion(array, entries);
+  if (field.violations()->count() != faults_before) return {};
+  return expansion.in_order();
+}
+
+}  // namespace dapple::io

@@ -1,0 +1,109 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "dapple/core/error.h"
+#include "io/documents/layers_json.h"
+
+namespace dapple::io {
+namespace {
+
+bool is_same(const Measurement& a, const Measurement& b) {
+  return a.batch_size == b.batch_size && a.forward == b.forward && a.backward == b.backward &&
+         a.input_gradient == b.input_gradient && a.weight_gradient == b.weight_gradient &&
+         a.output == b.output && a.stash == b.stash && a.workspace == b.workspace;
+}
+
+/// Equal in all that a repeated entry states.
+bool is_copy(const Layer& a, const Layer& b) {
+  return a.parameters == b.parameters && a.fixed_overhead == b.fixed_overhead &&
+         a.operation == b.operation &&
+         std::equal(a.measurements.begin(), a.measurements.end(), b.measurements.begin(),
+                    b.measurements.end(), is_same);
+}
+
+bool follows(const Layer& layer, std::size_t position) {
+  return layer.inputs.size() == 1 && layer.inputs.front() == index_at<LayerIndex>(position - 1);
+}
+
+/// Layers from `first` on that one entry of that stem stands for; 1 if it is a layer of its own.
+std::size_t count_copies(const ModelProfile& profile, std::size_t first, const std::string& stem) {
+  const std::vector<Layer>& layers = profile.layers;
+  const auto holder_of = [&](std::size_t layer) {
+    return tied_to(profile, index_at<LayerIndex>(layer));
+  };
+  std::size_t count = 1;
+  while (first + count < layers.size() &&
+         layers[first + count].name == fmt::format("{}.{}", stem, count) &&
+         is_copy(layers[first], layers[first + count]) &&
+         holder_of(first) == holder_of(first + count) &&
+         follows(layers[first + count], first + count))
+    ++count;
+  return count;
+}
+
+/// NAME of NAME.0, or empty.
+std::string stem_of(const std::string& name) {
+  constexpr std::string_view kFirst = ".0";
+  if (name.size() <= kFirst.size() || name.substr(name.size() - kFirst.size()) != kFirst) return "";
+  return name.substr(0, name.size() - kFirst.size());
+}
+
+void write_measurement(JsonWriter& writer, const Measurement& measurement) {
+  writer.open_object(JsonWriter::Layout::Line);
+  writer.key("batch_size").integer(measurement.batch_size);
+  writer.key("forward_ns").integer(measurement.forward.ns);
+  writer.key("backward_ns").integer(measurement.backward.ns);
+  if (measurement.input_gradient)
+    writer.key("input_gradient_ns").integer(measurement.input_gradient->ns);
+  if (measurement.weight_gradient)
+    writer.key("weight_gradient_ns").integer(measurement.weight_gradient->ns);
+  writer.key("output_bytes").integer(measurement.output.count);
+  writer.key("stash_bytes").integer(measurement.stash.count);
+  if (measurement.workspace.count != 0)
+    writer.key("workspace_bytes").integer(measurement.workspace.count);
+  writer.close();
+}
+
+void write_measurements(JsonWriter& writer, const std::vector<Measurement>& measurements) {
+  writer.key("measurements")
+      .open_array(measurements.size() == 1 ? JsonWriter::Layout::Line : JsonWriter::Layout::Lines);
+  for (const Measurement& measurement : measurements) write_measurement(writer, measurement);
+  writer.close();
+}
+
+void write_inputs(JsonWriter& writer, const std::vector<Layer>& layers, std::size_t position) {
+  const Layer& layer = layers[position];
+  if (position == 0 ? layer.inputs.empty() : follows(layer, position)) return;
+  writer.key("inputs").open_array(JsonWriter::Layout::Line);
+  for (const LayerIndex input : layer.inputs) writer.text(layers[input.position()].name);
+  writer.close();
+}
+
+}  // namespace
+
+void write_layers(JsonWriter& writer, const ModelProfile& profile) {
+  const std::vector<Layer>& layers = profile.layers;
+  writer.open_array(JsonWriter::Layout::Lines);
+  for (std::size_t position = 0; position < layers.size();) {
+    const Layer& layer = layers[position];
+    const std::string stem = stem_of(layer.name);
+    const std::size_t count = stem.empty() ? 1 : count_copies(profile, position, stem);
+    writer.open_object(JsonWriter::Layout::Lines);
+    writer.key("name").text(count > 1 ? stem : layer.name);
+    if (count > 1) writer.key("repeat").integer(static_cast<std::int64_t>(count));
+    writer.key("parameter_bytes").integer(layer.parameters.count);
+    if (layer.fixed_overhead.ns != 0)
+      writer.key("fixed_overhead_ns").integer(layer.fixed_overhead.ns);
+    write_inputs(writer, layers, position);
+    if (const auto holder = tied_to(profile, index_at<LayerIndex>(position)))
+      writer.key("tied_to").text(layers[holder->position()].name);
+    if (!layer.operation.empty()) writer.key("op").raw(layer.operation);
+    if (!layer.measurements.empty()) write_measurements(writer, layer.measurements);
+    writer.close();
+    position += count;
+  }
+  writer.close();
+}
+
+}  // namespace dapple::io

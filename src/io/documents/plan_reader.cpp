@@ -1,0 +1,387 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "dapple/io/documents/documents.h"
+#include "io/documents/embedded.h"
+#include "io/documents/request_json.h"
+
+namespace dapple {
+namespace io {
+namespace {
+
+constexpr IntegerRange kLayerRange{0, 100'000};
+constexpr IntegerRange kDepthRange{0, kSampleRange.most};
+constexpr IntegerRange kChunkRange{1, kLayerRange.most};
+constexpr IntegerRange kBucketRange{1, kMaxCount};
+/// Most micro-batches times devices: the text that a schedule's digest is made of grows with them.
+constexpr std::int64_t kMaxDevicePasses = 20'000'000;
+
+/// A topology's devices by name; nothing is found, and nothing reported, if it is faulty.
+class DeviceNames {
+ public:
+  /// Records what keeps the description from being a topology.
+  DeviceNames(const TopologyDescription& description, const Field& field, bool is_sound);
+
+  DeviceIndex read(const Field& field) const;
+  const Topology* topology() const { return topology_.get(); }
+
+ private:
+  std::unique_ptr<Topology> topology_;
+};
+
+DeviceNames::DeviceNames(const TopologyDescription& description, const Field& field,
+                         bool is_sound) {
+  if (!is_sound) return;
+  try {
+    topology_ = std::make_unique<Topology>(description);
+  } catch (const Error& error) { field.add_all(error.violations()); }
+}
+
+DeviceIndex DeviceNames::read(const Field& field) const {
+  const std::optional<std::string> name = read_name(field);
+  if (!name || topology_ == nullptr) return {};
+  const std::optional<DeviceIndex> device = topology_->find_device(*name);
+  if (!device) field.refuse("the name of a device of the topology, such as \"node0:3\"");
+  return device.value_or(DeviceIndex{});
+}
+
+/// Records if the hash in the file is not that of the content.
+void check_hash(const Field& field, const std::string& expected, std::string_view what) {
+  const std::optional<std::string> found = read_hash(field);
+  if (found && *found != expected)
+    field.refuse(fmt::format("the SHA-256 of {}, {}", what, expected));
+}
+
+void check_name(const Field& field, const std::string& expected) {
+  const std::optional<std::string> name = read_name(field);
+  if (name && *name != expected)
+    field.refuse(fmt::format("the name in the document beside it, \"{}\"", expected));
+}
+
+ModelProfile read_model(const Field& field) {
+  ObjectReader object(field);
+  const Field name = object.field("name");
+  const Field hash = object.field("sha256");
+  const std::size_t faults_before = object.valid() ? field.violations()->count() : 0;
+  ModelProfile profile = read_profile(object.field("profile"));
+  object.finish();
+  if (!object.valid() || field.violations()->count() != faults_before) return profile;
+  check_name(name, profile.name);
+  check_hash(hash, hash_of(profile), "the profile in its canonical form");
+  return profile;
+}
+
+/// Fills `description`; true if it is free of faults.
+bool read_description(const Field& field, TopologyDescription& description) {
+  ObjectReader object(field);
+  const Field name = object.field("name");
+  const Field hash = object.field("sha256");
+  const std::size_t faults_before = object.valid() ? field.violations()->count() : 0;
+  description = read_topology(object.field("description"));
+  object.finish();
+  if (!object.valid() || field.violations()->count() != faults_before) return false;
+  check_name(name, description.name);
+  check_hash(hash, hash_of(description), "the topology in its canonical form");
+  return true;
+}
+
+LayerRange read_layer_range(const Field& field) {
+  const ArrayReader array(field, "two layer numbers, the first and the one behind the last");
+  if (!array.valid()) return {};
+  if (array.size() != 2) {
+    field.add(fmt::format("expected two layer numbers, got {}", array.size()));
+    return {};
+  }
+  return {static_cast<std::int32_t>(required_integer(array.at(0), kLayerRange)),
+          static_cast<std::int32_t>(required_integer(array.at(1), kLayerRange))};
+}
+
+std::vector<Bytes> read_buckets(const Field& field) {
+  const ArrayReader array(field, "an array of sizes");
+  std::vector<Bytes> buckets;
+  for (std::size_t i = 0; i < array.size(); ++i)
+    buckets.push_back(Bytes{required_integer(array.at(i), {})});
+  return buckets;
+}
+
+void read_stage_costs(const Field& field, StagePlan& stage, StageFigures& figures) {
+  ObjectReader object(field);
+  figures.forward.ns = required_integer(object.field("forward_ns"), {});
+  figures.backward.ns = required_integer(object.field("backward_ns"), {});
+  figures.send.count = required_integer(object.field("send_bytes"), {});
+  stage.gradient_buckets = read_buckets(object.field("gradient_buckets_bytes"));
+  figures.all_reduce.ns = required_integer(object.field("all_reduce_ns"), {});
+  figures.optimizer_step.ns = required_integer(object.field("optimizer_step_ns"), {});
+  object.finish();
+}
+
+void read_stages(const Field& field, const DeviceNames& names, PlanDocument& document) {
+  const ArrayReader array(field, "an array of stages");
+  for (std::size_t i = 0; i < array.size(); ++i) {
+    ObjectReader object(array.at(i));
+    StagePlan& stage = document.plan.stages.emplace_back();
+    StageFigures& figures = document.prediction.stages.emplace_back();
+    stage.layers = read_layer_range(object.field("layers"));
+    const ArrayReader devices(object.field("devices"), "an array of device names");
+    for (std::size_t k = 0; k < devices.size(); ++k)
+      stage.devices.push_back(names.read(devices.at(k)));
+    const auto replication = read_choice(object.field("replication"), {"split", "deal"});
+    stage.replication = replication == 1U ? Replication::Deal : Replication::Split;
+    stage.recompute = read_boolean(object.field("recompute")).value_or(false);
+    read_stage_costs(object.field("costs"), stage, figures);
+    object.finish();
+  }
+}
+
+GradientHandling read_gradients(const Field& field) {
+  GradientHandling gradients;
+  if (!field.present()) return gradients;
+  ObjectReader object(field);
+  gradients.bucket_size.count = required_integer(object.field("bucket_bytes"), kBucketRange);
+  constexpr OptimizerTiming kTimings[] = {OptimizerTiming::AtEnd, OptimizerTiming::PerBucket};
+  std::vector<std::string_view> names;
+  for (const OptimizerTiming timing : kTimings) names.push_back(to_string(timing));
+  gradients.optimizer = kTimings[read_choice(object.field("optimizer_step"), names).value_or(0)];
+  object.finish();
+  return gradients;
+}
+
+ScheduleFamily read_family(const Field& field) {
+  std::vector<std::string_view> names;
+  for (const ScheduleFamily family : kScheduleFamilies) names.push_back(to_string(family));
+  return kScheduleFamilies[read_choice(field, names).value_or(0)];
+}
+
+/// Forwards and backwards in text form; communication follows from them.
+std::vector<Action> read_computations(const Field& field) {
+  const JsonValue* value = field.value_of_kind(JsonValue::Kind::Text);
+  if (value == nullptr) {
+    field.refuse("a text of actions such as \"0F0 0F1 0B0 0B1\"");
+    return {};
+  }
+  try {
+    std::vector<Action> actions = parse_actions(value->text);
+    for (const Action& action : actions) {
+      if (stream_of(action.kind) == Stream::Compute && action.kind != ActionKind::OptimizerStep) {
+        continue;
+      }
+      field.add(fmt::format("expected forwards and backwards only, got {}", to_text(action)));
+      return {};
+    }
+    return actions;
+  } catch (const Error& error) {
+    field.add(error.violations().front().message);
+    return {};
+  }
+}
+
+/// Returns the digest that the file states.
+Field read_schedule(ObjectReader& object, Plan& plan) {
+  plan.family = read_family(object.field("family"));
+  const ArrayReader depths(object.field("warmup_depths"), "an array of warm-up depths");
+  for (std::size_t i = 0; i < depths.size(); ++i)
+    plan.warmup_depths.push_back(required_integer(depths.at(i), kDepthRange));
+  const Field chunks = object.field("chunks_per_device");
+  plan.chunks_per_device = read_integer(chunks, kChunkRange).value_or(1);
+  const Field digest = object.field("digest");
+  const Field order = object.field("order");
+  if (order.value_of_kind(JsonValue::Kind::Null) == nullptr) {
+    constexpr const char* kExpected = "null, or a text of actions for each group of devices";
+    const ArrayReader lists(order, kExpected);
+    if (lists.valid() && lists.size() == 0) order.refuse(kExpected);
+    for (std::size_t i = 0; i < lists.size(); ++i)
+      plan.order.push_back(read_computations(lists.at(i)));
+  }
+  object.finish();
+  return digest;
+}
+
+std::optional<Duration> read_time(const Field& field) {
+  const std::optional<std::int64_t> ns = read_integer(field, {});
+  return ns ? std::optional(Duration{*ns}) : std::nullopt;
+}
+
+std::vector<DeviceFigures> read_device_figures(const Field& field, const DeviceNames& names) {
+  const ArrayReader array(field, "an array of devices");
+  std::vector<DeviceFigures> devices;
+  for (std::size_t i = 0; i < array.size(); ++i) {
+    ObjectReader object(array.at(i));
+    DeviceFigures& figures = devices.emplace_back();
+    figures.device = names.read(object.field("device"));
+    figures.peak_memory.count = required_integer(object.field("peak_memory_bytes"), {});
+    figures.memory_limit.count = required_integer(object.field("memory_limit_bytes"), {});
+    figures.busy_fraction = read_number(object.field("busy_fraction"), {0, 1}).value_or(0);
+    object.finish();
+  }
+  return devices;
+}
+
+TimeParts read_parts(const Field& field) {
+  ObjectReader object(field);
+  TimeParts parts;
+  for (const TimePart& part : kTimeParts) {
+    (parts.*part.part).ns = required_integer(object.field(part.key), {});
+  }
+  object.finish();
+  return parts;
+}
+
+void read_prediction(const Field& field, const DeviceNames& names, Prediction& prediction) {
+  const auto read_figure = [](const Field& figure) { return read_number(figure, {}); };
+  const auto read_fraction = [](const Field& fraction) { return read_number(fraction, {0, 1}); };
+  ObjectReader object(field);
+  // Files of 0.1.0 do not say it; they were made with shared links unless a warning says otherwise.
+  const Field contention = object.field("contention");
+  if (contention.present() && read_choice(contention, {"on", "off"}) == 1U) {
+    prediction.contention = Contention::Off;
+  }
+  const Field replicas = object.field("replicas");
+  if (replicas.present() && read_choice(replicas, {"together", "independent"}) == 1U) {
+    prediction.replicas = Replicas::Independent;
+  }
+  prediction.iteration.ns = required_integer(object.field("iteration_ns"), {});
+  prediction.samples_per_second = read_figure(object.field("samples_per_second")).value_or(0);
+  prediction.speedup_over_one_device =
+      read_nullable<double>(object.field("speedup_over_one_device"), read_figure);
+  prediction.lower_bound = read_nullable<Duration>(object.field("lower_bound_ns"), read_time);
+  prediction.optimality_gap = read_nullable<double>(object.field("optimality_gap"), read_fraction);
+  prediction.bubble_fraction = read_fraction(object.field("bubble_fraction")).value_or(0);
+  prediction.exposed_transfer.ns = required_integer(object.field("exposed_transfer_ns"), {});
+  prediction.exposed_all_reduce.ns = required_integer(object.field("exposed_all_reduce_ns"), {});
+  prediction.parts = read_parts(object.field("time_parts"));
+  prediction.devices = read_device_figures(object.field("devices"), names);
+  object.finish();
+}
+
+std::vector<Baseline> read_baselines(const Field& field) {
+  const ArrayReader array(field, "an array of baselines");
+  std::vector<Baseline> baselines;
+  for (std::size_t i = 0; i < array.size(); ++i) {
+    ObjectReader object(array.at(i));
+    Baseline& baseline = baselines.emplace_back();
+    baseline.name = read_name(object.field("name")).value_or("");
+    baseline.shape = read_text(object.field("shape")).value_or("");
+    baseline.iteration.ns = required_integer(object.field("iteration_ns"), {});
+    baseline.parts = read_parts(object.field("time_parts"));
+    baseline.feasible = read_boolean(object.field("feasible")).value_or(true);
+    baseline.missing.count = required_integer(object.field("missing_bytes"), {});
+    baseline.depth_limited = read_boolean(object.field("depth_limited")).value_or(false);
+    object.finish();
+  }
+  return baselines;
+}
+
+SearchRecord read_search(const Field& field) {
+  ObjectReader object(field);
+  SearchRecord search;
+  search.complete = read_boolean(object.field("complete")).value_or(false);
+  search.planner = read_name(object.field("planner")).value_or("");
+  search.searched = read_texts(object.field("searched"));
+  search.cut = read_texts(object.field("cut"));
+  search.outside = optional_text(object.field("outside"));
+  search.states = required_integer(object.field("states"), {});
+  search.candidates = required_integer(object.field("candidates"), {});
+  search.simulated = required_integer(object.field("simulated"), {});
+  search.open = required_integer(object.field("open"), {});
+  search.kept = required_integer(object.field("kept"), {});
+  object.finish();
+  return search;
+}
+
+/// Only in files of plans for which several families were looked at.
+std::vector<ScheduleRecord> read_schedule_records(const Field& field) {
+  std::vector<ScheduleRecord> records;
+  if (!field.present()) return records;
+  constexpr const char* kExpected = "records of one or more schedule families, or no such key";
+  const ArrayReader array(field, kExpected);
+  if (array.valid() && array.size() == 0) field.refuse(kExpected);
+  for (std::size_t i = 0; i < array.size(); ++i) {
+    ObjectReader object(array.at(i));
+    ScheduleRecord& record = records.emplace_back();
+    record.family = read_family(object.field("family"));
+    record.iteration = read_nullable<Duration>(object.field("iteration_ns"), read_time);
+    record.lower_bound = read_nullable<Duration>(object.field("lower_bound_ns"), read_time);
+    record.shape = read_text(object.field("shape")).value_or("");
+    record.missing.count = required_integer(object.field("missing_bytes"), {});
+    record.reason = read_text(object.field("reason")).value_or("");
+    object.finish();
+  }
+  return records;
+}
+
+/// Records if the schedule would be too long to be looked at, or is not the one of the file.
+void check_digest(const Field& digest, const Field& micro_batches, const PlanDocument& document,
+                  const Topology& topology) {
+  const std::optional<std::string> found = read_hash(digest);
+  std::int64_t devices = 0;
+  for (const StagePlan& stage : document.plan.stages)
+    devices += static_cast<std::int64_t>(stage.devices.size());
+  if (document.plan.num_micro_batches > kMaxDevicePasses / std::max<std::int64_t>(1, devices)) {
+    micro_batches.refuse(
+        fmt::format("at most {} micro-batches on {} devices", kMaxDevicePasses / devices, devices));
+    return;
+  }
+  const auto layers = static_cast<std::int32_t>(document.profile.layers.size());
+  // An unsound plan generates no schedule; that it is unsound is for others to say.
+  if (!found || !validate(document.plan, layers, topology).empty()) return;
+  check_hash(digest, schedule_digest(document.plan, topology),
+             "the schedule that the plan generates");
+}
+
+PlanDocument read_plan_document(const Field& field) {
+  ObjectReader object(field);
+  PlanDocument document;
+  if (!check_schema(object, "dapple-plan/1")) return document;
+  document.tool = read_name(object.field("tool")).value_or("");
+  document.profile = read_model(object.field("model"));
+  const Field topology = object.field("topology");
+  const bool is_sound = read_description(topology, document.topology);
+  const std::string description_place = topology.place();
+  const DeviceNames names(document.topology,
+                          {nullptr,
+                           {.parent = description_place, .key = "description"},
+                           topology.ordinal(),
+                           topology.violations()},
+                          is_sound);
+  Plan& plan = document.plan;
+  plan.global_batch_size = required_integer(object.field("global_batch_size"), kSampleRange);
+  plan.micro_batch_size = required_integer(object.field("micro_batch_size"), kSampleRange);
+  const Field micro_batches = object.field("num_micro_batches");
+  plan.num_micro_batches = required_integer(micro_batches, kSampleRange);
+  plan.gradients = read_gradients(object.field("gradients"));
+  ObjectReader schedule(object.field("schedule"));
+  const Field digest = read_schedule(schedule, plan);
+  read_stages(object.field("stages"), names, document);
+  plan.tied_gradients = tied_gradients(document.profile, plan.stages);
+  read_prediction(object.field("predicted"), names, document.prediction);
+  document.baselines = read_baselines(object.field("baselines"));
+  // Files of 0.1.0 do not say what was asked, nor do those of plans that no planner chose.
+  const Field request = object.field("request");
+  if (request.present()) document.request = read_request(request);
+  document.search = read_search(object.field("search_space"));
+  document.schedules = read_schedule_records(object.field("schedules"));
+  document.warnings = read_texts(object.field("warnings"));
+  object.finish();
+  if (field.violations()->empty() && names.topology() != nullptr)
+    check_digest(digest, micro_batches, document, *names.topology());
+  return document;
+}
+
+}  // namespace
+}  // namespace io
+
+PlanDocument read_plan(std::string_view text, const std::string& source_name) {
+  return io::read_document<PlanDocument>(text, source_name, io::read_plan_document);
+}
+
+std::string document_kind(std::string_view text) {
+  constexpr std::string_view kOurs = "dapple-";
+  const std::string schema = io::find_schema(text);
+  if (schema.compare(0, kOurs.size(), kOurs) != 0) return "";
+  return schema.substr(kOurs.size(), schema.find('/') - kOurs.size());
+}
+
+}  // namespace dapple

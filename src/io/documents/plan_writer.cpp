@@ -1,0 +1,209 @@
+#include "dapple/core/error.h"
+#include "dapple/io/documents/documents.h"
+#include "io/documents/embedded.h"
+#include "io/documents/plan_parts.h"
+#include "io/documents/request_json.h"
+
+namespace dapple {
+namespace io {
+namespace {
+
+using Layout = JsonWriter::Layout;
+
+void write_model(JsonWriter& writer, const ModelProfile& profile) {
+  writer.open_object(Layout::Lines);
+  writer.key("name").text(profile.name);
+  writer.key("sha256").text(hash_of(profile));
+  write_profile(writer.key("profile"), profile);
+  writer.close();
+}
+
+void write_description(JsonWriter& writer, const TopologyDescription& topology) {
+  writer.open_object(Layout::Lines);
+  writer.key("name").text(topology.name);
+  writer.key("sha256").text(hash_of(topology));
+  write_topology(writer.key("description"), topology);
+  writer.close();
+}
+
+void write_schedule(JsonWriter& writer, const Plan& plan, const Topology& topology) {
+  writer.open_object(Layout::Lines);
+  writer.key("family").text(to_string(plan.family));
+  writer.key("warmup_depths").open_array(Layout::Line);
+  for (const std::int64_t depth : plan.warmup_depths) writer.integer(depth);
+  writer.close();
+  writer.key("chunks_per_device").integer(plan.chunks_per_device);
+  writer.key("digest").text(schedule_digest(plan, topology));
+  writer.key("order");
+  if (carries_order(plan.family)) {
+    writer.open_array(Layout::Lines);
+    for (const std::vector<Action>& actions : plan.order) writer.text(to_text(actions));
+    writer.close();
+  } else {
+    writer.null();
+  }
+  writer.close();
+}
+
+void write_stage_costs(JsonWriter& writer, const StagePlan& stage, const StageFigures& figures) {
+  writer.open_object(Layout::Line);
+  writer.key("forward_ns").integer(figures.forward.ns);
+  writer.key("backward_ns").integer(figures.backward.ns);
+  writer.key("send_bytes").integer(figures.send.count);
+  writer.key("gradient_buckets_bytes").open_array(Layout::Line);
+  for (const Bytes bucket : stage.gradient_buckets) writer.integer(bucket.count);
+  writer.close();
+  writer.key("all_reduce_ns").integer(figures.all_reduce.ns);
+  writer.key("optimizer_step_ns").integer(figures.optimizer_step.ns);
+  writer.close();
+}
+
+void write_stages(JsonWriter& writer, const PlanDocument& document, const Topology& topology) {
+  writer.open_array(Layout::Lines);
+  for (std::size_t i = 0; i < document.plan.stages.size(); ++i) {
+    const StagePlan& stage = document.plan.stages[i];
+    writer.open_object(Layout::Lines);
+    writer.key("layers").open_array(Layout::Line);
+    writer.integer(stage.layers.begin).integer(stage.layers.end).close();
+    writer.key("devices").open_array(Layout::Line);
+    for (const DeviceIndex device : stage.devices) writer.text(topology.device(device).name);
+    writer.close();
+    writer.key("replication").text(to_string(stage.replication));
+    writer.key("recompute").boolean(stage.recompute);
+    write_stage_costs(writer.key("costs"), stage, document.prediction.stages[i]);
+    writer.close();
+  }
+  writer.close();
+}
+
+void write_nullable(JsonWriter& writer, const std::optional<double>& value) {
+  if (value) {
+    writer.number(*value);
+  } else {
+    writer.null();
+  }
+}
+
+void write_prediction(JsonWriter& writer, const Prediction& prediction, const Topology& topology) {
+  writer.open_object(Layout::Lines);
+  writer.key("contention").text(to_string(prediction.contention));
+  // The usual way is not written, so that files stay as they were before there was another.
+  if (prediction.replicas != Replicas::Together) {
+    writer.key("replicas").text(to_string(prediction.replicas));
+  }
+  writer.key("iteration_ns").integer(prediction.iteration.ns);
+  writer.key("samples_per_second").number(prediction.samples_per_second);
+  write_nullable(writer.key("speedup_over_one_device"), prediction.speedup_over_one_device);
+  writer.key("lower_bound_ns");
+  if (prediction.lower_bound) {
+    writer.integer(prediction.lower_bound->ns);
+  } else {
+    writer.null();
+  }
+  write_nullable(writer.key("optimality_gap"), prediction.optimality_gap);
+  writer.key("bubble_fraction").number(prediction.bubble_fraction);
+  writer.key("exposed_transfer_ns").integer(prediction.exposed_transfer.ns);
+  writer.key("exposed_all_reduce_ns").integer(prediction.exposed_all_reduce.ns);
+  write_time_parts(writer.key("time_parts"), prediction.parts);
+  writer.key("devices").open_array(Layout::Lines);
+  for (const DeviceFigures& figures : prediction.devices) {
+    writer.open_object(Layout::Line);
+    writer.key("device").text(topology.device(figures.device).name);
+    writer.key("peak_memory_bytes").integer(figures.peak_memory.count);
+    writer.key("memory_limit_bytes").integer(figures.memory_limit.count);
+    writer.key("busy_fraction").number(figures.busy_fraction);
+    writer.close();
+  }
+  writer.close();
+  writer.close();
+}
+
+void write_baselines(JsonWriter& writer, const std::vector<Baseline>& baselines) {
+  writer.open_array(Layout::Lines);
+  for (const Baseline& baseline : baselines) {
+    writer.open_object(Layout::Line);
+    writer.key("name").text(baseline.name);
+    writer.key("shape").text(baseline.shape);
+    writer.key("iteration_ns").integer(baseline.iteration.ns);
+    write_time_parts(writer.key("time_parts"), baseline.parts);
+    writer.key("feasible").boolean(baseline.feasible);
+    writer.key("missing_bytes").integer(baseline.missing.count);
+    writer.key("depth_limited").boolean(baseline.depth_limited);
+    writer.close();
+  }
+  writer.close();
+}
+
+void write_search(JsonWriter& writer, const SearchRecord& search) {
+  writer.open_object(Layout::Lines);
+  writer.key("complete").boolean(search.complete);
+  writer.key("planner").text(search.planner);
+  writer.key("searched").texts(search.searched);
+  writer.key("cut").texts(search.cut);
+  if (!search.outside.empty()) writer.key("outside").text(search.outside);
+  writer.key("states").integer(search.states);
+  writer.key("candidates").integer(search.candidates);
+  writer.key("simulated").integer(search.simulated);
+  writer.key("open").integer(search.open);
+  writer.key("kept").integer(search.kept);
+  writer.close();
+}
+
+void write_schedules(JsonWriter& writer, const std::vector<ScheduleRecord>& schedules) {
+  const auto write_time = [&](const char* key, const std::optional<Duration>& time) {
+    writer.key(key);
+    if (time) {
+      writer.integer(time->ns);
+    } else {
+      writer.null();
+    }
+  };
+  writer.open_array(Layout::Lines);
+  for (const ScheduleRecord& record : schedules) {
+    writer.open_object(Layout::Line);
+    writer.key("family").text(to_string(record.family));
+    write_time("iteration_ns", record.iteration);
+    write_time("lower_bound_ns", record.lower_bound);
+    writer.key("shape").text(record.shape);
+    writer.key("missing_bytes").integer(record.missing.count);
+    writer.key("reason").text(record.reason);
+    writer.close();
+  }
+  writer.close();
+}
+
+}  // namespace
+}  // namespace io
+
+std::string write_plan(const PlanDocument& document) {
+  const Plan& plan = document.plan;
+  check(document.prediction.stages.size() == plan.stages.size(),
+        "a plan is written without the figures of its stages");
+  const Topology topology(document.topology);
+  const auto layers = static_cast<std::int32_t>(document.profile.layers.size());
+  check(validate(plan, layers, topology).empty(), "a plan is written that is not sound");
+  io::JsonWriter writer;
+  writer.open_object(io::JsonWriter::Layout::Lines);
+  writer.key("schema").text("dapple-plan/1");
+  writer.key("tool").text(document.tool);
+  io::write_model(writer.key("model"), document.profile);
+  io::write_description(writer.key("topology"), document.topology);
+  writer.key("global_batch_size").integer(plan.global_batch_size);
+  writer.key("micro_batch_size").integer(plan.micro_batch_size);
+  writer.key("num_micro_batches").integer(plan.num_micro_batches);
+  io::write_gradients(writer.key("gradients"), plan.gradients);
+  io::write_schedule(writer.key("schedule"), plan, topology);
+  io::write_stages(writer.key("stages"), document, topology);
+  io::write_prediction(writer.key("predicted"), document.prediction, topology);
+  io::write_baselines(writer.key("baselines"), document.baselines);
+  if (document.request) io::write_request(writer.key("request"), *document.request);
+  io::write_search(writer.key("search_space"), document.search);
+  if (!document.schedules.empty()) {
+    io::write_schedules(writer.key("schedules"), document.schedules);
+  }
+  writer.key("warnings").texts(document.warnings);
+  writer.close();
+  return writer.finish();
+}
+
+}  // namespace dapple

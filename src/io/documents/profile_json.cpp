@@ -1,0 +1,133 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "dapple/io/documents/documents.h"
+#include "io/documents/embedded.h"
+#include "io/documents/layers_json.h"
+#include "io/json/number_text.h"
+
+namespace dapple {
+namespace io {
+namespace {
+
+constexpr std::int64_t kMostTensorParallel = 1024;
+constexpr FactorRange kPerByte{Factor{0}, Factor{1'000 * kOne.billionths}};
+
+Optimizer read_optimizer(const Field& field) {
+  ObjectReader object(field);
+  Optimizer optimizer;
+  optimizer.name = read_name(object.field("name")).value_or("");
+  optimizer.state_bytes_per_parameter_byte =
+      read_factor(object.field("state_bytes_per_parameter_byte"), kPerByte).value_or(Factor{});
+  if (const Field gradient = object.field("gradient_bytes_per_parameter_byte"); gradient.present())
+    optimizer.gradient_bytes_per_parameter_byte = read_factor(gradient, kPerByte).value_or(kOne);
+  if (const Field step = object.field("step_ns_per_parameter_byte"); step.present())
+    optimizer.step_ns_per_parameter_byte = read_factor(step, kPerByte);
+  object.finish();
+  return optimizer;
+}
+
+void write_optimizer(JsonWriter& writer, const Optimizer& optimizer) {
+  writer.open_object(JsonWriter::Layout::Line);
+  writer.key("name").text(optimizer.name);
+  writer.key("state_bytes_per_parameter_byte")
+      .raw(factor_text(optimizer.state_bytes_per_parameter_byte));
+  if (optimizer.gradient_bytes_per_parameter_byte != kOne) {
+    writer.key("gradient_bytes_per_parameter_byte")
+        .raw(factor_text(optimizer.gradient_bytes_per_parameter_byte));
+  }
+  if (optimizer.step_ns_per_parameter_byte) {
+    writer.key("step_ns_per_parameter_byte")
+        .raw(factor_text(*optimizer.step_ns_per_parameter_byte));
+  }
+  writer.close();
+}
+
+std::optional<BatchScaling> read_batch_scaling(const Field& field) {
+  if (!field.present()) return std::nullopt;
+  const std::optional<std::size_t> choice = read_choice(field, {"proportional", "floor"});
+  if (!choice) return std::nullopt;
+  return *choice == 0 ? BatchScaling::Proportional : BatchScaling::Floor;
+}
+
+/// A layer with one measured batch size says nothing about others.
+void check_batch_scaling(const Field& field, const std::vector<Layer>& layers) {
+  if (field.present()) return;
+  const auto single = std::find_if(layers.begin(), layers.end(), [](const Layer& layer) {
+    return layer.measurements.size() == 1;
+  });
+  if (single == layers.end()) return;
+  field.refuse(fmt::format("\"proportional\" or \"floor\", as layer {} has a single measurement",
+                           quoted(single->name)));
+}
+
+/// Empty where the device is not known.
+std::string read_device(const Field& field) {
+  const JsonValue* value = field.value_of_kind(JsonValue::Kind::Text);
+  if (value != nullptr && value->text.empty()) return "";
+  return read_name(field).value_or("");
+}
+
+}  // namespace
+
+ModelProfile read_profile(const Field& field, Measurements measurements) {
+  ObjectReader object(field);
+  ModelProfile profile;
+  if (!check_schema(object, "dapple-profile/1")) return profile;
+  profile.name = read_name(object.field("name")).value_or("");
+  profile.source = read_text(object.field("source")).value_or("");
+  if (const Field notes = object.field("notes"); notes.present()) profile.notes = read_texts(notes);
+  if (const Field warnings = object.field("warnings"); warnings.present())
+    profile.warnings = read_texts(warnings);
+  if (const Field batch = object.field("global_batch_size"); batch.present())
+    profile.global_batch_size = read_integer(batch, kSampleRange);
+  profile.device = read_device(object.field("device"));
+  if (const Field degree = object.field("tensor_parallel"); degree.present())
+    profile.tensor_parallel = read_integer(degree, {1, kMostTensorParallel}).value_or(1);
+  const Field batch_scaling = object.field("batch_scaling");
+  profile.batch_scaling = read_batch_scaling(batch_scaling);
+  profile.optimizer = read_optimizer(object.field("optimizer"));
+  LayersAndTies layers = read_layers(object.field("layers"), measurements);
+  profile.layers = std::move(layers.layers);
+  profile.ties = std::move(layers.ties);
+  check_batch_scaling(batch_scaling, profile.layers);
+  object.refuse_reserved({"slices", "frozen_prefix", "fused_jobs", "variants"});
+  object.finish();
+  return profile;
+}
+
+void write_profile(JsonWriter& writer, const ModelProfile& profile) {
+  writer.open_object(JsonWriter::Layout::Lines);
+  writer.key("schema").text("dapple-profile/1");
+  writer.key("name").text(profile.name);
+  writer.key("source").text(profile.source);
+  if (!profile.notes.empty()) writer.key("notes").texts(profile.notes);
+  if (!profile.warnings.empty()) writer.key("warnings").texts(profile.warnings);
+  if (profile.global_batch_size)
+    writer.key("global_batch_size").integer(*profile.global_batch_size);
+  writer.key("device").text(profile.device);
+  if (profile.tensor_parallel != 1) writer.key("tensor_parallel").integer(profile.tensor_parallel);
+  if (profile.batch_scaling) {
+    writer.key("batch_scaling")
+        .text(*profile.batch_scaling == BatchScaling::Proportional ? "proportional" : "floor");
+  }
+  write_optimizer(writer.key("optimizer"), profile.optimizer);
+  write_layers(writer.key("layers"), profile);
+  writer.close();
+}
+
+}  // namespace io
+
+ModelProfile read_profile(std::string_view text, const std::string& source_name) {
+  return io::read_document<ModelProfile>(
+      text, source_name, [](const io::Field& field) { return io::read_profile(field); });
+}
+
+std::string write_profile(const ModelProfile& profile) {
+  io::JsonWriter writer;
+  io::write_profile(writer, profile);
+  return writer.finish();
+}
+
+}  // namespace dapple

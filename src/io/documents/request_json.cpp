@@ -1,0 +1,173 @@
+#include "io/documents/request_json.h"
+
+#include <array>
+#include <cstddef>
+
+#include "dapple/io/json/json_reader.h"
+#include "io/json/number_text.h"
+
+namespace dapple::io {
+namespace {
+
+using Layout = JsonWriter::Layout;
+
+constexpr IntegerRange kCountRange{1, kMaxCount};
+constexpr IntegerRange kPinnedCountRange{1, 100'000};
+constexpr IntegerRange kPinnedLayerRange{1, 100'000};
+constexpr FactorRange kGapRange{Factor{0}, kOne};
+constexpr std::string_view kEveryFamily = "auto";
+constexpr std::array<std::string_view, 3> kEnds{"", "time-limit", "signal"};
+
+template <class Value, class Write>
+void write_nullable(JsonWriter& writer, const std::optional<Value>& value, Write write) {
+  if (value) {
+    write(*value);
+  } else {
+    writer.null();
+  }
+}
+
+void write_layers(JsonWriter& writer, const std::vector<std::int32_t>& layers) {
+  writer.open_array(Layout::Line);
+  for (const std::int32_t layer : layers) writer.integer(layer);
+  writer.close();
+}
+
+void write_pins(JsonWriter& writer, const Pins& pins) {
+  const auto integer = [&](std::int32_t count) { writer.integer(count); };
+  writer.open_object(Layout::Line);
+  write_nullable(writer.key("stages"), pins.stages, integer);
+  write_nullable(writer.key("replicas"), pins.replicas, integer);
+  write_nullable(writer.key("recompute"), pins.recompute,
+                 [&](bool recompute) { writer.boolean(recompute); });
+  writer.key("least_depths").boolean(pins.least_depths);
+  write_layers(writer.key("cuts"), pins.cuts);
+  write_layers(writer.key("joints"), pins.joints);
+  writer.close();
+}
+
+/// Ascending, as they are written.
+std::vector<std::int32_t> read_layers(const Field& field) {
+  const ArrayReader array(field, "an array of layer numbers");
+  std::vector<std::int32_t> layers;
+  for (std::size_t i = 0; i < array.size(); ++i) {
+    const auto layer = static_cast<std::int32_t>(required_integer(array.at(i), kPinnedLayerRange));
+    if (!layers.empty() && layer <= layers.back()) {
+      array.at(i).refuse("layer numbers in ascending order, each once");
+    }
+    layers.push_back(layer);
+  }
+  return layers;
+}
+
+Pins read_pins(const Field& field) {
+  const auto read_count = [](const Field& count) -> std::optional<std::int32_t> {
+    return static_cast<std::int32_t>(required_integer(count, kPinnedCountRange));
+  };
+  ObjectReader object(field);
+  Pins pins;
+  pins.stages = read_nullable<std::int32_t>(object.field("stages"), read_count);
+  pins.replicas = read_nullable<std::int32_t>(object.field("replicas"), read_count);
+  pins.recompute = read_nullable<bool>(object.field("recompute"), read_boolean);
+  pins.least_depths = read_boolean(object.field("least_depths")).value_or(false);
+  pins.cuts = read_layers(object.field("cuts"));
+  pins.joints = read_layers(object.field("joints"));
+  object.finish();
+  return pins;
+}
+
+/// Nothing stands for every family.
+std::optional<ScheduleFamily> read_asked_family(const Field& field) {
+  std::vector<std::string_view> names{kEveryFamily};
+  std::vector<ScheduleFamily> families;
+  for (const ScheduleFamily family : kScheduleFamilies) {
+    if (family == ScheduleFamily::Given) continue;
+    names.push_back(to_string(family));
+    families.push_back(family);
+  }
+  const std::size_t choice = read_choice(field, names).value_or(0);
+  if (choice == 0) return std::nullopt;
+  return families[choice - 1];
+}
+
+}  // namespace
+
+void write_request(JsonWriter& writer, const PlanRequest& request) {
+  const auto integer = [&](std::int64_t count) { writer.integer(count); };
+  writer.open_object(Layout::Lines);
+  writer.key("planner").text(to_string(request.planner));
+  writer.key("schedule").text(request.family ? to_string(*request.family) : kEveryFamily);
+  write_nullable(writer.key("micro_batch_size"), request.micro_batch_size, integer);
+  write_nullable(writer.key("bucket_bytes"), request.bucket_size,
+                 [&](Bytes size) { writer.integer(size.count); });
+  writer.key("optimizer_step").text(to_string(request.optimizer));
+  writer.key("contention").text(to_string(request.mode.contention));
+  writer.key("replicas").text(to_string(request.mode.replicas));
+  writer.key("unlimited_memory").boolean(request.ignore_memory);
+  writer.key("memory_limit_bytes").integer(request.memory_limit.count);
+  writer.key("target_gap").raw(factor_text(request.target_gap));
+  write_pins(writer.key("pins"), request.pins);
+  writer.key("for");
+  if (request.target.empty()) {
+    writer.null();
+  } else {
+    writer.text(request.target);
+  }
+  writer.key("baselines").boolean(request.baselines);
+  writer.key("stopped_by");
+  if (request.stopped_by == StopReason::None) {
+    writer.null();
+  } else {
+    writer.text(kEnds.at(static_cast<std::size_t>(request.stopped_by)));
+  }
+  write_nullable(writer.key("time_limit_ns"), request.time_limit,
+                 [&](Duration limit) { writer.integer(limit.ns); });
+  writer.key("input_warnings").texts(request.input_warnings);
+  writer.close();
+}
+
+PlanRequest read_request(const Field& field) {
+  const auto read_count = [](const Field& count) { return read_integer(count, kCountRange); };
+  ObjectReader object(field);
+  PlanRequest request;
+  const bool is_dapple = read_choice(object.field("planner"), {"exact", "dapple"}) == 1U;
+  request.planner = is_dapple ? PlannerKind::Dapple : PlannerKind::Exact;
+  request.family = read_asked_family(object.field("schedule"));
+  request.micro_batch_size =
+      read_nullable<std::int64_t>(object.field("micro_batch_size"), read_count);
+  request.bucket_size = read_nullable<Bytes>(object.field("bucket_bytes"), [](const Field& size) {
+    return std::optional(Bytes{required_integer(size, kCountRange)});
+  });
+  const bool is_per_bucket =
+      read_choice(object.field("optimizer_step"), {"at-end", "per-bucket"}) == 1U;
+  request.optimizer = is_per_bucket ? OptimizerTiming::PerBucket : OptimizerTiming::AtEnd;
+  const bool is_off = read_choice(object.field("contention"), {"on", "off"}) == 1U;
+  request.mode.contention = is_off ? Contention::Off : Contention::Shared;
+  const bool are_independent =
+      read_choice(object.field("replicas"), {"together", "independent"}) == 1U;
+  request.mode.replicas = are_independent ? Replicas::Independent : Replicas::Together;
+  request.ignore_memory = read_boolean(object.field("unlimited_memory")).value_or(false);
+  const Field memory_limit = object.field("memory_limit_bytes");
+  request.memory_limit.count = required_integer(memory_limit, kCountRange);
+  request.target_gap = read_factor(object.field("target_gap"), kGapRange).value_or(Factor{});
+  request.pins = read_pins(object.field("pins"));
+  request.target = read_nullable<std::string>(object.field("for"), read_name).value_or("");
+  request.baselines = read_boolean(object.field("baselines")).value_or(true);
+  const Field stopped_by = object.field("stopped_by");
+  if (stopped_by.value_of_kind(JsonValue::Kind::Null) == nullptr) {
+    const std::size_t reason = read_choice(stopped_by, {kEnds[1], kEnds[2]}).value_or(0);
+    request.stopped_by = reason == 0 ? StopReason::TimeLimit : StopReason::Signal;
+  }
+  const Field time_limit = object.field("time_limit_ns");
+  request.time_limit = read_nullable<Duration>(time_limit, [](const Field& limit) {
+    return std::optional(Duration{required_integer(limit, kCountRange)});
+  });
+  if (request.time_limit.has_value() != (request.stopped_by == StopReason::TimeLimit)) {
+    time_limit.refuse("the limit that stopped the search, or null where none did");
+  }
+  request.input_warnings = read_texts(object.field("input_warnings"));
+  object.finish();
+  return request;
+}
+
+}  // namespace dapple::io

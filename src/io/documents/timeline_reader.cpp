@@ -1,0 +1,163 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "dapple/io/documents/documents.h"
+#include "dapple/io/json/json_reader.h"
+
+namespace dapple {
+namespace io {
+namespace {
+
+/// Devices that the timeline speaks of, each as a lane of its own.
+class Lanes {
+ public:
+  Lanes(const Topology& topology, Timeline& timeline) : topology_(topology), timeline_(timeline) {}
+
+  std::optional<LaneIndex> read(const Field& field) {
+    const std::optional<std::string> name = read_name(field);
+    if (!name) return std::nullopt;
+    const std::optional<DeviceIndex> device = topology_.find_device(*name);
+    if (!device) {
+      field.refuse("the name of a device of the plan's topology, such as \"node0:3\"");
+      return std::nullopt;
+    }
+    const auto next = index_at<LaneIndex>(timeline_.lanes.size());
+    const auto [found, is_new] = lanes_.emplace(*device, next);
+    if (is_new) timeline_.lanes.push_back({{}, {*device}});
+    return found->second;
+  }
+
+  void add_stage(LaneIndex lane, StageIndex stage) {
+    std::vector<StageIndex>& stages = timeline_.lanes[lane.position()].stages;
+    const auto place = std::lower_bound(stages.begin(), stages.end(), stage);
+    if (place == stages.end() || *place != stage) stages.insert(place, stage);
+  }
+
+ private:
+  const Topology& topology_;
+  Timeline& timeline_;
+  std::map<DeviceIndex, LaneIndex> lanes_;
+};
+
+std::optional<Action> read_action(const Field& field) {
+  constexpr const char* kExpected = "an action such as \"2F0\"";
+  const JsonValue* value = field.value_of_kind(JsonValue::Kind::Text);
+  if (value == nullptr) {
+    field.refuse(kExpected);
+    return std::nullopt;
+  }
+  try {
+    const std::vector<Action> actions = parse_actions(value->text);
+    if (actions.size() == 1) return actions.front();
+  } catch (const Error&) {}  // refused below, like all that is no action
+  field.refuse(kExpected);
+  return std::nullopt;
+}
+
+void read_timed_action(const Field& field, Lanes& lanes, Timeline& timeline) {
+  ObjectReader object(field);
+  const std::optional<LaneIndex> lane = lanes.read(object.field("device"));
+  const Field stream = object.field("stream");
+  const std::optional<Action> action = read_action(object.field("action"));
+  const std::optional<std::int64_t> start = read_integer(object.field("start_ns"), {});
+  const Field end_field = object.field("end_ns");
+  const std::optional<std::int64_t> end = read_integer(end_field, {});
+  const Field bytes = object.field("bytes");
+  const std::int64_t size = bytes.present() ? required_integer(bytes, {1, kMaxCount}) : 0;
+  object.finish();
+  if (!lane || !action || !start || !end) return;
+  const std::string_view expected = to_string(stream_of(action->kind));
+  if (stream_of(action->kind) == Stream::None || !read_choice(stream, {expected})) return;
+  if (*end < *start) {
+    end_field.add(fmt::format("expected no less than start_ns, {}, got {}", *start, *end));
+    return;
+  }
+  lanes.add_stage(*lane, action->stage);
+  timeline.actions.push_back({.lane = *lane,
+                              .action = *action,
+                              .start = Duration{*start},
+                              .end = Duration{*end},
+                              .size = Bytes{size}});
+}
+
+StageMemory read_figures(ObjectReader& object) {
+  StageMemory figures;
+  figures.per_micro_batch.count = required_integer(object.field("bytes_per_micro_batch"), {});
+  figures.recompute_stash.count = required_integer(object.field("recompute_bytes"), {});
+  return figures;
+}
+
+/// The peak follows from the rest and the actions, so that it is not kept.
+void read_memory(const Field& field, Lanes& lanes, Timeline& timeline) {
+  ObjectReader object(field);
+  const std::optional<LaneIndex> lane = lanes.read(object.field("device"));
+  DeviceMemory memory;
+  memory.fixed.count = required_integer(object.field("fixed_bytes"), {});
+  const StageMemory together = read_figures(object);
+  const Field stages = object.field("stages");
+  required_integer(object.field("peak_bytes"), {});
+  memory.limit.count = required_integer(object.field("limit_bytes"), {});
+  if (stages.present()) {
+    const ArrayReader array(stages, "an array of stages");
+    for (std::size_t i = 0; i < array.size(); ++i) {
+      ObjectReader stage(array.at(i));
+      const auto number = required_integer(stage.field("stage"), {0, 100'000});
+      memory.stages.push_back(read_figures(stage));
+      memory.stages.back().stage = StageIndex{static_cast<std::int32_t>(number)};
+      stage.finish();
+    }
+  } else {
+    memory.stages.push_back(together);
+  }
+  object.finish();
+  if (!lane) return;
+  const Timeline::LaneName& name = timeline.lanes[lane->position()];
+  memory.lane = *lane;
+  memory.device = name.devices.front();
+  if (!stages.present() && !name.stages.empty()) memory.stages.front().stage = name.stages.front();
+  timeline.memory.push_back(std::move(memory));
+}
+
+/// False, which is recorded, where it is another plan's: nothing else need be right then.
+bool is_of_plan(const Field& field, const std::string& plan_sha256) {
+  constexpr std::size_t kShown = 12;
+  const std::optional<std::string> hash = read_hash(field);
+  if (!hash || *hash == plan_sha256) return true;
+  field.add(fmt::format("expected {}..., the hash of the plan, got {}..., that of another one",
+                        plan_sha256.substr(0, kShown), hash->substr(0, kShown)));
+  return false;
+}
+
+}  // namespace
+}  // namespace io
+
+Timeline read_timeline(std::string_view text, const std::string& source_name,
+                       const Topology& topology, const std::string& plan_sha256) {
+  return io::read_document<Timeline>(text, source_name, [&](const io::Field& field) {
+    io::ObjectReader object(field);
+    Timeline timeline;
+    if (!io::check_schema(object, "dapple-timeline/1")) return timeline;
+    if (!io::is_of_plan(object.field("plan_sha256"), plan_sha256)) return timeline;
+    io::Lanes lanes(topology, timeline);
+    const bool is_measured =
+        io::read_choice(object.field("origin"), {"predicted", "measured"}) == 1U;
+    io::read_choice(object.field("clock"), {"simulated", "wall"});
+    timeline.origin = is_measured ? Timeline::Origin::Measured : Timeline::Origin::Predicted;
+    const io::ArrayReader actions(object.field("actions"), "an array of actions");
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+      io::read_timed_action(actions.at(i), lanes, timeline);
+    }
+    const io::ArrayReader memory(object.field("memory"), "an array of devices");
+    for (std::size_t i = 0; i < memory.size(); ++i) {
+      io::read_memory(memory.at(i), lanes, timeline);
+    }
+    object.finish();
+    sort_actions(timeline);
+    return timeline;
+  });
+}
+
+}  // namespace dapple

@@ -1,0 +1,240 @@
+#include "io/documents/units.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <string_view>
+#include <vector>
+
+#include "dapple/core/decimal.h"
+#include "dapple/io/documents/documents.h"
+#include "dapple/io/documents/quantity_text.h"
+#include "io/json/number_text.h"
+
+namespace dapple::io {
+namespace {
+
+struct Unit {
+  std::string_view name;
+  std::int64_t multiple = 1;  // of the base unit
+};
+
+constexpr std::array<Unit, 8> kPrefixes{{{"", 1},
+                                         {"k", 1'000},
+                                         {"M", 1'000'000},
+                                         {"G", 1'000'000'000},
+                                         {"T", 1'000'000'000'000},
+                                         {"Ki", std::int64_t{1} << 10},
+                                         {"Mi", std::int64_t{1} << 20},
+                                         {"Gi", std::int64_t{1} << 30}}};
+
+// The micro sign and the Greek letter look the same.
+constexpr std::array<Unit, 6> kTimes{{{"ns", 1},
+                                      {"us", 1'000},
+                                      {"\xc2\xb5s", 1'000},
+                                      {"\xce\xbcs", 1'000},
+                                      {"ms", 1'000'000},
+                                      {"s", 1'000'000'000}}};
+
+/// "12.5 GB/s" in its parts.
+struct Quantity {
+  std::string_view number;
+  std::string_view unit;
+};
+
+std::optional<Quantity> split(std::string_view text) {
+  const std::size_t blank = text.find(' ');
+  if (blank == std::string_view::npos) return std::nullopt;
+  const Quantity quantity{text.substr(0, blank), text.substr(blank + 1)};
+  return is_plain_decimal(quantity.number) ? std::optional(quantity) : std::nullopt;
+}
+
+std::optional<std::int64_t> find_prefix(std::string_view unit, std::string_view base) {
+  for (const Unit& prefix : kPrefixes)
+    if (unit.size() == prefix.name.size() + base.size() &&
+        unit.substr(0, prefix.name.size()) == prefix.name &&
+        unit.substr(prefix.name.size()) == base)
+      return prefix.multiple;
+  return std::nullopt;
+}
+
+struct BandwidthUnit {
+  std::int64_t multiple = 1;
+  std::int64_t divisor = 1;  // 8 of bits
+};
+
+/// "GB/s", "GBps", "Gbit/s", "Gb/s", "Gbps": a capital B is bytes.
+std::optional<BandwidthUnit> find_bandwidth(std::string_view unit) {
+  for (const std::string_view bytes : {"B/s", "Bps"}) {
+    if (const auto multiple = find_prefix(unit, bytes)) return BandwidthUnit{*multiple, 1};
+  }
+  for (const std::string_view bits : {"bit/s", "b/s", "bps"}) {
+    if (const auto multiple = find_prefix(unit, bits)) return BandwidthUnit{*multiple, 8};
+  }
+  return std::nullopt;
+}
+
+std::optional<std::int64_t> find_time(std::string_view unit) {
+  for (const Unit& time : kTimes)
+    if (unit == time.name) return time.multiple;
+  return std::nullopt;
+}
+
+struct Expected {
+  std::string_view quantity;   // with an example and the possible units
+  std::string_view base_unit;  // in words
+  std::string_view symbol;
+  std::int64_t least = 0;
+};
+
+/// Checks that `count` is whole and in range.
+std::optional<std::int64_t> check_count(const Field& field, std::optional<Wide> count,
+                                        const Expected& expected) {
+  if (count && *count >= expected.least && *count <= kMaxCount)
+    return static_cast<std::int64_t>(*count);
+  field.refuse(fmt::format("a whole number of {} from {} {} to {} {}", expected.base_unit,
+                           expected.least, expected.symbol, kMaxCount, expected.symbol));
+  return std::nullopt;
+}
+
+/// The text of a field in its parts, if it is a number and a unit; no fault is recorded.
+std::optional<Quantity> find_quantity(const Field& field) {
+  const JsonValue* value = field.value_of_kind(JsonValue::Kind::Text);
+  return value == nullptr ? std::nullopt : split(value->text);
+}
+
+/// `count` in the largest of the units (by rising size) in which it has an integer part and at most
+/// three decimals.
+std::string in_largest(std::int64_t count, const std::vector<Unit>& units) {
+  std::string text = fmt::format("{} {}", count, units.front().name);
+  for (const Unit& unit : units) {
+    const bool has_three_decimals =
+        count % (unit.multiple < 1'000 ? 1 : unit.multiple / 1'000) == 0;
+    if (count >= unit.multiple && has_three_decimals)
+      text = fmt::format("{} {}", decimal_text(count, unit.multiple), unit.name);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::optional<Bandwidth> read_bandwidth(const Field& field) {
+  constexpr Expected kExpected{
+      "a bandwidth such as \"25 Gbit/s\" or \"130 GB/s\" (B/s or bit/s with k, M, G, T, Ki, Mi or "
+      "Gi)",
+      "bytes per second", "B/s", 1};
+  const std::optional<Quantity> quantity = find_quantity(field);
+  const auto unit = quantity ? find_bandwidth(quantity->unit) : std::nullopt;
+  if (!unit) {
+    field.refuse(kExpected.quantity);
+    return std::nullopt;
+  }
+  std::optional<Wide> count = scaled_exactly(quantity->number, unit->multiple);
+  if (count) {
+    count = *count % unit->divisor == 0 ? std::optional(*count / unit->divisor) : std::nullopt;
+  }
+  const std::optional<std::int64_t> checked = check_count(field, count, kExpected);
+  return checked ? std::optional(Bandwidth{*checked}) : std::nullopt;
+}
+
+std::optional<Bytes> read_size(const Field& field, Bytes least) {
+  const Expected expected{"a size such as \"16 GiB\" (B with k, M, G, T, Ki, Mi or Gi)", "bytes",
+                          "B", least.count};
+  const std::optional<Quantity> quantity = find_quantity(field);
+  const auto multiple = quantity ? find_prefix(quantity->unit, "B") : std::nullopt;
+  if (!multiple) {
+    field.refuse(expected.quantity);
+    return std::nullopt;
+  }
+  const std::optional<std::int64_t> checked =
+      check_count(field, scaled_exactly(quantity->number, *multiple), expected);
+  return checked ? std::optional(Bytes{*checked}) : std::nullopt;
+}
+
+std::optional<Duration> read_duration(const Field& field) {
+  constexpr Expected kExpected{"a time such as \"5 us\" (ns, us, ms or s)", "nanoseconds", "ns", 0};
+  const std::optional<Quantity> quantity = find_quantity(field);
+  const auto multiple = quantity ? find_time(quantity->unit) : std::nullopt;
+  if (!multiple) {
+    field.refuse(kExpected.quantity);
+    return std::nullopt;
+  }
+  const std::optional<std::int64_t> checked =
+      check_count(field, scaled_exactly(quantity->number, *multiple), kExpected);
+  return checked ? std::optional(Duration{*checked}) : std::nullopt;
+}
+
+std::string bandwidth_text(Bandwidth bandwidth) {
+  static const std::vector<Unit> kUnits{{"B/s", 1},
+                                        {"kB/s", 1'000},
+                                        {"MB/s", 1'000'000},
+                                        {"GB/s", 1'000'000'000},
+                                        {"TB/s", 1'000'000'000'000}};
+  return in_largest(bandwidth.bytes_per_second, kUnits);
+}
+
+std::string size_text(Bytes size) {
+  static const std::vector<Unit> kUnits{
+      {"B", 1}, {"kB", 1'000}, {"MB", 1'000'000}, {"GB", 1'000'000'000}, {"TB", 1'000'000'000'000}};
+  static const std::vector<Unit> kBinary{{"KiB", std::int64_t{1} << 10},
+                                         {"MiB", std::int64_t{1} << 20},
+                                         {"GiB", std::int64_t{1} << 30}};
+  if (size.count == 0) return "0 B";
+  std::string binary;
+  for (const Unit& unit : kBinary)
+    if (size.count % unit.multiple == 0)
+      binary = fmt::format("{} {}", size.count / unit.multiple, unit.name);
+  std::string decimal = in_largest(size.count, kUnits);
+  // One letter more is the "i".
+  return !binary.empty() && binary.size() <= decimal.size() + 1 ? binary : decimal;
+}
+
+std::string duration_text(Duration duration) {
+  static const std::vector<Unit> kUnits{
+      {"ns", 1}, {"us", 1'000}, {"ms", 1'000'000}, {"s", 1'000'000'000}};
+  return duration.ns == 0 ? "0 us" : in_largest(duration.ns, kUnits);
+}
+
+}  // namespace dapple::io
+
+namespace dapple {
+namespace {
+
+/// "25 GB/s" or "25GB/s" in its parts.
+std::optional<io::Quantity> split_loosely(std::string_view text) {
+  const std::size_t end = text.find_first_not_of("0123456789.");
+  if (end == std::string_view::npos) return std::nullopt;
+  const io::Quantity quantity{text.substr(0, end), text.substr(text[end] == ' ' ? end + 1 : end)};
+  return is_plain_decimal(quantity.number) ? std::optional(quantity) : std::nullopt;
+}
+
+/// A whole count from 1 to kMaxCount, of a number times `multiple` / `divisor`.
+std::optional<std::int64_t> whole_count(std::string_view number, std::int64_t multiple,
+                                        std::int64_t divisor) {
+  const std::optional<Wide> count = scaled_exactly(number, multiple);
+  if (!count || *count % divisor != 0) return std::nullopt;
+  const Wide whole = *count / divisor;
+  if (whole < 1 || whole > kMaxCount) return std::nullopt;
+  return static_cast<std::int64_t>(whole);
+}
+
+}  // namespace
+
+std::optional<Bytes> parse_size(std::string_view text) {
+  const std::optional<io::Quantity> quantity = split_loosely(text);
+  const auto multiple = quantity ? io::find_prefix(quantity->unit, "B") : std::nullopt;
+  if (!multiple) return std::nullopt;
+  const std::optional<std::int64_t> count = whole_count(quantity->number, *multiple, 1);
+  return count ? std::optional(Bytes{*count}) : std::nullopt;
+}
+
+std::optional<Bandwidth> parse_bandwidth(std::string_view text) {
+  const std::optional<io::Quantity> quantity = split_loosely(text);
+  const auto unit = quantity ? io::find_bandwidth(quantity->unit) : std::nullopt;
+  if (!unit) return std::nullopt;
+  const std::optional<std::int64_t> count =
+      whole_count(quantity->number, unit->multiple, unit->divisor);
+  return count ? std::optional(Bandwidth{*count}) : std::nullopt;
+}
+
+}  // namespace dapple

@@ -1,0 +1,157 @@
+// Folders of exports: which may be replaced, and the list of files by which they are known.
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <optional>
+#include <set>
+#include <system_error>
+#include <vector>
+
+#include "dapple/core/error.h"
+#include "dapple/io/documents/documents.h"
+#include "dapple/io/files/output_files.h"
+#include "dapple/io/json/json_reader.h"
+#include "io/files/descriptor.h"
+#include "io/files/output_target.h"
+#include "io/files/signal_hold.h"
+#include "io/files/temporary_file.h"
+#include "io/json/json_writer.h"
+
+namespace dapple {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kSchema = "dapple-export/1";
+
+std::string list_of(const ExportFolder& folder) {
+  using io::JsonWriter;
+  JsonWriter writer;
+  writer.open_object(JsonWriter::Layout::Lines);
+  writer.key("schema").text(kSchema);
+  writer.key("target").text(folder.target);
+  writer.key("plan_sha256").text(folder.plan_sha256);
+  writer.key("files").open_array(JsonWriter::Layout::Lines);
+  for (const FileText& file : folder.files) writer.text(file.name);
+  writer.close();
+  writer.close();
+  return writer.finish();
+}
+
+/// The names that a list has; nothing where it is none.
+std::optional<std::set<std::string>> listed_files(const fs::path& list) {
+  constexpr std::size_t kMost = std::size_t{64} << 20;
+  try {
+    const std::string text = read_file(list.string(), kMost);
+    const auto names =
+        io::read_document<std::vector<std::string>>(text, list.string(), [](const io::Field& root) {
+          io::ObjectReader object(root);
+          io::check_schema(object, kSchema);
+          io::read_name(object.field("target"));
+          io::read_hash(object.field("plan_sha256"));
+          std::vector<std::string> files = io::read_texts(object.field("files"));
+          object.finish();
+          return files;
+        });
+    return std::set<std::string>(names.begin(), names.end());
+  } catch (const Error&) { return std::nullopt; }
+}
+
+/// What keeps a folder from being replaced; empty where nothing does.
+std::string fault_of(const fs::path& folder) {
+  std::error_code error;
+  std::set<std::string> names;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    names.insert(entry->path().filename().string());
+  }
+  if (error) return "cannot be read: " + error.message();
+  if (names.empty()) return "";
+  const auto listed = listed_files(folder / kExportList);
+  if (!listed) {
+    return fmt::format(
+        "expected a folder that is empty, not there, or made by export, got one without a {} that "
+        "says so",
+        kExportList);
+  }
+  for (const std::string& name : names) {
+    const bool is_own = name == kExportList || listed->count(name) > 0;
+    if (is_own && !fs::is_directory(fs::symlink_status(folder / name, error))) continue;
+    return fmt::format(
+        "expected nothing but what export has made there, which it would replace, "
+        "got {}",
+        io::printable(name));
+  }
+  return "";
+}
+
+/// Whose place the folder takes: a name without "." and "/" at its end.
+fs::path target_of(const std::string& path) {
+  std::string name = path;
+  while (name.size() > 1 && name.back() == '/') name.pop_back();
+  const fs::path target = io::follow_links(name);
+  const fs::path last = target.filename();
+  if (last.empty() || last == "." || last == "..") {
+    io::refuse_output(path, "expected the name of a folder, got one without a name of its own");
+  }
+  return target;
+}
+
+void write_new(const fs::path& name, std::string_view text, const std::string& path) {
+  const Descriptor open(::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (open.number() < 0) io::refuse_output(path, errno);
+  io::write_output(open.number(), text, path);
+  // Says what could not be written.
+  Descriptor other(::dup(open.number()));
+  if (other.number() < 0 || !other.close()) io::refuse_output(path, errno);
+}
+
+void fill(const TemporaryFolder& made, const ExportFolder& folder, const std::string& path) {
+  for (const FileText& file : folder.files) {
+    check(file.name != kExportList && file.name.find('/') == std::string::npos,
+          "a file of an export has a name of its own in its folder");
+    write_new(made.name() / file.name, file.text, path);
+  }
+  write_new(made.name() / kExportList, list_of(folder), path);
+}
+
+/// The mode of the folder that is there; nothing where none is. Throws where it may not be
+/// replaced.
+std::optional<mode_t> check_place(const fs::path& target, const std::string& path) {
+  struct stat status {};
+  if (::stat(target.c_str(), &status) != 0) {
+    if (errno != ENOENT) io::refuse_output(path, errno);
+    return std::nullopt;
+  }
+  if (!S_ISDIR(status.st_mode)) io::refuse_output(path, "expected a folder, got a file");
+  if (::access(target.c_str(), W_OK) != 0) io::refuse_output(path, errno);
+  if (const std::string fault = fault_of(target); !fault.empty()) io::refuse_output(path, fault);
+  return status.st_mode & 07777;
+}
+
+}  // namespace
+
+void write_folder(const std::string& path, const ExportFolder& folder) {
+  const fs::path target = target_of(path);
+  const std::optional<mode_t> mode = check_place(target, path);
+  const SignalHold signals;
+  TemporaryFolder made(target);
+  if (made.number() < 0) io::refuse_output(path, errno);
+  fill(made, folder, path);
+  if (mode && ::fchmod(made.number(), *mode) != 0) io::refuse_output(path, errno);
+  // What is not there, or empty, is replaced by the system, which looks once more.
+  if (made.take_place()) return;
+  if (errno != ENOTEMPTY && errno != EEXIST) io::refuse_output(path, errno);
+  if (!made.exchange()) io::refuse_output(path, errno);
+  // Nothing that came meanwhile is lost.
+  const std::string fault = fault_of(made.name());
+  if (fault.empty()) return;
+  made.exchange();
+  io::refuse_output(path, fault);
+}
+
+}  // namespace dapple

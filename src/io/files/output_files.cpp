@@ -1,0 +1,111 @@
+#include "dapple/io/files/output_files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "io/files/descriptor.h"
+#include "io/files/output_target.h"
+#include "io/files/signal_hold.h"
+#include "io/files/temporary_file.h"
+
+namespace dapple {
+namespace {
+
+/// Devices and pipes, which cannot be replaced by another file.
+void write_in_place(const std::string& path, std::string_view text) {
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  while (file.number() < 0 && errno == EINTR) {  // a pipe waits for its reader
+    if (SignalHold::is_over()) io::refuse_output(path, EINTR);
+    file = Descriptor(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  }
+  if (file.number() < 0) io::refuse_output(path, errno);
+  io::write_output(file.number(), text, path);
+  if (!file.close()) io::refuse_output(path, errno);
+}
+
+/// A file, a device or a pipe. Throws where it may not be written.
+struct Target {
+  std::filesystem::path path;  // over links
+  std::optional<mode_t> mode;  // where it is there
+  bool is_regular = true;
+};
+
+Target find_target(const std::string& path) {
+  Target target{.path = io::follow_links(path), .mode = std::nullopt};
+  struct stat status {};
+  if (::stat(target.path.c_str(), &status) != 0) {
+    if (errno != ENOENT) io::refuse_output(path, errno);
+    return target;
+  }
+  if (S_ISDIR(status.st_mode)) io::refuse_output(path, "expected a file, got a directory");
+  target.is_regular = S_ISREG(status.st_mode);
+  target.mode = status.st_mode & 07777;
+  // A file that may not be written must not be replaced either.
+  if (target.is_regular && ::access(target.path.c_str(), W_OK) != 0) {
+    io::refuse_output(path, errno);
+  }
+  return target;
+}
+
+}  // namespace
+
+struct OutputFiles::State {
+  struct Written {
+    std::string path;
+    std::unique_ptr<TemporaryFile> file;  // none of a device or a pipe
+    std::string text = {};                // of those
+  };
+  SignalHold signals;  // outlives the files
+  std::vector<Written> files;
+};
+
+OutputFiles::OutputFiles() = default;
+
+OutputFiles::~OutputFiles() = default;
+
+void OutputFiles::add(const std::string& path, std::string_view text) {
+  if (state_ == nullptr) state_ = std::make_unique<State>();
+  const Target target = find_target(path);
+  if (!target.is_regular) {
+    state_->files.push_back({.path = path, .file = nullptr, .text = std::string(text)});
+    return;
+  }
+  auto file = std::make_unique<TemporaryFile>(target.path);
+  if (file->number() < 0) io::refuse_output(path, errno);
+  if (target.mode && ::fchmod(file->number(), *target.mode) != 0) io::refuse_output(path, errno);
+  io::write_output(file->number(), text, path);
+  if (!file->finish()) io::refuse_output(path, errno);
+  state_->files.push_back({.path = path, .file = std::move(file)});
+}
+
+void OutputFiles::commit() {
+  if (state_ == nullptr) return;
+  for (const State::Written& written : state_->files) {
+    if (written.file == nullptr) write_in_place(written.path, written.text);
+  }
+  if (SignalHold::is_over()) io::refuse_output(state_->files.front().path, EINTR);
+  for (const State::Written& written : state_->files) {
+    if (written.file != nullptr && !written.file->replace_target()) {
+      io::refuse_output(written.path, errno);
+    }
+  }
+  state_.reset();
+}
+
+void write_file(const std::string& path, std::string_view text) {
+  if (path == "-") {
+    io::write_output(STDOUT_FILENO, text, "standard output");
+    return;
+  }
+  OutputFiles files;
+  files.add(path, text);
+  files.commit();
+}
+
+}  // namespace dapple

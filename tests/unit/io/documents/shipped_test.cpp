@@ -1,0 +1,48 @@
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "../../../support/files.h"
+#include "dapple/io/documents/specification.h"
+#include "documents_under_test.h"
+
+namespace dapple::test {
+namespace {
+
+std::vector<std::string> json_files(const std::string& folder) {
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(source_path(folder)))
+    if (entry.path().extension() == ".json") files.push_back(entry.path().string());
+  return files;
+}
+
+TEST_CASE("every shipped profile and specification is in canonical form") {
+  const std::vector<std::string> files = json_files("profiles");
+  REQUIRE(files.size() >= 12);
+  std::size_t specifications = 0;
+  for (const std::string& file : files) {
+    INFO(file);
+    const std::string text = read_file(file);
+    if (text.find("\"measurements\"") != std::string::npos) {
+      CHECK(write_profile(read_profile(text, file)) == text);
+    } else {
+      CHECK(write_profile(read_specification(text, file).profile) == text);
+      CHECK_THROWS_AS(read_profile(text, file), Error);
+      ++specifications;
+    }
+  }
+  CHECK(specifications == 6);
+}
+
+TEST_CASE("every shipped topology says the same when written and read again") {
+  const std::vector<std::string> files = json_files("topologies");
+  REQUIRE(files.size() >= 10);
+  for (const std::string& file : files) {
+    INFO(file);
+    const TopologyDescription topology = read_topology(read_file(file), file);
+    CHECK_NOTHROW(Topology(topology, file));
+    CHECK(same(read_topology(write_topology(topology), file), topology));
+  }
+}
+
+}  // namespace
+}  // namespace dapple::test
