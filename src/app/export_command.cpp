@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "commands.h"
-#include "dapple/interop/exports.h"
+#include "dapple/interop/exports/exports.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/report/show.h"
 #include "inputs.h"

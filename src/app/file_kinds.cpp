@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "dapple/core/error.h"
-#include "dapple/interop/foreign_plan.h"
-#include "dapple/interop/foreign_profile.h"
-#include "dapple/interop/foreign_topology.h"
+#include "dapple/interop/plans/foreign_plan.h"
+#include "dapple/interop/profiles/foreign_profile.h"
+#include "dapple/interop/topologies/foreign_topology.h"
 #include "dapple/io/documents/documents.h"
 
 namespace dapple {

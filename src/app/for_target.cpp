@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "dapple/interop/exports.h"
+#include "dapple/interop/exports/exports.h"
 #include "dapple/report/show.h"
 
 namespace dapple {

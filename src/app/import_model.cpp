@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "dapple/interop/foreign_profile.h"
+#include "dapple/interop/profiles/foreign_profile.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/report/show.h"
 #include "file_kinds.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "dapple/cost/costs.h"
-#include "dapple/interop/foreign_plan.h"
+#include "dapple/interop/plans/foreign_plan.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/planner/request/planner.h"
 #include "dapple/report/summary.h"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "dapple/interop/foreign_topology.h"
+#include "dapple/interop/topologies/foreign_topology.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/io/documents/quantity_text.h"
 #include "dapple/report/table.h"

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "dapple/cost/costs.h"
-#include "dapple/interop/pipedream.h"
+#include "dapple/interop/profiles/pipedream.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/report/show.h"
 #include "file_kinds.h"

@@ -7,7 +7,7 @@
 
 #include "dapple/command_line/files.h"
 #include "dapple/command_line/options.h"
-#include "dapple/interop/foreign_profile.h"
+#include "dapple/interop/profiles/foreign_profile.h"
 #include "dapple/plan/plan.h"
 #include "dapple/topology/topology.h"
 

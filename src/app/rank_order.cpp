@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "dapple/cost/costs.h"
-#include "dapple/interop/exports.h"
+#include "dapple/interop/exports/exports.h"
 #include "dapple/planner/request/planner.h"
 #include "dapple/report/show.h"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "commands.h"
-#include "dapple/interop/given_order.h"
+#include "dapple/interop/plans/given_order.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/planner/families/reschedule.h"
 #include "dapple/report/summary.h"

@@ -4,10 +4,10 @@
 #include <optional>
 #include <vector>
 
-#include "dapple/interop/foreign_plan.h"
-#include "dapple/interop/foreign_profile.h"
-#include "dapple/interop/foreign_topology.h"
-#include "dapple/interop/pipedream.h"
+#include "dapple/interop/plans/foreign_plan.h"
+#include "dapple/interop/profiles/foreign_profile.h"
+#include "dapple/interop/profiles/pipedream.h"
+#include "dapple/interop/topologies/foreign_topology.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/io/documents/specification.h"
 #include "dapple/nn/model.h"

@@ -10,7 +10,7 @@
 
 #include "../support/exported_plan.h"
 #include "../support/families.h"
-#include "dapple/interop/foreign_plan.h"
+#include "dapple/interop/plans/foreign_plan.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/plan/comparison.h"
 #include "dapple/planner/families/reschedule.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "../support/pipeline.h"
-#include "dapple/interop/given_order.h"
+#include "dapple/interop/plans/given_order.h"
 #include "dapple/planner/families/reschedule.h"
 
 namespace dapple {

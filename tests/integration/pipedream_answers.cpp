@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "../support/files.h"
-#include "dapple/interop/pipedream.h"
+#include "dapple/interop/profiles/pipedream.h"
 #include "dapple/io/documents/documents.h"
 
 using namespace dapple;

@@ -10,9 +10,9 @@
 #include "../support/files.h"
 #include "../support/plans.h"
 #include "../support/refusals.h"
-#include "dapple/interop/foreign_plan.h"
-#include "dapple/interop/foreign_profile.h"
-#include "dapple/interop/foreign_topology.h"
+#include "dapple/interop/plans/foreign_plan.h"
+#include "dapple/interop/profiles/foreign_profile.h"
+#include "dapple/interop/topologies/foreign_topology.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/planner/request/planner.h"
 

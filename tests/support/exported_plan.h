@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "dapple/core/error.h"
-#include "dapple/interop/exports.h"
+#include "dapple/interop/exports/exports.h"
 #include "plans.h"
 
 namespace dapple::small {

@@ -1,0 +1,50 @@
+// ColossalAI's HybridParallelPlugin: blocks of each stage, 1F1B. It keeps the embedding with the
+// first block and the head with the last one by itself.
+
+#include <fmt/format.h>
+
+#include "interop/exports/exporting.h"
+#include "interop/graphs/transformer_blocks.h"
+
+namespace dapple {
+
+Export export_colossalai(const ExportSubject& subject) {
+  require_runs(subject, kColossalAi);
+  const Plan& plan = subject.document.plan;
+  const LayerRange blocks = find_blocks(subject.document.profile).layers;
+  std::string counts;
+  for (const StagePlan& stage : plan.stages) {
+    counts += fmt::format("{}{}", counts.empty() ? "" : ", ", blocks_in(stage.layers, blocks));
+  }
+  Export result{.text = {}, .warnings = warn_of_apart(subject)};
+  result.text = fmt::format(
+      R"({}{}{}
+from colossalai.booster.plugin import HybridParallelPlugin
+
+BATCH_SIZE = {}  # samples of one process in an iteration
+RECOMPUTE = {}  # then call model.gradient_checkpointing_enable()
+
+
+def plan(**options):
+    """The plugin with the plan's stages; precision and the like as options."""
+    return HybridParallelPlugin(
+        tp_size={},
+        pp_size={},
+        pp_style="1f1b",
+        num_microbatches={},
+        num_layers_per_stage=[{}],
+        dp_outside=False,
+        **options,
+    )
+)",
+      kPythonEncoding, heading_of(subject, "ColossalAI"), ranks_as_comment(subject),
+      samples_per_replica(plan) * plan.num_micro_batches,
+      plan.stages.front().recompute ? "True" : "False", subject.document.profile.tensor_parallel,
+      plan.stages.size(), plan.num_micro_batches, counts);
+  if (plan.stages.front().recompute) {
+    result.warnings.push_back(warn_of_block_inputs("ColossalAI"));
+  }
+  return result;
+}
+
+}  // namespace dapple

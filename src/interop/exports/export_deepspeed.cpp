@@ -1,0 +1,67 @@
+// DeepSpeed's PipelineModule with the plan's boundaries in place of its own.
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "interop/exports/exporting.h"
+
+namespace dapple {
+
+Export export_deepspeed(const ExportSubject& subject) {
+  const Plan& plan = subject.document.plan;
+  require_runs(subject, kDeepSpeed);
+  std::string parts = "0";
+  for (const StagePlan& stage : plan.stages) parts += fmt::format(", {}", stage.layers.end);
+  const std::size_t replicas = plan.stages.front().devices.size();
+  const bool recomputes = plan.stages.front().recompute;
+  const std::int64_t degree = subject.document.profile.tensor_parallel;
+  const std::string_view topology =
+      degree == 1 ? "PipeDataParallelTopology" : "PipeModelDataParallelTopology";
+  const std::string shares = degree == 1 ? std::string() : fmt::format(", num_mp={}", degree);
+  Export result;
+  result.text = fmt::format(
+      R"({}{}{}
+from deepspeed.pipe import PipelineModule
+from deepspeed.runtime.pipe.topology import {}
+
+PARTS = [{}]  # stage s runs entries PARTS[s] to PARTS[s + 1] of `layers`
+
+CONFIG = {{
+    "train_batch_size": {},
+    "train_micro_batch_size_per_gpu": {},
+    "gradient_accumulation_steps": {},
+}}
+
+
+class PlannedPipeline(PipelineModule):
+    """Takes the model as a list of {} layers, in the order of the profile."""
+
+    def __init__(self, layers, **options):
+        if len(layers) != PARTS[-1]:
+            raise ValueError(f"expected {{PARTS[-1]}} layers, got {{len(layers)}}")
+        options.setdefault("activation_checkpoint_interval", {})
+        topology = {}
+        super().__init__(layers=layers, topology=topology, **options)
+
+    def _partition_layers(self, method="uniform"):
+        stage = self._topo.get_coord(self.global_rank).pipe
+        self.parts = PARTS
+        self._set_bounds(start=PARTS[stage], stop=PARTS[stage + 1])
+)",
+      kPythonEncoding, heading_of(subject, "DeepSpeed"), ranks_as_comment(subject), topology, parts,
+      plan.global_batch_size, samples_per_replica(plan), micro_batches_per_replica(plan),
+      subject.document.profile.layers.size(),
+      recomputes ? subject.document.profile.layers.size() : 0,
+      fmt::format("{}(num_pp={}{}, num_dp={})", topology, plan.stages.size(), shares, replicas));
+  if (degree != 1) {
+    result.warnings.push_back(fmt::format(
+        "a layer of the list has to share itself out over the {} GPUs of its tensor ranks",
+        degree));
+  }
+  return result;
+}
+
+}  // namespace dapple

@@ -1,0 +1,58 @@
+// Megatron-LM's pipeline layout: E the embedding, t a transformer block, L what follows the last
+// one, | between stages; stage i of P on rank group i mod P.
+
+#include <fmt/format.h>
+
+#include "interop/exports/exporting.h"
+#include "interop/graphs/transformer_blocks.h"
+
+namespace dapple {
+namespace {
+
+std::string layout_of(const Plan& plan, LayerRange blocks) {
+  std::string layout;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const std::int32_t count = blocks_in(plan.stages[s].layers, blocks);
+    if (s > 0) layout += '|';
+    if (s == 0) layout += 'E';
+    if (count == 1) layout += 't';
+    if (count > 1) layout += fmt::format("t*{}", count);
+    if (s + 1 == plan.stages.size()) layout += 'L';
+  }
+  return layout;
+}
+
+}  // namespace
+
+Export export_megatron(const ExportSubject& subject) {
+  const Plan& plan = subject.document.plan;
+  const ModelProfile& profile = subject.document.profile;
+  require_runs(subject, kMegatron);
+  const LayerRange blocks = find_blocks(profile).layers;
+  Export result{.text = {}, .warnings = warn_of_apart(subject)};
+  const std::size_t groups = stages_by_device_group(plan).size();
+  const std::size_t replicas = plan.stages.front().devices.size();
+  result.text = fmt::format(
+      "{}{}"
+      "PIPELINE_ARGS=(\n"
+      "  --tensor-model-parallel-size {}\n"
+      "  --pipeline-model-parallel-size {}\n"
+      "  --pipeline-model-parallel-layout {}\n"
+      "  --num-layers {}\n"
+      "  --micro-batch-size {}\n"
+      "  --global-batch-size {}\n",
+      heading_of(subject, "Megatron-LM"), ranks_as_comment(subject), profile.tensor_parallel,
+      groups, quoted(layout_of(plan, blocks)), blocks.size(), samples_per_replica(plan),
+      plan.global_batch_size);
+  if (replicas > 1) result.text += "  --overlap-grad-reduce\n";
+  if (plan.stages.front().recompute) {
+    result.text +=
+        "  --recompute-granularity full\n  --recompute-method uniform\n  --recompute-num-layers "
+        "1\n";
+    result.warnings.push_back(warn_of_block_inputs("Megatron-LM"));
+  }
+  result.text += ")\n";
+  return result;
+}
+
+}  // namespace dapple

@@ -1,0 +1,157 @@
+// Which process runs where: for launchers, so that a placement survives them.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+
+#include "dapple/core/error.h"
+#include "interop/exports/exporting.h"
+
+namespace dapple {
+namespace {
+
+/// Of the device's server, which launchers take as a host's.
+const std::string& host_of(const ExportSubject& subject, DeviceIndex device) {
+  const std::string& name = subject.topology.server(subject.topology.device(device).server).name;
+  const bool is_host = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '-' || c == '_';
+  });
+  if (!is_host) {
+    throw Error{ErrorKind::BadInput,
+                "",
+                {{"/topology/description/servers",
+                  fmt::format("expected a host's name, of letters, digits, '.', '-' and '_', got "
+                              "\"{}\"",
+                              name)}}};
+  }
+  return name;
+}
+
+/// Ranks of a device of several GPUs stand side by side.
+std::vector<DeviceIndex> device_of_each_rank(const ExportSubject& subject) {
+  std::vector<DeviceIndex> devices;
+  for (const DeviceIndex device : devices_by_rank(subject.document.plan)) {
+    const auto degree = static_cast<std::size_t>(subject.document.profile.tensor_parallel);
+    devices.insert(devices.end(), degree, device);
+  }
+  return devices;
+}
+
+/// The number, on its server, of the GPU of `rank`: a device of several GPUs has those behind the
+/// GPUs of the devices before it.
+std::size_t gpu_of(const Device& device, std::size_t rank, std::size_t degree) {
+  return static_cast<std::size_t>(device.number) * degree + rank % degree;
+}
+
+}  // namespace
+
+/// A process a slot, numbered within its server in the order of ranks.
+Export export_rankfile(const ExportSubject& subject) {
+  const std::vector<DeviceIndex> devices = device_of_each_rank(subject);
+  std::map<std::string, int> slots;
+  Export result;
+  for (std::size_t rank = 0; rank < devices.size(); ++rank) {
+    const std::string& server = host_of(subject, devices[rank]);
+    result.text += fmt::format("rank {}={} slot={}\n", rank, server, slots[server]++);
+  }
+  return result;
+}
+
+/// Neighbouring ranks of a server are one line; launchers fill lines from the first on.
+Export export_hostfile(const ExportSubject& subject) {
+  const std::vector<DeviceIndex> devices = device_of_each_rank(subject);
+  std::vector<std::pair<std::string, int>> lines;
+  for (const DeviceIndex device : devices) {
+    const std::string& server = host_of(subject, device);
+    if (lines.empty() || lines.back().first != server) lines.emplace_back(server, 0);
+    ++lines.back().second;
+  }
+  Export result;
+  std::map<std::string, int> seen;
+  for (const auto& [server, count] : lines) {
+    result.text += fmt::format("{} slots={}\n", server, count);
+    if (++seen[server] == 2) {
+      result.warnings.push_back(fmt::format(
+          "{} stands in several lines, as ranks of other servers lie between its own: a launcher "
+          "that adds them up needs the rankfile instead",
+          server));
+    }
+  }
+  return result;
+}
+
+/// A line for each rank with the GPU that it sees.
+Export export_visible_devices(const ExportSubject& subject) {
+  const std::vector<DeviceIndex> devices = device_of_each_rank(subject);
+  const auto degree = static_cast<std::size_t>(subject.document.profile.tensor_parallel);
+  Export result;
+  result.text = fmt::format(
+      "#!/bin/sh\n"
+      "# {}: gives each process its GPU. Put it before the program:\n"
+      "#   mpirun -np {} sh THIS_FILE python train.py\n"
+      "rank=${{RANK:-${{OMPI_COMM_WORLD_RANK:-${{SLURM_PROCID:-}}}}}}\n"
+      "case \"$rank\" in\n",
+      title_of(subject), devices.size());
+  for (std::size_t rank = 0; rank < devices.size(); ++rank) {
+    const Device& device = subject.topology.device(devices[rank]);
+    result.text += fmt::format("  {}) CUDA_VISIBLE_DEVICES={} ;;  # {}\n", rank,
+                               gpu_of(device, rank, degree), printable(device.name));
+  }
+  result.text += fmt::format(
+      "  *) echo \"expected a rank from 0 to {}, got '$rank'\" >&2; exit 2 ;;\n"
+      "esac\n"
+      "export CUDA_VISIBLE_DEVICES\n"
+      "exec \"$@\"\n",
+      devices.size() - 1);
+  return result;
+}
+
+/// Launchers number processes server by server; where the plan's ranks stand otherwise, this gives
+/// each process the plan's. Servers are those of rank 0, of the next rank on another one, and so
+/// on: who meets at rank 0 looks for it on the launcher's first.
+Export export_ranks(const ExportSubject& subject) {
+  const std::vector<DeviceIndex> devices = device_of_each_rank(subject);
+  const auto degree = static_cast<std::size_t>(subject.document.profile.tensor_parallel);
+  std::vector<ServerIndex> servers;
+  std::map<ServerIndex, std::map<std::size_t, std::size_t>> ranks;  // by GPU of each server
+  for (std::size_t rank = 0; rank < devices.size(); ++rank) {
+    const Device& device = subject.topology.device(devices[rank]);
+    if (ranks.count(device.server) == 0) servers.push_back(device.server);
+    ranks[device.server][gpu_of(device, rank, degree)] = rank;
+  }
+  Export result;
+  result.text = fmt::format(
+      "#!/bin/sh\n"
+      "# {}: gives each of {} processes the plan's rank and its server's GPUs.\n"
+      "# Put it before the program, on servers in the order below:\n"
+      "#   torchrun --no-python ... sh THIS_FILE python train.py\n"
+      "#   deepspeed --no_python ... sh THIS_FILE python train.py\n"
+      "case \"${{GROUP_RANK:-${{CROSS_RANK:-${{SLURM_NODEID:-0}}}}}}:${{LOCAL_RANK:-}}\" in\n",
+      title_of(subject), devices.size());
+  for (std::size_t s = 0; s < servers.size(); ++s) {
+    const std::map<std::size_t, std::size_t>& own = ranks.at(servers[s]);
+    std::string gpus;
+    for (const auto& [gpu, rank] : own) gpus += fmt::format("{}{}", gpus.empty() ? "" : ",", gpu);
+    result.text += fmt::format("  # server {}: {}, {} processes\n", s,
+                               printable(subject.topology.server(servers[s]).name), own.size());
+    std::size_t local = 0;
+    for (const auto& [gpu, rank] : own) {
+      result.text +=
+          fmt::format("  {}:{}) RANK={} CUDA_VISIBLE_DEVICES={} ;;\n", s, local++, rank, gpus);
+    }
+  }
+  result.text += fmt::format(
+      "  *) echo \"expected a process of one of {} servers that a launcher has given a LOCAL_RANK, "
+      "got '${{LOCAL_RANK:-}}'\" >&2; exit 2 ;;\n"
+      "esac\n"
+      "WORLD_SIZE={}\n"
+      "export RANK CUDA_VISIBLE_DEVICES WORLD_SIZE\n"
+      "exec \"$@\"\n",
+      servers.size(), devices.size());
+  return result;
+}
+
+}  // namespace dapple

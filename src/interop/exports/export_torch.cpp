@@ -1,0 +1,169 @@
+// PyTorch's pipelining schedules and torchtitan, which runs them: a row of computations per rank,
+// in columns of equal time.
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "dapple/schedule/schedule.h"
+#include "interop/exports/exporting.h"
+
+namespace dapple {
+namespace {
+
+std::vector<Action> computations_of(const Lane& lane) {
+  std::vector<Action> result;
+  for (const Action& action : lane.actions) {
+    if (stream_of(action.kind) != Stream::Compute) continue;
+    if (action.kind != ActionKind::OptimizerStep) result.push_back(action);
+  }
+  return result;
+}
+
+/// Each computation takes a column and begins as soon as its rank is free and what it needs was
+/// made in a column before.
+class Grid {
+ public:
+  explicit Grid(const Schedule& schedule, std::size_t stages)
+      : last_stage_(stages - 1),
+        micro_batches_(static_cast<std::size_t>(schedule.num_micro_batches)),
+        forwards_(stages * micro_batches_),
+        gradients_(stages * micro_batches_) {
+    for (const Lane& lane : schedule.lanes) lists_.push_back(computations_of(lane));
+    next_.assign(lists_.size(), 0);
+  }
+
+  std::string text() {
+    std::vector<std::string> rows(lists_.size());
+    while (is_left()) {
+      std::vector<Action> made;
+      for (std::size_t row = 0; row < lists_.size(); ++row) {
+        if (column_ > 0) rows[row] += ',';
+        if (next_[row] == lists_[row].size() || !is_ready(lists_[row][next_[row]])) continue;
+        made.push_back(lists_[row][next_[row]++]);
+        rows[row] += to_text(made.back());
+      }
+      check(!made.empty(), "a sound schedule has come to a standstill");
+      for (const Action& action : made) note(action);
+      ++column_;
+    }
+    std::string text;
+    for (const std::string& row : rows) text += row + '\n';
+    return text;
+  }
+
+ private:
+  bool is_left() const {
+    for (std::size_t row = 0; row < lists_.size(); ++row) {
+      if (next_[row] < lists_[row].size()) return true;
+    }
+    return false;
+  }
+
+  /// From the neighbour; what its own rank makes stands before it anyway.
+  bool is_ready(const Action& action) const {
+    const std::size_t stage = action.stage.position();
+    if (action.kind == ActionKind::Forward) {
+      return stage == 0 || forwards_[place(stage - 1, action)];
+    }
+    if (!makes_input_gradient(action.kind) || stage == last_stage_) return true;
+    return gradients_[place(stage + 1, action)];
+  }
+
+  void note(const Action& action) {
+    const std::size_t made = place(action.stage.position(), action);
+    if (action.kind == ActionKind::Forward) forwards_[made] = true;
+    if (makes_input_gradient(action.kind)) gradients_[made] = true;
+  }
+
+  /// Of a micro-batch on a stage in the two lists of what is made.
+  std::size_t place(std::size_t stage, const Action& action) const {
+    return stage * micro_batches_ + static_cast<std::size_t>(action.index);
+  }
+
+  std::size_t last_stage_;
+  std::size_t micro_batches_;
+  std::vector<std::vector<Action>> lists_;
+  std::vector<std::size_t> next_;
+  std::vector<bool> forwards_;
+  std::vector<bool> gradients_;
+  std::size_t column_ = 0;
+};
+
+/// As warn_of_torch(), for files that leave the replicas to whoever reads them.
+std::vector<std::string> warn_of_torch_and_replicas(const Plan& plan) {
+  std::vector<std::string> warnings = warn_of_torch(plan);
+  if (splits_backward(plan) && plan.stages.front().devices.size() > 1) {
+    warnings.emplace_back(
+        "DistributedDataParallel averages no gradients of a backward in two parts over replicas "
+        "(the file of --to torch-python has it do so)");
+  }
+  return warnings;
+}
+
+}  // namespace
+
+std::vector<std::string> warn_of_torch(const Plan& plan) {
+  if (!splits_backward(plan) || !plan.stages.front().recompute) return {};
+  return {
+      "PyTorch's runtime runs a forward again for each part of its backward, the second once for "
+      "each group of weights: it takes longer than predicted"};
+}
+
+std::string torch_order(const Plan& plan) {
+  return Grid(generate(plan), plan.stages.size()).text();
+}
+
+Export export_torch_csv(const ExportSubject& subject) {
+  require_runs(subject, kTorch);
+  const Plan& plan = subject.document.plan;
+  return {.text = torch_order(plan), .warnings = warn_of_torch_and_replicas(plan)};
+}
+
+Export export_torchtitan(const ExportSubject& subject) {
+  require_runs(subject, kTorch);
+  const Plan& plan = subject.document.plan;
+  const ModelProfile& profile = subject.document.profile;
+  std::string parts;
+  for (const StagePlan& stage : plan.stages) {
+    std::string names;
+    for (std::int32_t l = stage.layers.begin; l < stage.layers.end; ++l) {
+      const nlohmann::json name = profile.layers[static_cast<std::size_t>(l)].name;
+      names += (names.empty() ? "" : ", ") + name.dump();
+    }
+    parts += (parts.empty() ? "[" : ", [") + names + "]";
+  }
+  const std::size_t groups = stages_by_device_group(plan).size();
+  const std::size_t replicas = plan.stages.front().devices.size();
+  const bool recomputes = plan.stages.front().recompute;
+  const std::int64_t degree = profile.tensor_parallel;
+  Export result{.text = {}, .warnings = warn_of_torch_and_replicas(plan)};
+  result.text = fmt::format(
+      "{}"
+      "# The order is that of `export --to torch-csv`, saved as schedule.csv.\n"
+      "{}"
+      "PIPELINE_ARGS=(\n"
+      "  --parallelism.pipeline_parallel_degree {}\n"
+      "  --parallelism.data_parallel_replicate_degree {}\n"
+      "{}"
+      "  --parallelism.pipeline_parallel_schedule_csv schedule.csv\n"
+      "  --parallelism.pipeline_parallel_microbatch_size {}\n"
+      "  --parallelism.module_fqns_per_model_part {}\n"
+      "  --training.local_batch_size {}\n"
+      "  --training.global_batch_size {}\n"
+      "  --activation_checkpoint.mode {}\n"
+      ")\n",
+      heading_of(subject, "torchtitan"), ranks_as_comment(subject), groups, replicas,
+      degree == 1 ? std::string()
+                  : fmt::format("  --parallelism.tensor_parallel_degree {}\n", degree),
+      samples_per_replica(plan), single_quoted('[' + parts + ']'),
+      samples_per_replica(plan) * plan.num_micro_batches, plan.global_batch_size,
+      recomputes ? "full" : "none");
+  if (recomputes) result.warnings.push_back(warn_of_block_inputs("torchtitan"));
+  result.warnings.emplace_back(
+      "the names of layers are the profile's: torchtitan looks for modules of these names");
+  return result;
+}
+
+}  // namespace dapple

@@ -1,0 +1,312 @@
+#include "interop/exports/exporting.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "dapple/schedule/schedule.h"
+#include "interop/graphs/transformer_blocks.h"
+
+namespace dapple {
+namespace {
+
+/// Where a schedule that drains as soon as it can needs no more: stage s of S keeps S - s.
+std::int64_t least_depth(const Plan& plan, std::size_t stage) {
+  return std::min(plan.num_micro_batches, static_cast<std::int64_t>(plan.stages.size() - stage));
+}
+
+bool only_deals(const Plan& plan) {
+  return std::all_of(plan.stages.begin(), plan.stages.end(), [](const StagePlan& stage) {
+    return stage.devices.size() == 1 || stage.replication == Replication::Deal;
+  });
+}
+
+void check_replicas(const RuntimeLimits& runtime, const Plan& plan,
+                    std::vector<Violation>& faults) {
+  const StagePlan& first = plan.stages.front();
+  if (first.recompute && !runtime.recomputes) {
+    faults.push_back(
+        {"/stages/0/recompute",
+         fmt::format("expected no recomputation, which {} does not have, got some", runtime.name)});
+  }
+  if (!runtime.deals && first.devices.size() > 1 && first.replication == Replication::Deal) {
+    faults.push_back({"/stages/0/replication",
+                      fmt::format("expected split, as all replicas of {} run one order, got deal",
+                                  runtime.name)});
+  }
+  const bool may_differ = runtime.deals_unequally && only_deals(plan);
+  for (std::size_t s = 1; s < plan.stages.size(); ++s) {
+    const StagePlan& stage = plan.stages[s];
+    if (stage.devices.size() != first.devices.size() && !may_differ) {
+      faults.push_back({fmt::format("/stages/{}/devices", s),
+                        fmt::format("expected as many replicas as stage 0 has, {}, as {} has one "
+                                    "number for all stages, got {}",
+                                    first.devices.size(), runtime.name, stage.devices.size())});
+    }
+    if (stage.replication != first.replication && stage.devices.size() > 1 && !may_differ) {
+      faults.push_back({fmt::format("/stages/{}/replication", s),
+                        fmt::format("expected that of stage 0, {}, got {}",
+                                    to_string(first.replication), to_string(stage.replication))});
+    }
+    if (stage.recompute != first.recompute) {
+      faults.push_back({fmt::format("/stages/{}/recompute", s),
+                        fmt::format("expected what stage 0 does, as {} has one answer for all "
+                                    "stages, got the other",
+                                    runtime.name)});
+    }
+  }
+}
+
+void check_shares(const Plan& plan, std::vector<Violation>& faults) {
+  const auto replicas = static_cast<std::int64_t>(plan.stages.front().devices.size());
+  const bool is_split = plan.stages.front().replication == Replication::Split;
+  const std::int64_t shared = is_split ? plan.micro_batch_size : plan.num_micro_batches;
+  if (shared % replicas == 0) return;
+  faults.push_back({is_split ? "/micro_batch_size" : "/num_micro_batches",
+                    fmt::format("expected a multiple of the {} replicas, so that their shares are "
+                                "equal, got {}",
+                                replicas, shared)});
+}
+
+/// Orders of the plan's own may have the forwards of a stage in any order.
+void check_forwards(const RuntimeLimits& runtime, const Plan& plan,
+                    std::vector<Violation>& faults) {
+  std::vector<std::int32_t> next(plan.stages.size());
+  for (std::size_t lane = 0; lane < plan.order.size(); ++lane) {
+    for (const Action& action : plan.order[lane]) {
+      if (action.kind != ActionKind::Forward) continue;
+      const Action expected{action.kind, next[action.stage.position()]++, action.stage};
+      if (action == expected) continue;
+      faults.push_back({fmt::format("/schedule/order/{}", lane),
+                        fmt::format("expected {}, as {} counts the outputs of a stage and takes "
+                                    "their numbers for those of micro-batches, got {}",
+                                    to_text(expected), runtime.name, to_text(action))});
+      return;
+    }
+  }
+}
+
+void check_order(const RuntimeLimits& runtime, const Plan& plan, std::vector<Violation>& faults) {
+  if (runtime.any_order) {
+    check_forwards(runtime, plan, faults);
+    return;
+  }
+  const bool interleaves = runtime.interleaves && plan.family == ScheduleFamily::Interleaved;
+  if (plan.family != ScheduleFamily::OneFOneB && !interleaves) {
+    faults.push_back({"/schedule/family", fmt::format("expected 1f1b{}, which {} runs, got {}",
+                                                      runtime.interleaves ? " or interleaved" : "",
+                                                      runtime.name, to_string(plan.family))});
+    return;
+  }
+  if (interleaves || runtime.any_depths) return;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    if (plan.warmup_depths[s] == least_depth(plan, s)) continue;
+    faults.push_back({fmt::format("/schedule/warmup_depths/{}", s),
+                      fmt::format("expected {}, which {} keeps in flight there, got {}",
+                                  least_depth(plan, s), runtime.name, plan.warmup_depths[s])});
+  }
+}
+
+/// The first layer of a range that takes from another stage what is not its last layer's; nothing
+/// without one.
+std::optional<std::pair<LayerIndex, LayerIndex>> skip_into(const ModelProfile& profile,
+                                                           LayerRange layers) {
+  for (std::int32_t l = layers.begin; l < layers.end; ++l) {
+    for (const LayerIndex input : profile.layers[static_cast<std::size_t>(l)].inputs) {
+      if (input.value < layers.begin - 1) return std::pair{LayerIndex{l}, input};
+    }
+  }
+  return std::nullopt;
+}
+
+/// Between stages goes what the layer in front of the boundary makes, and nothing else.
+void check_chain(const RuntimeLimits& runtime, const ModelProfile& profile, const Plan& plan,
+                 std::vector<Violation>& faults) {
+  for (std::size_t s = 1; s < plan.stages.size(); ++s) {
+    const auto skip = skip_into(profile, plan.stages[s].layers);
+    if (!skip) continue;
+    faults.push_back(
+        {fmt::format("/stages/{}/layers", s),
+         fmt::format("expected one tensor from the stage before, which is all that {} hands on, "
+                     "got {} that also takes {}",
+                     runtime.name, profile.layers[skip->first.position()].name,
+                     profile.layers[skip->second.position()].name)});
+  }
+}
+
+std::size_t stage_of(const Plan& plan, LayerIndex layer) {
+  std::size_t stage = 0;
+  while (plan.stages[stage].layers.end <= layer.value) ++stage;
+  return stage;
+}
+
+void check_ties(const RuntimeLimits& runtime, const ModelProfile& profile, const Plan& plan,
+                std::vector<Violation>& faults) {
+  for (const TiedGradients& tied : plan.tied_gradients) {
+    faults.push_back({fmt::format("/stages/{}/layers", tied.stages.back().value),
+                      fmt::format("expected layers that share no weights with other stages, as {} "
+                                  "adds up no gradients over stages, got weights of {}",
+                                  runtime.name, profile.layers[tied.holder.position()].name)});
+  }
+  if (!faults.empty() || !splits_backward(plan)) return;
+  for (const Tie& tie : profile.ties) {
+    faults.push_back(
+        {fmt::format("/stages/{}/layers", stage_of(plan, tie.holder)),
+         fmt::format("expected layers that share no weights, as {} does not make their "
+                     "gradients in a second part of the backward, got weights of {}",
+                     runtime.name, profile.layers[tie.holder.position()].name)});
+  }
+}
+
+/// What stands before the blocks is one embedding there, what stands behind them one head.
+void check_blocks(const RuntimeLimits& runtime, const ModelProfile& profile, const Plan& plan,
+                  std::vector<Violation>& faults) {
+  const TransformerBlocks found = find_blocks(profile);
+  if (!found.fault.empty()) {
+    faults.push_back({"/model/profile/layers", found.fault});
+    return;
+  }
+  const LayerRange blocks = found.layers;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const LayerRange layers = plan.stages[s].layers;
+    if (runtime.block_in_every_stage && blocks_in(layers, blocks) == 0) {
+      faults.push_back({fmt::format("/stages/{}/layers", s),
+                        fmt::format("expected a transformer block, as {} has some in every stage, "
+                                    "got none",
+                                    runtime.name)});
+    }
+    const bool is_beside = layers.end >= blocks.begin && layers.end <= blocks.end;
+    if (s + 1 == plan.stages.size() || is_beside) continue;
+    faults.push_back({fmt::format("/stages/{}/layers/1", s),
+                      fmt::format("expected a boundary beside a transformer block, between {} and "
+                                  "{}, as {} has one embedding and one head, got {}",
+                                  blocks.begin, blocks.end, runtime.name, layers.end)});
+  }
+}
+
+}  // namespace
+
+std::vector<Violation> faults_for(const RuntimeLimits& runtime, const PlanDocument& document) {
+  const Plan& plan = document.plan;
+  std::vector<Violation> faults;
+  check_replicas(runtime, plan, faults);
+  const bool shares_differ = runtime.deals_unequally && only_deals(plan);
+  if (faults.empty() && !shares_differ) check_shares(plan, faults);
+  check_order(runtime, plan, faults);
+  if (!runtime.any_graph) check_chain(runtime, document.profile, plan, faults);
+  if (!runtime.ties) check_ties(runtime, document.profile, plan, faults);
+  if (runtime.counts_blocks) check_blocks(runtime, document.profile, plan, faults);
+  if (!runtime.tensor_parallel && document.profile.tensor_parallel != 1) {
+    faults.push_back(degree_fault(runtime, document.profile, "/model/profile"));
+  }
+  return faults;
+}
+
+Violation degree_fault(const RuntimeLimits& runtime, const ModelProfile& profile,
+                       const std::string& pointer) {
+  return {pointer + "/tensor_parallel",
+          fmt::format("expected 1, as {} has no place for devices of several GPUs, got {}",
+                      runtime.name, profile.tensor_parallel)};
+}
+
+void require_runs(const ExportSubject& subject, const RuntimeLimits& runtime) {
+  std::vector<Violation> faults = faults_for(runtime, subject.document);
+  if (!faults.empty()) throw Error{ErrorKind::BadInput, "", std::move(faults)};
+}
+
+bool splits_backward(const Plan& plan) {
+  return std::any_of(plan.order.begin(), plan.order.end(), [](const std::vector<Action>& lane) {
+    return std::any_of(lane.begin(), lane.end(), [](const Action& action) {
+      return action.kind == ActionKind::InputGradient;
+    });
+  });
+}
+
+std::int64_t samples_per_replica(const Plan& plan) {
+  const StagePlan& stage = plan.stages.front();
+  return samples_of(plan, stage, 0).size();
+}
+
+std::int64_t micro_batches_per_replica(const Plan& plan) {
+  return micro_batches_of(plan, plan.stages.front(), 0);
+}
+
+std::vector<std::string> warn_of_apart(const ExportSubject& subject) {
+  const ModelProfile& profile = subject.document.profile;
+  std::vector<std::string> warnings;
+  for (const LayerIndex layer : find_blocks(profile).apart) {
+    warnings.push_back(fmt::format(
+        "{} counts as the {} and not as a block: its parameters are not those of the others",
+        profile.layers[layer.position()].name, layer.value == 0 ? "embedding" : "head"));
+  }
+  return warnings;
+}
+
+std::string warn_of_block_inputs(std::string_view runtime) {
+  return fmt::format(
+      "{} keeps the input of every block that it recomputes, the plan only that of a stage: it "
+      "needs more memory than predicted",
+      runtime);
+}
+
+std::string title_of(const ExportSubject& subject) {
+  return printable(subject.document.profile.name) + " on " +
+         printable(subject.document.topology.name);
+}
+
+std::string heading_of(const ExportSubject& subject, std::string_view runtime) {
+  const Plan& plan = subject.document.plan;
+  const std::size_t replicas = plan.stages.front().devices.size();
+  const std::size_t devices = stages_by_device_group(plan).size() * replicas;
+  const auto degree = static_cast<std::size_t>(subject.document.profile.tensor_parallel);
+  const std::string rank = fmt::format("pipeline rank * {} + replica", replicas);
+  return fmt::format("# {} for {}: {} processes, rank = {}\n", title_of(subject), runtime,
+                     devices * degree,
+                     degree == 1 ? rank : fmt::format("({}) * {} + tensor rank", rank, degree));
+}
+
+std::vector<DeviceIndex> devices_by_rank(const Plan& plan) {
+  std::vector<DeviceIndex> devices;
+  for (const std::vector<StageIndex>& stages : stages_by_device_group(plan)) {
+    const StagePlan& stage = plan.stages[stages.front().position()];
+    devices.insert(devices.end(), stage.devices.begin(), stage.devices.end());
+  }
+  return devices;
+}
+
+std::string ranks_as_comment(const ExportSubject& subject) {
+  const Plan& plan = subject.document.plan;
+  const auto degree = static_cast<std::size_t>(subject.document.profile.tensor_parallel);
+  const std::string share = degree == 1 ? std::string() : fmt::format(", {} a device", degree);
+  std::string text;
+  std::size_t rank = 0;
+  for (const std::vector<StageIndex>& stages : stages_by_device_group(plan)) {
+    const std::vector<DeviceIndex>& devices = plan.stages[stages.front().position()].devices;
+    text += fmt::format("# ranks {} to {}{}:", rank, rank + devices.size() * degree - 1, share);
+    for (const DeviceIndex device : devices) {
+      text += ' ' + printable(subject.topology.device(device).name);
+    }
+    text += '\n';
+    rank += devices.size() * degree;
+  }
+  return text;
+}
+
+std::string single_quoted(std::string_view text) {
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + '\'';
+}
+
+std::string quoted(std::string_view text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\' || c == '$' || c == '`') result += '\\';
+    result += static_cast<unsigned char>(c) < ' ' ? '?' : c;
+  }
+  return result + "\"";
+}
+
+}  // namespace dapple

@@ -1,0 +1,112 @@
+#include "interop/graphs/layer_chain.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+#include <utility>
+
+namespace dapple {
+namespace {
+
+/// The operator's name without its arguments, in letters, digits and single underscores.
+std::string stem_of(std::string_view description) {
+  constexpr std::size_t kLongest = 40;
+  std::string stem;
+  for (const char c : description.substr(0, description.find_first_of("([{"))) {
+    const bool keep = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    if (keep) {
+      stem += c;
+    } else if (!stem.empty() && stem.back() != '_') {
+      stem += '_';
+    }
+    if (stem.size() == kLongest) break;
+  }
+  while (!stem.empty() && stem.back() == '_') stem.pop_back();
+  return stem.empty() ? "node" : stem;
+}
+
+}  // namespace
+
+std::vector<std::string> layer_names(const std::vector<LayerNode>& nodes) {
+  std::map<std::string, int> uses;
+  std::vector<std::string> names;
+  for (const LayerNode& node : nodes) {
+    names.push_back(stem_of(node.description));
+    ++uses[names.back()];
+  }
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const bool has_arguments =
+        nodes[i].description.find_first_of("([{") != std::string::npos || names[i] == "node";
+    if (has_arguments || uses[names[i]] > 1) names[i] += fmt::format(".{}", nodes[i].number);
+  }
+  return names;
+}
+
+std::vector<std::int32_t> layer_order(const std::vector<LayerNode>& nodes) {
+  TensorGraph graph;
+  for (const LayerNode& node : nodes) {
+    graph.outputs.push_back(node.measurement.output);
+    graph.inputs.push_back(node.inputs);
+  }
+  return narrow_order(graph);
+}
+
+Cycle describe_cycle(const std::vector<LayerNode>& nodes, const std::vector<std::int32_t>& order) {
+  std::vector<bool> ordered(nodes.size());
+  for (const std::int32_t node : order) ordered[static_cast<std::size_t>(node)] = true;
+  // A node without inputs may wait for a consumer behind the cycle; it is on none.
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (nodes[i].inputs.empty()) ordered[i] = true;
+  }
+  // Each node left has an input that is left too, so going back from one ends in a cycle.
+  std::vector<std::int64_t> step(nodes.size(), -1);
+  std::vector<std::size_t> path;
+  std::size_t node =
+      static_cast<std::size_t>(std::find(ordered.begin(), ordered.end(), false) - ordered.begin());
+  while (step[node] < 0) {
+    step[node] = static_cast<std::int64_t>(path.size());
+    path.push_back(node);
+    const auto& inputs = nodes[node].inputs;
+    node = static_cast<std::size_t>(*std::find_if(inputs.begin(), inputs.end(), [&](auto input) {
+      return !ordered[static_cast<std::size_t>(input)];
+    }));
+  }
+  std::vector<std::size_t> cycle(path.begin() + step[node], path.end());
+  std::reverse(cycle.begin(), cycle.end());  // from producer to consumer
+  std::rotate(cycle.begin(), std::min_element(cycle.begin(), cycle.end()), cycle.end());
+
+  constexpr std::size_t kMostNamed = 12;
+  std::string names;
+  for (std::size_t i = 0; i < std::min(cycle.size(), kMostNamed); ++i) {
+    names += fmt::format("node{} -> ", nodes[cycle[i]].number);
+  }
+  if (cycle.size() > kMostNamed) names += "... -> ";
+  names += fmt::format("node{}", nodes[cycle.front()].number);
+  return {.text = std::move(names), .first = cycle.front()};
+}
+
+std::vector<Layer> layers_in_order(const std::vector<LayerNode>& nodes,
+                                   const std::vector<std::int32_t>& order) {
+  const std::vector<std::string> names = layer_names(nodes);
+  std::vector<LayerIndex> layer_of(nodes.size());
+  std::vector<Layer> layers;
+  for (const std::int32_t entry : order) {
+    const auto position = static_cast<std::size_t>(entry);
+    const LayerNode& node = nodes[position];
+    layer_of[position] = index_at<LayerIndex>(layers.size());
+    Layer layer;
+    layer.name = names[position];
+    layer.parameters = node.parameters;
+    for (const std::int32_t input : node.inputs) {
+      layer.inputs.push_back(layer_of[static_cast<std::size_t>(input)]);
+    }
+    std::sort(layer.inputs.begin(), layer.inputs.end());
+    layer.measurements.push_back(node.measurement);
+    layers.push_back(std::move(layer));
+  }
+  return layers;
+}
+
+}  // namespace dapple

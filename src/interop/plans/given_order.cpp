@@ -1,0 +1,149 @@
+#include "dapple/interop/plans/given_order.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "dapple/schedule/schedule.h"
+
+namespace dapple {
+namespace {
+
+struct Line {
+  std::int64_t number = 0;  // from 1
+  std::string_view text;
+};
+
+std::vector<Line> lines_of(std::string_view text) {
+  std::vector<Line> lines;
+  for (std::int64_t number = 1; !text.empty(); ++number) {
+    const std::size_t length = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, length);
+    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+    lines.push_back({number, line});
+    text.remove_prefix(std::min(length + 1, text.size()));
+  }
+  return lines;
+}
+
+bool is_blank(std::string_view text) {
+  return text.find_first_not_of(" \t") == std::string_view::npos;
+}
+
+class OrderReader {
+ public:
+  OrderReader(std::string source, const Plan& plan, const Topology& topology)
+      : source_(std::move(source)), topology_(topology), groups_(stages_by_device_group(plan)) {
+    for (std::size_t group = 0; group < groups_.size(); ++group) {
+      const StagePlan& stage = plan.stages[groups_[group].front().position()];
+      first_device_.push_back(stage.devices.front());
+      for (const DeviceIndex device : stage.devices) group_of_.emplace(device, group);
+    }
+  }
+
+  std::vector<std::vector<Action>> from_text(const std::vector<Line>& lines);
+  std::vector<std::vector<Action>> from_csv(const std::vector<Line>& lines);
+
+ private:
+  [[noreturn]] void refuse(std::int64_t line, const std::string& message) const {
+    throw Error{ErrorKind::BadInput, source_, {{fmt::format("line {}", line), message}}};
+  }
+  std::vector<Action> computations(const Line& line, std::string_view text) const;
+  DeviceIndex device_of(const Line& line, std::string_view name) const;
+
+  std::string source_;
+  const Topology& topology_;
+  std::vector<std::vector<StageIndex>> groups_;
+  std::vector<DeviceIndex> first_device_;        // by group
+  std::map<DeviceIndex, std::size_t> group_of_;  // of the plan's devices
+};
+
+std::vector<Action> OrderReader::computations(const Line& line, std::string_view text) const {
+  std::vector<Action> actions;
+  try {
+    actions = parse_actions(text);
+  } catch (const Error& error) { refuse(line.number, error.violations().front().message); }
+  std::erase_if(actions, [](const Action& action) {
+    return stream_of(action.kind) != Stream::Compute || action.kind == ActionKind::OptimizerStep;
+  });
+  return actions;
+}
+
+/// One of the plan's.
+DeviceIndex OrderReader::device_of(const Line& line, std::string_view name) const {
+  const std::optional<DeviceIndex> device = topology_.find_device(std::string(name));
+  if (!device) {
+    refuse(line.number, fmt::format("expected a device of the topology, got \"{}\"", name));
+  }
+  if (group_of_.count(*device) == 0) {
+    refuse(line.number, fmt::format("expected a device of the plan, got \"{}\"", name));
+  }
+  return *device;
+}
+
+std::vector<std::vector<Action>> OrderReader::from_text(const std::vector<Line>& lines) {
+  std::vector<std::optional<std::vector<Action>>> found(groups_.size());
+  std::set<DeviceIndex> seen;
+  for (const Line& line : lines) {
+    if (is_blank(line.text)) continue;
+    const std::size_t colon = line.text.find(": ");
+    if (colon == std::string_view::npos) {
+      refuse(line.number, "expected a device's name, a colon and its actions");
+    }
+    const std::string_view name = line.text.substr(0, colon);
+    const DeviceIndex device = device_of(line, name);
+    if (!seen.insert(device).second) {
+      refuse(line.number,
+             fmt::format("expected one line for each device, got another for {}", name));
+    }
+    std::vector<Action> actions = computations(line, line.text.substr(colon + 1));
+    std::optional<std::vector<Action>>& list = found[group_of_.at(device)];
+    if (list && *list != actions) {
+      refuse(line.number,
+             fmt::format("expected the actions of the other devices with {}'s stages", name));
+    }
+    list = std::move(actions);
+  }
+  std::vector<std::vector<Action>> order;
+  for (std::size_t group = 0; group < found.size(); ++group) {
+    if (!found[group]) {
+      refuse(static_cast<std::int64_t>(lines.size()) + 1,
+             fmt::format("expected a line for {}, got none",
+                         topology_.device(first_device_[group]).name));
+    }
+    order.push_back(std::move(*found[group]));
+  }
+  return order;
+}
+
+std::vector<std::vector<Action>> OrderReader::from_csv(const std::vector<Line>& lines) {
+  std::vector<std::vector<Action>> order;
+  for (const Line& line : lines) {
+    if (is_blank(line.text)) continue;
+    std::string cells(line.text);
+    std::replace(cells.begin(), cells.end(), ',', ' ');
+    order.push_back(computations(line, cells));
+  }
+  if (order.size() != groups_.size()) {
+    refuse(static_cast<std::int64_t>(lines.size()),
+           fmt::format("expected {} rows, one for each group of devices, got {}", groups_.size(),
+                       order.size()));
+  }
+  return order;
+}
+
+}  // namespace
+
+std::vector<std::vector<Action>> read_order(std::string_view text, const std::string& source_name,
+                                            const Plan& plan, const Topology& topology) {
+  const std::vector<Line> lines = lines_of(text);
+  OrderReader reader(source_name, plan, topology);
+  const bool names_devices = text.find(':') != std::string_view::npos;
+  return names_devices ? reader.from_text(lines) : reader.from_csv(lines);
+}
+
+}  // namespace dapple

@@ -1,0 +1,256 @@
+// Megatron-LM's pipeline layout: E the embedding, t a transformer block, L what follows the last
+// one, | between stages; "x*n" and "(...)*n" repeat. Stage i of P * V is on pipeline rank i mod P.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "dapple/core/error.h"
+#include "interop/graphs/transformer_blocks.h"
+#include "interop/plans/plan_formats.h"
+#include "interop/plans/plan_sketch.h"
+#include "interop/text/foreign_text.h"
+#include "interop/text/shell_words.h"
+
+namespace dapple {
+namespace {
+
+constexpr std::string_view kLayoutOption = "--pipeline-model-parallel-layout";
+constexpr std::size_t kMostLetters = 100'000;
+
+/// Writes out a layout: no blanks, commas, groups or repetitions are left.
+class LayoutExpander {
+ public:
+  LayoutExpander(std::string_view text, const ShellOptions& script, std::int64_t line)
+      : text_(text), script_(script), line_(line) {}
+
+  std::string run() {
+    std::string letters = expand(0);
+    if (position_ < text_.size()) refuse("expected no ) without its (, got one");
+    return letters;
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& message) const {
+    script_.refuse(line_, fmt::format("{}: {} in '{}'", kLayoutOption, message, shown(text_)));
+  }
+  std::string expand(int depth);
+  std::string repeated(std::string item);
+
+  std::string_view text_;
+  const ShellOptions& script_;
+  std::int64_t line_;
+  std::size_t position_ = 0;
+};
+
+/// The item as often as a "*n" behind it says.
+std::string LayoutExpander::repeated(std::string item) {
+  if (position_ >= text_.size() || text_[position_] != '*') return item;
+  const std::size_t begin = ++position_;
+  while (position_ < text_.size() && text_[position_] >= '0' && text_[position_] <= '9') {
+    ++position_;
+  }
+  const auto count = parse_count(text_.substr(begin, position_ - begin));
+  if (!count || *count < 1) refuse("expected a number from 1 on behind *, got none");
+  if (item.empty()) return item;
+  if (static_cast<std::size_t>(*count) > kMostLetters / item.size()) {
+    refuse(fmt::format("expected at most {} layers, got more", kMostLetters));
+  }
+  std::string result;
+  for (std::int32_t i = 0; i < *count; ++i) result += item;
+  return result;
+}
+
+std::string LayoutExpander::expand(int depth) {
+  constexpr int kDeepest = 20;
+  if (depth > kDeepest)
+    refuse(fmt::format("expected at most {} groups inside each other", kDeepest));
+  std::string letters;
+  while (position_ < text_.size() && text_[position_] != ')') {
+    const char c = text_[position_++];
+    if (c == ',' || c == ' ') continue;
+    if (c == '(') {
+      std::string group = expand(depth + 1);
+      if (position_ >= text_.size()) refuse("expected a ) for every (, got none");
+      ++position_;
+      letters += repeated(std::move(group));
+    } else if (std::string_view("EtL|").find(c) != std::string_view::npos) {
+      letters += repeated(std::string(1, c));
+    } else if (c == 'm') {
+      refuse(
+          "expected E, t, L and |, got m: a layer that predicts several tokens is none of a "
+          "profile's");
+    } else {
+      refuse(fmt::format("expected E, t, L and |, got '{}'", shown(std::string(1, c))));
+    }
+    if (letters.size() > kMostLetters) {
+      refuse(fmt::format("expected at most {} layers, got more", kMostLetters));
+    }
+  }
+  return letters;
+}
+
+class MegatronImporter {
+ public:
+  MegatronImporter(const ForeignPlanFile& file, const PlanGround& ground,
+                   const ForeignPlanOptions& options)
+      : file_(file), ground_(ground), options_(options), script_(file.text, file.name) {}
+  ImportedPlan run();
+
+ private:
+  void refuse_conflicts() const;
+  std::vector<LayerRange> read_stages() const;
+  void check_letters(const std::vector<std::string_view>& stages, const ShellOption& layout) const;
+  std::size_t read_groups(std::size_t stages) const;
+  void read_recomputation(PlanSketch& sketch, std::vector<std::string>& warnings) const;
+
+  const ForeignPlanFile& file_;
+  const PlanGround& ground_;
+  const ForeignPlanOptions& options_;
+  ShellOptions script_;
+};
+
+/// Megatron-LM refuses these beside a layout; what else splits the model has no place in a plan.
+void MegatronImporter::refuse_conflicts() const {
+  for (const char* name :
+       {"--num-layers-per-virtual-pipeline-stage", "--num-virtual-stages-per-pipeline-rank",
+        "--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers",
+        "--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"}) {
+    if (!script_.has(name)) continue;
+    script_.refuse(script_.line_of(name),
+                   fmt::format("{}: expected none beside a layout, got it", name));
+  }
+  for (const char* name : {"--context-parallel-size", "--expert-model-parallel-size"}) {
+    if (script_.count(name).value_or(1) == 1) continue;
+    script_.refuse(script_.line_of(name),
+                   fmt::format("{}: expected 1, as plans split no sequences and no experts, got "
+                               "more",
+                               name));
+  }
+  check_degree(script_.count("--tensor-model-parallel-size").value_or(1), ground_.profile, options_,
+               file_.name);
+}
+
+/// One E at the beginning, one L at the end, and as many t as there are blocks.
+void MegatronImporter::check_letters(const std::vector<std::string_view>& stages,
+                                     const ShellOption& layout) const {
+  std::string all;
+  for (const std::string_view stage : stages) all += stage;
+  const auto refuse = [&](const std::string& message) {
+    script_.refuse(layout.line, fmt::format("{}: {}", kLayoutOption, message));
+  };
+  if (std::count(all.begin(), all.end(), 'E') != 1 || stages.front().substr(0, 1) != "E") {
+    refuse("expected one E, at the beginning");
+  }
+  if (std::count(all.begin(), all.end(), 'L') != 1 || stages.back().empty() ||
+      stages.back().back() != 'L') {
+    refuse("expected one L, at the end");
+  }
+  const auto blocks = static_cast<std::int64_t>(std::count(all.begin(), all.end(), 't'));
+  const TransformerBlocks found = find_blocks(ground_.profile);
+  if (!found.fault.empty()) refuse("of the profile: " + found.fault);
+  const std::int64_t own = found.layers.size();
+  if (blocks != own) {
+    refuse(fmt::format("expected a t for each of the profile's {} transformer blocks, got {}", own,
+                       blocks));
+  }
+  if (const auto told = script_.count("--num-layers"); told && *told != blocks) {
+    script_.refuse(script_.line_of("--num-layers"),
+                   fmt::format("--num-layers: expected the layout's {}, got {}", blocks, *told));
+  }
+}
+
+std::vector<LayerRange> MegatronImporter::read_stages() const {
+  const std::optional<ShellOption> layout = script_.value(kLayoutOption);
+  if (!layout) {
+    script_.refuse(0, fmt::format("expected {}, without which Megatron-LM splits on its own, got "
+                                  "none",
+                                  kLayoutOption));
+  }
+  const std::string letters = LayoutExpander(layout->value, script_, layout->line).run();
+  const std::vector<std::string_view> stages = split(letters, "|");
+  check_letters(stages, *layout);
+  const LayerRange blocks = find_blocks(ground_.profile).layers;
+  std::vector<LayerRange> result;
+  std::int32_t begin = 0;
+  std::int32_t seen = 0;
+  for (const std::string_view stage : stages) {
+    seen += static_cast<std::int32_t>(std::count(stage.begin(), stage.end(), 't'));
+    const bool is_last = result.size() + 1 == stages.size();
+    const auto layers = static_cast<std::int32_t>(ground_.profile.layers.size());
+    const std::int32_t end = is_last ? layers : blocks.begin + seen;
+    result.push_back({begin, end});
+    begin = end;
+  }
+  return result;
+}
+
+std::size_t MegatronImporter::read_groups(std::size_t stages) const {
+  const auto told = script_.count("--pipeline-model-parallel-size");
+  if (!told) {
+    script_.refuse(0,
+                   "expected --pipeline-model-parallel-size, which says how many stages share "
+                   "devices, got none");
+  }
+  const auto groups = static_cast<std::size_t>(*told);
+  if (stages % groups != 0) {
+    script_.refuse(script_.line_of("--pipeline-model-parallel-size"),
+                   fmt::format("--pipeline-model-parallel-size: expected a divisor of the layout's "
+                               "{} stages, got {}",
+                               stages, groups));
+  }
+  return groups;
+}
+
+void MegatronImporter::read_recomputation(PlanSketch& sketch,
+                                          std::vector<std::string>& warnings) const {
+  const std::optional<ShellOption> granularity = script_.value("--recompute-granularity");
+  if (granularity && granularity->value == "full") {
+    sketch.recompute = true;
+    warnings.push_back(recomputed_as_a_whole(
+        "Megatron-LM", "the input of every layer or group of layers that it recomputes"));
+  } else if (granularity || script_.has("--recompute-activations")) {
+    warnings.emplace_back(
+        "recomputing attention alone is left out: the plan recomputes nothing, and needs more "
+        "memory");
+  }
+}
+
+ImportedPlan MegatronImporter::run() {
+  refuse_conflicts();
+  ImportedPlan result{.profile = ground_.profile, .plan = {}, .warnings = {}};
+  PlanSketch sketch;
+  sketch.source = file_.name;
+  sketch.stages = read_stages();
+  const std::size_t groups = read_groups(sketch.stages.size());
+  sketch.rank_devices = devices_in_comments(file_.text);
+  std::optional<std::int64_t> replicas;
+  if (!sketch.rank_devices.empty() && sketch.rank_devices.size() % groups == 0) {
+    replicas = static_cast<std::int64_t>(sketch.rank_devices.size() / groups);
+  }
+  replicas = replicas_of_all(replicas, groups, ground_, options_, file_.name);
+  sketch.ranks = even_ranks(groups, *replicas);
+  sketch.global_batch = script_.count("--global-batch-size");
+  if (const auto samples = script_.count("--micro-batch-size")) {
+    sketch.micro_batch = *samples * *replicas;
+  }
+  if (sketch.stages.size() > groups) sketch.family = ScheduleFamily::Interleaved;
+  read_recomputation(sketch, result.warnings);
+  result.plan = plan_of(sketch, ground_, options_);
+  return result;
+}
+
+}  // namespace
+
+bool is_megatron_options(std::string_view text) {
+  return text.find(kLayoutOption) != std::string_view::npos;
+}
+
+ImportedPlan import_megatron_plan(const std::vector<ForeignPlanFile>& files,
+                                  const PlanGround& ground, const ForeignPlanOptions& options) {
+  return MegatronImporter(files.front(), ground, options).run();
+}
+
+}  // namespace dapple

@@ -1,0 +1,300 @@
+#include "interop/plans/plan_sketch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "dapple/core/error.h"
+#include "dapple/cost/costs.h"
+#include "dapple/interop/plans/given_order.h"
+#include "dapple/plan/limits.h"
+#include "dapple/schedule/schedule.h"
+#include "interop/text/foreign_text.h"
+
+namespace dapple {
+namespace {
+
+class PlanMaker {
+ public:
+  PlanMaker(const PlanSketch& sketch, const PlanGround& ground, const ForeignPlanOptions& options)
+      : sketch_(sketch), ground_(ground), options_(options) {}
+  Plan run();
+
+ private:
+  [[noreturn]] void refuse(ErrorKind kind, std::string place, std::string message) const {
+    throw Error{kind, sketch_.source, {{std::move(place), std::move(message)}}};
+  }
+  void set_batches();
+  void set_stages();
+  std::vector<std::int64_t> least_depths() const;
+  void set_order();
+  bool runs_as(ScheduleFamily family);
+  void name_order();
+  DeviceIndex device_of(std::int32_t rank) const;
+  std::vector<DeviceIndex> devices_of_group(std::size_t group) const;
+  void check_structure() const;
+
+  const PlanSketch& sketch_;
+  const PlanGround& ground_;
+  const ForeignPlanOptions& options_;
+  Plan plan_;
+};
+
+void PlanMaker::set_batches() {
+  const auto first_of = [](const std::optional<std::int64_t>& a,
+                           const std::optional<std::int64_t>& b) { return a ? a : b; };
+  const std::optional<std::int64_t> global = first_of(
+      options_.global_batch, first_of(sketch_.global_batch, ground_.profile.global_batch_size));
+  if (!global) {
+    refuse(ErrorKind::Usage, "--global-batch",
+           "expected the samples of one iteration, which neither plan nor profile says, got "
+           "nothing");
+  }
+  std::optional<std::int64_t> micro = first_of(options_.micro_batch, sketch_.micro_batch);
+  const std::optional<std::int64_t>& count = sketch_.num_micro_batches;
+  if (!micro && count && *count >= 1 && *global % *count == 0) micro = *global / *count;
+  if (!micro) {
+    refuse(ErrorKind::Usage, "--micro-batch",
+           count ? fmt::format("expected the samples of a micro-batch, as {} samples are no {} "
+                               "equal ones, got nothing",
+                               *global, *count)
+                 : "expected the samples of a micro-batch over all replicas of a stage, which the "
+                   "plan does not say, got nothing");
+  }
+  plan_.global_batch_size = *global;
+  plan_.micro_batch_size = *micro;
+  plan_.num_micro_batches =
+      count && !options_.micro_batch ? *count : std::max<std::int64_t>(1, *global / *micro);
+  if (plan_.num_micro_batches > kMostMicroBatches) {
+    refuse(ErrorKind::BadInput, "",
+           fmt::format("expected at most {} micro-batches, got {}", kMostMicroBatches,
+                       plan_.num_micro_batches));
+  }
+}
+
+DeviceIndex PlanMaker::device_of(std::int32_t rank) const {
+  const std::vector<std::string>& names =
+      options_.devices.empty() ? sketch_.rank_devices : options_.devices;
+  const auto position = static_cast<std::size_t>(rank);
+  const std::int32_t count = ground_.topology.device_count();
+  if (names.empty()) {
+    if (rank < count) return DeviceIndex{rank};
+    refuse(
+        ErrorKind::BadInput, "",
+        fmt::format("expected a topology with a device for rank {}, got {} devices", rank, count));
+  }
+  const bool is_option = !options_.devices.empty();
+  const ErrorKind kind = is_option ? ErrorKind::Usage : ErrorKind::BadInput;
+  const std::string place = is_option ? "--devices" : "";
+  if (position >= names.size()) {
+    refuse(kind, place,
+           fmt::format("expected a device for rank {}, got {} devices", rank, names.size()));
+  }
+  const std::optional<DeviceIndex> device = ground_.topology.find_device(names[position]);
+  if (device) return *device;
+  refuse(kind, place,
+         fmt::format("expected a device of the topology for rank {}, got \"{}\"", rank,
+                     shown(names[position])));
+}
+
+std::vector<DeviceIndex> PlanMaker::devices_of_group(std::size_t group) const {
+  if (!sketch_.devices.empty()) return sketch_.devices[group];
+  std::vector<DeviceIndex> devices;
+  for (const std::int32_t rank : sketch_.ranks[group]) devices.push_back(device_of(rank));
+  return devices;
+}
+
+void PlanMaker::set_stages() {
+  const std::size_t groups =
+      sketch_.devices.empty() ? sketch_.ranks.size() : sketch_.devices.size();
+  check(groups > 0 && sketch_.stages.size() % groups == 0, "a sketch with a stage on no device");
+  plan_.chunks_per_device = static_cast<std::int64_t>(sketch_.stages.size() / groups);
+  for (std::size_t s = 0; s < sketch_.stages.size(); ++s) {
+    StagePlan& stage = plan_.stages.emplace_back();
+    stage.layers = sketch_.stages[s];
+    stage.devices = devices_of_group(sketch_.group_of.empty() ? s % groups : sketch_.group_of[s]);
+    stage.replication = options_.replication.value_or(sketch_.replication);
+    stage.recompute = sketch_.recompute;
+  }
+}
+
+void PlanMaker::check_structure() const {
+  const auto layers = static_cast<std::int32_t>(ground_.profile.layers.size());
+  std::vector<Violation> faults = validate(plan_, layers, ground_.topology);
+  if (faults.empty()) return;
+  throw Error{ErrorKind::BadInput, sketch_.source, in_words(std::move(faults))};
+}
+
+/// As many as keep every stage from it on busy. Where replicas take micro-batches in turn, that is
+/// one for each replica from it on, shared out among its own: PipeDream (SOSP'19) section 3.2.
+std::vector<std::int64_t> PlanMaker::least_depths() const {
+  std::vector<std::int64_t> depths(plan_.stages.size());
+  std::int64_t behind = 0;
+  for (std::size_t s = plan_.stages.size(); s-- > 0;) {
+    const bool is_dealt = plan_.stages[s].replication == Replication::Deal;
+    const auto replicas =
+        is_dealt ? static_cast<std::int64_t>(plan_.stages[s].devices.size()) : std::int64_t{1};
+    behind += replicas;
+    depths[s] = divide_up(behind, std::max<std::int64_t>(1, replicas));
+  }
+  return depths;
+}
+
+/// Takes the family in place of the given order, where that is the order it has.
+bool PlanMaker::runs_as(ScheduleFamily family) {
+  Plan other = plan_;
+  other.family = family;
+  other.order.clear();
+  const auto layers = static_cast<std::int32_t>(ground_.profile.layers.size());
+  if (!validate(other, layers, ground_.topology).empty()) return false;
+  if (family != ScheduleFamily::OneFOneB) fill_depths(other);
+  const Schedule schedule = generate(other);
+  const auto has_order_of = [](const Lane& lane, const std::vector<Action>& given) {
+    std::size_t next = 0;
+    for (const Action& action : lane.actions) {
+      if (stream_of(action.kind) != Stream::Compute) continue;
+      if (action.kind == ActionKind::OptimizerStep) continue;
+      if (next == given.size() || given[next++] != action) return false;
+    }
+    return next == given.size();
+  };
+  if (!std::equal(schedule.lanes.begin(), schedule.lanes.end(), plan_.order.begin(),
+                  plan_.order.end(), has_order_of)) {
+    return false;
+  }
+  plan_ = std::move(other);
+  return true;
+}
+
+/// An order that follows from the plan's numbers is called by its family, as ours are.
+void PlanMaker::name_order() {
+  // Of one micro-batch both are one order, and 1F1B has fewer limits.
+  if (plan_.num_micro_batches > 1 && runs_as(ScheduleFamily::GPipe)) return;
+  for (const ScheduleFamily family :
+       {ScheduleFamily::OneFOneB, ScheduleFamily::Interleaved, ScheduleFamily::BreadthFirst}) {
+    if (runs_as(family)) return;
+  }
+}
+
+void PlanMaker::set_order() {
+  plan_.family = sketch_.family;
+  plan_.warmup_depths.assign(plan_.stages.size(), plan_.num_micro_batches);
+  if (plan_.family == ScheduleFamily::OneFOneB) {
+    plan_.warmup_depths = sketch_.depths.empty() ? least_depths() : sketch_.depths;
+    for (std::int64_t& depth : plan_.warmup_depths) {
+      depth = std::min(depth, plan_.num_micro_batches);
+    }
+  } else if (plan_.family == ScheduleFamily::Given) {
+    plan_.order = read_order(sketch_.order->text, sketch_.order->name, plan_, ground_.topology);
+  }
+  check_structure();
+  if (plan_.family != ScheduleFamily::OneFOneB) fill_depths(plan_);
+}
+
+Plan PlanMaker::run() {
+  set_batches();
+  set_stages();
+  set_order();
+  fill_gradient_buckets(plan_, ground_.profile);
+  const std::string& source = sketch_.order == nullptr ? sketch_.source : sketch_.order->name;
+  std::vector<Violation> faults = validate(generate(plan_), plan_);
+  if (!faults.empty()) throw Error{ErrorKind::BadInput, source, in_words(std::move(faults))};
+  if (plan_.family == ScheduleFamily::Given) name_order();
+  return std::move(plan_);
+}
+
+}  // namespace
+
+std::vector<std::vector<std::int32_t>> even_ranks(std::size_t groups, std::int64_t replicas) {
+  std::vector<std::vector<std::int32_t>> ranks(groups);
+  std::int32_t next = 0;
+  for (std::vector<std::int32_t>& group : ranks) {
+    for (std::int64_t r = 0; r < replicas; ++r) group.push_back(next++);
+  }
+  return ranks;
+}
+
+std::int64_t replicas_of_all(std::optional<std::int64_t> told, std::size_t groups,
+                             const PlanGround& ground, const ForeignPlanOptions& options,
+                             const std::string& source) {
+  const auto refuse = [&](std::string message) {
+    throw Error{ErrorKind::Usage, source, {{"--replicas", std::move(message)}}};
+  };
+  const std::vector<std::int64_t>& given = options.replicas;
+  if (!given.empty() && std::count(given.begin(), given.end(), given.front()) !=
+                            static_cast<std::ptrdiff_t>(given.size())) {
+    refuse(
+        "expected one number of replicas for all stages, which is all that the file's runtime "
+        "has, got several");
+  }
+  if (!given.empty()) told = given.front();
+  if (told) {
+    const std::int32_t devices = ground.topology.device_count();
+    if (*told <= devices && *told * static_cast<std::int64_t>(groups) <= devices) return *told;
+    throw Error{ErrorKind::BadInput,
+                source,
+                {{"", fmt::format("expected a topology with {} devices for each of {} groups of "
+                                  "stages, got {} devices",
+                                  *told, groups, devices)}}};
+  }
+  if (!options.devices.empty() && options.devices.size() % groups == 0) {
+    return static_cast<std::int64_t>(options.devices.size() / groups);
+  }
+  refuse(
+      fmt::format("expected the replicas of each stage, which the file does not say, or {} "
+                  "--devices for each replica, got nothing",
+                  groups));
+  throw Bug("not reached");
+}
+
+std::vector<std::string> devices_in_comments(std::string_view text) {
+  std::vector<std::string> devices;
+  for (const std::string_view line : split(text, "\n")) {
+    const std::vector<std::string_view> words = words_of(line);
+    // "# ranks 0 to 1: node0:0 node0:1"
+    const bool is_ranks =
+        words.size() > 5 && words[0] == "#" && words[1] == "ranks" && words[3] == "to";
+    if (!is_ranks) continue;
+    // "# ranks 0 to 3, 2 a device: node0:0 node0:1"
+    const bool is_shared = words.size() > 8 && words[4].back() == ',' && words[7] == "device:";
+    const std::int32_t degree = is_shared ? parse_count(words[5]).value_or(0) : 1;
+    const auto expected = static_cast<std::int64_t>(devices.size()) * degree;
+    if ((!is_shared && words[4].back() != ':') || parse_count(words[2]) != expected) continue;
+    for (std::size_t i = is_shared ? 8 : 5; i < words.size(); ++i) devices.emplace_back(words[i]);
+  }
+  return devices;
+}
+
+Plan plan_of(const PlanSketch& sketch, const PlanGround& ground,
+             const ForeignPlanOptions& options) {
+  return PlanMaker(sketch, ground, options).run();
+}
+
+std::string recomputed_as_a_whole(std::string_view runtime, std::string_view kept) {
+  return fmt::format(
+      "stages are recomputed as a whole, from their input; {} keeps {}, and needs more memory",
+      runtime, kept);
+}
+
+void check_degree(std::int64_t degree, const ModelProfile& profile,
+                  const ForeignPlanOptions& options, const std::string& source) {
+  const std::int64_t measured = profile.tensor_parallel;
+  if (measured != 1 && measured != degree) {
+    throw Error{ErrorKind::BadInput,
+                source,
+                {{"", fmt::format("expected tensor-parallel degree {}, that of the profile, got {}",
+                                  measured, degree)}}};
+  }
+  const std::int64_t given = options.tensor_parallel.value_or(measured);
+  if (given == degree) return;
+  throw Error{
+      ErrorKind::Usage,
+      source,
+      {{"--tensor-parallel",
+        fmt::format("expected {}, the plan's degree: a device of the topology then stands "
+                    "for so many GPUs, and the profile must be of that degree; got {}",
+                    degree, options.tensor_parallel ? fmt::format("{}", given) : "nothing")}}};
+}
+
+}  // namespace dapple

@@ -1,0 +1,359 @@
+#include "interop/profiles/piper.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "dapple/core/error.h"
+#include "interop/graphs/layer_chain.h"
+#include "interop/profiles/profile_options.h"
+#include "interop/text/foreign_json.h"
+#include "interop/text/foreign_text.h"
+
+namespace dapple {
+namespace {
+
+using io::ArrayReader;
+using io::Field;
+using io::ObjectReader;
+
+constexpr ProfileNeeds kNeeds{.file = "a Piper graph",
+                              .global_batch = Need::Optional,
+                              .backward_ratio = Need::Optional,
+                              .time_unit = Need::Optional};
+constexpr std::size_t kMostNodes = 100'000;
+constexpr std::int64_t kMostNumber = 999'999'999;
+
+/// One way to run a node.
+struct Variant {
+  std::string name;
+  Duration time;  // of a sample, both directions
+  Bytes parameters;
+  Bytes per_micro_batch;
+  Bytes fixed;
+  Bytes collectives;  // between the GPUs of a tensor-parallel group
+  bool recomputes() const { return name.find("recomp") != std::string::npos; }
+};
+
+/// What the whole file says beside its nodes, for warnings.
+struct Totals {
+  Bytes fixed;
+  Bytes collectives;
+  bool has_recomputing = false;
+  bool has_derived_forward = false;
+  std::set<std::string> degrees;
+};
+
+class PiperReader {
+ public:
+  PiperReader(const std::string& source_name, const ForeignProfileOptions& options)
+      : source_name_(source_name),
+        options_(options),
+        degree_(fmt::format("{}", options.tensor_parallel.value_or(1))) {}
+  ImportedProfile run(std::string_view text);
+
+ private:
+  std::vector<LayerNode> read_graph(const Field& field);
+  void read_nodes(const Field& field);
+  void read_node(const Field& field);
+  std::vector<Variant> read_variants(const Field& field);
+  Variant read_variant(const Field& field);
+  Bytes read_collectives(const Field& field);
+  void set_figures(const Field& field, const std::vector<Variant>& variants, LayerNode& node);
+  void set_times(const Variant& plain, const Variant* recomputing, LayerNode& node);
+  void read_edges(const Field& field);
+  std::vector<std::int32_t> order_nodes() const;
+  void add_warnings();
+
+  const std::string& source_name_;
+  const ForeignProfileOptions& options_;
+  std::string degree_;
+  std::vector<LayerNode> nodes_;
+  std::map<std::int64_t, std::int32_t> position_of_;  // by id
+  std::optional<std::int64_t> batch_;
+  std::string without_forward_;       // a node whose forward the file does not tell
+  std::vector<std::int64_t> uneven_;  // nodes that send tensors of different sizes
+  Totals totals_;
+  ImportedProfile result_;
+};
+
+Bytes PiperReader::read_collectives(const Field& field) {
+  Bytes sum;
+  if (!field.present()) return sum;
+  ObjectReader object(field);
+  for (const Field& member : object.members()) {
+    sum += Bytes{read_scaled(member, 1, "bytes").value_or(0)};
+    if (sum.count > kMaxCount) {
+      member.add("expected at most 10^15 bytes on all edges together, got more");
+      return {};
+    }
+  }
+  return sum;
+}
+
+Variant PiperReader::read_variant(const Field& field) {
+  ObjectReader object(field);
+  Variant variant;
+  if (!object.valid()) return variant;
+  if (const Field id = object.field("id"); id.present()) variant.name = optional_text(id);
+  const auto read = [&](std::string_view key, std::int64_t scale, std::string_view unit) {
+    return read_scaled(object.field(key), scale, unit).value_or(0);
+  };
+  const TimeUnit unit = unit_of_times(options_, "s");
+  variant.time = {read("timePerSample", unit.nanoseconds, unit.name)};
+  variant.parameters = {read("parameterSize", 1, "bytes")};
+  variant.per_micro_batch = {read("memoryUsageA", 1, "bytes")};
+  variant.fixed = {read("memoryUsageB", 1, "bytes")};
+  variant.collectives =
+      read_collectives(object.field("syncTimeFw")) + read_collectives(object.field("syncTimeBw"));
+  return variant;
+}
+
+/// Those of the degree that was asked for.
+std::vector<Variant> PiperReader::read_variants(const Field& field) {
+  ObjectReader degrees(field);
+  std::vector<Variant> variants;
+  if (!degrees.valid()) return variants;
+  std::string known;
+  for (const std::string& key : field.value().keys) {
+    known += (known.empty() ? "" : ", ") + shown(key);
+    totals_.degrees.insert(shown(key));
+  }
+  const Field wanted = degrees.field(degree_);
+  if (!wanted.present()) {
+    field.add(fmt::format("expected figures for tensor-parallel degree {}, got those of {}",
+                          degree_, known.empty() ? "none" : known));
+    return variants;
+  }
+  const ArrayReader array(wanted, "an array of variants");
+  for (std::size_t i = 0; i < array.size(); ++i) variants.push_back(read_variant(array.at(i)));
+  return variants;
+}
+
+void PiperReader::set_times(const Variant& plain, const Variant* recomputing, LayerNode& node) {
+  Measurement& measurement = node.measurement;
+  if (options_.backward_ratio) {
+    const BothDirections times = share_out(plain.time, *options_.backward_ratio);
+    measurement.forward = times.forward;
+    measurement.backward = times.backward;
+    return;
+  }
+  const Duration extra = recomputing == nullptr ? Duration{-1} : recomputing->time - plain.time;
+  if (plain.time == Duration{}) return;
+  if (extra < Duration{} || extra > plain.time) {
+    if (without_forward_.empty()) {
+      without_forward_ = fmt::format("{} ({})", node.number, shown(node.description));
+    }
+    return;
+  }
+  totals_.has_derived_forward = true;
+  measurement.forward = extra;
+  measurement.backward = plain.time - extra;
+}
+
+void PiperReader::set_figures(const Field& field, const std::vector<Variant>& variants,
+                              LayerNode& node) {
+  const auto find = [&](bool recomputes) {
+    const auto found = std::find_if(variants.begin(), variants.end(), [&](const Variant& variant) {
+      return variant.recomputes() == recomputes;
+    });
+    return found == variants.end() ? nullptr : &*found;
+  };
+  const Variant* plain = find(false);
+  const Variant* recomputing = find(true);
+  if (plain == nullptr) {
+    field.add("expected a variant that does not recompute, got none");
+    return;
+  }
+  node.parameters = plain->parameters;
+  node.measurement.stash = plain->per_micro_batch;
+  set_times(*plain, recomputing, node);
+  totals_.fixed += plain->fixed;
+  totals_.collectives += plain->collectives;
+  totals_.has_recomputing = totals_.has_recomputing || recomputing != nullptr;
+}
+
+void PiperReader::read_node(const Field& field) {
+  ObjectReader object(field);
+  if (!object.valid()) return;
+  LayerNode node;
+  const Field id = object.field("id");
+  const std::optional<std::int64_t> number = read_integer(id, {0, kMostNumber});
+  if (!number) return;
+  node.number = *number;
+  node.description = "node";
+  if (const Field name = object.field("name"); name.present()) {
+    node.description = read_text(name).value_or("node");
+  }
+  if (!position_of_.emplace(node.number, static_cast<std::int32_t>(nodes_.size())).second) {
+    id.add(fmt::format("expected every node once, got {} again", node.number));
+    return;
+  }
+  const Field figures = object.field("TMPCs");
+  const std::size_t before = field.violations()->count();
+  const std::vector<Variant> variants = read_variants(figures);
+  if (field.violations()->count() == before) set_figures(figures, variants, node);
+  nodes_.push_back(std::move(node));
+}
+
+void PiperReader::read_nodes(const Field& field) {
+  const ArrayReader array(field, "an array of nodes");
+  if (!array.valid()) return;
+  if (array.size() == 0 || array.size() > kMostNodes) {
+    field.add(fmt::format("expected 1 to {} nodes, got {}", kMostNodes, array.size()));
+    return;
+  }
+  for (std::size_t i = 0; i < array.size(); ++i) read_node(array.at(i));
+}
+
+void PiperReader::read_edges(const Field& field) {
+  const ArrayReader array(field, "an array of edges");
+  std::vector<std::set<Bytes>> sent(nodes_.size());
+  for (std::size_t i = 0; i < array.size(); ++i) {
+    ObjectReader edge(array.at(i));
+    if (!edge.valid()) continue;
+    const auto end_of = [&](std::string_view key) -> std::optional<std::size_t> {
+      const Field end = edge.field(key);
+      const std::optional<std::int64_t> number = read_integer(end, {0, kMostNumber});
+      if (!number) return std::nullopt;
+      const auto found = position_of_.find(*number);
+      if (found != position_of_.end()) return static_cast<std::size_t>(found->second);
+      end.add(fmt::format("expected the id of a node, got {}", *number));
+      return std::nullopt;
+    };
+    const std::optional<std::size_t> from = end_of("sourceId");
+    const std::optional<std::size_t> to = end_of("destId");
+    const auto size = read_scaled(edge.field("communicationCost"), 1, "bytes");
+    if (!from || !to || !size || *from >= nodes_.size() || *to >= nodes_.size()) continue;
+    sent[*from].insert(Bytes{*size});
+    nodes_[*to].inputs.push_back(static_cast<std::int32_t>(*from));
+  }
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    std::vector<std::int32_t>& inputs = nodes_[i].inputs;
+    std::sort(inputs.begin(), inputs.end());
+    inputs.erase(std::unique(inputs.begin(), inputs.end()), inputs.end());
+    if (!sent[i].empty()) nodes_[i].measurement.output = *sent[i].rbegin();
+    if (sent[i].size() > 1) uneven_.push_back(nodes_[i].number);
+  }
+}
+
+std::vector<LayerNode> PiperReader::read_graph(const Field& field) {
+  ObjectReader document(field);
+  if (!document.valid()) return {};
+  const Field batch = document.field("mbsInBatch");
+  const Field batch_of_readme = document.field("maxBatchSize");
+  for (const Field& each : {batch, batch_of_readme}) {
+    if (!each.present() || batch_) continue;
+    batch_ = read_scaled(each, 1, "samples");
+    if (batch_ && (*batch_ < 1 || *batch_ > kMostSamples)) {
+      each.refuse(fmt::format("a number of samples from 1 to {}", kMostSamples));
+    }
+  }
+  read_nodes(document.field("nodes"));
+  const Field edges = document.field("edges");
+  // An id of a node that is itself at fault is not reported again for each of its edges.
+  if (field.violations()->empty()) read_edges(edges);
+  return std::move(nodes_);
+}
+
+std::vector<std::int32_t> PiperReader::order_nodes() const {
+  std::vector<std::int32_t> order = layer_order(nodes_);
+  if (order.size() == nodes_.size()) return order;
+  throw Error{ErrorKind::BadInput,
+              source_name_,
+              {{"/edges", fmt::format("expected a graph without cycles, got {}",
+                                      describe_cycle(nodes_, order).text)}}};
+}
+
+void PiperReader::add_warnings() {
+  std::vector<std::string>& warnings = result_.warnings;
+  warn_of_scaling(options_, 1, warnings);
+  std::string others;
+  for (const std::string& degree : totals_.degrees) {
+    if (degree != degree_) others += (others.empty() ? "" : ", ") + degree;
+  }
+  if (!others.empty()) {
+    warnings.push_back(
+        fmt::format("figures are those of tensor-parallel degree {}; those of {} are left out "
+                    "(--tensor-parallel takes others)",
+                    degree_, others));
+  }
+  if (degree_ != "1") {
+    warnings.push_back(fmt::format(
+        "a device is a group of {} GPUs, and the {} bytes that they send each other for a sample "
+        "(syncTimeFw, syncTimeBw) are left out",
+        degree_, totals_.collectives.count));
+  }
+  if (totals_.has_recomputing) {
+    warnings.push_back("variants that recompute are left out: a plan decides where to recompute");
+  }
+  if (totals_.has_derived_forward) {
+    warnings.push_back(
+        "a layer's forward is taken to be what its recomputing variant takes longer; "
+        "--backward-ratio says otherwise");
+  }
+  if (!uneven_.empty()) {
+    warnings.push_back(fmt::format(
+        "{} node{} tensors of different sizes on different edges, the first is node {}: the "
+        "largest counts as the output",
+        uneven_.size(), uneven_.size() == 1 ? " sends" : "s send", uneven_.front()));
+  }
+  warnings.push_back(fmt::format(
+      "memory beside activations is weights, gradients and the state of {}; the {} bytes that the "
+      "file states (memoryUsageB) are left out",
+      result_.profile.optimizer.name, totals_.fixed.count));
+}
+
+ImportedProfile PiperReader::run(std::string_view text) {
+  check_options(options_, kNeeds, source_name_);
+  nodes_ = io::read_document<std::vector<LayerNode>>(
+      text, source_name_, [this](const Field& field) { return read_graph(field); });
+  if (!without_forward_.empty()) {
+    throw Error{
+        ErrorKind::Usage,
+        source_name_,
+        {{"--backward-ratio",
+          fmt::format("expected the backward's time as a multiple of the forward's, as node "
+                      "{} has no recomputing variant that tells it, got nothing",
+                      without_forward_)}}};
+  }
+  if (!batch_ && !options_.global_batch) {
+    throw Error{ErrorKind::Usage,
+                source_name_,
+                {{"--global-batch",
+                  "expected the global batch size, as the file has no mbsInBatch, got nothing"}}};
+  }
+  result_.profile =
+      profile_header(options_, model_name(source_name_), "imported from Piper's JSON");
+  if (!options_.global_batch) {
+    result_.profile.global_batch_size = batch_;
+  } else if (batch_ && *batch_ != *options_.global_batch) {
+    result_.warnings.push_back(
+        fmt::format("the file says {} samples (mbsInBatch), --global-batch {}: that is taken",
+                    *batch_, *options_.global_batch));
+  }
+  result_.profile.notes.push_back(
+      "Stash of a layer: its memoryUsageA. Samples are the file's micro-batches.");
+  const std::vector<std::int32_t> order = order_nodes();
+  result_.profile.layers = layers_in_order(nodes_, order);
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    warn_of_parameters(result_.profile.layers[i],
+                       fmt::format("node {}", nodes_[static_cast<std::size_t>(order[i])].number),
+                       result_.warnings);
+  }
+  add_warnings();
+  return std::move(result_);
+}
+
+}  // namespace
+
+ImportedProfile import_piper(std::string_view text, const std::string& source_name,
+                             const ForeignProfileOptions& options) {
+  return PiperReader(source_name, options).run(text);
+}
+
+}  // namespace dapple
