@@ -6,8 +6,8 @@
 
 #include "cuda_math.h"
 #include "dapple/core/error.h"
-#include "dapple/cuda/arrays.h"
-#include "dapple/cuda/optimizer.h"
+#include "dapple/cuda/kernels/arrays.h"
+#include "dapple/cuda/kernels/optimizer.h"
 
 namespace dapple {
 namespace {

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "dapple/cuda/tensor.h"
+#include "dapple/cuda/memory/tensor.h"
 #include "dapple/exec/all_reduce.h"
 #include "dapple/exec/named_tensors.h"
 #include "dapple/nn/optimizer.h"

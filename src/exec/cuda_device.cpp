@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "dapple/core/error.h"
-#include "dapple/cuda/arrays.h"
+#include "dapple/cuda/kernels/arrays.h"
 
 namespace dapple {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "cuda_marks.h"
-#include "dapple/cuda/device.h"
-#include "dapple/cuda/tensor.h"
+#include "dapple/cuda/memory/device.h"
+#include "dapple/cuda/memory/tensor.h"
 #include "dapple/exec/cuda_summands.h"
 #include "dapple/exec/payload.h"
 #include "dapple/schedule/schedule.h"

@@ -5,7 +5,7 @@
 #include <deque>
 #include <mutex>
 
-#include "dapple/cuda/device.h"
+#include "dapple/cuda/memory/device.h"
 #include "dapple/exec/backend.h"
 
 namespace dapple {

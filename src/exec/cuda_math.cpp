@@ -6,7 +6,7 @@
 #include <variant>
 
 #include "dapple/core/error.h"
-#include "dapple/cuda/arrays.h"
+#include "dapple/cuda/kernels/arrays.h"
 #include "local_stage.h"
 
 namespace dapple {

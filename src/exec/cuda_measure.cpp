@@ -6,11 +6,11 @@
 #include <span>
 
 #include "cuda_marks.h"
-#include "dapple/cuda/arrays.h"
-#include "dapple/cuda/device.h"
-#include "dapple/cuda/module.h"
-#include "dapple/cuda/optimizer.h"
-#include "dapple/cuda/tensor.h"
+#include "dapple/cuda/kernels/arrays.h"
+#include "dapple/cuda/kernels/optimizer.h"
+#include "dapple/cuda/memory/device.h"
+#include "dapple/cuda/memory/tensor.h"
+#include "dapple/cuda/modules/module.h"
 #include "dapple/exec/cuda_backend.h"
 #include "timed_passes.h"
 

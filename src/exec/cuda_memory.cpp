@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <variant>
 
-#include "dapple/cuda/module.h"
+#include "dapple/cuda/modules/module.h"
 #include "dapple/exec/cuda_backend.h"
 #include "dapple/profile/model_profile.h"
 #include "local_stage.h"

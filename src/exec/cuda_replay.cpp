@@ -9,9 +9,9 @@
 
 #include "cuda_device.h"
 #include "dapple/core/error.h"
-#include "dapple/cuda/arrays.h"
-#include "dapple/cuda/spin.h"
-#include "dapple/cuda/tensor.h"
+#include "dapple/cuda/kernels/arrays.h"
+#include "dapple/cuda/kernels/spin.h"
+#include "dapple/cuda/memory/tensor.h"
 #include "dapple/exec/cuda_backend.h"
 #include "replay_backend.h"
 

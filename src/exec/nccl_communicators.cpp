@@ -11,7 +11,7 @@
 
 #include "clock.h"
 #include "dapple/core/error.h"
-#include "dapple/cuda/arrays.h"
+#include "dapple/cuda/kernels/arrays.h"
 #include "dapple/exec/cuda_bytes.h"
 #include "value_payload.h"
 #include "waiting.h"

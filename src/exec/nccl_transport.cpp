@@ -13,7 +13,7 @@
 
 #include "clock.h"
 #include "dapple/core/error.h"
-#include "dapple/cuda/device.h"
+#include "dapple/cuda/memory/device.h"
 #include "dapple/exec/all_reduce.h"
 #include "dapple/exec/cuda_bytes.h"
 #include "dapple/exec/cuda_summands.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "dapple/command_line/options.h"
-#include "dapple/cuda/tensor.h"
+#include "dapple/cuda/memory/tensor.h"
 #include "dapple/exec/replay_backend.h"
 #include "dapple/exec/training_backend.h"
 #include "dapple/exec/transport.h"

@@ -18,10 +18,10 @@
 
 #include "dapple/core/error.h"
 #include "dapple/core/random.h"
-#include "dapple/cuda/arrays.h"
-#include "dapple/cuda/device.h"
-#include "dapple/cuda/module.h"
-#include "dapple/cuda/optimizer.h"
+#include "dapple/cuda/kernels/arrays.h"
+#include "dapple/cuda/kernels/optimizer.h"
+#include "dapple/cuda/memory/device.h"
+#include "dapple/cuda/modules/module.h"
 #include "dapple/nn/module.h"
 
 namespace {

@@ -1,4 +1,4 @@
-#include "dapple/cuda/arrays.h"
+#include "dapple/cuda/kernels/arrays.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>

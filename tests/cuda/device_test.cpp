@@ -1,4 +1,4 @@
-#include "dapple/cuda/device.h"
+#include "dapple/cuda/memory/device.h"
 
 #include <catch2/catch.hpp>
 #include <cstring>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "dapple/core/error.h"
-#include "dapple/cuda/arrays.h"
+#include "dapple/cuda/kernels/arrays.h"
 #include "on_device.h"
 
 using namespace dapple;

@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "dapple/cuda/arrays.h"
+#include "dapple/cuda/kernels/arrays.h"
 #include "on_device.h"
 
 using namespace dapple;

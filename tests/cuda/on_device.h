@@ -9,9 +9,9 @@
 
 #include "../support/dice.h"
 #include "dapple/core/random.h"
-#include "dapple/cuda/device.h"
-#include "dapple/cuda/module.h"
-#include "dapple/cuda/tensor.h"
+#include "dapple/cuda/memory/device.h"
+#include "dapple/cuda/memory/tensor.h"
+#include "dapple/cuda/modules/module.h"
 #include "dapple/nn/module.h"
 #include "dapple/profile/operation.h"
 

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <cstdio>
 
-#include "dapple/cuda/device.h"
+#include "dapple/cuda/memory/device.h"
 
 int main(int count, char** arguments) {
   constexpr int kSkipped = 77;

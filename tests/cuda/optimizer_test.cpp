@@ -1,4 +1,4 @@
-#include "dapple/cuda/optimizer.h"
+#include "dapple/cuda/kernels/optimizer.h"
 
 #include <catch2/catch.hpp>
 

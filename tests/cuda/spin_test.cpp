@@ -1,4 +1,4 @@
-#include "dapple/cuda/spin.h"
+#include "dapple/cuda/kernels/spin.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,5 +1,5 @@
-// cuBLASLt as far as src/cuda/cublas_product.cpp uses it, as its documentation says what it does:
-// on the host, one number after another. So that file can be tested where there is no GPU.
+// cuBLASLt as far as src/cuda/cublas/cublas_product.cpp uses it, as its documentation says what it
+// does: on the host, one number after another. So that file can be tested where there is no GPU.
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

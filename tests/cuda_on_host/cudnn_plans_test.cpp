@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "../../src/cuda/cudnn_attention_graph.h"
+#include "cuda/cudnn/cudnn_attention_graph.h"
 
 using namespace dapple;
 using namespace dapple::cuda;

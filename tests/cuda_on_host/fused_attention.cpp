@@ -1,11 +1,11 @@
-// For src/cuda/cudnn_attention.cpp: takes half precision, so that both ways to attend are tried,
-// and is as plain as the formulas.
-#include "../../src/cuda/fused_attention.h"
+// For src/cuda/cudnn/cudnn_attention.cpp: takes half precision, so that both ways to attend are
+// tried, and is as plain as the formulas.
+#include "cuda/memory/fused_attention.h"
 
 #include <cmath>
 #include <vector>
 
-#include "../../src/cuda/numbers.h"
+#include "cuda/kernels/numbers.h"
 
 namespace dapple::cuda {
 namespace {

@@ -1,9 +1,9 @@
-// For src/cuda/cublas_product.cpp: sums as they are written down.
-#include "../../src/cuda/matrix_product.h"
+// For src/cuda/cublas/cublas_product.cpp: sums as they are written down.
+#include "cuda/memory/matrix_product.h"
 
 #include <cmath>
 
-#include "../../src/cuda/numbers.h"
+#include "cuda/kernels/numbers.h"
 #include "dapple/core/error.h"
 
 namespace dapple::cuda {

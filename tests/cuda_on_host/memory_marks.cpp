@@ -1,5 +1,6 @@
-// For src/cuda/memory_marks.cpp: free pieces are out of bounds, and fresh ones hold no numbers.
-#include "../../src/cuda/memory_marks.h"
+// For src/cuda/memory/memory_marks.cpp: free pieces are out of bounds, and fresh ones hold no
+// numbers.
+#include "cuda/memory/memory_marks.h"
 
 #include <sanitizer/asan_interface.h>
 

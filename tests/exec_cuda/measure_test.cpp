@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "dapple/cuda/module.h"
+#include "dapple/cuda/modules/module.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/nn/model.h"
 

@@ -12,7 +12,7 @@
 #include "../support/job.h"
 #include "../support/scaled.h"
 #include "../support/through_host.h"
-#include "dapple/cuda/device.h"
+#include "dapple/cuda/memory/device.h"
 #include "dapple/exec/replay_backend.h"
 
 namespace dapple {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "dapple/cuda/device.h"
+#include "dapple/cuda/memory/device.h"
 #include "dapple/exec/cuda_bytes.h"
 #include "dapple/exec/nccl_transport.h"
 #include "dapple/exec/transport.h"

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "dapple/cuda/device.h"
+#include "dapple/cuda/memory/device.h"
 #include "dapple/exec/nccl_communicator.h"
 
 namespace dapple {

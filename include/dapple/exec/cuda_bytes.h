@@ -6,7 +6,7 @@
 #include <mutex>
 #include <span>
 
-#include "dapple/cuda/device.h"
+#include "dapple/cuda/memory/device.h"
 #include "dapple/exec/payload.h"
 
 namespace dapple {

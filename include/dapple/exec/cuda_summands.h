@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "dapple/cuda/device.h"
-#include "dapple/cuda/tensor.h"
+#include "dapple/cuda/memory/device.h"
+#include "dapple/cuda/memory/tensor.h"
 #include "dapple/exec/all_reduce.h"
 #include "dapple/exec/cuda_bytes.h"
 

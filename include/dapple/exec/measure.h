@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "dapple/core/quantity.h"
-#include "dapple/cuda/tensor.h"
+#include "dapple/cuda/memory/tensor.h"
 #include "dapple/io/documents/specification.h"
 #include "dapple/profile/model_profile.h"
 

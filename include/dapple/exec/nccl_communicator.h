@@ -9,8 +9,8 @@
 #include <functional>
 #include <mutex>
 
-#include "dapple/cuda/device.h"
-#include "dapple/cuda/tensor.h"
+#include "dapple/cuda/memory/device.h"
+#include "dapple/cuda/memory/tensor.h"
 
 namespace dapple {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "dapple/cost/costs.h"
-#include "dapple/cuda/tensor.h"
+#include "dapple/cuda/memory/tensor.h"
 #include "dapple/exec/all_reduce.h"
 #include "dapple/exec/batches.h"
 #include "dapple/nn/model.h"

@@ -1,0 +1,89 @@
+#include "cuda/kernels/layers/activations.h"
+
+#include "cuda/kernels/launch.h"
+#include "cuda/kernels/numbers.h"
+#include "cuda/kernels/threads.h"
+
+namespace dapple::cuda {
+namespace {
+
+struct Relu {
+  static __device__ float value(float x) { return x > 0 ? x : 0; }
+  static __device__ float slope(float x) { return x > 0 ? 1.0F : 0.0F; }
+};
+
+struct Gelu {
+  static constexpr float kScale = 0.7978845608F;
+  static constexpr float kCube = 0.044715F;
+
+  static __device__ float tanh_at(float x) { return tanhf(kScale * (x + kCube * x * x * x)); }
+  static __device__ float value(float x) { return 0.5F * x * (1 + tanh_at(x)); }
+  static __device__ float slope(float x) {
+    const float t = tanh_at(x);
+    return 0.5F * (1 + t) + 0.5F * x * (1 - t * t) * kScale * (1 + 3 * kCube * x * x);
+  }
+};
+
+template <class Function, class Number, int kCount>
+__global__ void value_kernel(const Number* from, Number* to, std::int64_t packs) {
+  for (std::int64_t i = thread_number(); i < packs; i += thread_count()) {
+    auto numbers = load<Number, kCount>(from + i * kCount);
+    for (Number& number : numbers.values) {
+      number = rounded_to<Number>(Function::value(to_float(number)));
+    }
+    store(to + i * kCount, numbers);
+  }
+}
+
+template <class Function, class Number, int kCount>
+__global__ void gradient_kernel(const Number* input, Number* gradient, std::int64_t packs) {
+  for (std::int64_t i = thread_number(); i < packs; i += thread_count()) {
+    const auto numbers = load<Number, kCount>(input + i * kCount);
+    auto slopes = load<Number, kCount>(gradient + i * kCount);
+    for (int k = 0; k < kCount; ++k) {
+      slopes.values[k] = rounded_to<Number>(to_float(slopes.values[k]) *
+                                            Function::slope(to_float(numbers.values[k])));
+    }
+    store(gradient + i * kCount, slopes);
+  }
+}
+
+template <class Function>
+void enqueue_value(const Stream& stream, const View& from, const View& to) {
+  with_packs(from.type, from.count, {from, to}, [&](auto of, auto pack) {
+    using Number = typename decltype(of)::Number;
+    const std::int64_t packs = from.count / pack.value;
+    launch(value_kernel<Function, Number, pack.value>, grid_for(packs), stream,
+           numbers_in<Number>(from), numbers_in<Number>(to), packs);
+  });
+}
+
+template <class Function>
+void enqueue_gradient(const Stream& stream, const View& input, const View& gradient) {
+  with_packs(input.type, input.count, {input, gradient}, [&](auto of, auto pack) {
+    using Number = typename decltype(of)::Number;
+    const std::int64_t packs = input.count / pack.value;
+    launch(gradient_kernel<Function, Number, pack.value>, grid_for(packs), stream,
+           numbers_in<Number>(input), numbers_in<Number>(gradient), packs);
+  });
+}
+
+}  // namespace
+
+void relu(const Stream& stream, View from, View to) {
+  enqueue_value<Relu>(stream, from, to);
+}
+
+void gelu(const Stream& stream, View from, View to) {
+  enqueue_value<Gelu>(stream, from, to);
+}
+
+void relu_gradient(const Stream& stream, View input, View gradient) {
+  enqueue_gradient<Relu>(stream, input, gradient);
+}
+
+void gelu_gradient(const Stream& stream, View input, View gradient) {
+  enqueue_gradient<Gelu>(stream, input, gradient);
+}
+
+}  // namespace dapple::cuda

@@ -1,0 +1,121 @@
+// Tiles of the matrices of attention, as the threads of a block compute them together.
+//
+// A block has 8 warps. A tile of scores is 32 x 32: a warp has four rows of it, a thread one column
+// of these. A tile of vectors is 32 rows of up to 128 columns, of which a thread has every 32nd:
+// its columns belong to the thread, its rows to the warp, as those of the scores.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "cuda/kernels/numbers.h"
+#include "cuda/kernels/reductions.h"
+#include "cuda/memory/fused_attention.h"
+
+namespace dapple::cuda {
+
+inline constexpr int kTile = 32;
+inline constexpr int kTileWarps = 8;
+inline constexpr int kRowsOfWarp = kTile / kTileWarps;
+inline constexpr int kColumnsOfThread = 4;
+inline constexpr int kVectorColumns = kTile * kColumnsOfThread;
+
+/// Vectors of a head's positions, `stride` numbers from one position to the next.
+template <class Number>
+struct HeadRows {
+  Number* first = nullptr;
+  std::int64_t stride = 0;
+};
+
+/// A tile of scores as a thread has it, and of vectors.
+struct ScoreRows {
+  float values[kRowsOfWarp] = {};
+};
+struct VectorRows {
+  float values[kRowsOfWarp][kColumnsOfThread] = {};
+};
+
+__device__ inline int tile_lane() {
+  return static_cast<int>(threadIdx.x) % kWarp;
+}
+/// In a tile, of this thread's i-th row.
+__device__ inline int tile_row(int i) {
+  return static_cast<int>(threadIdx.x) / kWarp * kRowsOfWarp + i;
+}
+
+/// 32 positions from `first` on, 32 numbers of each from `column` on; zero where there is none.
+template <class Number>
+__device__ void load_square(HeadRows<Number> rows, int sequence, int first, int width, int column,
+                            float (&square)[kTile][kTile + 1]) {
+  const int at = column + tile_lane();
+  for (int i = 0; i < kRowsOfWarp; ++i) {
+    const int position = first + tile_row(i);
+    const bool exists = position < sequence && at < width;
+    square[tile_row(i)][tile_lane()] =
+        exists ? to_float(rows.first[position * rows.stride + at]) : 0;
+  }
+}
+
+/// result[row][column] = left[left_first + row] right[right_first + column], over the whole width.
+template <class Number>
+__device__ ScoreRows multiply_rows(HeadRows<Number> left, int left_first, HeadRows<Number> right,
+                                   int right_first, int sequence, int width) {
+  __shared__ float of_left[kTile][kTile + 1];
+  __shared__ float of_right[kTile][kTile + 1];
+  ScoreRows result;
+  for (int column = 0; column < width; column += kTile) {
+    __syncthreads();  // what was read before
+    load_square(left, sequence, left_first, width, column, of_left);
+    load_square(right, sequence, right_first, width, column, of_right);
+    __syncthreads();
+    for (int k = 0; k < kTile; ++k) {
+      const float other = of_right[tile_lane()][k];
+      for (int i = 0; i < kRowsOfWarp; ++i) result.values[i] += of_left[tile_row(i)][k] * other;
+    }
+  }
+  return result;
+}
+
+/// sums[row] += scores[row][other] vectors[first + other], over the others of the tile, columns
+/// from `column` on.
+template <class Number>
+__device__ void add_products(const ScoreRows& scores, HeadRows<Number> vectors, int first,
+                             int sequence, int width, int column, VectorRows& sums) {
+  __shared__ float of_scores[kTile][kTile + 1];
+  __shared__ float of_vectors[kTile][kVectorColumns];
+  __syncthreads();  // what was read before
+  for (int i = 0; i < kRowsOfWarp; ++i) of_scores[tile_row(i)][tile_lane()] = scores.values[i];
+  for (int i = 0; i < kRowsOfWarp; ++i) {
+    const int position = first + tile_row(i);
+    for (int c = 0; c < kColumnsOfThread; ++c) {
+      const int at = column + tile_lane() + c * kTile;
+      const bool exists = position < sequence && at < width;
+      of_vectors[tile_row(i)][tile_lane() + c * kTile] =
+          exists ? to_float(vectors.first[position * vectors.stride + at]) : 0;
+    }
+  }
+  __syncthreads();
+  for (int k = 0; k < kTile; ++k) {
+    for (int c = 0; c < kColumnsOfThread; ++c) {
+      const float number = of_vectors[k][tile_lane() + c * kTile];
+      for (int i = 0; i < kRowsOfWarp; ++i) {
+        sums.values[i][c] += of_scores[tile_row(i)][k] * number;
+      }
+    }
+  }
+}
+
+/// Writes factors[i] times each row.
+template <class Number>
+__device__ void write_rows(const VectorRows& sums, const float (&factors)[kRowsOfWarp],
+                           HeadRows<Number> to, int first, int sequence, int width, int column) {
+  for (int i = 0; i < kRowsOfWarp; ++i) {
+    const int position = first + tile_row(i);
+    for (int c = 0; c < kColumnsOfThread; ++c) {
+      const int at = column + tile_lane() + c * kTile;
+      if (position >= sequence || at >= width) continue;
+      to.first[position * to.stride + at] = rounded_to<Number>(sums.values[i][c] * factors[i]);
+    }
+  }
+}
+
+}  // namespace dapple::cuda

@@ -1,0 +1,82 @@
+#include "cuda/modules/attention.h"
+
+#include <utility>
+
+#include "cuda/kernels/layers/attention_kernels.h"
+#include "cuda/memory/libraries.h"
+#include "cuda/modules/modules.h"
+#include "dapple/cuda/kernels/arrays.h"
+
+namespace dapple::cuda {
+
+AttentionShape shape_of(const AttentionOperation& operation, const Tensor& tensor) {
+  return {.samples = tensor.shape[0],
+          .sequence = tensor.shape[1],
+          .heads = operation.heads,
+          .width = operation.hidden / operation.heads,
+          .is_causal = operation.causal,
+          .type = tensor.type};
+}
+
+void attend_fastest(Device& device, const AttentionShape& shape, const AttentionForward& arrays) {
+  FusedAttention& library = device.libraries().attention;
+  if (library.supports(device, shape)) return library.run(device, shape, arrays);
+  attend(device, shape, arrays);
+}
+
+void attend_fastest(Device& device, const AttentionShape& shape, const AttentionBackward& arrays) {
+  FusedAttention& library = device.libraries().attention;
+  if (library.supports(device, shape)) return library.run(device, shape, arrays);
+  attend_backward(device, shape, arrays);
+}
+
+namespace {
+
+class AttentionHeads : public WithoutParameters {
+ public:
+  explicit AttentionHeads(const AttentionOperation& operation) : operation_(operation) {}
+
+  Tensor forward(Device& device, Parameters, Tensor input, const Tensor&,
+                 Stash& stash) const override {
+    const AttentionShape shape = shape_of(operation_, input);
+    Tensor output =
+        make_tensor(device, {shape.samples, shape.sequence, operation_.hidden}, input.type);
+    Tensor log_sums =
+        make_tensor(device, {shape.samples, shape.heads, shape.sequence}, Type::Float32);
+    attend_fastest(device, shape,
+                   AttentionForward{.queries_keys_values = input.view(),
+                                    .output = output.view(),
+                                    .log_sums = log_sums.view()});
+    Tensor kept = make_tensor(device, output.shape, output.type);
+    copy(device.compute(), output.view(), kept.view());
+    stash.tensors.push_back(std::move(input));
+    stash.tensors.push_back(std::move(kept));
+    stash.tensors.push_back(std::move(log_sums));
+    return output;
+  }
+
+  Tensor input_gradient(Device& device, Parameters, Tensor output_gradient,
+                        Stash& stash) const override {
+    const Tensor& input = stash.tensors[0];
+    Tensor gradient = make_tensor(device, input.shape, input.type);
+    attend_fastest(device, shape_of(operation_, input),
+                   AttentionBackward{.forward = {.queries_keys_values = input.view(),
+                                                 .output = stash.tensors[1].view(),
+                                                 .log_sums = stash.tensors[2].view()},
+                                     .output_gradient = output_gradient.view(),
+                                     .input_gradient = gradient.view()});
+    stash.tensors.clear();
+    return gradient;
+  }
+
+ private:
+  AttentionOperation operation_;
+};
+
+}  // namespace
+
+std::unique_ptr<Module> make_attention_heads(const AttentionOperation& operation) {
+  return std::make_unique<AttentionHeads>(operation);
+}
+
+}  // namespace dapple::cuda

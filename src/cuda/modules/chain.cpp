@@ -1,0 +1,64 @@
+#include <utility>
+
+#include "cuda/modules/modules.h"
+#include "dapple/core/error.h"
+
+namespace dapple::cuda {
+namespace {
+
+class Chain : public Module {
+ public:
+  explicit Chain(std::vector<std::unique_ptr<Module>> parts) : parts_(std::move(parts)) {
+    check(!parts_.empty(), "a chain needs a part");
+    for (const auto& part : parts_) parameter_count_ += part->parameter_count();
+  }
+
+  std::size_t parameter_count() const override { return parameter_count_; }
+
+  Tensor forward(Device& device, Parameters parameters, Tensor input, const Tensor& targets,
+                 Stash& stash) const override {
+    stash.parts.resize(parts_.size());
+    std::size_t first = 0;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      const std::size_t count = parts_[i]->parameter_count();
+      input = parts_[i]->forward(device, parameters.subspan(first, count), std::move(input),
+                                 targets, stash.parts[i]);
+      first += count;
+    }
+    return input;
+  }
+
+  Tensor input_gradient(Device& device, Parameters parameters, Tensor output_gradient,
+                        Stash& stash) const override {
+    std::size_t end = parameter_count_;
+    for (std::size_t i = parts_.size(); i-- > 0;) {
+      const std::size_t count = parts_[i]->parameter_count();
+      end -= count;
+      output_gradient = parts_[i]->input_gradient(device, parameters.subspan(end, count),
+                                                  std::move(output_gradient), stash.parts[i]);
+    }
+    return output_gradient;
+  }
+
+  void weight_gradient(Device& device, Stash& stash, Gradients sums) const override {
+    std::size_t first = 0;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      const std::size_t count = parts_[i]->parameter_count();
+      parts_[i]->weight_gradient(device, stash.parts[i], sums.subspan(first, count));
+      first += count;
+    }
+    stash.parts.clear();
+  }
+
+ private:
+  std::vector<std::unique_ptr<Module>> parts_;
+  std::size_t parameter_count_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Module> make_chain(std::vector<std::unique_ptr<Module>> parts) {
+  return std::make_unique<Chain>(std::move(parts));
+}
+
+}  // namespace dapple::cuda

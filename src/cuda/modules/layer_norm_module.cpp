@@ -1,0 +1,70 @@
+#include <utility>
+
+#include "cuda/kernels/layers/layer_norm.h"
+#include "cuda/modules/modules.h"
+#include "dapple/cuda/kernels/arrays.h"
+
+namespace dapple::cuda {
+namespace {
+
+class LayerNorm : public Module {
+ public:
+  explicit LayerNorm(const LayerNormOperation& operation) : hidden_(operation.hidden) {}
+
+  std::size_t parameter_count() const override { return 2; }
+
+  Tensor forward(Device& device, Parameters parameters, Tensor input, const Tensor&,
+                 Stash& stash) const override {
+    Tensor output = make_tensor(device, input.shape, input.type);
+    Tensor statistics = make_tensor(device, {2, input.count() / hidden_}, Type::Float32);
+    normalise(device.compute(), {.columns = hidden_,
+                                 .input = input.view(),
+                                 .scale = parameters[0],
+                                 .shift = parameters[1],
+                                 .output = output.view(),
+                                 .statistics = row_statistics(statistics)});
+    stash.tensors.push_back(std::move(input));
+    stash.tensors.push_back(std::move(statistics));
+    return output;
+  }
+
+  /// Of what the parameters' gradients need, only those of this batch are left.
+  Tensor input_gradient(Device& device, Parameters parameters, Tensor output_gradient,
+                        Stash& stash) const override {
+    const Tensor& input = stash.tensors[0];
+    Tensor gradient = make_tensor(device, input.shape, input.type);
+    Tensor sums = make_tensor(device, {2, hidden_}, Type::Float32);
+    normalise_backward(device, {.columns = hidden_,
+                                .input = input.view(),
+                                .scale = parameters[0],
+                                .statistics = row_statistics(stash.tensors[1]),
+                                .output_gradient = output_gradient.view(),
+                                .input_gradient = gradient.view(),
+                                .sums = sums.view()});
+    stash.tensors.clear();
+    stash.tensors.push_back(std::move(sums));
+    return gradient;
+  }
+
+  void weight_gradient(Device& device, Stash& stash, Gradients sums) const override {
+    add_pieces(device.compute(), stash.tensors[0].view(), sums);
+    stash.tensors.clear();
+  }
+
+ private:
+  std::int64_t hidden_;
+};
+
+}  // namespace
+
+RowStatistics row_statistics(const Tensor& tensor) {
+  const View numbers = tensor.view();
+  const std::int64_t rows = tensor.shape[1];
+  return {numbers.part(0, rows), numbers.part(rows, 2 * rows)};
+}
+
+std::unique_ptr<Module> make_layer_norm(const LayerNormOperation& operation) {
+  return std::make_unique<LayerNorm>(operation);
+}
+
+}  // namespace dapple::cuda

@@ -1,0 +1,132 @@
+#include "cuda/modules/linear.h"
+
+#include <utility>
+
+#include "cuda/kernels/column_sums.h"
+#include "cuda/kernels/padded_rows.h"
+#include "cuda/memory/libraries.h"
+#include "cuda/modules/modules.h"
+
+namespace dapple::cuda {
+
+void apply(Device& device, const LinearOperation& operation, const LinearForward& arrays) {
+  const bool has_gelu = arrays.gelu_input.count > 0;
+  device.libraries().products.multiply(
+      device, {.rows = arrays.input.count / operation.inputs,
+               .depth = operation.inputs,
+               .columns = operation.outputs,
+               .left = {arrays.input},
+               .right = {arrays.weight, operation.transposed},
+               .result = arrays.output,
+               .result_stride = arrays.output_stride,
+               .addend = arrays.addend,
+               .bias = arrays.bias,
+               .activation = has_gelu ? Product::Activation::Gelu : Product::Activation::None,
+               .gelu_input = arrays.gelu_input});
+}
+
+void apply_backward(Device& device, const LinearOperation& operation,
+                    const LinearBackward& arrays) {
+  const bool has_gelu = arrays.gelu_input.count > 0;
+  device.libraries().products.multiply(
+      device,
+      {.rows = arrays.input_gradient.count / operation.inputs,
+       .depth = operation.outputs,
+       .columns = operation.inputs,
+       .left = {arrays.output_gradient, false, arrays.output_gradient_stride},
+       .right = {arrays.weight, !operation.transposed},
+       .result = arrays.input_gradient,
+       .activation = has_gelu ? Product::Activation::GeluGradient : Product::Activation::None,
+       .gelu_input = arrays.gelu_input});
+}
+
+void add_weight_gradients(Device& device, const LinearOperation& operation,
+                          const LinearSums& arrays) {
+  const Factor input{arrays.input};
+  const Factor gradient{arrays.output_gradient, false, arrays.output_gradient_stride};
+  const Factor& left = operation.transposed ? gradient : input;
+  const Factor& right = operation.transposed ? input : gradient;
+  device.libraries().products.multiply(
+      device, {.rows = operation.transposed ? operation.outputs : operation.inputs,
+               .depth = arrays.input.count / operation.inputs,
+               .columns = operation.transposed ? operation.inputs : operation.outputs,
+               .left = {left.numbers, true, left.stride},
+               .right = right,
+               .result = arrays.weight,
+               .addend = arrays.weight,
+               .activation = Product::Activation::None});
+  if (operation.bias) add_column_sums(device, arrays.output_gradient, arrays.bias);
+}
+
+namespace {
+
+class Linear : public Module {
+ public:
+  Linear(const LinearOperation& operation, Rows output) : operation_(operation), output_(output) {}
+
+  std::size_t parameter_count() const override { return operation_.bias ? 2 : 1; }
+
+  Tensor forward(Device& device, Parameters parameters, Tensor input, const Tensor&,
+                 Stash& stash) const override {
+    const std::int64_t stride = product_stride(input.type);
+    nn::Shape shape = input.shape;
+    shape.back() = stride;
+    Tensor output = make_tensor(device, std::move(shape), input.type);
+    apply(device, operation_,
+          {.input = input.view(),
+           .weight = parameters[0],
+           .bias = operation_.bias ? parameters[1] : View{},
+           .output = output.view(),
+           .output_stride = stride});
+    stash.tensors.push_back(std::move(input));
+    if (output_ == Rows::MayHaveGaps) return output;
+    return with_stride(device, std::move(output), operation_.outputs, operation_.outputs);
+  }
+
+  Tensor input_gradient(Device& device, Parameters parameters, Tensor output_gradient,
+                        Stash& stash) const override {
+    const std::int64_t stride = product_stride(output_gradient.type);
+    output_gradient = with_stride(device, std::move(output_gradient), operation_.outputs, stride);
+    Tensor gradient = make_tensor(device, stash.tensors[0].shape, output_gradient.type);
+    apply_backward(device, operation_,
+                   {.output_gradient = output_gradient.view(),
+                    .weight = parameters[0],
+                    .input_gradient = gradient.view(),
+                    .output_gradient_stride = stride});
+    stash.tensors.push_back(std::move(output_gradient));
+    return gradient;
+  }
+
+  void weight_gradient(Device& device, Stash& stash, Gradients sums) const override {
+    const Tensor& output_gradient = stash.tensors[1];
+    add_weight_gradients(device, operation_,
+                         {.input = stash.tensors[0].view(),
+                          .output_gradient = output_gradient.view(),
+                          .weight = sums[0],
+                          .bias = operation_.bias ? sums[1] : View{},
+                          .output_gradient_stride = product_stride(output_gradient.type)});
+    stash.tensors.clear();
+  }
+
+ private:
+  /// Of outputs and their gradients, as products have them.
+  std::int64_t product_stride(Type type) const { return stride_with_gaps(operation_, type); }
+
+  LinearOperation operation_;
+  Rows output_;
+};
+
+}  // namespace
+
+/// For a head over a vocabulary that is no multiple of 8, such as GPT-2's of 50,257, even copies of
+/// all rows are much quicker than products of rows that begin anywhere.
+std::int64_t stride_with_gaps(const LinearOperation& operation, Type type) {
+  const bool may_have_gaps = operation.transposed && !operation.bias;
+  return may_have_gaps ? padded_stride(operation.outputs, type) : operation.outputs;
+}
+
+std::unique_ptr<Module> make_linear(const LinearOperation& operation, Rows output) {
+  return std::make_unique<Linear>(operation, output);
+}
+
+}  // namespace dapple::cuda

@@ -1,0 +1,109 @@
+#include "dapple/cuda/modules/module.h"
+
+#include <utility>
+#include <variant>
+
+#include "cuda/modules/modules.h"
+
+namespace dapple::cuda {
+
+Bytes size_of(const Stash& stash) {
+  Bytes size;
+  for (const Tensor& tensor : stash.tensors) size += tensor.memory.size();
+  for (const Stash& part : stash.parts) size += size_of(part);
+  return size;
+}
+
+void WithoutParameters::weight_gradient(Device&, Stash& stash, Gradients) const {
+  stash.tensors.clear();
+}
+
+namespace {
+
+std::unique_ptr<Module> make(const EmbeddingOperation& operation, Type type) {
+  return make_embedding(operation, type);
+}
+
+std::unique_ptr<Module> make(const PositionEmbeddingOperation&, Type) {
+  return make_position_embedding();
+}
+
+std::unique_ptr<Module> make(const LinearOperation& operation, Type) {
+  return make_linear(operation);
+}
+
+std::unique_ptr<Module> make(const LayerNormOperation& operation, Type) {
+  return make_layer_norm(operation);
+}
+
+std::unique_ptr<Module> make(const ReluOperation&, Type) {
+  return make_relu();
+}
+
+std::unique_ptr<Module> make(const GeluOperation&, Type) {
+  return make_gelu();
+}
+
+std::unique_ptr<Module> make(const AttentionOperation& operation, Type) {
+  const std::int64_t hidden = operation.hidden;
+  std::vector<std::unique_ptr<Module>> parts;
+  parts.push_back(make_linear({hidden, 3 * hidden, true}));
+  parts.push_back(make_attention_heads(operation));
+  parts.push_back(make_linear({hidden, hidden, true}));
+  return make_chain(std::move(parts));
+}
+
+std::unique_ptr<Module> make(const TransformerBlockOperation& operation, Type) {
+  return make_transformer_block(operation);
+}
+
+std::unique_ptr<Module> make(const ConvolutionOperation& operation, Type) {
+  return make_convolution(operation);
+}
+
+std::unique_ptr<Module> make(const MaxPoolOperation& operation, Type) {
+  return make_max_pool(operation);
+}
+
+std::unique_ptr<Module> make(const FlattenOperation&, Type) {
+  return make_flatten();
+}
+
+std::unique_ptr<Module> make(const SoftmaxCrossEntropyOperation& operation, Type) {
+  return make_softmax_cross_entropy(operation);
+}
+
+/// The linear layer before the `number`th, if that is its loss; else null.
+const LinearOperation* head_before(std::span<const Operation> operations, std::size_t number) {
+  const bool is_loss = number > 0 && number < operations.size() &&
+                       std::holds_alternative<SoftmaxCrossEntropyOperation>(operations[number]);
+  return is_loss ? std::get_if<LinearOperation>(&operations[number - 1]) : nullptr;
+}
+
+}  // namespace
+
+std::unique_ptr<Module> make_module(const Operation& operation, Precision precision) {
+  const Type type = type_of(precision);
+  return std::visit([type](const auto& kind) { return make(kind, type); }, operation);
+}
+
+std::vector<std::unique_ptr<Module>> make_modules(std::span<const Operation> operations,
+                                                  Precision precision) {
+  std::vector<std::unique_ptr<Module>> modules;
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    const LinearOperation* head = head_before(operations, i + 1);
+    modules.push_back(head != nullptr ? make_linear(*head, Rows::MayHaveGaps)
+                                      : make_module(operations[i], precision));
+  }
+  return modules;
+}
+
+nn::Shape taken_shape(std::span<const Operation> operations, std::size_t number, nn::Shape dense,
+                      Precision precision) {
+  if (const LinearOperation* head = head_before(operations, number)) {
+    dense.back() = stride_with_gaps(*head, type_of(precision));
+  }
+  return dense;
+}
+
+}  // namespace dapple::cuda

@@ -1,0 +1,268 @@
+#include <utility>
+
+#include "cuda/kernels/layers/layer_norm.h"
+#include "cuda/modules/attention.h"
+#include "cuda/modules/linear.h"
+#include "cuda/modules/modules.h"
+#include "dapple/cuda/kernels/arrays.h"
+
+namespace dapple::cuda {
+namespace {
+
+/// Parameters, in nn's order.
+enum : std::size_t {
+  kNorm1Scale,
+  kNorm1Shift,
+  kQkvWeight,
+  kQkvBias,
+  kProjectionWeight,
+  kProjectionBias,
+  kNorm2Scale,
+  kNorm2Shift,
+  kExpandWeight,
+  kExpandBias,
+  kReduceWeight,
+  kReduceBias,
+  kParameters
+};
+
+/// What a forward leaves, as it lies in the stash, and what the gradient of the input makes of it
+/// for that of the weights.
+enum : std::size_t {
+  kInput,
+  kStatistics1,
+  kNormed1,
+  kQkv,  // then its gradient
+  kAttended,
+  kLogSums,
+  kMiddle,       // behind attention and the way around it; then the gradient of it
+  kStatistics2,  // then the gradients of both norms' parameters
+  kNormed2,
+  kGeluInput,  // then the gradient of it
+  kExpanded,
+  kOutputGradient,
+  kTensors
+};
+
+/// Pre-norm, as nn makes it of single modules. Here biases, GELU and the ways around are done
+/// inside the products, and gradients meet inside the norms' backward.
+class TransformerBlock : public Module {
+ public:
+  explicit TransformerBlock(const TransformerBlockOperation& operation)
+      : hidden_(operation.hidden),
+        attention_{operation.hidden, operation.heads, operation.causal},
+        qkv_{hidden_, 3 * hidden_},
+        projection_{hidden_, hidden_},
+        expand_{hidden_, operation.feed_forward},
+        reduce_{operation.feed_forward, hidden_} {}
+
+  std::size_t parameter_count() const override { return kParameters; }
+
+  Tensor forward(Device& device, Parameters parameters, Tensor input, const Tensor&,
+                 Stash& stash) const override {
+    stash.tensors.resize(kTensors);
+    stash.tensors[kInput] = std::move(input);
+    normalise_rows(device, parameters.subspan(kNorm1Scale, 2), stash,
+                   {kInput, kStatistics1, kNormed1});
+    attend_heads(device, parameters, stash);
+    normalise_rows(device, parameters.subspan(kNorm2Scale, 2), stash,
+                   {kMiddle, kStatistics2, kNormed2});
+    return feed_forward(device, parameters, stash);
+  }
+
+  Tensor input_gradient(Device& device, Parameters parameters, Tensor output_gradient,
+                        Stash& stash) const override {
+    stash.tensors[kOutputGradient] = std::move(output_gradient);
+    Tensor norm_sums = make_tensor(device, {4, hidden_}, Type::Float32);
+    const Tensor of_normed2 = feed_forward_gradient(device, parameters, stash);
+    // The way around the feed-forward joins here.
+    Tensor of_middle = norm_gradient(device, parameters[kNorm2Scale], stash,
+                                     {.input = kMiddle,
+                                      .statistics = kStatistics2,
+                                      .output_gradient = of_normed2.view(),
+                                      .addend = stash.tensors[kOutputGradient].view(),
+                                      .sums = norm_sums.view().part(2 * hidden_, 4 * hidden_)});
+    stash.tensors[kMiddle] = std::move(of_middle);
+    const Tensor of_normed1 = attention_gradient(device, parameters, stash);
+    Tensor gradient = norm_gradient(device, parameters[kNorm1Scale], stash,
+                                    {.input = kInput,
+                                     .statistics = kStatistics1,
+                                     .output_gradient = of_normed1.view(),
+                                     .addend = stash.tensors[kMiddle].view(),
+                                     .sums = norm_sums.view().part(0, 2 * hidden_)});
+    stash.tensors[kStatistics2] = std::move(norm_sums);
+    for (const std::size_t spent : {kInput, kStatistics1, kLogSums}) stash.tensors[spent] = {};
+    return gradient;
+  }
+
+  void weight_gradient(Device& device, Stash& stash, Gradients sums) const override {
+    const auto add_of = [&](const LinearOperation& operation, std::size_t input,
+                            std::size_t gradient, std::size_t weight) {
+      add_weight_gradients(device, operation,
+                           {.input = stash.tensors[input].view(),
+                            .output_gradient = stash.tensors[gradient].view(),
+                            .weight = sums[weight],
+                            .bias = sums[weight + 1]});
+    };
+    add_of(reduce_, kExpanded, kOutputGradient, kReduceWeight);
+    add_of(expand_, kNormed2, kGeluInput, kExpandWeight);
+    add_of(projection_, kAttended, kMiddle, kProjectionWeight);
+    add_of(qkv_, kNormed1, kQkv, kQkvWeight);
+    const View of_norms[] = {sums[kNorm1Scale], sums[kNorm1Shift], sums[kNorm2Scale],
+                             sums[kNorm2Shift]};
+    add_pieces(device.compute(), stash.tensors[kStatistics2].view(), of_norms);
+    stash.tensors.clear();
+  }
+
+ private:
+  struct NormTensors {
+    std::size_t input;
+    std::size_t statistics;
+    std::size_t output;
+  };
+  struct NormGradient {
+    std::size_t input;
+    std::size_t statistics;
+    View output_gradient;
+    View addend;
+    View sums;
+  };
+
+  /// [samples, sequence, columns] in the precision of the input.
+  Tensor make_rows(Device& device, const Stash& stash, std::int64_t columns) const {
+    const Tensor& input = stash.tensors[kInput];
+    return make_tensor(device, {input.shape[0], input.shape[1], columns}, input.type);
+  }
+
+  void normalise_rows(Device& device, Parameters scale_and_shift, Stash& stash,
+                      const NormTensors& at) const {
+    const Tensor& input = stash.tensors[at.input];
+    Tensor output = make_rows(device, stash, hidden_);
+    Tensor statistics = make_tensor(device, {2, input.count() / hidden_}, Type::Float32);
+    normalise(device.compute(), {.columns = hidden_,
+                                 .input = input.view(),
+                                 .scale = scale_and_shift[0],
+                                 .shift = scale_and_shift[1],
+                                 .output = output.view(),
+                                 .statistics = row_statistics(statistics)});
+    stash.tensors[at.output] = std::move(output);
+    stash.tensors[at.statistics] = std::move(statistics);
+  }
+
+  void attend_heads(Device& device, Parameters parameters, Stash& stash) const {
+    auto& tensors = stash.tensors;
+    tensors[kQkv] = make_rows(device, stash, 3 * hidden_);
+    apply(device, qkv_,
+          {.input = tensors[kNormed1].view(),
+           .weight = parameters[kQkvWeight],
+           .bias = parameters[kQkvBias],
+           .output = tensors[kQkv].view()});
+    const AttentionShape shape = shape_of(attention_, tensors[kQkv]);
+    tensors[kAttended] = make_rows(device, stash, hidden_);
+    tensors[kLogSums] =
+        make_tensor(device, {shape.samples, shape.heads, shape.sequence}, Type::Float32);
+    attend_fastest(device, shape, attention_forward(stash));
+    tensors[kMiddle] = make_rows(device, stash, hidden_);
+    apply(device, projection_,
+          {.input = tensors[kAttended].view(),
+           .weight = parameters[kProjectionWeight],
+           .bias = parameters[kProjectionBias],
+           .output = tensors[kMiddle].view(),
+           .addend = tensors[kInput].view()});
+  }
+
+  static AttentionForward attention_forward(const Stash& stash) {
+    return {.queries_keys_values = stash.tensors[kQkv].view(),
+            .output = stash.tensors[kAttended].view(),
+            .log_sums = stash.tensors[kLogSums].view()};
+  }
+
+  Tensor feed_forward(Device& device, Parameters parameters, Stash& stash) const {
+    auto& tensors = stash.tensors;
+    tensors[kGeluInput] = make_rows(device, stash, expand_.outputs);
+    tensors[kExpanded] = make_rows(device, stash, expand_.outputs);
+    apply(device, expand_,
+          {.input = tensors[kNormed2].view(),
+           .weight = parameters[kExpandWeight],
+           .bias = parameters[kExpandBias],
+           .output = tensors[kExpanded].view(),
+           .gelu_input = tensors[kGeluInput].view()});
+    Tensor output = make_rows(device, stash, hidden_);
+    apply(device, reduce_,
+          {.input = tensors[kExpanded].view(),
+           .weight = parameters[kReduceWeight],
+           .bias = parameters[kReduceBias],
+           .output = output.view(),
+           .addend = tensors[kMiddle].view()});
+    return output;
+  }
+
+  /// Of the second norm's output; that of GELU's input takes its place.
+  Tensor feed_forward_gradient(Device& device, Parameters parameters, Stash& stash) const {
+    auto& tensors = stash.tensors;
+    Tensor of_gelu_input = make_rows(device, stash, expand_.outputs);
+    apply_backward(device, reduce_,
+                   {.output_gradient = tensors[kOutputGradient].view(),
+                    .weight = parameters[kReduceWeight],
+                    .input_gradient = of_gelu_input.view(),
+                    .gelu_input = tensors[kGeluInput].view()});
+    tensors[kGeluInput] = std::move(of_gelu_input);
+    Tensor gradient = make_rows(device, stash, hidden_);
+    apply_backward(device, expand_,
+                   {.output_gradient = tensors[kGeluInput].view(),
+                    .weight = parameters[kExpandWeight],
+                    .input_gradient = gradient.view()});
+    return gradient;
+  }
+
+  /// Of the first norm's output; that of queries, keys and values takes their place.
+  Tensor attention_gradient(Device& device, Parameters parameters, Stash& stash) const {
+    auto& tensors = stash.tensors;
+    const Tensor of_attended = make_rows(device, stash, hidden_);
+    apply_backward(device, projection_,
+                   {.output_gradient = tensors[kMiddle].view(),
+                    .weight = parameters[kProjectionWeight],
+                    .input_gradient = of_attended.view()});
+    Tensor of_qkv = make_rows(device, stash, 3 * hidden_);
+    attend_fastest(device, shape_of(attention_, tensors[kQkv]),
+                   AttentionBackward{.forward = attention_forward(stash),
+                                     .output_gradient = of_attended.view(),
+                                     .input_gradient = of_qkv.view()});
+    tensors[kQkv] = std::move(of_qkv);
+    Tensor gradient = make_rows(device, stash, hidden_);
+    apply_backward(device, qkv_,
+                   {.output_gradient = tensors[kQkv].view(),
+                    .weight = parameters[kQkvWeight],
+                    .input_gradient = gradient.view()});
+    return gradient;
+  }
+
+  Tensor norm_gradient(Device& device, const View& scale, const Stash& stash,
+                       const NormGradient& of) const {
+    Tensor gradient = make_rows(device, stash, hidden_);
+    normalise_backward(device, {.columns = hidden_,
+                                .input = stash.tensors[of.input].view(),
+                                .scale = scale,
+                                .statistics = row_statistics(stash.tensors[of.statistics]),
+                                .output_gradient = of.output_gradient,
+                                .input_gradient = gradient.view(),
+                                .sums = of.sums,
+                                .addend = of.addend});
+    return gradient;
+  }
+
+  std::int64_t hidden_;
+  AttentionOperation attention_;
+  LinearOperation qkv_;
+  LinearOperation projection_;
+  LinearOperation expand_;
+  LinearOperation reduce_;
+};
+
+}  // namespace
+
+std::unique_ptr<Module> make_transformer_block(const TransformerBlockOperation& operation) {
+  return std::make_unique<TransformerBlock>(operation);
+}
+
+}  // namespace dapple::cuda
