@@ -7,11 +7,11 @@
 #include <string_view>
 
 #include "dapple/command_line/tool.h"
-#include "dapple/exec/all_reduce.h"
-#include "dapple/exec/cpu_backend.h"
-#include "dapple/exec/cuda_backend.h"
-#include "dapple/exec/message_memory.h"
-#include "dapple/exec/nccl_transport.h"
+#include "dapple/exec/gpu/cuda_backend.h"
+#include "dapple/exec/message/all_reduce.h"
+#include "dapple/exec/message/message_memory.h"
+#include "dapple/exec/nccl/nccl_transport.h"
+#include "dapple/exec/train/cpu_backend.h"
 #include "dapple/nn/kernel_choice.h"
 
 namespace dapple {

@@ -8,9 +8,9 @@
 
 #include "dapple/command_line/options.h"
 #include "dapple/cuda/memory/tensor.h"
-#include "dapple/exec/replay_backend.h"
-#include "dapple/exec/training_backend.h"
-#include "dapple/exec/transport.h"
+#include "dapple/exec/message/transport.h"
+#include "dapple/exec/replay/replay_backend.h"
+#include "dapple/exec/train/training_backend.h"
 #include "dapple/exec_app/gpu_choice.h"
 #include "dapple/plan/plan.h"
 #include "dapple/schedule/device_schedule.h"

@@ -15,7 +15,7 @@
 
 #include "dapple/command_line/tool.h"
 #include "dapple/core/error.h"
-#include "dapple/exec/mpi_job.h"
+#include "dapple/exec/ranks/mpi/mpi_job.h"
 #include "dapple/exec_app/launch.h"
 
 namespace dapple {

@@ -10,8 +10,8 @@
 #include "dapple/command_line/console.h"
 #include "dapple/command_line/files.h"
 #include "dapple/command_line/tool.h"
-#include "dapple/exec/last_words.h"
-#include "dapple/exec/rank_job.h"
+#include "dapple/exec/ranks/last_words.h"
+#include "dapple/exec/ranks/rank_job.h"
 #include "dapple/exec_app/gpu_choice.h"
 
 namespace dapple {

@@ -18,7 +18,7 @@
 #include "compute_device.h"
 #include "dapple/command_line/files.h"
 #include "dapple/core/error.h"
-#include "dapple/exec/replay.h"
+#include "dapple/exec/replay/replay.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/report/show.h"
 #include "iteration_line.h"

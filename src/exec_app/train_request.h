@@ -10,8 +10,8 @@
 #include "compute_device.h"
 #include "dapple/command_line/files.h"
 #include "dapple/command_line/options.h"
-#include "dapple/exec/checkpoint.h"
-#include "dapple/exec/training_job.h"
+#include "dapple/exec/train/training_job.h"
+#include "dapple/exec/weights/checkpoint.h"
 
 namespace dapple {
 

@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "dapple/core/error.h"
-#include "dapple/exec/batches.h"
-#include "dapple/exec/fingerprint.h"
-#include "dapple/exec/gpt2_weights.h"
-#include "dapple/exec/tensor_file.h"
+#include "dapple/exec/message/fingerprint.h"
+#include "dapple/exec/train/batches.h"
+#include "dapple/exec/weights/gpt2_weights.h"
+#include "dapple/exec/weights/tensor_file.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/io/documents/specification.h"
 #include "dapple/io/files/file_view.h"

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "dapple/exec/checkpoint.h"
-#include "dapple/exec/training_job.h"
+#include "dapple/exec/train/training_job.h"
+#include "dapple/exec/weights/checkpoint.h"
 #include "dapple/nn/model.h"
 #include "dapple/profile/operation.h"
 #include "runnable_plan.h"

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "../support/trainable.h"
-#include "dapple/exec/freed_memory.h"
-#include "dapple/exec/train.h"
+#include "dapple/exec/run/freed_memory.h"
+#include "dapple/exec/train/train.h"
 
 namespace {
 

@@ -9,7 +9,7 @@
 
 #include "../support/dice.h"
 #include "dapple/core/error.h"
-#include "dapple/exec/all_reduce.h"
+#include "dapple/exec/message/all_reduce.h"
 #include "dapple/schedule/schedule.h"
 
 namespace dapple::conformance {

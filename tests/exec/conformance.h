@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "dapple/exec/transport.h"
+#include "dapple/exec/message/transport.h"
 
 namespace dapple::conformance {
 

@@ -21,8 +21,8 @@
 #include "../support/random_problem.h"
 #include "../support/suspicious_backend.h"
 #include "conformance.h"
-#include "dapple/exec/mpi_job.h"
-#include "dapple/exec/tcp_job.h"
+#include "dapple/exec/ranks/mpi/mpi_job.h"
+#include "dapple/exec/ranks/tcp/tcp_job.h"
 #include "dapple/exec_app/launch.h"
 
 namespace dapple {

@@ -1,6 +1,6 @@
 // Layers measured on a GPU: what a profile says of them but the times.
 
-#include "dapple/exec/measure.h"
+#include "dapple/exec/measure/measure.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,6 +1,6 @@
 // Plans replayed on a GPU, which all of their devices share, beside the same on the host.
 
-#include "dapple/exec/replay.h"
+#include "dapple/exec/replay/replay.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -13,7 +13,7 @@
 #include "../support/scaled.h"
 #include "../support/through_host.h"
 #include "dapple/cuda/memory/device.h"
-#include "dapple/exec/replay_backend.h"
+#include "dapple/exec/replay/replay_backend.h"
 
 namespace dapple {
 namespace {

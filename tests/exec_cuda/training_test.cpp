@@ -12,9 +12,9 @@
 
 #include "../support/through_host.h"
 #include "../support/trained_pipeline.h"
-#include "dapple/exec/checkpoint.h"
-#include "dapple/exec/cuda_backend.h"
-#include "dapple/exec/measure.h"
+#include "dapple/exec/gpu/cuda_backend.h"
+#include "dapple/exec/measure/measure.h"
+#include "dapple/exec/weights/checkpoint.h"
 
 namespace dapple {
 namespace {

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "dapple/cuda/memory/device.h"
-#include "dapple/exec/cuda_bytes.h"
-#include "dapple/exec/nccl_transport.h"
-#include "dapple/exec/transport.h"
+#include "dapple/exec/gpu/cuda_bytes.h"
+#include "dapple/exec/message/transport.h"
+#include "dapple/exec/nccl/nccl_transport.h"
 
 namespace dapple::small {
 

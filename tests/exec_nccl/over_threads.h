@@ -5,8 +5,8 @@
 #include <memory>
 #include <utility>
 
-#include "dapple/exec/message_memory.h"
-#include "dapple/exec/nccl_transport.h"
+#include "dapple/exec/message/message_memory.h"
+#include "dapple/exec/nccl/nccl_transport.h"
 #include "gpu_ends.h"
 
 namespace dapple::small {

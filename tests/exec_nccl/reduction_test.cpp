@@ -9,8 +9,8 @@
 
 #include "../support/job.h"
 #include "dapple/core/error.h"
-#include "dapple/exec/all_reduce.h"
-#include "dapple/exec/cuda_summands.h"
+#include "dapple/exec/gpu/cuda_summands.h"
+#include "dapple/exec/message/all_reduce.h"
 #include "gpu_ends.h"
 
 namespace dapple {

@@ -1,6 +1,6 @@
 // Plans replayed on GPUs over NCCL.
 
-#include "dapple/exec/replay.h"
+#include "dapple/exec/replay/replay.h"
 
 #include <catch2/catch.hpp>
 #include <optional>

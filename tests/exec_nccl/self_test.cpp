@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "dapple/cuda/memory/device.h"
-#include "dapple/exec/nccl_communicator.h"
+#include "dapple/exec/nccl/nccl_communicator.h"
 
 namespace dapple {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "../support/trained_pipeline.h"
-#include "dapple/exec/cuda_backend.h"
+#include "dapple/exec/gpu/cuda_backend.h"
 #include "over_threads.h"
 
 namespace dapple {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "../support/trained_pipeline.h"
-#include "dapple/exec/cuda_backend.h"
+#include "dapple/exec/gpu/cuda_backend.h"
 #include "gpu_ends.h"
 
 #ifdef DAPPLE_NCCL_ON_HOST

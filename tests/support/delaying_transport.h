@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "dapple/exec/transport.h"
+#include "dapple/exec/message/transport.h"
 #include "dice.h"
 
 namespace dapple::small {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "dapple/exec/thread_transport.h"
+#include "dapple/exec/message/thread_transport.h"
 #include "pipeline.h"
 
 namespace dapple::small {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "dapple/exec/interpreter.h"
+#include "dapple/exec/run/interpreter.h"
 #include "job.h"
 #include "random_pipeline.h"
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "dapple/exec/training_job.h"
+#include "dapple/exec/train/training_job.h"
 #include "dapple/nn/module.h"
 #include "dapple/profile/operation.h"
 #include "dice.h"

@@ -13,7 +13,7 @@
 #include <variant>
 #include <vector>
 
-#include "dapple/exec/device_training.h"
+#include "dapple/exec/train/device_training.h"
 #include "dapple/planner/families/reschedule.h"
 #include "job.h"
 #include "random_pipeline.h"

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "dapple/exec/tcp_job.h"
+#include "dapple/exec/ranks/tcp/tcp_job.h"
 
 namespace dapple {
 

@@ -1,0 +1,53 @@
+// Gradients in a GPU's memory that are reduced there, beside the computation.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "dapple/cuda/memory/device.h"
+#include "dapple/cuda/memory/tensor.h"
+#include "dapple/exec/gpu/cuda_bytes.h"
+#include "dapple/exec/message/all_reduce.h"
+
+namespace dapple {
+
+/// What reductions of a device share. One thread at a time reduces.
+struct CudaReductions {
+  int gpu = 0;
+  std::shared_ptr<CudaDownloads> downloads;
+  cuda::Stream stream{cuda::Stream::Priority::High};
+  cuda::Staging staging = {};  // of what comes from other processes
+};
+
+class CudaSummands : public Summands {
+ public:
+  /// Float32, to which `others`, as many each, are added before they are reduced; all of them there
+  /// after `complete`.
+  CudaSummands(CudaReductions& reductions, const cuda::View& gradients,
+               std::vector<cuda::View> others, cuda::Event complete);
+
+  std::size_t size() const override { return static_cast<std::size_t>(gradients_.count); }
+  Memory memory() const override { return Memory::Device; }
+  void begin() override;
+  Payload give_out(NumberRange range) override;
+  void add(NumberRange range, Payload payload) override;
+  void replace(NumberRange range, Payload payload) override;
+
+  /// For transports that reduce by themselves: where they lie, and the stream on which that is to
+  /// be done.
+  const cuda::View& gradients() const { return gradients_; }
+  const cuda::Stream& stream() const { return reductions_.stream; }
+
+ private:
+  cuda::View at(NumberRange range) const;
+  /// The payload's bytes if they lie on this GPU; else it is brought to the host.
+  CudaBytes* on_this_gpu(NumberRange range, Payload& payload) const;
+
+  CudaReductions& reductions_;
+  cuda::View gradients_;
+  std::vector<cuda::View> others_;
+  cuda::Event complete_;
+};
+
+}  // namespace dapple

@@ -1,0 +1,108 @@
+// The mathematics of a device's stages on a GPU: all is enqueued on one stream, in the order in
+// which it is asked for. CpuMath says what each function does.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "dapple/cuda/memory/device.h"
+#include "dapple/cuda/memory/tensor.h"
+#include "dapple/cuda/modules/module.h"
+#include "dapple/exec/gpu/cuda_backend.h"
+#include "dapple/exec/message/payload.h"
+#include "dapple/exec/train/training_job.h"
+#include "exec/gpu/cuda_arrays.h"
+#include "exec/gpu/cuda_device.h"
+#include "exec/gpu/cuda_range.h"
+#include "exec/train/loss_scale.h"
+
+namespace dapple {
+
+class CudaMath {
+ public:
+  static constexpr Memory kMemory = Memory::Device;
+
+  using Tensor = cuda::Tensor;
+  using Stash = cuda::Stash;
+  using ParameterView = cuda::View;
+  using Numbers = cuda::View;
+  using Parameters = cuda::Parameters;
+  using Gradients = cuda::Gradients;
+  using Arrays = CudaArrays;
+  using Range = CudaRange;
+
+  CudaMath(const TrainingJob& job, DeviceIndex device, int gpu);
+
+  void begin() {
+    loss_scale_.begin();
+    on_gpu_.begin();
+  }
+  Mark mark(Stream stream) { return on_gpu_.mark(stream); }
+  std::int64_t moment_of(const Mark& mark) { return on_gpu_.moment_of(mark); }
+
+  static Bytes size_of(const Tensor& tensor) { return tensor.memory.size(); }
+  static Bytes size_of(const Stash& stash) { return cuda::size_of(stash); }
+
+  Tensor make_tensor(nn::Shape shape) {
+    return cuda::make_tensor(device_, std::move(shape), type());
+  }
+  Tensor zeros(nn::Shape shape);
+  Tensor copy_of(const Tensor& tensor);
+  void take_in(Tensor& tensor, SampleRange samples, Payload payload);
+  Payload give_out(const Tensor& tensor, SampleRange samples);
+  Payload give_out(Tensor&& tensor) { return on_gpu_.give_out(std::move(tensor.memory)); }
+  void copy_samples(const Tensor& from, SampleRange samples, Tensor& to, SampleRange places);
+
+  Tensor input(const nn::Tensor& numbers) {
+    return cuda::to_device(device_, numbers, takes_tokens_ ? cuda::Type::Int32 : type());
+  }
+  Tensor targets(const nn::Tensor& numbers) {
+    return cuda::to_device(device_, numbers, cuda::Type::Int32);
+  }
+  std::vector<float> on_host(const Tensor& tensor) { return cuda::to_host(device_, tensor).values; }
+  Tensor loss_gradient(std::int64_t samples, float share);
+
+  Tensor forward(std::int32_t layer, Parameters parameters, Tensor input, const Tensor& targets,
+                 Stash& stash) {
+    return module(layer).forward(device_, parameters, std::move(input), targets, stash);
+  }
+  Tensor input_gradient(std::int32_t layer, Parameters parameters, Tensor output_gradient,
+                        Stash& stash) {
+    return module(layer).input_gradient(device_, parameters, std::move(output_gradient), stash);
+  }
+  void weight_gradient(std::int32_t layer, Stash& stash, Gradients sums) {
+    module(layer).weight_gradient(device_, stash, sums);
+  }
+
+  std::unique_ptr<Summands> summands(Numbers gradients, std::vector<Numbers> others) {
+    return on_gpu_.summands(gradients, std::move(others));
+  }
+  void await_reductions() { on_gpu_.await_reductions(); }
+  void copy(Numbers from, Numbers to);
+
+  double tolerance() const { return type() == cuda::Type::Float32 ? 1e-4 : 2e-2; }
+  bool scales_loss() const { return loss_scale_.is_dynamic(); }
+  bool accepts_gradients(bool are_finite) { return loss_scale_.accepts(are_finite); }
+
+  cuda::Device& device() { return device_; }
+  /// Of activations and working copies.
+  cuda::Type type() const { return cuda::type_of(precision_); }
+  /// That gradients are multiplied by.
+  float loss_scale() const { return loss_scale_.factor(); }
+
+ private:
+  const cuda::Module& module(std::int32_t layer) const {
+    return *modules_[static_cast<std::size_t>(layer)];
+  }
+
+  const cuda::Precision precision_;
+  const bool takes_tokens_;
+  CudaDevice on_gpu_;
+  cuda::Device& device_;  // its memory
+  LossScale loss_scale_;
+  std::vector<std::unique_ptr<cuda::Module>> modules_;  // by layer; null of other devices' layers
+};
+
+}  // namespace dapple

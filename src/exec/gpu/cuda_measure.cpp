@@ -1,0 +1,159 @@
+// Layers of a model measured on a GPU, by its events: what is enqueued runs without the host.
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <span>
+
+#include "dapple/cuda/kernels/arrays.h"
+#include "dapple/cuda/kernels/optimizer.h"
+#include "dapple/cuda/memory/device.h"
+#include "dapple/cuda/memory/tensor.h"
+#include "dapple/cuda/modules/module.h"
+#include "dapple/exec/gpu/cuda_backend.h"
+#include "exec/gpu/cuda_marks.h"
+#include "exec/measure/timed_passes.h"
+
+namespace dapple {
+namespace {
+
+/// As CpuEngine, on the first GPU.
+class CudaEngine {
+ public:
+  using Tensor = cuda::Tensor;
+  using Stash = cuda::Stash;
+  class Layer;
+  class Step;
+
+  explicit CudaEngine(cuda::Precision precision)
+      : precision_(precision), device_(0, memory_of(cuda::properties_of(0))) {}
+
+  void begin() { marks_.begin(device_.compute()); }
+  Mark mark() { return marks_.mark(device_.compute()); }
+  std::int64_t moment_of(const Mark& mark) const { return marks_.moment_of(mark); }
+
+  Tensor numbers(const nn::Tensor& tensor) { return cuda::to_device(device_, tensor, type()); }
+  Tensor whole_numbers(const nn::Tensor& tensor) {
+    return cuda::to_device(device_, tensor, cuda::Type::Int32);
+  }
+  Tensor copy_of(const Tensor& tensor) {
+    Tensor copy = cuda::make_tensor(device_, tensor.shape, tensor.type);
+    cuda::copy(device_.compute(), tensor.view(), copy.view());
+    return copy;
+  }
+  static Bytes size_of(const Tensor& tensor) { return tensor.memory.size(); }
+  static Bytes size_of(const Tensor& tensor, const nn::Shape& shape) {
+    return {nn::count_of(shape) * cuda::size_of(tensor.type)};
+  }
+  static Bytes size_of(const Stash& stash) { return cuda::size_of(stash); }
+  void watch_memory() { device_.forget_most_memory_in_use(); }
+  Bytes memory_in_use() const { return device_.memory_in_use(); }
+  Bytes most_memory_in_use() const { return device_.most_memory_in_use(); }
+  /// All of them, as far as a GPU's caches tell them from fewer.
+  std::size_t most_stepped(std::int64_t parameters) const {
+    constexpr std::int64_t kMost = 64'000'000;
+    return static_cast<std::size_t>(std::clamp<std::int64_t>(parameters, 1, kMost));
+  }
+
+  cuda::Device& device() { return device_; }
+  cuda::Precision precision() const { return precision_; }
+  cuda::Type type() const { return cuda::type_of(precision_); }
+
+  /// Zeros, in memory that is given back with the buffer.
+  cuda::View zeros(std::int64_t count, cuda::Type type, cuda::Buffer& memory) {
+    cuda::View view{nullptr, type, count};
+    memory = device_.allocate(view.size());
+    view.address = memory.address();
+    cuda::fill_with_zeros(device_.compute(), view);
+    return view;
+  }
+
+ private:
+  /// Some is left to the libraries.
+  static Bytes memory_of(const cuda::GpuProperties& gpu) {
+    return {gpu.free_memory.count / 10 * 9};
+  }
+
+  const cuda::Precision precision_;
+  cuda::Device device_;
+  CudaMarks marks_;
+};
+
+class CudaEngine::Layer {
+ public:
+  Layer(CudaEngine& engine, const std::vector<nn::ModelLayer>& model, std::size_t number)
+      : device_(engine.device()), precision_(engine.precision()), number_(number) {
+    for (const nn::ModelLayer& layer : model) operations_.push_back(layer.operation);
+    module_ = std::move(cuda::make_modules(operations_, precision_)[number]);
+    const nn::ModelLayer& layer = model[number];
+    for (const nn::ParameterSpec& spec : layer.module->parameters()) {
+      nn::Tensor values = nn::zeros(spec.shape);
+      nn::initialize(spec, layer.name + "." + spec.name, kMeasuredSeed, values.values);
+      parameters_.push_back(engine.numbers(values));
+      parameter_views_.push_back(parameters_.back().view());
+      gradient_views_.push_back(
+          engine.zeros(nn::count_of(spec.shape), cuda::Type::Float32, gradients_.emplace_back()));
+    }
+  }
+
+  nn::Shape taken_shape(nn::Shape dense) const {
+    return cuda::taken_shape(operations_, number_, std::move(dense), precision_);
+  }
+
+  Tensor forward(Tensor input, const Tensor& targets, Stash& stash) const {
+    return module_->forward(device_, parameter_views_, std::move(input), targets, stash);
+  }
+  Tensor input_gradient(Tensor output_gradient, Stash& stash) const {
+    return module_->input_gradient(device_, parameter_views_, std::move(output_gradient), stash);
+  }
+  void weight_gradient(Stash& stash) const {
+    module_->weight_gradient(device_, stash, gradient_views_);
+  }
+
+ private:
+  cuda::Device& device_;
+  const cuda::Precision precision_;
+  std::vector<Operation> operations_;  // of the model
+  const std::size_t number_;           // among them
+  std::unique_ptr<cuda::Module> module_;
+  std::vector<cuda::Tensor> parameters_;
+  std::vector<cuda::Buffer> gradients_;
+  std::vector<cuda::View> parameter_views_;
+  std::vector<cuda::View> gradient_views_;
+};
+
+/// Masters, gradients and state in single precision, and the working copies.
+class CudaEngine::Step {
+ public:
+  Step(CudaEngine& engine, nn::OptimizerKind kind, std::size_t parameters)
+      : stream_(engine.device().compute()), settings_{.kind = kind} {
+    const auto count = static_cast<std::int64_t>(parameters);
+    const bool has_copies = engine.type() != cuda::Type::Float32;
+    arrays_ = {
+        .parameters = engine.zeros(count, cuda::Type::Float32, memory_[0]),
+        .gradients = engine.zeros(count, cuda::Type::Float32, memory_[1]),
+        .state = engine.zeros(count * nn::state_count(kind), cuda::Type::Float32, memory_[2]),
+        .copy = engine.zeros(has_copies ? count : 0, engine.type(), memory_[3])};
+  }
+
+  void run() { cuda::update(stream_, settings_, ++number_, 1, arrays_); }
+
+ private:
+  const cuda::Stream& stream_;
+  nn::OptimizerSettings settings_;
+  std::int64_t number_ = 0;
+  std::array<cuda::Buffer, 4> memory_;
+  cuda::UpdatedArrays arrays_;
+};
+
+}  // namespace
+
+CorePasses passes_on_gpu(const MeasurementSubject& subject, const MeasureOptions& options) {
+  usable_gpus();
+  CudaEngine engine(options.precision);
+  CorePasses passes = timed_passes(engine, subject, options);
+  passes.gpu = cuda::properties_of(0).name;
+  return passes;
+}
+
+}  // namespace dapple

@@ -1,0 +1,116 @@
+// How much of a GPU's memory a device of a training takes.
+
+#include <algorithm>
+#include <cstdint>
+#include <variant>
+
+#include "dapple/cuda/modules/module.h"
+#include "dapple/exec/gpu/cuda_backend.h"
+#include "dapple/profile/model_profile.h"
+#include "exec/train/local_stage.h"
+#include "exec/train/stage_layout.h"
+
+namespace dapple {
+namespace {
+
+/// Every allocation is rounded up, and memory given back leaves gaps.
+Bytes with_gaps(Bytes size) {
+  constexpr std::int64_t kShare = 16;
+  return size + Bytes{size.count / kShare};
+}
+
+/// A profile of a GPU, and of no core.
+bool has_workspaces(const std::vector<Layer>& layers) {
+  return std::ranges::any_of(layers, [](const Layer& layer) {
+    return std::ranges::any_of(layer.measurements, [](const Measurement& measurement) {
+      return measurement.workspace.count > 0;
+    });
+  });
+}
+
+/// The largest up to the first measured batch of so many samples: parts of it do not grow with the
+/// batch, as the memory model takes it to.
+Bytes measured_workspace(const Layer& layer, std::int64_t samples) {
+  Bytes most;
+  for (const Measurement& measurement : layer.measurements) {
+    most = std::max(most, measurement.workspace);
+    if (measurement.batch_size >= samples) return most;
+  }
+  return std::max(most, workspace_size(layer, samples));
+}
+
+/// What is needed beside what the plan's memory model counts while any one of some layers computes.
+class BesidePlan {
+ public:
+  explicit BesidePlan(const TrainingJob& job)
+      : job_(job), is_measured_(has_workspaces(job.measured)) {}
+
+  /// Of a stage that computes so many samples at a time; `ends_stage` where the next layer is
+  /// another stage's.
+  void add_layer(std::int32_t number, std::int64_t samples, bool ends_stage) {
+    const nn::ModelLayer& layer = job_.layer(number);
+    const cuda::Precision precision = job_.settings.precision;
+    const std::int64_t of_sample = samples * cuda::size_of(cuda::type_of(precision));
+    const Bytes input{nn::count_of(layer.input) * of_sample};
+    const Bytes output{nn::count_of(layer.output) * of_sample};
+    gradients_ = std::max(gradients_, input + output);
+    largest_ = std::max({largest_, input, output});
+    const Layer& measured = job_.measured[static_cast<std::size_t>(number)];
+    planned_ = std::max(planned_, workspace_size(measured, samples));
+    // A head that is cut off from its loss copies scores, which it was not seen to do.
+    const bool is_cut_head = ends_stage && std::holds_alternative<LinearOperation>(layer.operation);
+    workspace_ = std::max(
+        workspace_,
+        is_measured_ && !is_cut_head
+            ? measured_workspace(measured, samples)
+            : cuda::workspace_of(layer.operation, with_samples(samples, layer.input), precision));
+  }
+
+  /// Where workspaces were measured, what is missing of them in the model, and the gradients of
+  /// input and output of a layer; what is handed over by stages of one device waits on either side.
+  /// Else an estimate.
+  Bytes size(bool has_several_stages) const {
+    constexpr std::int64_t kHandedOver = 4;
+    if (!is_measured_) return workspace_ + (2 + kHandedOver) * largest_;
+    // Targets, losses and partial sums, and what small tensors are rounded up by.
+    constexpr Bytes kSmallPieces{16 << 20};
+    // A product may take the most that one takes, of a number of samples that was not measured.
+    return std::max(workspace_, planned_) - planned_ + gradients_ + kSmallPieces +
+           cuda::kProductWorkspace + (has_several_stages ? kHandedOver : 0) * largest_;
+  }
+
+ private:
+  const TrainingJob& job_;
+  const bool is_measured_;
+  Bytes gradients_;  // of input and output of one layer
+  Bytes largest_;    // of these
+  Bytes planned_;    // workspace, by the memory model
+  Bytes workspace_;  // measured, or the most that there may be
+};
+
+}  // namespace
+
+CudaMemory cuda_memory(const TrainingJob& job, DeviceIndex device) {
+  const std::int64_t size = cuda::size_of(cuda::type_of(job.settings.precision));
+  Bytes copies;
+  BesidePlan beside(job);
+  int stages = 0;
+  for (std::size_t s = 0; s < job.plan.stages.size(); ++s) {
+    const auto own = local_stage(job, index_at<StageIndex>(s), device);
+    if (!own) continue;
+    ++stages;
+    if (job.settings.precision != cuda::Precision::Float32) {
+      copies += Bytes{static_cast<std::int64_t>(StageLayout(job, own->index).size()) * size};
+    }
+    const LayerRange layers = own->plan.layers;
+    for (std::int32_t number = layers.begin; number < layers.end; ++number) {
+      beside.add_layer(number, own->samples.size(), number + 1 == layers.end);
+    }
+  }
+  CudaMemory memory{.planned = job.memory_of(device),
+                    .workspace = copies + beside.size(stages > 1)};
+  memory.workspace = with_gaps(memory.total()) - memory.planned;
+  return memory;
+}
+
+}  // namespace dapple

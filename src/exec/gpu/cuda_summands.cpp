@@ -1,0 +1,79 @@
+#include "dapple/exec/gpu/cuda_summands.h"
+
+#include <span>
+#include <utility>
+
+#include "dapple/core/error.h"
+#include "dapple/cuda/kernels/arrays.h"
+
+namespace dapple {
+namespace {
+
+constexpr std::size_t kFloat = sizeof(float);
+
+cuda::View floats_at(std::byte* address, std::size_t size) {
+  return {address, cuda::Type::Float32, static_cast<std::int64_t>(size / kFloat)};
+}
+
+}  // namespace
+
+CudaSummands::CudaSummands(CudaReductions& reductions, const cuda::View& gradients,
+                           std::vector<cuda::View> others, cuda::Event complete)
+    : reductions_(reductions),
+      gradients_(gradients),
+      others_(std::move(others)),
+      complete_(std::move(complete)) {}
+
+cuda::View CudaSummands::at(NumberRange range) const {
+  return gradients_.part(static_cast<std::int64_t>(range.begin),
+                         static_cast<std::int64_t>(range.end));
+}
+
+void CudaSummands::begin() {
+  cuda::make_current(reductions_.gpu);
+  stream().wait_for(complete_);
+  for (const cuda::View& own : others_) cuda::add(stream(), own, gradients_);
+}
+
+Payload CudaSummands::give_out(NumberRange range) {
+  return Payload(
+      std::make_unique<CudaBytes>(reductions_.downloads, at(range).bytes(), recorded_on(stream())));
+}
+
+CudaBytes* CudaSummands::on_this_gpu(NumberRange range, Payload& payload) const {
+  check(payload.size() == range.size() * kFloat, "a message has another size than its values");
+  CudaBytes* bytes = cuda_bytes_of(payload);
+  if (bytes != nullptr && bytes->gpu() == reductions_.gpu) return bytes;
+  payload.bring_to_host();
+  cuda::make_current(reductions_.gpu);  // the bytes' own was, to bring them
+  return nullptr;
+}
+
+void CudaSummands::add(NumberRange range, Payload payload) {
+  const cuda::View sum = at(range);
+  if (CudaBytes* bytes = on_this_gpu(range, payload)) {
+    stream().wait_for(bytes->ready());
+    cuda::add(stream(), floats_at(bytes->address(), bytes->size()), sum);
+    bytes->release_after(stream());
+    return;
+  }
+  reductions_.staging.pass(payload.host(), stream(),
+                           [&](std::span<std::byte> pinned, std::size_t begin) {
+                             const auto first = static_cast<std::int64_t>(begin / kFloat);
+                             const cuda::View addend = floats_at(pinned.data(), pinned.size());
+                             cuda::add(stream(), addend, sum.part(first, first + addend.count));
+                           });
+}
+
+void CudaSummands::replace(NumberRange range, Payload payload) {
+  const cuda::View values = at(range);
+  if (CudaBytes* bytes = on_this_gpu(range, payload)) {
+    stream().wait_for(bytes->ready());
+    cuda::copy(stream(), floats_at(bytes->address(), bytes->size()), values);
+    bytes->release_after(stream());
+    return;
+  }
+  reductions_.staging.upload(payload.host(), values.address, stream());
+}
+
+}  // namespace dapple

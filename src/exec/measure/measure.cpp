@@ -1,0 +1,222 @@
+#include "dapple/exec/measure/measure.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <future>
+#include <map>
+#include <utility>
+
+#include "dapple/core/error.h"
+#include "exec/measure/cpu_engine.h"
+#include "exec/measure/measured_passes.h"
+#include "exec/measure/timed_passes.h"
+#include "exec/run/pinned_thread.h"
+
+namespace dapple {
+namespace {
+
+/// So many layers of a kind are timed: enough for one to find the caches as the others left them.
+constexpr std::ptrdiff_t kMostCopies = 4;
+
+Kinds kinds_of(const ModelProfile& profile, const std::vector<nn::ModelLayer>& model) {
+  Kinds kinds;
+  std::map<std::pair<std::string, nn::Shape>, std::size_t> known;
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    const auto [at, is_new] =
+        known.try_emplace({profile.layers[i].operation, model[i].input}, kinds.first.size());
+    if (is_new) kinds.first.push_back(i);
+    const auto copies = std::count(kinds.of_layer.begin(), kinds.of_layer.end(), at->second);
+    if (copies < kMostCopies) kinds.timed.push_back(i);
+    kinds.of_layer.push_back(at->second);
+  }
+  return kinds;
+}
+
+CorePasses passes_on_core(std::size_t core, const MeasurementSubject& subject,
+                          const MeasureOptions& options) {
+  const PinnedThread pinned(core);
+  CpuEngine engine;
+  CorePasses passes = timed_passes(engine, subject, options);
+  passes.is_pinned = pinned.is_pinned();
+  return passes;
+}
+
+/// Of all cores together.
+CorePasses passes_on_cores(const MeasurementSubject& subject, const MeasureOptions& options) {
+  std::vector<std::future<CorePasses>> cores;
+  for (std::int64_t core = 0; core < options.cores; ++core) {
+    cores.push_back(std::async(std::launch::async, [&, core] {
+      return passes_on_core(static_cast<std::size_t>(core), subject, options);
+    }));
+  }
+  CorePasses all = cores.front().get();
+  for (std::size_t core = 1; core < cores.size(); ++core) {
+    const CorePasses own = cores[core].get();
+    all.is_pinned = all.is_pinned && own.is_pinned;
+    all.counted = std::min(all.counted, own.counted);
+    all.warm_ups = std::min(all.warm_ups, own.warm_ups);
+    all.steps.insert(all.steps.end(), own.steps.begin(), own.steps.end());
+    for (std::size_t n = 0; n < all.whole.size(); ++n) all.whole[n].append(own.whole[n]);
+    for (std::size_t kind = 0; kind < all.by_kind.size(); ++kind) {
+      for (std::size_t n = 0; n < all.by_kind[kind].size(); ++n) {
+        all.by_kind[kind][n].append(own.by_kind[kind][n]);
+      }
+    }
+  }
+  return all;
+}
+
+/// The medians of all timed layers, by batch size.
+std::vector<PassTimes> sums_of_medians(const Kinds& kinds, const CorePasses& passes) {
+  std::vector<PassTimes> sums(passes.whole.size());
+  for (const std::size_t layer : kinds.timed) {
+    const std::vector<Passes>& of_kind = passes.by_kind[kinds.of_layer[layer]];
+    for (std::size_t n = 0; n < sums.size(); ++n) sums[n] += of_kind[n].medians();
+  }
+  return sums;
+}
+
+std::vector<MeasuredLayer> measured_layers(const MeasurementSubject& subject,
+                                           const CorePasses& passes) {
+  const Kinds& kinds = subject.kinds;
+  const std::vector<PassTimes> sums = sums_of_medians(kinds, passes);
+  std::vector<MeasuredLayer> measured;
+  for (std::size_t kind = 0; kind < kinds.first.size(); ++kind) {
+    MeasuredLayer& like = measured.emplace_back();
+    like.name = subject.model[kinds.first[kind]].name;
+    like.copies = std::count(kinds.of_layer.begin(), kinds.of_layer.end(), kind);
+    for (std::size_t n = 0; n < sums.size(); ++n) {
+      const Passes& of_size = passes.by_kind[kind][n];
+      like.measurements.push_back(measurement_of(of_size, sums[n], passes.whole[n].medians()));
+      like.spreads.push_back(of_size.spread());
+    }
+  }
+  return measured;
+}
+
+/// Time per byte of parameters, rounded up to a billionth of a nanosecond.
+Factor measured_step(const CorePasses& passes) {
+  return {divide_up(Wide{median(passes.steps).ns} * kOne.billionths, Wide{passes.stepped})};
+}
+
+nn::OptimizerKind optimizer_of(const Optimizer& optimizer, const std::string& source_name) {
+  const auto refusal = [&source_name](const char* place, std::string message) {
+    return Error{ErrorKind::BadInput, source_name, {{place, std::move(message)}}};
+  };
+  const auto kind = nn::optimizer_of(optimizer.name);
+  if (!kind) {
+    throw refusal("/optimizer/name",
+                  fmt::format("expected sgd, momentum, adam or adamw, got \"{}\"", optimizer.name));
+  }
+  const Factor state{nn::state_count(*kind) * kOne.billionths};
+  if (optimizer.state_bytes_per_parameter_byte != state) {
+    throw refusal("/optimizer/state_bytes_per_parameter_byte",
+                  fmt::format("expected {}, what {} keeps, got another number",
+                              nn::state_count(*kind), optimizer.name));
+  }
+  return *kind;
+}
+
+const char* precision_name(cuda::Precision precision) {
+  switch (precision) {
+    case cuda::Precision::BFloat16:
+      return "bfloat16";
+    case cuda::Precision::Float16:
+      return "half precision";
+    case cuda::Precision::Float32:
+      break;
+  }
+  return "single precision";
+}
+
+/// A profile that is measured anew has said already what it was made from.
+void add_provenance(const MeasureOptions& options, const CorePasses& passes, bool is_first,
+                    ModelProfile& profile) {
+  if (is_first) {
+    profile.notes.insert(profile.notes.begin(), profile.source);
+    profile.notes.push_back(
+        "Layers with the same op and input were measured together. Sizes are those of the "
+        "tensors; " +
+        std::string(passes.gpu.empty() ? "workspace was not measured."
+                                       : "workspace is the most that a layer took of the GPU's "
+                                         "memory beside them."));
+  }
+  const std::string where =
+      !passes.gpu.empty()
+          ? fmt::format("{} on {}", precision_name(options.precision), passes.gpu)
+          : fmt::format("single precision, {}{}",
+                        options.cores == 1 ? "one thread"
+                                           : fmt::format("{} threads at once", options.cores),
+                        passes.is_pinned ? " bound to a core" : ", not bound to a core");
+  profile.source = fmt::format(
+      "measured by dapple-exec profile: medians of {} pass{} over all layers after {} to warm up, "
+      "{}",
+      passes.counted, passes.counted == 1 ? "" : "es", passes.warm_ups, where);
+}
+
+}  // namespace
+
+std::vector<std::string> warn_of_spread(const std::vector<MeasuredLayer>& layers) {
+  double widest = 0;
+  std::string where;
+  std::size_t count = 0;
+  for (const MeasuredLayer& layer : layers) {
+    for (std::size_t i = 0; i < layer.spreads.size(); ++i) {
+      if (layer.spreads[i] <= kTrustedSpread) continue;
+      ++count;
+      if (layer.spreads[i] <= widest) continue;
+      widest = layer.spreads[i];
+      where = fmt::format("{} at batch {}", layer.name, layer.measurements[i].batch_size);
+    }
+  }
+  if (count == 0) return {};
+  return {
+      fmt::format("measured times spread by more than {:.0f} % in {} of the profile's "
+                  "measurements, most in {}, by {:.0f} %: a quieter machine or more passes "
+                  "(--repeat) make them truer",
+                  100 * kTrustedSpread, count, where, 100 * widest)};
+}
+
+namespace {}  // namespace
+
+MeasuredModel measure_model(const Specification& specification, const std::string& source_name,
+                            const MeasureOptions& options) {
+  check(!options.batch_sizes.empty() && options.repeats >= 1 && options.cores >= 1,
+        "a measurement of nothing");
+  const std::size_t usable = usable_cores();
+  if (static_cast<std::size_t>(options.cores) > usable) {
+    throw Error{ErrorKind::Usage,
+                "--cores",
+                {{"", fmt::format("expected at most {}, which this process may use, got {}", usable,
+                                  options.cores)}}};
+  }
+  const nn::OptimizerKind optimizer = optimizer_of(specification.profile.optimizer, source_name);
+  const std::vector<nn::ModelLayer> model =
+      nn::make_model(specification.profile, specification.operations, source_name);
+  const MeasurementSubject subject{.specification = specification,
+                                   .model = model,
+                                   .kinds = kinds_of(specification.profile, model),
+                                   .optimizer = optimizer};
+  const CorePasses passes =
+      options.on_gpu ? passes_on_gpu(subject, options) : passes_on_cores(subject, options);
+  MeasuredModel measured{.profile = specification.profile,
+                         .layers = measured_layers(subject, passes),
+                         .is_pinned = passes.is_pinned,
+                         .passes = passes.counted};
+  ModelProfile& profile = measured.profile;
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    profile.layers[i].measurements = measured.layers[subject.kinds.of_layer[i]].measurements;
+    profile.layers[i].fixed_overhead = {};
+  }
+  profile.device = options.device;
+  profile.warnings = warn_of_spread(measured.layers);
+  profile.batch_scaling.reset();
+  if (options.batch_sizes.size() == 1) profile.batch_scaling = BatchScaling::Proportional;
+  profile.optimizer.step_ns_per_parameter_byte = measured_step(passes);
+  const bool is_first = specification.profile.layers.front().measurements.empty();
+  add_provenance(options, passes, is_first, profile);
+  return measured;
+}
+
+}  // namespace dapple

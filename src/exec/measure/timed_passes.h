@@ -1,0 +1,213 @@
+// Passes over the distinct layers of a model, forward and then, in the other order, backward, with
+// an optimizer's step behind them, on any engine: cpu_engine.h says what one has to offer. What an
+// engine is asked for may be done only later; then moments are known when it has come to rest.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "dapple/core/random.h"
+#include "dapple/exec/run/backend.h"
+#include "exec/measure/measured_passes.h"
+
+namespace dapple {
+
+/// Lengths of what was done, in its order, once the engine knows them.
+template <class Engine>
+class Stopwatch {
+ public:
+  explicit Stopwatch(Engine& engine) : engine_(engine) {}
+
+  template <class Work>
+  void time(const Work& work) {
+    const Mark start = engine_.mark();
+    work();
+    marked_.push_back({start, engine_.mark()});
+  }
+  void settle(std::vector<Duration>& times) {
+    for (const auto& [start, end] : marked_) {
+      times.push_back({engine_.moment_of(end) - engine_.moment_of(start)});
+    }
+    marked_.clear();
+  }
+
+ private:
+  Engine& engine_;
+  std::vector<std::pair<Mark, Mark>> marked_;
+};
+
+inline nn::Shape of_samples(std::int64_t samples, nn::Shape shape) {
+  shape.insert(shape.begin(), samples);
+  return shape;
+}
+
+/// What a layer may be given: numbers of tokens below `below`, or normal numbers where it is zero.
+inline nn::Tensor random_tensor(nn::Shape shape, std::int64_t below) {
+  nn::Tensor tensor = nn::zeros(std::move(shape));
+  const RandomStream stream(kMeasuredSeed);
+  for (std::size_t i = 0; i < tensor.values.size(); ++i) {
+    tensor.values[i] =
+        below > 0 ? static_cast<float>(stream.below(below, i)) : stream.normal_pair(i).first;
+  }
+  return tensor;
+}
+
+/// A layer with parameters of its own, timed pass by pass.
+template <class Engine>
+class TimedLayer {
+ public:
+  /// The `number`th of a model.
+  TimedLayer(Engine& engine, const std::vector<nn::ModelLayer>& model, std::size_t number,
+             const std::vector<std::int64_t>& batch_sizes)
+      : engine_(engine), output_shape_(model[number].output), layer_(engine, model, number) {
+    for (const std::int64_t samples : batch_sizes) add_batch(samples, model[number]);
+  }
+
+  /// Of the `number`th batch size, as backward().
+  void forward(std::size_t number) {
+    Batch& batch = batches_[number];
+    typename Engine::Tensor input = engine_.copy_of(batch.input);
+    engine_.watch_memory();
+    batch.forwards.time([&] { output_ = layer_.forward(std::move(input), batch.targets, stash_); });
+    note_workspace(engine_.memory_in_use(), batch);
+    batch.passes.sizes.output =
+        Engine::size_of(output_, of_samples(batch.passes.sizes.batch_size, output_shape_));
+    batch.passes.sizes.stash = Engine::size_of(stash_);
+  }
+
+  /// The output stands for its gradient: what the numbers are takes no time.
+  void backward(std::size_t number) {
+    Batch& batch = batches_[number];
+    typename Engine::Tensor gradient;
+    const Bytes before = engine_.memory_in_use();
+    engine_.watch_memory();
+    batch.input_gradients.time(
+        [&] { gradient = layer_.input_gradient(std::move(output_), stash_); });
+    batch.weight_gradients.time([&] { layer_.weight_gradient(stash_); });
+    note_workspace(before + Engine::size_of(gradient), batch);
+    stash_ = {};
+  }
+
+  /// Of passes that are over.
+  void settle() {
+    for (Batch& batch : batches_) {
+      batch.forwards.settle(batch.passes.forwards);
+      batch.input_gradients.settle(batch.passes.input_gradients);
+      batch.weight_gradients.settle(batch.passes.weight_gradients);
+    }
+  }
+
+  /// Passes that were made so far do not count.
+  void forget() {
+    for (Batch& batch : batches_) {
+      batch.passes.forwards.clear();
+      batch.passes.input_gradients.clear();
+      batch.passes.weight_gradients.clear();
+    }
+  }
+
+  const Passes& passes(std::size_t number) const { return batches_[number].passes; }
+
+ private:
+  struct Batch {
+    explicit Batch(Engine& engine)
+        : forwards(engine), input_gradients(engine), weight_gradients(engine) {}
+
+    typename Engine::Tensor input;
+    typename Engine::Tensor targets;
+    Stopwatch<Engine> forwards;
+    Stopwatch<Engine> input_gradients;
+    Stopwatch<Engine> weight_gradients;
+    Passes passes;
+  };
+
+  void add_batch(std::int64_t samples, const nn::ModelLayer& layer) {
+    const auto* embedding = std::get_if<EmbeddingOperation>(&layer.operation);
+    const auto* loss = std::get_if<SoftmaxCrossEntropyOperation>(&layer.operation);
+    Batch& batch = batches_.emplace_back(engine_);
+    const nn::Shape shape = of_samples(samples, layer.input);
+    batch.input = embedding != nullptr
+                      ? engine_.whole_numbers(random_tensor(shape, embedding->vocabulary))
+                      : engine_.numbers(random_tensor(layer_.taken_shape(shape), 0));
+    if (loss != nullptr) {
+      nn::Shape positions = shape;
+      positions.pop_back();
+      batch.targets = engine_.whole_numbers(random_tensor(positions, loss->classes));
+    }
+    batch.passes.sizes.batch_size = samples;
+  }
+
+  /// Extra is what was in use beyond what is known of: after a forward output and stash, during a
+  /// backward stash and both gradients.
+  void note_workspace(Bytes known, Batch& batch) const {
+    Bytes& workspace = batch.passes.sizes.workspace;
+    workspace = std::max(workspace, engine_.most_memory_in_use() - known);
+  }
+
+  Engine& engine_;
+  const nn::Shape output_shape_;  // of a sample
+  typename Engine::Layer layer_;
+  std::vector<Batch> batches_;      // by size
+  typename Engine::Tensor output_;  // of the pass under way
+  typename Engine::Stash stash_;
+};
+
+/// So many parameters are stepped, as those of a model are, or the most of which more tell no more.
+inline std::size_t stepped_parameters(std::int64_t parameter_count) {
+  constexpr std::int64_t kMost = 4'000'000;
+  return static_cast<std::size_t>(std::clamp<std::int64_t>(parameter_count, 1, kMost));
+}
+
+/// All layers that are timed, for each batch size in turn, and the optimizer's step on parameters
+/// that lay still since the step before.
+template <class Engine>
+CorePasses timed_passes(Engine& engine, const MeasurementSubject& subject,
+                        const MeasureOptions& options) {
+  std::vector<TimedLayer<Engine>> timed;
+  timed.reserve(subject.kinds.timed.size());
+  for (const std::size_t layer : subject.kinds.timed) {
+    timed.emplace_back(engine, subject.model, layer, options.batch_sizes);
+  }
+  const std::size_t stepped = engine.most_stepped(subject.parameter_count());
+  typename Engine::Step step(engine, subject.optimizer, stepped);
+  Stopwatch<Engine> steps(engine);
+  CorePasses passes{.by_kind = {},
+                    .whole = std::vector<Passes>(options.batch_sizes.size()),
+                    .steps = {},
+                    .counted = 0,
+                    .warm_ups = 0,
+                    .stepped = static_cast<std::int64_t>(stepped * sizeof(float)),
+                    .gpu = {}};
+  while (passes.warm_ups + passes.counted < kWarmUps + options.repeats) {
+    if (passes.counted > 0 && passes.warm_ups < kWarmUps) {
+      for (TimedLayer<Engine>& layer : timed) layer.forget();
+      passes.steps.clear();
+      passes.warm_ups += std::exchange(passes.counted, 0);
+    }
+    engine.begin();
+    for (std::size_t n = 0; n < options.batch_sizes.size(); ++n) {
+      for (TimedLayer<Engine>& layer : timed) layer.forward(n);
+      for (auto layer = timed.rbegin(); layer != timed.rend(); ++layer) layer->backward(n);
+    }
+    steps.time([&] { step.run(); });
+    for (TimedLayer<Engine>& layer : timed) layer.settle();
+    steps.settle(passes.steps);
+    ++passes.counted;
+    if (options.should_stop && options.should_stop()) break;
+  }
+  passes.by_kind.resize(subject.kinds.first.size(),
+                        std::vector<Passes>(options.batch_sizes.size()));
+  for (std::size_t i = 0; i < timed.size(); ++i) {
+    std::vector<Passes>& of_kind = passes.by_kind[subject.kinds.of_layer[subject.kinds.timed[i]]];
+    for (std::size_t n = 0; n < of_kind.size(); ++n) {
+      of_kind[n].append(timed[i].passes(n));
+      passes.whole[n].add(timed[i].passes(n));
+    }
+  }
+  return passes;
+}
+
+}  // namespace dapple

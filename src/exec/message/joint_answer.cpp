@@ -1,0 +1,38 @@
+#include "exec/message/joint_answer.h"
+
+namespace dapple {
+namespace {
+
+/// Yes has a byte.
+HostBytes letter_of(bool answer) {
+  return HostBytes(answer ? 1 : 0);
+}
+
+}  // namespace
+
+bool any_says(bool answer, const std::vector<DeviceSchedule>& devices, std::size_t place,
+              MessageKey key, Transport& transport) {
+  const DeviceIndex own = devices[place].device;
+  const DeviceIndex first = devices.front().device;
+  MessageKey decision = key;
+  ++decision.step;
+  if (place > 0) {
+    key.from = decision.to = own;
+    key.to = decision.from = first;
+    transport.send(key, letter_of(answer));
+    return transport.receive(decision, {}).size() > 0;
+  }
+  key.to = decision.from = own;
+  for (std::size_t other = 1; other < devices.size(); ++other) {
+    key.from = devices[other].device;
+    const Payload theirs = transport.receive(key, {});
+    answer = answer || theirs.size() > 0;
+  }
+  for (std::size_t other = 1; other < devices.size(); ++other) {
+    decision.to = devices[other].device;
+    transport.send(decision, letter_of(answer));
+  }
+  return answer;
+}
+
+}  // namespace dapple

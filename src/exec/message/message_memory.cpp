@@ -1,0 +1,54 @@
+#include "dapple/exec/message/message_memory.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace dapple {
+namespace {
+
+constexpr std::int64_t kAlignment = 512;
+
+bool is_message(ActionKind kind) {
+  return kind == ActionKind::SendActivation || kind == ActionKind::ReceiveActivation ||
+         kind == ActionKind::SendGradient || kind == ActionKind::ReceiveGradient;
+}
+
+}  // namespace
+
+std::vector<DeviceIndex> message_peers(const DeviceSchedule& device) {
+  std::set<DeviceIndex> peers;
+  for (const DeviceAction& entry : device.actions) {
+    if (!is_message(entry.action.kind)) continue;
+    for (const SchedulePeer& peer : entry.peers) peers.insert(peer.device);
+  }
+  peers.erase(device.device);
+  return {peers.begin(), peers.end()};
+}
+
+Bytes message_memory(const Plan& plan, const DeviceSchedule& device) {
+  std::map<std::pair<StageIndex, ActionKind>, std::int64_t> largest;  // of a micro-batch
+  for (const DeviceAction& entry : device.actions) {
+    const ActionKind kind = entry.action.kind;
+    if (kind != ActionKind::ReceiveActivation && kind != ActionKind::ReceiveGradient) continue;
+    std::int64_t size = 0;
+    for (const SchedulePeer& peer : entry.peers) {
+      size += (peer.size.count + kAlignment - 1) / kAlignment * kAlignment;
+    }
+    std::int64_t& most = largest[{entry.action.stage, kind}];
+    most = std::max(most, size);
+  }
+  Bytes memory{kAlignment};  // of what keeps it
+  for (const auto& [received, size] : largest) {
+    const auto& [stage, kind] = received;
+    const StageIndex earlier = kind == ActionKind::ReceiveActivation ? stage.previous() : stage;
+    const std::int64_t in_flight =
+        std::min(plan.warmup_depths[earlier.position()], plan.num_micro_batches);
+    memory.count += (in_flight + 1) * size;
+  }
+  return memory;
+}
+
+}  // namespace dapple

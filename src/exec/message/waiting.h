@@ -1,0 +1,40 @@
+// What is said by a device that has waited in vain.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "dapple/core/error.h"
+#include "dapple/exec/message/transport.h"
+#include "dapple/schedule/schedule.h"
+
+namespace dapple {
+
+inline double seconds_of(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+/// ": it is at 2F1", or nothing where that is not known.
+inline std::string whereabouts(const std::optional<Action>& action) {
+  return action ? ": it is at " + to_text(*action) : "";
+}
+
+struct WaitingPair {
+  std::string here;
+  std::string peer;
+  std::optional<Action> peer_at;
+};
+
+inline Error missing_message(const WaitingPair& pair, const MessageKey& key,
+                             std::chrono::nanoseconds timeout) {
+  return {ErrorKind::Environment,
+          pair.here,
+          {{to_text(key.action),
+            fmt::format("expected a message from {} within {} s, got none{}", pair.peer,
+                        seconds_of(timeout), whereabouts(pair.peer_at))}}};
+}
+
+}  // namespace dapple

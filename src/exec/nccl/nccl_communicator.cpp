@@ -1,0 +1,132 @@
+#include "dapple/exec/nccl/nccl_communicator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "dapple/core/error.h"
+#include "dapple/exec/message/transport.h"
+
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 18, 0)
+#error "expected NCCL of version 2.18 or later"
+#endif
+
+namespace dapple {
+namespace {
+
+/// Between two looks at a call that takes time.
+constexpr std::chrono::microseconds kLook(50);
+
+void require_success(const char* name, ncclResult_t result) {
+  if (result == ncclSuccess) return;
+  throw Error(ErrorKind::Environment, "NCCL", {{name, ncclGetErrorString(result)}});
+}
+
+}  // namespace
+
+NcclId draw_nccl_id() {
+  ncclUniqueId drawn;
+  require_success("ncclGetUniqueId", ncclGetUniqueId(&drawn));
+  NcclId id;
+  std::memcpy(id.data(), drawn.internal, id.size());
+  return id;
+}
+
+NcclCommunicator::NcclCommunicator(const NcclId& id, int size, int member, KeepOn keep_on)
+    : keep_on_(std::move(keep_on)) {
+  ncclUniqueId drawn;
+  std::memcpy(drawn.internal, id.data(), id.size());
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  const ncclResult_t result = ncclCommInitRankConfig(&communicator_, size, drawn, member, &config);
+  try {
+    settle("ncclCommInitRankConfig", result);
+  } catch (...) {
+    abort();
+    throw;
+  }
+}
+
+NcclCommunicator::~NcclCommunicator() {
+  const std::lock_guard lock(mutex_);
+  if (communicator_ != nullptr) static_cast<void>(ncclCommDestroy(communicator_));
+}
+
+template <class Call>
+ncclResult_t NcclCommunicator::begin(Call call) {
+  const std::lock_guard lock(mutex_);
+  if (communicator_ == nullptr) throw JobAborted("a communicator was aborted");
+  return call(communicator_);
+}
+
+/// Of the call that was made last. Throws where it has failed.
+ncclResult_t NcclCommunicator::state(const char* name) {
+  ncclResult_t result = ncclSuccess;
+  require_success(name, begin([&](ncclComm_t communicator) {
+                    return ncclCommGetAsyncError(communicator, &result);
+                  }));
+  if (result != ncclInProgress) require_success(name, result);
+  return result;
+}
+
+/// Without the lock, so that it can be aborted meanwhile.
+void NcclCommunicator::settle(const char* name, ncclResult_t result) {
+  while (result == ncclInProgress) {
+    keep_on_();
+    std::this_thread::sleep_for(kLook);
+    result = state(name);
+  }
+  require_success(name, result);
+}
+
+template <class Call>
+void NcclCommunicator::enqueue(const char* name, Call call) {
+  settle(name, begin(call));
+}
+
+void NcclCommunicator::send(const std::byte* address, std::size_t size, int to,
+                            const cuda::Stream& stream) {
+  enqueue("ncclSend", [&](ncclComm_t communicator) {
+    return ncclSend(address, size, ncclInt8, to, communicator, stream.handle());
+  });
+}
+
+void NcclCommunicator::receive(std::byte* address, std::size_t size, int from,
+                               const cuda::Stream& stream) {
+  enqueue("ncclRecv", [&](ncclComm_t communicator) {
+    return ncclRecv(address, size, ncclInt8, from, communicator, stream.handle());
+  });
+}
+
+void NcclCommunicator::all_reduce(const cuda::View& numbers, const cuda::Stream& stream) {
+  check(numbers.type == cuda::Type::Float32, "numbers of another type are reduced");
+  enqueue("ncclAllReduce", [&](ncclComm_t communicator) {
+    return ncclAllReduce(numbers.address, numbers.address, static_cast<std::size_t>(numbers.count),
+                         ncclFloat32, ncclSum, communicator, stream.handle());
+  });
+}
+
+void NcclCommunicator::finalize() {
+  const ncclResult_t result = begin(ncclCommFinalize);
+  if (result != ncclInProgress) require_success("ncclCommFinalize", result);
+}
+
+bool NcclCommunicator::is_finalized() {
+  return state("ncclCommFinalize") == ncclSuccess;
+}
+
+void NcclCommunicator::look() {
+  state("asynchronous error");
+}
+
+void NcclCommunicator::abort() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (communicator_ == nullptr) return;
+  static_cast<void>(ncclCommAbort(std::exchange(communicator_, nullptr)));
+}
+
+}  // namespace dapple

@@ -1,0 +1,213 @@
+#include "exec/nccl/nccl_communicators.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <span>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include "dapple/core/error.h"
+#include "dapple/cuda/kernels/arrays.h"
+#include "dapple/exec/gpu/cuda_bytes.h"
+#include "exec/message/clock.h"
+#include "exec/message/value_payload.h"
+#include "exec/message/waiting.h"
+
+namespace dapple {
+namespace {
+
+/// Between two looks at what a GPU does.
+constexpr std::chrono::microseconds kLook(20);
+
+constexpr const char* kConnecting = "connecting";
+
+/// Of the `number`th id that one device tells another: no message of an iteration has such a key.
+MessageKey id_key(DeviceIndex from, DeviceIndex to, std::int32_t number) {
+  return {.iteration = -1, .action = {}, .step = 1 + number, .from = from, .to = to};
+}
+
+cuda::View floats_of(Bytes size) {
+  constexpr std::int64_t kFloat = cuda::size_of(cuda::Type::Float32);
+  return {nullptr, cuda::Type::Float32, (size.count + kFloat - 1) / kFloat};
+}
+
+}  // namespace
+
+void CommunicatorWait::await(const std::function<bool()>& is_done, const std::string& waiting,
+                             const std::string& expected) const {
+  const std::int64_t end = monotonic_now() + timeout.count();
+  while (!is_done()) {
+    keep_on();
+    if (monotonic_now() >= end) {
+      throw Error(ErrorKind::Environment, here,
+                  {{waiting, fmt::format("expected {} within {} s, but it was not", expected,
+                                         seconds_of(timeout))}});
+    }
+    std::this_thread::sleep_for(kLook);
+  }
+  keep_on();  // what an aborted communicator was at ends, too
+}
+
+void CommunicatorWait::await(const cuda::Event& event, const std::string& waiting) const {
+  await([&] { return event.is_reached(); }, waiting, "its GPU to be done");
+}
+
+/// The order in which every device makes and uses its own. It is one for all, so of all that are
+/// left at any moment the first can be made: its members have nothing else to do before it. Of a
+/// pipeline those of messages between every other two neighbours come together, so that few have to
+/// wait for others.
+bool NcclCommunicators::EarlierCircle::operator()(const Circle& a, const Circle& b) const {
+  const auto order = [](const Circle& circle) {
+    const std::int32_t first = circle.members.front().value;
+    const std::int32_t last = circle.members.back().value;
+    const std::int32_t distance = std::abs(last - first);
+    return std::tuple(circle.use, distance, first / distance % 2, first > last, circle.members);
+  };
+  return order(a) < order(b);
+}
+
+NcclCommunicators::NcclCommunicators(Transport& below, Asides& asides,
+                                     const NcclTransportOptions& options, CommunicatorWait patience)
+    : below_(below), asides_(asides), options_(options), patience_(std::move(patience)) {
+  const DeviceIndex here = options.here;
+  for (const DeviceIndex peer : options.peers) {
+    check(peer != here, "a device is its own peer");
+    circles_.insert({Circle::Use::Messages, {here, peer}});
+    circles_.insert({Circle::Use::Messages, {peer, here}});
+  }
+  for (const auto& [members, sizes] : options.reductions) {
+    check(members.size() > 1 && std::ranges::binary_search(members, here),
+          "a device reduces alone, or with a group that it is not in");
+    circles_.insert({Circle::Use::Sums, members});
+  }
+}
+
+/// None is used while any is still to be made, and no device goes on before all have been used.
+void NcclCommunicators::make() {
+  Ids ids = draw_ids();
+  std::map<DeviceIndex, std::int32_t> heard;
+  for (const Circle& circle : circles_) {
+    const DeviceIndex first = circle.members.front();
+    if (first != options_.here) {
+      const MessageKey key = id_key(first, options_.here, heard[first]++);
+      copy_values(asides_.hear(key), std::span<std::byte>(ids[circle]));
+    }
+    make(circle, ids[circle]);
+  }
+  below_.barrier();
+  use_all();
+  below_.barrier();
+}
+
+/// A circle's first member tells the others; for these nobody has to wait.
+NcclCommunicators::Ids NcclCommunicators::draw_ids() {
+  Ids ids;
+  std::map<DeviceIndex, std::int32_t> told;
+  for (const Circle& circle : circles_) {
+    if (circle.members.front() != options_.here) continue;
+    const NcclId& id = ids[circle] = draw_nccl_id();
+    for (const DeviceIndex member : circle.members) {
+      if (member == options_.here) continue;
+      asides_.say(id_key(options_.here, member, told[member]++),
+                  payload_of(std::span<const std::byte>(id)));
+    }
+  }
+  return ids;
+}
+
+void NcclCommunicators::make(const Circle& circle, const NcclId& id) {
+  const auto place = std::find(circle.members.begin(), circle.members.end(), options_.here) -
+                     circle.members.begin();
+  // Among the others only once it is there: nothing else uses it before.
+  std::map<Circle, NcclCommunicator, EarlierCircle> made;
+  made.try_emplace(circle, id, static_cast<int>(circle.members.size()), static_cast<int>(place),
+                   patience_.keep_on);
+  const std::lock_guard lock(mutex_);
+  communicators_.merge(made);
+}
+
+/// So that NCCL connects now, as it does when a pair or group first uses an algorithm, which it
+/// chooses by size. In memory that is given back before anything else is taken.
+void NcclCommunicators::use_all() {
+  constexpr Bytes kRoundedUp{512};
+  Bytes largest;
+  for (const auto& [members, sizes] : options_.reductions) {
+    for (const Bytes size : sizes) largest = std::max(largest, floats_of(size).size());
+  }
+  cuda::Device scratch(options_.gpu, largest + kRoundedUp);
+  for (auto& [circle, communicator] : communicators_) use(circle, communicator, scratch);
+}
+
+void NcclCommunicators::use(const Circle& circle, NcclCommunicator& communicator,
+                            cuda::Device& scratch) {
+  if (circle.use == Circle::Use::Sums) {
+    for (const Bytes size : options_.reductions.at(circle.members)) {
+      sum(communicator, size, scratch);
+    }
+    return;
+  }
+  const cuda::Buffer byte = scratch.allocate({1});
+  if (circle.members.front() == options_.here) {
+    communicator.send(byte.address(), 1, 1, scratch.compute());
+  } else {
+    communicator.receive(byte.address(), 1, 0, scratch.compute());
+  }
+  patience_.await(recorded_on(scratch.compute()), kConnecting);
+}
+
+void NcclCommunicators::sum(NcclCommunicator& communicator, Bytes size, cuda::Device& scratch) {
+  cuda::View numbers = floats_of(size);
+  const cuda::Buffer memory = scratch.allocate(numbers.size());
+  numbers.address = memory.address();
+  cuda::fill_with_zeros(scratch.compute(), numbers);
+  communicator.all_reduce(numbers, scratch.compute());
+  patience_.await(recorded_on(scratch.compute()), kConnecting);
+}
+
+/// Destroying one may wait for its other members, who may be at another one: so first all are told
+/// that nothing more comes, and then none is waited for.
+void NcclCommunicators::finish() {
+  for (auto& [circle, communicator] : communicators_) communicator.finalize();
+  for (auto& [circle, communicator] : communicators_) {
+    patience_.await([&one = communicator] { return one.is_finalized(); }, "the end",
+                    "all communicators to be over");
+  }
+}
+
+NcclCommunicator& NcclCommunicators::find(const Circle& circle) {
+  const auto found = communicators_.find(circle);
+  check(found != communicators_.end(),
+        "a device has no communicator with those that it was to use");
+  return found->second;
+}
+
+NcclCommunicator& NcclCommunicators::to(DeviceIndex peer) {
+  return find({Circle::Use::Messages, {options_.here, peer}});
+}
+
+NcclCommunicator& NcclCommunicators::from(DeviceIndex peer) {
+  return find({Circle::Use::Messages, {peer, options_.here}});
+}
+
+NcclCommunicator& NcclCommunicators::among(const std::vector<DeviceIndex>& members) {
+  return find({Circle::Use::Sums, members});
+}
+
+void NcclCommunicators::look() {
+  const std::lock_guard lock(mutex_);
+  for (auto& [circle, communicator] : communicators_) communicator.look();
+}
+
+/// As a group, which NCCL since 2.22 knows to end together: one that is aborted alone may wait for
+/// the GPU, and so for what others are at.
+void NcclCommunicators::abort() noexcept {
+  const std::lock_guard lock(mutex_);
+  static_cast<void>(ncclGroupStart());
+  for (auto& [circle, communicator] : communicators_) communicator.abort();
+  static_cast<void>(ncclGroupEnd());
+}
+
+}  // namespace dapple

@@ -1,0 +1,363 @@
+#include "dapple/exec/nccl/nccl_transport.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <thread>
+#include <utility>
+
+#include "dapple/core/error.h"
+#include "dapple/cuda/memory/device.h"
+#include "dapple/exec/gpu/cuda_bytes.h"
+#include "dapple/exec/gpu/cuda_summands.h"
+#include "dapple/exec/message/all_reduce.h"
+#include "exec/message/clock.h"
+#include "exec/message/mailbox.h"
+#include "exec/message/value_payload.h"
+#include "exec/message/waiting.h"
+#include "exec/nccl/nccl_communicators.h"
+
+namespace dapple {
+namespace {
+
+/// Between two looks at all communicators.
+constexpr std::chrono::milliseconds kWatch(20);
+
+/// A step of a reduction that no message of its own has.
+constexpr std::int32_t kReady = -1;
+
+/// What a sender says below of the next message that it sends to a receiver.
+struct Announcement {
+  MessageKey key;
+  std::uint64_t size = 0;
+  bool is_last = false;  // there is no message, and none follows
+};
+
+/// Of announcement `number` from one device to another: no message of an iteration has such a key.
+MessageKey announcement_key(DeviceIndex from, DeviceIndex to, std::int64_t number) {
+  return {.iteration = -1 - number, .action = {}, .step = 0, .from = from, .to = to};
+}
+
+/// To another device. Messages leave one after another.
+struct Outgoing {
+  std::mutex mutex;
+  std::int64_t announced = 0;
+  cuda::Stream stream{cuda::Stream::Priority::High};
+};
+
+class NcclTransport : public Transport {
+ public:
+  NcclTransport(Transport& below, const Topology& topology, const NcclTransportOptions& options);
+  ~NcclTransport() override;
+
+  /// To be called first. What it throws leaves an end that can only be destroyed.
+  void connect();
+
+  std::int64_t send(const MessageKey& key, Payload payload) override;
+  Payload receive(const MessageKey& key, const Expected& expected) override;
+  bool reduces(const ReductionGroup& group, const MessageKey& key, Summands& summands) override;
+  void barrier() override { below_.barrier(); }
+  void announce(const Action& action) noexcept override { below_.announce(action); }
+  Bytes sent() const override { return below_.sent() + Bytes{sent_.load()} - asides_.size(); }
+  std::int64_t clock_offset() const override { return below_.clock_offset(); }
+  void abort() noexcept override {
+    below_.abort();
+    end();
+  }
+
+ private:
+  void announce_message(const Announcement& announcement, Outgoing& outgoing, DeviceIndex to);
+  template <class Work>
+  std::thread started(Work work);
+  void take_in(DeviceIndex from);
+  std::optional<Payload> hear(const MessageKey& key);
+  void await_end();
+  void watch();
+  void take_leave();
+  void stop_awaiting_end() noexcept;
+  void await(const cuda::Event& event, const MessageKey& key) const {
+    patience_.await(event, to_text(key.action));
+  }
+  void keep_on() const;
+  void fail() noexcept;
+  void end() noexcept;
+  Outgoing& outgoing_to(DeviceIndex to);
+  void agree(const std::vector<DeviceIndex>& members, MessageKey key);
+  std::string name_of(DeviceIndex device) const { return topology_.device(device).name; }
+
+  Transport& below_;
+  const Topology& topology_;
+  const NcclTransportOptions options_;
+  const CommunicatorWait patience_;
+  Asides asides_;
+  std::mutex inbox_mutex_;
+  cuda::Device inbox_;  // its stream takes in
+  std::shared_ptr<CudaDownloads> downloads_;
+  Mailbox mailbox_;
+  std::atomic<std::int64_t> sent_ = 0;  // beside what passes below
+  std::atomic<bool> is_over_ = false;
+  std::atomic<bool> is_closing_ = false;
+  const int exceptions_ = std::uncaught_exceptions();
+  std::map<DeviceIndex, Outgoing> outgoing_;  // to each peer
+  NcclCommunicators communicators_;
+
+  mutable std::mutex mutex_;  // of what follows
+  std::condition_variable closes_;
+  std::exception_ptr failure_;  // the first
+
+  // Last: they use all the others.
+  std::vector<std::thread> receivers_;
+  std::vector<std::thread> watchers_;
+};
+
+NcclTransport::NcclTransport(Transport& below, const Topology& topology,
+                             const NcclTransportOptions& options)
+    : below_(below),
+      topology_(topology),
+      options_(options),
+      patience_{.here = name_of(options.here),
+                .timeout = options.timeout,
+                .keep_on = [this] { keep_on(); }},
+      asides_(below),
+      inbox_(options.gpu, options.inbox, cuda::Stream::Priority::High),
+      downloads_(std::make_shared<CudaDownloads>(inbox_)),
+      communicators_(below, asides_, options_, patience_) {
+  for (const DeviceIndex peer : options_.peers) outgoing_.try_emplace(peer);
+}
+
+void NcclTransport::connect() {
+  watchers_.push_back(started([this] { await_end(); }));
+  watchers_.push_back(started([this] { watch(); }));
+  communicators_.make();
+  for (const DeviceIndex peer : options_.peers) {
+    receivers_.push_back(started([this, peer] { take_in(peer); }));
+  }
+}
+
+NcclTransport::~NcclTransport() {
+  // Who is left by a failure that nobody else knows of ends the job: others would wait for it.
+  if (std::uncaught_exceptions() > exceptions_) abort();
+  is_closing_ = true;
+  closes_.notify_all();
+  try {
+    take_leave();
+  } catch (const std::exception&) {
+    end();  // so have those that wait
+  }
+  stop_awaiting_end();
+  for (std::thread& receiver : receivers_) {
+    if (receiver.joinable()) receiver.join();
+  }
+  for (std::thread& watcher : watchers_) watcher.join();
+}
+
+/// Returns once all has come that others have sent, and nobody waits for this end any more.
+void NcclTransport::take_leave() {
+  for (auto& [peer, outgoing] : outgoing_) {
+    const std::lock_guard lock(outgoing.mutex);
+    announce_message({.key = {}, .is_last = true}, outgoing, peer);
+  }
+  for (std::thread& receiver : receivers_) receiver.join();
+  keep_on();
+  communicators_.finish();
+}
+
+void NcclTransport::stop_awaiting_end() noexcept {
+  try {
+    asides_.say(announcement_key(options_.here, options_.here, 0), {});
+  } catch (const std::exception&) {}  // then the job below is over, and that has been told
+}
+
+void NcclTransport::keep_on() const {
+  if (!is_over_) return;
+  const std::lock_guard lock(mutex_);
+  if (failure_) std::rethrow_exception(failure_);
+  throw JobAborted("the job was aborted");
+}
+
+void NcclTransport::end() noexcept {
+  is_over_ = true;
+  mailbox_.close();
+  communicators_.abort();
+}
+
+/// With what is being handled.
+void NcclTransport::fail() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = std::current_exception();
+  }
+  below_.abort();
+  end();
+}
+
+/// A thread whose failure ends the job.
+template <class Work>
+std::thread NcclTransport::started(Work work) {
+  return std::thread([this, work] {
+    try {
+      work();
+    } catch (const JobAborted&) { end(); } catch (...) {
+      fail();
+    }
+  });
+}
+
+Outgoing& NcclTransport::outgoing_to(DeviceIndex to) {
+  const auto found = outgoing_.find(to);
+  check(found != outgoing_.end(), "a device sends to one that is not its peer");
+  return found->second;
+}
+
+/// Requires: the outgoing's mutex is held.
+void NcclTransport::announce_message(const Announcement& announcement, Outgoing& outgoing,
+                                     DeviceIndex to) {
+  asides_.say(announcement_key(options_.here, to, outgoing.announced++),
+              payload_of(std::span<const Announcement>(&announcement, 1)));
+}
+
+std::int64_t NcclTransport::send(const MessageKey& key, Payload payload) {
+  CudaBytes* const bytes = cuda_bytes_of(payload);
+  if (bytes == nullptr) return below_.send(key, std::move(payload));
+  keep_on();
+  const std::size_t size = bytes->size();
+  await(bytes->ready(), key);
+  if (key.to == key.from) {
+    const bool is_new = mailbox_.put(key, {.payload = std::move(payload)});
+    check(is_new, "a message was sent twice");
+    sent_ += static_cast<std::int64_t>(size);
+    return monotonic_now();
+  }
+  cuda::make_current(options_.gpu);
+  Outgoing& outgoing = outgoing_to(key.to);
+  const std::lock_guard lock(outgoing.mutex);
+  announce_message({.key = key, .size = size}, outgoing, key.to);
+  if (size > 0) {
+    communicators_.to(key.to).send(bytes->address(), size, 1, outgoing.stream);
+    await(recorded_on(outgoing.stream), key);
+  }
+  bytes->release_after(outgoing.stream);
+  sent_ += static_cast<std::int64_t>(size);
+  return monotonic_now();
+}
+
+/// Waits as long as it takes; nothing once this end closes, and in vain.
+std::optional<Payload> NcclTransport::hear(const MessageKey& key) {
+  while (true) {
+    try {
+      return asides_.hear(key);
+    } catch (const Error&) {
+      if (is_closing_) return std::nullopt;
+    }
+  }
+}
+
+/// All that one device sends to this one.
+void NcclTransport::take_in(DeviceIndex from) {
+  cuda::make_current(options_.gpu);
+  NcclCommunicator& pair = communicators_.from(from);
+  for (std::int64_t number = 0;; ++number) {
+    std::optional<Payload> said = hear(announcement_key(from, options_.here, number));
+    if (!said) return;
+    const Announcement announcement = values_of<Announcement>(std::move(*said)).at(0);
+    if (announcement.is_last) return;
+    std::optional<CudaBytes> bytes;
+    {
+      const std::lock_guard lock(inbox_mutex_);
+      cuda::Buffer memory;
+      if (announcement.size > 0) {
+        memory = inbox_.allocate({static_cast<std::int64_t>(announcement.size)});
+        pair.receive(memory.address(), announcement.size, 0, inbox_.compute());
+      }
+      cuda::Event ready = recorded_on(inbox_.compute());
+      bytes.emplace(downloads_, std::move(memory), std::move(ready));
+    }
+    await(bytes->ready(), announcement.key);
+    const bool is_new = mailbox_.put(
+        announcement.key, {.payload = Payload(std::make_unique<CudaBytes>(std::move(*bytes)))});
+    check(is_new, "a message was announced twice");
+  }
+}
+
+Payload NcclTransport::receive(const MessageKey& key, const Expected& expected) {
+  if (expected.memory == Memory::Host) return below_.receive(key, expected);
+  std::optional<Mail> mail;
+  try {
+    mail = mailbox_.take(key, options_.timeout);
+  } catch (const JobAborted&) {
+    keep_on();
+    throw;
+  }
+  if (mail) return std::move(mail->payload);
+  throw missing_message({.here = name_of(options_.here), .peer = name_of(key.from), .peer_at = {}},
+                        key, options_.timeout);
+}
+
+/// Returns once all members have said that they are ready.
+void NcclTransport::agree(const std::vector<DeviceIndex>& members, MessageKey key) {
+  key.step = kReady;
+  for (const DeviceIndex member : members) {
+    if (member == options_.here) continue;
+    key.from = options_.here;
+    key.to = member;
+    asides_.say(key, {});
+  }
+  for (const DeviceIndex member : members) {
+    if (member == options_.here) continue;
+    key.from = member;
+    key.to = options_.here;
+    asides_.hear(key);
+  }
+}
+
+bool NcclTransport::reduces(const ReductionGroup& group, const MessageKey& key,
+                            Summands& summands) {
+  auto* const numbers = dynamic_cast<CudaSummands*>(&summands);
+  if (numbers == nullptr) return false;
+  const std::vector<DeviceIndex> members = members_of(group);
+  if (members.size() == 1) return true;
+  cuda::make_current(options_.gpu);
+  NcclCommunicator& all = communicators_.among(members);
+  await(recorded_on(numbers->stream()), key);
+  agree(members, key);
+  all.all_reduce(numbers->gradients(), numbers->stream());
+  await(recorded_on(numbers->stream()), key);
+  const auto count = static_cast<std::int64_t>(members.size());
+  sent_ += 2 * (count - 1) * numbers->gradients().size().count / count;
+  return true;
+}
+
+/// Waits for a message of its own, so as to be told when the job below is over.
+void NcclTransport::await_end() {
+  hear(announcement_key(options_.here, options_.here, 0));
+}
+
+void NcclTransport::watch() {
+  std::unique_lock lock(mutex_);
+  while (!is_closing_ && !is_over_) {
+    closes_.wait_for(lock, kWatch);
+    lock.unlock();
+    communicators_.look();
+    lock.lock();
+  }
+}
+
+}  // namespace
+
+bool is_built_with_nccl() {
+  return true;
+}
+
+std::unique_ptr<Transport> make_nccl_transport(Transport& below, const Topology& topology,
+                                               const NcclTransportOptions& options) {
+  auto end = std::make_unique<NcclTransport>(below, topology, options);
+  end->connect();
+  return end;
+}
+
+}  // namespace dapple

@@ -1,0 +1,90 @@
+// The one thread of a process that calls MPI. Others hand it what is to be sent; what comes in is
+// given, in this thread, to whoever handles it.
+#pragma once
+
+#include <mpi.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "exec/ranks/rank_wire.h"
+
+namespace dapple {
+
+class MpiLoop : public RankWire {
+ public:
+  /// Initialises MPI, for which all ranks have to come. Throws Error(Environment). If they do not
+  /// come in time, MPI still waits for them, in a thread that is parked: then the process has to be
+  /// ended by std::_Exit().
+  MpiLoop(WireHandler handler, std::chrono::nanoseconds timeout);
+  ~MpiLoop() override;
+  MpiLoop(const MpiLoop&) = delete;
+  MpiLoop& operator=(const MpiLoop&) = delete;
+
+  int rank() const override { return world_.rank; }
+  int size() const override { return world_.size; }
+  bool is_on_one_host() const override { return world_.is_on_one_host; }
+  std::int64_t clock_offset() const override { return world_.clock_offset; }
+  std::chrono::milliseconds patience() const override { return std::chrono::seconds(5); }
+  std::span<std::int64_t> shared_words(std::size_t count) override;
+  void send(int to, const Frame& frame, std::span<const std::byte> bytes,
+            std::function<void()> sent) override;
+  void send(int to, const Notice& notice) override;
+  /// MPI is finalised by the destructor.
+  std::future<void> leave() override;
+
+ private:
+  using Work = std::function<void()>;
+  struct Start;
+  struct World {
+    int rank = 0;
+    int size = 1;
+    bool is_on_one_host = true;
+    std::int64_t clock_offset = 0;
+    MPI_Comm host = MPI_COMM_NULL;  // its ranks
+  };
+
+  static World found_world();
+  void await_start(const std::shared_ptr<Start>& start, std::chrono::nanoseconds timeout);
+  void begin(const World& world);
+  void serve();
+  void finalise();
+  bool do_work();
+  bool finish_requests();
+  void hand_over(Work work);
+  void track(MPI_Request request, Work finished);
+  void await_frame();
+  void await_notice();
+  void take_in(const Frame& frame);
+
+  World world_;
+
+  const WireHandler handler_;
+
+  // Of the loop's thread.
+  std::vector<MPI_Request> requests_;
+  std::vector<Work> finished_;  // what follows each
+  Frame frame_;                 // that comes next
+  Notice notice_;
+  MPI_Win window_ = MPI_WIN_NULL;
+  int turns_without_work_ = 0;
+  bool has_left_ = false;
+
+  std::mutex mutex_;
+  std::condition_variable work_came_;
+  std::deque<Work> work_;
+  bool is_closed_ = false;
+  std::thread thread_;  // last: it uses all the others
+};
+
+}  // namespace dapple

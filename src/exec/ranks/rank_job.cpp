@@ -1,0 +1,613 @@
+#include "dapple/exec/ranks/rank_job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "dapple/core/error.h"
+#include "dapple/exec/message/fingerprint.h"
+#include "exec/message/announced.h"
+#include "exec/message/clock.h"
+#include "exec/message/mailbox.h"
+#include "exec/message/waiting.h"
+#include "exec/ranks/rank_wire.h"
+
+namespace dapple {
+namespace {
+
+using std::chrono::nanoseconds;
+
+/// In which a failing rank hears of others that have failed before it.
+constexpr std::chrono::milliseconds kGrace(300);
+/// After which another action is told of.
+constexpr nanoseconds kNews = std::chrono::milliseconds(50);
+/// In which the next in the ring says that a rank has gone, before the others do.
+constexpr std::chrono::milliseconds kMourning(500);
+/// In which a rank that was stopped sees who has gone meanwhile.
+constexpr std::chrono::seconds kReturn(1);
+
+/// A failure's moment and rank: who was first.
+using Failure = std::pair<std::int64_t, int>;
+
+struct Parcel {
+  Payload payload;
+  bool has_left = false;
+};
+
+/// Mail that is here but not yet to be taken in, or word of its arrival that came before it.
+struct Held {
+  std::optional<std::pair<MessageKey, Mail>> mail;
+  std::optional<std::int64_t> arrival;
+};
+
+/// A rank that has gone, and when that was seen.
+struct Loss {
+  int rank = 0;
+  std::int64_t moment = 0;
+};
+
+/// What is heard of the rank before this one in the ring.
+struct Neighbour {
+  std::int64_t heard = 0;  // moment; 0: nothing yet
+  std::optional<Action> action;
+  std::optional<std::uint64_t> agreement;  // its fingerprint
+};
+
+}  // namespace
+
+std::string rank_name(int rank, const std::string& device) {
+  return fmt::format("rank {} ({})", rank, device);
+}
+
+class RankJob::State {
+ public:
+  explicit State(const MakeWire& make_wire);
+
+  RankWire& wire() { return *wire_; }
+  void join(const Topology& topology, const std::vector<DeviceIndex>& devices,
+            const RankTransportOptions& options);
+  std::int64_t send(const MessageKey& key, Payload payload);
+  Payload receive(const MessageKey& key, const Expected& expected);
+  void barrier();
+  void announce(const Action& action) noexcept;
+  void abort() noexcept;
+  void finish();
+  bool is_first_to_fail() noexcept;
+  DeviceIndex device() const { return devices_[static_cast<std::size_t>(wire_->rank())]; }
+  Bytes sent() const { return {sent_.load()}; }
+
+ private:
+  void take_in(const Frame& frame, HostBytes bytes);
+  void take_in(const Notice& notice);
+  bool may_say(const Notice& notice) const;
+  void blame(int rank, const std::string& message);
+  void compare_agreement();
+  void take_turn();
+  void give_sign(std::int64_t now, nanoseconds interval);
+  void lose(int rank);
+  void mourn(std::int64_t now);
+  void watch(std::int64_t now, nanoseconds interval);
+  void give_up(std::exception_ptr fault);
+  bool deliver(std::map<std::pair<int, std::uint64_t>, Held>::iterator held);
+  void throw_if_over();
+  void close();
+  void note_failure();
+  void note_failure_of(const Failure& others);
+  nanoseconds patience() const { return options_.timeout / 10 * 9; }
+  std::uint64_t agreement() const {
+    return fingerprint(std::as_bytes(std::span(options_.agreement)));
+  }
+  int previous() const { return (wire_->rank() + wire_->size() - 1) % wire_->size(); }
+  int rank_of(DeviceIndex device) const;
+  std::string name_of(int rank) const;
+  Error error(const std::string& place, const std::string& message) const;
+  template <class Condition>
+  bool wait(Condition condition);
+
+  mutable std::mutex names_mutex_;
+  std::vector<std::string> names_;  // of all ranks, with their devices: none before join()
+  std::vector<DeviceIndex> devices_;
+  RankTransportOptions options_;
+  std::optional<LinkPacer> pacer_;
+  Mailbox mailbox_;
+  AnnouncedAction at_;
+  std::atomic<std::int64_t> sent_ = 0;
+  std::atomic<std::uint64_t> messages_ = 0;
+
+  std::mutex mutex_;  // of all that follows
+  std::condition_variable changed_;
+  std::map<std::pair<int, std::uint64_t>, Held> held_;  // by rank and number
+  std::set<int> at_barrier_;                            // of rank 0
+  std::uint64_t barriers_ = 0;                          // that this rank has come to
+  std::uint64_t let_go_ = 0;                            // that are over
+  Neighbour neighbour_;
+  std::optional<Loss> loss_;  // the first
+  bool has_joined_ = false;
+  std::int64_t last_turn_ = 0;
+  std::int64_t came_back_ = 0;  // when it went on after it was stopped for as long as none may be
+  std::int64_t last_sign_ = 0;
+  std::uint64_t last_told_ = 0;  // action, packed
+  bool is_over_ = false;
+  std::exception_ptr fault_;  // found here beside what the transport was asked for
+  std::optional<Failure> own_failure_;
+  std::optional<Failure> others_failure_;  // the first
+  std::unique_ptr<RankWire> wire_;         // last: it uses all the others
+};
+
+RankJob::State::State(const MakeWire& make_wire) {
+  auto wire = make_wire(
+      {.message = [this](const Frame& frame, HostBytes bytes) { take_in(frame, std::move(bytes)); },
+       .notice = [this](const Notice& notice) { take_in(notice); },
+       .turn = [this] { take_turn(); },
+       .lost = [this](int rank) { lose(rank); },
+       .fault = [this](std::exception_ptr fault) { give_up(std::move(fault)); }});
+  const std::lock_guard lock(mutex_);
+  wire_ = std::move(wire);
+  // What was found out before there was a wire to tell others by.
+  if (fault_) note_failure();
+}
+
+void RankJob::State::join(const Topology& topology, const std::vector<DeviceIndex>& devices,
+                          const RankTransportOptions& options) {
+  check(devices.size() == static_cast<std::size_t>(wire_->size()), "not one device for each rank");
+  {
+    const std::lock_guard lock(names_mutex_);
+    for (const DeviceIndex device : devices) {
+      names_.push_back(rank_name(static_cast<int>(names_.size()), topology.device(device).name));
+    }
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    devices_ = devices;
+    options_ = options;
+    has_joined_ = true;
+  }
+  if (options_.last_words) options_.last_words->set_name(name_of(wire_->rank()));
+  if (wire_->size() > 1) {
+    wire_->send((wire_->rank() + 1) % wire_->size(),
+                {.kind = NoticeKind::Joined, .number = agreement()});
+    compare_agreement();
+  }
+  if (options_.pacing) {
+    if (!wire_->is_on_one_host()) {
+      throw Error(ErrorKind::Usage, "",
+                  {{"",
+                    "expected unpaced links, or all ranks on one host: hosts cannot share the "
+                    "links of a topology"}});
+    }
+    pacer_.emplace(topology, *options_.pacing, wire_->shared_words(LinkPacer::words(topology)));
+  }
+}
+
+void RankJob::State::compare_agreement() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!has_joined_ || !neighbour_.agreement) return;
+    if (*neighbour_.agreement == agreement()) return;
+  }
+  give_up(std::make_exception_ptr(
+      Error(ErrorKind::Usage, name_of(wire_->rank()),
+            {{"", fmt::format("expected the plan and the options that {} was given, got others",
+                              name_of(previous()))}})));
+}
+
+int RankJob::State::rank_of(DeviceIndex device) const {
+  const auto found = std::find(devices_.begin(), devices_.end(), device);
+  check(found != devices_.end(), "a message for a device without a rank");
+  return static_cast<int>(found - devices_.begin());
+}
+
+std::string RankJob::State::name_of(int rank) const {
+  const std::lock_guard lock(names_mutex_);
+  return names_.empty() ? fmt::format("rank {}", rank) : names_[static_cast<std::size_t>(rank)];
+}
+
+Error RankJob::State::error(const std::string& place, const std::string& message) const {
+  return {ErrorKind::Environment, name_of(wire_->rank()), {{place, message}}};
+}
+
+void RankJob::State::throw_if_over() {
+  const std::lock_guard lock(mutex_);
+  if (fault_) std::rethrow_exception(fault_);
+  if (is_over_) throw JobAborted("the job was aborted");
+}
+
+/// As long as one may. False if the condition does not come true.
+template <class Condition>
+bool RankJob::State::wait(Condition condition) {
+  bool came = false;
+  {
+    std::unique_lock lock(mutex_);
+    came = changed_.wait_for(lock, options_.timeout, [&] { return is_over_ || condition(); });
+  }
+  throw_if_over();
+  return came;
+}
+
+std::int64_t RankJob::State::send(const MessageKey& key, Payload payload) {
+  throw_if_over();
+  payload.bring_to_host();
+  const auto parcel = std::make_shared<Parcel>(Parcel{.payload = std::move(payload)});
+  const Bytes size{static_cast<std::int64_t>(parcel->payload.size())};
+  const int to = rank_of(key.to);
+  const bool is_paced = pacer_ && key.from != key.to && size.count > 0;
+  const Frame frame{.key = key,
+                    .size = parcel->payload.size(),
+                    .fingerprint = fingerprint(parcel->payload.host()),
+                    .number = ++messages_,
+                    .waits_for_word = is_paced};
+  // The bytes pass while their time on the link does.
+  wire_->send(to, frame, parcel->payload.host(), [this, parcel] {
+    const std::lock_guard lock(mutex_);
+    parcel->has_left = true;
+    changed_.notify_all();
+  });
+  std::optional<std::int64_t> arrival;
+  if (is_paced) {
+    arrival = pacer_->pass(key, size, [this] { throw_if_over(); });
+    wire_->send(to, {.kind = NoticeKind::Arrived, .moment = *arrival, .number = frame.number});
+  }
+  if (!wait([&] { return parcel->has_left; })) {
+    throw error(to_text(key.action),
+                fmt::format("expected {} to take in a message of {} bytes within {} s, but it did "
+                            "not",
+                            name_of(to), size.count, seconds_of(options_.timeout)));
+  }
+  sent_ += size.count;
+  return arrival.value_or(monotonic_now());
+}
+
+Payload RankJob::State::receive(const MessageKey& key, const Expected& expected) {
+  std::optional<Mail> mail;
+  try {
+    mail = mailbox_.take(key, options_.timeout);
+  } catch (const JobAborted&) {
+    throw_if_over();
+    throw;
+  }
+  const std::string from = name_of(rank_of(key.from));
+  if (!mail) {
+    throw missing_message({.here = name_of(wire_->rank()), .peer = from, .peer_at = {}}, key,
+                          options_.timeout);
+  }
+  if (options_.on_arrival) options_.on_arrival(key, mail->payload.host());
+  if (mail->sender != rank_of(key.from)) {
+    throw error(to_text(key.action), fmt::format("expected a message of {}, got one in its name "
+                                                 "of {}",
+                                                 from, name_of(mail->sender)));
+  }
+  if (fingerprint(mail->payload.host()) != mail->fingerprint) {
+    throw error(to_text(key.action),
+                fmt::format("expected the message of {} as it was sent, got other bytes", from));
+  }
+  const auto size = static_cast<std::int64_t>(mail->payload.size());
+  if (size != expected.size.value_or(Bytes{size}).count) {
+    throw error(to_text(key.action),
+                fmt::format("expected {} bytes from {}, got {}", expected.size->count, from, size));
+  }
+  sleep_until(mail->arrival);
+  return std::move(mail->payload);
+}
+
+void RankJob::State::barrier() {
+  const std::uint64_t number = ++barriers_;
+  const auto ranks = static_cast<std::size_t>(wire_->size());
+  if (wire_->rank() != 0) {
+    wire_->send(0, {.kind = NoticeKind::AtBarrier, .number = number});
+    if (wait([&] { return let_go_ >= number; })) return;
+    throw error("barrier", fmt::format("expected word of all {} devices within {} s, got none",
+                                       ranks, seconds_of(options_.timeout)));
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    at_barrier_.insert(0);
+  }
+  if (wait([&] { return at_barrier_.size() == ranks; })) {
+    const std::lock_guard lock(mutex_);
+    at_barrier_.clear();
+    for (int rank = 1; rank < wire_->size(); ++rank) {
+      wire_->send(rank, {.kind = NoticeKind::LetGo, .number = number});
+    }
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  int missing = 0;
+  while (at_barrier_.count(missing) > 0) ++missing;
+  throw error("barrier", fmt::format("expected all {} devices within {} s, got {}, without {}",
+                                     ranks, seconds_of(options_.timeout), at_barrier_.size(),
+                                     name_of(std::min(missing, wire_->size() - 1))));
+}
+
+void RankJob::State::announce(const Action& action) noexcept {
+  at_.set(action);
+  if (options_.last_words) options_.last_words->set_action(action);
+}
+
+void RankJob::State::close() {
+  is_over_ = true;
+  mailbox_.close();
+  changed_.notify_all();
+}
+
+/// Requires: the mutex is held, and nothing is over yet.
+void RankJob::State::note_failure() {
+  if (!wire_) return close();  // which is being made: the others are told once it is there
+  own_failure_ = Failure{monotonic_now() + wire_->clock_offset(), wire_->rank()};
+  for (int rank = 0; rank < wire_->size(); ++rank) {
+    if (rank == wire_->rank()) continue;
+    wire_->send(rank, {.kind = NoticeKind::Failed, .moment = own_failure_->first});
+  }
+  close();
+}
+
+/// Requires: the mutex is held.
+void RankJob::State::note_failure_of(const Failure& others) {
+  others_failure_ = std::min(others_failure_.value_or(others), others);
+  close();
+}
+
+void RankJob::State::abort() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!is_over_) note_failure();
+}
+
+void RankJob::State::give_up(std::exception_ptr fault) {
+  const std::lock_guard lock(mutex_);
+  if (is_over_) return;
+  fault_ = std::move(fault);
+  note_failure();
+}
+
+/// What another rank did that no rank does is its fault, and nobody else's.
+void RankJob::State::blame(int rank, const std::string& message) {
+  give_up(std::make_exception_ptr(Error(ErrorKind::Environment, name_of(rank), {{"", message}})));
+}
+
+void RankJob::State::take_in(const Frame& frame, HostBytes bytes) {
+  Mail mail{.payload = std::move(bytes),
+            .arrival = 0,
+            .fingerprint = frame.fingerprint,
+            .sender = frame.from};
+  bool is_new = true;
+  if (frame.waits_for_word) {
+    const std::lock_guard lock(mutex_);
+    const auto held = held_.try_emplace({frame.from, frame.number}).first;
+    is_new = !held->second.mail.has_value();
+    if (is_new) {
+      held->second.mail.emplace(frame.key, std::move(mail));
+      is_new = deliver(held);
+    }
+  } else {
+    is_new = mailbox_.put(frame.key, std::move(mail));
+  }
+  if (is_new) return;
+  blame(frame.from,
+        fmt::format("expected it to send {} once, but it did so twice", to_text(frame.key.action)));
+}
+
+/// Whether it is this rank that is told it, and that one that tells it. Requires: the wire is made.
+bool RankJob::State::may_say(const Notice& notice) const {
+  switch (notice.kind) {
+    case NoticeKind::AtBarrier:
+      return wire_->rank() == 0 && notice.from != 0;
+    case NoticeKind::LetGo:
+      return notice.from == 0;
+    case NoticeKind::Joined:
+    case NoticeKind::Alive:
+      return notice.from == previous();
+    case NoticeKind::Arrived:
+    case NoticeKind::Failed:
+      return true;
+  }
+  return false;
+}
+
+void RankJob::State::take_in(const Notice& notice) {
+  std::unique_lock lock(mutex_);
+  if (wire_ && !may_say(notice)) {
+    lock.unlock();
+    return blame(notice.from, "expected what a rank says, but it said what another one does");
+  }
+  switch (notice.kind) {
+    case NoticeKind::Arrived: {
+      const auto held = held_.try_emplace({notice.from, notice.number}).first;
+      held->second.arrival = notice.moment;
+      if (deliver(held)) return;
+      lock.unlock();
+      return blame(notice.from, "expected it to send each message once, but it sent one twice");
+    }
+    case NoticeKind::Joined:
+      neighbour_.agreement = notice.number;
+      lock.unlock();
+      return compare_agreement();
+    case NoticeKind::AtBarrier:
+      at_barrier_.insert(notice.from);
+      break;
+    case NoticeKind::LetGo:
+      let_go_ = notice.number;
+      break;
+    case NoticeKind::Alive:
+      neighbour_.heard = monotonic_now();
+      neighbour_.action = AnnouncedAction::unpacked(notice.action);
+      return;
+    case NoticeKind::Failed: {
+      note_failure_of({notice.moment, notice.from});
+      break;
+    }
+  }
+  changed_.notify_all();
+}
+
+/// Once it is here with word of its arrival. False where there is one like it already.
+bool RankJob::State::deliver(std::map<std::pair<int, std::uint64_t>, Held>::iterator held) {
+  if (!held->second.mail || !held->second.arrival) return true;
+  auto& [key, mail] = *held->second.mail;
+  mail.arrival = *held->second.arrival;
+  const bool is_new = mailbox_.put(key, std::move(mail));
+  held_.erase(held);
+  return is_new;
+}
+
+/// Gives a sign of life and looks for that of the neighbour.
+void RankJob::State::take_turn() {
+  const std::int64_t now = monotonic_now();
+  nanoseconds interval{0};
+  {
+    const std::lock_guard lock(mutex_);
+    if (!wire_ || is_over_) return;
+    if (has_joined_ && wire_->size() > 1) {
+      interval = std::clamp<nanoseconds>(options_.timeout / 20, std::chrono::milliseconds(1),
+                                         std::chrono::seconds(1));
+      give_sign(now, interval);
+    }
+  }
+  if (interval.count() > 0) watch(now, interval);
+  mourn(now);
+}
+
+/// Sooner where there is another action to tell of. Requires: the mutex is held.
+void RankJob::State::give_sign(std::int64_t now, nanoseconds interval) {
+  const std::optional<Action> action = at_.get();
+  const std::uint64_t packed = action ? AnnouncedAction::packed(*action) : 0;
+  const nanoseconds due = packed == last_told_ ? interval : std::min(interval, kNews);
+  if (now - last_sign_ < due.count()) return;
+  last_sign_ = now;
+  last_told_ = packed;
+  wire_->send((wire_->rank() + 1) % wire_->size(), {.kind = NoticeKind::Alive, .action = packed});
+}
+
+void RankJob::State::lose(int rank) {
+  const std::lock_guard lock(mutex_);
+  if (!loss_) loss_ = Loss{.rank = rank, .moment = monotonic_now()};
+}
+
+/// The next in the ring knows what the one that has gone was at.
+void RankJob::State::mourn(std::int64_t now) {
+  Loss loss;
+  std::string name;
+  std::optional<Action> action;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!loss_) return;
+    loss = *loss_;
+    // Those that have gone meanwhile have said why: this rank did not go on.
+    if (came_back_ > 0 && loss.moment < came_back_ + nanoseconds(kReturn).count()) {
+      return note_failure_of({loss.moment + wire_->clock_offset(), loss.rank});
+    }
+    const bool is_next = loss.rank == previous();
+    if (!is_next && now - loss.moment < nanoseconds(kMourning).count()) return;
+    if (is_next) action = neighbour_.action;
+    name = name_of(loss.rank);
+  }
+  give_up(std::make_exception_ptr(
+      Error(ErrorKind::Environment, name,
+            {{action ? to_text(*action) : "",
+              "expected to go on, but it has died, or cannot be reached any more"}})));
+}
+
+void RankJob::State::watch(std::int64_t now, nanoseconds interval) {
+  std::optional<Action> action;
+  {
+    const std::lock_guard lock(mutex_);
+    // A process that was stopped itself, as by the launcher with all others, has heard nothing.
+    const std::int64_t before = std::exchange(last_turn_, now);
+    const std::int64_t away = before == 0 ? 0 : now - before;
+    if (neighbour_.heard == 0) return;
+    if (away > patience().count()) came_back_ = now;
+    if (away > 3 * interval.count()) neighbour_.heard = now;
+    if (now - neighbour_.heard < patience().count()) return;
+    action = neighbour_.action;
+  }
+  const std::string place = action ? to_text(*action) : "start";
+  give_up(std::make_exception_ptr(
+      Error(ErrorKind::Environment, name_of(previous()),
+            {{place, fmt::format("expected a sign of life within {} s, got none",
+                                 seconds_of(options_.timeout))}})));
+}
+
+void RankJob::State::finish() {
+  constexpr std::chrono::milliseconds kLook(2);
+  const std::int64_t end = monotonic_now() + options_.timeout.count();
+  const std::future<void> left = wire_->leave();
+  while (left.wait_for(kLook) != std::future_status::ready) {
+    throw_if_over();
+    if (monotonic_now() < end) continue;
+    throw Error(ErrorKind::Environment, fmt::format("rank {}", wire_->rank()),
+                {{"end", fmt::format("expected all {} ranks within {} s, but some did not come",
+                                     wire_->size(), seconds_of(options_.timeout))}});
+  }
+}
+
+bool RankJob::State::is_first_to_fail() noexcept {
+  abort();
+  std::this_thread::sleep_for(kGrace);
+  bool is_first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    is_first = own_failure_ && (!others_failure_ || *own_failure_ < *others_failure_);
+  }
+  if (!is_first) std::this_thread::sleep_for(wire_->patience());
+  return is_first;
+}
+
+class RankJob::End : public Transport {
+ public:
+  explicit End(State& state) : state_(state) {}
+  std::int64_t send(const MessageKey& key, Payload payload) override {
+    check(key.from == state_.device(), "a device sends in another one's name");
+    return state_.send(key, std::move(payload));
+  }
+  Payload receive(const MessageKey& key, const Expected& expected) override {
+    check(key.to == state_.device(), "a device takes in what is for another one");
+    return state_.receive(key, expected);
+  }
+  void barrier() override { state_.barrier(); }
+  void announce(const Action& action) noexcept override { state_.announce(action); }
+  Bytes sent() const override { return state_.sent(); }
+  std::int64_t clock_offset() const override { return state_.wire().clock_offset(); }
+  void abort() noexcept override { state_.abort(); }
+
+ private:
+  State& state_;
+};
+
+RankJob::RankJob(const MakeWire& make_wire) : state_(std::make_unique<State>(make_wire)) {}
+
+RankJob::~RankJob() = default;
+
+int RankJob::rank() const {
+  return state_->wire().rank();
+}
+
+int RankJob::size() const {
+  return state_->wire().size();
+}
+
+bool RankJob::is_on_one_host() const {
+  return state_->wire().is_on_one_host();
+}
+
+std::unique_ptr<Transport> RankJob::join(const Topology& topology,
+                                         const std::vector<DeviceIndex>& devices,
+                                         const RankTransportOptions& options) {
+  state_->join(topology, devices, options);
+  return std::make_unique<End>(*state_);
+}
+
+void RankJob::finish() {
+  state_->finish();
+}
+
+bool RankJob::is_first_to_fail() noexcept {
+  return state_->is_first_to_fail();
+}
+
+}  // namespace dapple

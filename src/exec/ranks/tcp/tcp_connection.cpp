@@ -1,0 +1,166 @@
+#include "exec/ranks/tcp/tcp_connection.h"
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
+#include <cstdint>
+#include <new>
+#include <utility>
+
+namespace dapple::tcp {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+constexpr std::size_t kLargestPiece = std::size_t{1} << 20;
+/// Above what any message has; who says more is no rank.
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 36;
+
+}  // namespace
+
+Connection::Connection(asio::ip::tcp::socket socket, int rank, const ConnectionHandler& handler)
+    : socket_(std::move(socket)), rank_(rank), handler_(handler) {
+  socket_.set_option(asio::ip::tcp::no_delay(true));
+}
+
+void Connection::start() {
+  read_envelope();
+}
+
+void Connection::send(const Frame& frame, std::span<const std::byte> bytes,
+                      std::function<void()> sent) {
+  messages_.push_back({.frame = envelope_of(frame), .bytes = bytes, .sent = std::move(sent)});
+  write_next();
+}
+
+void Connection::send(const Envelope& envelope, std::function<void()> sent) {
+  letters_.push_back({.envelope = envelope, .sent = std::move(sent)});
+  write_next();
+}
+
+void Connection::write_next() {
+  if (is_writing_ || has_ended_) return;
+  if (!letters_.empty()) {
+    write_letter();
+  } else if (!messages_.empty()) {
+    write_piece();
+  }
+}
+
+void Connection::write_letter() {
+  is_writing_ = true;
+  asio::async_write(socket_, asio::buffer(letters_.front().envelope),
+                    [self = shared_from_this()](const error_code& fault, std::size_t) {
+                      self->is_writing_ = false;
+                      if (fault) return self->end();
+                      const std::function<void()> sent = std::move(self->letters_.front().sent);
+                      self->letters_.pop_front();
+                      if (sent) sent();
+                      self->write_next();
+                    });
+}
+
+/// The first piece of a message leaves with its frame.
+void Connection::write_piece() {
+  is_writing_ = true;
+  Message& message = messages_.front();
+  const std::size_t size = std::min(kLargestPiece, message.bytes.size() - message.done);
+  piece_ = envelope_of(EnvelopeKind::Piece, size);
+  const bool is_first = message.done == 0;
+  const std::array<asio::const_buffer, 3> buffers{
+      is_first ? asio::buffer(message.frame) : asio::const_buffer(),
+      size > 0 ? asio::buffer(piece_) : asio::const_buffer(),
+      asio::const_buffer(message.bytes.data() + message.done, size)};
+  message.done += size;
+  asio::async_write(socket_, buffers,
+                    [self = shared_from_this()](const error_code& fault, std::size_t) {
+                      self->is_writing_ = false;
+                      if (fault) return self->end();
+                      const Message& written = self->messages_.front();
+                      if (written.done == written.bytes.size()) {
+                        written.sent();
+                        self->messages_.pop_front();
+                      }
+                      self->write_next();
+                    });
+}
+
+void Connection::read_envelope() {
+  asio::async_read(socket_, asio::buffer(envelope_),
+                   [self = shared_from_this()](const error_code& fault, std::size_t) {
+                     if (fault) return self->end();
+                     self->take_in_envelope();
+                   });
+}
+
+void Connection::take_in_envelope() {
+  if (!is_whole(envelope_)) return refuse();
+  switch (kind_of(envelope_)) {
+    case EnvelopeKind::Frame:
+      return take_in_frame();
+    case EnvelopeKind::Piece:
+      return read_piece();
+    case EnvelopeKind::Notice: {
+      const std::optional<Notice> notice = notice_of(envelope_, rank_);
+      if (!notice) break;
+      handler_.notice(*notice);
+      return read_envelope();
+    }
+    case EnvelopeKind::Leaving:
+      is_leaving_ = true;
+      handler_.leaving(rank_);
+      return read_envelope();
+    case EnvelopeKind::Ranks:  // known since the start
+      break;
+  }
+  refuse();
+}
+
+void Connection::take_in_frame() {
+  const std::optional<Frame> frame = frame_of(envelope_, rank_);
+  if (!frame || incoming_ || frame->size > kMostBytes) return refuse();
+  try {
+    incoming_.emplace(Incoming{.frame = *frame, .bytes = HostBytes(frame->size)});
+  } catch (const std::bad_alloc&) { return refuse(); }
+  if (frame->size == 0) deliver();
+  read_envelope();
+}
+
+void Connection::read_piece() {
+  const std::size_t size = size_of(envelope_);
+  if (!incoming_ || size == 0 || size > incoming_->bytes.size() - incoming_->done) {
+    return refuse();
+  }
+  asio::async_read(socket_, asio::buffer(incoming_->bytes.data() + incoming_->done, size),
+                   [self = shared_from_this(), size](const error_code& fault, std::size_t) {
+                     if (fault) return self->end();
+                     self->incoming_->done += size;
+                     if (self->incoming_->done == self->incoming_->bytes.size()) self->deliver();
+                     self->read_envelope();
+                   });
+}
+
+void Connection::deliver() {
+  Incoming whole = std::move(*incoming_);
+  incoming_.reset();
+  handler_.message(whole.frame, std::move(whole.bytes));
+}
+
+void Connection::refuse() {
+  handler_.nonsense(rank_);
+}
+
+void Connection::end() {
+  if (std::exchange(has_ended_, true)) return;
+  if (!is_leaving_) handler_.lost(rank_);
+}
+
+void Connection::close_sending() {
+  error_code ignored;  // where the other side was quicker
+  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+}
+
+}  // namespace dapple::tcp

@@ -1,0 +1,71 @@
+// The one thread of a process that serves its connections with all other ranks.
+#pragma once
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <thread>
+
+#include "dapple/exec/ranks/tcp/tcp_job.h"
+#include "exec/ranks/rank_wire.h"
+#include "exec/ranks/tcp/tcp_connection.h"
+#include "exec/ranks/tcp/tcp_meeting.h"
+
+namespace dapple {
+
+class TcpLoop : public RankWire {
+ public:
+  /// Throws as start_tcp_job().
+  TcpLoop(WireHandler handler, const TcpPlace& place, std::chrono::nanoseconds timeout);
+  ~TcpLoop() override;
+  TcpLoop(const TcpLoop&) = delete;
+  TcpLoop& operator=(const TcpLoop&) = delete;
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  bool is_on_one_host() const override { return meeting_.is_on_one_host; }
+  std::int64_t clock_offset() const override { return meeting_.clock_offset; }
+  std::chrono::milliseconds patience() const override { return std::chrono::seconds(1); }
+  std::span<std::int64_t> shared_words(std::size_t count) override;
+  void send(int to, const Frame& frame, std::span<const std::byte> bytes,
+            std::function<void()> sent) override;
+  void send(int to, const Notice& notice) override;
+  std::future<void> leave() override;
+
+ private:
+  void serve();
+  void take_turns();
+  void note_leaving(int rank);
+  void part(std::chrono::steady_clock::time_point end);
+
+  const int rank_;
+  const int size_;
+  const WireHandler handler_;
+  const std::chrono::nanoseconds turn_;  // from one to the next
+  tcp::ConnectionHandler of_connections_;
+  boost::asio::io_context context_;
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> stays_;
+  boost::asio::steady_timer turns_;
+  boost::asio::steady_timer parting_;
+  tcp::Meeting meeting_;
+  SharedWords shared_;
+  std::map<int, std::shared_ptr<tcp::Connection>> connections_;
+
+  // Of the loop's thread.
+  std::set<int> leaving_;    // ranks
+  std::size_t told_ = 0;     // of those that know that this one is
+  std::promise<void> left_;  // by all
+  bool has_left_ = false;
+
+  std::thread thread_;  // last: it uses all the others
+};
+
+}  // namespace dapple

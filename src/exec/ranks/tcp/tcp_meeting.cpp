@@ -1,0 +1,458 @@
+#include "exec/ranks/tcp/tcp_meeting.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/connect.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/write.hpp>
+#include <fstream>
+#include <functional>
+#include <future>
+#include <iterator>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "dapple/core/error.h"
+#include "exec/message/clock.h"
+#include "exec/message/waiting.h"
+#include "exec/ranks/parked_thread.h"
+#include "exec/ranks/tcp/tcp_proof.h"
+#include "exec/ranks/tcp/tcp_reception.h"
+
+namespace dapple::tcp {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+using std::chrono::nanoseconds;
+using Moment = std::chrono::steady_clock::time_point;
+using Places = std::vector<tcp::endpoint>;
+
+/// Before another call where the last one was not answered.
+constexpr std::chrono::milliseconds kPause(50);
+/// In which who is called has to answer.
+constexpr std::chrono::seconds kAttention(5);
+constexpr Word kLastPort = 0xFFFF;
+/// For which the others outlast rank 0, which knows who is missing.
+constexpr std::chrono::seconds kLonger(1);
+
+/// This running kernel's and this container's: who is of the same shares clock and processes.
+Word host_mark() {
+  std::ifstream boot("/proc/sys/kernel/random/boot_id");
+  std::string mark{std::istreambuf_iterator<char>(boot), {}};
+  std::array<char, 64> container{};
+  const ssize_t length = readlink("/proc/self/ns/pid", container.data(), container.size());
+  if (mark.empty() || length <= 0) return 0;
+  mark.append(container.data(), static_cast<std::size_t>(length));
+  return fingerprint(std::as_bytes(std::span(mark)));
+}
+
+/// What rank 0 tells of each rank; of itself nothing.
+struct Whereabouts {
+  std::array<unsigned char, 16> address{};  // of IPv6, into which IPv4 is mapped
+  Word port = 0;
+};
+
+struct Roll {
+  std::int64_t giver = 0;
+  std::int64_t file = 0;
+  Word is_on_one_host = 0;
+};
+
+class Encounter {
+ public:
+  Encounter(asio::io_context& context, const TcpPlace& place, nanoseconds timeout)
+      : context_(context),
+        place_(place),
+        timeout_(timeout),
+        end_(std::chrono::steady_clock::now() + timeout) {}
+
+  Meeting lead();
+  Meeting follow();
+  /// Tells those that were met that it has failed.
+  void part() noexcept;
+
+ private:
+  bool run_until(Moment end, const std::function<bool()>& condition);
+  template <class Begin>
+  error_code await(tcp::socket& socket, Moment end, Begin begin);
+  Places resolved();
+  tcp::socket call(int rank, const Places& places, Answer& answer);
+  std::optional<Answer> talk(tcp::socket& socket, int rank, const Places& places,
+                             error_code& fault);
+  template <class Buffers>
+  error_code read(tcp::socket& socket, Moment end, const Buffers& buffers);
+  template <class Buffers>
+  error_code write(tcp::socket& socket, Moment end, const Buffers& buffers);
+  void compare_clocks(tcp::socket& socket, bool shares_clock);
+  std::vector<Whereabouts> hear_of_all(tcp::socket& first);
+  /// Of a rank that has come.
+  asio::ip::address address_of(const tcp::socket& socket, int rank) const;
+  void call_before(const std::vector<Whereabouts>& ranks);
+  void take_guests();
+  void send_roll();
+  Error error(const std::string& message) const {
+    return {ErrorKind::Environment, fmt::format("rank {}", place_.rank), {{"start", message}}};
+  }
+  Error turned_away(int by, const Answer& answer) const;
+  Error missing() const;
+
+  asio::io_context& context_;
+  const TcpPlace& place_;
+  const nanoseconds timeout_;
+  Moment end_;
+  const Word host_ = host_mark();
+  std::unique_ptr<Reception> reception_;
+  Meeting meeting_;
+};
+
+bool Encounter::run_until(Moment end, const std::function<bool()>& condition) {
+  while (!condition()) {
+    if (context_.stopped()) context_.restart();
+    if (context_.run_one_until(end) == 0 && std::chrono::steady_clock::now() >= end) {
+      return condition();
+    }
+  }
+  return true;
+}
+
+/// What is begun ends with the socket, at the latest.
+template <class Begin>
+error_code Encounter::await(tcp::socket& socket, Moment end, Begin begin) {
+  std::optional<error_code> result;
+  begin([&result](const error_code& fault, const auto&) { result = fault; });
+  const auto has_ended = [&] { return result.has_value(); };
+  if (run_until(end, has_ended)) return *result;
+  error_code ignored;
+  socket.close(ignored);
+  run_until(Moment::max(), has_ended);
+  return asio::error::timed_out;
+}
+
+/// In a thread of its own, since nothing ends it early.
+Places Encounter::resolved() {
+  std::packaged_task<Places()> task([address = place_.address, port = place_.port] {
+    asio::io_context context;
+    Places places;
+    tcp::resolver resolver(context);
+    for (const auto& found : resolver.resolve(address, std::to_string(port))) {
+      places.push_back(found.endpoint());
+    }
+    return places;
+  });
+  std::future<Places> places = task.get_future();
+  std::thread resolving(std::move(task));
+  if (places.wait_until(end_) != std::future_status::ready) {
+    park(std::move(resolving));
+    return {};
+  }
+  resolving.join();
+  return places.get();
+}
+
+Error Encounter::turned_away(int by, const Answer& answer) const {
+  const std::string turned = fmt::format("rank {} at the other end turns it away: ", by);
+  switch (answer.verdict) {
+    case Verdict::OtherSize:
+      return error(
+          fmt::format("expected a job of {} ranks, got one of {}", place_.size, answer.size));
+    case Verdict::Taken:
+      return error(turned + fmt::format("expected one rank {}, got two", place_.rank));
+    case Verdict::Unproven:
+      if (by == 0) {
+        return error(turned + fmt::format("expected the job's secret, got {}",
+                                          place_.secret.empty() ? "none" : "another"));
+      }
+      return error(turned + "expected a rank of its own job");
+    default:
+      return error(turned + "expected a rank that it does not have yet");
+  }
+}
+
+template <class Buffers>
+error_code Encounter::read(tcp::socket& socket, Moment end, const Buffers& buffers) {
+  return await(socket, end, [&](auto done) { asio::async_read(socket, buffers, std::move(done)); });
+}
+
+template <class Buffers>
+error_code Encounter::write(tcp::socket& socket, Moment end, const Buffers& buffers) {
+  return await(socket, end,
+               [&](auto done) { asio::async_write(socket, buffers, std::move(done)); });
+}
+
+/// One talk with whoever is there: nothing where that is no rank, or none that knows the secret.
+/// Throws where it is one that speaks otherwise, or turns this one away.
+std::optional<Answer> Encounter::talk(tcp::socket& socket, int rank, const Places& places,
+                                      error_code& fault) {
+  const Moment end = std::min(end_, std::chrono::steady_clock::now() + kAttention);
+  fault =
+      await(socket, end, [&](auto done) { asio::async_connect(socket, places, std::move(done)); });
+  if (fault) return std::nullopt;
+  socket.set_option(tcp::no_delay(true), fault);
+  Talk talk{.called = rank,
+            .job = meeting_.job,
+            .hello = words_of(Hello{.rank = static_cast<Word>(place_.rank),
+                                    .size = static_cast<Word>(place_.size),
+                                    .port = reception_->port(),
+                                    .host = host_,
+                                    .nonce = drawn_nonce()})};
+  fault = write(socket, end, asio::buffer(talk.hello));
+  if (!fault) fault = read(socket, end, asio::buffer(talk.challenge));
+  if (fault || !is_rank(talk.challenge)) return std::nullopt;
+  if (!has_own_protocol(talk.challenge)) {
+    throw error(
+        fmt::format("rank {} at the other end turns it away: expected the same version and "
+                    "byte order",
+                    rank));
+  }
+  const Proof own = caller_proof(place_.secret, talk);
+  AnswerWords words{};
+  Proof theirs{};
+  fault = write(socket, end, asio::buffer(own));
+  const std::array<asio::mutable_buffer, 2> buffers{asio::buffer(words), asio::buffer(theirs)};
+  if (!fault) fault = read(socket, end, buffers);
+  if (fault) return std::nullopt;
+  const Answer answer = answer_of(words);
+  // Who does not know the secret cannot tell why it turns somebody away, only that it does.
+  if (answer.verdict == Verdict::Unproven) throw turned_away(rank, {.verdict = Verdict::Unproven});
+  if (!is_same(theirs, answer_proof(place_.secret, talk, answer))) return std::nullopt;
+  if (answer.verdict != Verdict::Welcome) throw turned_away(rank, answer);
+  return answer;
+}
+
+/// Again and again until somebody answers who is a rank.
+tcp::socket Encounter::call(int rank, const Places& places, Answer& answer) {
+  while (true) {
+    tcp::socket socket(context_);
+    error_code fault;
+    if (const std::optional<Answer> got = talk(socket, rank, places, fault)) {
+      answer = *got;
+      return socket;
+    }
+    if (std::chrono::steady_clock::now() + kPause >= end_) {
+      const std::string got = !fault                            ? "what no rank of this job says"
+                              : fault == asio::error::timed_out ? "no answer"
+                              : fault == asio::error::eof       ? "no rank"
+                                                                : '"' + fault.message() + '"';
+      throw error(fmt::format("expected rank {} at {}:{} within {} s, got {}", rank,
+                              rank == 0 ? place_.address : places.front().address().to_string(),
+                              places.front().port(), seconds_of(timeout_), got));
+    }
+    run_until(std::chrono::steady_clock::now() + kPause, [] { return false; });
+  }
+}
+
+/// By the quickest of several questions.
+void Encounter::compare_clocks(tcp::socket& socket, bool shares_clock) {
+  constexpr int kTries = 32;
+  constexpr std::int64_t kLatest = INT64_MAX / 4;
+  std::int64_t quickest = INT64_MAX;
+  for (int i = shares_clock ? kTries : 0; i <= kTries; ++i) {
+    const Word question = i < kTries ? 1 : 0;
+    std::int64_t theirs = 0;
+    const std::int64_t start = monotonic_now();
+    error_code fault = write(socket, end_, asio::buffer(&question, sizeof question));
+    if (!fault && question != 0) {
+      fault = read(socket, end_, asio::buffer(&theirs, sizeof theirs));
+    }
+    if (fault) throw error("expected an answer of rank 0, got \"" + fault.message() + '"');
+    if (theirs < 0 || theirs > kLatest) throw error("expected a moment of rank 0, got none");
+    const std::int64_t end = monotonic_now();
+    if (question == 0 || end - start >= quickest) continue;
+    quickest = end - start;
+    meeting_.clock_offset = theirs - (start + (end - start) / 2);
+  }
+}
+
+std::vector<Whereabouts> Encounter::hear_of_all(tcp::socket& first) {
+  Envelope envelope{};
+  error_code fault = read(first, end_, asio::buffer(envelope));
+  std::vector<Whereabouts> ranks(static_cast<std::size_t>(place_.size));
+  Roll roll;
+  if (!fault && is_whole(envelope) && kind_of(envelope) == EnvelopeKind::Notice) {
+    throw JobAborted("rank 0 does not begin");
+  }
+  const std::array<asio::mutable_buffer, 2> buffers{asio::buffer(&roll, sizeof roll),
+                                                    asio::buffer(ranks)};
+  if (!fault && (!is_whole(envelope) || kind_of(envelope) != EnvelopeKind::Ranks ||
+                 size_of(envelope) != asio::buffer_size(buffers))) {
+    throw error("expected of rank 0 where all ranks are, got other bytes");
+  }
+  if (!fault) fault = read(first, end_, buffers);
+  if (fault) {
+    throw error(
+        fmt::format("expected word of rank 0 that all have come, got {}",
+                    fault == asio::error::timed_out ? "none" : '"' + fault.message() + '"'));
+  }
+  meeting_.giver = roll.giver;
+  meeting_.file = roll.file;
+  meeting_.is_on_one_host = roll.is_on_one_host != 0;
+  return ranks;
+}
+
+asio::ip::address_v6 as_v6(const asio::ip::address& address) {
+  return address.is_v6() ? address.to_v6()
+                         : asio::ip::make_address_v6(asio::ip::v4_mapped, address.to_v4());
+}
+
+asio::ip::address plain(const asio::ip::address_v6& address) {
+  if (!address.is_v4_mapped()) return address;
+  return asio::ip::make_address_v4(asio::ip::v4_mapped, address);
+}
+
+asio::ip::address Encounter::address_of(const tcp::socket& socket, int rank) const {
+  boost::system::error_code fault;
+  const tcp::endpoint there = socket.remote_endpoint(fault);
+  if (fault) throw error(fmt::format("expected all ranks, but rank {} has gone again", rank));
+  return there.address();
+}
+
+void Encounter::call_before(const std::vector<Whereabouts>& ranks) {
+  const asio::ip::address first = plain(as_v6(address_of(meeting_.sockets.at(0), 0)));
+  for (int rank = 1; rank < place_.rank; ++rank) {
+    const Whereabouts& there = ranks[static_cast<std::size_t>(rank)];
+    const asio::ip::address told = plain(asio::ip::address_v6(there.address));
+    // Whom rank 0 sees on its own host is found where rank 0 is.
+    const asio::ip::address address = told.is_loopback() ? first : told;
+    if (there.port == 0 || there.port > kLastPort) {
+      throw error(fmt::format("expected of rank 0 where rank {} is, got no port", rank));
+    }
+    Answer answer;
+    tcp::socket socket =
+        call(rank, {tcp::endpoint(address, static_cast<std::uint16_t>(there.port))}, answer);
+    compare_clocks(socket, true);
+    meeting_.sockets.emplace(rank, std::move(socket));
+  }
+}
+
+void Encounter::take_guests() {
+  for (auto& [rank, guest] : reception_->take_guests()) {
+    meeting_.sockets.emplace(rank, std::move(guest.socket));
+  }
+  reception_.reset();
+}
+
+Error Encounter::missing() const {
+  std::string turned;
+  if (!reception_->turned_away().empty()) {
+    turned = fmt::format("; {} was turned away", reception_->turned_away());
+  }
+  return error(fmt::format("expected all {} ranks within {} s, but rank {} did not come{}",
+                           place_.size, seconds_of(timeout_), reception_->missing(), turned));
+}
+
+void Encounter::send_roll() {
+  std::vector<Whereabouts> ranks(static_cast<std::size_t>(place_.size));
+  for (const auto& [rank, guest] : reception_->guests()) {
+    ranks[static_cast<std::size_t>(rank)] = {
+        .address = as_v6(address_of(guest.socket, rank)).to_bytes(), .port = guest.hello.port};
+    meeting_.is_on_one_host = meeting_.is_on_one_host && host_ != 0 && guest.hello.host == host_;
+  }
+  if (meeting_.is_on_one_host) {
+    meeting_.given = SharedWords::give(meeting_.job);
+    meeting_.giver = getpid();
+    meeting_.file = meeting_.given.file();
+  }
+  const Roll roll{.giver = meeting_.giver,
+                  .file = meeting_.file,
+                  .is_on_one_host = meeting_.is_on_one_host ? Word{1} : Word{0}};
+  const Envelope envelope =
+      envelope_of(EnvelopeKind::Ranks, sizeof roll + ranks.size() * sizeof(Whereabouts));
+  const std::array<asio::const_buffer, 3> buffers{
+      asio::buffer(envelope), asio::buffer(&roll, sizeof roll), asio::buffer(ranks)};
+  for (auto& [rank, guest] : reception_->guests()) {
+    error_code fault;
+    asio::write(guest.socket, buffers, fault);
+    if (fault) {
+      throw error(fmt::format("expected rank {} to stay, got \"{}\"", rank, fault.message()));
+    }
+  }
+}
+
+Meeting Encounter::lead() {
+  try {
+    reception_ = std::make_unique<Reception>(context_, place_, place_.port);
+  } catch (const boost::system::system_error& fault) {
+    throw error(fmt::format("expected port {} to listen on, got \"{}\"", place_.port,
+                            fault.code().message()));
+  }
+  meeting_.job = drawn_nonce().front() | 1;
+  reception_->open({.rank = 0, .first = 1, .size = place_.size, .known_job = 0, .is_silent = true},
+                   {.size = static_cast<Word>(place_.size), .host = host_, .job = meeting_.job});
+  if (!run_until(end_, [&] { return reception_->is_complete(); })) throw missing();
+  send_roll();
+  take_guests();
+  return std::move(meeting_);
+}
+
+Meeting Encounter::follow() {
+  try {
+    reception_ = std::make_unique<Reception>(context_, place_, std::uint16_t{0});
+  } catch (const boost::system::system_error& fault) {
+    throw error(fmt::format("expected a port to listen on, got \"{}\"", fault.code().message()));
+  }
+  Places places;
+  try {
+    places = resolved();
+  } catch (const boost::system::system_error& fault) {
+    throw error(fmt::format("expected the host of rank 0, got \"{}\": {}", place_.address,
+                            fault.code().message()));
+  }
+  if (places.empty()) {
+    throw error(fmt::format("expected the address of \"{}\" within {} s, got none", place_.address,
+                            seconds_of(timeout_)));
+  }
+  Answer answer;
+  tcp::socket first = call(0, places, answer);
+  end_ = std::chrono::steady_clock::now() + timeout_ + kLonger;
+  meeting_.job = answer.job;
+  reception_->open({.rank = place_.rank,
+                    .first = place_.rank + 1,
+                    .size = place_.size,
+                    .known_job = answer.job,
+                    .is_silent = false},
+                   {.size = static_cast<Word>(place_.size), .host = host_, .job = answer.job});
+  compare_clocks(first, host_ != 0 && answer.host == host_);
+  const std::vector<Whereabouts> ranks = hear_of_all(first);
+  meeting_.sockets.emplace(0, std::move(first));
+  call_before(ranks);
+  if (!run_until(end_, [&] { return reception_->is_complete(); })) throw missing();
+  take_guests();
+  return std::move(meeting_);
+}
+
+void Encounter::part() noexcept {
+  const Envelope failed =
+      envelope_of(Notice{.kind = NoticeKind::Failed, .moment = monotonic_now()});
+  const auto tell = [&](tcp::socket& socket) {
+    error_code ignored;
+    asio::write(socket, asio::buffer(failed), ignored);
+  };
+  for (auto& [rank, socket] : meeting_.sockets) tell(socket);
+  if (!reception_) return;
+  for (auto& [rank, guest] : reception_->guests()) tell(guest.socket);
+}
+
+}  // namespace
+
+Meeting meet(asio::io_context& context, const TcpPlace& place, nanoseconds timeout) {
+  Encounter encounter(context, place, timeout);
+  try {
+    return place.rank == 0 ? encounter.lead() : encounter.follow();
+  } catch (...) {
+    encounter.part();
+    throw;
+  }
+}
+
+}  // namespace dapple::tcp

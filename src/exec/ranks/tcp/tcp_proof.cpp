@@ -1,0 +1,72 @@
+#include "exec/ranks/tcp/tcp_proof.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "dapple/core/error.h"
+
+namespace dapple::tcp {
+namespace {
+
+/// So that nobody's proof can be given back as another one's.
+enum class Side : Word { Caller = 1, Called };
+
+class Transcript {
+ public:
+  Transcript(Side side, const Talk& talk) {
+    add(static_cast<Word>(side));
+    add(static_cast<Word>(talk.called));
+    add(talk.job);
+    add(talk.hello);
+    add(talk.challenge);
+  }
+
+  void add(Word word) { words_.push_back(word); }
+  void add(std::span<const Word> words) { words_.insert(words_.end(), words.begin(), words.end()); }
+
+  Proof proof(const std::string& secret) const {
+    Proof proof{};
+    unsigned int size = 0;
+    const bool is_made =
+        HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
+             reinterpret_cast<const unsigned char*>(words_.data()), words_.size() * sizeof(Word),
+             reinterpret_cast<unsigned char*>(proof.data()), &size) != nullptr;
+    check(is_made && size == sizeof proof, "HMAC-SHA256 is not available");
+    return proof;
+  }
+
+ private:
+  std::vector<Word> words_;
+};
+
+}  // namespace
+
+Nonce drawn_nonce() {
+  Nonce nonce{};
+  if (RAND_bytes(reinterpret_cast<unsigned char*>(nonce.data()), sizeof nonce) != 1) {
+    throw Error(ErrorKind::Environment, "", {{"", "expected random numbers, got none"}});
+  }
+  return nonce;
+}
+
+Proof caller_proof(const std::string& secret, const Talk& talk) {
+  return Transcript(Side::Caller, talk).proof(secret);
+}
+
+Proof answer_proof(const std::string& secret, const Talk& talk, const Answer& answer) {
+  Transcript transcript(Side::Called, talk);
+  transcript.add(words_of(answer));
+  return transcript.proof(secret);
+}
+
+bool is_same(const Proof& a, const Proof& b) {
+  return CRYPTO_memcmp(a.data(), b.data(), sizeof a) == 0;
+}
+
+}  // namespace dapple::tcp

@@ -1,0 +1,186 @@
+// What ranks say to each other over TCP, as words in the machine's own order: a talk first, in
+// which both learn that it is the same and prove who they are (tcp_proof.h), then envelopes, each
+// with the bytes that it announces.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "dapple/exec/message/fingerprint.h"
+#include "exec/message/announced.h"
+#include "exec/ranks/rank_wire.h"
+
+namespace dapple::tcp {
+
+using Word = std::uint64_t;
+
+inline constexpr Word kMagic = 0x72'2D'65'6C'70'70'61'64;  // "dapple-r" where the low byte is first
+inline constexpr Word kOrder = 0x01'02'03'04'05'06'07'08;
+inline constexpr Word kVersion = 2;
+
+/// Words of which the last one tells whether the others have changed.
+template <std::size_t kWords>
+Word seal_of(const std::array<Word, kWords>& words) {
+  return fingerprint(std::as_bytes(std::span(words).template first<kWords - 1>()));
+}
+
+template <std::size_t kWords>
+std::array<Word, kWords> sealed(std::array<Word, kWords> words) {
+  words.back() = seal_of(words);
+  return words;
+}
+
+template <std::size_t kWords>
+bool is_whole(const std::array<Word, kWords>& words) {
+  return words.back() == seal_of(words);
+}
+
+/// Whether it is a rank at all that speaks, in whichever version and order. All versions say who
+/// they are with their first three words.
+inline bool is_rank(std::span<const Word> words) {
+  const auto turned = [](Word word) {
+    Word result = 0;
+    for (int i = 0; i < 8; ++i) result = result << 8 | (word >> 8 * i & 0xFF);
+    return result;
+  };
+  return words[0] == kMagic || words[0] == turned(kMagic);
+}
+
+inline bool has_own_protocol(std::span<const Word> words) {
+  return words[0] == kMagic && words[1] == kOrder && words[2] == kVersion;
+}
+
+using Nonce = std::array<Word, 4>;
+using Proof = std::array<Word, 4>;
+
+/// Who calls says who it is, is asked to prove it, does so, and gets an answer: a talk of four
+/// parts. All but a caller of another version's are of a fixed size.
+using HelloWords = std::array<Word, 11>;
+using ChallengeWords = std::array<Word, 8>;
+using AnswerWords = std::array<Word, 4>;
+
+inline constexpr std::size_t kProtocolWords = 3;
+
+/// What a rank that calls says first: anything, as long as it has not proven that it is one.
+struct Hello {
+  Word rank = 0;
+  Word size = 0;
+  Word port = 0;  // on which it listens
+  Word host = 0;  // 0: not known, and so like no other
+  Nonce nonce{};
+};
+
+inline HelloWords words_of(const Hello& hello) {
+  return {kMagic,     kOrder,         kVersion,       hello.rank,     hello.size,    hello.port,
+          hello.host, hello.nonce[0], hello.nonce[1], hello.nonce[2], hello.nonce[3]};
+}
+
+/// Requires: has_own_protocol(words).
+inline Hello hello_of(const HelloWords& words) {
+  return {.rank = words[3],
+          .size = words[4],
+          .port = words[5],
+          .host = words[6],
+          .nonce = {words[7], words[8], words[9], words[10]}};
+}
+
+/// To a caller of any version: who is of another one reads no further than that.
+inline ChallengeWords challenge_of(const Nonce& nonce) {
+  return {kMagic, kOrder, kVersion, 0, nonce[0], nonce[1], nonce[2], nonce[3]};
+}
+
+enum class Verdict : Word { Welcome = 1, Unproven, OtherSize, NoSuchRank, Taken };
+
+/// What it is answered in the end. Who is turned away learns nothing of host and job, and who has
+/// proven nothing nothing at all.
+struct Answer {
+  Verdict verdict = Verdict::Welcome;
+  Word size = 0;
+  Word host = 0;
+  Word job = 0;
+};
+
+inline AnswerWords words_of(const Answer& answer) {
+  return {static_cast<Word>(answer.verdict), answer.size, answer.host, answer.job};
+}
+
+inline Answer answer_of(const AnswerWords& words) {
+  return {.verdict = static_cast<Verdict>(words[0]),
+          .size = words[1],
+          .host = words[2],
+          .job = words[3]};
+}
+
+enum class EnvelopeKind : Word {
+  Frame = 1,  // of a message, whose pieces follow
+  Piece,      // with bytes
+  Notice,
+  Leaving,  // the last that matters
+  Ranks,    // where all ranks are, with bytes; from rank 0 to those that have come
+};
+
+using Envelope = std::array<Word, 9>;
+
+inline EnvelopeKind kind_of(const Envelope& envelope) {
+  return static_cast<EnvelopeKind>(envelope[0]);
+}
+
+inline Envelope envelope_of(EnvelopeKind kind, std::size_t size = 0) {
+  return sealed(Envelope{static_cast<Word>(kind), size});
+}
+
+/// Of a piece, or where all ranks are.
+inline std::size_t size_of(const Envelope& envelope) {
+  return envelope[1];
+}
+
+inline Envelope envelope_of(const Frame& frame) {
+  const auto pair = [](std::int32_t high, std::int32_t low) {
+    return static_cast<Word>(static_cast<std::uint32_t>(high)) << 32 |
+           static_cast<std::uint32_t>(low);
+  };
+  return sealed(Envelope{
+      static_cast<Word>(EnvelopeKind::Frame), static_cast<Word>(frame.key.iteration),
+      AnnouncedAction::packed(frame.key.action), pair(frame.key.from.value, frame.key.to.value),
+      pair(frame.key.step, frame.waits_for_word ? 1 : 0), frame.size, frame.fingerprint,
+      frame.number});
+}
+
+/// Nothing where there is no such action.
+inline std::optional<Frame> frame_of(const Envelope& words, int from) {
+  const std::optional<Action> action = AnnouncedAction::unpacked(words[2]);
+  if (!action) return std::nullopt;
+  const auto high = [](Word word) { return static_cast<std::int32_t>(word >> 32); };
+  const auto low = [](Word word) { return static_cast<std::int32_t>(word & 0xFFFFFFFF); };
+  return Frame{.key = {.iteration = static_cast<std::int64_t>(words[1]),
+                       .action = *action,
+                       .step = high(words[4]),
+                       .from = {high(words[3])},
+                       .to = {low(words[3])}},
+               .size = words[5],
+               .fingerprint = words[6],
+               .number = words[7],
+               .from = from,
+               .waits_for_word = low(words[4]) != 0};
+}
+
+inline Envelope envelope_of(const Notice& notice) {
+  return sealed(Envelope{static_cast<Word>(EnvelopeKind::Notice), static_cast<Word>(notice.kind),
+                         static_cast<Word>(notice.moment), notice.number, notice.action});
+}
+
+/// Nothing where there is no such notice.
+inline std::optional<Notice> notice_of(const Envelope& words, int from) {
+  if (words[1] > static_cast<Word>(NoticeKind::Failed)) return std::nullopt;
+  if (words[4] != 0 && !AnnouncedAction::unpacked(words[4])) return std::nullopt;
+  return Notice{.kind = static_cast<NoticeKind>(words[1]),
+                .from = from,
+                .moment = static_cast<std::int64_t>(words[2]),
+                .number = words[3],
+                .action = words[4]};
+}
+
+}  // namespace dapple::tcp

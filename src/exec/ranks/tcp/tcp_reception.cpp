@@ -1,0 +1,284 @@
+#include "exec/ranks/tcp/tcp_reception.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/ip/v6_only.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
+#include <chrono>
+#include <utility>
+
+#include "exec/message/clock.h"
+#include "exec/ranks/tcp/tcp_proof.h"
+
+namespace dapple::tcp {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+/// In which a caller has to prove who it is and to have asked for the time.
+constexpr std::chrono::seconds kIntroduction(5);
+/// Before the next try where no call could be taken, as with too many open files.
+constexpr std::chrono::milliseconds kPause(100);
+
+asio::ip::tcp::acceptor listening(asio::io_context& context, const asio::ip::address& address,
+                                  std::uint16_t port) {
+  asio::ip::tcp::acceptor acceptor(context);
+  const asio::ip::tcp::endpoint endpoint(address, port);
+  acceptor.open(endpoint.protocol());
+  acceptor.set_option(asio::socket_base::reuse_address(true));
+  if (address.is_v6()) acceptor.set_option(asio::ip::v6_only(address.is_loopback()));
+  acceptor.bind(endpoint);
+  acceptor.listen();
+  return acceptor;
+}
+
+/// On the loopback address that all are told, or on all addresses of this host.
+asio::ip::tcp::acceptor listening(asio::io_context& context, const std::string& address,
+                                  std::uint16_t port) {
+  if (is_loopback(address)) {
+    error_code is_name;
+    const asio::ip::address literal = asio::ip::make_address(address, is_name);
+    return listening(context, is_name ? asio::ip::address_v4::loopback() : literal, port);
+  }
+  try {
+    return listening(context, asio::ip::address_v6::any(), port);
+  } catch (const boost::system::system_error& fault) {
+    if (fault.code() == asio::error::address_in_use) throw;
+    return listening(context, asio::ip::address_v4::any(), port);  // a host without IPv6
+  }
+}
+
+/// A quarter of the files that this process may open: the rest is for ranks and for itself.
+std::size_t most_unproven() {
+  constexpr rlim_t kLeast = 8;
+  constexpr rlim_t kMost = 1024;
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return kLeast;
+  return std::clamp<rlim_t>(files.rlim_cur / 4, kLeast, kMost);
+}
+
+bool is_lack_of_files(const error_code& fault) {
+  return fault == asio::error::no_descriptors ||
+         fault == boost::system::errc::too_many_files_open_in_system;
+}
+
+}  // namespace
+
+struct Reception::Call {
+  explicit Call(asio::ip::tcp::socket of)
+      : socket(std::move(of)), patience(socket.get_executor(), kIntroduction) {}
+
+  int rank() const { return static_cast<int>(hello.rank); }
+
+  asio::ip::tcp::socket socket;
+  asio::steady_timer patience;
+  Talk talk;
+  Hello hello;
+  Proof proof{};
+  bool is_proven = false;
+  Verdict verdict = Verdict::Unproven;
+  std::array<Word, std::tuple_size_v<AnswerWords> + std::tuple_size_v<Proof>> answer{};
+  Word question = 0;
+  std::int64_t moment = 0;
+};
+
+Reception::Reception(asio::io_context& context, const TcpPlace& place, std::uint16_t port)
+    : context_(context),
+      secret_(place.secret),
+      most_unproven_(most_unproven()),
+      acceptor_(listening(context, place.address, port)),
+      pause_(context) {}
+
+Reception::~Reception() {
+  // What is under way would come back to what is no more.
+  for (const auto& call : calls_) {
+    call->patience.cancel();
+    error_code ignored;
+    call->socket.close(ignored);
+  }
+  error_code ignored;
+  acceptor_.close(ignored);
+  pause_.cancel();
+  context_.restart();
+  context_.poll();
+}
+
+void Reception::open(const Expected& expected, const Answer& answer) {
+  expected_ = expected;
+  answer_ = answer;
+  await_call();
+}
+
+bool Reception::is_complete() const {
+  return static_cast<int>(guests_.size()) == expected_.size - expected_.first;
+}
+
+int Reception::missing() const {
+  int rank = expected_.first;
+  while (guests_.count(rank) > 0) ++rank;
+  return rank;
+}
+
+void Reception::await_call() {
+  acceptor_.async_accept([this](const error_code& fault, asio::ip::tcp::socket socket) {
+    if (fault == asio::error::operation_aborted) return;
+    if (fault && !(is_lack_of_files(fault) && drop_oldest())) {
+      pause_.expires_after(kPause);
+      return pause_.async_wait([this](const error_code& stopped) {
+        if (!stopped) await_call();
+      });
+    }
+    if (!fault) take(std::move(socket));
+    await_call();
+  });
+}
+
+std::size_t Reception::unproven() const {
+  return static_cast<std::size_t>(std::count_if(calls_.begin(), calls_.end(),
+                                                [](const auto& call) { return !call->is_proven; }));
+}
+
+/// Of those that have proven nothing; false where there is none.
+bool Reception::drop_oldest() {
+  const auto oldest =
+      std::find_if(calls_.begin(), calls_.end(), [](const auto& call) { return !call->is_proven; });
+  if (oldest == calls_.end()) return false;
+  hang_up(std::shared_ptr<Call>(*oldest));
+  return true;
+}
+
+void Reception::take(asio::ip::tcp::socket socket) {
+  if (unproven() >= most_unproven_) drop_oldest();
+  const auto call = std::make_shared<Call>(std::move(socket));
+  calls_.push_back(call);
+  call->patience.async_wait([call](const error_code& stopped) {
+    error_code ignored;
+    if (!stopped) call->socket.close(ignored);
+  });
+  challenge(call);
+}
+
+/// Whoever does not go on is hung up on, and may come again.
+void Reception::hang_up(const std::shared_ptr<Call>& call) {
+  call->patience.cancel();
+  error_code ignored;
+  call->socket.close(ignored);
+  const bool was_here = std::erase(calls_, call) > 0;
+  if (was_here && call->verdict == Verdict::Welcome) greeted_.erase(call->rank());
+}
+
+template <class Buffers, class Next>
+void Reception::read(const std::shared_ptr<Call>& call, const Buffers& buffers, Next next) {
+  asio::async_read(call->socket, buffers, [this, call, next](const error_code& fault, std::size_t) {
+    if (fault) return hang_up(call);
+    next();
+  });
+}
+
+/// By the first words, which are those of any version, a caller of another one is told so.
+void Reception::challenge(const std::shared_ptr<Call>& call) {
+  const auto first = asio::buffer(call->talk.hello.data(), kProtocolWords * sizeof(Word));
+  const auto send = [this, call](const auto& next) {
+    asio::async_write(call->socket, asio::buffer(call->talk.challenge),
+                      [this, call, next](const error_code& fault, std::size_t) {
+                        if (fault) return hang_up(call);
+                        next();
+                      });
+  };
+  read(call, first, [this, call, send] {
+    HelloWords& words = call->talk.hello;
+    if (!is_rank(words)) return hang_up(call);
+    call->talk.challenge = challenge_of(drawn_nonce());
+    if (!has_own_protocol(words)) return send([this, call] { hang_up(call); });
+    read(call, asio::buffer(words) + kProtocolWords * sizeof(Word), [this, call, send] {
+      call->hello = hello_of(call->talk.hello);
+      call->talk.called = expected_.rank;
+      call->talk.job = expected_.known_job;
+      send([this, call] { read(call, asio::buffer(call->proof), [this, call] { judge(call); }); });
+    });
+  });
+}
+
+Verdict Reception::verdict_on(const Call& call) const {
+  constexpr Word kLastPort = 0xFFFF;
+  const Hello& hello = call.hello;
+  if (!is_same(call.proof, caller_proof(secret_, call.talk))) return Verdict::Unproven;
+  if (hello.size != static_cast<Word>(expected_.size)) return Verdict::OtherSize;
+  if (hello.rank < static_cast<Word>(expected_.first) || hello.rank >= hello.size ||
+      hello.port == 0 || hello.port > kLastPort) {
+    return Verdict::NoSuchRank;
+  }
+  return greeted_.count(call.rank()) > 0 ? Verdict::Taken : Verdict::Welcome;
+}
+
+void Reception::judge(const std::shared_ptr<Call>& call) {
+  call->verdict = verdict_on(*call);
+  call->is_proven = call->verdict != Verdict::Unproven;
+  if (call->verdict == Verdict::Welcome) {
+    greeted_.insert(call->rank());
+  } else {
+    turned_away_ = fmt::format("a rank {} of {}{}", call->hello.rank, call->hello.size,
+                               call->is_proven ? "" : ", with another secret or job,");
+  }
+  answer(call);
+}
+
+void Reception::answer(const std::shared_ptr<Call>& call) {
+  Answer answer{.verdict = call->verdict};
+  if (call->is_proven) answer.size = answer_.size;
+  if (call->verdict == Verdict::Welcome) answer = answer_;
+  const AnswerWords words = words_of(answer);
+  // Nothing is proven to who has proven nothing.
+  const Proof proof = call->is_proven ? answer_proof(secret_, call->talk, answer) : Proof{};
+  std::copy(proof.begin(), proof.end(),
+            std::copy(words.begin(), words.end(), call->answer.begin()));
+  asio::async_write(call->socket, asio::buffer(call->answer),
+                    [this, call](const error_code& fault, std::size_t) {
+                      if (fault || call->verdict != Verdict::Welcome) return hang_up(call);
+                      tell_time(call);
+                    });
+}
+
+void Reception::seat(const std::shared_ptr<Call>& call) {
+  call->patience.cancel();
+  guests_.emplace(call->rank(), Guest{.socket = std::move(call->socket), .hello = call->hello});
+  std::erase(calls_, call);
+  if (expected_.is_silent) watch(call->rank());
+}
+
+std::map<int, Guest> Reception::take_guests() {
+  error_code ignored;
+  for (auto& [rank, guest] : guests_) guest.socket.cancel(ignored);
+  return std::exchange(guests_, {});
+}
+
+/// A silent guest that can be read from has gone, or is about to.
+void Reception::watch(int rank) {
+  guests_.at(rank).socket.async_wait(asio::socket_base::wait_read,
+                                     [this, rank](const error_code& stopped) {
+                                       if (stopped || is_complete()) return;
+                                       guests_.erase(rank);
+                                       greeted_.erase(rank);
+                                     });
+}
+
+/// Until the caller has had enough: asks with 0.
+void Reception::tell_time(const std::shared_ptr<Call>& call) {
+  read(call, asio::buffer(&call->question, sizeof call->question), [this, call] {
+    if (call->question == 0) return seat(call);
+    call->moment = monotonic_now();
+    asio::async_write(call->socket, asio::buffer(&call->moment, sizeof call->moment),
+                      [this, call](const error_code& fault, std::size_t) {
+                        if (fault) return hang_up(call);
+                        tell_time(call);
+                      });
+  });
+}
+
+}  // namespace dapple::tcp

@@ -1,0 +1,15 @@
+#include "dapple/exec/run/backend.h"
+
+#include "exec/message/clock.h"
+
+namespace dapple {
+
+Mark Backend::mark(Stream /*stream*/) {
+  return {.moment = monotonic_now()};
+}
+
+std::int64_t Backend::moment_of(const Mark& mark) {
+  return mark.moment;
+}
+
+}  // namespace dapple

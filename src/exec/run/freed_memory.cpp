@@ -1,0 +1,13 @@
+#include "dapple/exec/run/freed_memory.h"
+
+#include <malloc.h>
+
+namespace dapple {
+
+void keep_freed_memory() {
+  constexpr int kGibibyte = 1 << 30;
+  mallopt(M_MMAP_THRESHOLD, kGibibyte);
+  mallopt(M_TRIM_THRESHOLD, kGibibyte);
+}
+
+}  // namespace dapple

@@ -1,0 +1,258 @@
+#include "dapple/exec/run/interpreter.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "dapple/core/error.h"
+#include "exec/message/clock.h"
+#include "exec/run/stream.h"
+
+namespace dapple {
+
+/// One iteration of one device.
+class Interpreter::Run {
+ public:
+  Run(Interpreter& own, std::int64_t iteration) : own_(own), iteration_(iteration) {
+    for (const DeviceAction& entry : own_.schedule_.actions) {
+      if (makes_weight_gradient(entry.action.kind)) ++gradients_left_[entry.action.stage];
+      if (entry.action.kind == ActionKind::OptimizerStep) ++steps_[entry.action.stage];
+      if (entry.action.kind == ActionKind::ReduceTied) ++ties_left_;
+      if (entry.action.kind != ActionKind::AllReduce) continue;
+      bucket_sizes_[entry.action.stage].push_back(entry.size);
+    }
+  }
+
+  void actions() {
+    for (const DeviceAction& entry : own_.schedule_.actions) interpret(entry);
+    forward_.finish();
+    backward_.finish();
+    collective_.finish();
+  }
+
+  /// What the first stream to fail has thrown, if one has.
+  std::exception_ptr stream_failure() {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
+
+  std::vector<MeasuredAction> measured() const {
+    std::vector<MeasuredAction> measured;
+    for (const Marked& one : marked_) {
+      const std::int64_t ready = own_.backend_.moment_of(one.ready);
+      const std::int64_t start = std::max(ready, own_.backend_.moment_of(one.start));
+      const std::int64_t end = std::max(start, own_.backend_.moment_of(one.end));
+      measured.push_back({.action = one.action, .start = start, .end = end, .size = one.size});
+    }
+    std::stable_sort(measured.begin(), measured.end(),
+                     [](const auto& a, const auto& b) { return a.end < b.end; });
+    return measured;
+  }
+
+ private:
+  /// An action that was run.
+  struct Marked {
+    Action action;
+    Mark ready;  // what it works on was there
+    Mark start;  // its stream had nothing else to do
+    Mark end;
+    Bytes size;
+  };
+
+  void interpret(const DeviceAction& entry);
+  void receive(const DeviceAction& entry);
+  void compute(const Action& action);
+  void send(const DeviceAction& entry, WorkStream& stream);
+  void reduce(const Action& action, Bytes size);
+  void step(const Action& action);
+  void wait_for_buckets(StageIndex stage, std::size_t count);
+  void wait_for_ties();
+  template <class Condition>
+  void wait_until(const Condition& is_reduced);
+
+  MessageKey key(const Action& action, DeviceIndex from, DeviceIndex to) const {
+    return {.iteration = iteration_, .action = action, .step = 0, .from = from, .to = to};
+  }
+  DeviceIndex here() const { return own_.schedule_.device; }
+  Mark mark(Stream stream) const { return own_.backend_.mark(stream); }
+  void record(const Marked& marked) {
+    const std::lock_guard lock(mutex_);
+    marked_.push_back(marked);
+  }
+
+  Interpreter& own_;
+  const std::int64_t iteration_;
+  std::map<StageIndex, std::int64_t> gradients_left_;  // micro-batches
+  std::map<StageIndex, std::int32_t> steps_;
+  bool has_stepped_ = false;
+  std::map<StageIndex, std::vector<Bytes>> bucket_sizes_;
+  std::mutex mutex_;  // of what the streams share
+  std::condition_variable reduced_;
+  std::map<StageIndex, std::size_t> buckets_reduced_;
+  std::int32_t ties_left_ = 0;  // to be reduced
+  std::exception_ptr failure_;  // of the first stream to fail
+  std::vector<Marked> marked_;
+  /// Called while what the stream threw is handled, and noted before others are made to fail by it.
+  std::function<void()> stop_ = [this] {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!failure_) failure_ = std::current_exception();
+      reduced_.notify_all();
+    }
+    own_.transport_.abort();
+  };
+  // Last, so that they end before what they use.
+  WorkStream forward_{stop_};
+  WorkStream backward_{stop_};
+  WorkStream collective_{stop_};
+};
+
+void Interpreter::Run::interpret(const DeviceAction& entry) {
+  own_.transport_.announce(entry.action);
+  switch (entry.action.kind) {
+    case ActionKind::ReceiveActivation:
+    case ActionKind::ReceiveGradient:
+      return receive(entry);
+    case ActionKind::SendActivation:
+      return send(entry, forward_);
+    case ActionKind::SendGradient:
+      return send(entry, backward_);
+    case ActionKind::AllReduce:
+      return;  // begun by the backward that made the gradients, as soon as they were
+    case ActionKind::ReduceTied:
+      return reduce(entry.action, entry.size);  // stands behind all that make them
+    case ActionKind::OptimizerStep:
+      return step(entry.action);
+    default:
+      return compute(entry.action);
+  }
+}
+
+/// A message bears the name of the action that sends it.
+void Interpreter::Run::receive(const DeviceAction& entry) {
+  const bool is_activation = entry.action.kind == ActionKind::ReceiveActivation;
+  Action send = entry.action;
+  send.kind = is_activation ? ActionKind::SendActivation : ActionKind::SendGradient;
+  send.stage = is_activation ? entry.action.stage.previous() : entry.action.stage.next();
+  for (const SchedulePeer& peer : entry.peers) {
+    Payload payload = own_.transport_.receive(
+        key(send, peer.device, here()), {.size = peer.size, .memory = own_.backend_.memory()});
+    check(static_cast<std::int64_t>(payload.size()) == peer.size.count,
+          "a message has another size than the schedule says");
+    own_.backend_.take_in(entry.action, peer, std::move(payload));
+  }
+}
+
+void Interpreter::Run::compute(const Action& action) {
+  const Mark start = mark(Stream::Compute);
+  BucketReady ready;
+  const bool is_last = makes_weight_gradient(action.kind) && --gradients_left_[action.stage] == 0;
+  if (is_last && bucket_sizes_.count(action.stage) > 0) {
+    ready = [this, &action](std::int32_t bucket) {
+      reduce({ActionKind::AllReduce, bucket, action.stage},
+             bucket_sizes_.at(action.stage)[static_cast<std::size_t>(bucket)]);
+    };
+  }
+  own_.backend_.compute(action, ready);
+  record({action, start, start, mark(Stream::Compute), {}});
+}
+
+void Interpreter::Run::send(const DeviceAction& entry, WorkStream& stream) {
+  // Taken out at once: what comes next may change it.
+  const auto parcels = std::make_shared<std::vector<std::pair<DeviceIndex, Payload>>>();
+  for (const SchedulePeer& peer : entry.peers) {
+    parcels->emplace_back(peer.device, own_.backend_.give_out(entry.action, peer));
+  }
+  const Mark ready = mark(Stream::Compute);
+  stream.add([this, action = entry.action, size = entry.size, parcels, ready] {
+    const std::int64_t start = monotonic_now();
+    std::int64_t end = start;
+    for (auto& [peer, payload] : *parcels) {
+      end = std::max(end, own_.transport_.send(key(action, here(), peer), std::move(payload)));
+    }
+    record({action, ready, {.moment = start}, {.moment = end}, size});
+  });
+}
+
+void Interpreter::Run::reduce(const Action& action, Bytes size) {
+  const std::shared_ptr<Summands> gradients = own_.backend_.gradients(action, size);
+  const Mark ready = mark(Stream::Compute);
+  collective_.add([this, action, size, gradients, ready] {
+    const Mark start = mark(Stream::Collective);
+    // Those who reduce what is tied know it by stages of their own.
+    Action common = action;
+    if (action.kind == ActionKind::ReduceTied) common.stage = StageIndex{0};
+    all_reduce(own_.group_of_(action), key(common, here(), here()), *gradients, own_.transport_);
+    record({action, ready, start, mark(Stream::Collective), size});
+    const std::lock_guard lock(mutex_);
+    if (action.kind == ActionKind::ReduceTied) {
+      --ties_left_;
+    } else {
+      ++buckets_reduced_[action.stage];
+    }
+    reduced_.notify_all();
+  });
+}
+
+template <class Condition>
+void Interpreter::Run::wait_until(const Condition& is_reduced) {
+  std::unique_lock lock(mutex_);
+  reduced_.wait(lock, [&] { return failure_ || is_reduced(); });
+  if (failure_) throw JobAborted("a reduction has failed");
+}
+
+void Interpreter::Run::wait_for_buckets(StageIndex stage, std::size_t count) {
+  wait_until([&] { return buckets_reduced_[stage] >= count; });
+}
+
+void Interpreter::Run::wait_for_ties() {
+  wait_until([&] { return ties_left_ == 0; });
+}
+
+void Interpreter::Run::step(const Action& action) {
+  if (own_.before_steps_ && !has_stepped_) {
+    for (const auto& [stage, buckets] : bucket_sizes_) wait_for_buckets(stage, buckets.size());
+    wait_for_ties();
+    own_.before_steps_(iteration_);
+  }
+  has_stepped_ = true;
+  const std::size_t buckets = bucket_sizes_[action.stage].size();
+  const auto number = static_cast<std::size_t>(action.index);
+  const bool is_by_bucket = steps_[action.stage] > 1;
+  wait_for_buckets(action.stage, is_by_bucket ? std::min(number + 1, buckets) : buckets);
+  const bool is_of_bucket = is_by_bucket && number < std::max<std::size_t>(1, buckets);
+  if (!is_of_bucket) wait_for_ties();
+  const Mark start = mark(Stream::Compute);
+  own_.backend_.step(action);
+  record({action, start, start, mark(Stream::Compute), {}});
+}
+
+Interpreter::Interpreter(const DeviceSchedule& schedule, GroupOf group_of, Backend& backend,
+                         Transport& transport, BeforeSteps before_steps)
+    : schedule_(schedule),
+      group_of_(std::move(group_of)),
+      backend_(backend),
+      transport_(transport),
+      before_steps_(std::move(before_steps)) {}
+
+std::vector<MeasuredAction> Interpreter::run(std::int64_t iteration) {
+  Run run(*this, iteration);
+  try {
+    run.actions();
+  } catch (const JobAborted&) {
+    transport_.abort();
+    // A stream's own failure may be why.
+    if (const std::exception_ptr failure = run.stream_failure()) std::rethrow_exception(failure);
+    throw;
+  } catch (...) {
+    transport_.abort();
+    throw;
+  }
+  return run.measured();
+}
+
+}  // namespace dapple

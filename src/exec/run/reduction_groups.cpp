@@ -1,0 +1,41 @@
+#include "exec/run/reduction_groups.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace dapple {
+namespace {
+
+ReductionGroup group_of(std::vector<DeviceIndex> members, const AllReduceCost& cost,
+                        const Topology& topology) {
+  std::sort(members.begin(), members.end());
+  if (cost.algorithm != AllReduceAlgorithm::Hierarchical) return {.servers = {members}};
+  ReductionGroup group;
+  for (const DeviceIndex member : members) {
+    const bool is_next_server =
+        group.servers.empty() ||
+        topology.device(group.servers.back().back()).server != topology.device(member).server;
+    if (is_next_server) group.servers.emplace_back();
+    group.servers.back().push_back(member);
+  }
+  return group;
+}
+
+}  // namespace
+
+ReductionGroups reduction_groups(const Plan& plan, const PlanCost& costs,
+                                 const Topology& topology) {
+  ReductionGroups groups;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    std::vector<ReductionGroup>& of_stage = groups.buckets.emplace_back();
+    for (const AllReduceCost& bucket : costs.stages[s].buckets) {
+      of_stage.push_back(group_of(plan.stages[s].devices, bucket, topology));
+    }
+  }
+  for (const TiedCost& tie : costs.ties) {
+    groups.ties.push_back(group_of(tie.devices, tie.reduction, topology));
+  }
+  return groups;
+}
+
+}  // namespace dapple

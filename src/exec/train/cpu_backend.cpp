@@ -1,0 +1,12 @@
+#include "dapple/exec/train/cpu_backend.h"
+
+#include "exec/train/cpu_math.h"
+#include "exec/train/model_backend.h"
+
+namespace dapple {
+
+std::unique_ptr<TrainingBackend> make_cpu_backend(const TrainingJob& job, DeviceIndex device) {
+  return std::make_unique<ModelBackend<CpuMath>>(job, device, std::make_unique<CpuMath>(job));
+}
+
+}  // namespace dapple

@@ -1,0 +1,129 @@
+#include "exec/train/cpu_math.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "dapple/core/error.h"
+#include "exec/message/value_payload.h"
+
+namespace dapple {
+namespace {
+
+/// Where samples of a tensor lie.
+template <class Values>
+auto numbers_of(Values& values, const nn::Shape& shape, SampleRange samples) {
+  const std::int64_t each = nn::count_of(shape) / std::max<std::int64_t>(1, shape.front());
+  return std::span(values).subspan(static_cast<std::size_t>(samples.begin * each),
+                                   static_cast<std::size_t>(samples.size() * each));
+}
+
+/// Of several stages that are tied, one's, to which the others' are added.
+class TiedSummands : public HostSummands {
+ public:
+  TiedSummands(std::span<float> sum, std::vector<std::span<float>> others)
+      : HostSummands(sum), sum_(sum), others_(std::move(others)) {}
+
+  void begin() override {
+    for (const std::span<const float> own : others_) {
+      std::transform(own.begin(), own.end(), sum_.begin(), sum_.begin(), std::plus<>());
+    }
+  }
+
+ private:
+  std::span<float> sum_;
+  std::vector<std::span<float>> others_;
+};
+
+}  // namespace
+
+void CpuMath::take_in(Tensor& tensor, SampleRange samples, Payload payload) {
+  copy_values(std::move(payload), numbers_of(tensor.values, tensor.shape, samples));
+}
+
+Payload CpuMath::give_out(const Tensor& tensor, SampleRange samples) {
+  return payload_of(numbers_of(tensor.values, tensor.shape, samples));
+}
+
+Payload CpuMath::give_out(Tensor&& tensor) {
+  return payload_of(tensor.values);
+}
+
+void CpuMath::copy_samples(const Tensor& from, SampleRange samples, Tensor& to,
+                           SampleRange places) {
+  std::ranges::copy(numbers_of(from.values, from.shape, samples),
+                    numbers_of(to.values, to.shape, places).begin());
+}
+
+nn::Tensor CpuMath::loss_gradient(std::int64_t samples, float share) {
+  return {.shape = {samples},
+          .values = std::vector<float>(static_cast<std::size_t>(samples), share)};
+}
+
+std::unique_ptr<Summands> CpuMath::summands(Numbers gradients, std::vector<Numbers> others) {
+  return std::make_unique<TiedSummands>(gradients, std::move(others));
+}
+
+void CpuMath::copy(Numbers from, Numbers to) {
+  std::ranges::copy(from, to.begin());
+}
+
+CpuArrays::CpuArrays(CpuMath& /*math*/, const StageLayout& layout,
+                     const nn::OptimizerSettings& optimizer)
+    : layout_(layout),
+      optimizer_(optimizer),
+      states_(static_cast<std::size_t>(nn::state_count(optimizer.kind))),
+      parameters_(layout.size()),
+      gradients_(layout.size()),
+      state_(layout.size() * states_) {}
+
+void CpuArrays::clear_gradients() {
+  std::fill(gradients_.begin(), gradients_.end(), 0.0F);
+}
+
+void CpuArrays::scale_gradients(float factor) {
+  for (float& gradient : gradients_) gradient *= factor;
+}
+
+std::vector<double> CpuArrays::squares(const std::vector<NumberRange>& ranges) {
+  std::vector<double> squares;
+  for (const NumberRange& range : ranges) {
+    double sum = 0;
+    for (const float gradient : gradients(range)) sum += double{gradient} * double{gradient};
+    squares.push_back(sum);
+  }
+  return squares;
+}
+
+/// Tensor by tensor, so that what an optimizer's formulas read several times is in a cache.
+void CpuArrays::update(NumberRange range, std::int64_t number) {
+  for (const TensorPlace& place : layout_.places) {
+    const NumberRange own = place.numbers;
+    if (own.begin < range.begin || own.end > range.end) continue;
+    nn::update(optimizer_, number, std::span(parameters_).subspan(own.begin, own.size()),
+               gradients(own),
+               std::span(state_).subspan(own.begin * states_, own.size() * states_));
+  }
+}
+
+std::span<const float> CpuArrays::values(TensorKind kind) const {
+  switch (kind) {
+    case TensorKind::Parameters:
+      return parameters_;
+    case TensorKind::Gradients:
+      return gradients_;
+    case TensorKind::State:
+      return state_;
+  }
+  throw Bug("a kind of tensor that is none");
+}
+
+void CpuArrays::assign(const TensorPlace& place, TensorKind kind, std::size_t number,
+                       std::span<const float> values) {
+  const NumberRange own = place.numbers;
+  const bool is_state = kind == TensorKind::State;
+  const std::size_t begin = is_state ? own.begin * states_ + number * own.size() : own.begin;
+  std::ranges::copy(values,
+                    (is_state ? state_ : parameters_).begin() + static_cast<std::ptrdiff_t>(begin));
+}
+
+}  // namespace dapple

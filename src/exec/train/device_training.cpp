@@ -1,0 +1,198 @@
+#include "dapple/exec/train/device_training.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "dapple/core/error.h"
+#include "exec/message/joint_answer.h"
+#include "exec/message/value_payload.h"
+#include "exec/train/loss_and_norm.h"
+#include "exec/train/named_tensors.h"
+
+namespace dapple {
+namespace {
+
+/// What devices tell each other around an optimizer's step, beside what the schedule sends.
+enum Exchange : std::int32_t {
+  kSquares,
+  kLosses,
+  kTensors,                // and one more for each kind
+  kAnswer = kTensors + 3,  // and the next for the decision
+};
+
+const DeviceSchedule& schedule_of(const TrainingJob& job, DeviceIndex device) {
+  const auto found =
+      std::find_if(job.devices.begin(), job.devices.end(),
+                   [&](const DeviceSchedule& schedule) { return schedule.device == device; });
+  check(found != job.devices.end(), "a device trains that the plan does not use");
+  return *found;
+}
+
+/// Of several replicas, which have the same bits, the first one speaks.
+DeviceIndex speaker_of(const TrainingJob& job, std::size_t stage) {
+  return job.plan.stages[stage].devices.front();
+}
+
+/// What has to be known of all gradients together before the steps.
+void heed_norm(double norm, std::optional<double> clip_norm, TrainingBackend& backend) {
+  backend.judge_gradients(std::isfinite(norm));
+  if (clip_norm) backend.scale_gradients(clip_factor(norm, *clip_norm));
+}
+
+}  // namespace
+
+DeviceTraining::DeviceTraining(const TrainingJob& job, DeviceIndex device, Transport& transport,
+                               const MakeBackend& make_backend)
+    : job_(job),
+      device_(device),
+      transport_(transport),
+      backend_(make_backend(job, device)),
+      interpreter_(
+          schedule_of(job, device),
+          [this](const Action& reduction) { return job_.groups.of(reduction); }, *backend_,
+          transport,
+          job.settings.clip_norm || backend_->scales_loss()
+              ? BeforeSteps([this](std::int64_t) { look_at_gradients(); })
+              : nullptr) {}
+
+void DeviceTraining::restore(const NamedTensors& tensors) {
+  backend_->restore(tensors);
+}
+
+MeasuredIteration DeviceTraining::run(std::int64_t iteration) {
+  iteration_ = iteration;
+  await_readers();
+  backend_->begin(iteration);
+  const Bytes sent_before = transport_.sent();
+  MeasuredIteration measured = measure(interpreter_, iteration, transport_);
+  sent_ += transport_.sent() - sent_before;
+  ++iterations_;
+  return measured;
+}
+
+std::size_t DeviceTraining::place() const {
+  return static_cast<std::size_t>(&schedule_of(job_, device_) - job_.devices.data());
+}
+
+MessageKey DeviceTraining::key(StageIndex stage, std::int32_t step, DeviceIndex from,
+                               DeviceIndex to) const {
+  return {.iteration = iteration_,
+          .action = {ActionKind::OptimizerStep, 0, stage},
+          .step = step,
+          .from = from,
+          .to = to};
+}
+
+void DeviceTraining::look_at_gradients() {
+  heed_norm(norm_of(squares()), job_.settings.clip_norm, *backend_);
+}
+
+/// Of all layers of the model: every stage's first replica tells all other devices.
+std::vector<double> DeviceTraining::squares() {
+  std::vector<std::vector<double>> by_stage(job_.plan.stages.size());
+  for (const StageIndex stage : backend_->stages()) {
+    if (speaker_of(job_, stage.position()) != device_) continue;
+    std::vector<double>& own = by_stage[stage.position()];
+    own = backend_->squares(stage);
+    for (const DeviceSchedule& other : job_.devices) {
+      if (other.device == device_) continue;
+      transport_.send(key(stage, kSquares, device_, other.device), payload_of(own));
+    }
+  }
+  std::vector<double> all;
+  for (std::size_t s = 0; s < by_stage.size(); ++s) {
+    const DeviceIndex speaker = speaker_of(job_, s);
+    if (speaker != device_) {
+      by_stage[s] = values_of<double>(
+          transport_.receive(key(index_at<StageIndex>(s), kSquares, speaker, device_), {}));
+    }
+    all.insert(all.end(), by_stage[s].begin(), by_stage[s].end());
+  }
+  return all;
+}
+
+double DeviceTraining::loss() {
+  const StageIndex last = index_at<StageIndex>(job_.plan.stages.size() - 1);
+  const std::vector<DeviceIndex>& replicas = job_.plan.stages.back().devices;
+  std::vector<SampleLoss> losses = backend_->losses();
+  if (!is_lead()) {
+    const bool is_replica = std::find(replicas.begin(), replicas.end(), device_) != replicas.end();
+    if (is_replica) transport_.send(key(last, kLosses, device_, lead()), payload_of(losses));
+    return 0;
+  }
+  for (const DeviceIndex replica : replicas) {
+    if (replica == device_) continue;
+    const auto others =
+        values_of<SampleLoss>(transport_.receive(key(last, kLosses, replica, device_), {}));
+    losses.insert(losses.end(), others.begin(), others.end());
+  }
+  return mean_loss(std::move(losses));
+}
+
+NamedTensors DeviceTraining::gather(TensorKind kind) {
+  const std::int64_t states = nn::state_count(job_.settings.optimizer.kind);
+  NamedTensors tensors;
+  for (std::size_t s = 0; s < job_.plan.stages.size(); ++s) {
+    const auto stage = index_at<StageIndex>(s);
+    const DeviceIndex speaker = speaker_of(job_, s);
+    const MessageKey message =
+        key(stage, kTensors + static_cast<std::int32_t>(kind), speaker, lead());
+    if (speaker == device_) {
+      const std::span<const float> values = backend_->values(stage, kind);
+      if (!is_lead()) transport_.send(message, payload_of(values));
+      if (is_lead()) add_tensors(StageLayout(job_, stage), values, kind, states, tensors);
+    } else if (is_lead()) {
+      const std::vector<float> values = values_of<float>(transport_.receive(message, {}));
+      add_tensors(StageLayout(job_, stage), values, kind, states, tensors);
+    }
+  }
+  return tensors;
+}
+
+std::optional<MeasuredRun> DeviceTraining::gather_measured(
+    std::vector<MeasuredIteration> iterations) {
+  const auto count = static_cast<std::int64_t>(iterations.size());
+  const DeviceMeasurements own{.sent = {sent_.count / iterations_ * count},
+                               .iterations = std::move(iterations)};
+  return dapple::gather(own, job_.devices, place(), iteration_ + 1, kOne, transport_);
+}
+
+bool DeviceTraining::any_says(bool answer) {
+  const MessageKey answers = key(StageIndex{0}, kAnswer, device_, lead());
+  return dapple::any_says(answer, job_.devices, place(), answers, transport_);
+}
+
+void DeviceTraining::await_readers() {
+  if (backend_->memory() == Memory::Device) transport_.barrier();
+}
+
+PlainTraining::PlainTraining(const TrainingJob& job, const MakeBackend& make_backend)
+    : job_(on_one_device(job)), backend_(make_backend(job_, job_.devices.front().device)) {}
+
+void PlainTraining::restore(const NamedTensors& tensors) {
+  backend_->restore(tensors);
+}
+
+double PlainTraining::run(std::int64_t iteration) {
+  backend_->begin(iteration);
+  for (const DeviceAction& entry : job_.devices.front().actions) {
+    if (entry.action.kind != ActionKind::OptimizerStep) {
+      backend_->compute(entry.action, nullptr);
+      continue;
+    }
+    if (job_.settings.clip_norm || backend_->scales_loss()) {
+      heed_norm(norm_of(backend_->squares(StageIndex{0})), job_.settings.clip_norm, *backend_);
+    }
+    backend_->step(entry.action);
+  }
+  return mean_loss(backend_->losses());
+}
+
+NamedTensors PlainTraining::tensors(TensorKind kind) {
+  NamedTensors tensors;
+  add_tensors(StageLayout(job_, StageIndex{0}), backend_->values(StageIndex{0}, kind), kind,
+              nn::state_count(job_.settings.optimizer.kind), tensors);
+  return tensors;
+}
+
+}  // namespace dapple

@@ -1,0 +1,361 @@
+// The stages of one device in training, whatever computes their layers: forward, backward whole or
+// in two parts, recomputation, accumulation of gradients, optimizer. Which comes when is not
+// decided here; what a micro-batch's forward left is kept until its weights' gradients are made.
+//
+// Math is what computes: on the CPU that is CpuMath, which says what each of its functions has to
+// do. Nothing here waits for a computation, so that one may be no more than enqueued.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "dapple/core/error.h"
+#include "dapple/exec/train/training_backend.h"
+#include "exec/train/kept_stashes.h"
+#include "exec/train/local_stage.h"
+#include "exec/train/parcels.h"
+#include "exec/train/stage_parameters.h"
+
+namespace dapple {
+
+template <class Math>
+class ModelBackend : public TrainingBackend {
+ public:
+  ModelBackend(const TrainingJob& job, DeviceIndex device, std::unique_ptr<Math> math);
+
+  /// Computes everything once, of a micro-batch, that an iteration computes. To be called before
+  /// the first begin(), and leaves no trace behind that. Of mathematics that can: those of a GPU,
+  /// which loads what it computes with when it first does.
+  void warm_up();
+
+  Memory memory() const override { return Math::kMemory; }
+  Mark mark(Stream stream) override { return math_->mark(stream); }
+  std::int64_t moment_of(const Mark& mark) override { return math_->moment_of(mark); }
+
+  void begin(std::int64_t iteration) override;
+  void take_in(const Action& receive, const SchedulePeer& from, Payload payload) override;
+  Payload give_out(const Action& send, const SchedulePeer& to) override;
+  void compute(const Action& action, const BucketReady& ready) override;
+  std::unique_ptr<Summands> gradients(const Action& reduction, Bytes size) override;
+  void step(const Action& action) override;
+
+  const std::vector<StageIndex>& stages() const override { return stages_; }
+  std::vector<SampleLoss> losses() override;
+  Held most_held(StageIndex stage) const override { return at(stage).stashes.most(); }
+  std::vector<double> squares(StageIndex stage) override {
+    math_->await_reductions();
+    return at(stage).parameters.squares();
+  }
+  void scale_gradients(float factor) override;
+  double tolerance() const override { return math_->tolerance(); }
+  bool scales_loss() const override { return math_->scales_loss(); }
+  void judge_gradients(bool are_finite) override {
+    takes_steps_ = math_->accepts_gradients(are_finite);
+  }
+  std::span<const float> values(StageIndex stage, TensorKind kind) override {
+    return at(stage).parameters.values(kind);
+  }
+  void restore(const NamedTensors& tensors) override;
+
+ private:
+  using Tensor = typename Math::Tensor;
+  using Kept = typename KeptStashes<Math>::Kept;
+  using Arrival = typename Parcels<Math>::Arrival;
+
+  struct Stage {
+    Stage(Math& math, const TrainingJob& job, const LocalStage& own)
+        : local(own), ties(ties_of(job.plan, {own.index})), parameters(math, job, own.index) {}
+
+    const LocalStage local;
+    const std::vector<std::int32_t> ties;  // that its layers use
+    StageParameters<Math> parameters;
+    KeptStashes<Math> stashes;
+  };
+
+  Stage& at(StageIndex index) const {
+    Stage* stage = by_stage_[index.position()].get();
+    check(stage != nullptr, "a device computes a stage of another one");
+    return *stage;
+  }
+  bool is_last(const Stage& stage) const {
+    return stage.local.index.position() + 1 == job_.plan.stages.size();
+  }
+  std::int64_t first_sample(const Stage& stage, std::int32_t micro_batch) const {
+    return micro_batch * job_.plan.micro_batch_size + stage.local.samples.begin;
+  }
+  Batch batch_of(const Stage& stage, std::int32_t micro_batch) const {
+    const std::int64_t first = first_sample(stage, micro_batch);
+    return job_.batches->samples(iteration_, first, first + stage.local.samples.size());
+  }
+  /// Activations go into the stage, gradients come back to its output.
+  Arrival arrival(const ParcelPlace& place) const {
+    const LocalStage& taker = at(place.stage).local;
+    const bool is_forward = place.direction == Direction::Forward;
+    const std::int32_t layer = is_forward ? taker.plan.layers.begin : taker.plan.layers.end;
+    return {place, taker.samples, job_.layer(layer).input};
+  }
+
+  void warm_up(Stage& stage);
+  void forward(Stage& stage, std::int32_t micro_batch);
+  Tensor run_layers(const Stage& stage, std::int32_t micro_batch, Tensor input,
+                    std::vector<typename Math::Stash>* stashes);
+  void backward(Stage& stage, const Action& action, const BucketReady& ready);
+  Tensor output_gradient(const Stage& stage, std::int32_t micro_batch);
+  void hand_on(const Stage& stage, Direction direction, std::int32_t micro_batch, Tensor tensor);
+  void take_reduced(Stage& stage);
+
+  const TrainingJob& job_;
+  std::unique_ptr<Math> math_;
+  std::int64_t iteration_ = 0;
+  bool takes_steps_ = true;  // in this iteration
+  std::vector<StageIndex> stages_;
+  std::vector<std::unique_ptr<Stage>> by_stage_;  // null where another device holds it
+  Parcels<Math> parcels_{*math_};
+  std::vector<std::pair<std::int64_t, Tensor>> losses_;  // by their first sample
+};
+
+template <class Math>
+ModelBackend<Math>::ModelBackend(const TrainingJob& job, DeviceIndex device,
+                                 std::unique_ptr<Math> math)
+    : job_(job), math_(std::move(math)) {
+  by_stage_.resize(job.plan.stages.size());
+  for (std::size_t s = 0; s < by_stage_.size(); ++s) {
+    const auto own = local_stage(job, index_at<StageIndex>(s), device);
+    if (!own) continue;
+    stages_.push_back(own->index);
+    by_stage_[s] = std::make_unique<Stage>(*math_, job, *own);
+  }
+}
+
+template <class Math>
+void ModelBackend<Math>::warm_up() {
+  for (const StageIndex stage : stages_) warm_up(at(stage));
+}
+
+/// The gradients are zeros, and so is what they add to the sums.
+template <class Math>
+void ModelBackend<Math>::warm_up(Stage& stage) {
+  const std::int64_t samples = stage.local.samples.size();
+  const auto zeros = [&](std::int32_t layer) {
+    return math_->zeros(with_samples(samples, job_.layer(layer).input));
+  };
+  const LayerRange layers = stage.local.plan.layers;
+  std::vector<typename Math::Stash> stashes;
+  run_layers(stage, 0,
+             stage.local.is_first() ? math_->input(batch_of(stage, 0).inputs) : zeros(layers.begin),
+             &stashes);
+  Tensor gradient = is_last(stage) ? math_->loss_gradient(samples, 0) : zeros(layers.end);
+  for (std::int32_t layer = layers.end - 1; layer >= layers.begin; --layer) {
+    typename Math::Stash& stash = stashes[static_cast<std::size_t>(layer - layers.begin)];
+    gradient = math_->input_gradient(layer, stage.parameters.parameters(layer), std::move(gradient),
+                                     stash);
+    math_->weight_gradient(layer, stash, stage.parameters.gradients(layer));
+  }
+  stage.parameters.warm_up();
+}
+
+template <class Math>
+void ModelBackend<Math>::begin(std::int64_t iteration) {
+  check(parcels_.is_empty(), "an iteration has left a tensor on its way");
+  iteration_ = iteration;
+  losses_.clear();
+  takes_steps_ = true;
+  math_->begin();
+  for (const StageIndex stage : stages_) at(stage).parameters.clear_gradients();
+}
+
+template <class Math>
+void ModelBackend<Math>::take_in(const Action& receive, const SchedulePeer& from, Payload payload) {
+  const bool is_forward = receive.kind == ActionKind::ReceiveActivation;
+  const Direction direction = is_forward ? Direction::Forward : Direction::Backward;
+  parcels_.take_in(arrival({direction, receive.stage, receive.index}), from.samples,
+                   std::move(payload));
+}
+
+template <class Math>
+Payload ModelBackend<Math>::give_out(const Action& send, const SchedulePeer& to) {
+  const bool is_forward = send.kind == ActionKind::SendActivation;
+  const Direction direction = is_forward ? Direction::Forward : Direction::Backward;
+  return parcels_.give_out({direction, send.stage, send.index}, to.samples);
+}
+
+/// What the neighbouring stage needs of it on this device goes there, the rest waits to be sent.
+template <class Math>
+void ModelBackend<Math>::hand_on(const Stage& stage, Direction direction, std::int32_t micro_batch,
+                                 Tensor tensor) {
+  const StageIndex own = stage.local.index;
+  const StageIndex taker = direction == Direction::Forward ? own.next() : own.previous();
+  const ParcelPlace made{direction, own, micro_batch};
+  SampleRange staying;
+  if (const Stage* next = by_stage_[taker.position()].get()) {
+    staying = intersection(stage.local.samples, share_of(next->local, micro_batch));
+  }
+  if (staying.size() == 0) return parcels_.hand_on(made, stage.local.samples, std::move(tensor));
+  parcels_.hand_on(made, stage.local.samples, std::move(tensor),
+                   arrival({direction, taker, micro_batch}), staying);
+}
+
+template <class Math>
+void ModelBackend<Math>::compute(const Action& action, const BucketReady& ready) {
+  [[maybe_unused]] const typename Math::Range range(action);
+  Stage& stage = at(action.stage);
+  if (action.kind == ActionKind::Forward) return forward(stage, action.index);
+  backward(stage, action, ready);
+}
+
+template <class Math>
+void ModelBackend<Math>::forward(Stage& stage, std::int32_t micro_batch) {
+  Tensor input = stage.local.is_first()
+                     ? math_->input(batch_of(stage, micro_batch).inputs)
+                     : parcels_.take_arrived({Direction::Forward, stage.local.index, micro_batch});
+  Kept& kept = stage.stashes.add(micro_batch);
+  const bool recomputes = stage.local.plan.recompute;
+  if (recomputes) kept.input = math_->copy_of(input);
+  Tensor output =
+      run_layers(stage, micro_batch, std::move(input), recomputes ? nullptr : &kept.stashes);
+  stage.stashes.account(kept);
+  if (is_last(stage)) {
+    losses_.emplace_back(first_sample(stage, micro_batch), std::move(output));
+  } else {
+    hand_on(stage, Direction::Forward, micro_batch, std::move(output));
+  }
+}
+
+/// Without `stashes` nothing is kept.
+template <class Math>
+typename Math::Tensor ModelBackend<Math>::run_layers(const Stage& stage, std::int32_t micro_batch,
+                                                     Tensor input,
+                                                     std::vector<typename Math::Stash>* stashes) {
+  const Tensor targets =
+      is_last(stage) ? math_->targets(batch_of(stage, micro_batch).targets) : Tensor{};
+  const LayerRange layers = stage.local.plan.layers;
+  for (std::int32_t layer = layers.begin; layer < layers.end; ++layer) {
+    typename Math::Stash stash;
+    input =
+        math_->forward(layer, stage.parameters.parameters(layer), std::move(input), targets, stash);
+    if (stashes != nullptr) stashes->push_back(std::move(stash));
+  }
+  return input;
+}
+
+template <class Math>
+void ModelBackend<Math>::backward(Stage& stage, const Action& action, const BucketReady& ready) {
+  const bool makes_input = makes_input_gradient(action.kind);
+  const bool makes_weights = makes_weight_gradient(action.kind);
+  Kept& kept = stage.stashes.of(action.index);
+  Tensor gradient;
+  if (makes_input) {
+    gradient = output_gradient(stage, action.index);
+    if (stage.local.plan.recompute) {
+      run_layers(stage, action.index, std::move(kept.input), &kept.stashes);
+      kept.input = {};
+      stage.stashes.account(kept);
+    }
+  }
+  const std::vector<std::int32_t>& filled_by = job_.buckets[action.stage.position()].first_layer;
+  std::size_t bucket = 0;
+  const LayerRange layers = stage.local.plan.layers;
+  for (std::int32_t layer = layers.end - 1; layer >= layers.begin; --layer) {
+    typename Math::Stash& stash = kept.stashes[static_cast<std::size_t>(layer - layers.begin)];
+    if (makes_input) {
+      gradient = math_->input_gradient(layer, stage.parameters.parameters(layer),
+                                       std::move(gradient), stash);
+    }
+    if (!makes_weights) continue;
+    math_->weight_gradient(layer, stash, stage.parameters.gradients(layer));
+    if (!ready || bucket == filled_by.size() || filled_by[bucket] != layer) continue;
+    ready(static_cast<std::int32_t>(bucket++));
+  }
+  stage.stashes.account(kept);
+  if (makes_weights) stage.stashes.release(action.index);
+  if (!makes_input || stage.local.is_first()) return;
+  hand_on(stage, Direction::Backward, action.index, std::move(gradient));
+}
+
+/// The loss is the mean over the global batch.
+template <class Math>
+typename Math::Tensor ModelBackend<Math>::output_gradient(const Stage& stage,
+                                                          std::int32_t micro_batch) {
+  if (!is_last(stage)) {
+    return parcels_.take_arrived({Direction::Backward, stage.local.index, micro_batch});
+  }
+  const float share = 1.0F / static_cast<float>(job_.plan.global_batch_size);
+  return math_->loss_gradient(stage.local.samples.size(), share);
+}
+
+template <class Math>
+std::vector<SampleLoss> ModelBackend<Math>::losses() {
+  std::vector<SampleLoss> losses;
+  for (const auto& [first, tensor] : losses_) {
+    std::int64_t sample = first;
+    for (const float loss : math_->on_host(tensor)) losses.push_back({sample++, loss});
+  }
+  return losses;
+}
+
+/// Tied gradients go by one stage of the device, to which those of its other stages are added.
+template <class Math>
+std::unique_ptr<Summands> ModelBackend<Math>::gradients(const Action& reduction, Bytes size) {
+  const bool is_tied = reduction.kind == ActionKind::ReduceTied;
+  StageParameters<Math>& parameters = at(reduction.stage).parameters;
+  const auto gradients =
+      is_tied ? parameters.gradients_of_tie(reduction.index)
+              : parameters.gradients_of(layers_of_bucket(job_, reduction.stage, reduction.index));
+  std::vector<typename Math::Numbers> others;
+  if (is_tied) {
+    const TiedGradients& tied = job_.plan.tied_gradients[static_cast<std::size_t>(reduction.index)];
+    for (const StageIndex other : tied.stages) {
+      if (by_stage_[other.position()] == nullptr || other == reduction.stage) continue;
+      others.push_back(at(other).parameters.gradients_of_tie(reduction.index));
+    }
+  }
+  auto summands = math_->summands(gradients, std::move(others));
+  check(static_cast<std::int64_t>(summands->size() * sizeof(float)) == size.count,
+        "a bucket has another size than the plan says");
+  return summands;
+}
+
+/// From the stage of this device that the reductions of tied gradients went by.
+template <class Math>
+void ModelBackend<Math>::take_reduced(Stage& stage) {
+  for (const std::int32_t tie : stage.ties) {
+    const StageIndex speaker =
+        speaker_of(job_.plan.tied_gradients[static_cast<std::size_t>(tie)], stages_);
+    if (speaker == stage.local.index) continue;
+    math_->copy(at(speaker).parameters.gradients_of_tie(tie),
+                stage.parameters.gradients_of_tie(tie));
+  }
+}
+
+template <class Math>
+void ModelBackend<Math>::scale_gradients(float factor) {
+  for (const StageIndex stage : stages_) at(stage).parameters.scale_gradients(factor);
+}
+
+template <class Math>
+void ModelBackend<Math>::step(const Action& action) {
+  if (!takes_steps_) return;
+  [[maybe_unused]] const typename Math::Range range(action);
+  Stage& stage = at(action.stage);
+  const std::int32_t steps = optimizer_steps(job_.plan, action.stage);
+  const auto own = std::max<std::size_t>(1, job_.buckets[action.stage.position()].sizes.size());
+  const std::int64_t number = iteration_ + 1;
+  math_->await_reductions();
+  if (steps == 1) {
+    stage.parameters.step(stage.local.plan.layers, number);
+  } else if (static_cast<std::size_t>(action.index) < own) {
+    stage.parameters.step(layers_of_bucket(job_, action.stage, action.index), number);
+  }
+  if (action.index + 1 < steps) return;
+  take_reduced(stage);
+  stage.parameters.step_tied(stage.ties, number);
+}
+
+template <class Math>
+void ModelBackend<Math>::restore(const NamedTensors& tensors) {
+  for (const StageIndex stage : stages_) at(stage).parameters.restore(tensors);
+}
+
+}  // namespace dapple

@@ -1,0 +1,114 @@
+// Activations and gradients between the stages of one device and their neighbours, over any
+// mathematics (model_backend.h): what arrives from several peers is put together, what goes to
+// several is cut, by samples; what stays on the device is handed over inside.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <utility>
+
+#include "dapple/core/error.h"
+#include "dapple/exec/message/payload.h"
+#include "exec/train/local_stage.h"
+
+namespace dapple {
+
+enum class Direction : std::uint8_t { Forward, Backward };
+
+/// A tensor on its way: the stage that takes it in, or that made it.
+struct ParcelPlace {
+  Direction direction;
+  StageIndex stage;
+  std::int32_t micro_batch;
+  friend auto operator<=>(const ParcelPlace&, const ParcelPlace&) = default;
+};
+
+template <class Math>
+class Parcels {
+ public:
+  using Tensor = typename Math::Tensor;
+
+  explicit Parcels(Math& math) : math_(math) {}
+
+  bool is_empty() const { return arriving_.empty() && leaving_.empty(); }
+
+  /// `samples` of the micro-batch, of which the stage works on `all`, each of a shape.
+  struct Arrival {
+    ParcelPlace place;
+    SampleRange all;
+    const nn::Shape& sample;
+  };
+  void take_in(const Arrival& arrival, SampleRange samples, Payload payload) {
+    Parcel& parcel = arriving(arrival);
+    math_.take_in(parcel.tensor, within(parcel, samples), std::move(payload));
+    parcel.samples_left -= samples.size();
+  }
+
+  /// Requires: all of its samples have been taken in, or handed on.
+  Tensor take_arrived(const ParcelPlace& place) {
+    const auto found = arriving_.find(place);
+    check(found != arriving_.end() && found->second.samples_left == 0,
+          "a computation begins before all of its samples are there");
+    Tensor tensor = std::move(found->second.tensor);
+    arriving_.erase(found);
+    return tensor;
+  }
+
+  /// A tensor with `all` samples, of which some stay on the device: they arrive at `taker`.
+  void hand_on(const ParcelPlace& made, SampleRange all, Tensor tensor) {
+    leaving_.emplace(made, Parcel{std::move(tensor), all, all.size()});
+  }
+  void hand_on(const ParcelPlace& made, SampleRange all, Tensor tensor, const Arrival& taker,
+               SampleRange staying) {
+    const bool is_whole = staying.size() == all.size() && staying.size() == taker.all.size();
+    if (is_whole) {
+      arriving_.emplace(taker.place, Parcel{std::move(tensor), all, 0});
+      return;
+    }
+    Parcel parcel{std::move(tensor), all, all.size() - staying.size()};
+    Parcel& into = arriving(taker);
+    math_.copy_samples(parcel.tensor, within(parcel, staying), into.tensor, within(into, staying));
+    into.samples_left -= staying.size();
+    if (parcel.samples_left > 0) leaving_.emplace(made, std::move(parcel));
+  }
+
+  Payload give_out(const ParcelPlace& made, SampleRange samples) {
+    const auto found = leaving_.find(made);
+    check(found != leaving_.end(), "a device sends what it has not made");
+    Parcel& parcel = found->second;
+    const bool is_whole = samples.size() == parcel.samples.size();
+    Payload payload = is_whole ? math_.give_out(std::move(parcel.tensor))
+                               : math_.give_out(parcel.tensor, within(parcel, samples));
+    parcel.samples_left -= samples.size();
+    if (parcel.samples_left == 0) leaving_.erase(found);
+    return payload;
+  }
+
+ private:
+  struct Parcel {
+    Tensor tensor;
+    SampleRange samples;            // of the micro-batch
+    std::int64_t samples_left = 0;  // that are to arrive, or to leave
+  };
+
+  static SampleRange within(const Parcel& parcel, SampleRange samples) {
+    return {samples.begin - parcel.samples.begin, samples.end - parcel.samples.begin};
+  }
+
+  Parcel& arriving(const Arrival& arrival) {
+    const auto [found, is_new] = arriving_.try_emplace(arrival.place);
+    Parcel& parcel = found->second;
+    if (is_new) {
+      const std::int64_t samples = arrival.all.size();
+      parcel = {math_.make_tensor(with_samples(samples, arrival.sample)), arrival.all, samples};
+    }
+    return parcel;
+  }
+
+  Math& math_;
+  std::map<ParcelPlace, Parcel> arriving_;
+  std::map<ParcelPlace, Parcel> leaving_;
+};
+
+}  // namespace dapple

@@ -1,0 +1,94 @@
+#include "exec/train/stage_layout.h"
+
+#include <algorithm>
+
+#include "dapple/schedule/schedule.h"
+
+namespace dapple {
+namespace {
+
+constexpr std::size_t kCacheLine = 64 / sizeof(float);
+
+std::size_t round_up_to(std::size_t unit, std::size_t size) {
+  return (size + unit - 1) / unit * unit;
+}
+
+bool contains(LayerRange layers, std::int32_t layer) {
+  return layers.begin <= layer && layer < layers.end;
+}
+
+/// Requires: what is chosen lies together.
+template <class Chosen>
+NumberRange range_of(const std::vector<TensorPlace>& places, const Chosen& is_chosen) {
+  const auto first = std::find_if(places.begin(), places.end(), is_chosen);
+  const auto last = std::find_if(places.rbegin(), places.rend(), is_chosen);
+  if (first == places.end()) return {};
+  return {first->numbers.begin, last->numbers.end};
+}
+
+}  // namespace
+
+StageLayout::StageLayout(const TrainingJob& job, StageIndex stage) {
+  const bool is_bucketed = !job.buckets[stage.position()].sizes.empty();
+  const LayerRange layers = job.plan.stages[stage.position()].layers;
+  std::size_t offset = 0;
+  const auto add_layer = [&](std::int32_t layer, std::optional<std::int32_t> tie) {
+    const nn::ModelLayer& of_model = job.layer(layer);
+    for (const nn::ParameterSpec& parameter : of_model.own_parameters()) {
+      const auto size = static_cast<std::size_t>(nn::count_of(parameter.shape));
+      places.push_back({.name = of_model.name + "." + parameter.name,
+                        .layer = layer,
+                        .tie = tie,
+                        .is_copy = !contains(layers, layer),
+                        .shape = parameter.shape,
+                        .numbers = {offset, offset + size}});
+      const bool has_neighbours = tie || is_bucketed;
+      offset += round_up_to(has_neighbours ? 1 : kCacheLine, size);
+    }
+  };
+  const std::vector<std::int32_t> ties = ties_of(job.plan, {stage});
+  const auto holder_of = [&](std::int32_t tie) {
+    return job.plan.tied_gradients[static_cast<std::size_t>(tie)].holder.value;
+  };
+  for (std::int32_t layer = layers.end - 1; layer >= layers.begin; --layer) {
+    const bool is_tied = std::any_of(ties.begin(), ties.end(),
+                                     [&](std::int32_t tie) { return holder_of(tie) == layer; });
+    if (!is_tied) add_layer(layer, std::nullopt);
+  }
+  for (const std::int32_t tie : ties) {
+    offset = round_up_to(kCacheLine, offset);
+    add_layer(holder_of(tie), tie);
+  }
+  const auto buckets = static_cast<std::int32_t>(job.buckets[stage.position()].sizes.size());
+  const bool is_whole = buckets == 0 || optimizer_steps(job.plan, stage) == 1;
+  if (is_whole) stepped.push_back(of(layers));
+  for (std::int32_t bucket = 0; bucket < buckets && !is_whole; ++bucket) {
+    stepped.push_back(of(layers_of_bucket(job, stage, bucket)));
+  }
+  for (const std::int32_t tie : ties) stepped.push_back(of_tie(tie));
+}
+
+NumberRange StageLayout::of(LayerRange layers) const {
+  return range_of(places, [&](const TensorPlace& place) {
+    return !place.tie && contains(layers, place.layer);
+  });
+}
+
+NumberRange StageLayout::of_tie(std::int32_t tie) const {
+  return range_of(places, [&](const TensorPlace& place) { return place.tie == tie; });
+}
+
+NumberRange StageLayout::own(std::int32_t layer) const {
+  return range_of(places,
+                  [&](const TensorPlace& place) { return place.layer == layer && !place.is_copy; });
+}
+
+LayerRange layers_of_bucket(const TrainingJob& job, StageIndex stage, std::int32_t bucket) {
+  const LayerRange layers = job.plan.stages[stage.position()].layers;
+  const std::vector<std::int32_t>& filled_by = job.buckets[stage.position()].first_layer;
+  if (filled_by.empty()) return layers;
+  const auto number = static_cast<std::size_t>(bucket);
+  return {filled_by[number], number == 0 ? layers.end : filled_by[number - 1]};
+}
+
+}  // namespace dapple

@@ -1,0 +1,134 @@
+#include "dapple/exec/train/training_job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "dapple/core/error.h"
+#include "dapple/schedule/schedule.h"
+#include "dapple/simulate/device_memory.h"
+#include "exec/run/reduction_groups.h"
+
+namespace dapple {
+namespace {
+
+/// Layers are named in messages: `repeat` makes others of an array's entries.
+constexpr const char* kLayers = "/model/profile/layers";
+
+/// Of one layer, if it makes something else than the profile says.
+std::optional<Violation> output_fault(const Layer& layer, const nn::ModelLayer& runnable,
+                                      cuda::Precision precision) {
+  const Measurement& largest = layer.measurements.back();
+  const std::int64_t output =
+      nn::count_of(runnable.output) * largest.batch_size * cuda::size_of(cuda::type_of(precision));
+  if (largest.output.count == output) return std::nullopt;
+  return Violation{
+      kLayers,
+      fmt::format("expected output_bytes {} at batch size {} for what \"{}\" makes, "
+                  "in {} precision, got {}; dapple-exec profile measures such a "
+                  "profile",
+                  output, largest.batch_size, layer.name,
+                  precision == cuda::Precision::Float32 ? "single" : "half", largest.output.count)};
+}
+
+/// In the order of the devices.
+std::vector<Bytes> memory_of(const std::vector<DeviceSchedule>& devices, const Schedule& schedule,
+                             const PlanCost& costs) {
+  const std::vector<DeviceMemory> memory = device_memory(schedule, costs);
+  const std::vector<Bytes> peaks = peak_memories(schedule, memory);
+  std::map<DeviceIndex, Bytes> by_device;
+  for (std::size_t d = 0; d < memory.size(); ++d) by_device[memory[d].device] = peaks[d];
+  std::vector<Bytes> in_order;
+  for (const DeviceSchedule& device : devices) in_order.push_back(by_device.at(device.device));
+  return in_order;
+}
+
+}  // namespace
+
+Bytes TrainingJob::memory_of(DeviceIndex device) const {
+  const auto found =
+      std::find_if(devices.begin(), devices.end(),
+                   [&](const DeviceSchedule& schedule) { return schedule.device == device; });
+  check(found != devices.end(), "a device trains that the plan does not use");
+  return memory[static_cast<std::size_t>(found - devices.begin())];
+}
+
+std::vector<Violation> training_faults(const Plan& plan, const ModelProfile& profile,
+                                       const std::vector<nn::ModelLayer>& layers,
+                                       const TrainingSettings& settings) {
+  std::vector<Violation> faults;
+  for (std::size_t i = 0; i + 1 < layers.size() && faults.empty(); ++i) {
+    if (auto fault = output_fault(profile.layers[i], layers[i], settings.precision))
+      faults.push_back(*fault);
+  }
+  if (profile.optimizer.gradient_bytes_per_parameter_byte != kOne) {
+    faults.push_back({"/model/profile/optimizer/gradient_bytes_per_parameter_byte",
+                      "expected gradients in single precision, 1 byte per byte of parameters"});
+  }
+  const bool is_per_bucket = plan.gradients.optimizer == OptimizerTiming::PerBucket;
+  if (settings.clip_norm && is_per_bucket) {
+    faults.push_back({"/gradients/optimizer_step",
+                      "expected \"at-end\", as gradients are to be clipped by the norm of all of "
+                      "them, got \"per-bucket\""});
+  } else if (settings.precision == cuda::Precision::Float16 && is_per_bucket) {
+    faults.push_back({"/gradients/optimizer_step",
+                      "expected \"at-end\", as in float16 no parameter may change before all "
+                      "gradients are known to be numbers, got \"per-bucket\""});
+  }
+  return faults;
+}
+
+TrainingJob make_training_job(const Plan& plan, const ModelProfile& profile,
+                              const Topology& topology,
+                              std::shared_ptr<const std::vector<nn::ModelLayer>> layers,
+                              std::shared_ptr<const Batches> batches,
+                              const TrainingSettings& settings) {
+  const PlanCost costs = CostModel(profile, topology).plan_cost(plan);
+  const Schedule schedule = generate(plan);
+  std::vector<DeviceSchedule> devices = device_schedules(schedule, costs);
+  std::vector<Bytes> memory = memory_of(devices, schedule, costs);
+  TrainingJob job{.plan = plan,
+                  .devices = std::move(devices),
+                  .memory = std::move(memory),
+                  .buckets = {},
+                  .groups = reduction_groups(plan, costs, topology),
+                  .layers = std::move(layers),
+                  .measured = profile.layers,
+                  .batches = std::move(batches),
+                  .settings = settings};
+  for (const StagePlan& stage : plan.stages) {
+    std::optional<GradientBuckets> buckets = match_buckets(profile, stage);
+    check(buckets.has_value(), "a plan's buckets are not its layers'");
+    job.buckets.push_back(std::move(*buckets));
+  }
+  return job;
+}
+
+TrainingJob on_one_device(const TrainingJob& job) {
+  Plan plan{.global_batch_size = job.plan.global_batch_size,
+            .micro_batch_size = job.plan.micro_batch_size,
+            .num_micro_batches = job.plan.num_micro_batches,
+            .family = ScheduleFamily::OneFOneB,
+            .warmup_depths = {1},
+            .stages = {}};
+  StagePlan stage;
+  stage.layers = {0, static_cast<std::int32_t>(job.layers->size())};
+  stage.devices = {job.devices.front().device};
+  plan.stages.push_back(std::move(stage));
+  // Nothing is sent or reduced, so that no costs are asked for.
+  std::vector<DeviceSchedule> devices = device_schedules(generate(plan), PlanCost{});
+  return {.plan = std::move(plan),
+          .devices = std::move(devices),
+          .memory = {std::accumulate(job.memory.begin(), job.memory.end(), Bytes{})},
+          .buckets = {GradientBuckets{}},
+          .groups = {},
+          .layers = job.layers,
+          .measured = job.measured,
+          .batches = job.batches,
+          .settings = job.settings};
+}
+
+}  // namespace dapple

@@ -1,0 +1,40 @@
+// What stands in for GPUs where the program was built without CUDA.
+
+#include "dapple/core/error.h"
+#include "dapple/exec/gpu/cuda_backend.h"
+#include "dapple/exec/replay/replay_backend.h"
+#include "exec/measure/measured_passes.h"
+
+namespace dapple {
+namespace {
+
+[[noreturn]] void refuse() {
+  throw Error(ErrorKind::Environment, "CUDA",
+              {{"", "expected a program that was built with it, got one without"}});
+}
+
+}  // namespace
+
+int usable_gpus() {
+  refuse();
+}
+
+CudaMemory cuda_memory(const TrainingJob& /*job*/, DeviceIndex /*device*/) {
+  refuse();
+}
+
+std::unique_ptr<TrainingBackend> make_cuda_backend(const TrainingJob& /*job*/,
+                                                   DeviceIndex /*device*/, int /*gpu*/) {
+  refuse();
+}
+
+std::unique_ptr<Backend> make_cuda_replay_backend(const ReplayedDevice& /*device*/,
+                                                  const ReplayPace& /*pace*/, int /*gpu*/) {
+  refuse();
+}
+
+CorePasses passes_on_gpu(const MeasurementSubject& /*subject*/, const MeasureOptions& /*options*/) {
+  refuse();
+}
+
+}  // namespace dapple

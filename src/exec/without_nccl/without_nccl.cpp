@@ -1,0 +1,17 @@
+// In the place of what needs NCCL where there is none to build with.
+
+#include "dapple/core/error.h"
+#include "dapple/exec/nccl/nccl_transport.h"
+
+namespace dapple {
+
+bool is_built_with_nccl() {
+  return false;
+}
+
+std::unique_ptr<Transport> make_nccl_transport(Transport& /*below*/, const Topology& /*topology*/,
+                                               const NcclTransportOptions& /*options*/) {
+  throw Bug("messages by NCCL in a program without it");
+}
+
+}  // namespace dapple

@@ -1,0 +1,109 @@
+#include "dapple/exec/message/all_reduce.h"
+
+#include <catch2/catch.hpp>
+
+#include "../../../support/dice.h"
+#include "../../../support/job.h"
+
+namespace dapple {
+namespace {
+
+using namespace small;
+
+constexpr Action kReduction{ActionKind::AllReduce, 0, {}};
+
+/// What every member ends up with, and the bytes that passed.
+struct Outcome {
+  std::vector<std::vector<float>> values;
+  Bytes sent;
+};
+
+Outcome reduce(const std::vector<std::vector<float>>& values, std::size_t servers) {
+  const auto devices = static_cast<std::int32_t>(values.size());
+  const Topology topology(full_mesh(values.size(), {bytes_per_ns(1), {}}));
+  ThreadNetwork network(topology, all_devices(topology), {});
+  ReductionGroup group;
+  group.servers.resize(servers);
+  for (std::int32_t i = 0; i < devices; ++i) {
+    group.servers[static_cast<std::size_t>(i) * servers / values.size()].push_back({i});
+  }
+  Outcome outcome;
+  outcome.values.resize(values.size());
+  side_by_side(values.size(), [&](std::size_t i) {
+    const auto end = network.end_of(index_at<DeviceIndex>(i));
+    outcome.values[i] = values[i];
+    HostSummands summands(outcome.values[i]);
+    all_reduce(group,
+               {.iteration = 0,
+                .action = kReduction,
+                .step = 0,
+                .from = index_at<DeviceIndex>(i),
+                .to = index_at<DeviceIndex>(i)},
+               summands, *end);
+  });
+  outcome.sent = network.sent();
+  return outcome;
+}
+
+TEST_CASE("every member ends up with the sum") {
+  // Whole numbers, so that no order of adding up rounds.
+  const Outcome outcome = reduce({{1, 2, 3, 4, 5}, {10, 20, 30, 40, 50}, {7, 7, 7, 7, 7}}, 1);
+  for (const std::vector<float>& values : outcome.values) {
+    CHECK(values == std::vector<float>{18, 29, 40, 51, 62});
+  }
+  // Each of 5 floats is sent twice by all but one of three: 2 * 2 * 5 * 4 bytes.
+  CHECK(outcome.sent.count == 80);
+}
+
+TEST_CASE("in servers and across them the sum is the same, whatever the sizes") {
+  Dice dice(3101);
+  for (int round = 0; round < 60; ++round) {
+    const auto servers = static_cast<std::size_t>(dice.roll(1, 3));
+    const std::size_t members = servers * static_cast<std::size_t>(dice.roll(1, 3));
+    const auto size = static_cast<std::size_t>(dice.roll(0, 40));
+    std::vector<std::vector<float>> values(members, std::vector<float>(size));
+    std::vector<float> sum(size);
+    for (std::vector<float>& own : values) {
+      for (std::size_t k = 0; k < size; ++k) {
+        own[k] = static_cast<float>(dice.roll(-1000, 1000));
+        sum[k] += own[k];
+      }
+    }
+    CAPTURE(round, servers, members, size);
+    for (const std::vector<float>& own : reduce(values, servers).values) REQUIRE(own == sum);
+  }
+}
+
+TEST_CASE("all members round alike") {
+  Dice dice(3102);
+  std::vector<std::vector<float>> values(5, std::vector<float>(101));
+  for (std::vector<float>& own : values) {
+    for (float& value : own) value = static_cast<float>(dice.roll(1, 1'000'000)) * 1e-3F;
+  }
+  const Outcome outcome = reduce(values, 1);
+  for (const std::vector<float>& own : outcome.values) CHECK(own == outcome.values.front());
+}
+
+TEST_CASE("what a device reduces is known by its members and sizes") {
+  DeviceSchedule device{.device = {2}, .stages = {{1}}, .actions = {}};
+  const auto reduces = [&](ActionKind kind, std::vector<SchedulePeer> peers, Bytes size) {
+    device.actions.push_back({{kind, 0, {1}}, std::move(peers), size});
+  };
+  reduces(ActionKind::AllReduce, {{{3}, {}, {100}}}, {100});
+  reduces(ActionKind::AllReduce, {{{3}, {}, {40}}}, {40});
+  reduces(ActionKind::AllReduce, {{{3}, {}, {100}}}, {100});
+  reduces(ActionKind::ReduceTied, {{{3}, {}, {8}}, {{0}, {}, {8}}}, {8});
+  reduces(ActionKind::SendGradient, {{{1}, {}, {9}}}, {9});
+  reduces(ActionKind::ReduceTied, {}, {8});  // all on this device
+  CHECK(reduction_sizes(device) ==
+        ReductionSizes{{{{2}, {3}}, {{40}, {100}}}, {{{0}, {2}, {3}}, {{8}}}});
+}
+
+TEST_CASE("a member alone keeps what it has and sends nothing") {
+  const Outcome outcome = reduce({{1, 2, 3}}, 1);
+  CHECK(outcome.values.front() == std::vector<float>{1, 2, 3});
+  CHECK(outcome.sent.count == 0);
+}
+
+}  // namespace
+}  // namespace dapple
