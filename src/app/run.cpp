@@ -1,6 +1,6 @@
 #include "dapple/app/run.h"
 
-#include "commands.h"
+#include "app/commands/commands.h"
 #include "dapple/command_line/tool.h"
 
 namespace dapple {

@@ -8,12 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include "app/commands/import/import_parts.h"
+#include "app/request/file_kinds.h"
+#include "app/request/inputs.h"
 #include "dapple/interop/profiles/foreign_profile.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/report/show.h"
-#include "file_kinds.h"
-#include "import_parts.h"
-#include "inputs.h"
 
 namespace dapple {
 namespace {

@@ -6,15 +6,15 @@
 #include <utility>
 #include <vector>
 
+#include "app/commands/import/import_parts.h"
+#include "app/request/file_kinds.h"
+#include "app/request/inputs.h"
+#include "app/request/modes.h"
 #include "dapple/cost/costs.h"
 #include "dapple/interop/plans/foreign_plan.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/planner/request/planner.h"
 #include "dapple/report/summary.h"
-#include "file_kinds.h"
-#include "import_parts.h"
-#include "inputs.h"
-#include "modes.h"
 
 namespace dapple {
 namespace {

@@ -3,12 +3,12 @@
 #include <ostream>
 #include <utility>
 
-#include "commands.h"
+#include "app/commands/commands.h"
+#include "app/request/inputs.h"
 #include "dapple/cost/costs.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/io/documents/schedule_document.h"
 #include "dapple/schedule/schedule.h"
-#include "inputs.h"
 
 namespace dapple {
 namespace {

@@ -8,20 +8,20 @@
 #include <utility>
 #include <variant>
 
-#include "baseline_files.h"
-#include "commands.h"
+#include "app/commands/baseline_files.h"
+#include "app/commands/commands.h"
+#include "app/commands/other_scaling.h"
+#include "app/commands/progress_line.h"
+#include "app/request/for_target.h"
+#include "app/request/inputs.h"
+#include "app/request/modes.h"
+#include "app/request/pins.h"
 #include "dapple/cost/costs.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/planner/request/planner.h"
 #include "dapple/planner/request/restricted.h"
 #include "dapple/profile/doubts.h"
 #include "dapple/report/summary.h"
-#include "for_target.h"
-#include "inputs.h"
-#include "modes.h"
-#include "other_scaling.h"
-#include "pins.h"
-#include "progress_line.h"
 
 namespace dapple {
 namespace {

@@ -5,14 +5,14 @@
 #include <utility>
 #include <vector>
 
-#include "commands.h"
+#include "app/commands/commands.h"
+#include "app/commands/measured_diff.h"
+#include "app/request/inputs.h"
+#include "app/request/modes.h"
 #include "dapple/io/documents/comparison_document.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/planner/request/planner.h"
 #include "dapple/report/comparison.h"
-#include "inputs.h"
-#include "measured_diff.h"
-#include "modes.h"
 
 namespace dapple {
 namespace {

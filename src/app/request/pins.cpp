@@ -1,4 +1,4 @@
-#include "pins.h"
+#include "app/request/pins.h"
 
 #include <fmt/format.h>
 

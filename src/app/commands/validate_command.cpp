@@ -5,10 +5,10 @@
 #include <set>
 #include <utility>
 
-#include "commands.h"
+#include "app/commands/commands.h"
+#include "app/request/inputs.h"
 #include "dapple/cost/costs.h"
 #include "dapple/planner/request/planner.h"
-#include "inputs.h"
 
 namespace dapple {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "inputs.h"
+#include "app/request/inputs.h"
 
 namespace dapple {
 

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "app/request/inputs.h"
 #include "dapple/command_line/console.h"
 #include "dapple/planner/request/planner.h"
-#include "inputs.h"
 
 namespace dapple {
 

@@ -1,4 +1,4 @@
-#include "measured_diff.h"
+#include "app/commands/measured_diff.h"
 
 #include <fmt/format.h>
 
@@ -7,14 +7,14 @@
 #include <utility>
 #include <vector>
 
-#include "commands.h"
+#include "app/commands/commands.h"
+#include "app/request/inputs.h"
+#include "app/request/modes.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/io/documents/measurement_document.h"
 #include "dapple/planner/request/planner.h"
 #include "dapple/report/comparison.h"
 #include "dapple/timeline/comparison.h"
-#include "inputs.h"
-#include "modes.h"
 
 namespace dapple {
 namespace {

@@ -10,16 +10,16 @@
 #include <utility>
 #include <vector>
 
-#include "commands.h"
+#include "app/commands/commands.h"
+#include "app/commands/other_scaling.h"
+#include "app/request/inputs.h"
+#include "app/request/modes.h"
 #include "dapple/core/parallel.h"
 #include "dapple/cost/costs.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/planner/baselines/steady_state.h"
 #include "dapple/planner/request/planner.h"
 #include "dapple/report/summary.h"
-#include "inputs.h"
-#include "modes.h"
-#include "other_scaling.h"
 
 namespace dapple {
 namespace {

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "commands.h"
+#include "app/commands/commands.h"
+#include "app/request/inputs.h"
 #include "dapple/planner/request/planner.h"
 #include "dapple/report/page.h"
 #include "dapple/report/show.h"
-#include "inputs.h"
 
 namespace dapple {
 namespace {

@@ -1,4 +1,4 @@
-#include "modes.h"
+#include "app/request/modes.h"
 
 #include <fmt/format.h>
 

@@ -9,13 +9,13 @@
 #include <utility>
 #include <vector>
 
+#include "app/commands/import/import_parts.h"
+#include "app/request/file_kinds.h"
+#include "app/request/inputs.h"
 #include "dapple/interop/topologies/foreign_topology.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/io/documents/quantity_text.h"
 #include "dapple/report/table.h"
-#include "file_kinds.h"
-#include "import_parts.h"
-#include "inputs.h"
 
 namespace dapple {
 namespace {

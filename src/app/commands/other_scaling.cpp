@@ -1,4 +1,4 @@
-#include "other_scaling.h"
+#include "app/commands/other_scaling.h"
 
 #include <fmt/format.h>
 

@@ -4,14 +4,14 @@
 #include <utility>
 #include <vector>
 
-#include "commands.h"
+#include "app/commands/commands.h"
+#include "app/commands/progress_line.h"
+#include "app/request/inputs.h"
+#include "app/request/modes.h"
 #include "dapple/interop/plans/given_order.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/planner/families/reschedule.h"
 #include "dapple/report/summary.h"
-#include "inputs.h"
-#include "modes.h"
-#include "progress_line.h"
 
 namespace dapple {
 namespace {

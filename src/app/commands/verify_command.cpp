@@ -5,12 +5,12 @@
 #include <string>
 #include <utility>
 
-#include "commands.h"
+#include "app/commands/commands.h"
+#include "app/commands/progress_line.h"
+#include "app/request/for_target.h"
+#include "app/request/inputs.h"
 #include "dapple/planner/verify/verify.h"
 #include "dapple/report/show.h"
-#include "for_target.h"
-#include "inputs.h"
-#include "progress_line.h"
 
 namespace dapple {
 namespace {

@@ -1,4 +1,4 @@
-#include "file_kinds.h"
+#include "app/request/file_kinds.h"
 
 #include <fmt/format.h>
 

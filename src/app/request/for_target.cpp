@@ -1,4 +1,4 @@
-#include "for_target.h"
+#include "app/request/for_target.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "progress_line.h"
+#include "app/commands/progress_line.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "inputs.h"
+#include "app/request/inputs.h"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -7,11 +7,11 @@
 #include <set>
 #include <utility>
 
+#include "app/request/file_kinds.h"
 #include "dapple/cost/costs.h"
 #include "dapple/interop/profiles/pipedream.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/report/show.h"
-#include "file_kinds.h"
 
 namespace dapple {
 namespace {

@@ -6,12 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "commands.h"
+#include "app/commands/commands.h"
+#include "app/commands/rank_order.h"
+#include "app/request/inputs.h"
 #include "dapple/interop/exports/exports.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/report/show.h"
-#include "inputs.h"
-#include "rank_order.h"
 
 namespace dapple {
 namespace {

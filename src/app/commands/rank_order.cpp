@@ -1,4 +1,4 @@
-#include "rank_order.h"
+#include "app/commands/rank_order.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
-#include "commands.h"
-#include "import_parts.h"
+#include "app/commands/commands.h"
+#include "app/commands/import/import_parts.h"
 
 namespace dapple {
 namespace {

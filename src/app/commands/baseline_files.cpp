@@ -1,4 +1,4 @@
-#include "baseline_files.h"
+#include "app/commands/baseline_files.h"
 
 #include <fmt/format.h>
 
