@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "commands.h"
 #include "dapple/command_line/tool.h"
 #include "dapple/nn/kernel_choice.h"
-#include "rank_process.h"
+#include "exec_app/commands/commands.h"
+#include "exec_app/commands/rank_process.h"
 
 namespace dapple {
 namespace {

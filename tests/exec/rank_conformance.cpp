@@ -23,7 +23,7 @@
 #include "conformance.h"
 #include "dapple/exec/ranks/mpi/mpi_job.h"
 #include "dapple/exec/ranks/tcp/tcp_job.h"
-#include "dapple/exec_app/launch.h"
+#include "dapple/exec_app/request/launch.h"
 
 namespace dapple {
 namespace {

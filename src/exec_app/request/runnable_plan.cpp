@@ -1,4 +1,4 @@
-#include "runnable_plan.h"
+#include "exec_app/request/runnable_plan.h"
 
 #include <set>
 #include <utility>

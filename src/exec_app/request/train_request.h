@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "compute_device.h"
 #include "dapple/command_line/files.h"
 #include "dapple/command_line/options.h"
 #include "dapple/exec/train/training_job.h"
 #include "dapple/exec/weights/checkpoint.h"
+#include "exec_app/request/compute_device.h"
 
 namespace dapple {
 

@@ -13,17 +13,17 @@
 #include <utility>
 #include <vector>
 
-#include "beside_prediction.h"
-#include "commands.h"
-#include "compute_device.h"
 #include "dapple/command_line/files.h"
 #include "dapple/core/error.h"
 #include "dapple/exec/replay/replay.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/report/show.h"
-#include "iteration_line.h"
-#include "rank_process.h"
-#include "runnable_plan.h"
+#include "exec_app/commands/beside_prediction.h"
+#include "exec_app/commands/commands.h"
+#include "exec_app/commands/iteration_line.h"
+#include "exec_app/commands/rank_process.h"
+#include "exec_app/request/compute_device.h"
+#include "exec_app/request/runnable_plan.h"
 
 namespace dapple {
 namespace {

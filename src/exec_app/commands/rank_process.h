@@ -12,7 +12,7 @@
 #include "dapple/command_line/tool.h"
 #include "dapple/exec/ranks/last_words.h"
 #include "dapple/exec/ranks/rank_job.h"
-#include "dapple/exec_app/gpu_choice.h"
+#include "dapple/exec_app/request/gpu_choice.h"
 
 namespace dapple {
 

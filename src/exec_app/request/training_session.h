@@ -11,8 +11,8 @@
 #include "dapple/exec/weights/checkpoint.h"
 #include "dapple/nn/model.h"
 #include "dapple/profile/operation.h"
-#include "runnable_plan.h"
-#include "train_request.h"
+#include "exec_app/request/runnable_plan.h"
+#include "exec_app/request/train_request.h"
 
 namespace dapple {
 

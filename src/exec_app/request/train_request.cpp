@@ -1,4 +1,4 @@
-#include "train_request.h"
+#include "exec_app/request/train_request.h"
 
 #include <algorithm>
 #include <vector>

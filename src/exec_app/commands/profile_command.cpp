@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "commands.h"
-#include "compute_device.h"
 #include "dapple/command_line/files.h"
 #include "dapple/core/error.h"
 #include "dapple/exec/measure/measure.h"
@@ -16,7 +14,9 @@
 #include "dapple/profile/doubts.h"
 #include "dapple/report/show.h"
 #include "dapple/report/table.h"
-#include "rank_process.h"
+#include "exec_app/commands/commands.h"
+#include "exec_app/commands/rank_process.h"
+#include "exec_app/request/compute_device.h"
 
 namespace dapple {
 namespace {

@@ -1,4 +1,4 @@
-#include "dapple/exec_app/gpu_choice.h"
+#include "dapple/exec_app/request/gpu_choice.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include "dapple/exec_app/launch.h"
+#include "dapple/exec_app/request/launch.h"
 
 #include <catch2/catch.hpp>
 #include <map>

@@ -1,4 +1,4 @@
-#include "compute_device.h"
+#include "exec_app/request/compute_device.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "iteration_line.h"
+#include "exec_app/commands/iteration_line.h"
 
 #include <fmt/format.h>
 

@@ -11,7 +11,7 @@
 #include "dapple/exec/message/transport.h"
 #include "dapple/exec/replay/replay_backend.h"
 #include "dapple/exec/train/training_backend.h"
-#include "dapple/exec_app/gpu_choice.h"
+#include "dapple/exec_app/request/gpu_choice.h"
 #include "dapple/plan/plan.h"
 #include "dapple/schedule/device_schedule.h"
 #include "dapple/topology/topology.h"

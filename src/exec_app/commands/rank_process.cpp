@@ -1,4 +1,4 @@
-#include "rank_process.h"
+#include "exec_app/commands/rank_process.h"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -16,7 +16,7 @@
 #include "dapple/command_line/tool.h"
 #include "dapple/core/error.h"
 #include "dapple/exec/ranks/mpi/mpi_job.h"
-#include "dapple/exec_app/launch.h"
+#include "dapple/exec_app/request/launch.h"
 
 namespace dapple {
 namespace {

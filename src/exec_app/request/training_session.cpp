@@ -1,4 +1,4 @@
-#include "training_session.h"
+#include "exec_app/request/training_session.h"
 
 #include <fmt/format.h>
 

@@ -10,8 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "beside_prediction.h"
-#include "commands.h"
 #include "dapple/command_line/files.h"
 #include "dapple/core/error.h"
 #include "dapple/exec/run/freed_memory.h"
@@ -20,10 +18,12 @@
 #include "dapple/exec/weights/gpt2_weights.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/report/show.h"
-#include "rank_process.h"
-#include "runnable_plan.h"
-#include "train_request.h"
-#include "training_session.h"
+#include "exec_app/commands/beside_prediction.h"
+#include "exec_app/commands/commands.h"
+#include "exec_app/commands/rank_process.h"
+#include "exec_app/request/runnable_plan.h"
+#include "exec_app/request/train_request.h"
+#include "exec_app/request/training_session.h"
 
 namespace dapple {
 namespace {
