@@ -176,7 +176,8 @@ int run_simulate(const Options& options, Console& console) {
     results.add(*timeline, write_timeline(evaluation.timeline, subject.topology, plan_hash));
   }
   results.commit();
-  const auto [stream, style] = console.words(takes_stdout(outputs));
+  const auto [stream, words_style] = console.words(takes_stdout(outputs));
+  const TextStyle& style = words_style;  // clang 14 captures no structured binding
   const std::optional<OtherScaling> scaling = in_other_scaling(subject.document, subject.topology);
   // Both walk through all actions.
   std::string summary;

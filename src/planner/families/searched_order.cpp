@@ -17,8 +17,8 @@ using ActionLists = std::vector<std::vector<Action>>;
 
 /// Orders tried, and what they may take together, in tasks times devices: so long does a list
 /// schedule take.
-constexpr std::int64_t kMostOrders = 20'000;
-constexpr std::int64_t kLeastOrders = 4;
+constexpr std::int64_t kUsualOrders = 20'000;
+constexpr std::int64_t kFewestOrders = 4;
 constexpr std::int64_t kWorkOfOrders = 2'000'000'000;
 
 std::int64_t usual_orders(const TaskProblem& problem) {
@@ -26,7 +26,7 @@ std::int64_t usual_orders(const TaskProblem& problem) {
   const auto tasks =
       kinds * static_cast<std::int64_t>(problem.stages.size()) * problem.num_micro_batches;
   const auto devices = static_cast<std::int64_t>(problem.memory_limits.size());
-  return std::clamp(kWorkOfOrders / (tasks * devices), kLeastOrders, kMostOrders);
+  return std::clamp(kWorkOfOrders / (tasks * devices), kFewestOrders, kUsualOrders);
 }
 
 /// What a plan computes, device by device, without communication.
