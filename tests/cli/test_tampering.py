@@ -421,6 +421,14 @@ class Tampering(ToolTest):
         plans["import"] = (self.read("other.json"), NOT_VERIFIED)  # it warns of PipeDream too
         return plans
 
+    def test_what_no_space_holds_is_said_as_it_is(self):
+        exact = copy.deepcopy(self.plans["exact"])
+        del exact["request"]
+        for name, plan in {"without a request": exact,
+                           "baseline": self.unsearched_plans()["baseline"][0]}.items():
+            plan["search_space"]["outside"] = "nothing"
+            self.assert_refused(name, "outside", plan, ("/search_space/outside",))
+
     def test_warnings_of_plans_that_nobody_searched_follow_from_the_plan(self):
         for name, (plan, code) in self.unsearched_plans().items():
             with self.subTest(plan=name):

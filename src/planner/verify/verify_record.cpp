@@ -432,6 +432,12 @@ void check_search(Claims& claims, const ClaimedPlan& claimed) {
 
 namespace {
 
+/// Files of an older version do not say it.
+void check_outside(Claims& claims, const SearchRecord& search) {
+  if (search.outside.empty()) return;
+  claims.expect_text("/search_space/outside", kOutsideSpace, search.outside);
+}
+
 void check_unasked_names(Claims& claims, const PlanDocument& document) {
   for (std::size_t i = 0; i < document.baselines.size(); ++i) {
     const std::string& name = document.baselines[i].name;
@@ -452,6 +458,7 @@ void check_unasked(Claims& claims, const ClaimedPlan& claimed) {
   const SearchRecord& search = document.search;
   const Prediction& prediction = document.prediction;
   check_unasked_names(claims, document);
+  check_outside(claims, search);
   if (search.planner == kDapplePlanner && prediction.lower_bound) {
     claims.refuse("/search_space/planner",
                   "expected one that proves a bound, as there is one, got \"dapple\"");
@@ -537,6 +544,7 @@ bool check_unsearched(Claims& claims, const ClaimedPlan& claimed,
                                      search.planner) != std::end(kBaselineNames) &&
                            search.cut == std::vector{std::string{kBaseline}};
   if (!is_import && !is_rescheduled && !is_baseline) return false;
+  check_outside(claims, search);
   const std::string_view cut = is_import ? kImported : is_rescheduled ? kRescheduled : kBaseline;
   check_lines(claims, "/search_space/cut", {{.text = std::string{cut}}}, search.cut);
   std::vector<std::string> searched;
