@@ -53,7 +53,7 @@ class Statistician {
   /// What a lane sends, receives and reduces.
   struct Communication {
     std::vector<Interval> intervals;  // by begin
-    /// Of each of its computations, the end of the transfer that brought its input last.
+    /// The end of the last transfer that brought the input of each computation of the lane.
     std::vector<std::optional<Duration>> arrivals;
   };
   IdleTime idle_of(LaneIndex lane, const std::vector<std::optional<Duration>>& arrivals) const;

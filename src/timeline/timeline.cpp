@@ -124,7 +124,8 @@ void sort_by_start(std::vector<TimedAction>& actions) {
   actions = std::move(in_order);
 }
 
-/// Of one start. Mostly few, for which insertion needs no memory of its own; stable.
+/// Sorts actions with the same start, stably. Most groups are small; insertion sorts those without
+/// memory of its own.
 template <class Place>
 void sort_group(Place begin, Place end) {
   constexpr std::ptrdiff_t kFew = 16;

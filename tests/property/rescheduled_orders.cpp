@@ -123,7 +123,7 @@ TEST_CASE("where memory is short no order is missed: all are enumerated") {
   CHECK(tally.own_is_faster == 0);
   CHECK(tally.beaten * 200 <= rounds);
   CHECK(tally.worst <= 0.02);
-  // Of a few instances, as under sanitizers, a share says little.
+  // A share of a few instances says little; sanitized builds try only a few.
   if (rounds >= 90) CHECK(tally.short_of_memory * 10 >= rounds * 6);
 }
 

@@ -178,8 +178,6 @@ std::vector<std::string> warn_of_spread(const std::vector<MeasuredLayer>& layers
                   100 * kTrustedSpread, count, where, 100 * widest)};
 }
 
-namespace {}  // namespace
-
 MeasuredModel measure_model(const Specification& specification, const std::string& source_name,
                             const MeasureOptions& options) {
   check(!options.batch_sizes.empty() && options.repeats >= 1 && options.cores >= 1,

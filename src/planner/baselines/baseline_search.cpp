@@ -77,7 +77,8 @@ Plan BaselineSearch::plan_at(const Candidate& candidate, std::int64_t depth) con
 /// Both variants of a candidate, with their bounds at any depths.
 void BaselineSearch::add(const Candidate& candidate) {
   const std::int64_t micro_batches = options_.global_batch_size / candidate.micro_batch_size;
-  if (lane_passes(candidate.stages, micro_batches, options_.replicas) > most_passes(options_)) {
+  if (lane_passes(candidate.stages, micro_batches, options_.replicas) >
+      most_passes(options_.memory_limit)) {
     return;
   }
   for (const bool recompute : {false, true}) {

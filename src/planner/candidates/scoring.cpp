@@ -90,7 +90,8 @@ Score Scorer::score(const Candidate& candidate, std::size_t order, Duration to_b
   Score score;
   score.bound = candidate.bound;
   const std::int64_t micro_batches = options_.global_batch_size / candidate.micro_batch_size;
-  if (lane_passes(candidate.stages, micro_batches, options_.replicas) > most_passes(options_)) {
+  if (lane_passes(candidate.stages, micro_batches, options_.replicas) >
+      most_passes(options_.memory_limit)) {
     return score;
   }
   Scored best{.plan = plan_of(candidate), .iteration = to_beat, .order = order};

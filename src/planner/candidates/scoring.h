@@ -50,8 +50,8 @@ inline std::int64_t lane_passes(const std::vector<StagePlan>& stages,
 }
 
 /// Passes of the longest plan that can be simulated and shown within the memory limit.
-inline std::int64_t most_passes(const PlannerOptions& options) {
-  return std::min(kMaxStagePasses, options.memory_limit.count / kBytesOfARecordedPass);
+inline std::int64_t most_passes(Bytes memory_limit) {
+  return std::min(kMaxStagePasses, memory_limit.count / kBytesOfARecordedPass);
 }
 
 /// What simulating a plan keeps at most.

@@ -10,6 +10,7 @@
 #include "dapple/search/families/family_bound.h"
 #include "dapple/simulate/device_memory.h"
 #include "planner/candidates/as_pinned.h"
+#include "planner/candidates/scoring.h"
 #include "planner/families/reorder.h"
 #include "planner/families/searched_order.h"
 #include "planner/one_family/exact_planner.h"
@@ -59,18 +60,10 @@ struct Shape {
   Duration bound;  // of one stage per device; of a start, none
 };
 
-std::int64_t count_tasks(const Plan& plan, std::int64_t stages, ScheduleFamily family) {
-  const std::int64_t kinds = may_split_backward(family) ? 3 : 2;
-  return kinds * stages * plan.num_micro_batches;
-}
-
-/// What it takes to cost a plan and its devices anew before any order is tried, in tasks.
+/// The work of costing a plan and its devices anew before any order is tried, in tasks.
 std::int64_t tasks_of_costs(const Plan& plan) {
   constexpr std::int64_t kTasksOfADevice = 4;
-  std::int64_t devices = 0;
-  for (const StagePlan& stage : plan.stages) {
-    devices += static_cast<std::int64_t>(stage.devices.size());
-  }
+  const std::int64_t devices = lane_passes(plan.stages, 1, Replicas::Independent);
   return plan.stages.back().layers.end + kTasksOfADevice * devices;
 }
 
@@ -116,7 +109,7 @@ class FamilyPlanner {
   Attempt move_layers(const Scored& start) const;
   std::int64_t tasks_of_order(const Shape& shape) const {
     const auto groups = static_cast<std::int64_t>(shape.plan.stages.size());
-    return count_tasks(shape.plan, groups * shape.chunks, request_.family);
+    return count_tasks(request_.family, groups * shape.chunks, shape.plan.num_micro_batches);
   }
   Plan replicate_everywhere() const;
   void improve();
@@ -222,7 +215,8 @@ void FamilyPlanner::add_shape(const Plan& start, Duration bound) {
   for (const std::int64_t chunks : chunk_counts(request_.family)) {
     if (groups * chunks > layers) continue;
     // Its own order is kept: it may be one of the family.
-    if (count_tasks(start, groups * chunks, request_.family) > kMostTasks) continue;
+    if (count_tasks(request_.family, groups * chunks, start.num_micro_batches) > kMostTasks)
+      continue;
     Plan plan = start;
     if (problem_.options.pins.in_order) put_in_order(plan.stages);
     shapes_.push_back({.plan = std::move(plan), .chunks = chunks, .bound = bound});
@@ -297,7 +291,8 @@ FamilyPlanner::Attempt FamilyPlanner::attempt(const Plan& start, std::int64_t ch
   const CostModel costs(problem_.profile, problem_.topology);
   const auto groups = static_cast<std::int64_t>(stages_by_device_group(start).size());
   const std::int64_t orders = std::clamp<std::int64_t>(
-      tasks / std::max<std::int64_t>(1, count_tasks(start, groups * chunks, request_.family)),
+      tasks / std::max<std::int64_t>(
+                  1, count_tasks(request_.family, groups * chunks, start.num_micro_batches)),
       kLeastOrders, kMostOrders);
   auto made = reorder(start, costs,
                       {.family = request_.family,
@@ -387,7 +382,7 @@ FamilyPlanner::Attempt FamilyPlanner::move_layers(const Scored& start) const {
   const auto stages = static_cast<std::int64_t>(start.plan.stages.size());
   const bool is_ordered = carries_order(request_.family);
   // Where the order is given, a try is a simulation and no more.
-  const std::int64_t of_order = count_tasks(start.plan, stages, request_.family);
+  const std::int64_t of_order = count_tasks(request_.family, stages, start.plan.num_micro_batches);
   const std::int64_t one = std::max({is_ordered ? kTasksToMove : std::int64_t{1},
                                      kLeastOrders * of_order, tasks_of_costs(start.plan)});
   std::int64_t tries = allowed_tasks(kTasksOfMoves, of_order) / one;
@@ -434,7 +429,8 @@ void FamilyPlanner::finish() {
   parallel_for(count, problem_.options.threads, [&](std::size_t i) {
     const Scored& start = kept_[i];
     const auto stages = static_cast<std::int64_t>(start.plan.stages.size());
-    const std::int64_t of_order = count_tasks(start.plan, stages, request_.family);
+    const std::int64_t of_order =
+        count_tasks(request_.family, stages, start.plan.num_micro_batches);
     finished[i] =
         attempt(start.plan, start.plan.chunks_per_device, allowed_tasks(kTasksToFinish, of_order));
     finished[i].scored.order = start.order;

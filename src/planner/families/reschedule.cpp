@@ -18,9 +18,9 @@ namespace {
 
 constexpr std::int64_t kActionsForDepths = 24'000'000;
 
-/// What is kept of each task of an order while orders are searched: the order as actions, of the
-/// given plan and of the best one, and as tasks; five searches with two words each, and one order
-/// under change with its starts and prefixes; starts of one order; the part of a simulation.
+/// Bytes that a search of orders keeps for each task: the task in the given and in the best order,
+/// as actions and as tasks; two words of each of five searches; the order under change with its
+/// starts and prefixes; the starts of one order; and its part of a simulation.
 constexpr std::int64_t kBytesOfATask = 4 * sizeof(Action) + 2 * sizeof(Task) + 5 * 2 * 4 +
                                        8 * sizeof(std::int64_t) + sizeof(Duration) +
                                        kBytesOfAPass / 2;
@@ -134,13 +134,11 @@ bool Rescheduler::recut() {
 bool Rescheduler::has_room() {
   const auto stages = static_cast<std::int64_t>(plan_.stages.size());
   const std::int64_t passes = lane_passes(plan_.stages, plan_.num_micro_batches, options_.replicas);
-  const std::int64_t tasks =
-      (may_split_backward(options_.family) ? 3 : 2) * stages * plan_.num_micro_batches;
+  const std::int64_t tasks = count_tasks(options_.family, stages, plan_.num_micro_batches);
   const bool is_searched =
       carries_order(options_.family) && options_.family != ScheduleFamily::Given;
   const std::int64_t most_tasks = options_.memory_limit.count / kBytesOfATask;
-  const std::int64_t most =
-      std::min(kMaxStagePasses, options_.memory_limit.count / kBytesOfARecordedPass);
+  const std::int64_t most = most_passes(options_.memory_limit);
   is_too_long_ = passes > most || (is_searched && tasks > most_tasks);
   if (!is_too_long_) return true;
   const auto limit = static_cast<double>(options_.memory_limit.count) / (1 << 30);

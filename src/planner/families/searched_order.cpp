@@ -15,16 +15,15 @@ namespace {
 
 using ActionLists = std::vector<std::vector<Action>>;
 
-/// Orders tried, and what they may take together, in tasks times devices: so long does a list
-/// schedule take.
+/// The number of orders tried, and the work that they may take together, in tasks times devices:
+/// building a list schedule takes that long.
 constexpr std::int64_t kUsualOrders = 20'000;
 constexpr std::int64_t kFewestOrders = 4;
 constexpr std::int64_t kWorkOfOrders = 2'000'000'000;
 
-std::int64_t usual_orders(const TaskProblem& problem) {
-  const auto kinds = problem.split_backward ? std::int64_t{3} : std::int64_t{2};
-  const auto tasks =
-      kinds * static_cast<std::int64_t>(problem.stages.size()) * problem.num_micro_batches;
+std::int64_t usual_orders(const Plan& plan, const TaskProblem& problem) {
+  const std::int64_t tasks = count_tasks(plan.family, static_cast<std::int64_t>(plan.stages.size()),
+                                         plan.num_micro_batches);
   const auto devices = static_cast<std::int64_t>(problem.memory_limits.size());
   return std::clamp(kWorkOfOrders / (tasks * devices), kFewestOrders, kUsualOrders);
 }
@@ -114,7 +113,7 @@ std::optional<SearchedOrder> OrderFinder::run() {
   try_known(problem);
   const bool is_split = problem.split_backward;
   const std::optional<FoundOrder> found = dapple::search_order(
-      problem, {.evaluations = question_.options.evaluations.value_or(usual_orders(problem)),
+      problem, {.evaluations = question_.options.evaluations.value_or(usual_orders(plan_, problem)),
                 .should_stop = question_.options.should_stop,
                 .known = known_,
                 .simulate = [&](const TaskOrder& order) {
@@ -132,6 +131,11 @@ std::optional<SearchedOrder> OrderFinder::run() {
 
 std::optional<SearchedOrder> search_order(const OrderQuestion& question) {
   return OrderFinder(question).run();
+}
+
+std::int64_t count_tasks(ScheduleFamily family, std::int64_t stages,
+                         std::int64_t num_micro_batches) {
+  return (may_split_backward(family) ? 3 : 2) * stages * num_micro_batches;
 }
 
 Plan one_by_one(Plan plan) {

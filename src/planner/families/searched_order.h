@@ -1,6 +1,7 @@
 // The order of a plan's computations in a family whose orders follow from costs.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -29,6 +30,11 @@ struct SearchedOrder {
 /// to fit has room for everything, and one micro-batch after the other needs the least room.
 /// Requires: replicas split every micro-batch.
 std::optional<SearchedOrder> search_order(const OrderQuestion& question);
+
+/// Tasks of an order of the family: each stage's forward and backward of every micro-batch, in as
+/// many parts as the family may split them into.
+std::int64_t count_tasks(ScheduleFamily family, std::int64_t stages,
+                         std::int64_t num_micro_batches);
 
 /// The plan with the order that needs the least memory: one micro-batch after the other, in the
 /// parts that its family has. Its depths are filled in.

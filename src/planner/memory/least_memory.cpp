@@ -412,7 +412,7 @@ SearchProblem least_problem(const CostModel& costs, const PlannerOptions& option
       .gpipe = options.family == ScheduleFamily::GPipe,
       .replicas = options.replicas,
       .pins = pins,
-      .most_passes = most_passes(options)};
+      .most_passes = most_passes(options.memory_limit)};
 }
 
 /// The pins without one of them each, in the order of to_texts().

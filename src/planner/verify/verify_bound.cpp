@@ -18,9 +18,6 @@ constexpr Duration kNoBound{std::int64_t{1} << 60};
 /// All that the plan was chosen from; without a request, what its figures tell of it.
 PlannerOptions options_of_claim(const PlanDocument& document) {
   if (document.request) return options_of(*document.request, document.plan.global_batch_size);
-  const auto lacks_memory = [](const DeviceFigures& device) {
-    return device.peak_memory > device.memory_limit;
-  };
   const Prediction& claimed = document.prediction;
   PlannerOptions options{
       .global_batch_size = document.plan.global_batch_size,

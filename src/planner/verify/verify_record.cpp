@@ -175,7 +175,7 @@ void check_schedule(Claims& claims, const ClaimedPlan& claimed) {
 void check_memory(Claims& claims, const ClaimedPlan& claimed) {
   if (claimed.document.request->ignore_memory) return;
   for (const DeviceFigures& device : claimed.document.prediction.devices) {
-    if (device.peak_memory <= device.memory_limit) continue;
+    if (!lacks_memory(device)) continue;
     claims.refuse("/request/unlimited_memory",
                   fmt::format("expected true, as {} lacks memory, got false",
                               claimed.topology.device(device.device).name));
@@ -498,8 +498,28 @@ namespace {
 
 enum class Unsearched : std::uint8_t { Imported, Rescheduled, Baseline };
 
-bool lacks_memory(const DeviceFigures& device) {
-  return device.peak_memory > device.memory_limit;
+/// What the record of each leaves out.
+std::string_view cut_of(Unsearched kind) {
+  switch (kind) {
+    case Unsearched::Imported:
+      return "everything but the imported plan";
+    case Unsearched::Rescheduled:
+      return "stages, devices and micro-batches other than the given plan's";
+    case Unsearched::Baseline:
+      return "everything but the best of this kind that was found";
+  }
+  throw Bug("a plan that nobody searched is of no kind");
+}
+
+/// A planner that searches has the name of a baseline too, so the cut tells a baseline.
+std::optional<Unsearched> unsearched_kind(const SearchRecord& search) {
+  if (search.planner == "import") return Unsearched::Imported;
+  if (search.planner == "reschedule") return Unsearched::Rescheduled;
+  const bool is_baseline = std::find(std::begin(kBaselineNames), std::end(kBaselineNames),
+                                     search.planner) != std::end(kBaselineNames) &&
+                           search.cut == std::vector{std::string{cut_of(Unsearched::Baseline)}};
+  if (is_baseline) return Unsearched::Baseline;
+  return std::nullopt;
 }
 
 /// The warnings that follow from the plan. An import puts what its file gave rise to before them,
@@ -534,22 +554,13 @@ bool check_unsearched(Claims& claims, const ClaimedPlan& claimed,
                       std::vector<std::string>& unchecked) {
   const PlanDocument& document = claimed.document;
   const SearchRecord& search = document.search;
-  constexpr std::string_view kImported = "everything but the imported plan";
-  constexpr std::string_view kRescheduled =
-      "stages, devices and micro-batches other than the given plan's";
-  constexpr std::string_view kBaseline = "everything but the best of this kind that was found";
-  const bool is_import = search.planner == "import";
-  const bool is_rescheduled = search.planner == "reschedule";
-  const bool is_baseline = std::find(std::begin(kBaselineNames), std::end(kBaselineNames),
-                                     search.planner) != std::end(kBaselineNames) &&
-                           search.cut == std::vector{std::string{kBaseline}};
-  if (!is_import && !is_rescheduled && !is_baseline) return false;
+  const std::optional<Unsearched> kind = unsearched_kind(search);
+  if (!kind) return false;
   check_outside(claims, search);
-  const std::string_view cut = is_import ? kImported : is_rescheduled ? kRescheduled : kBaseline;
-  check_lines(claims, "/search_space/cut", {{.text = std::string{cut}}}, search.cut);
+  check_lines(claims, "/search_space/cut", {{.text = std::string{cut_of(*kind)}}}, search.cut);
   std::vector<std::string> searched;
   const bool has_bound = document.prediction.lower_bound.has_value();
-  if (is_rescheduled && has_bound) {
+  if (kind == Unsearched::Rescheduled && has_bound) {
     searched.push_back(fmt::format("orders of {}", to_string(document.plan.family)));
   } else if (has_bound) {
     claims.refuse("/predicted/lower_bound_ns", "expected null, as nothing was searched, got one");
@@ -565,10 +576,7 @@ bool check_unsearched(Claims& claims, const ClaimedPlan& claimed,
     claims.refuse("/schedules", fmt::format("expected none, as none was looked at, got {}",
                                             document.schedules.size()));
   }
-  const Unsearched kind = is_import        ? Unsearched::Imported
-                          : is_rescheduled ? Unsearched::Rescheduled
-                                           : Unsearched::Baseline;
-  check_unsearched_warnings(claims, claimed, kind, unchecked);
+  check_unsearched_warnings(claims, claimed, *kind, unchecked);
   return true;
 }
 

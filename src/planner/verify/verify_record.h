@@ -19,6 +19,10 @@ struct ClaimedPlan {
   const std::optional<PlanRestriction>& restriction;  // of the target that was asked for
 };
 
+inline bool lacks_memory(const DeviceFigures& device) {
+  return device.peak_memory > device.memory_limit;
+}
+
 /// What was asked, against the plan: it has to be one of those asked for. Requires: a request.
 void check_request(Claims& claims, const ClaimedPlan& claimed);
 
