@@ -9,7 +9,9 @@
 #include <cstring>
 #include <filesystem>
 #include <ostream>
+#include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "dapple/core/characters.h"
 #include "dapple/io/documents/documents.h"
@@ -157,22 +159,41 @@ std::string default_output(const std::string& name, const std::string& ending) {
 }
 
 void write_result(Console& console, const std::string& path, const std::string& text) {
+  write_result(console, path, [&text](const TextSink& sink) { sink(text); });
+}
+
+void write_result(Console& console, const std::string& path, const TextSource& text) {
   Results results(console);
   results.add(path, text);
   results.commit();
 }
 
-void Results::add(const std::string& path, const std::string& text) {
+void Results::add(const std::string& path, std::string text) {
+  add(path, source_of(std::move(text)));
+}
+
+void Results::add(const std::string& path, TextSource text) {
   if (path == "-") {
-    console_.documents << text;
-  } else {
-    files_.add(path, text);
-    spdlog::info("{} bytes for {}", text.size(), printable(path));
+    for_stdout_ = std::move(text);
+    return;
   }
+  files_.add(path, [path, text = std::move(text)](const TextSink& sink) {
+    std::size_t bytes = 0;
+    text([&](std::string_view piece) {
+      sink(piece);
+      bytes += piece.size();
+    });
+    spdlog::info("{} bytes for {}", bytes, printable(path));
+  });
 }
 
 void Results::commit() {
   files_.commit();
+  if (!for_stdout_) return;
+  for_stdout_([this](std::string_view piece) {
+    console_.documents << piece;
+    if (piece.size() >= kTextPiece) console_.deliver();
+  });
 }
 
 }  // namespace dapple

@@ -58,16 +58,19 @@ DeviceAction device_action(DeviceIndex device, Action action, const PlanCost& co
 
 }  // namespace
 
+DeviceSchedule device_schedule(const Lane& lane, DeviceIndex device, const PlanCost& costs) {
+  DeviceSchedule list{.device = device, .stages = lane.stages, .actions = {}};
+  for (const Action& action : lane.actions) {
+    list.actions.push_back(device_action(device, action, costs));
+  }
+  return list;
+}
+
 std::vector<DeviceSchedule> device_schedules(const Schedule& schedule, const PlanCost& costs) {
   std::vector<DeviceSchedule> lists;
   for (const Lane& lane : schedule.lanes) {
     for (const DeviceIndex device : lane.devices) {
-      DeviceSchedule& list = lists.emplace_back();
-      list.device = device;
-      list.stages = lane.stages;
-      for (const Action& action : lane.actions) {
-        list.actions.push_back(device_action(device, action, costs));
-      }
+      lists.push_back(device_schedule(lane, device, costs));
     }
   }
   return lists;

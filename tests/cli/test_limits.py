@@ -4,7 +4,7 @@ or with the limit that it exceeds."""
 import resource
 
 import tool
-from tool import ARGUMENTS, DONE, INFEASIBLE, USAGE, ToolTest
+from tool import ARGUMENTS, BAD_INPUT, DONE, INFEASIBLE, USAGE, ToolTest
 
 FOUND = tool.ROOT / "tests" / "found" / "limits"
 
@@ -45,6 +45,16 @@ class StagePasses(ToolTest):
     def test_without_the_pin_a_plan_is_made(self):
         plan = self.read(self.make_plan_of("--micro-batch", "1"))
         self.assertLessEqual(len(plan["stages"]) * plan["num_micro_batches"], 10_000_000)
+
+    def test_a_page_of_a_very_long_plan_is_refused_with_the_figures(self):
+        if ARGUMENTS.sanitized:
+            self.skipTest("takes seconds in a release build, and minutes here")
+        plan = self.make_plan_of("--micro-batch", "16", "--pin", "stages=128")
+        result = self.run_tool("report", plan, "-o", "page.html")
+        self.assert_error(
+            result, BAD_INPUT, "plan.json: /num_micro_batches: expected a page of at most 1000000 "
+            "passes of a micro-batch through a stage, got 1048576")
+        self.assertFalse((self.folder / "page.html").exists())
 
     def make_plan_of(self, *arguments):
         result = self.run_tool(*self.INPUTS, "--planner", "dapple", "--no-baselines",

@@ -6,6 +6,7 @@
 
 #include "dapple/command_line/console.h"
 #include "dapple/command_line/options.h"
+#include "dapple/core/text_source.h"
 #include "dapple/io/files/output_files.h"
 #include "dapple/plan/plan.h"
 #include "dapple/profile/model_profile.h"
@@ -46,8 +47,9 @@ bool takes_stdout(const std::vector<NamedPath>& outputs);
 std::string default_output(const std::string& name, const std::string& ending);
 std::string default_output(const ModelProfile& profile, const std::string& ending);
 
-/// Whole text to a file, or to the console's out for "-".
+/// A text to a file, or to the console's documents for "-".
 void write_result(Console& console, const std::string& path, const std::string& text);
+void write_result(Console& console, const std::string& path, const TextSource& text);
 
 /// Several results, of which the files take their names together (io/files/output_files.h), and the
 /// one for "-" is delivered behind them.
@@ -55,13 +57,16 @@ class Results {
  public:
   explicit Results(Console& console) : console_(console) {}
 
-  void add(const std::string& path, const std::string& text);
+  void add(const std::string& path, std::string text);
+  /// What the source refers to must be there until commit().
+  void add(const std::string& path, TextSource text);
   /// Once, behind the last one.
   void commit();
 
  private:
   Console& console_;
   OutputFiles files_;
+  TextSource for_stdout_;  // empty for none
 };
 
 }  // namespace dapple

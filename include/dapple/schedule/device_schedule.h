@@ -33,8 +33,11 @@ struct DeviceSchedule {
   std::vector<DeviceAction> actions;
 };
 
-/// Lane by lane, each lane's devices in their order. O(actions * peers). Requires: `costs` are
-/// those of the plan from which the schedule was generated.
+/// Of one of the lane's devices. O(actions * peers). Requires: `costs` are those of the plan from
+/// which the lane's schedule was generated.
+DeviceSchedule device_schedule(const Lane& lane, DeviceIndex device, const PlanCost& costs);
+
+/// Lane by lane, each lane's devices in their order.
 std::vector<DeviceSchedule> device_schedules(const Schedule& schedule, const PlanCost& costs);
 
 }  // namespace dapple

@@ -41,6 +41,23 @@ void check_figures(PlanDocument& document, const Prediction& fresh) {
                   show(filed.iteration), show(fresh.iteration)));
 }
 
+/// A page holds every action of the timeline, about four for each pass, and a browser keeps all of
+/// it: a page of so many passes has some ninety megabytes.
+constexpr std::int64_t kMostPassesOfAPage = 1'000'000;
+
+void check_size_of_page(const PlanDocument& document, const std::string& source) {
+  const auto stages = static_cast<std::int64_t>(document.plan.stages.size());
+  const std::int64_t passes = stages * document.plan.num_micro_batches;
+  if (passes <= kMostPassesOfAPage) return;
+  throw Error{
+      ErrorKind::BadInput,
+      source,
+      {{"/num_micro_batches",
+        fmt::format("expected a page of at most {} passes of a micro-batch through a stage, "
+                    "got {}; --svg draws any number, and simulate --timeline lists them",
+                    kMostPassesOfAPage, passes)}}};
+}
+
 int run_report(const Options& options, Console& console) {
   if (options.positional().size() != 1) {
     throw usage_error("report",
@@ -55,6 +72,7 @@ int run_report(const Options& options, Console& console) {
   if (page) outputs.push_back({"--output", *page});
   if (svg) outputs.push_back({"--svg", *svg});
   check_outputs(outputs, {{"the plan", path}});
+  if (page) check_size_of_page(subject.document, source_name(path));
 
   const Prediction& filed = subject.document.prediction;
   const Evaluation evaluation = evaluate(subject.document.plan, subject.document.profile,

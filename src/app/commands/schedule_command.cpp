@@ -5,6 +5,7 @@
 
 #include "app/commands/commands.h"
 #include "app/request/inputs.h"
+#include "dapple/command_line/files.h"
 #include "dapple/cost/costs.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/io/documents/schedule_document.h"
@@ -33,18 +34,6 @@ Example
   dapple-plan schedule bert-large.plan.json --format json > schedule.json
 )";
 
-ScheduleDocument schedule_document(const PlanDocument& document, const Topology& topology,
-                                   const Schedule& schedule) {
-  const CostModel model{document.profile, topology};
-  const PlanCost costs = model.plan_cost(document.plan);
-  ScheduleDocument result{.tool = kTool,
-                          .plan_sha256 = hash_of(document),
-                          .digest = schedule_digest(document.plan, topology),
-                          .num_micro_batches = schedule.num_micro_batches,
-                          .devices = device_schedules(schedule, costs)};
-  return result;
-}
-
 int run_schedule(const Options& options, Console& console) {
   if (options.positional().size() != 1) {
     throw usage_error("schedule",
@@ -58,9 +47,17 @@ int run_schedule(const Options& options, Console& console) {
     console.documents << to_text(schedule, subject.topology);
     return kDone;
   }
-  const ScheduleDocument document = schedule_document(subject.document, subject.topology, schedule);
-  console.documents << (format == "json" ? write_schedule(document, subject.topology)
-                                         : write_schedule_csv(document, subject.topology));
+  const CostModel model{subject.document.profile, subject.topology};
+  const PlanCost costs = model.plan_cost(subject.document.plan);
+  const ScheduleDocument document{
+      .tool = kTool,
+      .plan_sha256 = hash_of(subject.document),
+      .digest = schedule_digest(subject.document.plan, subject.topology),
+      .schedule = schedule,
+      .costs = costs};
+  write_result(console, "-",
+               format == "json" ? write_schedule(document, subject.topology)
+                                : write_schedule_csv(document, subject.topology));
   return kDone;
 }
 

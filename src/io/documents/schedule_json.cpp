@@ -1,13 +1,13 @@
 #include <fmt/format.h>
 
 #include <cstddef>
-#include <iterator>
 #include <optional>
 #include <string_view>
 
 #include "dapple/core/characters.h"
 #include "dapple/core/error.h"
 #include "dapple/io/documents/schedule_document.h"
+#include "dapple/schedule/device_schedule.h"
 #include "io/json/json_writer.h"
 
 namespace dapple {
@@ -110,57 +110,81 @@ std::string number_or_empty(std::optional<std::int64_t> number) {
   return number ? fmt::format("{}", *number) : std::string{};
 }
 
-}  // namespace
+/// Its actions are there while they are written.
+void write_device(JsonWriter& writer, const DeviceSchedule& device, const Topology& topology) {
+  writer.open_object(JsonWriter::Layout::Lines);
+  writer.key("device").text(topology.device(device.device).name);
+  writer.key("stage").integer(device.stages.front().value);
+  if (device.stages.size() > 1) {
+    writer.key("stages").open_array(JsonWriter::Layout::Line);
+    for (const StageIndex stage : device.stages) writer.integer(stage.value);
+    writer.close();
+  }
+  writer.key("actions").open_array(JsonWriter::Layout::Lines);
+  for (const DeviceAction& entry : device.actions) write_action(writer, entry, topology);
+  writer.close();
+  writer.close();
+}
 
-std::string write_schedule(const ScheduleDocument& document, const Topology& topology) {
-  JsonWriter writer;
+void write_json(const ScheduleDocument& document, const Topology& topology, const TextSink& sink) {
+  JsonWriter writer(sink);
   writer.open_object(JsonWriter::Layout::Lines);
   writer.key("schema").text("dapple-schedule/1");
   writer.key("tool").text(document.tool);
   writer.key("plan_sha256").text(document.plan_sha256);
   writer.key("digest").text(document.digest);
-  writer.key("num_micro_batches").integer(document.num_micro_batches);
+  writer.key("num_micro_batches").integer(document.schedule.num_micro_batches);
   writer.key("devices").open_array(JsonWriter::Layout::Lines);
-  for (const DeviceSchedule& device : document.devices) {
-    writer.open_object(JsonWriter::Layout::Lines);
-    writer.key("device").text(topology.device(device.device).name);
-    writer.key("stage").integer(device.stages.front().value);
-    if (device.stages.size() > 1) {
-      writer.key("stages").open_array(JsonWriter::Layout::Line);
-      for (const StageIndex stage : device.stages) writer.integer(stage.value);
-      writer.close();
+  for (const Lane& lane : document.schedule.lanes) {
+    for (const DeviceIndex device : lane.devices) {
+      write_device(writer, device_schedule(lane, device, document.costs), topology);
     }
-    writer.key("actions").open_array(JsonWriter::Layout::Lines);
-    for (const DeviceAction& entry : device.actions) write_action(writer, entry, topology);
-    writer.close();
-    writer.close();
   }
   writer.close();
   writer.close();
-  return writer.finish();
+  writer.finish();
 }
 
-std::string write_schedule_csv(const ScheduleDocument& document, const Topology& topology) {
-  std::string text = "device,position,stream,kind,stage,micro_batch,bucket,bytes,peers\n";
-  const auto end = std::back_inserter(text);
-  for (const DeviceSchedule& device : document.devices) {
-    const std::string name = csv_name(topology.device(device.device).name);
-    for (std::size_t position = 0; position < device.actions.size(); ++position) {
-      const DeviceAction& entry = device.actions[position];
-      std::string peers;
-      for (const SchedulePeer& peer : entry.peers) {
-        peers += fmt::format("{}{}={}", peers.empty() ? "" : ";",
-                             csv_name(topology.device(peer.device).name), peer.size.count);
-      }
-      const bool computes = stream_of(entry.action.kind) == Stream::Compute;
-      fmt::format_to(end, "{},{},{},{},{},{},{},{},{}\n", name, position,
+std::string csv_row(const std::string& device, std::size_t position, const DeviceAction& entry,
+                    const Topology& topology) {
+  std::string peers;
+  for (const SchedulePeer& peer : entry.peers) {
+    peers += fmt::format("{}{}={}", peers.empty() ? "" : ";",
+                         csv_name(topology.device(peer.device).name), peer.size.count);
+  }
+  const bool computes = stream_of(entry.action.kind) == Stream::Compute;
+  return fmt::format("{},{},{},{},{},{},{},{},{}\n", device, position,
                      stream_name(entry.action.kind), kind_name(entry.action.kind),
                      entry.action.stage.value, number_or_empty(micro_batch_of(entry.action)),
                      number_or_empty(bucket_of(entry.action)),
                      computes ? std::string{} : fmt::format("{}", entry.size.count), peers);
+}
+
+void write_csv(const ScheduleDocument& document, const Topology& topology, const TextSink& sink) {
+  std::string text = "device,position,stream,kind,stage,micro_batch,bucket,bytes,peers\n";
+  for (const Lane& lane : document.schedule.lanes) {
+    for (const DeviceIndex device : lane.devices) {
+      const std::string name = csv_name(topology.device(device).name);
+      const DeviceSchedule list = device_schedule(lane, device, document.costs);
+      for (std::size_t position = 0; position < list.actions.size(); ++position) {
+        text += csv_row(name, position, list.actions[position], topology);
+        if (text.size() < kTextPiece) continue;
+        sink(text);
+        text.clear();
+      }
     }
   }
-  return text;
+  sink(text);
+}
+
+}  // namespace
+
+TextSource write_schedule(const ScheduleDocument& document, const Topology& topology) {
+  return [&](const TextSink& sink) { write_json(document, topology, sink); };
+}
+
+TextSource write_schedule_csv(const ScheduleDocument& document, const Topology& topology) {
+  return [&](const TextSink& sink) { write_csv(document, topology, sink); };
 }
 
 }  // namespace dapple

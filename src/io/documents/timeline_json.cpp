@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "dapple/io/documents/documents.h"
 #include "io/json/json_writer.h"
 
@@ -64,19 +66,21 @@ void write_memory(JsonWriter& writer, const Timeline& timeline, const Topology& 
 }  // namespace
 }  // namespace io
 
-std::string write_timeline(const Timeline& timeline, const Topology& topology,
-                           const std::string& plan_sha256) {
-  const bool is_predicted = timeline.origin == Timeline::Origin::Predicted;
-  io::JsonWriter writer;
-  writer.open_object(io::JsonWriter::Layout::Lines);
-  writer.key("schema").text("dapple-timeline/1");
-  writer.key("plan_sha256").text(plan_sha256);
-  writer.key("origin").text(is_predicted ? "predicted" : "measured");
-  writer.key("clock").text(is_predicted ? "simulated" : "wall");
-  io::write_actions(writer.key("actions"), timeline, topology);
-  io::write_memory(writer.key("memory"), timeline, topology);
-  writer.close();
-  return writer.finish();
+TextSource write_timeline(const Timeline& timeline, const Topology& topology,
+                          std::string plan_sha256) {
+  return [&timeline, &topology, plan_sha256 = std::move(plan_sha256)](const TextSink& sink) {
+    const bool is_predicted = timeline.origin == Timeline::Origin::Predicted;
+    io::JsonWriter writer(sink);
+    writer.open_object(io::JsonWriter::Layout::Lines);
+    writer.key("schema").text("dapple-timeline/1");
+    writer.key("plan_sha256").text(plan_sha256);
+    writer.key("origin").text(is_predicted ? "predicted" : "measured");
+    writer.key("clock").text(is_predicted ? "simulated" : "wall");
+    io::write_actions(writer.key("actions"), timeline, topology);
+    io::write_memory(writer.key("memory"), timeline, topology);
+    writer.close();
+    writer.finish();
+  };
 }
 
 }  // namespace dapple

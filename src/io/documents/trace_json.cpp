@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <vector>
@@ -92,9 +93,9 @@ std::string slice_name(const Action& action) {
 
 class TraceWriter {
  public:
-  TraceWriter(const Timeline& timeline, const Topology& topology);
+  TraceWriter(const Timeline& timeline, const Topology& topology, const TextSink& sink);
 
-  std::string write() &&;
+  void write();
 
  private:
   /// A message's arrows have numbers from `first_arrow` on.
@@ -124,17 +125,19 @@ class TraceWriter {
   std::vector<std::int32_t> rows_;         // by action
   std::map<Track, std::int64_t> threads_;  // numbers of tracks, from 1
   std::vector<NumberedMessage> messages_;
-  std::vector<std::optional<std::size_t>> sent_;      // message that an action is, by action
-  std::vector<std::optional<std::size_t>> received_;  // message that it takes in, by action
+  static constexpr std::uint32_t kNoMessage = UINT32_MAX;
+  std::vector<std::uint32_t> sent_;      // message that an action is, by action
+  std::vector<std::uint32_t> received_;  // message that it takes in, by action
   JsonWriter writer_;
 };
 
-TraceWriter::TraceWriter(const Timeline& timeline, const Topology& topology)
+TraceWriter::TraceWriter(const Timeline& timeline, const Topology& topology, const TextSink& sink)
     : timeline_(timeline),
       topology_(topology),
       rows_(rows_of(timeline)),
-      sent_(timeline.actions.size()),
-      received_(timeline.actions.size()) {
+      sent_(timeline.actions.size(), kNoMessage),
+      received_(timeline.actions.size(), kNoMessage),
+      writer_(sink) {
   for (const Timeline::LaneName& lane : timeline.lanes) {
     for (const DeviceIndex device : lane.devices) {
       for (const Stream stream : kStreams) threads_[{.device = device, .stream = stream}] = 0;
@@ -150,15 +153,16 @@ TraceWriter::TraceWriter(const Timeline& timeline, const Topology& topology)
   for (const Message& message : messages_of(timeline)) {
     // What stays where it is has no way to be drawn.
     if (timeline.actions[message.transfer].size == Bytes{}) continue;
-    sent_[message.transfer] = messages_.size();
-    received_[message.receiver] = messages_.size();
+    const auto number = static_cast<std::uint32_t>(messages_.size());
+    sent_[message.transfer] = number;
+    received_[message.receiver] = number;
     messages_.push_back({.message = message, .first_arrow = arrow});
     arrow += static_cast<std::int64_t>(
         std::max(devices_of(message.transfer).size(), devices_of(message.receiver).size()));
   }
 }
 
-std::string TraceWriter::write() && {
+void TraceWriter::write() {
   writer_.open_object(Layout::Lines);
   writer_.key("displayTimeUnit").text("ns");
   writer_.key("traceEvents").open_array(Layout::Lines);
@@ -169,7 +173,7 @@ std::string TraceWriter::write() && {
   for (const DeviceMemory& memory : timeline_.memory) write_memory(memory);
   writer_.close();
   writer_.close();
-  return writer_.finish();
+  writer_.finish();
 }
 
 void TraceWriter::write_names() {
@@ -200,8 +204,10 @@ void TraceWriter::write_name(std::string_view kind, std::int64_t process,
 
 void TraceWriter::write_action(std::size_t action) {
   for (const DeviceIndex device : devices_of(action)) write_slice(action, device);
-  if (sent_[action]) write_arrow_ends(messages_[*sent_[action]], ArrowEnd::Start);
-  if (received_[action]) write_arrow_ends(messages_[*received_[action]], ArrowEnd::Finish);
+  const std::uint32_t sent = sent_[action];
+  const std::uint32_t received = received_[action];
+  if (sent != kNoMessage) write_arrow_ends(messages_[sent], ArrowEnd::Start);
+  if (received != kNoMessage) write_arrow_ends(messages_[received], ArrowEnd::Finish);
 }
 
 void TraceWriter::write_slice(std::size_t action, DeviceIndex device) {
@@ -262,8 +268,10 @@ void TraceWriter::write_memory(const DeviceMemory& memory) {
 }  // namespace
 }  // namespace io
 
-std::string write_trace(const Timeline& timeline, const Topology& topology) {
-  return io::TraceWriter(timeline, topology).write();
+TextSource write_trace(const Timeline& timeline, const Topology& topology) {
+  return [&timeline, &topology](const TextSink& sink) {
+    io::TraceWriter(timeline, topology, sink).write();
+  };
 }
 
 }  // namespace dapple

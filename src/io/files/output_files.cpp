@@ -17,15 +17,19 @@
 namespace dapple {
 namespace {
 
+void write_pieces(int number, const TextSource& text, const std::string& path) {
+  text([&](std::string_view piece) { io::write_output(number, piece, path); });
+}
+
 /// Devices and pipes, which cannot be replaced by another file.
-void write_in_place(const std::string& path, std::string_view text) {
+void write_in_place(const std::string& path, const TextSource& text) {
   Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
   while (file.number() < 0 && errno == EINTR) {  // a pipe waits for its reader
     if (SignalHold::is_over()) io::refuse_output(path, EINTR);
     file = Descriptor(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
   }
   if (file.number() < 0) io::refuse_output(path, errno);
-  io::write_output(file.number(), text, path);
+  write_pieces(file.number(), text, path);
   if (!file.close()) io::refuse_output(path, errno);
 }
 
@@ -59,7 +63,7 @@ struct OutputFiles::State {
   struct Written {
     std::string path;
     std::unique_ptr<TemporaryFile> file;  // none of a device or a pipe
-    std::string text = {};                // of those
+    TextSource text = {};                 // of those
   };
   SignalHold signals;  // outlives the files
   std::vector<Written> files;
@@ -69,17 +73,17 @@ OutputFiles::OutputFiles() = default;
 
 OutputFiles::~OutputFiles() = default;
 
-void OutputFiles::add(const std::string& path, std::string_view text) {
+void OutputFiles::add(const std::string& path, const TextSource& text) {
   if (state_ == nullptr) state_ = std::make_unique<State>();
   const Target target = find_target(path);
   if (!target.is_regular) {
-    state_->files.push_back({.path = path, .file = nullptr, .text = std::string(text)});
+    state_->files.push_back({.path = path, .file = nullptr, .text = text});
     return;
   }
   auto file = std::make_unique<TemporaryFile>(target.path);
   if (file->number() < 0) io::refuse_output(path, errno);
   if (target.mode && ::fchmod(file->number(), *target.mode) != 0) io::refuse_output(path, errno);
-  io::write_output(file->number(), text, path);
+  write_pieces(file->number(), text, path);
   if (!file->finish()) io::refuse_output(path, errno);
   state_->files.push_back({.path = path, .file = std::move(file)});
 }
@@ -104,7 +108,7 @@ void write_file(const std::string& path, std::string_view text) {
     return;
   }
   OutputFiles files;
-  files.add(path, text);
+  files.add(path, [text](const TextSink& sink) { sink(text); });
   files.commit();
 }
 

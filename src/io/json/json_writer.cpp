@@ -106,6 +106,10 @@ JsonWriter& JsonWriter::close() {
   open_.pop_back();
   if (!closed.on_one_line && !closed.is_empty) break_line();
   text_ += closed.closer;
+  if (sink_ && text_.size() >= kTextPiece) {
+    sink_(text_);
+    text_.clear();
+  }
   return *this;
 }
 
@@ -132,6 +136,10 @@ JsonWriter& JsonWriter::texts(const std::vector<std::string>& values) {
 std::string JsonWriter::finish() {
   check(open_.empty(), "a JSON container is left open");
   text_ += '\n';
+  if (sink_) {
+    sink_(text_);
+    text_.clear();
+  }
   return std::move(text_);
 }
 

@@ -4,7 +4,10 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "dapple/core/text_source.h"
 
 namespace dapple::io {
 
@@ -21,6 +24,11 @@ std::string quoted(std::string_view text);
 /// Callers open and close, and give each member of an object its key first.
 class JsonWriter {
  public:
+  /// Keeps the whole document, for finish().
+  JsonWriter() = default;
+  /// Hands the document on in pieces while it is written; finish() hands on the last one.
+  explicit JsonWriter(TextSink sink) : sink_(std::move(sink)) {}
+
   enum class Layout {
     Lines,  // each element on a line of its own
     Line,   // all of it, what it holds included, on one line
@@ -42,7 +50,8 @@ class JsonWriter {
   /// A list of texts, a line each, or "[]".
   JsonWriter& texts(const std::vector<std::string>& values);
 
-  /// The document, with a line break at its end. Requires: everything is closed.
+  /// The document, with a line break at its end, or nothing where a sink has it. Requires:
+  /// everything is closed.
   std::string finish();
 
  private:
@@ -56,6 +65,7 @@ class JsonWriter {
   void separate();
   void break_line();
 
+  TextSink sink_;
   std::string text_;
   std::vector<Open> open_;
   bool after_key_ = false;

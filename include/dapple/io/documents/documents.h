@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "dapple/core/text_source.h"
 #include "dapple/plan/plan.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/schedule/schedule.h"
@@ -47,11 +48,12 @@ std::string write_plan(const PlanDocument& document);
 
 /// `time_unit` of the trace is the microsecond, with nanoseconds as its decimals; one process per
 /// server, tracks per device and stream, a counter of each device's memory, arrows from what is
-/// sent to the computation that takes it in.
-std::string write_trace(const Timeline& timeline, const Topology& topology);
+/// sent to the computation that takes it in. A source that refers to both.
+TextSource write_trace(const Timeline& timeline, const Topology& topology);
 /// An action of several devices stands once for each; its bytes are those of all of them together.
-std::string write_timeline(const Timeline& timeline, const Topology& topology,
-                           const std::string& plan_sha256);
+/// A source that refers to the timeline and the topology.
+TextSource write_timeline(const Timeline& timeline, const Topology& topology,
+                          std::string plan_sha256);
 
 /// SHA-256 of the canonical form, in hex.
 std::string hash_of(const ModelProfile& profile);

@@ -4,8 +4,8 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
+#include "dapple/core/text_source.h"
 #include "dapple/schedule/device_schedule.h"
 #include "dapple/topology/topology.h"
 
@@ -15,12 +15,13 @@ struct ScheduleDocument {
   std::string tool;         // "dapple-plan 0.1.0"
   std::string plan_sha256;  // hash_of() of the plan's document
   std::string digest;       // schedule_digest() of the plan
-  std::int64_t num_micro_batches = 0;
-  std::vector<DeviceSchedule> devices;
+  const Schedule& schedule;
+  const PlanCost& costs;  // of the plan from which the schedule was generated
 };
 
-/// One action on a line. Canonical: the same content gives the same bytes.
-std::string write_schedule(const ScheduleDocument& document, const Topology& topology);
+/// One action on a line. Canonical: the same content gives the same bytes. A source that refers to
+/// both, as the next one does; it keeps the actions of one device at a time.
+TextSource write_schedule(const ScheduleDocument& document, const Topology& topology);
 
 /// The same as rows below a header: device, position in the device's list, stream, kind, stage,
 /// micro_batch, bucket, bytes, peers. A figure that an action does not have is empty; peers are
@@ -28,6 +29,6 @@ std::string write_schedule(const ScheduleDocument& document, const Topology& top
 /// are percent-encoded (RFC 3986, bytes of UTF-8), so that they end neither name nor cell, and so
 /// is a
 /// '+', '-' or '@' in front, which spreadsheets take for the beginning of a formula.
-std::string write_schedule_csv(const ScheduleDocument& document, const Topology& topology);
+TextSource write_schedule_csv(const ScheduleDocument& document, const Topology& topology);
 
 }  // namespace dapple

@@ -18,6 +18,8 @@
 #include <string_view>
 #include <vector>
 
+#include "dapple/core/text_source.h"
+
 namespace dapple {
 
 /// Writes a file; "-" is stdout. A symbolic link stays one, a file keeps its mode; a device or a
@@ -34,10 +36,10 @@ class OutputFiles {
   /// Removes what has not taken its name.
   ~OutputFiles();
 
-  /// Writes the text under a temporary name. That of a device or a pipe is kept, and written by
-  /// commit(), before the first file takes its name. Requires: no two are the same file, and `path`
-  /// is not "-".
-  void add(const std::string& path, std::string_view text);
+  /// Writes the text under a temporary name. A device or a pipe is written by commit(), before the
+  /// first file takes its name: what the source refers to must be there until then. Requires: no
+  /// two are the same file, and `path` is not "-".
+  void add(const std::string& path, const TextSource& text);
 
   /// Gives all of them their names, in the order in which they were added. Once.
   void commit();

@@ -1,4 +1,8 @@
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstddef>
+#include <string>
+#include <string_view>
 
 #include "documents_under_test.h"
 
@@ -24,7 +28,7 @@ Timeline small_timeline() {
 
 TEST_CASE("a timeline has a line for each action on each device") {
   const Topology topology(read_topology(kTopologyText, "t"));
-  CHECK(write_timeline(small_timeline(), topology, "abc") == R"({
+  CHECK(whole_text(write_timeline(small_timeline(), topology, "abc")) == R"({
   "schema": "dapple-timeline/1",
   "plan_sha256": "abc",
   "origin": "predicted",
@@ -51,7 +55,7 @@ TEST_CASE("a timeline has a line for each action on each device") {
 TEST_CASE("a timeline that was written is read with a lane for each device") {
   const Topology topology(read_topology(kTopologyText, "t"));
   const std::string hash(64, 'a');
-  const std::string text = write_timeline(small_timeline(), topology, hash);
+  const std::string text = whole_text(write_timeline(small_timeline(), topology, hash));
   const Timeline timeline = read_timeline(text, "f.json", topology, hash);
   CHECK(timeline.origin == Timeline::Origin::Predicted);
   REQUIRE(timeline.lanes.size() == 3);
@@ -59,12 +63,13 @@ TEST_CASE("a timeline that was written is read with a lane for each device") {
   CHECK(timeline.lanes[1].devices == std::vector{DeviceIndex{2}});
   CHECK(timeline.actions.size() == 10);
   CHECK(timeline.memory.front().stages == small_timeline().memory.front().stages);
-  CHECK(write_timeline(timeline, topology, hash) == text);
+  CHECK(whole_text(write_timeline(timeline, topology, hash)) == text);
 }
 
 TEST_CASE("faults of a timeline are named by their places") {
   const Topology topology(read_topology(kTopologyText, "t"));
-  const std::string sound = write_timeline(small_timeline(), topology, std::string(64, 'a'));
+  const std::string sound =
+      whole_text(write_timeline(small_timeline(), topology, std::string(64, 'a')));
   const auto fault_of = [&](const std::string& part, const std::string& instead) {
     std::string text = sound;
     text.replace(text.find(part), part.size(), instead);
@@ -112,7 +117,7 @@ TEST_CASE("a trace has names, actions in microseconds, and what a device holds")
   timeline.memory[0].stages[0].recompute_stash = {0};
   // Two used devices, four tracks each; device 2 is in the second server: process 2.
   // The arrow begins with the message and ends with the forward that takes it in.
-  CHECK(write_trace(timeline, topology) == R"({
+  CHECK(whole_text(write_trace(timeline, topology)) == R"({
   "displayTimeUnit": "ns",
   "traceEvents": [
     {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "n0"}},
@@ -139,7 +144,7 @@ TEST_CASE("a trace has names, actions in microseconds, and what a device holds")
 
 TEST_CASE("in a trace each device of the larger side of a message has an arrow") {
   const Topology topology(read_topology(kTopologyText, "t"));
-  const std::string trace = write_trace(small_timeline(), topology);
+  const std::string trace = whole_text(write_trace(small_timeline(), topology));
   // One device sends to two: two arrows from its one slice.
   for (const char* end :
        {R"("ph": "s", "id": 1,)", R"("ph": "s", "id": 2,)", R"("ph": "f", "bp": "e", "id": 1,)",
@@ -156,11 +161,29 @@ TEST_CASE("messages that overlap are on tracks of their own in a trace") {
   timeline.actions.resize(3);
   timeline.actions.insert(timeline.actions.begin() + 2,
                           {LaneIndex{0}, {ActionKind::SendActivation, 1}, {1'800}, {2'300}, {16}});
-  const std::string trace = write_trace(timeline, topology);
+  const std::string trace = whole_text(write_trace(timeline, topology));
   CHECK(trace.find(R"("tid": 3, "args": {"name": "n0:0 send forward 2"}})") != std::string::npos);
   CHECK(trace.find(
             R"("SEND_F1", "cat": "transfer", "ts": 1.800, "dur": 0.500, "pid": 1, "tid": 3)") !=
         std::string::npos);
+}
+
+TEST_CASE("a long timeline and its trace are handed on in pieces") {
+  const Topology topology(read_topology(kTopologyText, "t"));
+  Timeline timeline = small_timeline();
+  while (timeline.actions.size() < 50'000) timeline.actions.push_back(timeline.actions.back());
+  for (const TextSource& source :
+       {write_timeline(timeline, topology, "abc"), write_trace(timeline, topology)}) {
+    std::string text;
+    std::size_t longest = 0;
+    source([&](std::string_view piece) {
+      text += piece;
+      longest = std::max(longest, piece.size());
+    });
+    CHECK(text.size() > 4 * kTextPiece);
+    CHECK(longest < kTextPiece + kTextPiece / 4);
+    CHECK(text == whole_text(source));
+  }
 }
 
 }  // namespace

@@ -201,8 +201,8 @@ TEST_CASE("of several files all are written or none") {
   ::chmod(folder.file("a").c_str(), 0640);
   {
     OutputFiles files;
-    files.add(folder.file("a"), "new");
-    files.add(other.file("b"), "other");
+    files.add(folder.file("a"), source_of("new"));
+    files.add(other.file("b"), source_of("other"));
     CHECK(content(folder.file("a")) == "old");
     CHECK_FALSE(fs::exists(other.file("b")));
     files.commit();
@@ -216,8 +216,8 @@ TEST_CASE("of several files all are written or none") {
   const auto write_both = [&](const std::string& second) {
     return faults([&] {
       OutputFiles files;
-      files.add(folder.file("a"), "newer");
-      files.add(second, "x");
+      files.add(folder.file("a"), source_of("newer"));
+      files.add(second, source_of("x"));
       files.commit();
     });
   };
@@ -227,7 +227,7 @@ TEST_CASE("of several files all are written or none") {
   CHECK(content(folder.file("a")) == "new");
   {
     OutputFiles forgotten;
-    forgotten.add(folder.file("a"), "newest");
+    forgotten.add(folder.file("a"), source_of("newest"));
   }
   CHECK(content(folder.file("a")) == "new");
   CHECK(folder.count() == 2);
@@ -244,8 +244,8 @@ pid_t write_file_and_pipe(const Folder& folder) {
   // Without the handlers that Catch has.
   for (const int number : {SIGHUP, SIGINT, SIGTERM}) ::signal(number, SIG_DFL);
   OutputFiles files;
-  files.add(folder.file("a"), "new");
-  files.add(folder.file("pipe"), "new");
+  files.add(folder.file("a"), source_of("new"));
+  files.add(folder.file("pipe"), source_of("new"));
   files.commit();
   ::_exit(0);
 }
@@ -276,7 +276,7 @@ TEST_CASE("a signal with a handler comes when all is written") {
   const auto before = ::signal(SIGTERM, [](int) { ++signals_seen; });
   {
     OutputFiles files;
-    files.add(folder.file("a"), "new");
+    files.add(folder.file("a"), source_of("new"));
     ::raise(SIGTERM);
     CHECK(signals_seen == 0);
     files.commit();
