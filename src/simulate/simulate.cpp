@@ -67,6 +67,7 @@ class Engine {
     std::size_t next = 0;
     bool busy = false;
     Duration started;
+    std::size_t record = 0;  // position in actions_ of what it computes
     // Where reductions may slow computation down, and in the computation that makes a stage's last
     // gradients, it goes from one milestone, a ready bucket, to the next, and from there to its
     // end.
@@ -426,6 +427,13 @@ void Engine::try_start(std::int32_t index, Duration now) {
   }
   lane.busy = true;
   lane.started = std::max(now, ready);
+  // At its start, so that actions are recorded nearly in the order of the timeline.
+  lane.record = actions_.size();
+  record({.lane = LaneIndex{index},
+          .action = action,
+          .start = lane.started,
+          .end = lane.started,
+          .size = {}});
   lane.buckets = buckets;
   if (makes_weight_gradient(action.kind)) {
     --lane.chunks[at(stages_[action.stage.position()].chunk)].gradients_left;
@@ -459,8 +467,7 @@ void Engine::finish_action(std::int32_t index, Duration now) {
   lane.busy = false;
   lane.paced = false;
   end_ = std::max(end_, now);
-  record(
-      {.lane = LaneIndex{index}, .action = action, .start = lane.started, .end = now, .size = {}});
+  if (options_.record) actions_[lane.record].end = now;
   // What it sends may set the lane going again.
   const bool has_all_gradients =
       makes_weight_gradient(action.kind) && chunk_of(lane, action.stage).gradients_left == 0;
