@@ -31,6 +31,9 @@ struct Window {
   std::int64_t columns = 0;  // of the whole iteration, and one for the last optimizer step
   std::int64_t head = 0;     // columns [0, head) are shown
   std::int64_t tail = 0;     // and [columns - tail, columns); none if nothing is cut
+  // What runs from then to then is cut out; nothing is where the end is before the beginning.
+  Duration cut_begin;
+  Duration cut_end{-1};
 
   std::int64_t column_of(Duration moment) const {
     return std::llround(static_cast<double>(moment.ns) * columns_per_ns);
@@ -119,6 +122,13 @@ Window choose_window(const Timeline& timeline, std::int64_t width) {
   window.columns_per_ns = std::max(whole, readable);
   window.columns = readable <= whole ? width : std::llround(total * readable) + 1;
   if (window.columns <= width) window.head = window.columns, window.tail = 0;
+  if (window.tail == 0) return window;
+  // A column less on either side, for what is rounded.
+  const auto moment_of = [&](std::int64_t column) {
+    return Duration{std::llround(static_cast<double>(column) / window.columns_per_ns)};
+  };
+  window.cut_begin = moment_of(window.head + 1);
+  window.cut_end = moment_of(window.columns - window.tail - 2);
   return window;
 }
 
@@ -179,10 +189,13 @@ void place_step(Row& row, const Window& window, const TimedAction& timed) {
 
 std::vector<Row> fill_rows(const Timeline& timeline, const Window& window, std::size_t count) {
   std::vector<Row> rows(count, Row(static_cast<std::size_t>(window.shown())));
+  std::vector<const TimedAction*> drawn;
+  for (const TimedAction& timed : timeline.actions) {
+    const bool is_cut_out = timed.start >= window.cut_begin && timed.end <= window.cut_end;
+    if (!is_cut_out && timed.lane.position() < count) drawn.push_back(&timed);
+  }
   const auto for_each = [&](auto visit) {
-    for (const TimedAction& timed : timeline.actions) {
-      if (timed.lane.position() < count) visit(rows[timed.lane.position()], timed);
-    }
+    for (const TimedAction* timed : drawn) visit(rows[timed->lane.position()], *timed);
   };
   for_each([&](Row& row, const TimedAction& timed) {
     if (is_pass(timed)) place_pass(row, window, timed);

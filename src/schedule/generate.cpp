@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "dapple/core/parallel.h"
 #include "dapple/schedule/schedule.h"
 #include "schedule/interleave.h"
 
@@ -222,9 +223,7 @@ void fill_depths(Plan& plan) {
   }
 }
 
-namespace {
-
-Schedule replicas_together(const Plan& plan) {
+Schedule outline(const Plan& plan) {
   Schedule schedule;
   schedule.num_micro_batches = plan.num_micro_batches;
   for (const std::vector<StageIndex>& stages : stages_by_device_group(plan)) {
@@ -238,10 +237,27 @@ Schedule replicas_together(const Plan& plan) {
       lane.dealt_to = static_cast<std::int32_t>(lanes);
       lane.samples = {0, plan.micro_batch_size};
       lane.devices = is_dealt ? std::vector<DeviceIndex>{first.devices[replica]} : first.devices;
-      LaneWriter(plan, schedule.lanes.size(), lane).write();
       schedule.lanes.push_back(std::move(lane));
     }
   }
+  return schedule;
+}
+
+void generate_actions(const Plan& plan, std::size_t number, Lane& lane) {
+  lane.actions.clear();
+  LaneWriter(plan, number, lane).write();
+}
+
+namespace {
+
+Schedule replicas_together(const Plan& plan) {
+  Schedule schedule = outline(plan);
+  constexpr std::int64_t kManyPasses = 100'000;
+  constexpr int kLanesSideBySide = 2;
+  const bool is_long =
+      plan.num_micro_batches > kManyPasses / static_cast<std::int64_t>(plan.stages.size());
+  parallel_for(schedule.lanes.size(), is_long ? kLanesSideBySide : 1,
+               [&](std::size_t i) { generate_actions(plan, i, schedule.lanes[i]); });
   return schedule;
 }
 

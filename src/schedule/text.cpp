@@ -139,17 +139,21 @@ std::vector<Action> parse_actions(std::string_view text) {
   }
 }
 
+void write_text(const std::vector<Action>& actions, std::string& text) {
+  constexpr std::size_t kUsualLetters = 12;
+  text.clear();
+  text.reserve(kUsualLetters * actions.size());
+  for (const Action& action : actions) {
+    text += ' ';
+    append_text(text, action);
+  }
+}
+
 std::string to_text(const Schedule& schedule, const Topology& topology) {
   std::string text;
   std::string actions;
   for (const Lane& lane : schedule.lanes) {
-    constexpr std::size_t kUsualLetters = 8;
-    actions.clear();
-    actions.reserve(kUsualLetters * lane.actions.size());
-    for (const Action& action : lane.actions) {
-      actions += ' ';
-      append_text(actions, action);
-    }
+    write_text(lane.actions, actions);
     for (const DeviceIndex device : lane.devices) {
       text += topology.device(device).name;
       text += ':';

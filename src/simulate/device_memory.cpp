@@ -53,9 +53,13 @@ std::vector<Bytes> peak_memories(const Schedule& schedule,
 }
 
 std::vector<MemoryShortage> memory_shortages(const Schedule& schedule, const PlanCost& costs) {
-  std::vector<MemoryShortage> shortages;
   const std::vector<DeviceMemory> memory = device_memory(schedule, costs);
-  const std::vector<Bytes> peaks = peak_memories(schedule, memory);
+  return memory_shortages(memory, peak_memories(schedule, memory));
+}
+
+std::vector<MemoryShortage> memory_shortages(const std::vector<DeviceMemory>& memory,
+                                             const std::vector<Bytes>& peaks) {
+  std::vector<MemoryShortage> shortages;
   for (std::size_t d = 0; d < memory.size(); ++d) {
     if (peaks[d] <= memory[d].limit) continue;
     shortages.push_back({.device = memory[d].device,

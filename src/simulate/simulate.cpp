@@ -63,10 +63,18 @@ class Engine {
     std::int32_t group = 0;
     std::int32_t dealt_to = 1;  // how many lanes its stages' micro-batches are dealt to in turn
     std::vector<Chunk> chunks;
-    std::vector<Action> computation;  // in order; the other streams follow from it
-    std::size_t next = 0;
+    // Of the schedule's list only computation is gone through; the other streams follow from it.
+    const std::vector<Action>* actions = nullptr;
+    std::size_t next = 0;  // its next or current computation; their number if there is none
+
+    bool is_done() const { return next == actions->size(); }
+    const Action& computation() const { return (*actions)[next]; }
+    void skip_communication() {
+      while (!is_done() && stream_of(computation().kind) != Stream::Compute) ++next;
+    }
     bool busy = false;
     Duration started;
+    std::size_t record = 0;  // position in actions_ of what it computes
     // Where reductions may slow computation down, and in the computation that makes a stage's last
     // gradients, it goes from one milestone, a ready bucket, to the next, and from there to its
     // end.
@@ -250,15 +258,12 @@ void Engine::set_up_lane(const Lane& source, std::int32_t index, std::int64_t mi
   for (const StageIndex stage : source.stages) {
     lane.chunks.push_back(make_chunk(source, stage, micro_batches));
   }
-  const auto computations =
-      std::count_if(source.actions.begin(), source.actions.end(),
-                    [](const Action& action) { return stream_of(action.kind) == Stream::Compute; });
-  lane.computation.reserve(static_cast<std::size_t>(computations));
+  lane.actions = &source.actions;
+  lane.skip_communication();
   GroupState& group = groups_[at(lane.group)];
   for (const Action& action : source.actions) {
     const Stream stream = stream_of(action.kind);
     if (stream == Stream::Compute) {
-      lane.computation.push_back(action);
       if (!makes_weight_gradient(action.kind)) continue;
       ++lane.chunks[at(stages_[action.stage.position()].chunk)].gradients_left;
     } else if (stream == Stream::Collective && index == group.first_lane) {
@@ -309,9 +314,7 @@ SimulationResult Engine::run() {
     }
     if (queue_.empty() || queue_.next().time != event.time) transport_->settle(event.time);
   }
-  for (const LaneState& lane : lanes_) {
-    check(lane.next == lane.computation.size(), "a simulated schedule deadlocked");
-  }
+  for (const LaneState& lane : lanes_) { check(lane.is_done(), "a simulated schedule deadlocked"); }
   SimulationResult result;
   result.iteration = end_;
   result.events = events_;
@@ -413,8 +416,8 @@ std::size_t Engine::buckets_of(const LaneState& lane, const Action& action) cons
 
 void Engine::try_start(std::int32_t index, Duration now) {
   LaneState& lane = lanes_[at(index)];
-  if (lane.busy || lane.next == lane.computation.size()) return;
-  const Action& action = lane.computation[lane.next];
+  if (lane.busy || lane.is_done()) return;
+  const Action& action = lane.computation();
   const Duration ready = ready_at(lane, action);
   if (ready == kUnknown) return;
   const std::size_t buckets = buckets_of(lane, action);
@@ -426,6 +429,13 @@ void Engine::try_start(std::int32_t index, Duration now) {
   }
   lane.busy = true;
   lane.started = std::max(now, ready);
+  // At its start, so that actions are recorded nearly in the order of the timeline.
+  lane.record = actions_.size();
+  record({.lane = LaneIndex{index},
+          .action = action,
+          .start = lane.started,
+          .end = lane.started,
+          .size = {}});
   lane.buckets = buckets;
   if (makes_weight_gradient(action.kind)) {
     --lane.chunks[at(stages_[action.stage.position()].chunk)].gradients_left;
@@ -442,7 +452,7 @@ void Engine::computation_done(std::int32_t index, std::int32_t version, Duration
   LaneState& lane = lanes_[at(index)];
   if (version != lane.version) return;  // overtaken by a change of speed
   if (lane.paced && lane.milestone < lane.buckets) {
-    const StageIndex stage = lane.computation[lane.next].stage;
+    const StageIndex stage = lane.computation().stage;
     const std::size_t bucket = lane.milestone++;
     lane.work_left = work_to_milestone(lane);
     lane.work_since = now;
@@ -455,12 +465,13 @@ void Engine::computation_done(std::int32_t index, std::int32_t version, Duration
 
 void Engine::finish_action(std::int32_t index, Duration now) {
   LaneState& lane = lanes_[at(index)];
-  const Action action = lane.computation[lane.next++];
+  const Action action = lane.computation();
+  ++lane.next;
+  lane.skip_communication();
   lane.busy = false;
   lane.paced = false;
   end_ = std::max(end_, now);
-  record(
-      {.lane = LaneIndex{index}, .action = action, .start = lane.started, .end = now, .size = {}});
+  if (options_.record) actions_[lane.record].end = now;
   // What it sends may set the lane going again.
   const bool has_all_gradients =
       makes_weight_gradient(action.kind) && chunk_of(lane, action.stage).gradients_left == 0;
@@ -515,7 +526,7 @@ void Engine::send(std::int32_t index, const Action& action, Duration now) {
 }
 
 Wide Engine::work_to_milestone(const LaneState& lane) const {
-  const Action& action = lane.computation[lane.next];
+  const Action& action = lane.computation();
   const Chunk& chunk = chunk_of(lane, action.stage);
   const std::vector<Duration>& ready = action.kind == ActionKind::WeightGradient
                                            ? *chunk.bucket_ready_in_weights

@@ -18,7 +18,7 @@ constexpr std::size_t kKinds = static_cast<std::size_t>(ActionKind::OptimizerSte
 
 Causes::Causes(const Timeline& timeline)
     : timeline_(timeline),
-      lines_(timeline.lanes.size(), std::vector<std::vector<std::size_t>>(kStreams)) {
+      lines_(timeline.lanes.size(), std::vector<std::vector<std::uint32_t>>(kStreams)) {
   constexpr std::size_t kFewActions = 100'000;
   const std::function<void()> parts[] = {[this] { fill_lines(); }, [this] { index_by_key(); }};
   parallel_for(std::size(parts), timeline.actions.size() > kFewActions ? 2 : 1,
@@ -33,12 +33,9 @@ void Causes::fill_lines() {
   for (std::size_t l = 0; l < counts.size(); ++l) {
     for (std::size_t s = 0; s < kStreams; ++s) lines_[l][s].reserve(counts[l][s]);
   }
-  place_in_line_.reserve(timeline_.actions.size());
   for (std::size_t i = 0; i < timeline_.actions.size(); ++i) {
     const auto stream = static_cast<std::size_t>(stream_of(at(i).action.kind));
-    std::vector<std::size_t>& line = lines_[at(i).lane.position()][stream];
-    place_in_line_.push_back(line.size());
-    line.push_back(i);
+    lines_[at(i).lane.position()][stream].push_back(static_cast<std::uint32_t>(i));
   }
 }
 
@@ -52,20 +49,27 @@ void Causes::index_by_key() {
   stages_.finish(count, [this](std::size_t i) { return key_of(i).stage.value; });
   indices_.finish(count, [this](std::size_t i) { return key_of(i).index; });
   groups_.resize(kKinds * stages_.size());
+  // The n-th index is counted one place further on. There, while the actions are put in their
+  // places, stands where the next of them goes, and in the end where those with the index end.
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t index = indices_.of(key_of(i).index);
-    std::vector<std::uint32_t>& counts = groups_[group_of(key_of(i))].first;
-    if (counts.size() < index + 2) counts.resize(index + 2, 0);
-    ++counts[index];
+    Group& group = groups_[group_of(key_of(i))];
+    if (group.first.size() < index + 2) group.first.resize(index + 2, 0);
+    ++group.first[index + 1];
+    if (!group.lane) group.lane = at(i).lane;
+    group.is_on_several_lanes = group.is_on_several_lanes || *group.lane != at(i).lane;
   }
   std::uint32_t before = 0;
   for (Group& group : groups_) {
-    for (std::uint32_t& first : group.first) before += std::exchange(first, before);
+    if (group.first.empty()) continue;
+    group.first.front() = before;
+    for (std::size_t n = 1; n < group.first.size(); ++n) {
+      before += std::exchange(group.first[n], before);
+    }
   }
   by_key_.resize(count);
-  std::vector<Group> next = groups_;
   for (std::size_t i = 0; i < count; ++i) {
-    std::uint32_t& place = next[group_of(key_of(i))].first[indices_.of(key_of(i).index)];
+    std::uint32_t& place = groups_[group_of(key_of(i))].first[indices_.of(key_of(i).index) + 1];
     by_key_[place++] = static_cast<std::uint32_t>(i);
   }
 }
@@ -77,7 +81,7 @@ Causes::Key Causes::key_of(std::size_t action) const {
   return {own.kind, stage, own.index};
 }
 
-const std::vector<std::size_t>& Causes::line(LaneIndex lane, Stream stream) const {
+const std::vector<std::uint32_t>& Causes::line(LaneIndex lane, Stream stream) const {
   return lines_[lane.position()][static_cast<std::size_t>(stream)];
 }
 
@@ -115,14 +119,14 @@ std::optional<std::size_t> Causes::producer_for(std::size_t action) const {
 
 std::vector<std::size_t> Causes::reductions_before(std::size_t step) const {
   const Action& own = at(step).action;
-  const std::vector<std::size_t>& computed = line(at(step).lane, Stream::Compute);
-  const std::size_t next = place_in_line_[step] + 1;
+  const std::vector<std::uint32_t>& computed = line(at(step).lane, Stream::Compute);
+  const std::size_t next = place_in_line(step) + 1;
   // Where the steps of further buckets follow, their reductions are not waited for.
   const bool is_part =
       next < computed.size() &&
       at(computed[next]).action == Action{ActionKind::OptimizerStep, own.index + 1, own.stage};
   std::vector<std::size_t> reductions;
-  for (const std::size_t other : line(at(step).lane, Stream::Collective)) {
+  for (const std::uint32_t other : line(at(step).lane, Stream::Collective)) {
     const Action& reduction = at(other).action;
     const bool is_awaited =
         reduction.kind == ActionKind::ReduceTied
@@ -133,8 +137,13 @@ std::vector<std::size_t> Causes::reductions_before(std::size_t step) const {
   return reductions;
 }
 
+std::size_t Causes::place_in_line(std::size_t action) const {
+  const std::vector<std::uint32_t>& own = line(at(action).lane, stream_of(at(action).action.kind));
+  return static_cast<std::size_t>(std::lower_bound(own.begin(), own.end(), action) - own.begin());
+}
+
 std::optional<std::size_t> Causes::previous(std::size_t action) const {
-  const std::size_t place = place_in_line_[action];
+  const std::size_t place = place_in_line(action);
   if (place == 0) return std::nullopt;
   return line(at(action).lane, stream_of(at(action).action.kind))[place - 1];
 }
@@ -148,10 +157,10 @@ std::vector<std::size_t> Causes::makers_of_bucket(std::size_t reduction) const {
   for (std::size_t e = range.begin; e < range.end; ++e) {
     const LaneIndex lane = at(by_key_[e]).lane;
     const bool is_own = lane == at(reduction).lane;
-    const std::vector<std::size_t>& computed = line(lane, Stream::Compute);
+    const std::vector<std::uint32_t>& computed = line(lane, Stream::Compute);
     auto behind =
         std::upper_bound(computed.begin(), computed.end(), at(reduction).start,
-                         [this](Duration start, std::size_t i) { return start < at(i).start; });
+                         [this](Duration start, std::uint32_t i) { return start < at(i).start; });
     while (behind != computed.begin() && !makes_weight_gradient(at(*(behind - 1)).action.kind)) {
       --behind;
     }

@@ -23,7 +23,7 @@ class Causes {
   explicit Causes(const Timeline& timeline);
 
   /// Positions of a lane's actions on one stream, in their order.
-  const std::vector<std::size_t>& line(LaneIndex lane, Stream stream) const;
+  const std::vector<std::uint32_t>& line(LaneIndex lane, Stream stream) const;
 
   /// The transfer that brought an action's input, and the computation that made that input, on
   /// whatever lane; nothing for an action without such an input. Of several lanes that each made a
@@ -37,11 +37,16 @@ class Causes {
     visit_needed(action, false, visit);
   }
 
-  /// The reductions that an optimizer step waits for. O(reductions of the lane).
+  /// Calls visit(lane) for every computation that takes in what a transfer brings, with its lane.
+  /// O(lanes of the stage).
+  template <class Visit>
+  void visit_receivers_of(std::size_t transfer, const Visit& visit) const;
+
+  /// The reductions that an optimizer step waits for. O(log actions + reductions of the lane).
   std::vector<std::size_t> reductions_before(std::size_t step) const;
 
-  /// What an action waited for last; nothing where nothing comes before it. O(lanes of the stage)
-  /// and, for a reduction or a step, O(log actions + reductions of the lane).
+  /// What an action waited for last; nothing where nothing comes before it. O(log actions + lanes
+  /// of the stage) and, for a step, O(reductions of the lane).
   std::optional<Cause> of(std::size_t action) const;
 
  private:
@@ -53,6 +58,8 @@ class Causes {
   /// Actions of one kind on one stage: those with the n-th index are [first[n], first[n + 1]).
   struct Group {
     std::vector<std::uint32_t> first;
+    std::optional<LaneIndex> lane;  // of all of them
+    bool is_on_several_lanes = false;
   };
   /// Positions in by_key_.
   struct Range {
@@ -104,6 +111,7 @@ class Causes {
   template <class Visit>
   void visit_needed(std::size_t action, bool computed, const Visit& visit) const;
   std::optional<std::size_t> last_needed(std::size_t action, bool computed) const;
+  std::size_t place_in_line(std::size_t action) const;
   std::optional<std::size_t> previous(std::size_t action) const;
   std::vector<std::size_t> makers_of_bucket(std::size_t reduction) const;
   std::vector<std::size_t> candidates(std::size_t action) const;
@@ -113,8 +121,7 @@ class Causes {
   Numbering indices_;
   std::vector<Group> groups_;          // by kind and stage
   std::vector<std::uint32_t> by_key_;  // positions of actions by key, then in the timeline's order
-  std::vector<std::vector<std::vector<std::size_t>>> lines_;  // by lane, by stream
-  std::vector<std::size_t> place_in_line_;                    // by action
+  std::vector<std::vector<std::vector<std::uint32_t>>> lines_;  // by lane, by stream
 };
 
 /// An action of a stage needs one of the same index, so many stages further on.
@@ -156,6 +163,28 @@ void Causes::visit_needed(std::size_t action, bool computed, const Visit& visit)
       is_found = true;
     }
     if (is_found) return;
+  }
+}
+
+template <class Visit>
+void Causes::visit_receivers_of(std::size_t transfer, const Visit& visit) const {
+  const Key own = key_of(transfer);
+  const LaneIndex from = at(transfer).lane;
+  for (const StageNeed& need : kNeeds) {
+    if (need.needed != own.kind) continue;
+    const Key key{need.action, StageIndex{own.stage.value - need.stages_on}, own.index};
+    const Range range = with(key);
+    if (range.begin == range.end) continue;
+    const Group& group = groups_[group_of(key)];
+    // Mostly there is one lane: then the actions themselves need not be looked at.
+    if (!group.is_on_several_lanes) {
+      if (feeds(from, *group.lane)) visit(*group.lane);
+      continue;
+    }
+    for (std::size_t e = range.begin; e < range.end; ++e) {
+      const LaneIndex to = at(by_key_[e]).lane;
+      if (feeds(from, to)) visit(to);
+    }
   }
 }
 

@@ -1,10 +1,9 @@
 #include "dapple/timeline/statistics.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <map>
-#include <thread>
-#include <utility>
 
 #include "dapple/core/parallel.h"
 #include "timeline/causes.h"
@@ -21,24 +20,21 @@ bool begins_before(const Interval& a, const Interval& b) {
   return a.begin < b.begin;
 }
 
-/// Mostly they are in order.
-void sort_by_begin(std::vector<Interval>& intervals) {
-  if (std::is_sorted(intervals.begin(), intervals.end(), begins_before)) return;
-  std::sort(intervals.begin(), intervals.end(), begins_before);
-}
-
-/// Time covered by at least one of them. Requires: by begin.
-Duration covered(const std::vector<Interval>& intervals) {
-  Duration total;
-  Duration until;
-  for (const Interval& interval : intervals) {
-    const Duration begin = std::max(interval.begin, until);
-    if (interval.end <= begin) continue;
-    total += interval.end - begin;
-    until = interval.end;
+/// Time covered by at least one of the intervals that were added. They are added by begin.
+class Coverage {
+ public:
+  void add(const Interval& interval) {
+    const Duration begin = std::max(interval.begin, until_);
+    if (interval.end <= begin) return;
+    total_ += interval.end - begin;
+    until_ = interval.end;
   }
-  return total;
-}
+  Duration total() const { return total_; }
+
+ private:
+  Duration total_;
+  Duration until_;
+};
 
 class Statistician {
  public:
@@ -49,20 +45,20 @@ class Statistician {
   std::vector<PathSegment> critical_path() const;
 
  private:
-  const TimedAction& at(std::size_t action) const { return timeline_.actions[action]; }
-  /// What a lane sends, receives and reduces.
-  struct Communication {
-    std::vector<Interval> intervals;  // by begin
-    /// The end of the last transfer that brought the input of each computation of the lane.
-    std::vector<std::optional<Duration>> arrivals;
+  /// What is known of a lane up to a moment.
+  struct LaneState {
+    IdleTime idle;
+    std::optional<Duration> computed_until;  // the end of its last computation
+    Coverage computing;
+    Coverage communicating;
+    Coverage both;
   };
-  IdleTime idle_of(LaneIndex lane, const std::vector<std::optional<Duration>>& arrivals) const;
-  void add_gap(IdleTime& idle, const Interval& gap, std::size_t next,
-               std::optional<Duration> arrival) const;
+
+  const TimedAction& at(std::size_t action) const { return timeline_.actions[action]; }
+  void compute(LaneState& lane, std::size_t action) const;
+  void communicate(std::vector<LaneState>& lanes, std::size_t action) const;
+  void add_gap(IdleTime& idle, const Interval& gap, std::size_t next) const;
   void add_gap_before_step(IdleTime& idle, const Interval& gap, std::size_t step) const;
-  std::vector<Interval> intervals_of(LaneIndex lane, Stream stream) const;
-  Communication communication_of(LaneIndex lane) const;
-  LaneStatistics statistics_of(LaneIndex lane) const;
 
   const Timeline& timeline_;
   Causes causes_;
@@ -70,13 +66,13 @@ class Statistician {
 };
 
 /// The gap up to the moment its input was computed, from there to its arrival, and what is left.
-void Statistician::add_gap(IdleTime& idle, const Interval& gap, std::size_t next,
-                           std::optional<Duration> arrival) const {
+void Statistician::add_gap(IdleTime& idle, const Interval& gap, std::size_t next) const {
   if (gap.begin == gap.end) return;
   const std::optional<std::size_t> producer = causes_.producer_for(next);
   const Duration computed =
       producer ? std::clamp(at(*producer).end, gap.begin, gap.end) : gap.begin;
-  const Duration arrived = arrival ? std::clamp(*arrival, computed, gap.end) : computed;
+  const std::optional<std::size_t> transfer = causes_.transfer_to(next);
+  const Duration arrived = transfer ? std::clamp(at(*transfer).end, computed, gap.end) : computed;
   idle.producer += computed - gap.begin;
   idle.transfer += arrived - computed;
   idle.other += gap.end - arrived;
@@ -93,99 +89,69 @@ void Statistician::add_gap_before_step(IdleTime& idle, const Interval& gap,
     reduced = std::max(reduced, part.end);
     reductions.push_back(part);
   }
-  sort_by_begin(reductions);
-  const Duration reducing = covered(reductions);
+  std::sort(reductions.begin(), reductions.end(), begins_before);
+  Coverage covered;
+  for (const Interval& reduction : reductions) covered.add(reduction);
+  const Duration reducing = covered.total();
   idle.all_reduce += reducing;
   idle.producer += reduced - gap.begin - reducing;
   idle.other += gap.end - reduced;
 }
 
-IdleTime Statistician::idle_of(LaneIndex lane,
-                               const std::vector<std::optional<Duration>>& arrivals) const {
-  IdleTime idle;
-  const std::vector<std::size_t>& computed = causes_.line(lane, Stream::Compute);
-  if (computed.empty()) {
-    idle.fill = iteration_;
-    return idle;
-  }
-  idle.fill = at(computed.front()).start;
-  idle.drain = iteration_ - at(computed.back()).end;
-  for (std::size_t i = 1; i < computed.size(); ++i) {
-    const std::size_t next = computed[i];
-    const Interval gap{at(computed[i - 1]).end, at(next).start};
-    if (at(next).action.kind == ActionKind::OptimizerStep) {
-      add_gap_before_step(idle, gap, next);
+void Statistician::compute(LaneState& lane, std::size_t action) const {
+  const Interval interval{at(action).start, at(action).end};
+  lane.computing.add(interval);
+  lane.both.add(interval);
+  if (!lane.computed_until) {
+    lane.idle.fill = interval.begin;
+  } else {
+    const Interval gap{*lane.computed_until, interval.begin};
+    if (at(action).action.kind == ActionKind::OptimizerStep) {
+      add_gap_before_step(lane.idle, gap, action);
     } else {
-      add_gap(idle, gap, next, arrivals[i]);
+      add_gap(lane.idle, gap, action);
     }
   }
-  return idle;
+  lane.computed_until = interval.end;
 }
 
-std::vector<Interval> Statistician::intervals_of(LaneIndex lane, Stream stream) const {
-  std::vector<Interval> intervals;
-  for (const std::size_t action : causes_.line(lane, stream)) {
-    intervals.push_back({at(action).start, at(action).end});
-  }
-  return intervals;
+/// On its own lane and, of a transfer, on those that it is for.
+void Statistician::communicate(std::vector<LaneState>& lanes, std::size_t action) const {
+  const auto add = [&, interval = Interval{at(action).start, at(action).end}](LaneIndex lane) {
+    lanes[lane.position()].communicating.add(interval);
+    lanes[lane.position()].both.add(interval);
+  };
+  add(at(action).lane);
+  if (!reduces(at(action).action.kind)) causes_.visit_receivers_of(action, add);
 }
 
-/// Both by begin, and all of them so.
-std::vector<Interval> merged(const std::vector<Interval>& some, const std::vector<Interval>& more) {
-  std::vector<Interval> all;
-  all.reserve(some.size() + more.size());
-  std::merge(some.begin(), some.end(), more.begin(), more.end(), std::back_inserter(all),
-             begins_before);
-  return all;
-}
-
-/// Each of its streams, and what it receives one way, is mostly in order already.
-Statistician::Communication Statistician::communication_of(LaneIndex lane) const {
-  constexpr Stream kCommunication[] = {Stream::SendForward, Stream::SendBackward,
-                                       Stream::Collective};
-  std::vector<Interval> all;
-  for (const Stream stream : kCommunication) {
-    std::vector<Interval> sent = intervals_of(lane, stream);
-    sort_by_begin(sent);
-    all = all.empty() ? std::move(sent) : merged(all, sent);
-  }
-  std::vector<Interval> received_forward;
-  std::vector<Interval> received_backward;
-  std::vector<std::optional<Duration>> arrivals;
-  const std::vector<std::size_t>& computed = causes_.line(lane, Stream::Compute);
-  arrivals.reserve(computed.size());
-  for (const std::size_t receiver : computed) {
-    std::vector<Interval>& received =
-        at(receiver).action.kind == ActionKind::Forward ? received_forward : received_backward;
-    std::optional<Duration>& arrival = arrivals.emplace_back();
-    causes_.visit_transfers_to(receiver, [&](std::size_t transfer) {
-      received.push_back({at(transfer).start, at(transfer).end});
-      if (!arrival || *arrival < at(transfer).end) arrival = at(transfer).end;
-    });
-  }
-  sort_by_begin(received_forward);
-  sort_by_begin(received_backward);
-  return {merged(merged(all, received_forward), received_backward), std::move(arrivals)};
-}
-
-LaneStatistics Statistician::statistics_of(LaneIndex lane) const {
-  const auto [communicating, arrivals] = communication_of(lane);
-  std::vector<Interval> computing = intervals_of(lane, Stream::Compute);
-  sort_by_begin(computing);
-  const Duration busy = covered(computing);
-  return {.busy = busy,
-          .idle = idle_of(lane, arrivals),
-          .communicating = covered(communicating),
-          .exposed = covered(merged(computing, communicating)) - busy};
-}
-
+/// In the order of the timeline: what an action has to do with is near it, lane by lane it is not.
 std::vector<LaneStatistics> Statistician::lanes() const {
-  constexpr std::size_t kActionsOfAThread = 10'000;
-  const std::size_t threads = std::min<std::size_t>(std::thread::hardware_concurrency(),
-                                                    timeline_.actions.size() / kActionsOfAThread);
-  std::vector<LaneStatistics> lanes(timeline_.lanes.size());
-  parallel_for(lanes.size(), static_cast<int>(threads),
-               [&](std::size_t l) { lanes[l] = statistics_of(index_at<LaneIndex>(l)); });
+  std::vector<LaneState> states(timeline_.lanes.size());
+  for (std::size_t i = 0; i < timeline_.actions.size(); ++i) {
+    switch (stream_of(at(i).action.kind)) {
+      case Stream::Compute:
+        compute(states[at(i).lane.position()], i);
+        break;
+      case Stream::SendForward:
+      case Stream::SendBackward:
+      case Stream::Collective:
+        communicate(states, i);
+        break;
+      case Stream::None:
+        break;
+    }
+  }
+  std::vector<LaneStatistics> lanes;
+  for (LaneState& state : states) {
+    (state.computed_until ? state.idle.drain : state.idle.fill) =
+        iteration_ - state.computed_until.value_or(Duration{});
+    const Duration busy = state.computing.total();
+    lanes.push_back({.busy = busy,
+                     .idle = state.idle,
+                     .communicating = state.communicating.total(),
+                     .exposed = state.both.total() - busy});
+  }
   return lanes;
 }
 
@@ -239,8 +205,14 @@ IdleTime operator*(std::int64_t factor, const IdleTime& idle) {
 }
 
 TimelineAnalysis analyse(const Timeline& timeline) {
+  constexpr std::size_t kFewActions = 100'000;
   const Statistician statistician(timeline);
-  return {.lanes = statistician.lanes(), .path = statistician.critical_path()};
+  TimelineAnalysis analysis;
+  const std::function<void()> parts[] = {[&] { analysis.lanes = statistician.lanes(); },
+                                         [&] { analysis.path = statistician.critical_path(); }};
+  parallel_for(std::size(parts), timeline.actions.size() > kFewActions ? 2 : 1,
+               [&](std::size_t i) { parts[i](); });
+  return analysis;
 }
 
 IdleTime idle_device_time(const Timeline& timeline, const std::vector<LaneStatistics>& lanes) {

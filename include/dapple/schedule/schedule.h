@@ -71,6 +71,9 @@ std::string to_text(Action action);
 /// "2F0 2F1 2B0". O(actions).
 std::string to_text(const std::vector<Action>& actions);
 
+/// " 2F0 2F1 2B0", a blank before each action, in the place of what the text held. O(actions).
+void write_text(const std::vector<Action>& actions, std::string& text);
+
 /// The whole schedule, one line per device in the order of the lanes: "node0:3: 2RECV_F0 2F0 ...".
 /// Canonical: equal schedules have equal text. Its hash is the plan's schedule digest.
 std::string to_text(const Schedule& schedule, const Topology& topology);
@@ -83,6 +86,12 @@ std::vector<Action> parse_actions(std::string_view text);
 /// together, so that the text is the same and what cannot deadlock together cannot apart: a replica
 /// waits for a part of what they all wait for. Requires: validate(plan) is empty. O(actions).
 Schedule generate(const Plan& plan, Replicas replicas = Replicas::Together);
+
+/// The lanes of generate(plan) without their actions, and the actions of one of them in the place
+/// of what it held, for whoever needs one lane at a time. Requires: validate(plan) is empty, and
+/// the lane is the one of that number in outline(plan). O(devices); O(actions of the lane).
+Schedule outline(const Plan& plan);
+void generate_actions(const Plan& plan, std::size_t number, Lane& lane);
 
 /// Per stage the most micro-batches in flight: a forward takes one, a backward's last part gives it
 /// back. O(actions).

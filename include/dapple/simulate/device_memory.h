@@ -23,5 +23,8 @@ std::vector<Bytes> peak_memories(const Schedule& schedule, const std::vector<Dev
 /// in the order of lanes and replicas. Where every device holds one stage this is the same as
 /// memory_shortages(costs). O(actions * devices of a lane). Requires: as above.
 std::vector<MemoryShortage> memory_shortages(const Schedule& schedule, const PlanCost& costs);
+/// The same from device_memory() and peak_memories(). O(devices log devices).
+std::vector<MemoryShortage> memory_shortages(const std::vector<DeviceMemory>& memory,
+                                             const std::vector<Bytes>& peaks);
 
 }  // namespace dapple

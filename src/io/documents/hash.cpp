@@ -64,23 +64,36 @@ std::string hash_of(const PlanDocument& document) {
 }
 
 std::string schedule_digest(const Plan& plan, const Topology& topology) {
-  Schedule schedule = generate(plan);
+  Schedule schedule = outline(plan);
   io::Sha256 hash;
-  // Lane by lane, since the text of a whole schedule repeats every lane's list for each device; of
-  // a long one, the texts of a few lanes are made side by side.
+  // Lane by lane, in the same memory, since a long schedule has hundreds of megabytes and its text
+  // repeats every lane's list for each device; a few lanes are made side by side.
+  struct List {
+    std::vector<Action> actions;
+    std::string text;
+  };
   constexpr std::size_t kFewPasses = 10'000;
   constexpr std::size_t kLanesSideBySide = 2;
   const bool is_long =
       plan.stages.size() * static_cast<std::size_t>(plan.num_micro_batches) > kFewPasses;
-  std::array<std::string, kLanesSideBySide> texts;
-  for (std::size_t first = 0; first < schedule.lanes.size(); first += texts.size()) {
-    const std::size_t count = std::min(texts.size(), schedule.lanes.size() - first);
+  std::array<List, kLanesSideBySide> lists;
+  for (std::size_t first = 0; first < schedule.lanes.size(); first += lists.size()) {
+    const std::size_t count = std::min(lists.size(), schedule.lanes.size() - first);
     parallel_for(count, is_long ? static_cast<int>(count) : 1, [&](std::size_t i) {
-      Schedule part{.num_micro_batches = schedule.num_micro_batches, .lanes = {}};
-      part.lanes.push_back(std::move(schedule.lanes[first + i]));
-      texts[i] = to_text(part, topology);
+      Lane& lane = schedule.lanes[first + i];
+      lane.actions.swap(lists[i].actions);
+      generate_actions(plan, first + i, lane);
+      write_text(lane.actions, lists[i].text);
+      lane.actions.swap(lists[i].actions);
     });
-    for (std::size_t i = 0; i < count; ++i) hash.add(texts[i]);
+    for (std::size_t i = 0; i < count; ++i) {
+      // The lines of to_text(schedule).
+      for (const DeviceIndex device : schedule.lanes[first + i].devices) {
+        hash.add(topology.device(device).name + ":");
+        hash.add(lists[i].text);
+        hash.add("\n");
+      }
+    }
   }
   return hash.finish();
 }

@@ -70,11 +70,11 @@ double seconds(Duration time) {
   return static_cast<double>(time.ns) * 1e-9;
 }
 
-std::vector<DeviceFigures> device_figures(const Evaluation& evaluation) {
+std::vector<DeviceFigures> device_figures(const Evaluation& evaluation,
+                                          const std::vector<Bytes>& peaks) {
   std::vector<DeviceFigures> figures;
   const Timeline& timeline = evaluation.timeline;
   const std::vector<Duration> busy = busy_times(timeline);
-  const std::vector<Bytes> peaks = peak_memories(evaluation.schedule, timeline.memory);
   for (std::size_t d = 0; d < timeline.memory.size(); ++d) {
     const DeviceMemory& memory = timeline.memory[d];
     figures.push_back({.device = memory.device,
@@ -106,9 +106,10 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
   std::optional<Duration> without_any_transfers;
   std::optional<Duration> without_reductions;
   std::optional<Duration> alone;  // without both
+  std::vector<Bytes> peaks;
   const bool has_transfers = !evaluation.costs.boundaries.empty();
   const bool reduces = has_reductions(evaluation.costs);
-  const std::function<void()> simulations[] = {
+  const std::function<void()> parts[] = {
       [&] {
         run = simulate(evaluation.schedule, evaluation.costs, topology,
                        {.contention = mode.contention});
@@ -125,10 +126,16 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
         if (!has_transfers || !reduces) return;
         alone = time_without({.free_transfers = true, .free_all_reduce = true});
       },
-      [&] { evaluation.otherwise = with_other_replicas(plan, evaluation.costs, topology, mode); }};
+      [&] { evaluation.otherwise = with_other_replicas(plan, evaluation.costs, topology, mode); },
+      [&] {
+        const std::vector<DeviceMemory> memory =
+            device_memory(evaluation.schedule, evaluation.costs);
+        peaks = peak_memories(evaluation.schedule, memory);
+        evaluation.shortages = memory_shortages(memory, peaks);
+      }};
   const bool is_long = lane_passes(plan.stages, plan.num_micro_batches, mode.replicas) > kFewPasses;
-  parallel_for(std::size(simulations), is_long ? kSimulationsSideBySide : 1,
-               [&](std::size_t i) { simulations[i](); });
+  parallel_for(std::size(parts), is_long ? kSimulationsSideBySide : 1,
+               [&](std::size_t i) { parts[i](); });
   evaluation.timeline = std::move(run.timeline);
   Prediction& prediction = evaluation.prediction;
   prediction.contention = mode.contention;
@@ -153,8 +160,7 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     prediction.stages.push_back(figures_of(evaluation.costs, s));
   }
-  prediction.devices = device_figures(evaluation);
-  evaluation.shortages = memory_shortages(evaluation.schedule, evaluation.costs);
+  prediction.devices = device_figures(evaluation, peaks);
   return evaluation;
 }
 
