@@ -87,7 +87,7 @@ void OrderSearch::offer_known() {
   for (const TaskOrder& order : state_.options().known) {
     if (is_legal(problem_, order)) offer(state_.graph().to_words(order));
   }
-  if (state_.rules().may_bind()) offer(one_by_one(state_.graph()));
+  if (state_.rules().may_bind() && !state_.is_stopped()) offer(one_by_one(state_.graph()));
 }
 
 /// The best by the tasks alone, without what follows them and what is held beside: a simpler

@@ -4,7 +4,7 @@ or with the limit that it exceeds."""
 import resource
 
 import tool
-from tool import ARGUMENTS, BAD_INPUT, DONE, INFEASIBLE, USAGE, ToolTest
+from tool import ARGUMENTS, BAD_INPUT, DONE, INFEASIBLE, NOT_VERIFIED, USAGE, ToolTest
 
 FOUND = tool.ROOT / "tests" / "found" / "limits"
 
@@ -121,8 +121,18 @@ class Orders(ToolTest):
             self.skipTest("takes seconds in a release build, and minutes here")
         result = self.reschedule("--schedule", "zb-h1", "--time-limit", "2")
         self.assertEqual(result.returncode, DONE, result.stderr)
-        self.assertLessEqual(self.read("new.json")["predicted"]["iteration_ns"],
+        new = self.read("new.json")
+        self.assertLessEqual(new["predicted"]["iteration_ns"],
                              self.read("plan.json")["predicted"]["iteration_ns"])
+        # That it was stopped is said, and verify takes it for true.
+        stopped = ("the search for the best order or depths was stopped by --time-limit before it "
+                   "was through")
+        self.assertEqual(new["warnings"][-1:], [stopped])
+        result = self.run_tool("verify", "new.json")
+        self.assertIn(result.returncode, (DONE, NOT_VERIFIED), result.stderr)
+        new["warnings"][-1] = stopped.replace("before", "long before")
+        self.write("new.json", new)
+        self.assert_error(self.run_tool("verify", "new.json"), BAD_INPUT, "/warnings/")
 
 
 if __name__ == "__main__":

@@ -77,7 +77,8 @@ std::int64_t chunks_of(const Options& options, ScheduleFamily family, const Plan
 }
 
 /// The plan as it was given, but for what the schedule changes.
-void renew(PlanDocument& document, Rescheduled&& made, const Topology& topology) {
+void renew(PlanDocument& document, Rescheduled&& made, const Topology& topology,
+           StopReason stop_reason) {
   document.tool = kTool;
   document.plan = std::move(made.plan);
   document.prediction = made.evaluation.prediction;
@@ -88,6 +89,7 @@ void renew(PlanDocument& document, Rescheduled&& made, const Topology& topology)
   document.search.planner = "reschedule";
   document.search.cut = {"stages, devices and micro-batches other than the given plan's"};
   document.warnings = warnings_about(document, topology);
+  if (made.is_stopped) document.warnings.push_back(stop_warning(stop_reason));
   if (!made.lower_bound) return;
   document.search.searched = {fmt::format("orders of {}", to_string(document.plan.family))};
   document.prediction.lower_bound = made.lower_bound;
@@ -187,7 +189,7 @@ int run_reschedule(const Options& options, Console& console) {
   }
   const Timeline timeline = std::move(rescheduled.evaluation.timeline);
   const std::optional<Duration> otherwise = rescheduled.evaluation.otherwise;
-  renew(document, std::move(rescheduled), subject.topology);
+  renew(document, std::move(rescheduled), subject.topology, progress.stop_reason());
   write_result(console, output, write_plan(document));
   const auto [stream, style] = console.words(output == "-");
   stream << write_summary(document, timeline, subject.topology, style)

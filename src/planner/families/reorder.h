@@ -15,6 +15,7 @@ struct Reordered {
   Plan plan;
   std::optional<Duration> iteration;    // where the order was searched
   std::optional<Duration> lower_bound;  // as Rescheduled has it
+  bool is_stopped = false;              // likewise
 };
 
 /// As reschedule(), with the plan's devices and links in `costs`. Only where the family carries its

@@ -49,6 +49,10 @@ class Rescheduler {
       return stage.replication == Replication::Deal && stage.devices.size() > 1;
     });
   }
+  bool is_told_to_stop() {
+    is_stopped_ = is_stopped_ || (options_.should_stop && options_.should_stop());
+    return is_stopped_;
+  }
   void refuse(std::string reason) { reasons_.push_back(std::move(reason)); }
 
   const Plan& filed_;
@@ -63,6 +67,7 @@ class Rescheduler {
   std::vector<std::string> reasons_;
   std::optional<MemoryShortage> shortage_;
   bool is_too_long_ = false;
+  bool is_stopped_ = false;
 };
 
 std::variant<Reordered, NoSchedule> Rescheduler::run() {
@@ -81,7 +86,10 @@ std::variant<Reordered, NoSchedule> Rescheduler::run() {
     }
   }
   if (!reasons_.empty()) return NoSchedule{std::move(reasons_), shortage_, is_too_long_};
-  return Reordered{.plan = std::move(plan_), .iteration = iteration_, .lower_bound = lower_bound_};
+  return Reordered{.plan = std::move(plan_),
+                   .iteration = iteration_,
+                   .lower_bound = lower_bound_,
+                   .is_stopped = is_stopped_ && (!iteration_ || iteration_ != lower_bound_)};
 }
 
 /// Stages for every chunk of every group of devices. False if there are not enough layers.
@@ -208,7 +216,11 @@ void Rescheduler::search_order() {
                     to_string(plan_.family)));
   }
   std::optional<SearchedOrder> found =
-      dapple::search_order({.plan = plan_, .known = known(), .costs = costs_, .options = options_});
+      dapple::search_order({.plan = plan_,
+                            .known = known(),
+                            .costs = costs_,
+                            .options = options_,
+                            .should_stop = [this] { return is_told_to_stop(); }});
   if (!found) {
     return refuse_memory(fmt::format("no order of {} fits into memory, not even one micro-batch "
                                      "after the other",
@@ -244,14 +256,21 @@ std::variant<Reordered, NoSchedule> reorder(const Plan& plan, const CostModel& c
   return Rescheduler(plan, costs, options).run();
 }
 
+std::string stop_warning(StopReason reason) {
+  return fmt::format("the search for the best order or depths was {} before it was through",
+                     reason == StopReason::Signal ? "interrupted" : "stopped by --time-limit");
+}
+
 std::variant<Rescheduled, NoSchedule> reschedule(const Plan& plan, const ModelProfile& profile,
                                                  const Topology& topology,
                                                  const Reschedule& options) {
   auto reordered = reorder(plan, CostModel(profile, topology), options);
   if (auto* none = std::get_if<NoSchedule>(&reordered)) return std::move(*none);
   Rescheduled result;
-  result.plan = std::move(std::get<Reordered>(reordered).plan);
-  result.lower_bound = std::get<Reordered>(reordered).lower_bound;
+  auto& made = std::get<Reordered>(reordered);
+  result.plan = std::move(made.plan);
+  result.lower_bound = made.lower_bound;
+  result.is_stopped = made.is_stopped;
   result.evaluation =
       evaluate(result.plan, profile, topology, {options.contention, options.replicas});
   return result;

@@ -114,7 +114,7 @@ std::optional<SearchedOrder> OrderFinder::run() {
   const bool is_split = problem.split_backward;
   const std::optional<FoundOrder> found = dapple::search_order(
       problem, {.evaluations = question_.options.evaluations.value_or(usual_orders(plan_, problem)),
-                .should_stop = question_.options.should_stop,
+                .should_stop = question_.should_stop,
                 .known = known_,
                 .simulate = [&](const TaskOrder& order) {
                   return simulate_order(actions_of(order, is_split));

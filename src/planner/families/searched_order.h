@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct OrderQuestion {
   const Plan* known = nullptr;  // the same stages under a schedule of their own; nothing: none
   const CostModel& costs;
   const Reschedule& options;
+  std::function<bool()> should_stop;  // in place of that of the options; nothing: never
 };
 
 struct SearchedOrder {

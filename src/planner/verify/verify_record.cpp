@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "dapple/planner/families/reschedule.h"
 #include "dapple/search/exact/exact_search.h"
 #include "dapple/search/placement/placement_space.h"
 #include "planner/candidates/as_pinned.h"
@@ -535,6 +536,17 @@ void check_unsearched_warnings(Claims& claims, const ClaimedPlan& claimed, Unsea
   const std::vector<DeviceFigures>& devices = document.prediction.devices;
   if (kind == Unsearched::Baseline && std::any_of(devices.begin(), devices.end(), lacks_memory)) {
     expected.push_back({.text = "does not fit: {} bytes missing", .counts = true});
+  }
+  const ScheduleFamily family = document.plan.family;
+  const bool is_searched = family == ScheduleFamily::OneFOneB ||
+                           (carries_order(family) && family != ScheduleFamily::Given);
+  if (kind == Unsearched::Rescheduled && is_searched &&
+      document.prediction.lower_bound != document.prediction.iteration) {
+    const StopReason by =
+        document.warnings.empty() || document.warnings.back() != stop_warning(StopReason::Signal)
+            ? StopReason::TimeLimit
+            : StopReason::Signal;
+    expected.push_back({.text = stop_warning(by), .may_be_missing = true});
   }
   std::size_t of_import = 0;
   if (kind == Unsearched::Imported && document.warnings.size() > expected.size()) {

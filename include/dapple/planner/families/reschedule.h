@@ -31,8 +31,8 @@ struct Reschedule {
   Replicas replicas = Replicas::Together;
   /// Orders tried where costs decide; nothing: 20,000, fewer where each of them takes long.
   std::optional<std::int64_t> evaluations = {};
-  Bytes memory_limit = kDefaultMemoryLimit;  // of what the search and the simulations keep
-  std::function<bool()> should_stop = nullptr;
+  Bytes memory_limit = kDefaultMemoryLimit;     // of what the search and the simulations keep
+  std::function<bool()> should_stop = nullptr;  // asked between simulations; nothing: never
 };
 
 struct Rescheduled {
@@ -41,7 +41,12 @@ struct Rescheduled {
   /// No order of these stages, with no more in flight than the family and the memory allow, has a
   /// shorter iteration. Only where the order was searched.
   std::optional<Duration> lower_bound;
+  /// should_stop() ended the search before it was through: another time the plan may differ.
+  bool is_stopped = false;
 };
+
+/// The warning in a plan whose search of orders was ended early, by a time limit or a signal.
+std::string stop_warning(StopReason reason);
 
 /// Why a plan cannot run under a schedule.
 struct NoSchedule {
