@@ -50,6 +50,7 @@ class Rescheduler {
     });
   }
   void refuse(std::string reason) { reasons_.push_back(std::move(reason)); }
+  void refuse_faults(const std::vector<Violation>& faults);
 
   const Plan& filed_;
   const ModelProfile& profile_;
@@ -84,8 +85,25 @@ std::variant<Reordered, NoSchedule> Rescheduler::run() {
   return Reordered{.plan = std::move(plan_), .iteration = iteration_, .lower_bound = lower_bound_};
 }
 
+/// The first of them is the reason; those behind it mostly follow from it and are only counted.
+void Rescheduler::refuse_faults(const std::vector<Violation>& faults) {
+  if (faults.empty()) return;
+  const Violation& first = faults.front();
+  std::string reason = first.place.empty() ? first.message : first.place + ": " + first.message;
+  if (faults.size() > 1) {
+    reason += fmt::format(" ({} more fault{} not listed)", faults.size() - 1,
+                          faults.size() == 2 ? " is" : "s are");
+  }
+  refuse(std::move(reason));
+}
+
 /// Stages for every chunk of every group of devices. False if there are not enough layers.
 bool Rescheduler::recut() {
+  // A given order is one of the plan's own stages, wherever these are.
+  if (options_.family == ScheduleFamily::Given) {
+    is_kept_ = true;
+    return true;
+  }
   const std::vector<std::vector<StageIndex>> groups = stages_by_device_group(filed_);
   const auto group_count = static_cast<std::int64_t>(groups.size());
   const std::int64_t stages = group_count * options_.chunks_per_device;
@@ -182,22 +200,17 @@ void Rescheduler::choose_depths() {
     plan_.warmup_depths = score.best.plan.warmup_depths;
     return;
   }
-  const std::vector<Violation> faults = validate(plan_, costs_.layer_count(), topology_);
-  for (const Violation& fault : faults) refuse(fault.place + ": " + fault.message);
-  if (faults.empty()) fill_depths(plan_);
+  refuse_faults(validate(plan_, costs_.layer_count(), topology_));
+  if (reasons_.empty()) fill_depths(plan_);
 }
 
 void Rescheduler::take_order() {
   plan_.order = options_.order;
   plan_.warmup_depths.assign(plan_.stages.size(), plan_.num_micro_batches);
-  for (const Violation& fault : validate(plan_, costs_.layer_count(), topology_)) {
-    refuse(fault.place + ": " + fault.message);
-  }
+  refuse_faults(validate(plan_, costs_.layer_count(), topology_));
   if (!reasons_.empty()) return;
   fill_depths(plan_);
-  for (const Violation& fault : validate(generate(plan_), plan_)) {
-    refuse(fault.place.empty() ? fault.message : fault.place + ": " + fault.message);
-  }
+  refuse_faults(validate(generate(plan_), plan_));
 }
 
 void Rescheduler::search_order() {
