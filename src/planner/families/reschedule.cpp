@@ -40,6 +40,8 @@ class Rescheduler {
   bool recut();
   bool has_room();
   void choose_depths();
+  void search_depths();
+  void try_own_depths(Scored& best) const;
   void take_order();
   void search_order();
   const Plan* known() const;
@@ -177,31 +179,46 @@ void Rescheduler::choose_depths() {
     if (filed_.family == options_.family) plan_.warmup_depths = filed_.warmup_depths;
     return;
   }
-  if (options_.family == ScheduleFamily::OneFOneB) {
-    const PlannerOptions search{.global_batch_size = plan_.global_batch_size,
-                                .micro_batch_size = plan_.micro_batch_size,
-                                .bucket_size = plan_.gradients.bucket_size,
-                                .optimizer = plan_.gradients.optimizer,
-                                .family = options_.family,
-                                .contention = options_.contention,
-                                .replicas = options_.replicas};
-    const Scorer scorer(profile_, topology_, search);
-    const Score score = scorer.improve({.micro_batch_size = plan_.micro_batch_size,
-                                        .gradients = plan_.gradients,
-                                        .stages = plan_.stages,
-                                        .bound = {}},
-                                       0, kActionsForDepths);
-    if (!score.best.feasible()) {
-      Plan least = plan_;
-      least.warmup_depths.assign(least.stages.size(), 1);
-      return refuse_memory("not even one micro-batch in flight on every stage fits into memory",
-                           least);
-    }
-    plan_.warmup_depths = score.best.plan.warmup_depths;
-    return;
-  }
+  if (options_.family == ScheduleFamily::OneFOneB) return search_depths();
   refuse_faults(validate(plan_, costs_.layer_count(), topology_));
   if (reasons_.empty()) fill_depths(plan_);
+}
+
+void Rescheduler::search_depths() {
+  const PlannerOptions search{.global_batch_size = plan_.global_batch_size,
+                              .micro_batch_size = plan_.micro_batch_size,
+                              .bucket_size = plan_.gradients.bucket_size,
+                              .optimizer = plan_.gradients.optimizer,
+                              .family = options_.family,
+                              .contention = options_.contention,
+                              .replicas = options_.replicas};
+  const Scorer scorer(profile_, topology_, search);
+  Score score = scorer.improve({.micro_batch_size = plan_.micro_batch_size,
+                                .gradients = plan_.gradients,
+                                .stages = plan_.stages,
+                                .bound = {}},
+                               0, kActionsForDepths);
+  try_own_depths(score.best);
+  if (!score.best.feasible()) {
+    Plan least = plan_;
+    least.warmup_depths.assign(least.stages.size(), 1);
+    return refuse_memory("not even one micro-batch in flight on every stage fits into memory",
+                         least);
+  }
+  plan_.warmup_depths = score.best.plan.warmup_depths;
+}
+
+/// The given plan's own depths stay unless others are faster.
+void Rescheduler::try_own_depths(Scored& best) const {
+  Plan own = plan_;
+  own.warmup_depths = filed_.warmup_depths;
+  if (!is_kept_ || !validate(own, costs_.layer_count(), topology_).empty()) return;
+  const PlanCost cost = costs_.plan_cost(own);
+  if (!memory_shortages(generate(own), cost).empty()) return;
+  Score work;
+  const Duration time =
+      simulate_and_count(own, {cost, topology_, {options_.contention, options_.replicas}}, work);
+  if (time <= best.iteration) best = {.plan = std::move(own), .iteration = time, .order = 0};
 }
 
 void Rescheduler::take_order() {
@@ -257,10 +274,65 @@ std::variant<Reordered, NoSchedule> reorder(const Plan& plan, const CostModel& c
   return Rescheduler(plan, costs, options).run();
 }
 
+namespace {
+
+/// Searches of orders differ by this factor in how many they try.
+constexpr std::int64_t kStep = 4;
+
+/// The numbers of orders that searches of `most` orders altogether are made of, the largest first:
+/// those of the usual number, times or by powers of kStep, that are no more than `most`. So a
+/// larger `most` only adds to them.
+std::vector<std::int64_t> sizes_of_searches(std::int64_t usual, std::int64_t most) {
+  std::int64_t size = usual;
+  while (size <= most / kStep) size *= kStep;
+  std::vector<std::int64_t> sizes;
+  for (; size >= 1; size /= kStep) {
+    if (size <= most) sizes.push_back(size);
+  }
+  return sizes;
+}
+
+bool is_proven(const Reordered& found) {
+  return found.iteration && found.lower_bound && *found.iteration <= *found.lower_bound;
+}
+
+/// The best of searches by rising numbers of orders, of which one alone may end with a worse order
+/// than one that has tried fewer. From the largest on, as it is the one that mostly proves that
+/// nothing is left to find.
+std::variant<Reordered, NoSchedule> best_reordered(const Plan& plan, const CostModel& costs,
+                                                   const Reschedule& options) {
+  const auto groups = static_cast<std::int64_t>(stages_by_device_group(plan).size());
+  const std::int64_t usual = usual_orders(options.family, groups * options.chunks_per_device,
+                                          groups, plan.num_micro_batches);
+  std::optional<Reordered> best;
+  for (const std::int64_t size : sizes_of_searches(usual, options.evaluations.value_or(usual))) {
+    if (best && (is_proven(*best) || (options.should_stop && options.should_stop()))) break;
+    Reschedule search = options;
+    search.evaluations = size;
+    auto made = reorder(plan, costs, search);
+    if (std::holds_alternative<NoSchedule>(made)) return made;
+    Reordered& found = std::get<Reordered>(made);
+    if (!best) {
+      best = std::move(found);
+      continue;
+    }
+    const auto bound = std::max(best->lower_bound, found.lower_bound);
+    if (*found.iteration < *best->iteration) best = std::move(found);
+    best->lower_bound = bound;
+  }
+  check(best.has_value(), "some number of orders is no more than what may be tried");
+  return std::move(*best);
+}
+
+}  // namespace
+
 std::variant<Rescheduled, NoSchedule> reschedule(const Plan& plan, const ModelProfile& profile,
                                                  const Topology& topology,
                                                  const Reschedule& options) {
-  auto reordered = reorder(plan, CostModel(profile, topology), options);
+  const CostModel costs(profile, topology);
+  const bool is_searched = carries_order(options.family) && options.family != ScheduleFamily::Given;
+  auto reordered =
+      is_searched ? best_reordered(plan, costs, options) : reorder(plan, costs, options);
   if (auto* none = std::get_if<NoSchedule>(&reordered)) return std::move(*none);
   Rescheduled result;
   result.plan = std::move(std::get<Reordered>(reordered).plan);
