@@ -63,6 +63,31 @@ class Rescheduling(ToolTest):
         self.assertEqual(given["schedule"]["order"], filed["schedule"]["order"])
         self.assertEqual(given["predicted"]["iteration_ns"], filed["predicted"]["iteration_ns"])
 
+    def test_the_own_order_of_a_plan_can_be_given_whatever_its_family(self):
+        for family in (*LOOPED, *ORDERED):
+            with self.subTest(family=family):
+                self.assertEqual(self.reschedule(family).returncode, DONE)
+                filed = self.read("new.json")
+                text = self.write("order.txt", self.run_tool("schedule", "new.json").stdout)
+                result = self.run_tool("reschedule", "new.json", "--schedule", "given",
+                                       "--order", text, "-o", "given.json")
+                self.assertEqual(result.returncode, DONE, result.stderr)
+                given = self.read("given.json")
+                self.assertEqual(given["stages"], filed["stages"])
+                self.assertEqual(given["predicted"]["iteration_ns"],
+                                 filed["predicted"]["iteration_ns"])
+
+    def test_an_order_that_cannot_be_given_is_refused_for_one_reason(self):
+        self.assertEqual(self.reschedule("zb-v").returncode, DONE)
+        text = self.write("order.txt", self.run_tool("schedule", "new.json").stdout)
+        result = self.reschedule("given", "--order", text)
+        self.assert_error(result, BAD_INPUT, "line 1: expected an action of a stage on node",
+                          " (0), got 3F0")
+        result = self.reschedule("given", "--order", self.write("order.txt", "0F0\n1F0\n"))
+        self.assertEqual(result.returncode, INFEASIBLE)
+        self.assertRegex(result.stderr, r"^error: no given schedule of these stages: .* \(\d+ more "
+                                        r"faults are not listed\)\n  cheapest remedy  .*\n$")
+
     def test_the_same_again_is_the_same_to_the_byte(self):
         for family in ORDERED:
             with self.subTest(family=family):

@@ -118,6 +118,49 @@ void check_training(const Trainable& model, const Pipeline& pipeline,
   check_held(pipeline, job, outcome);
 }
 
+/// Counts how often samples are asked for.
+class CountedBatches : public Batches {
+ public:
+  explicit CountedBatches(std::shared_ptr<const Batches> own) : own_(std::move(own)) {}
+  nn::Tensor inputs(std::int64_t iteration, std::int64_t begin, std::int64_t end) const override {
+    ++asked;
+    return own_->inputs(iteration, begin, end);
+  }
+  nn::Tensor targets(std::int64_t iteration, std::int64_t begin, std::int64_t end) const override {
+    ++asked;
+    return own_->targets(iteration, begin, end);
+  }
+
+  mutable int asked = 0;
+
+ private:
+  std::shared_ptr<const Batches> own_;
+};
+
+TEST_CASE("samples are made before an iteration, not within its forwards") {
+  Dice dice(3305);
+  for (int round = 0; round < 10; ++round) {
+    const Trainable model = random_trainable(dice);
+    const std::optional<Pipeline> pipeline = random_plan(dice, model, 1, false);
+    REQUIRE(pipeline.has_value());
+    INFO("instance " << round << ": " << text_of(*pipeline));
+    TrainingJob job = on_one_device(job_of(model, *pipeline, {}));
+    const auto counted = std::make_shared<CountedBatches>(job.batches);
+    job.batches = counted;
+    const auto backend = make_cpu_backend(job, job.devices.front().device);
+    for (std::int64_t iteration = 0; iteration < 2; ++iteration) {
+      counted->asked = 0;
+      backend->begin(iteration);
+      // Inputs and targets of each micro-batch.
+      CHECK(counted->asked == 2 * job.plan.num_micro_batches);
+      for (const DeviceAction& entry : job.devices.front().actions) {
+        if (entry.action.kind != ActionKind::OptimizerStep) backend->compute(entry.action, nullptr);
+      }
+      CHECK(counted->asked == 2 * job.plan.num_micro_batches);
+    }
+  }
+}
+
 TEST_CASE("with one replica per stage, gradients are bit by bit those of one device") {
   Dice dice(3301);
   for (int round = 0; round < scaled(80); ++round) {

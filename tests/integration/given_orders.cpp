@@ -34,5 +34,45 @@ TEST_CASE("a given order takes what it takes elsewhere") {
   CHECK(again.evaluation.prediction.iteration == h1.evaluation.prediction.iteration);
 }
 
+/// What the plan's own order takes when it is given.
+Rescheduled given_again(const Plan& plan, const Pipeline& pipeline) {
+  const std::string text = to_text(generate(plan), pipeline.topology);
+  const auto order = read_order(text, "order", plan, pipeline.topology);
+  auto made = reschedule(plan, pipeline.profile, pipeline.topology,
+                         {.family = ScheduleFamily::Given,
+                          .chunks_per_device = plan.chunks_per_device,
+                          .order = order});
+  if (const auto* none = std::get_if<NoSchedule>(&made)) FAIL(none->reasons.front());
+  return std::get<Rescheduled>(std::move(made));
+}
+
+TEST_CASE("a plan's own order can be given again, whatever its family") {
+  // Two layers on each of three devices.
+  const Pipeline pipeline{model_of(std::vector<LayerFigures>(
+                              6, {.forward = 2, .backward = 4, .parameters = 1, .stash = 10})),
+                          cluster({.devices = 3}),
+                          PlanShape{.num_micro_batches = 6,
+                                    .depths = {3, 2, 1},
+                                    .stages = {{.layers = 2, .devices = {0}},
+                                               {.layers = 2, .devices = {1}},
+                                               {.layers = 2, .devices = {2}}}}};
+  for (const ScheduleFamily family : kScheduleFamilies) {
+    if (family == ScheduleFamily::Given) continue;
+    INFO(to_string(family));
+    const bool loops = family == ScheduleFamily::Interleaved ||
+                       family == ScheduleFamily::BreadthFirst ||
+                       family == ScheduleFamily::ZeroBubbleV;
+    const Rescheduled own = made_under(
+        pipeline, {.family = family, .chunks_per_device = loops ? 2 : 1, .evaluations = 50});
+    const Rescheduled again = given_again(own.plan, pipeline);
+    REQUIRE(again.plan.stages.size() == own.plan.stages.size());
+    for (std::size_t s = 0; s < own.plan.stages.size(); ++s) {
+      CHECK(again.plan.stages[s].layers == own.plan.stages[s].layers);
+      CHECK(again.plan.stages[s].devices == own.plan.stages[s].devices);
+    }
+    CHECK(again.evaluation.prediction.iteration == own.evaluation.prediction.iteration);
+  }
+}
+
 }  // namespace
 }  // namespace dapple

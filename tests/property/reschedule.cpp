@@ -61,6 +61,59 @@ TEST_CASE("whatever the schedule, the plan is sound and never faster than its or
   CHECK(proven > 0);
 }
 
+Duration time_of(const std::variant<Rescheduled, NoSchedule>& result) {
+  return std::get<Rescheduled>(result).evaluation.prediction.iteration;
+}
+
+TEST_CASE("more orders tried never make the plan slower") {
+  Dice dice(57);
+  int improved = 0;
+  for (int i = 0; i < scaled(120); ++i) {
+    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true});
+    const ScheduleFamily family = dice.chance(50)
+                                      ? ScheduleFamily::ZeroBubbleV
+                                      : kOwnFamilies[static_cast<std::size_t>(dice.roll(0, 7))];
+    if (!carries_order(family)) continue;
+    const Contention contention = dice.chance(50) ? Contention::Shared : Contention::Off;
+    INFO("instance " << i << ", " << to_string(family) << ": " << text_of(pipeline));
+    Reschedule options = to(family, contention);
+    std::optional<Duration> before;
+    for (const std::int64_t orders : {1, 3, 10, 30, 100, 150, 300, 700, 1300}) {
+      options.evaluations = orders;
+      const auto result = reschedule(pipeline.plan, pipeline.profile, pipeline.topology, options);
+      if (std::holds_alternative<NoSchedule>(result)) break;
+      const Duration time = time_of(result);
+      INFO(orders << " orders");
+      if (before) REQUIRE(time <= *before);
+      if (before && time < *before) ++improved;
+      before = time;
+    }
+  }
+  CHECK(improved > 0);
+}
+
+TEST_CASE("a 1F1B plan under 1F1B is no slower than it was, and keeps its depths if as fast") {
+  Dice dice(58);
+  int kept = 0;
+  for (int i = 0; i < scaled(300); ++i) {
+    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true});
+    if (pipeline.plan.family != ScheduleFamily::OneFOneB) continue;
+    const Contention contention = dice.chance(50) ? Contention::Shared : Contention::Off;
+    INFO("instance " << i << ": " << text_of(pipeline));
+    Plan given = pipeline.plan;
+    const Evaluation own =
+        evaluate(given, pipeline.profile, pipeline.topology, {contention, Replicas::Together});
+    if (!own.shortages.empty()) continue;
+    const auto result = reschedule(pipeline.plan, pipeline.profile, pipeline.topology,
+                                   to(ScheduleFamily::OneFOneB, contention));
+    REQUIRE(time_of(result) <= own.prediction.iteration);
+    if (time_of(result) < own.prediction.iteration) continue;
+    ++kept;
+    REQUIRE(std::get<Rescheduled>(result).plan.warmup_depths == pipeline.plan.warmup_depths);
+  }
+  CHECK(kept > 0);
+}
+
 TEST_CASE("a plan that deals micro-batches comes under other schedules, or it is said why not") {
   Dice dice(53);
   int made = 0;

@@ -68,9 +68,11 @@ struct TrainableShape {
 class AnyBatches : public Batches {
  public:
   explicit AnyBatches(TrainableShape shape) : shape_(std::move(shape)) {}
-  Batch samples(std::int64_t iteration, std::int64_t begin, std::int64_t end) const override {
-    return {.inputs = numbers_of(iteration, {begin, end}, shape_.input, shape_.tokens),
-            .targets = numbers_of(iteration, {begin, end}, shape_.positions, shape_.classes)};
+  nn::Tensor inputs(std::int64_t iteration, std::int64_t begin, std::int64_t end) const override {
+    return numbers_of(iteration, {begin, end}, shape_.input, shape_.tokens);
+  }
+  nn::Tensor targets(std::int64_t iteration, std::int64_t begin, std::int64_t end) const override {
+    return numbers_of(iteration, {begin, end}, shape_.positions, shape_.classes);
   }
 
  private:

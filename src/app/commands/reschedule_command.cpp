@@ -28,7 +28,8 @@ Usage: dapple-plan reschedule PLAN --schedule FAMILY [options]
   --chunks N           stages per device of the looped families  (default: 2)
   --order FILE         whose order of actions: text as "schedule" prints it, or
                        CSV as PyTorch stores it
-  --orders N           orders tried where costs decide       (default: 20000,
+  --orders N           about how many orders are tried where costs decide; more
+                       are never worse                       (default: 20000,
                        fewer where an order has many tasks)
   --time-limit S       stop trying after S seconds
   --memory-limit SIZE  what the search keeps, by count       (default: 2 GiB)

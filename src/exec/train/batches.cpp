@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <mutex>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "dapple/core/error.h"
 #include "dapple/core/random.h"
@@ -11,36 +14,41 @@
 namespace dapple {
 namespace {
 
-/// A batch without samples, with room for `count` of them.
-Batch room_for(const BatchShape& shape, std::int64_t count) {
-  const auto with_room = [count](const nn::Shape& sample) {
-    nn::Tensor tensor{sample, {}};
-    tensor.shape.insert(tensor.shape.begin(), count);
-    tensor.values.reserve(static_cast<std::size_t>(nn::count_of(tensor.shape)));
-    return tensor;
-  };
-  return {with_room(shape.input), with_room(shape.targets)};
-}
-
 /// Every sample from a random stream of its own.
 class SampleBySample : public Batches {
  public:
   SampleBySample(BatchShape shape, std::uint64_t seed) : shape_(std::move(shape)), seed_(seed) {}
 
-  Batch samples(std::int64_t iteration, std::int64_t begin, std::int64_t end) const override {
-    Batch batch = room_for(shape_, end - begin);
-    const RandomStream all = RandomStream(seed_).of(static_cast<std::uint64_t>(iteration));
-    for (std::int64_t sample = begin; sample < end; ++sample) {
-      add_sample(all.of(static_cast<std::uint64_t>(sample)), batch);
-    }
-    return batch;
+  nn::Tensor inputs(std::int64_t iteration, std::int64_t begin, std::int64_t end) const override {
+    return each(shape_.input, iteration, begin, end,
+                [this](const RandomStream& stream, auto& values) { add_input(stream, values); });
+  }
+  nn::Tensor targets(std::int64_t iteration, std::int64_t begin, std::int64_t end) const override {
+    return each(shape_.targets, iteration, begin, end,
+                [this](const RandomStream& stream, auto& values) { add_targets(stream, values); });
   }
 
  protected:
+  using Values = std::vector<float>;
+
   const BatchShape& shape() const { return shape_; }
 
  private:
-  virtual void add_sample(const RandomStream& stream, Batch& batch) const = 0;
+  virtual void add_input(const RandomStream& stream, Values& values) const = 0;
+  virtual void add_targets(const RandomStream& stream, Values& values) const = 0;
+
+  template <class Add>
+  nn::Tensor each(const nn::Shape& sample_shape, std::int64_t iteration, std::int64_t begin,
+                  std::int64_t end, const Add& add) const {
+    nn::Tensor tensor{sample_shape, {}};
+    tensor.shape.insert(tensor.shape.begin(), end - begin);
+    tensor.values.reserve(static_cast<std::size_t>(nn::count_of(tensor.shape)));
+    const RandomStream all = RandomStream(seed_).of(static_cast<std::uint64_t>(iteration));
+    for (std::int64_t sample = begin; sample < end; ++sample) {
+      add(all.of(static_cast<std::uint64_t>(sample)), tensor.values);
+    }
+    return tensor;
+  }
 
   BatchShape shape_;
   std::uint64_t seed_;
@@ -52,16 +60,22 @@ class SyntheticTokens : public SampleBySample {
   using SampleBySample::SampleBySample;
 
  private:
-  void add_sample(const RandomStream& stream, Batch& batch) const override {
+  void add_input(const RandomStream& stream, Values& values) const override {
     const std::int64_t length = nn::count_of(shape().input);
-    const std::int64_t targets = nn::count_of(shape().targets);
     std::int64_t token = stream.below(shape().vocabulary, 0);
     for (std::int64_t position = 0; position < length; ++position) {
-      batch.inputs.values.push_back(static_cast<float>(token));
+      values.push_back(static_cast<float>(token));
       token = next(token, stream, static_cast<std::uint64_t>(position));
-      if (position < targets) {
-        batch.targets.values.push_back(static_cast<float>(token % shape().classes));
-      }
+    }
+  }
+
+  void add_targets(const RandomStream& stream, Values& values) const override {
+    const std::int64_t length =
+        std::min(nn::count_of(shape().input), nn::count_of(shape().targets));
+    std::int64_t token = stream.below(shape().vocabulary, 0);
+    for (std::int64_t position = 0; position < length; ++position) {
+      token = next(token, stream, static_cast<std::uint64_t>(position));
+      values.push_back(static_cast<float>(token % shape().classes));
     }
   }
 
@@ -74,28 +88,64 @@ class SyntheticTokens : public SampleBySample {
   }
 };
 
+/// Patterns of classes that are kept: 4 MiB of numbers in all. Larger ones are made each time.
+constexpr std::int64_t kMostKeptNumbers = std::int64_t{1} << 20;
+
 class SyntheticNumbers : public SampleBySample {
  public:
   SyntheticNumbers(BatchShape shape, std::uint64_t seed)
       : SampleBySample(std::move(shape), seed), patterns_(RandomStream(seed).of("patterns")) {}
 
  private:
-  void add_sample(const RandomStream& stream, Batch& batch) const override {
+  void add_input(const RandomStream& stream, Values& values) const override {
     const RandomStream labels = stream.of("labels");
-    std::int64_t label = 0;
-    for (std::int64_t i = 0; i < nn::count_of(shape().targets); ++i) {
-      label = labels.below(shape().classes, static_cast<std::uint64_t>(i));
-      batch.targets.values.push_back(static_cast<float>(label));
+    const std::int64_t targets = nn::count_of(shape().targets);
+    const std::int64_t label = targets > 0 ? label_at(labels, targets - 1) : 0;
+    const std::size_t count = numbers();
+    std::call_once(are_kept_, [this] { keep_patterns(); });
+    if (!kept_.empty()) {
+      const float* pattern = kept_.data() + static_cast<std::size_t>(label) * count;
+      for (std::size_t i = 0; i < count; ++i) {
+        values.push_back(stream.normal_pair(i).first + pattern[i]);
+      }
+      return;
     }
-    const RandomStream pattern = patterns_.of(static_cast<std::uint64_t>(label));
-    const auto count = static_cast<std::uint64_t>(nn::count_of(shape().input));
-    for (std::uint64_t i = 0; i < count; ++i) {
+    const RandomStream pattern = pattern_of(label);
+    for (std::size_t i = 0; i < count; ++i) {
       const float noise = stream.normal_pair(i).first;
-      batch.inputs.values.push_back(noise + pattern.normal_pair(i).first);
+      values.push_back(noise + pattern.normal_pair(i).first);
+    }
+  }
+
+  void add_targets(const RandomStream& stream, Values& values) const override {
+    const RandomStream labels = stream.of("labels");
+    for (std::int64_t i = 0; i < nn::count_of(shape().targets); ++i) {
+      values.push_back(static_cast<float>(label_at(labels, i)));
+    }
+  }
+
+  std::int64_t label_at(const RandomStream& labels, std::int64_t target) const {
+    return labels.below(shape().classes, static_cast<std::uint64_t>(target));
+  }
+  RandomStream pattern_of(std::int64_t label) const {
+    return patterns_.of(static_cast<std::uint64_t>(label));
+  }
+  std::size_t numbers() const { return static_cast<std::size_t>(nn::count_of(shape().input)); }
+
+  void keep_patterns() const {
+    const std::size_t count = numbers();
+    if (shape().classes > kMostKeptNumbers / std::max<std::int64_t>(1, nn::count_of(shape().input)))
+      return;
+    kept_.reserve(static_cast<std::size_t>(shape().classes) * count);
+    for (std::int64_t label = 0; label < shape().classes; ++label) {
+      const RandomStream pattern = pattern_of(label);
+      for (std::size_t i = 0; i < count; ++i) kept_.push_back(pattern.normal_pair(i).first);
     }
   }
 
   RandomStream patterns_;  // what the numbers of each class are beside the noise
+  mutable std::once_flag are_kept_;
+  mutable Values kept_;  // the patterns of all classes, one after another; empty: too many
 };
 
 /// Of a text of tokens.
@@ -111,15 +161,22 @@ class TokensOfText : public SampleBySample {
       : SampleBySample(std::move(shape), seed), text_(std::move(text)) {}
 
  private:
-  void add_sample(const RandomStream& stream, Batch& batch) const override {
-    const std::int64_t length = shape().input.front();
+  void add_input(const RandomStream& stream, Values& values) const override {
+    add_piece(first_of(stream), values);
+  }
+  void add_targets(const RandomStream& stream, Values& values) const override {
+    add_piece(first_of(stream) + 1, values);
+  }
+
+  std::size_t length() const { return static_cast<std::size_t>(shape().input.front()); }
+  /// Where the sample's piece of the text begins.
+  std::size_t first_of(const RandomStream& stream) const {
+    const std::size_t pieces = text_->bytes().size() / 2 - length();
+    return static_cast<std::size_t>(stream.below(static_cast<std::int64_t>(pieces), 0));
+  }
+  void add_piece(std::size_t begin, Values& values) const {
     const std::string_view text = text_->bytes();
-    const std::int64_t pieces = static_cast<std::int64_t>(text.size() / 2) - length;
-    const auto first = static_cast<std::size_t>(stream.below(pieces, 0));
-    for (std::size_t i = first; i < first + static_cast<std::size_t>(length); ++i) {
-      batch.inputs.values.push_back(token_at(text, i));
-      batch.targets.values.push_back(token_at(text, i + 1));
-    }
+    for (std::size_t i = begin; i < begin + length(); ++i) values.push_back(token_at(text, i));
   }
 
   std::shared_ptr<const FileView> text_;

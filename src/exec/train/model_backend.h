@@ -16,6 +16,7 @@
 #include "exec/train/kept_stashes.h"
 #include "exec/train/local_stage.h"
 #include "exec/train/parcels.h"
+#include "exec/train/prepared_samples.h"
 #include "exec/train/stage_parameters.h"
 
 namespace dapple {
@@ -85,10 +86,6 @@ class ModelBackend : public TrainingBackend {
   std::int64_t first_sample(const Stage& stage, std::int32_t micro_batch) const {
     return micro_batch * job_.plan.micro_batch_size + stage.local.samples.begin;
   }
-  Batch batch_of(const Stage& stage, std::int32_t micro_batch) const {
-    const std::int64_t first = first_sample(stage, micro_batch);
-    return job_.batches->samples(iteration_, first, first + stage.local.samples.size());
-  }
   /// Activations go into the stage, gradients come back to its output.
   Arrival arrival(const ParcelPlace& place) const {
     const LocalStage& taker = at(place.stage).local;
@@ -112,6 +109,7 @@ class ModelBackend : public TrainingBackend {
   bool takes_steps_ = true;  // in this iteration
   std::vector<StageIndex> stages_;
   std::vector<std::unique_ptr<Stage>> by_stage_;  // null where another device holds it
+  PreparedSamples samples_{job_};
   Parcels<Math> parcels_{*math_};
   std::vector<std::pair<std::int64_t, Tensor>> losses_;  // by their first sample
 };
@@ -144,7 +142,8 @@ void ModelBackend<Math>::warm_up(Stage& stage) {
   const LayerRange layers = stage.local.plan.layers;
   std::vector<typename Math::Stash> stashes;
   run_layers(stage, 0,
-             stage.local.is_first() ? math_->input(batch_of(stage, 0).inputs) : zeros(layers.begin),
+             stage.local.is_first() ? math_->input(samples_.take_inputs(stage.local, 0))
+                                    : zeros(layers.begin),
              &stashes);
   Tensor gradient = is_last(stage) ? math_->loss_gradient(samples, 0) : zeros(layers.end);
   for (std::int32_t layer = layers.end - 1; layer >= layers.begin; --layer) {
@@ -163,7 +162,11 @@ void ModelBackend<Math>::begin(std::int64_t iteration) {
   losses_.clear();
   takes_steps_ = true;
   math_->begin();
-  for (const StageIndex stage : stages_) at(stage).parameters.clear_gradients();
+  samples_.begin(iteration);
+  for (const StageIndex stage : stages_) {
+    at(stage).parameters.clear_gradients();
+    samples_.prepare(at(stage).local);
+  }
 }
 
 template <class Math>
@@ -208,7 +211,7 @@ void ModelBackend<Math>::compute(const Action& action, const BucketReady& ready)
 template <class Math>
 void ModelBackend<Math>::forward(Stage& stage, std::int32_t micro_batch) {
   Tensor input = stage.local.is_first()
-                     ? math_->input(batch_of(stage, micro_batch).inputs)
+                     ? math_->input(samples_.take_inputs(stage.local, micro_batch))
                      : parcels_.take_arrived({Direction::Forward, stage.local.index, micro_batch});
   Kept& kept = stage.stashes.add(micro_batch);
   const bool recomputes = stage.local.plan.recompute;
@@ -229,7 +232,7 @@ typename Math::Tensor ModelBackend<Math>::run_layers(const Stage& stage, std::in
                                                      Tensor input,
                                                      std::vector<typename Math::Stash>* stashes) {
   const Tensor targets =
-      is_last(stage) ? math_->targets(batch_of(stage, micro_batch).targets) : Tensor{};
+      is_last(stage) ? math_->targets(samples_.targets(stage.local, micro_batch)) : Tensor{};
   const LayerRange layers = stage.local.plan.layers;
   for (std::int32_t layer = layers.begin; layer < layers.end; ++layer) {
     typename Math::Stash stash;

@@ -52,7 +52,8 @@ class OrderReader {
   [[noreturn]] void refuse(std::int64_t line, const std::string& message) const {
     throw Error{ErrorKind::BadInput, source_, {{fmt::format("line {}", line), message}}};
   }
-  std::vector<Action> computations(const Line& line, std::string_view text) const;
+  std::vector<Action> computations(const Line& line, std::string_view text,
+                                   std::size_t group) const;
   DeviceIndex device_of(const Line& line, std::string_view name) const;
 
   std::string source_;
@@ -62,7 +63,9 @@ class OrderReader {
   std::map<DeviceIndex, std::size_t> group_of_;  // of the plan's devices
 };
 
-std::vector<Action> OrderReader::computations(const Line& line, std::string_view text) const {
+/// All of them of stages that the group of devices has.
+std::vector<Action> OrderReader::computations(const Line& line, std::string_view text,
+                                              std::size_t group) const {
   std::vector<Action> actions;
   try {
     actions = parse_actions(text);
@@ -70,6 +73,17 @@ std::vector<Action> OrderReader::computations(const Line& line, std::string_view
   std::erase_if(actions, [](const Action& action) {
     return stream_of(action.kind) != Stream::Compute || action.kind == ActionKind::OptimizerStep;
   });
+  const std::vector<StageIndex>& own = groups_[group];
+  for (const Action& action : actions) {
+    if (std::find(own.begin(), own.end(), action.stage) != own.end()) continue;
+    std::string stages;
+    for (const StageIndex stage : own) {
+      stages += fmt::format("{}{}", stages.empty() ? "" : ", ", stage.value);
+    }
+    refuse(line.number,
+           fmt::format("expected an action of a stage on {} ({}), got {}",
+                       topology_.device(first_device_[group]).name, stages, to_text(action)));
+  }
   return actions;
 }
 
@@ -100,8 +114,9 @@ std::vector<std::vector<Action>> OrderReader::from_text(const std::vector<Line>&
       refuse(line.number,
              fmt::format("expected one line for each device, got another for {}", name));
     }
-    std::vector<Action> actions = computations(line, line.text.substr(colon + 1));
-    std::optional<std::vector<Action>>& list = found[group_of_.at(device)];
+    const std::size_t group = group_of_.at(device);
+    std::vector<Action> actions = computations(line, line.text.substr(colon + 1), group);
+    std::optional<std::vector<Action>>& list = found[group];
     if (list && *list != actions) {
       refuse(line.number,
              fmt::format("expected the actions of the other devices with {}'s stages", name));
@@ -121,17 +136,20 @@ std::vector<std::vector<Action>> OrderReader::from_text(const std::vector<Line>&
 }
 
 std::vector<std::vector<Action>> OrderReader::from_csv(const std::vector<Line>& lines) {
+  const auto rows = static_cast<std::size_t>(std::count_if(
+      lines.begin(), lines.end(), [](const Line& line) { return !is_blank(line.text); }));
   std::vector<std::vector<Action>> order;
   for (const Line& line : lines) {
     if (is_blank(line.text)) continue;
     std::string cells(line.text);
     std::replace(cells.begin(), cells.end(), ',', ' ');
-    order.push_back(computations(line, cells));
+    if (order.size() == groups_.size()) break;
+    order.push_back(computations(line, cells, order.size()));
   }
-  if (order.size() != groups_.size()) {
+  if (rows != groups_.size()) {
     refuse(static_cast<std::int64_t>(lines.size()),
            fmt::format("expected {} rows, one for each group of devices, got {}", groups_.size(),
-                       order.size()));
+                       rows));
   }
   return order;
 }

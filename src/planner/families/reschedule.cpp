@@ -40,6 +40,8 @@ class Rescheduler {
   bool recut();
   bool has_room();
   void choose_depths();
+  void search_depths();
+  std::optional<Scored> own_depths() const;
   void take_order();
   void search_order();
   const Plan* known() const;
@@ -54,6 +56,7 @@ class Rescheduler {
     return is_stopped_;
   }
   void refuse(std::string reason) { reasons_.push_back(std::move(reason)); }
+  void refuse_faults(const std::vector<Violation>& faults);
 
   const Plan& filed_;
   const ModelProfile& profile_;
@@ -92,8 +95,25 @@ std::variant<Reordered, NoSchedule> Rescheduler::run() {
                    .is_stopped = is_stopped_ && (!iteration_ || iteration_ != lower_bound_)};
 }
 
+/// The first of them is the reason; those behind it mostly follow from it and are only counted.
+void Rescheduler::refuse_faults(const std::vector<Violation>& faults) {
+  if (faults.empty()) return;
+  const Violation& first = faults.front();
+  std::string reason = first.place.empty() ? first.message : first.place + ": " + first.message;
+  if (faults.size() > 1) {
+    reason += fmt::format(" ({} more fault{} not listed)", faults.size() - 1,
+                          faults.size() == 2 ? " is" : "s are");
+  }
+  refuse(std::move(reason));
+}
+
 /// Stages for every chunk of every group of devices. False if there are not enough layers.
 bool Rescheduler::recut() {
+  // A given order is one of the plan's own stages, wherever these are.
+  if (options_.family == ScheduleFamily::Given) {
+    is_kept_ = true;
+    return true;
+  }
   const std::vector<std::vector<StageIndex>> groups = stages_by_device_group(filed_);
   const auto group_count = static_cast<std::int64_t>(groups.size());
   const std::int64_t stages = group_count * options_.chunks_per_device;
@@ -167,45 +187,63 @@ void Rescheduler::choose_depths() {
     if (filed_.family == options_.family) plan_.warmup_depths = filed_.warmup_depths;
     return;
   }
-  if (options_.family == ScheduleFamily::OneFOneB) {
-    const PlannerOptions search{.global_batch_size = plan_.global_batch_size,
-                                .micro_batch_size = plan_.micro_batch_size,
-                                .bucket_size = plan_.gradients.bucket_size,
-                                .optimizer = plan_.gradients.optimizer,
-                                .family = options_.family,
-                                .contention = options_.contention,
-                                .replicas = options_.replicas};
-    const Scorer scorer(profile_, topology_, search);
-    const Score score = scorer.improve({.micro_batch_size = plan_.micro_batch_size,
-                                        .gradients = plan_.gradients,
-                                        .stages = plan_.stages,
-                                        .bound = {}},
-                                       0, kActionsForDepths);
-    if (!score.best.feasible()) {
-      Plan least = plan_;
-      least.warmup_depths.assign(least.stages.size(), 1);
-      return refuse_memory("not even one micro-batch in flight on every stage fits into memory",
-                           least);
-    }
-    plan_.warmup_depths = score.best.plan.warmup_depths;
-    return;
+  if (options_.family == ScheduleFamily::OneFOneB) return search_depths();
+  refuse_faults(validate(plan_, costs_.layer_count(), topology_));
+  if (reasons_.empty()) fill_depths(plan_);
+}
+
+void Rescheduler::search_depths() {
+  const PlannerOptions search{.global_batch_size = plan_.global_batch_size,
+                              .micro_batch_size = plan_.micro_batch_size,
+                              .bucket_size = plan_.gradients.bucket_size,
+                              .optimizer = plan_.gradients.optimizer,
+                              .family = options_.family,
+                              .contention = options_.contention,
+                              .replicas = options_.replicas};
+  std::optional<Scored> best = own_depths();
+  if (!best || !is_told_to_stop()) {
+    // Some depths must be found where there are none.
+    std::function<bool()> should_stop;
+    if (best) should_stop = [this] { return is_told_to_stop(); };
+    const Scorer scorer(profile_, topology_, search, should_stop);
+    Score score = scorer.improve({.micro_batch_size = plan_.micro_batch_size,
+                                  .gradients = plan_.gradients,
+                                  .stages = plan_.stages,
+                                  .bound = {}},
+                                 0, kActionsForDepths);
+    const bool is_better =
+        score.best.feasible() && (!best || score.best.iteration < best->iteration);
+    if (is_better) best = std::move(score.best);
   }
-  const std::vector<Violation> faults = validate(plan_, costs_.layer_count(), topology_);
-  for (const Violation& fault : faults) refuse(fault.place + ": " + fault.message);
-  if (faults.empty()) fill_depths(plan_);
+  if (!best) {
+    Plan least = plan_;
+    least.warmup_depths.assign(least.stages.size(), 1);
+    return refuse_memory("not even one micro-batch in flight on every stage fits into memory",
+                         least);
+  }
+  plan_.warmup_depths = best->plan.warmup_depths;
+}
+
+/// The given plan's own depths, which stay unless others are faster; nothing where they do not fit.
+std::optional<Scored> Rescheduler::own_depths() const {
+  Plan own = plan_;
+  own.warmup_depths = filed_.warmup_depths;
+  if (!is_kept_ || !validate(own, costs_.layer_count(), topology_).empty()) return std::nullopt;
+  const PlanCost cost = costs_.plan_cost(own);
+  if (!memory_shortages(generate(own), cost).empty()) return std::nullopt;
+  Score work;
+  const Duration time =
+      simulate_and_count(own, {cost, topology_, {options_.contention, options_.replicas}}, work);
+  return Scored{.plan = std::move(own), .iteration = time, .order = 0};
 }
 
 void Rescheduler::take_order() {
   plan_.order = options_.order;
   plan_.warmup_depths.assign(plan_.stages.size(), plan_.num_micro_batches);
-  for (const Violation& fault : validate(plan_, costs_.layer_count(), topology_)) {
-    refuse(fault.place + ": " + fault.message);
-  }
+  refuse_faults(validate(plan_, costs_.layer_count(), topology_));
   if (!reasons_.empty()) return;
   fill_depths(plan_);
-  for (const Violation& fault : validate(generate(plan_), plan_)) {
-    refuse(fault.place.empty() ? fault.message : fault.place + ": " + fault.message);
-  }
+  refuse_faults(validate(generate(plan_), plan_));
 }
 
 void Rescheduler::search_order() {
@@ -261,10 +299,71 @@ std::string stop_warning(StopReason reason) {
                      reason == StopReason::Signal ? "interrupted" : "stopped by --time-limit");
 }
 
+namespace {
+
+/// Searches of orders differ by this factor in how many they try.
+constexpr std::int64_t kStep = 4;
+
+/// The numbers of orders that searches of `most` orders altogether are made of, the largest first:
+/// those of the usual number, times or by powers of kStep, that are no more than `most`. So a
+/// larger `most` only adds to them.
+std::vector<std::int64_t> sizes_of_searches(std::int64_t usual, std::int64_t most) {
+  std::int64_t size = usual;
+  while (size <= most / kStep) size *= kStep;
+  std::vector<std::int64_t> sizes;
+  for (; size >= 1; size /= kStep) {
+    if (size <= most) sizes.push_back(size);
+  }
+  return sizes;
+}
+
+bool is_proven(const Reordered& found) {
+  return found.iteration && found.lower_bound && *found.iteration <= *found.lower_bound;
+}
+
+/// The best of searches of several sizes, of which one alone may end with a worse order
+/// than one that has tried fewer. The largest comes first, as it is the one that mostly proves that
+/// nothing is left to find.
+std::variant<Reordered, NoSchedule> best_reordered(const Plan& plan, const CostModel& costs,
+                                                   const Reschedule& options) {
+  const auto groups = static_cast<std::int64_t>(stages_by_device_group(plan).size());
+  const std::int64_t usual = usual_orders(options.family, groups * options.chunks_per_device,
+                                          groups, plan.num_micro_batches);
+  std::optional<Reordered> best;
+  for (const std::int64_t size : sizes_of_searches(usual, options.evaluations.value_or(usual))) {
+    if (best && is_proven(*best)) break;
+    if (best && options.should_stop && options.should_stop()) {
+      best->is_stopped = true;
+      break;
+    }
+    Reschedule search = options;
+    search.evaluations = size;
+    auto made = reorder(plan, costs, search);
+    if (std::holds_alternative<NoSchedule>(made)) return made;
+    Reordered& found = std::get<Reordered>(made);
+    if (!best) {
+      best = std::move(found);
+      continue;
+    }
+    const auto bound = std::max(best->lower_bound, found.lower_bound);
+    const bool is_stopped = best->is_stopped || found.is_stopped;
+    if (*found.iteration < *best->iteration) best = std::move(found);
+    best->lower_bound = bound;
+    best->is_stopped = is_stopped && !is_proven(*best);
+  }
+  check(best.has_value(), "some number of orders is no more than what may be tried");
+  return std::move(*best);
+}
+
+}  // namespace
+
 std::variant<Rescheduled, NoSchedule> reschedule(const Plan& plan, const ModelProfile& profile,
                                                  const Topology& topology,
                                                  const Reschedule& options) {
-  auto reordered = reorder(plan, CostModel(profile, topology), options);
+  const CostModel costs(profile, topology);
+  const bool is_searched = carries_order(options.family) && options.family != ScheduleFamily::Given;
+  auto reordered =
+      is_searched ? best_reordered(plan, costs, options) : reorder(plan, costs, options);
   if (auto* none = std::get_if<NoSchedule>(&reordered)) return std::move(*none);
   Rescheduled result;
   auto& made = std::get<Reordered>(reordered);

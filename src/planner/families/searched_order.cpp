@@ -21,13 +21,6 @@ constexpr std::int64_t kUsualOrders = 20'000;
 constexpr std::int64_t kFewestOrders = 4;
 constexpr std::int64_t kWorkOfOrders = 2'000'000'000;
 
-std::int64_t usual_orders(const Plan& plan, const TaskProblem& problem) {
-  const std::int64_t tasks = count_tasks(plan.family, static_cast<std::int64_t>(plan.stages.size()),
-                                         plan.num_micro_batches);
-  const auto devices = static_cast<std::int64_t>(problem.memory_limits.size());
-  return std::clamp(kWorkOfOrders / (tasks * devices), kFewestOrders, kUsualOrders);
-}
-
 /// What a plan computes, device by device, without communication.
 ActionLists computations_of(const Plan& plan) {
   ActionLists lists;
@@ -113,12 +106,15 @@ std::optional<SearchedOrder> OrderFinder::run() {
   try_known(problem);
   const bool is_split = problem.split_backward;
   const std::optional<FoundOrder> found = dapple::search_order(
-      problem, {.evaluations = question_.options.evaluations.value_or(usual_orders(plan_, problem)),
-                .should_stop = question_.should_stop,
-                .known = known_,
-                .simulate = [&](const TaskOrder& order) {
-                  return simulate_order(actions_of(order, is_split));
-                }});
+      problem,
+      {.evaluations = question_.options.evaluations.value_or(usual_orders(
+           plan_.family, static_cast<std::int64_t>(plan_.stages.size()),
+           static_cast<std::int64_t>(problem.memory_limits.size()), plan_.num_micro_batches)),
+       .should_stop = question_.should_stop,
+       .known = known_,
+       .simulate = [&](const TaskOrder& order) {
+         return simulate_order(actions_of(order, is_split));
+       }});
   if (!found) return std::nullopt;
   take(actions_of(found->order, is_split), *found->simulated);
   best_->lower_bound = bound_of(*found, problem);
@@ -136,6 +132,12 @@ std::optional<SearchedOrder> search_order(const OrderQuestion& question) {
 std::int64_t count_tasks(ScheduleFamily family, std::int64_t stages,
                          std::int64_t num_micro_batches) {
   return (may_split_backward(family) ? 3 : 2) * stages * num_micro_batches;
+}
+
+std::int64_t usual_orders(ScheduleFamily family, std::int64_t stages, std::int64_t devices,
+                          std::int64_t num_micro_batches) {
+  const std::int64_t tasks = count_tasks(family, stages, num_micro_batches);
+  return std::clamp(kWorkOfOrders / (tasks * devices), kFewestOrders, kUsualOrders);
 }
 
 Plan one_by_one(Plan plan) {

@@ -38,6 +38,10 @@ std::optional<SearchedOrder> search_order(const OrderQuestion& question);
 std::int64_t count_tasks(ScheduleFamily family, std::int64_t stages,
                          std::int64_t num_micro_batches);
 
+/// How many orders are tried unless it is said otherwise; fewer where an order has many tasks.
+std::int64_t usual_orders(ScheduleFamily family, std::int64_t stages, std::int64_t devices,
+                          std::int64_t num_micro_batches);
+
 /// The plan with the order that needs the least memory: one micro-batch after the other, in the
 /// parts that its family has. Its depths are filled in.
 Plan one_by_one(Plan plan);

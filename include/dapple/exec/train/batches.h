@@ -37,8 +37,16 @@ class Batches {
  public:
   virtual ~Batches() = default;
 
-  /// Samples [begin, end) of an iteration's global batch. O(numbers).
-  virtual Batch samples(std::int64_t iteration, std::int64_t begin, std::int64_t end) const = 0;
+  /// What the first layer takes of samples [begin, end) of an iteration's global batch, and what
+  /// the loss does. O(numbers).
+  virtual nn::Tensor inputs(std::int64_t iteration, std::int64_t begin, std::int64_t end) const = 0;
+  virtual nn::Tensor targets(std::int64_t iteration, std::int64_t begin,
+                             std::int64_t end) const = 0;
+
+  /// Both.
+  Batch samples(std::int64_t iteration, std::int64_t begin, std::int64_t end) const {
+    return {.inputs = inputs(iteration, begin, end), .targets = targets(iteration, begin, end)};
+  }
 };
 
 /// Something that can be learned. Tokens: mostly, 7 times in 8, each follows from the one before by

@@ -29,7 +29,8 @@ struct Held {
 
 class TrainingBackend : public Backend {
  public:
-  /// To be called before each iteration: which samples it takes, and gradients are zero again.
+  /// To be called before each iteration: makes the samples that it takes, and gradients are zero
+  /// again.
   void begin(std::int64_t iteration) override = 0;
 
   /// Stages of this device, ascending.

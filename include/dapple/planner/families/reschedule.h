@@ -29,7 +29,9 @@ struct Reschedule {
   std::vector<std::vector<Action>> order = {};  // of the family Given: per group of devices
   Contention contention = Contention::Shared;
   Replicas replicas = Replicas::Together;
-  /// Orders tried where costs decide; nothing: 20,000, fewer where each of them takes long.
+  /// Orders tried where costs decide; nothing: 20,000, fewer where each of them takes long. More
+  /// are never worse: reschedule() searches with every number that is no more than this and is the
+  /// usual one times or by a power of four, and keeps the best order; reorder() searches once.
   std::optional<std::int64_t> evaluations = {};
   Bytes memory_limit = kDefaultMemoryLimit;     // of what the search and the simulations keep
   std::function<bool()> should_stop = nullptr;  // asked between simulations; nothing: never
@@ -58,12 +60,14 @@ struct NoSchedule {
 };
 
 /// The plan's groups of devices under another schedule. Its stages stay as they are if each group
-/// keeps as many as it has; else layers are cut anew, so that the slowest stage is as fast as can
-/// be. Warm-up depths are the best found where the family has a choice. Where the family carries
-/// its order, that is the best found by simulation, no worse than the given plan's own where that
-/// is an order of the family and fits. Deterministic, unless stopped. The work on orders is at most
-/// 2 * 10^9 tasks times devices, or four orders. Requires: check_plan(plan, ...) finds at most
-/// missing memory.
+/// keeps as many as it has, in the places that the family has for them, and for a given order,
+/// which is one of the plan's own stages; else layers are cut anew, so that the slowest stage is as
+/// fast as can be. Warm-up depths are the best found where the family has a choice, no worse than
+/// the given plan's own where these are depths of the family and fit, and its own where no others
+/// are faster. Where the family carries its order, that is the best found by simulation, no worse
+/// than the given plan's own where that is an order of the family and fits. Deterministic, unless
+/// stopped. The work on orders is at most 2 * 10^9 tasks times devices, or four orders. Requires:
+/// check_plan(plan, ...) finds at most missing memory.
 std::variant<Rescheduled, NoSchedule> reschedule(const Plan& plan, const ModelProfile& profile,
                                                  const Topology& topology,
                                                  const Reschedule& options);

@@ -1,6 +1,8 @@
 #include "dapple/exec/train/batches.h"
 
+#include <bit>
 #include <catch2/catch.hpp>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -63,6 +65,50 @@ TEST_CASE("a sample depends on seed, iteration and its number, and on no other")
   }
   CHECK(make_synthetic_batches(kTokens, 1)->samples(0, 0, 8).inputs.values !=
         make_synthetic_batches(kTokens, 2)->samples(0, 0, 8).inputs.values);
+}
+
+/// FNV-1a over the bits of the numbers.
+std::uint64_t digest_of(const nn::Tensor& tensor) {
+  std::uint64_t digest = 0xCBF29CE484222325U;
+  for (const float value : tensor.values) {
+    digest = (digest ^ std::bit_cast<std::uint32_t>(value)) * 0x100000001B3U;
+  }
+  return digest;
+}
+
+TEST_CASE("made-up samples keep their bits from version to version") {
+  struct Known {
+    BatchShape shape;
+    std::uint64_t inputs;
+    std::uint64_t targets;
+  };
+  const BatchShape several{.input = {3, 6}, .vocabulary = 0, .targets = {3}, .classes = 7};
+  const BatchShape digits{.input = {784}, .vocabulary = 0, .targets = {}, .classes = 10};
+  const Known all[] = {{kTokens, 0x478b3db47576ad05U, 0xf5ad64b34ee6ad05U},
+                       {kImages, 0xdabfe12eae76af3cU, 0x828910eb56834fbdU},
+                       {several, 0xce53a5c2523e871cU, 0x5e7305631708e6adU},
+                       {digits, 0xd7a78e7f7f6677cfU, 0xe2eca76739234fbdU}};
+  for (const Known& known : all) {
+    const Batch batch = make_synthetic_batches(known.shape, 1)->samples(3, 2, 40);
+    CHECK(digest_of(batch.inputs) == known.inputs);
+    CHECK(digest_of(batch.targets) == known.targets);
+  }
+  // Of so many classes that their patterns are not kept, they are the same.
+  BatchShape many = digits;
+  many.classes = 2'000;
+  const Batch batch = make_synthetic_batches(many, 1)->samples(0, 0, 200);
+  const Batch few = make_synthetic_batches(digits, 1)->samples(0, 0, 200);
+  int same = 0;
+  for (std::int64_t i = 0; i < 200; ++i) {
+    if (batch.targets.values[static_cast<std::size_t>(i)] !=
+        few.targets.values[static_cast<std::size_t>(i)]) {
+      continue;
+    }
+    ++same;
+    CHECK(nn::samples_of(batch.inputs, i, i + 1).values ==
+          nn::samples_of(few.inputs, i, i + 1).values);
+  }
+  CHECK(same > 0);
 }
 
 TEST_CASE("targets are the next tokens, and mostly follow from those before") {

@@ -55,6 +55,10 @@ TEST_CASE("faults of a given order name their line") {
         "order.txt: line 2: expected one line for each device, got another for node0:0");
   CHECK(refusal_of("node0:0: 0F0 0B0\n") ==
         "order.txt: line 2: expected a line for node0:2, got none");
+  CHECK(refusal_of("node0:0: 0F0 0B0\nnode0:2: 1F0 0B0 1B0\n") ==
+        "order.txt: line 2: expected an action of a stage on node0:2 (1), got 0B0");
+  CHECK(refusal_of("0F0,0B0\n1F0,0B0\n") ==
+        "order.txt: line 2: expected an action of a stage on node0:2 (1), got 0B0");
   CHECK(refusal_of("node0:0 0F0\n") ==
         "order.txt: line 1: expected a device's name, a colon and its actions");
   CHECK(refusal_of("0F0,0B0\n") ==

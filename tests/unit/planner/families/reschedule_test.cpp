@@ -121,6 +121,10 @@ TEST_CASE("why there is no schedule is said") {
   CHECK(reason(uniform(2, 1, 1), {.family = ScheduleFamily::Given,
                                   .order = {parse_actions("0F0 0B0"), parse_actions("1B0 1F0")}}) ==
         "stage 1: 1B0 stands before 1F0: a backward needs what its forward kept");
+  // Of what is missing only the first fault is listed.
+  const auto empty = under(uniform(2, 1, 2), {.family = ScheduleFamily::Given, .order = {{}, {}}});
+  REQUIRE(std::holds_alternative<NoSchedule>(empty));
+  CHECK(std::get<NoSchedule>(empty).reasons.size() == 1);
 }
 
 }  // namespace
