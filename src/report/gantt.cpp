@@ -75,11 +75,11 @@ struct Landmarks {
   Duration first_backward_end;
 };
 
-Landmarks find_landmarks(const Timeline& timeline) {
+Landmarks find_landmarks(const Timeline& timeline, Duration iteration) {
   Duration longest;
   std::int32_t last = 0;
   Landmarks marks;
-  marks.first_backward_end = iteration_time(timeline);
+  marks.first_backward_end = iteration;
   for (const TimedAction& timed : timeline.actions) {
     if (!is_pass(timed)) continue;
     longest = std::max(longest, timed.end - timed.start);
@@ -102,8 +102,8 @@ Landmarks find_landmarks(const Timeline& timeline) {
 
 /// Columns per nanosecond at which a usual forward shows its number and a column more; down to two
 /// columns where only that lets the first `head` columns show how the pipeline fills and turns.
-double readable_scale(const Timeline& timeline, std::int64_t head) {
-  const Landmarks marks = find_landmarks(timeline);
+double readable_scale(const Timeline& timeline, Duration iteration, std::int64_t head) {
+  const Landmarks marks = find_landmarks(timeline, iteration);
   if (marks.shortest_pass <= 0) return 0;
   const auto shortest = static_cast<double>(marks.shortest_pass);
   const auto fill = static_cast<double>(std::max<std::int64_t>(marks.first_backward_end.ns, 1));
@@ -111,14 +111,14 @@ double readable_scale(const Timeline& timeline, std::int64_t head) {
   return std::clamp(0.9 * static_cast<double>(head) / fill, 2 / shortest, most);
 }
 
-Window choose_window(const Timeline& timeline, std::int64_t width) {
+Window choose_window(const Timeline& timeline, Duration iteration, std::int64_t width) {
   Window window;
   // The start shows how the pipeline fills, its order and its first backwards; it needs more room.
   window.tail = (width - kCutWidth) * 2 / 5;
   window.head = width - kCutWidth - window.tail;
-  const auto total = static_cast<double>(std::max<std::int64_t>(iteration_time(timeline).ns, 1));
+  const auto total = static_cast<double>(std::max<std::int64_t>(iteration.ns, 1));
   const double whole = static_cast<double>(width - 1) / total;
-  const double readable = readable_scale(timeline, window.head);
+  const double readable = readable_scale(timeline, iteration, window.head);
   window.columns_per_ns = std::max(whole, readable);
   window.columns = readable <= whole ? width : std::llround(total * readable) + 1;
   if (window.columns <= width) window.head = window.columns, window.tail = 0;
@@ -354,7 +354,9 @@ std::string draw_timeline(const Timeline& timeline, const TextStyle& style) {
       style.verbose ? timeline.lanes.size() : std::min(timeline.lanes.size(), kMostGanttRows);
   const std::vector<std::string> labels = lane_labels(timeline, count);
   const auto margin = static_cast<std::int64_t>(labels.front().size());
-  const Window window = choose_window(timeline, std::max<std::int64_t>(style.width - margin, 20));
+  const Duration iteration = iteration_time(timeline);
+  const Window window =
+      choose_window(timeline, iteration, std::max<std::int64_t>(style.width - margin, 20));
   const std::vector<Row> rows = fill_rows(timeline, window, count);
 
   std::string text = paint("Timeline", Ink::Strong, style) + "  " + legend(rows, style) + '\n';
@@ -365,7 +367,7 @@ std::string draw_timeline(const Timeline& timeline, const TextStyle& style) {
   if (count < timeline.lanes.size()) {
     text += fmt::format("{}and {} rows more (-v)\n", blanks, timeline.lanes.size() - count);
   }
-  return text + blanks + axis_text(window, iteration_time(timeline)) + '\n';
+  return text + blanks + axis_text(window, iteration) + '\n';
 }
 
 }  // namespace dapple

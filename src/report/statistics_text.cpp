@@ -28,8 +28,8 @@ std::string shares_text(std::vector<std::pair<std::string, Duration>> parts, Wid
   return text.empty() ? "none" : text;
 }
 
-std::string idle_text(const Timeline& timeline, const std::vector<LaneStatistics>& lanes) {
-  const Duration iteration = iteration_time(timeline);
+std::string idle_text(const Timeline& timeline, const std::vector<LaneStatistics>& lanes,
+                      Duration iteration) {
   Wide device_time = 0;
   for (const Timeline::LaneName& lane : timeline.lanes) {
     device_time += Wide{iteration.ns} * static_cast<std::int64_t>(lane.devices.size());
@@ -40,12 +40,13 @@ std::string idle_text(const Timeline& timeline, const std::vector<LaneStatistics
   return shares_text(std::move(parts), device_time) + " of device time";
 }
 
-std::string path_text(const Timeline& timeline, const std::vector<PathSegment>& path) {
+std::string path_text(const Timeline& timeline, const std::vector<PathSegment>& path,
+                      Duration iteration) {
   std::vector<std::pair<std::string, Duration>> parts;
   for (const PathShare& share : shares_of(timeline, path)) {
     parts.emplace_back(share.kind ? style_of(*share.kind).words : "unexplained", share.time);
   }
-  return shares_text(std::move(parts), iteration_time(timeline).ns);
+  return shares_text(std::move(parts), iteration.ns);
 }
 
 std::string exposed_text(const Timeline& timeline, const std::vector<LaneStatistics>& lanes) {
@@ -77,14 +78,16 @@ std::string titles_of(const Timeline& timeline, const std::vector<LaneIndex>& la
 std::string write_statistics(const Timeline& timeline, const TextStyle& style) {
   if (timeline.actions.empty()) return {};
   const auto [lanes, path] = analyse(timeline);
+  // The path is as long as the iteration.
+  const Duration iteration = path.empty() ? Duration{} : path.back().end;
   std::string text;
   const auto add = [&](const std::string& heading, const std::string& words) {
     constexpr std::size_t kIndent = 15;
     const std::string padded = fmt::format("{:<{}}", heading, kIndent);
     text += paint(padded, Ink::Strong, style) + fill_lines(words, kIndent, style) + '\n';
   };
-  add("Idle", idle_text(timeline, lanes));
-  add("Critical path", path_text(timeline, path));
+  add("Idle", idle_text(timeline, lanes, iteration));
+  add("Critical path", path_text(timeline, path, iteration));
   add("Communication", exposed_text(timeline, lanes));
   const std::vector<LaneIndex> slow = stragglers(lanes);
   if (!slow.empty()) {

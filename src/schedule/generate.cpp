@@ -252,10 +252,10 @@ namespace {
 
 Schedule replicas_together(const Plan& plan) {
   Schedule schedule = outline(plan);
-  constexpr std::int64_t kManyPasses = 100'000;
+  constexpr std::size_t kFewPasses = 100'000;
   constexpr int kLanesSideBySide = 2;
   const bool is_long =
-      plan.num_micro_batches > kManyPasses / static_cast<std::int64_t>(plan.stages.size());
+      plan.stages.size() * static_cast<std::size_t>(plan.num_micro_batches) > kFewPasses;
   parallel_for(schedule.lanes.size(), is_long ? kLanesSideBySide : 1,
                [&](std::size_t i) { generate_actions(plan, i, schedule.lanes[i]); });
   return schedule;

@@ -10,17 +10,32 @@
 namespace dapple {
 namespace {
 
-/// At once: a long schedule has millions of them.
-void append_text(std::string& text, Action action) {
-  constexpr std::size_t kMostDigits = 11;
+/// Two numbers of at most eleven letters, and a name.
+constexpr std::size_t kMostLetters = 2 * 11 + 16;
+
+/// Returns the end of what it writes. Requires: room for kMostLetters.
+char* put_text(char* begin, Action action) {
   const std::string_view name = to_string(action.kind);
-  std::array<char, 2 * kMostDigits + 16> letters{};
-  char* const last = letters.data() + letters.size();
-  char* end = std::to_chars(letters.data(), last, action.stage.value).ptr;
+  char* const last = begin + kMostLetters;
+  char* end = std::to_chars(begin, last, action.stage.value).ptr;
   end = std::copy(name.begin(), name.end(), end);
   // Mostly there is one step, so the first has no number.
   const bool is_numbered = action.kind != ActionKind::OptimizerStep || action.index != 0;
-  if (is_numbered) end = std::to_chars(end, last, action.index).ptr;
+  return is_numbered ? std::to_chars(end, last, action.index).ptr : end;
+}
+
+/// Many at once, a blank before each: a long schedule has millions of them.
+void append_text(std::string& text, const std::vector<Action>& actions) {
+  std::array<char, 64 * (kMostLetters + 1)> letters;
+  char* const full = letters.data() + letters.size() - (kMostLetters + 1);
+  char* end = letters.data();
+  for (const Action& action : actions) {
+    *end++ = ' ';
+    end = put_text(end, action);
+    if (end <= full) continue;
+    text.append(letters.data(), end);
+    end = letters.data();
+  }
   text.append(letters.data(), end);
 }
 
@@ -71,18 +86,14 @@ std::string_view to_string(Stream stream) {
 }
 
 std::string to_text(Action action) {
-  std::string text;
-  append_text(text, action);
-  return text;
+  std::array<char, kMostLetters> letters;
+  return {letters.data(), put_text(letters.data(), action)};
 }
 
 std::string to_text(const std::vector<Action>& actions) {
   std::string text;
-  for (const Action& action : actions) {
-    if (!text.empty()) text += ' ';
-    append_text(text, action);
-  }
-  return text;
+  append_text(text, actions);
+  return text.empty() ? text : text.substr(1);
 }
 
 namespace {
@@ -143,10 +154,7 @@ void write_text(const std::vector<Action>& actions, std::string& text) {
   constexpr std::size_t kUsualLetters = 12;
   text.clear();
   text.reserve(kUsualLetters * actions.size());
-  for (const Action& action : actions) {
-    text += ' ';
-    append_text(text, action);
-  }
+  append_text(text, actions);
 }
 
 std::string to_text(const Schedule& schedule, const Topology& topology) {

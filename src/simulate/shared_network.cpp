@@ -162,7 +162,10 @@ void SharedNetwork::collect_connected() {
 Rate SharedNetwork::rate_alone(const FlowDemand& demand) const {
   Rate rate = demand.cap;
   for (const auto& [port, weight] : demand.ports) {
-    const Wide level = Wide{capacities_[port.position()]} * kFullWeight / weight;
+    const Rate capacity = capacities_[port.position()];
+    // Most flows have their full weight, and dividing takes long.
+    const Wide level =
+        weight == kFullWeight ? Wide{capacity} : Wide{capacity} * kFullWeight / weight;
     if (level < rate) rate = static_cast<Rate>(level);
   }
   return rate;

@@ -180,21 +180,20 @@ std::vector<Duration> busy_times(const Timeline& timeline) {
 }
 
 double bubble_fraction(const Timeline& timeline) {
-  const auto devices_of = [&](LaneIndex lane) {
-    return static_cast<std::int64_t>(timeline.lanes[lane.position()].devices.size());
-  };
-  std::int64_t devices = 0;
-  for (std::size_t i = 0; i < timeline.lanes.size(); ++i) {
-    devices += devices_of(index_at<LaneIndex>(i));
+  return bubble_fraction(timeline, iteration_time(timeline), busy_times(timeline));
+}
+
+double bubble_fraction(const Timeline& timeline, Duration iteration,
+                       const std::vector<Duration>& busy) {
+  Wide device_time = 0;
+  Wide busy_device_time = 0;
+  for (std::size_t l = 0; l < timeline.lanes.size(); ++l) {
+    const auto devices = static_cast<std::int64_t>(timeline.lanes[l].devices.size());
+    device_time += Wide{iteration.ns} * devices;
+    busy_device_time += Wide{busy[l].ns} * devices;
   }
-  const Wide device_time = Wide{iteration_time(timeline).ns} * devices;
   if (device_time == 0) return 0;
-  Wide busy = 0;
-  for (const TimedAction& timed : timeline.actions) {
-    if (!is_computation(timed)) continue;
-    busy += Wide{(timed.end - timed.start).ns} * devices_of(timed.lane);
-  }
-  return static_cast<double>(device_time - busy) / static_cast<double>(device_time);
+  return static_cast<double>(device_time - busy_device_time) / static_cast<double>(device_time);
 }
 
 std::vector<std::int32_t> rows_of(const Timeline& timeline) {

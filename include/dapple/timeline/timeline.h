@@ -66,6 +66,9 @@ Duration iteration_time(const Timeline& timeline);
 /// Idle compute time of the used devices / (iteration * used devices); zero for an empty timeline.
 /// O(actions).
 double bubble_fraction(const Timeline& timeline);
+/// The same where the iteration and busy_times() are known. O(lanes).
+double bubble_fraction(const Timeline& timeline, Duration iteration,
+                       const std::vector<Duration>& busy);
 
 /// Time that a lane spends computing: forwards, backwards, optimizer step. O(actions).
 Duration busy_time(const Timeline& timeline, LaneIndex lane);

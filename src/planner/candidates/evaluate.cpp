@@ -71,10 +71,10 @@ double seconds(Duration time) {
 }
 
 std::vector<DeviceFigures> device_figures(const Evaluation& evaluation,
+                                          const std::vector<Duration>& busy,
                                           const std::vector<Bytes>& peaks) {
   std::vector<DeviceFigures> figures;
   const Timeline& timeline = evaluation.timeline;
-  const std::vector<Duration> busy = busy_times(timeline);
   for (std::size_t d = 0; d < timeline.memory.size(); ++d) {
     const DeviceMemory& memory = timeline.memory[d];
     figures.push_back({.device = memory.device,
@@ -145,7 +145,8 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
       static_cast<double>(plan.global_batch_size) / std::max(1e-9, seconds(run.iteration));
   prediction.speedup_over_one_device =
       seconds(time_on_one_device(plan, model)) / std::max(1e-9, seconds(run.iteration));
-  prediction.bubble_fraction = bubble_fraction(evaluation.timeline);
+  const std::vector<Duration> busy = busy_times(evaluation.timeline);
+  prediction.bubble_fraction = bubble_fraction(evaluation.timeline, run.iteration, busy);
   const Duration without_transfers = without_any_transfers.value_or(run.iteration);
   prediction.exposed_transfer = std::max(Duration{}, run.iteration - without_transfers);
   prediction.exposed_all_reduce =
@@ -160,7 +161,7 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     prediction.stages.push_back(figures_of(evaluation.costs, s));
   }
-  prediction.devices = device_figures(evaluation, peaks);
+  prediction.devices = device_figures(evaluation, busy, peaks);
   return evaluation;
 }
 

@@ -151,6 +151,26 @@ TEST_CASE("replicas that are dealt micro-batches are on their own anyway") {
   }
 }
 
+TEST_CASE("lanes generated one at a time, in the same memory, are those of the schedule") {
+  const Plan plan = straight_plan(60'000, {2, 1});  // long enough for generate() to use threads
+  const Schedule whole = generate(plan);
+  Schedule one_at_a_time = outline(plan);
+  REQUIRE(one_at_a_time.lanes.size() == whole.lanes.size());
+  std::vector<Action> memory;
+  std::string text;
+  for (std::size_t i = 0; i < whole.lanes.size(); ++i) {
+    Lane& lane = one_at_a_time.lanes[i];
+    CHECK(lane.actions.empty());
+    lane.actions.swap(memory);
+    generate_actions(plan, i, lane);
+    CHECK(lane.actions == whole.lanes[i].actions);
+    CHECK(lane.devices == whole.lanes[i].devices);
+    write_text(lane.actions, text);
+    CHECK(text == " " + to_text(whole.lanes[i].actions));
+    lane.actions.swap(memory);
+  }
+}
+
 TEST_CASE("the text of a schedule has one line for each device, in the order of the lanes") {
   ServerGroup group;
   group.name = "box";
