@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "dapple/schedule/schedule.h"
-#include "dapple/simulate/device_memory.h"
 #include "dapple/simulate/simulate.h"
+#include "memory_count.h"
 
 namespace dapple::small {
 namespace {
@@ -221,8 +221,7 @@ void Enumeration::try_chosen() {
           .iteration;
   if (iteration >= below_) return;
   // What weight gradients that wait hold of what was computed again is not in the depths.
-  fill_depths(plan_);
-  if (!memory_shortages(generate(plan_), space_.costs.plan_cost(plan_)).empty()) return;
+  if (!order_fits(space_.costs.profile(), space_.costs.topology().description(), plan_)) return;
   below_ = iteration;
   best_ = {.iteration = iteration, .order = plan_.order};
 }
@@ -266,20 +265,15 @@ std::int64_t OrderSpace::most_in_flight() const {
 }
 
 std::vector<std::vector<std::int64_t>> depths_that_fit(const OrderSpace& space) {
+  const TopologyDescription topology = space.costs.topology().description();
   std::vector<std::vector<std::int64_t>> fitting;
-  Plan plan = space.plan;
-  plan.order.clear();
-  plan.warmup_depths.assign(plan.stages.size(), 1);
+  std::vector<std::int64_t> depths(space.plan.stages.size(), 1);
   while (true) {
-    if (memory_shortages(space.costs.plan_cost(plan)).empty()) {
-      fitting.push_back(plan.warmup_depths);
-    }
+    if (may_hold(space.costs.profile(), topology, space.plan, depths)) fitting.push_back(depths);
     std::size_t s = 0;
-    while (s < plan.stages.size() && plan.warmup_depths[s] == space.most_in_flight()) {
-      plan.warmup_depths[s++] = 1;
-    }
-    if (s == plan.stages.size()) return fitting;
-    ++plan.warmup_depths[s];
+    while (s < depths.size() && depths[s] == space.most_in_flight()) depths[s++] = 1;
+    if (s == depths.size()) return fitting;
+    ++depths[s];
   }
 }
 

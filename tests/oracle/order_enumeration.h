@@ -1,6 +1,7 @@
 // Every order of a small plan whose devices have one stage each: each stage's own order one after
-// another, with those of the others. Shares the costs, the generator and the simulator with what it
-// checks, and what says that depths fit memory; no search, no list rule, no moves, no bound.
+// another, with those of the others. Shares the simulator with what it checks, and the costs and
+// the generator that the simulator is fed with; no search, no list rule, no moves, no bound, and
+// memory is counted by memory_count.h.
 #pragma once
 
 #include <cstdint>

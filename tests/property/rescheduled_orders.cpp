@@ -2,12 +2,17 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstdint>
+#include <map>
 #include <variant>
+#include <vector>
 
+#include "../oracle/memory_count.h"
 #include "../oracle/order_enumeration.h"
 #include "../support/scaled.h"
 #include "../support/short_of_memory.h"
 #include "dapple/planner/families/reschedule.h"
+#include "dapple/simulate/device_memory.h"
 
 namespace dapple {
 namespace {
@@ -82,6 +87,7 @@ void compare(const ShortOfMemory& problem, Tally& tally) {
   ++tally.fit;
   const Duration found = made->evaluation.prediction.iteration;
   REQUIRE(made->evaluation.shortages.empty());
+  REQUIRE(order_fits(problem.made.profile, problem.made.topology.description(), made->plan));
   REQUIRE(*made->lower_bound <= found);
   if (lacks_memory(problem, space)) ++tally.short_of_memory;
   const std::vector<std::int64_t>& own = problem.made.plan.warmup_depths;
@@ -100,6 +106,52 @@ void compare(const ShortOfMemory& problem, Tally& tally) {
   const double excess = static_cast<double>(found.ns) / static_cast<double>(best->iteration.ns) - 1;
   tally.worst = std::max(tally.worst, excess);
   UNSCOPED_INFO("beaten by " << 100 * excess << " %: " << found.ns << " by " << best->iteration.ns);
+}
+
+/// Any of the orders of each stage, deadlocks among them.
+Plan with_any_order(Plan plan, Dice& dice, std::int64_t most) {
+  const bool is_split = may_split_backward(plan.family);
+  const auto words = stage_words(plan.num_micro_batches, is_split, most);
+  plan.order.clear();
+  for (std::int32_t s = 0; s < static_cast<std::int32_t>(plan.stages.size()); ++s) {
+    const std::vector<StageWord>& some =
+        words[static_cast<std::size_t>(dice.roll(0, static_cast<std::int64_t>(words.size()) - 1))];
+    const StageWord& word =
+        some[static_cast<std::size_t>(dice.roll(0, static_cast<std::int64_t>(some.size()) - 1))];
+    std::map<char, std::int32_t> next;
+    std::vector<Action>& list = plan.order.emplace_back();
+    for (const char letter : word) {
+      const ActionKind kind = letter == 'F'   ? ActionKind::Forward
+                              : letter == 'B' ? ActionKind::Backward
+                              : letter == 'I' ? ActionKind::InputGradient
+                                              : ActionKind::WeightGradient;
+      list.push_back({kind, next[letter]++, StageIndex{s}});
+    }
+  }
+  fill_depths(plan);
+  return plan;
+}
+
+TEST_CASE("an order fits memory just where a count by the model's formulas says so") {
+  int fits = 0;
+  const int rounds = scaled(400);
+  for (int i = 0; i < rounds; ++i) {
+    Dice dice(seeded(9001) + static_cast<std::uint64_t>(i));
+    INFO("instance " << i);
+    const ShortOfMemory problem = random_short_of_memory(dice, i % 2 == 1);
+    const Plan plan =
+        with_any_order(of_the_family(problem), dice, problem.made.plan.num_micro_batches);
+    const CostModel costs(problem.made.profile, problem.made.topology);
+    const bool counted =
+        order_fits(problem.made.profile, problem.made.topology.description(), plan);
+    REQUIRE(memory_shortages(generate(plan), costs.plan_cost(plan)).empty() == counted);
+    fits += counted ? 1 : 0;
+  }
+  CAPTURE(rounds, fits);
+  if (rounds >= 40) {
+    CHECK(fits * 20 >= rounds);
+    CHECK(fits * 20 <= 19 * rounds);
+  }
 }
 
 TEST_CASE("where memory is short no order is missed: all are enumerated") {
