@@ -61,6 +61,9 @@ struct Neighbour {
   std::optional<std::uint64_t> agreement;  // its fingerprint
 };
 
+constexpr const char* kSaysWhatOthersSay =
+    "expected what a rank says, but it said what another one does";
+
 }  // namespace
 
 std::string rank_name(int rank, const std::string& device) {
@@ -87,7 +90,8 @@ class RankJob::State {
  private:
   void take_in(const Frame& frame, HostBytes bytes);
   void take_in(const Notice& notice);
-  bool may_say(const Notice& notice) const;
+  bool may_say(NoticeKind kind, int from) const;
+  void check_early_notices();
   void blame(int rank, const std::string& message);
   void compare_agreement();
   void take_turn();
@@ -129,7 +133,8 @@ class RankJob::State {
   std::uint64_t barriers_ = 0;                          // that this rank has come to
   std::uint64_t let_go_ = 0;                            // that are over
   Neighbour neighbour_;
-  std::optional<Loss> loss_;  // the first
+  std::set<std::pair<NoticeKind, int>> said_early_;  // kinds of notices and ranks, before the wire
+  std::optional<Loss> loss_;                         // the first
   bool has_joined_ = false;
   std::int64_t last_turn_ = 0;
   std::int64_t came_back_ = 0;  // when it went on after it was stopped for as long as none may be
@@ -149,10 +154,13 @@ RankJob::State::State(const MakeWire& make_wire) {
        .turn = [this] { take_turn(); },
        .lost = [this](int rank) { lose(rank); },
        .fault = [this](std::exception_ptr fault) { give_up(std::move(fault)); }});
-  const std::lock_guard lock(mutex_);
-  wire_ = std::move(wire);
-  // What was found out before there was a wire to tell others by.
-  if (fault_) note_failure();
+  {
+    const std::lock_guard lock(mutex_);
+    wire_ = std::move(wire);
+    // What was found out before there was a wire to tell others by.
+    if (fault_) note_failure();
+  }
+  check_early_notices();
 }
 
 void RankJob::State::join(const Topology& topology, const std::vector<DeviceIndex>& devices,
@@ -394,15 +402,15 @@ void RankJob::State::take_in(const Frame& frame, HostBytes bytes) {
 }
 
 /// Whether it is this rank that is told it, and that one that tells it. Requires: the wire is made.
-bool RankJob::State::may_say(const Notice& notice) const {
-  switch (notice.kind) {
+bool RankJob::State::may_say(NoticeKind kind, int from) const {
+  switch (kind) {
     case NoticeKind::AtBarrier:
-      return wire_->rank() == 0 && notice.from != 0;
+      return wire_->rank() == 0 && from != 0;
     case NoticeKind::LetGo:
-      return notice.from == 0;
+      return from == 0;
     case NoticeKind::Joined:
     case NoticeKind::Alive:
-      return notice.from == previous();
+      return from == previous();
     case NoticeKind::Arrived:
     case NoticeKind::Failed:
       return true;
@@ -410,11 +418,25 @@ bool RankJob::State::may_say(const Notice& notice) const {
   return false;
 }
 
+/// Those that came before this rank knew which one it is.
+void RankJob::State::check_early_notices() {
+  std::set<std::pair<NoticeKind, int>> said;
+  {
+    const std::lock_guard lock(mutex_);
+    said.swap(said_early_);
+  }
+  for (const auto& [kind, from] : said) {
+    if (!may_say(kind, from)) return blame(from, kSaysWhatOthersSay);
+  }
+}
+
 void RankJob::State::take_in(const Notice& notice) {
   std::unique_lock lock(mutex_);
-  if (wire_ && !may_say(notice)) {
+  if (!wire_) {
+    said_early_.insert({notice.kind, notice.from});
+  } else if (!may_say(notice.kind, notice.from)) {
     lock.unlock();
-    return blame(notice.from, "expected what a rank says, but it said what another one does");
+    return blame(notice.from, kSaysWhatOthersSay);
   }
   switch (notice.kind) {
     case NoticeKind::Arrived: {
