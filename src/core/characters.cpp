@@ -87,4 +87,33 @@ std::string printable(std::string_view text) {
   return result;
 }
 
+std::string with_hidden_escaped(std::string_view json) {
+  constexpr char32_t kFirstOfPairs = 0x10000;
+  const auto escape = [](char32_t unit) {
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    std::string text = "\\u";
+    for (int shift = 12; shift >= 0; shift -= 4) text += kDigits[(unit >> shift) & 0xF];
+    return text;
+  };
+  std::string result;
+  while (!json.empty()) {
+    const auto plain = std::find_if(json.begin(), json.end(),
+                                    [](char c) { return static_cast<unsigned char>(c) >= 0x7F; });
+    result.append(json.begin(), plain);
+    json.remove_prefix(static_cast<std::size_t>(plain - json.begin()));
+    if (json.empty()) break;
+    const Character character = first_character(json);
+    if (!character.is_valid || !is_hidden(character.code)) {
+      result += json.substr(0, character.length);
+    } else if (character.code < kFirstOfPairs) {
+      result += escape(character.code);
+    } else {
+      const char32_t beyond = character.code - kFirstOfPairs;
+      result += escape(0xD800 + (beyond >> 10U)) + escape(0xDC00 + (beyond & 0x3FFU));
+    }
+    json.remove_prefix(character.length);
+  }
+  return result;
+}
+
 }  // namespace dapple

@@ -117,6 +117,29 @@ class Names(ToolTest):
                 self.check(name, texts, plain)
         self.assertGreater(tried, len(names) / 4)
 
+    def test_no_hidden_character_of_a_name_is_in_what_is_made_to_be_read(self):
+        name = "x\u202e\u200by\ufeff\U000e0041\u2066"
+        texts = self.exports_named(name)
+        made = {target: text.decode() for target, text in texts.items() if text is not None}
+        for words in (("simulate", "plan.json", "--trace", "-"),
+                      ("simulate", "plan.json", "--timeline", "-"),
+                      ("schedule", "plan.json", "--format", "json"),
+                      ("diff", "plan.json", "plan.json", "--json"), ("diff", "plan.json", "plan.json"),
+                      ("report", "plan.json", "-o", "-"), ("report", "plan.json", "--svg", "-")):
+            result = self.run_tool(*words)
+            self.assertEqual(result.returncode, DONE, result.stderr)
+            made[" ".join(words)] = result.stdout
+            if "json" in words[-1] or words[-2] in ("--trace", "--timeline"):
+                text = result.stdout
+                if words[0] != "diff":  # the same values all the same
+                    self.assertIn(json.dumps(name)[1:-1], text)
+                    self.assertIn(name, json.dumps(json.loads(text), ensure_ascii=False))
+        for target in ("torchtitan", "sailor", "pipedream"):
+            self.assertIn(json.dumps(name)[1:-1], made[target])
+        for what, text in made.items():
+            with self.subTest(what):
+                self.assertEqual([hex(ord(c)) for c in name[1:] if c != "y" and c in text], [])
+
     def test_names_that_ran_are_text(self):
         made = self.run_tool("--model", FOUND / "pep263.profile.json", "--topo",
                              FOUND / "pep263.topo.json", "--pin", "depths=least", "--pin",

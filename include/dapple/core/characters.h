@@ -29,4 +29,9 @@ bool is_hidden(char32_t code);
 /// what is shown is all there is, and moves nothing else on the terminal. O(length).
 std::string printable(std::string_view text);
 
+/// JSON text, or a part of it, with an escape in the place of each character that is_hidden()
+/// beyond ASCII and of DEL: the same values, all of which are seen. Such characters stand in
+/// strings only. O(length).
+std::string with_hidden_escaped(std::string_view json);
+
 }  // namespace dapple

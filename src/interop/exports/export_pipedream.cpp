@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "dapple/core/characters.h"
 #include "interop/exports/exporting.h"
 
 namespace dapple {
@@ -53,7 +54,7 @@ Export export_pipedream(const ExportSubject& subject) {
   }
   document["rank_to_device_map"] = std::move(devices);
   Export result;
-  result.text = document.dump() + '\n';
+  result.text = with_hidden_escaped(document.dump()) + '\n';
   result.warnings.emplace_back(
       "PipeDream updates parameters after every micro-batch, with gradients of older ones: the "
       "plan is for one update of all micro-batches");

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "dapple/core/characters.h"
 #include "interop/exports/exporting.h"
 
 namespace dapple {
@@ -49,7 +50,8 @@ Export export_sailor(const ExportSubject& subject) {
   document["mbs"] = samples_per_replica(plan);
   document["gbs"] = plan.global_batch_size;
   Export result;
-  result.text = document.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
+  result.text =
+      with_hidden_escaped(document.dump(-1, ' ', false, Json::error_handler_t::replace)) + '\n';
   return result;
 }
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "dapple/core/characters.h"
 #include "dapple/schedule/schedule.h"
 #include "interop/exports/exporting.h"
 
@@ -130,7 +131,7 @@ Export export_torchtitan(const ExportSubject& subject) {
     std::string names;
     for (std::int32_t l = stage.layers.begin; l < stage.layers.end; ++l) {
       const nlohmann::json name = profile.layers[static_cast<std::size_t>(l)].name;
-      names += (names.empty() ? "" : ", ") + name.dump();
+      names += (names.empty() ? "" : ", ") + with_hidden_escaped(name.dump());
     }
     parts += (parts.empty() ? "[" : ", [") + names + "]";
   }

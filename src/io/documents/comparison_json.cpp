@@ -137,7 +137,7 @@ std::string write_comparison_json(const ComparisonDocument& document) {
   const Prediction& b = pair.second.prediction;
   const TopologyDescription& topology = pair.topology.description();
   const PlanDifference plans = difference(pair.first.plan, pair.second.plan);
-  io::JsonWriter writer;
+  io::JsonWriter writer(io::JsonWriter::Hidden::Escaped);
   writer.open_object(io::JsonWriter::Layout::Lines);
   writer.key("schema").text("dapple-comparison/1");
   writer.key("tool").text(document.tool);

@@ -127,7 +127,7 @@ void write_device(JsonWriter& writer, const DeviceSchedule& device, const Topolo
 }
 
 void write_json(const ScheduleDocument& document, const Topology& topology, const TextSink& sink) {
-  JsonWriter writer(sink);
+  JsonWriter writer(JsonWriter::Hidden::Escaped, sink);
   writer.open_object(JsonWriter::Layout::Lines);
   writer.key("schema").text("dapple-schedule/1");
   writer.key("tool").text(document.tool);

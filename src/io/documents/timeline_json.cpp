@@ -70,7 +70,7 @@ TextSource write_timeline(const Timeline& timeline, const Topology& topology,
                           std::string plan_sha256) {
   return [&timeline, &topology, plan_sha256 = std::move(plan_sha256)](const TextSink& sink) {
     const bool is_predicted = timeline.origin == Timeline::Origin::Predicted;
-    io::JsonWriter writer(sink);
+    io::JsonWriter writer(io::JsonWriter::Hidden::Escaped, sink);
     writer.open_object(io::JsonWriter::Layout::Lines);
     writer.key("schema").text("dapple-timeline/1");
     writer.key("plan_sha256").text(plan_sha256);

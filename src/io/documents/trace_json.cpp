@@ -137,7 +137,7 @@ TraceWriter::TraceWriter(const Timeline& timeline, const Topology& topology, con
       rows_(rows_of(timeline)),
       sent_(timeline.actions.size(), kNoMessage),
       received_(timeline.actions.size(), kNoMessage),
-      writer_(sink) {
+      writer_(JsonWriter::Hidden::Escaped, sink) {
   for (const Timeline::LaneName& lane : timeline.lanes) {
     for (const DeviceIndex device : lane.devices) {
       for (const Stream stream : kStreams) threads_[{.device = device, .stream = stream}] = 0;

@@ -82,9 +82,15 @@ std::string quoted(std::string_view text) {
   return fmt::format("\"{}{}\"", printable(text.substr(0, end)), end < text.size() ? "..." : "");
 }
 
+std::string JsonWriter::written(std::string_view text) const {
+  std::string json = json_string(text);
+  if (hidden_ == Hidden::Escaped && !is_plain(text)) return with_hidden_escaped(json);
+  return json;
+}
+
 JsonWriter& JsonWriter::key(std::string_view name) {
   separate();
-  text_ += json_string(name);
+  text_ += written(name);
   text_ += ": ";
   after_key_ = true;
   return *this;

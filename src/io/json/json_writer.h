@@ -24,10 +24,14 @@ std::string quoted(std::string_view text);
 /// Callers open and close, and give each member of an object its key first.
 class JsonWriter {
  public:
+  /// What becomes of characters in texts that a reader does not see (core/characters.h). They are
+  /// kept in documents of which a hash is made.
+  enum class Hidden { Kept, Escaped };
+
   /// Keeps the whole document, for finish().
-  JsonWriter() = default;
+  explicit JsonWriter(Hidden hidden = Hidden::Kept) : hidden_(hidden) {}
   /// Hands the document on in pieces while it is written; finish() hands on the last one.
-  explicit JsonWriter(TextSink sink) : sink_(std::move(sink)) {}
+  JsonWriter(Hidden hidden, TextSink sink) : hidden_(hidden), sink_(std::move(sink)) {}
 
   enum class Layout {
     Lines,  // each element on a line of its own
@@ -39,7 +43,7 @@ class JsonWriter {
   JsonWriter& open_array(Layout layout) { return open('[', layout); }
   JsonWriter& close();
 
-  JsonWriter& text(std::string_view value) { return raw(json_string(value)); }
+  JsonWriter& text(std::string_view value) { return raw(written(value)); }
   JsonWriter& integer(std::int64_t value);
   JsonWriter& number(double value);
   JsonWriter& boolean(bool value) { return raw(value ? "true" : "false"); }
@@ -65,6 +69,9 @@ class JsonWriter {
   void separate();
   void break_line();
 
+  std::string written(std::string_view text) const;
+
+  Hidden hidden_ = Hidden::Kept;
   TextSink sink_;
   std::string text_;
   std::vector<Open> open_;

@@ -20,6 +20,15 @@ TEST_CASE("what a reader does not see is a question mark") {
   CHECK(printable("") == "");
 }
 
+TEST_CASE("hidden characters of JSON are escaped, and nothing else") {
+  CHECK(with_hidden_escaped("{\n \"a\": \"模型 é 😀\"\n}") == "{\n \"a\": \"模型 é 😀\"\n}");
+  CHECK(with_hidden_escaped("\u202e|\u200b|\ufeff|\x7f|\u0085") ==
+        "\\u202e|\\u200b|\\ufeff|\\u007f|\\u0085");
+  CHECK(with_hidden_escaped("\U000e0041") == "\\udb40\\udc41");
+  CHECK(with_hidden_escaped("a\x80z\xff") == "a\x80z\xff");
+  CHECK(with_hidden_escaped("").empty());
+}
+
 TEST_CASE("each byte that is no UTF-8 is a question mark") {
   CHECK(printable("\xff") == "?");
   CHECK(printable("a\x80z") == "a?z");
