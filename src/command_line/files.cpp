@@ -33,7 +33,10 @@ void check_writable(const std::string& path) {
   fs::path directory = fs::path(path).parent_path();
   if (directory.empty()) directory = ".";
   if (!fs::is_directory(directory, fault)) {
-    throw file_error(path, "expected a directory to write to, got no " + directory.string());
+    const bool is_there = fs::exists(directory, fault);
+    throw file_error(path, fmt::format("expected a directory to write to, got {}",
+                                       is_there ? directory.string() + ", which is a file"
+                                                : "nothing at " + directory.string()));
   }
   if (access(directory.c_str(), W_OK | X_OK) != 0) {
     throw file_error(

@@ -426,6 +426,31 @@ class Baselines(ToolTest):
         self.assert_error(self.run_tool(*inputs, "--write-baselines", "folder", "-o",
                                         "folder/straight.plan.json"), USAGE, "--output")
 
+    def test_a_file_in_the_place_of_the_folder_is_named_with_what_was_expected(self):
+        inputs = self.small_inputs()
+        result = self.run_tool(*inputs, "--write-baselines", "small.json")
+        self.assert_error(result, ENVIRONMENT)
+        self.assertEqual(result.stderr.splitlines(),
+                         ["error: small.json: expected a directory for --write-baselines, got a "
+                          "file"])
+        result = self.run_tool(*inputs, "-o", "small.json/plan.json")
+        self.assertEqual(result.stderr, "error: small.json/plan.json: expected a directory to write "
+                                        "to, got small.json, which is a file\n")
+        result = self.run_tool(*inputs, "-o", "none/plan.json")
+        self.assertEqual(result.stderr, "error: none/plan.json: expected a directory to write to, "
+                                        "got nothing at none\n")
+
+    def test_an_error_leaves_no_folder_behind(self):
+        inputs = self.small_inputs()
+        for name in ("new", "new/"):
+            self.assert_error(self.run_tool(*inputs, "--write-baselines", name, "-o", "/dev/full"),
+                              ENVIRONMENT, "/dev/full")
+            self.assertFalse((self.folder / "new").exists())
+        (self.folder / "old").mkdir()
+        self.assert_error(self.run_tool(*inputs, "--write-baselines", "old", "-o", "/dev/full"),
+                          ENVIRONMENT, "/dev/full")
+        self.assertEqual(list((self.folder / "old").iterdir()), [])
+
     def test_the_cause_of_a_difference_is_named(self):
         self.make_plan("plan.json", "--write-baselines", "folder")
         result = self.run_tool("diff", "plan.json", "folder/straight.plan.json")

@@ -57,6 +57,7 @@ class Results {
  public:
   explicit Results(Console& console) : console_(console) {}
 
+  void add_folder(const std::string& path) { files_.add_folder(path); }
   void add(const std::string& path, std::string text);
   /// What the source refers to must be there until commit().
   void add(const std::string& path, TextSource text);

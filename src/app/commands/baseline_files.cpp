@@ -52,6 +52,11 @@ void add_baseline_outputs(const std::string& directory, std::vector<NamedPath>& 
     check_outputs({{"--write-baselines", path.string()}}, {});
     return;
   }
+  if (!fs::is_directory(directory, fault)) {
+    throw Error{ErrorKind::Environment,
+                directory,
+                {{"", "expected a directory for --write-baselines, got a file"}}};
+  }
   for (const char* name : kBaselineNames) {
     outputs.push_back({"--write-baselines", file_of(directory, name)});
   }
@@ -59,12 +64,7 @@ void add_baseline_outputs(const std::string& directory, std::vector<NamedPath>& 
 
 void write_baselines(const std::string& directory, const MadePlan& made,
                      const BaselineGround& ground, Results& results) {
-  std::error_code fault;
-  fs::create_directory(directory, fault);
-  if (fault) {
-    throw Error{
-        ErrorKind::Environment, directory, {{"", "cannot make the directory: " + fault.message()}}};
-  }
+  results.add_folder(directory);
   for (const BaselinePlan& baseline : made.baselines) {
     results.add(file_of(directory, baseline.figures.name),
                 write_plan(document_of(baseline, made, ground)));

@@ -59,6 +59,26 @@ Target find_target(const std::string& path) {
 
 }  // namespace
 
+namespace {
+
+/// A folder that is removed, if it is empty, unless it is to be kept.
+class MadeFolder {
+ public:
+  explicit MadeFolder(std::string path) : path_(std::move(path)) {}
+  MadeFolder(MadeFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  MadeFolder(const MadeFolder&) = delete;
+  MadeFolder& operator=(const MadeFolder&) = delete;
+  ~MadeFolder() {
+    if (!path_.empty()) ::rmdir(path_.c_str());
+  }
+  void keep() { path_.clear(); }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace
+
 struct OutputFiles::State {
   struct Written {
     std::string path;
@@ -66,12 +86,22 @@ struct OutputFiles::State {
     TextSource text = {};                 // of those
   };
   SignalHold signals;  // outlives the files
+  std::vector<MadeFolder> folders;
   std::vector<Written> files;
 };
 
 OutputFiles::OutputFiles() = default;
 
 OutputFiles::~OutputFiles() = default;
+
+void OutputFiles::add_folder(const std::string& path) {
+  if (state_ == nullptr) state_ = std::make_unique<State>();
+  if (::mkdir(path.c_str(), 0777) == 0) {
+    state_->folders.emplace_back(path);
+  } else if (errno != EEXIST) {
+    io::refuse_output(path, errno);
+  }
+}
 
 void OutputFiles::add(const std::string& path, const TextSource& text) {
   if (state_ == nullptr) state_ = std::make_unique<State>();
@@ -93,12 +123,15 @@ void OutputFiles::commit() {
   for (const State::Written& written : state_->files) {
     if (written.file == nullptr) write_in_place(written.path, written.text);
   }
-  if (SignalHold::is_over()) io::refuse_output(state_->files.front().path, EINTR);
+  if (SignalHold::is_over() && !state_->files.empty()) {
+    io::refuse_output(state_->files.front().path, EINTR);
+  }
   for (const State::Written& written : state_->files) {
     if (written.file != nullptr && !written.file->replace_target()) {
       io::refuse_output(written.path, errno);
     }
   }
+  for (MadeFolder& folder : state_->folders) folder.keep();
   state_.reset();
 }
 

@@ -36,6 +36,10 @@ class OutputFiles {
   /// Removes what has not taken its name.
   ~OutputFiles();
 
+  /// Makes a folder, for files that are added behind it, where there is none. Unless commit() ends
+  /// well, what was made is removed again.
+  void add_folder(const std::string& path);
+
   /// Writes the text under a temporary name. A device or a pipe is written by commit(), before the
   /// first file takes its name: what the source refers to must be there until then. Requires: no
   /// two are the same file, and `path` is not "-".

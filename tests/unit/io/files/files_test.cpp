@@ -235,6 +235,28 @@ TEST_CASE("of several files all are written or none") {
   CHECK(content(folder.file("a")) == "newer");
 }
 
+TEST_CASE("a folder that was made for files is gone unless they are all written") {
+  const Folder parent;
+  const std::string made = parent.file("made");
+  const auto write_into = [&](const std::string& other) {
+    return faults([&] {
+      OutputFiles files;
+      files.add_folder(made);
+      files.add(made + "/a", source_of("a"));
+      files.add(other, source_of("x"));
+      files.commit();
+    });
+  };
+  CHECK(write_into("/dev/full") == Faults{"cannot be written: No space left on device"});
+  CHECK(parent.count() == 0);
+  CHECK(write_into("/dev/null").empty());
+  CHECK(content(made + "/a") == "a");
+  CHECK_FALSE(write_into("/dev/full").empty());
+  CHECK(content(made + "/a") == "a");
+  CHECK(faults([&] { OutputFiles().add_folder(parent.file("no/b")); }) ==
+        Faults{"cannot be written: No such file or directory"});
+}
+
 /// What a child process does to a pipe that nobody reads yet, with a file beside it that is on
 /// disk.
 pid_t write_file_and_pipe(const Folder& folder) {
