@@ -27,7 +27,7 @@ Commands
   export     a plan for Megatron-LM, DeepSpeed, PyTorch, ASTRA-sim, ...
   import     other tools' topologies, profiles and plans as ours
 
-First options of plan; "dapple-plan plan --help" has all 20
+First options of plan; "dapple-plan plan --help" has all of them
   --model FILE         layer profile (dapple-profile/1 or a PipeDream graph)
   --topo FILE          devices and links (dapple-topology/1)
   --global-batch N     samples per iteration        (default: the profile's)
@@ -44,7 +44,8 @@ Options of every command
 Example
   dapple-plan --model profiles/bert-48.json --topo topologies/2x8xV100.json
 
-Exit code: 0 done, 1 a bug, 2 usage, 3 bad input, 4 no plan fits, 5 files.
+Exit code: 0 done, 1 a bug, 2 usage, 3 bad input or a false claim, 4 no plan
+fits, 5 files, 6 nothing is false but not all is verified.
 )";
 
 constexpr const char* kVersion =

@@ -243,6 +243,15 @@ std::optional<std::string> Options::name(const std::string& name) const {
   return value;
 }
 
+bool Options::is_word(const std::string& name, const std::string& word) const {
+  const auto value = text(name);
+  if (!value || value == word) return value.has_value();
+  if (!nearest(*value, {word})) return false;
+  throw usage_error("--" + name,
+                    fmt::format("expected {} or another value, got \"{}\", nearest is {}", word,
+                                printable(*value), word));
+}
+
 std::string Options::choice(const std::string& name,
                             const std::vector<std::string>& choices) const {
   const std::string value = text(name).value_or(choices.front());

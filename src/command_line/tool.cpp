@@ -65,12 +65,25 @@ bool asks_for_help(const std::string& argument) {
   return argument == "--help" || argument == "-h";
 }
 
-/// "help import plan" is "import plan --help", "help" alone "--help".
-void settle_help(std::vector<std::string>& arguments) {
-  if (arguments.front() != "help") return;
+/// "help import plan" is "import plan --help", "help" alone "--help". Whether it was "help".
+bool settle_help(std::vector<std::string>& arguments) {
+  if (arguments.empty() || arguments.front() != "help") return false;
   arguments.erase(arguments.begin());
   std::erase_if(arguments, asks_for_help);
   arguments.emplace_back("--help");
+  return true;
+}
+
+/// Removes the switches of every command that stand before its name, "-q verify".
+std::vector<std::string> take_leading_switches(std::vector<std::string>& arguments) {
+  const auto end =
+      std::find_if_not(arguments.begin(), arguments.end(), [](const std::string& argument) {
+        return argument == "-q" || argument == "--quiet" || argument == "-v" ||
+               argument == "--verbose";
+      });
+  std::vector<std::string> switches(arguments.begin(), end);
+  arguments.erase(arguments.begin(), end);
+  return switches;
 }
 
 /// `topic` becomes whose help says more, "dapple-plan diff".
@@ -80,16 +93,18 @@ int dispatch(const Tool& tool, std::vector<std::string> arguments, Console& cons
     console.err << tool.help;
     return kUsage;
   }
-  settle_help(arguments);
-  if (asks_for_help(arguments.front())) {
+  const std::vector<std::string> switches = take_leading_switches(arguments);
+  const bool is_help_command = settle_help(arguments);
+  const std::string first = arguments.empty() ? switches.front() : arguments.front();
+  if (asks_for_help(first)) {
     console.out << tool.help;
     return kDone;
   }
-  if (arguments.front() == "--version") {
+  if (first == "--version") {
     console.out << tool.version;
     return kDone;
   }
-  std::optional<Command> command = named_command(tool.commands, arguments.front());
+  std::optional<Command> command = named_command(tool.commands, first);
   if (command) {
     topic += ' ' + command->name;
     arguments.erase(arguments.begin());
@@ -97,10 +112,14 @@ int dispatch(const Tool& tool, std::vector<std::string> arguments, Console& cons
     command = tool.commands.front();
     topic += ' ' + command->name;
   } else {
-    throw usage_error(printable(arguments.front()), "expected a command before the options");
+    throw usage_error(printable(first), "expected a command before the options");
   }
   const bool is_help_on_parts = !arguments.empty() && asks_for_help(arguments.front());
   if (!command->parts.empty() && !is_help_on_parts) choose_part(*command, arguments, topic);
+  if (is_help_command && arguments.size() > 1) {
+    throw usage_error(printable(arguments.front()), "expected no more behind a command's name");
+  }
+  arguments.insert(arguments.begin(), switches.begin(), switches.end());
   // Help is given whatever else is wrong with the command line.
   if (std::any_of(arguments.begin(), arguments.end(), asks_for_help)) {
     console.out << command->help;
@@ -235,6 +254,11 @@ void print_warning(Console& console, const std::string& text) {
               << (console.err_style.wraps ? fill_lines(line, kHead.size() + 1, console.err_style)
                                           : line)
               << '\n';
+}
+
+void print_warnings_if_quiet(Console& console, const std::vector<std::string>& texts) {
+  if (!console.is_quiet) return;
+  for (const std::string& text : texts) print_warning(console, text);
 }
 
 int run_tool(const Tool& tool, const std::vector<std::string>& arguments, std::ostream& out,

@@ -34,7 +34,7 @@ Example
   dapple-exec train plan.json --steps 5
 
 Exit code: 0 done, 1 a bug, 2 usage, 3 bad input, 5 files, or a device that
-does not answer.
+does not answer, 6 not verified.
 )";
 
 const std::string kVersion =

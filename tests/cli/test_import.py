@@ -125,6 +125,8 @@ class OtherKinds(ToolTest):
                  "got a layer profile of ours, which --model takes"),
                 (("export", SAMPLES / "pair.megatron.sh", "--to", "megatron"),
                  f"expected a plan {ours}megatron, which dapple-plan import plan takes"),
+                (("validate", graph),
+                 f"expected a plan {ours}pipedream, which dapple-plan import plan takes"),
                 (("diff", smi, smi), f"expected a plan {ours}nvidia-smi")):
             with self.subTest(command=command):
                 self.assert_error(self.run_tool(*command), BAD_INPUT, words)

@@ -62,6 +62,37 @@ class Help(ToolTest):
                 self.assertEqual(result.stdout, expected.stdout)
         self.assert_error(self.run_tool("help", "simulat"), USAGE, "nearest is simulate")
 
+    def test_behind_help_stands_a_command_and_nothing_more(self):
+        for words, extra in ((("plan", "extra"), "extra"), (("import", "plan", "x"), "x"),
+                             (("verify", "--budget"), "--budget")):
+            with self.subTest(words=words):
+                self.assert_error(self.run_tool("help", *words), USAGE,
+                                  f"error: {extra}: expected no more behind a command's name")
+
+    def test_help_names_every_exit_code(self):
+        text = self.run_tool("--help").stdout
+        codes = text.partition("Exit code: ")[2]
+        self.assertEqual(re.findall(r"\b\d\b", codes), ["0", "1", "2", "3", "4", "5", "6"])
+
+    def test_switches_of_every_command_may_stand_before_its_name(self):
+        plan = self.make_plan()
+        for switch in ("-q", "--quiet", "-v", "--verbose"):
+            for command in (("validate", plan), ("plan", *self.small_inputs(), "-o", "p.json"),
+                            (*self.small_inputs(), "-o", "p.json"), ("help", "plan"),
+                            ("--version",)):
+                with self.subTest(switch=switch, command=command):
+                    # What is written is named as the command was given; times are not told.
+                    before, behind = self.run_tool(switch, *command), self.run_tool(*command, switch)
+                    self.assertEqual(before.returncode, DONE, before.stderr)
+                    if command[0] not in ("help", "--version"):
+                        self.assertEqual((before.stdout, before.stderr),
+                                         (behind.stdout, behind.stderr))
+        self.assert_error(self.run_tool("-q", "simulat"), USAGE, "nearest is simulate")
+        self.assert_error(self.run_tool("-q"), USAGE, "--model")
+        self.assert_error(self.run_tool("-q", "validate", plan, "-q"), USAGE, "--quiet: given twice")
+        self.assert_error(self.run_tool("-q", binary=tool.ARGUMENTS.executor), USAGE,
+                          "-q: expected a command before the options")
+
     def test_the_first_screen_says_how_to_get_the_rest(self):
         text = self.run_tool().stderr
         self.assertIn("plan --help", text)
@@ -92,6 +123,28 @@ class Quiet(ToolTest):
             loud, quiet = self.run_tool(*arguments), self.run_tool(*arguments, "-q")
             self.assertEqual((quiet.stdout, quiet.stderr), (loud.stdout, ""))
 
+    def test_what_the_summary_warns_of_is_told_all_the_same(self):
+        topology = tool.small_topology()
+        topology["devices"] = {"V100": topology["devices"]["card"]}
+        topology["servers"][0]["device"] = "V100"
+        inputs = ("--model", self.write("small.json", tool.small_profile(device="V100")),
+                  "--topo", self.write("v100.json", topology))
+        self.assertEqual(self.run_tool(*inputs, "-o", "plan.json").returncode, DONE)
+        layout = ("--pipeline-model-parallel-size 2 --micro-batch-size 4 "
+                  "--pipeline-model-parallel-layout Ettt|tttL")
+        for arguments in ((*inputs, "-o", "q.json"), ("simulate", "plan.json"),
+                          ("reschedule", "plan.json", "--schedule", "gpipe", "-o", "g.json"),
+                          ("import", "plan", "--layout", layout, "--replicas", "2", *inputs,
+                           "-o", "i.json")):
+            with self.subTest(arguments=arguments):
+                quiet = self.run_tool(*arguments, "-q")
+                self.assertEqual((quiet.returncode, quiet.stdout), (DONE, ""), quiet.stderr)
+                loud = self.run_tool(*arguments, environment={"COLUMNS": "200"}).stdout
+                warnings = [line.removeprefix("warning: ") for line in quiet.stderr.splitlines()]
+                self.assertIn("nothing of the memory of V100 is reserved", quiet.stderr)
+                for warning in warnings:
+                    self.assertIn(" ".join(warning.split()), " ".join(loud.split()))
+
     def test_errors_are_told_all_the_same(self):
         self.assert_error(self.run_tool("validate", "none.json", "-q"), ENVIRONMENT, "none.json")
         code, shown = self.run_on_terminal(*self.small_inputs(), "-q")
@@ -117,7 +170,10 @@ class WrongCommandLines(ToolTest):
                 ("--schedule", "1F1B", "1f1b"), ("--schedule", "zbv", "zb-v"),
                 ("--schedule", "interleave", "interleaved"), ("--planner", "Exact", "exact"),
                 ("--for", "megatron-lm", "megatron"), ("--pin", "cut=Layer.2", "layer.2"),
-                ("--pin", "stage=2", "stages"), ("--pin", "Recompute=on", "recompute")):
+                ("--pin", "stage=2", "stages="), ("--pin", "Recompute=on", "recompute="),
+                ("--pin", "dephts=least", "depths="), ("--pin", "depths=leats", "least"),
+                ("--pin", "recompute=offf", "off"), ("--micro-batch", "atuo", "auto"),
+                ("--bucket-size", "Auto", "auto")):
             with self.subTest(option=option, value=value):
                 result = self.run_tool(*inputs, option, value)
                 self.assert_error(result, USAGE, f"error: {option}: ", f", nearest is {nearest}")

@@ -53,6 +53,9 @@ class Options {
   std::optional<Bytes> size(const std::string& name) const;
   /// What files may have as a name: 1 to 200 characters, none of them a control character.
   std::optional<std::string> name(const std::string& name) const;
+  /// Whether it is `word`, which may stand in the place of another kind of value. Throws
+  /// Error(Usage) where it is nearly that word.
+  bool is_word(const std::string& name, const std::string& word) const;
   /// One of `choices`, the first if not given. Another word is refused with the nearest of them.
   std::string choice(const std::string& name, const std::vector<std::string>& choices) const;
 

@@ -53,6 +53,9 @@ void print_error(Console& console, const Error& error);
 /// "warning: " and the text, on a terminal filled into lines of its width.
 void print_warning(Console& console, const std::string& text);
 
+/// What a summary warns of, where --quiet hides the summary: print_warning() of each.
+void print_warnings_if_quiet(Console& console, const std::vector<std::string>& texts);
+
 int exit_code_of(ErrorKind kind);
 
 /// `arguments` without the program's name. Throws nothing: every fault ends as a line on `err` and

@@ -128,13 +128,13 @@ void choose_families(const Options& options, PlannerOptions& planner) {
 
 PlannerOptions planner_options(const Options& options) {
   PlannerOptions planner;
-  if (options.text("micro-batch").value_or("auto") != "auto") {
+  if (!options.is_word("micro-batch", "auto")) {
     planner.micro_batch_size = options.positive_integer("micro-batch", kMaxCount);
   }
   choose_families(options, planner);
   if (options.has("bucket-size")) {
     planner.bucket_size =
-        options.text("bucket-size") == "auto" ? std::nullopt : options.size("bucket-size");
+        options.is_word("bucket-size", "auto") ? std::nullopt : options.size("bucket-size");
   }
   if (options.choice("optimizer-step", {"at-end", "per-bucket"}) == "per-bucket") {
     planner.optimizer = OptimizerTiming::PerBucket;
@@ -272,6 +272,7 @@ int write_outputs(const Finding& finding, const Options& options, Console& conso
   stream << write_summary(document, timeline, topology, style)
          << other_replicas_text(document.prediction, finding.made.evaluation.otherwise)
          << (finding.scaling ? text_of(*finding.scaling, style) : std::string());
+  print_warnings_if_quiet(console, document.warnings);
   if (trace && *trace != "-") stream << "trace written to " << printable(*trace) << '\n';
   if (output != "-") stream << "plan written to " << printable(output) << '\n';
   return kDone;

@@ -196,6 +196,7 @@ int run_reschedule(const Options& options, Console& console) {
   stream << write_summary(document, timeline, subject.topology, style)
          << other_replicas_text(document.prediction, otherwise)
          << verdict(before, document.prediction);
+  print_warnings_if_quiet(console, document.warnings);
   if (output != "-") stream << "plan written to " << printable(output) << '\n';
   return kDone;
 }

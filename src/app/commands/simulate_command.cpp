@@ -195,6 +195,7 @@ int run_simulate(const Options& options, Console& console) {
          << (options.has("asynchronous") ? asynchronous_text(subject, mode.contention)
                                          : std::string())
          << verdict(prediction, evaluation.prediction);
+  print_warnings_if_quiet(console, subject.document.warnings);
   return kDone;
 }
 

@@ -18,7 +18,7 @@ std::string of_kind(std::string_view kind) {
   return fmt::format("a {} of ours", kind);
 }
 
-std::optional<std::string> looks_foreign(std::string_view text) {
+std::optional<std::string> looks_foreign(std::string_view text, std::string_view expected) {
   const auto taken_by = [](std::string_view format, std::string_view import) {
     return fmt::format("a file of {}, which dapple-plan import {} takes", format, import);
   };
@@ -27,21 +27,24 @@ std::optional<std::string> looks_foreign(std::string_view text) {
   if (const auto format = detect_topology_format(text)) {
     return taken_by(name_of(*format), "topology");
   }
-  if (const auto format = detect_model_format(text)) return taken_by(name_of(*format), "model");
-  if (const auto format = detect_plan_format(text)) return taken_by(name_of(*format), "plan");
+  const auto model = detect_model_format(text);
+  const auto plan = detect_plan_format(text);
+  // A graph of PipeDream may be either: it is taken for what was expected.
+  if (model && !(plan && expected == "plan")) return taken_by(name_of(*model), "model");
+  if (plan) return taken_by(name_of(*plan), "plan");
   return std::nullopt;
 }
 
 }  // namespace
 
-std::optional<std::string> looks_like(std::string_view text) {
+std::optional<std::string> looks_like(std::string_view text, std::string_view expected) {
   const std::string kind = document_kind(text);
-  return kind.empty() ? looks_foreign(text) : of_kind(kind);
+  return kind.empty() ? looks_foreign(text, expected) : of_kind(kind);
 }
 
 void refuse_others(std::string_view text, const std::string& source, std::string_view kind) {
   if (document_kind(text) == kind) return;
-  const std::optional<std::string> other = looks_like(text);
+  const std::optional<std::string> other = looks_like(text, kind);
   if (!other) return;
   throw Error{ErrorKind::BadInput,
               source,
@@ -50,7 +53,7 @@ void refuse_others(std::string_view text, const std::string& source, std::string
 }
 
 void refuse_unknown(std::string_view text, const std::string& source, std::string_view what) {
-  const std::string got = looks_like(text).value_or("none of them; --format says which it is");
+  const std::string got = looks_like(text, {}).value_or("none of them; --format says which it is");
   throw Error{ErrorKind::BadInput, source, {{"", fmt::format("expected {}, got {}", what, got)}}};
 }
 

@@ -9,8 +9,9 @@ namespace dapple {
 
 /// What a text is and who takes it: "a topology of ours, which --topo takes", "a file of slurm,
 /// which dapple-plan import topology takes". Nothing of a text that no command takes, or that is
-/// one of ours with a fault in it. O(length).
-std::optional<std::string> looks_like(std::string_view text);
+/// one of ours with a fault in it. What two commands take is said to be of the kind that was
+/// `expected`, if it may be: "profile", "topology" or "plan". O(length).
+std::optional<std::string> looks_like(std::string_view text, std::string_view expected);
 
 /// Throws Error(BadInput) where the text is another tool's, or another kind of document of ours:
 /// "expected a topology of ours, got ...". `kind`: "profile", "topology" or "plan". What is of that

@@ -64,7 +64,7 @@ ForeignProfileOptions foreign_options(const Options& options) {
                                 ? BatchScaling::Floor
                                 : BatchScaling::Proportional;
   }
-  if (options.text("stash") == "output") {
+  if (options.is_word("stash", "output")) {
     foreign.stash = kOne;
   } else if (const auto stash = options.text("stash")) {
     foreign.stash = parse_factor(*stash);

@@ -34,6 +34,7 @@ class PinParser {
   std::int32_t layer_count() const { return static_cast<std::int32_t>(profile_.layers.size()); }
   std::int32_t count(const std::string& key, const std::string& value) const;
   bool on_or_off(const std::string& value) const;
+  void require_least(const std::string& value) const;
   std::int32_t layer(const std::string& key, const std::string& value) const;
   void check_split() const;
 
@@ -60,7 +61,8 @@ void PinParser::add(const std::string& text) {
     set(pins_.replicas, count(key, value), key);
   } else if (key == "recompute") {
     set(pins_.recompute, on_or_off(value), key);
-  } else if (text == "depths=least") {
+  } else if (key == "depths") {
+    require_least(value);
     pins_.least_depths = true;
   } else if (key == "cut") {
     pins_.cuts.push_back(layer(key, value));
@@ -68,11 +70,11 @@ void PinParser::add(const std::string& text) {
     pins_.joints.push_back(layer(key, value));
   } else {
     const auto suggestion =
-        nearest(key, {"stages", "replicas", "recompute", "depths=least", "cut", "join"});
-    throw usage_error(
-        kOption, fmt::format("expected stages=N, replicas=N, recompute=on|off, "
-                             "depths=least, cut=LAYER or join=LAYER, got \"{}\"{}",
-                             printable(text), suggestion ? ", nearest is " + *suggestion : ""));
+        nearest(key, {"stages", "replicas", "recompute", "depths", "cut", "join"});
+    throw usage_error(kOption, fmt::format("expected stages=N, replicas=N, recompute=on|off, "
+                                           "depths=least, cut=LAYER or join=LAYER, got \"{}\"{}",
+                                           printable(text),
+                                           suggestion ? ", nearest is " + *suggestion + '=' : ""));
   }
 }
 
@@ -87,10 +89,21 @@ std::int32_t PinParser::count(const std::string& key, const std::string& value) 
                            key, most, layer_count(), topology_.device_count(), printable(value)));
 }
 
+std::string nearest_text(const std::string& value, const std::vector<std::string>& choices) {
+  const auto suggestion = nearest(value, choices);
+  return suggestion ? ", nearest is " + *suggestion : "";
+}
+
 bool PinParser::on_or_off(const std::string& value) const {
   if (value == "on" || value == "off") return value == "on";
-  throw usage_error(
-      kOption, fmt::format("expected recompute=on or recompute=off, got \"{}\"", printable(value)));
+  throw usage_error(kOption, fmt::format("expected recompute=on or recompute=off, got \"{}\"{}",
+                                         printable(value), nearest_text(value, {"on", "off"})));
+}
+
+void PinParser::require_least(const std::string& value) const {
+  if (value == "least") return;
+  throw usage_error(kOption, fmt::format("expected depths=least, got \"{}\"{}", printable(value),
+                                         nearest_text(value, {"least"})));
 }
 
 std::int32_t PinParser::layer(const std::string& key, const std::string& value) const {

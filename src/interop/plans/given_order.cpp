@@ -147,7 +147,7 @@ std::vector<std::vector<Action>> OrderReader::from_csv(const std::vector<Line>& 
     order.push_back(computations(line, cells, order.size()));
   }
   if (rows != groups_.size()) {
-    refuse(static_cast<std::int64_t>(lines.size()),
+    refuse(static_cast<std::int64_t>(lines.size()) + (rows < groups_.size() ? 1 : 0),
            fmt::format("expected {} rows, one for each group of devices, got {}", groups_.size(),
                        rows));
   }
@@ -159,6 +159,12 @@ std::vector<std::vector<Action>> OrderReader::from_csv(const std::vector<Line>& 
 std::vector<std::vector<Action>> read_order(std::string_view text, const std::string& source_name,
                                             const Plan& plan, const Topology& topology) {
   const std::vector<Line> lines = lines_of(text);
+  if (std::all_of(lines.begin(), lines.end(),
+                  [](const Line& line) { return is_blank(line.text); })) {
+    throw Error{ErrorKind::BadInput,
+                source_name,
+                {{"", "expected the actions of each device, got nothing but blank lines"}}};
+  }
   OrderReader reader(source_name, plan, topology);
   const bool names_devices = text.find(':') != std::string_view::npos;
   return names_devices ? reader.from_text(lines) : reader.from_csv(lines);

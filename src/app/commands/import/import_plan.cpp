@@ -254,6 +254,7 @@ int run(const Options& options, Console& console) {
   const auto [stream, style] = console.words(output == "-");
   stream << write_summary(document, evaluation.timeline, topology, style)
          << other_replicas_text(document.prediction, evaluation.otherwise);
+  print_warnings_if_quiet(console, document.warnings);
   if (output != "-") stream << "plan written to " << printable(output) << '\n';
   return kDone;
 }

@@ -62,7 +62,13 @@ TEST_CASE("faults of a given order name their line") {
   CHECK(refusal_of("node0:0 0F0\n") ==
         "order.txt: line 1: expected a device's name, a colon and its actions");
   CHECK(refusal_of("0F0,0B0\n") ==
-        "order.txt: line 1: expected 2 rows, one for each group of devices, got 1");
+        "order.txt: line 2: expected 2 rows, one for each group of devices, got 1");
+  CHECK(refusal_of("0F0\n1F0\n\n0B0\n") ==
+        "order.txt: line 4: expected 2 rows, one for each group of devices, got 3");
+  for (const char* blank : {"", "\n", " \t\r\n\n"}) {
+    CHECK(refusal_of(blank) ==
+          "order.txt: expected the actions of each device, got nothing but blank lines");
+  }
   CHECK(refusal_of("0F0,0B0\n1F0,OVERLAP\n") ==
         "order.txt: line 2: expected an action such as 2F0, got \"OVERLAP\"");
 }
