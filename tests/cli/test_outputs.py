@@ -227,8 +227,9 @@ class Hostile(ToolTest):
                 result = self.run_raw(*command)
                 self.check_shown(result.stdout)
                 self.check_shown(result.stderr)
-        # What programs read has the same value.
+        # What programs read has the same values, by escapes.
         schedule = self.run_raw("schedule", "plan.json", "--format", "json").stdout.decode()
+        self.check_shown(schedule.replace("\n", "").encode())
         self.assertIn(HIDDEN_NAME, json.dumps(json.loads(schedule), ensure_ascii=False))
 
     def test_a_terminal_gets_its_own_colours_and_no_others(self):
