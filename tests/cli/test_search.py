@@ -7,7 +7,7 @@ import subprocess
 import time
 
 import tool
-from tool import DONE, INFEASIBLE, USAGE, ToolTest
+from tool import DONE, INFEASIBLE, NOT_VERIFIED, USAGE, ToolTest
 
 # So large that any search of it takes seconds.
 LARGE = ("--model", tool.ROOT / "profiles" / "gnmt-16.json",
@@ -99,6 +99,49 @@ class Stopping(ToolTest):
         return subprocess.Popen([tool.ARGUMENTS.binary, *map(str, arguments)], cwd=self.folder,
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, text=True, **options)
+
+
+class Gaps(ToolTest):
+    """Searches that end with a gap, and why more time would not close it."""
+
+    STAYS = ": more time would not close the gap"
+
+    def gap_warnings(self, *arguments):
+        result = self.run_tool(*arguments, "-o", "plan.json")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        plan = self.read("plan.json")
+        verified = self.run_tool("verify", "plan.json", "--budget", "100")
+        self.assertIn(verified.returncode, (DONE, NOT_VERIFIED), verified.stderr)
+        return plan, [each for each in plan["warnings"] if each.endswith(self.STAYS)]
+
+    def test_placements_that_were_not_tried_are_named_and_not_the_budget(self):
+        mixed = ("--model", tool.ROOT / "profiles" / "bert-48.json", "--topo",
+                 tool.ROOT / "topologies" / "mixed-A100-V100.json")
+        sentence = "the bound holds also for placements that were not tried" + self.STAYS
+        plan, warnings = self.gap_warnings(*mixed)
+        self.assertGreater(plan["predicted"]["optimality_gap"], 0)
+        self.assertEqual((plan["search_space"]["open"], warnings), (0, [sentence]))
+        # A gap that the placements that were tried reach, and all of them do not.
+        plan, warnings = self.gap_warnings(*mixed, "--gap", "0.2%")
+        self.assertEqual(warnings, [sentence])
+        self.assertEqual(self.gap_warnings(*mixed, "--gap", "2%")[1], [])
+        # What files of older versions say is no false claim.
+        plan, _ = self.gap_warnings(*mixed)
+        plan["warnings"] = ["the search has spent its budget of work" + self.STAYS]
+        self.write("older.json", plan)
+        self.assertNotIn("/warnings", self.run_tool("verify", "older.json").stderr)
+        plan["warnings"] = ["the search has spent its budget of patience" + self.STAYS]
+        self.write("other.json", plan)
+        self.assert_error(self.run_tool("verify", "other.json"), tool.BAD_INPUT, "/warnings/0")
+
+    def test_families_that_were_not_searched_through_are_named(self):
+        plan, warnings = self.gap_warnings(*self.small_inputs(), "--schedule", "auto")
+        below = [record["family"] for record in plan["schedules"]
+                 if record["lower_bound_ns"] is not None
+                 and record["lower_bound_ns"] < plan["predicted"]["iteration_ns"]]
+        expected = ("the bound holds also for plans of " + ", ".join(below) +
+                    " that were not tried" + self.STAYS)
+        self.assertEqual(warnings, [expected] if below else [])
 
 
 class Pinning(ToolTest):

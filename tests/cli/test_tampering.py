@@ -459,6 +459,33 @@ class Tampering(ToolTest):
         baseline["iteration_ns"] -= 1
         self.assert_refused("stopped", "faster", document, ("/baselines",))
 
+    def test_a_stop_where_the_gap_that_was_asked_for_was_reached_is_a_false_claim(self):
+        for more in ((), ("--no-baselines",)):
+            inputs = ("--model", tool.ROOT / "profiles" / "vgg-19.json", "--topo", tool.DGX1,
+                      "--global-batch", "256", "--gap", "10%", *more)
+            result = self.run_tool(*inputs, "-o", "plan.json")
+            self.assertEqual(result.returncode, DONE, result.stderr)
+            plan = self.read("plan.json")
+            self.assertGreater(plan["predicted"]["optimality_gap"], 0)
+            self.assertEqual(self.verify(plan).returncode, DONE)
+            for reason in ("signal", "time-limit"):
+                plan["request"].update(stopped_by=reason,
+                                       time_limit_ns=1 if reason == "time-limit" else None)
+                self.assert_refused("gap", reason, plan, ("/request/stopped_by",))
+
+    def test_a_plan_within_its_gap_says_that_it_was_stopped_only_where_that_shows(self):
+        inputs = ("--model", tool.ROOT / "profiles" / "vgg-19.json", "--topo", tool.DGX1,
+                  "--global-batch", "256", "--gap", "50%")
+        for limit in ("0.000001", "0.002", "0.004", "0.008", "0.02", "0.05"):
+            for more in ((), ("--no-baselines",), ("--schedule", "auto")):
+                result = self.run_tool(*inputs, "--time-limit", limit, "-o", "plan.json", *more)
+                self.assertEqual(result.returncode, DONE, result.stderr)
+                plan = self.read("plan.json")
+                with self.subTest(limit=limit, more=more):
+                    if more == ("--no-baselines",) and plan["predicted"]["optimality_gap"] <= 0.5:
+                        self.assertIsNone(plan["request"]["stopped_by"])
+                    self.assertIn(self.verify(plan).returncode, (DONE, NOT_VERIFIED))
+
     def test_what_is_weaker_and_true_is_no_false_claim(self):
         plan = copy.deepcopy(self.plans["zb-h1"])
         plan["predicted"]["speedup_over_one_device"] = None

@@ -1,5 +1,10 @@
 """Plan files whose claims are true, and ones that were tampered with."""
 
+import re
+import signal
+import subprocess
+import time
+
 import tool
 from tool import BAD_INPUT, DONE, NOT_VERIFIED, ToolTest
 
@@ -55,6 +60,32 @@ class Verifying(ToolTest):
         self.assertRegex(words, r"bound proven anew: no plan below \S+ ms; the file claims \S+ ms "
                                 r"\(from the work that every plan has; \d+ partial plans were not "
                                 r"enough for more, --budget allows them\)")
+
+    def test_the_budget_holds_for_all_that_is_tried_and_what_stopped_it_is_said(self):
+        result = self.run_tool("--model", tool.ROOT / "profiles" / "bert-48.json", "--topo",
+                               tool.ROOT / "topologies" / "4x8xA100.json", "--time-limit", "1",
+                               "-o", "large.json")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        for budget in (100, 1000, 5000):
+            words = " ".join(self.run_tool("verify", "large.json", "--budget", budget)
+                             .stdout.split())
+            tried = re.search(r"; ([\d,]+) partial plans were not enough for more, --budget allows",
+                              words)
+            self.assertLessEqual(int(tried[1].replace(",", "")), budget, words)
+        result = self.run_tool("verify", "large.json", "--time-limit", "0.3", "--budget",
+                               1 << 30)
+        self.assertEqual(result.returncode, NOT_VERIFIED, result.stderr)
+        words = " ".join(result.stdout.split())
+        self.assertRegex(words, r"; stopped by --time-limit after [\d,]+ partial plans?\)")
+        self.assertNotIn("--budget", words)
+        process = subprocess.Popen([tool.ARGUMENTS.binary, "verify", "large.json", "--budget",
+                                    str(1 << 30)], cwd=self.folder, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        shown, errors = process.communicate(timeout=tool.SECONDS)
+        self.assertEqual((process.returncode, errors), (NOT_VERIFIED, ""))
+        self.assertRegex(" ".join(shown.split()), r"; interrupted after [\d,]+ partial plans?\)")
 
     def test_a_bound_above_what_another_plan_takes_is_refuted_by_that_plan(self):
         best = self.small_plan()["predicted"]["iteration_ns"]

@@ -319,9 +319,8 @@ int run_plan(const Options& options, Console& console) {
   }
   MadePlan made = std::get<MadePlan>(std::move(end.result));
   made.document.tool = kTool;
-  const bool is_proven =
-      planner.planner == PlannerKind::Exact && made.document.prediction.optimality_gap == 0.0;
-  complete_request(*made.document.request, inputs, is_proven ? StopReason::None : end.stop_reason,
+  const bool is_done = is_search_done(made.document) && !made.lacks_baselines;
+  complete_request(*made.document.request, inputs, is_done ? StopReason::None : end.stop_reason,
                    time_limit);
   made.document.warnings = warnings_of(made.document, topology);
   const BaselineGround ground{topology, planner.mode()};

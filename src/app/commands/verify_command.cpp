@@ -26,7 +26,7 @@ search anew from what was asked; and derives the bound without the search that
 found it: by trying every plan that could be faster, or, where there are too
 many, from the work that every plan has. What is not derived is said.
 
-  --budget N            partial plans that may be tried      (default: 40000)
+  --budget N            partial plans that may be tried      (default: 50000)
   --time-limit SECONDS  end earlier; so does Ctrl-C      (default: no limit)
 
 A larger budget may confirm a bound that a smaller one does not. A claim that
@@ -42,7 +42,9 @@ Exit code 0 if nothing is false and the bound is confirmed, 3 if a claim is
 false or the plan is not sound, 6 if nothing is false but not all is confirmed.
 )";
 
-std::string bound_verdict(const PlanDocument& document, const PlanVerification& verification) {
+/// `end`: what ended the derivation, where it was stopped.
+std::string bound_verdict(const PlanDocument& document, const PlanVerification& verification,
+                          const std::string& end) {
   const auto& stated = document.prediction.lower_bound;
   if (!stated) return "the file states no bound";
   const std::string work =
@@ -52,6 +54,10 @@ std::string bound_verdict(const PlanDocument& document, const PlanVerification& 
                 "simulated",
                 show_count(verification.partial_plans), verification.partial_plans == 1 ? "" : "s",
                 show_count(verification.simulated))
+      : verification.is_stopped && verification.bound != BoundCheck::Proven
+          ? fmt::format("from the work that every plan has; {} after {} partial plan{}", end,
+                        show_count(verification.partial_plans),
+                        verification.partial_plans == 1 ? "" : "s")
       : verification.partial_plans == 0
           ? std::string{"from the work that every plan has"}
           : fmt::format(
@@ -105,9 +111,12 @@ int run_verify(const Options& options, Console& console) {
   const PlanDocument& document = subject.document;
   VerifyOptions asked{.restriction = restriction_in(document, source_name(path))};
   asked.budget = options.positive_integer("budget", kMaxCount).value_or(kVerificationBudget);
+  StopReason reason = StopReason::None;
   PlanVerification verification = [&] {
     ProgressLine progress{console, options.positive_seconds("time-limit")};
-    return verify(document, subject.topology, asked, &progress);
+    PlanVerification made = verify(document, subject.topology, asked, &progress);
+    reason = progress.stop_reason();
+    return made;
   }();
   if (!verification.violations.empty()) {
     throw Error{ErrorKind::BadInput, source_name(path), std::move(verification.violations)};
@@ -122,7 +131,10 @@ int run_verify(const Options& options, Console& console) {
       printable(document.topology.name), show(prediction.iteration), prediction.stages.size(),
       prediction.stages.size() == 1 ? "" : "s", prediction.devices.size(),
       prediction.devices.size() == 1 ? "" : "s", memory_text(prediction, subject.topology),
-      fill_lines(bound_verdict(document, verification), 11, console.out_style),
+      fill_lines(bound_verdict(
+                     document, verification,
+                     reason == StopReason::TimeLimit ? "stopped by --time-limit" : "interrupted"),
+                 11, console.out_style),
       unchecked_text(verification, console.out_style));
   return verification.is_whole() ? kDone : kNotVerified;
 }

@@ -165,6 +165,11 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
   return evaluation;
 }
 
+Duration gap_threshold(Duration iteration, Factor gap) {
+  const Wide allowed = Wide{iteration.ns} * gap.billionths;
+  return iteration - Duration{divide_down(allowed, kOne.billionths)};
+}
+
 double optimality_gap(Duration iteration, Duration lower_bound) {
   const auto whole = static_cast<double>(std::max<std::int64_t>(1, iteration.ns));
   return static_cast<double>(iteration.ns - lower_bound.ns) / whole;

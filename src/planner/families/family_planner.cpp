@@ -133,8 +133,7 @@ class FamilyPlanner {
 bool FamilyPlanner::is_near_enough() const {
   if (kept_.empty()) return true;
   const Duration best = kept_.front().iteration;
-  const Wide allowed = Wide{best.ns} * problem_.options.target_gap.billionths;
-  return best - Duration{divide_down(allowed, kOne.billionths)} <= outcome_.lower_bound;
+  return gap_threshold(best, problem_.options.target_gap) <= outcome_.lower_bound;
 }
 
 void FamilyPlanner::tell_progress() const {
@@ -464,10 +463,6 @@ FamilyOutcome FamilyPlanner::run() {
 bool has_loops(ScheduleFamily family) {
   return family == ScheduleFamily::Interleaved || family == ScheduleFamily::BreadthFirst ||
          family == ScheduleFamily::ZeroBubbleV;
-}
-
-bool is_beyond_1f1b(ScheduleFamily family) {
-  return family != ScheduleFamily::OneFOneB && family != ScheduleFamily::GPipe;
 }
 
 FamilyOutcome plan_family(const PlanningProblem& problem, const FamilyRequest& request,

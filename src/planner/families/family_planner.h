@@ -35,9 +35,6 @@ struct FamilyOutcome {
   std::string closest_shape;
 };
 
-/// Whether plan_family() is the one to ask.
-bool is_beyond_1f1b(ScheduleFamily family);
-
 /// Whether its devices hold several stages each.
 bool has_loops(ScheduleFamily family);
 

@@ -85,8 +85,7 @@ void FamilyComparison::take_first(const MadePlan& first) {
 /// Plans from it on need not be looked for to reach the gap that is asked for.
 Duration FamilyComparison::enough() const {
   if (!best_.feasible()) return best_.iteration;
-  const Wide allowed = Wide{best_.iteration.ns} * problem_.options.target_gap.billionths;
-  return best_.iteration - Duration{divide_down(allowed, kOne.billionths)};
+  return gap_threshold(best_.iteration, problem_.options.target_gap);
 }
 
 void FamilyComparison::look_at(ScheduleFamily family) {

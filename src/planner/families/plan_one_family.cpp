@@ -90,10 +90,12 @@ std::variant<MadePlan, Infeasible> plan_one_family(const ModelProfile& profile,
                                                    const PlannerOptions& options,
                                                    Progress* progress, std::vector<Scored> known) {
   MadePlan made;
+  bool are_baselines_whole = true;
   DapplePlans dapple = plan_by_dapple(profile, topology, options, progress);
   const StopQuestion is_stopped(progress);
   if (options.baselines && !is_stopped()) {
     made.baselines = compare_with(dapple, {profile, topology, options}, progress);
+    are_baselines_whole = !is_stopped();
     for (const BaselinePlan& baseline : made.baselines) {
       if (!baseline.figures.feasible || !is_asked_for(baseline.plan, options)) continue;
       known.push_back({.plan = baseline.plan, .iteration = baseline.figures.iteration});
@@ -145,6 +147,13 @@ std::variant<MadePlan, Infeasible> plan_one_family(const ModelProfile& profile,
   document.prediction = made.evaluation.prediction;
   set_proven_bound(document.prediction, bound);
   document.warnings = warnings_about(document, topology);
+  if (options.baselines && bound && made.baselines.empty()) are_baselines_whole = false;
+  const Duration iteration = document.prediction.iteration;
+  const bool has_gap = bound && *bound < iteration;
+  if (has_gap && !are_baselines_whole && *bound >= gap_threshold(iteration, options.target_gap)) {
+    made.lacks_baselines = true;
+    if (!made.baselines.empty()) made.baselines.pop_back();
+  }
   for (const BaselinePlan& baseline : made.baselines) {
     document.baselines.push_back(baseline.figures);
   }

@@ -167,8 +167,7 @@ class ExactPlanner {
 
 Duration ExactPlanner::threshold() const {
   if (best_.empty()) return {INT64_MAX};
-  const Wide allowed = Wide{best().ns} * options_.target_gap.billionths;
-  return best() - Duration{divide_down(allowed, kOne.billionths)};
+  return gap_threshold(best(), options_.target_gap);
 }
 
 /// Of plans that no candidate was made of.

@@ -10,11 +10,10 @@ namespace {
 void warn_of_end(const PlanDocument& document, std::vector<std::string>& warnings) {
   const PlanRequest& request = *document.request;
   const bool is_exact = request.planner == PlannerKind::Exact;
-  const double target = static_cast<double>(request.target_gap.billionths) * 1e-9;
-  if (is_exact && document.prediction.optimality_gap.value_or(1) <= target) return;
+  if (has_reached_gap(document)) return;
   if (request.stopped_by == StopReason::None) {
     if (!is_exact) return;
-    warnings.emplace_back(kSpentBudget);
+    warnings.push_back(cause_of_gap(document));
     return;
   }
   const double limit = static_cast<double>(request.time_limit.value_or(Duration{}).ns) * 1e-9;
@@ -26,6 +25,20 @@ void warn_of_end(const PlanDocument& document, std::vector<std::string>& warning
 }
 
 }  // namespace
+
+bool has_reached_gap(const PlanDocument& document) {
+  const PlanRequest& request = *document.request;
+  const std::optional<Duration>& bound = document.prediction.lower_bound;
+  if (request.planner != PlannerKind::Exact || !bound) return false;
+  return *bound >= gap_threshold(document.prediction.iteration, request.target_gap);
+}
+
+bool is_search_done(const PlanDocument& document) {
+  const PlanRequest& request = *document.request;
+  if (!has_reached_gap(document)) return false;
+  if (document.prediction.lower_bound == document.prediction.iteration) return true;
+  return request.family && !is_beyond_1f1b(*request.family) && request.target.empty();
+}
 
 PlanRequest request_of(const PlannerOptions& options) {
   PlanRequest request{.planner = options.planner,

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <optional>
+#include <utility>
 
 #include "dapple/search/exact/exact_search.h"
 
@@ -74,10 +77,87 @@ std::vector<std::string> families_dimensions() {
           "micro-batch sizes that divide the global batch"};
 }
 
+namespace {
+
+/// By how much the bound is higher without the placements that were not tried, in percent, rounded
+/// as the line says it; nothing where all were tried.
+std::optional<double> rise_without_placements(const SearchRecord& search) {
+  const auto line = std::find_if(search.cut.begin(), search.cut.end(),
+                                 [](const auto& cut) { return is_line_of(kCutPlacements, cut); });
+  if (line == search.cut.end()) return std::nullopt;
+  const std::string_view pattern = kCutPlacements;
+  return std::strtod(line->c_str() + pattern.find('{'), nullptr);
+}
+
+/// Of what 1F1B and GPipe left open.
+void add_causes_of_pipelines(const PlanDocument& document, Duration bound, Duration threshold,
+                             std::vector<std::string>& causes, std::vector<std::string>& untried) {
+  const SearchRecord& search = document.search;
+  const auto has_line = [&](std::string_view pattern) {
+    return std::any_of(search.cut.begin(), search.cut.end(),
+                       [&](const std::string& cut) { return is_line_of(pattern, cut); });
+  };
+  const bool is_unsearched = has_line(cut_of_many_devices());
+  if (is_unsearched) {
+    causes.push_back(
+        fmt::format("on more than {} devices nothing was searched beyond the first plans",
+                    ExactSearch::kMostDevices));
+  } else if (has_line(kCutTooLong)) {
+    causes.emplace_back("some of the searches would have taken too long");
+  }
+  // Of the placements that were tried; by the figure's largest value before it was rounded.
+  constexpr double kRounding = 0.005;
+  const std::optional<double> rise = rise_without_placements(search);
+  const double percent = rise ? *rise + kRounding : 0;
+  const double tried = static_cast<double>(bound.ns) * (1 + percent / 100);
+  const bool is_tried_open = search.open > 0 && tried < static_cast<double>(threshold.ns);
+  if (is_tried_open && causes.empty()) {
+    causes.emplace_back("the search has spent its budget of work");
+  }
+  if (rise && (*rise > 0 || !is_tried_open)) { untried.emplace_back("placements"); }
+}
+
+}  // namespace
+
+std::string cause_of_gap(const PlanDocument& document) {
+  const Prediction& prediction = document.prediction;
+  const Duration threshold = gap_threshold(prediction.iteration, document.request->target_gap);
+  std::vector<std::string> causes;
+  std::vector<std::string> untried;
+  std::vector<std::string> families;
+  bool are_pipelines_open = document.schedules.empty();
+  Duration bound_of_pipelines = prediction.lower_bound.value_or(Duration{});
+  for (const ScheduleRecord& record : document.schedules) {
+    if (!record.lower_bound || *record.lower_bound >= threshold) continue;
+    if (is_beyond_1f1b(record.family)) {
+      families.emplace_back(to_string(record.family));
+    } else {
+      are_pipelines_open = true;
+      bound_of_pipelines = *record.lower_bound;
+    }
+  }
+  if (are_pipelines_open) {
+    add_causes_of_pipelines(document, bound_of_pipelines, threshold, causes, untried);
+  }
+  if (!families.empty()) {
+    untried.push_back(fmt::format("plans of {}", fmt::join(families, ", ")));
+  }
+  if (!untried.empty()) {
+    causes.push_back(fmt::format("the bound holds also for {} that were not tried",
+                                 fmt::join(untried, " and ")));
+  }
+  if (causes.empty()) causes.emplace_back("the search has spent its budget of work");
+  return fmt::format("{}{}", fmt::join(causes, ", and "), kGapStays);
+}
+
 std::string limit_of_family(Duration iteration, Duration lower_bound) {
   const double possible = optimality_gap(iteration, std::min(lower_bound, iteration));
   if (possible <= 0) return "none is faster";
   return fmt::format("none is over {:.1f} % faster", std::ceil(1000 * possible) / 10);
+}
+
+bool is_beyond_1f1b(ScheduleFamily family) {
+  return family != ScheduleFamily::OneFOneB && family != ScheduleFamily::GPipe;
 }
 
 bool is_line_of(std::string_view pattern, std::string_view line) {

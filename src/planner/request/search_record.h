@@ -47,9 +47,15 @@ std::string cut_of_many_devices();
 std::string cut_of_runtime(const PlanRestriction& restriction, bool only_least_depths);
 
 inline constexpr std::string_view kBucketSizes = "sizes of gradient buckets";
-/// A warning of a search that ended with a gap.
+/// How a warning of a search ends that ended with a gap.
+inline constexpr std::string_view kGapStays = ": more time would not close the gap";
+/// That warning in files of older versions, whatever the cause.
 inline constexpr std::string_view kSpentBudget =
     "the search has spent its budget of work: more time would not close the gap";
+/// What a search that was not stopped ended with a gap for, as far as its record says: work that
+/// was spent, placements, families or whole searches that were left out. Requires: the document has
+/// a request and a bound, and the gap that was asked for was not reached.
+std::string cause_of_gap(const PlanDocument& document);
 
 /// What is pinned, a line each that begins so.
 inline constexpr std::string_view kCutPinned = "pinned: ";
@@ -69,6 +75,10 @@ inline constexpr std::int32_t kFewDevices = 16;
 std::string limit_of_family(Duration iteration, Duration lower_bound);
 /// What a record says first of the family that the plan is of.
 inline constexpr std::string_view kReasonOfPlan = "this plan";
+
+/// Whether a family has a planner of its own (planner/families/), as 1F1B and GPipe have one
+/// together.
+bool is_beyond_1f1b(ScheduleFamily family);
 
 /// Whether `line` is `pattern` with a number in the place of each {}.
 bool is_line_of(std::string_view pattern, std::string_view line);

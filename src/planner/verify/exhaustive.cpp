@@ -260,6 +260,7 @@ ExhaustiveOutcome Exhaustive::run() {
     }
   }
   outcome_.is_through = !is_over();
+  outcome_.is_stopped = is_stopped_;
   return std::move(outcome_);
 }
 

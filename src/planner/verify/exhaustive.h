@@ -34,7 +34,8 @@ struct ExhaustiveProblem {
 struct ExhaustiveOutcome {
   std::optional<Plan> faster;  // the first one found
   Duration iteration;          // its own
-  bool is_through = false;     // false if the budget was spent before
+  bool is_through = false;     // false if the budget was spent before, or it was stopped
+  bool is_stopped = false;     // told to stop before the budget was spent
   std::int64_t partial_plans = 0;
   std::int64_t simulated = 0;
 };

@@ -208,13 +208,15 @@ class Budgeted : public Progress {
     const std::int64_t work = progress.states + progress.simulated * (1 + passes_ / 8);
     if (work < last_) before_ += last_;
     last_ = work;
-    if (before_ + last_ > budget_) is_spent_ = true;
+    if (!is_stopped_ && before_ + last_ > budget_) is_spent_ = true;
   }
   bool should_stop() override {
-    if (!is_spent_ && whole_ != nullptr && whole_->should_stop()) is_spent_ = true;
-    return is_spent_;
+    if (!has_ended() && whole_ != nullptr && whole_->should_stop()) is_stopped_ = true;
+    return has_ended();
   }
-  bool is_spent() const { return is_spent_; }
+  bool has_ended() const { return is_spent_ || is_stopped_; }
+  /// Told to end before the work was spent.
+  bool is_stopped() const { return is_stopped_; }
 
  private:
   std::int64_t budget_;
@@ -223,6 +225,7 @@ class Budgeted : public Progress {
   std::int64_t before_ = 0;
   std::int64_t last_ = 0;
   bool is_spent_ = false;
+  bool is_stopped_ = false;
 };
 
 void compare_records(Claims& claims, const PlanDocument& fresh, const PlanDocument& claimed) {
@@ -265,9 +268,13 @@ void repeat_search(Claims& claims, const ClaimedPlan& claimed, const VerifyOptio
                         ? make_restricted_plan(document.profile, claimed.topology, asked,
                                                *claimed.restriction, &budgeted)
                         : make_plan(document.profile, claimed.topology, asked, &budgeted);
-  if (budgeted.is_spent()) {
+  if (budgeted.has_ended()) {
+    verification.is_stopped = verification.is_stopped || budgeted.is_stopped();
     verification.unchecked.push_back(std::string{kRecords} +
-                                     "the search is too long to be repeated here");
+                                     (budgeted.is_stopped()
+                                          ? "stopped before the search was repeated"
+                                          : "the search is too long to be repeated here, --budget "
+                                            "allows more"));
     return;
   }
   if (const auto* plan = std::get_if<MadePlan>(&made)) {

@@ -13,6 +13,9 @@
 namespace dapple {
 namespace {
 
+/// What is left of the budget, one part of so many, for a bound between the one that the work
+/// proves and the one that is stated.
+constexpr std::int64_t kPartOfRaising = 5;
 constexpr Duration kNoBound{std::int64_t{1} << 60};
 
 /// All that the plan was chosen from; without a request, what its figures tell of it.
@@ -129,6 +132,7 @@ ExhaustiveOutcome BoundDerivation::go_through(Duration below, std::int64_t budge
       search_exhaustively(document.profile, claimed_.topology, problem, progress_);
   verification_.partial_plans += outcome.partial_plans;
   verification_.simulated += outcome.simulated;
+  verification_.is_stopped = verification_.is_stopped || outcome.is_stopped;
   return outcome;
 }
 
@@ -137,7 +141,7 @@ ExhaustiveOutcome BoundDerivation::go_through(Duration below, std::int64_t budge
 Duration BoundDerivation::raise_between(Duration proven, Duration stated) {
   const Duration half = proven + Duration{(stated - proven).ns / 2};
   if (half <= proven) return proven;
-  const ExhaustiveOutcome outcome = go_through(half, budget_ / 4);
+  const ExhaustiveOutcome outcome = go_through(half, budget_ / kPartOfRaising);
   return outcome.is_through && !outcome.faster ? half : proven;
 }
 
@@ -149,7 +153,7 @@ Duration BoundDerivation::of_pipelines(Duration stated, Claims& claims) {
   const bool is_space_known =
       claimed_.document.request.has_value() || claimed_.document.search.complete;
   if (of_work >= stated || !is_space_known) return of_work;
-  const ExhaustiveOutcome outcome = go_through(stated, budget_);
+  const ExhaustiveOutcome outcome = go_through(stated, budget_ - budget_ / kPartOfRaising);
   if (outcome.faster) {
     verification_.bound = BoundCheck::Refuted;
     claims.refuse(

@@ -104,11 +104,18 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
 /// (iteration - lower_bound) / iteration. Requires: 0 <= lower_bound <= iteration.
 double optimality_gap(Duration iteration, Duration lower_bound);
 
+/// Plans that take no less need not be looked for, as one of that iteration is within the gap that
+/// is allowed. Requires: gap below 1.
+Duration gap_threshold(Duration iteration, Factor gap);
+
 /// What planning ends with.
 struct MadePlan {
   PlanDocument document;
   Evaluation evaluation;                // of the document's plan
   std::vector<BaselinePlan> baselines;  // of the document's baselines, in their order
+  /// A stop came before all baselines were chosen, and the gap that was asked for, above zero, was
+  /// proven nevertheless: the stop shows in the last baseline, which is left out.
+  bool lacks_baselines = false;
 };
 
 /// The fastest feasible plan that the planner finds, no slower than any feasible baseline.
@@ -117,6 +124,15 @@ struct MadePlan {
 std::variant<MadePlan, Infeasible> make_plan(const ModelProfile& profile, const Topology& topology,
                                              const PlannerOptions& options,
                                              Progress* progress = nullptr);
+
+/// Whether no plan is faster than this one by more than the gap that was asked for. Requires: the
+/// document has a request.
+bool has_reached_gap(const PlanDocument& document);
+
+/// Whether nothing is left to be proven that was asked for, so that a stop that came later has
+/// changed nothing: the gap is closed, or, of one family without a target, the one that was asked
+/// for is reached. Requires: the document has a request.
+bool is_search_done(const PlanDocument& document);
 
 /// Faults of a plan for its model and topology, each by name: structure, schedule, memory.
 std::vector<Violation> check_plan(const Plan& plan, const ModelProfile& profile,

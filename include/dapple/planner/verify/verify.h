@@ -32,6 +32,7 @@ struct PlanVerification {
   bool is_exhaustive = false;  // by going through all plans that might; else by their least work
   /// What else was neither confirmed nor refuted, and why, in words.
   std::vector<std::string> unchecked;
+  bool is_stopped = false;         // `progress` said stop before the budget was spent
   std::int64_t partial_plans = 0;  // that were costed to derive the bound
   std::int64_t simulated = 0;      // whole plans, at one vector of depths each
 
@@ -44,11 +45,12 @@ struct PlanVerification {
 
 /// Partial plans costed, or simulations that take as long, before the bound is given up as too
 /// large to derive: a second or two.
-inline constexpr std::int64_t kVerificationBudget = 40'000;
+inline constexpr std::int64_t kVerificationBudget = 50'000;
 
 struct VerifyOptions {
   std::optional<PlanRestriction> restriction = {};  // of the target that was asked for, if one was
-  std::int64_t budget = kVerificationBudget;  // for going through plans, and for repeating a search
+  /// For all that is tried to derive the bound; as much again for repeating a search.
+  std::int64_t budget = kVerificationBudget;
 };
 
 /// In this order, up to the first step that finds something false:

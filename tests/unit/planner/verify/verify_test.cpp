@@ -145,6 +145,17 @@ TEST_CASE("a space that is too large is given up and not called verified") {
   CHECK(given_up.proven < whole.proven);
 }
 
+TEST_CASE("no more partial plans are tried than the budget allows") {
+  const Reduced best;
+  const std::int64_t all = verify(best.document, best.topology).partial_plans;
+  REQUIRE(all > 10);
+  for (std::int64_t budget = 1; budget <= all + 1; ++budget) {
+    const PlanVerification made = verify(best.document, best.topology, {.budget = budget});
+    CHECK(made.partial_plans <= budget);
+    CHECK_FALSE(made.is_stopped);
+  }
+}
+
 TEST_CASE("who says stop gets the figures verified and no bound") {
   class Stop : public Progress {
    public:
