@@ -8,10 +8,13 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <charconv>
 #include <cstdlib>
 #include <iostream>
+#include <string>
 #include <string_view>
+#include <utility>
 
 namespace dapple {
 namespace {
@@ -89,13 +92,25 @@ constexpr std::array<int, 4> kStopSignals{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 std::atomic<bool> signal_received{false};
 std::atomic<bool> signal_passed_on{false};
+/// The text of the guard that is there: taken by the handler that tells it.
+std::atomic<const std::string*> untold{nullptr};
+static_assert(std::atomic<const std::string*>::is_always_lock_free,
+              "a signal handler may not wait");
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may not wait");
 
 /// What was sent to a group of processes may reach this one twice: itself, and passed on by
 /// another.
 void remember_signal(int number, siginfo_t* origin, void* /*context*/) {
   std::atomic<bool>& was_sent = origin->si_code == SI_QUEUE ? signal_passed_on : signal_received;
-  if (!was_sent.exchange(true)) return;
+  if (!was_sent.exchange(true)) {
+    const int fault = errno;
+    const std::string* text = untold.exchange(nullptr);
+    if (text != nullptr && write(STDERR_FILENO, text->data(), text->size()) < 0) {
+      // Whoever cannot be told hears it in the end.
+    }
+    errno = fault;
+    return;
+  }
   // Whoever asks twice does not want to wait for the search. It is blocked until this returns.
   signal(number, SIG_DFL);
   raise(number);
@@ -114,11 +129,21 @@ void install(int number, struct sigaction& before) {
 
 }  // namespace
 
+std::string text_of_interruption(const Console& console, const std::string& what) {
+  if (console.is_quiet) return {};
+  // A terminal shows "^C", or how far a command is, on the line.
+  return (console.shows_progress ? "\n" : "") + std::string("interrupted: it ends after ") + what +
+         " that it is at; a second time ends it at once\n";
+}
+
 struct SignalGuard::Before {
+  std::string told;
   std::array<struct sigaction, kStopSignals.size()> actions = {};
 };
 
-SignalGuard::SignalGuard() : before_(std::make_unique<Before>()) {
+SignalGuard::SignalGuard(std::string told) : before_(std::make_unique<Before>()) {
+  before_->told = std::move(told);
+  untold = before_->told.empty() ? nullptr : &before_->told;
   signal_received = false;
   signal_passed_on = false;
   for (std::size_t i = 0; i < kStopSignals.size(); ++i) {
@@ -130,6 +155,7 @@ SignalGuard::~SignalGuard() {
   for (std::size_t i = 0; i < kStopSignals.size(); ++i) {
     sigaction(kStopSignals[i], &before_->actions[i], nullptr);
   }
+  untold = nullptr;
 }
 
 bool SignalGuard::has_received() const {

@@ -196,6 +196,16 @@ class Executing(ToolTest):
         self.assertEqual(json.loads(result.stdout)["origin"], "measured")
         self.assertIn("measured", result.stderr)
 
+    def test_verbose_says_which_thread_is_which_device_and_what_it_runs(self):
+        plan = self.read(self.make_plan("plan.json", "--pin", "stages=2"))
+        result = self.execute("replay", "plan.json", "--iterations", "1", "-v")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        devices = [device for stage in plan["stages"] for device in stage["devices"]]
+        said = re.findall(r"^thread (\d+) is (\S+): stage (\d), 3 layers, ", result.stderr, re.M)
+        self.assertEqual([(thread, device) for thread, device, _ in said],
+                         [(str(i), device) for i, device in enumerate(devices)])
+        self.assertEqual({stage for _, _, stage in said}, {"0", "1"})
+
     def test_an_interrupt_ends_a_replay_with_the_iterations_that_were_made(self):
         self.make_plan()
         binary = ARGUMENTS.executor
@@ -207,6 +217,7 @@ class Executing(ToolTest):
                 process.send_signal(number)
                 shown, errors = process.communicate(timeout=tool.SECONDS)
             self.assertEqual(process.returncode, DONE, errors)
+            self.assertTrue(errors.startswith("interrupted: it ends after the iteration"), errors)
             done = re.search(r"  interrupted after (\d+) of 100000 iterations\n", shown).group(1)
             self.assertIn(f", {done} iteration", shown)
             self.assertEqual(self.read("measured.json")["origin"], "measured")

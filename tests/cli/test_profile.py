@@ -61,11 +61,27 @@ class Profiling(ToolTest):
             self.assertEqual(process.returncode, DONE, errors)
             passes = re.search(r"^warning: interrupted: the profile has the medians of (\d+) of "
                                r"10000 passes\n", errors, re.MULTILINE).group(1)
+            self.assertTrue(errors.startswith(
+                "interrupted: it ends after the pass that it is at; a second time ends it at once\n"),
+                errors)
             self.assertIn("profile written to profile.json", shown)
             profile = self.read("profile.json")
             self.assertRegex(profile["source"], rf"medians of {passes} pass(es)? over all layers")
             for layer in profile["layers"]:
                 self.assertEqual([point["batch_size"] for point in layer["measurements"]], [1, 4096])
+
+    def test_an_interrupt_is_answered_before_the_pass_ends(self):
+        spec = self.write("two.json", specification())
+        with subprocess.Popen([ARGUMENTS.executor, "profile", "--spec", spec, "--repeat", "10000",
+                               "--batch-sizes", "100000", "-o", "profile.json"], cwd=self.folder,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                              text=True) as process:
+            time.sleep(0.5)
+            process.send_signal(signal.SIGINT)
+            began = time.monotonic()
+            self.assertIn("interrupted: ", process.stderr.readline())
+            self.assertLess(time.monotonic() - began, 5)
+            process.kill()
 
     def test_tools_of_pytorch_help_without_it(self):
         self.write("torch.py", "raise ImportError('there is none')\n")

@@ -306,6 +306,14 @@ class Training(ToolTest):
         self.assertRegex(rest, r"  interrupted after step \d+ of 1000000: nothing of the model is "
                                r"kept, as --checkpoint keeps it\n")
 
+    def test_verbose_says_which_kernels_compute_and_which_thread_is_which_device(self):
+        self.pipeline()
+        result = self.train("--plan", "plan.json", "--steps", "1", "-v", "--kernels", "portable")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertRegex(result.stderr, r"^computes by the portable kernels\nthread 0 is ")
+        quiet = self.train("--plan", "plan.json", "--steps", "1")
+        self.assertEqual(quiet.stderr, "")
+
     def test_every_nth_step_is_told_of_and_the_last(self):
         self.pipeline()
         whole = self.losses(self.train("--plan", "plan.json", "--steps", "10"))
@@ -533,7 +541,9 @@ class Training(ToolTest):
                     process.send_signal(each)
                 errors = process.communicate(timeout=tool.SECONDS)[1]
             with self.subTest(kill=number, signals=signals):
-                self.assertEqual(errors, "")
+                told = ("interrupted: it ends after the step that it is at; a second time ends it at "
+                        "once\n")
+                self.assertIn(errors, ("", told))
                 self.assertIn(process.returncode, (DONE, -signals[0]))
                 left = sorted(set(os.listdir(self.folder)) - {"model"})
                 if not deadly:

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <ostream>
+#include <string>
 
 #include "dapple/report/show.h"
 
@@ -44,6 +45,10 @@ struct Console {
   }
 };
 
+/// What a SignalGuard tells of a command that ends after `what` it is at: "the pass". Nothing if it
+/// is quiet.
+std::string text_of_interruption(const Console& console, const std::string& what);
+
 /// What a terminal, or what is in the place of one, can show.
 struct Surfaces {
   TextStyle out;
@@ -62,10 +67,11 @@ void guard_standard_streams();
 /// While it lives, the first SIGHUP, SIGINT, SIGTERM or SIGUSR1 is only remembered; a second one
 /// ends the process as it would have without this. One that another process passes on by
 /// sigqueue(), as who watches this one does, is none beside the same sent to both. One at a time.
-/// Signals that were ignored before stay so.
+/// Signals that were ignored before stay so. The first one is answered at once, on the process's
+/// stderr, with the text that is `told`, if any.
 class SignalGuard {
  public:
-  SignalGuard();
+  explicit SignalGuard(std::string told = {});
   ~SignalGuard();
   SignalGuard(const SignalGuard&) = delete;
   SignalGuard& operator=(const SignalGuard&) = delete;

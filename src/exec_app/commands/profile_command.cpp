@@ -134,7 +134,7 @@ int run_profile(const Options& options, Console& console) {
       options.text("output").value_or(default_output(specification.profile, ".profile.json"));
   check_outputs({{"--output", output}}, {{"--spec", path}});
   keep_freed_memory();
-  const SignalGuard interrupt;
+  const SignalGuard interrupt(text_of_interruption(console, "the pass"));
   measure.should_stop = [&interrupt] { return interrupt.has_received(); };
   const MeasuredModel measured = measure_model(specification, source_name(path), measure);
   write_result(console, output, write_profile(measured.profile));

@@ -272,6 +272,7 @@ void show_progress(ReplayOptions& replay, IterationLine& line) {
 int replay_on_threads(Request& request, Console& console) {
   check_outputs(request.outputs, {{"--plan", request.plan}});
   const RunnablePlan replayable = replayable_plan(request);
+  log_threads(replayable);
   const GpuShare share{.devices = replayable.device_count()};
   request.replay.make_backend = make_replay_backend_for(request.device, share);
   request.replay.make_end_over = make_gpu_ends(request.device, {.topology = replayable.topology,
@@ -280,7 +281,7 @@ int replay_on_threads(Request& request, Console& console) {
                                                                 .timeout = request.replay.timeout});
   Replayed replayed;
   {
-    const SignalGuard interrupt;
+    const SignalGuard interrupt(text_of_interruption(console, "the iteration"));
     request.replay.should_stop = [&interrupt] { return interrupt.has_received(); };
     IterationLine line(console);
     show_progress(request.replay, line);

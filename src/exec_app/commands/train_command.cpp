@@ -235,14 +235,16 @@ Error untold(const Error& fault, const TrainRequest& request, std::int64_t step)
 /// How the devices' parts are run: all of them on threads of this process, or one as a rank.
 struct Carrier {
   const char* name = "thread";
-  bool is_lead = true;  // of the ranks; it tells what comes out
+  bool is_lead = true;   // of the ranks; it tells what comes out
+  bool is_alone = true;  // all devices are in this process
   std::function<void(const std::function<void(DeviceTraining& device)>& part)> run = nullptr;
 };
 
 int train_session(const TrainRequest& request, const RunnablePlan& plan,
                   const TrainingSession& session, const Carrier& carrier, Teller& teller) {
   Console& console = teller.console;
-  const SignalGuard interrupt;
+  const SignalGuard interrupt(carrier.is_alone ? text_of_interruption(console, "the step")
+                                               : std::string());
   TrainOptions options{.steps_before = session.steps_before(),
                        .steps = request.steps,
                        .save_every = request.checkpoint_every};
@@ -322,6 +324,7 @@ int train_on_threads(const TrainRequest& request, Console& console) {
   check_outputs(request);
   const RunnablePlan plan(request.plan);
   const TrainingSession session = make_session(request, plan);
+  log_threads(plan);
   const GpuShare share{.devices = session.job.devices.size()};
   ThreadsOptions threads;
   threads.transport.timeout = request.timeout;
@@ -359,7 +362,7 @@ int train_as_rank(const TrainRequest& request, const RunnablePlan& plan, Console
                                                                    .timeout = request.timeout});
   const std::unique_ptr<Transport> between_gpus =
       make_end_over(*end, session.job.devices, static_cast<std::size_t>(job.rank()));
-  Carrier carrier{.name = "rank", .is_lead = job.rank() == 0};
+  Carrier carrier{.name = "rank", .is_lead = job.rank() == 0, .is_alone = false};
   carrier.run = [&](const std::function<void(DeviceTraining&)>& part) {
     DeviceTraining device(session.job, own, between_gpus ? *between_gpus : *end, make_backend);
     part(device);

@@ -1,6 +1,7 @@
 #include "exec_app/request/compute_device.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <cstdlib>
 #include <functional>
@@ -79,9 +80,13 @@ ComputeDevice compute_device(const Options& options) {
 }
 
 void use_kernels_of(const Options& options) {
-  if (!options.has("kernels")) return;
-  const std::vector<std::string_view> names = nn::kernel_names();
-  nn::use_kernels(options.choice("kernels", {names.begin(), names.end()}));
+  if (options.has("kernels")) {
+    const std::vector<std::string_view> names = nn::kernel_names();
+    nn::use_kernels(options.choice("kernels", {names.begin(), names.end()}));
+  }
+  if (options.text("device").value_or("cpu") == "cpu") {
+    spdlog::info("computes by the {} kernels", nn::kernels_in_use());
+  }
 }
 
 std::string to_text(const ComputeDevice& device) {

@@ -1,12 +1,17 @@
 #include "exec_app/request/runnable_plan.h"
 
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "dapple/command_line/files.h"
 #include "dapple/core/error.h"
 #include "dapple/cost/costs.h"
+#include "dapple/report/show.h"
 #include "dapple/schedule/schedule.h"
 
 namespace dapple {
@@ -24,6 +29,25 @@ std::size_t RunnablePlan::device_count() const {
     devices.insert(stage.devices.begin(), stage.devices.end());
   }
   return devices.size();
+}
+
+void log_threads(const RunnablePlan& plan) {
+  std::size_t thread = 0;
+  const std::vector<StagePlan>& all = plan.document.plan.stages;
+  for (const std::vector<StageIndex>& stages : stages_by_device_group(plan.document.plan)) {
+    std::string work;
+    for (const StageIndex s : stages) {
+      const StagePlan& stage = all[s.position()];
+      work += fmt::format("{}stage {}, {} layer{}, {}{}", work.empty() ? "" : "; ", s.value,
+                          stage.layers.size(), stage.layers.size() == 1 ? "" : "s",
+                          printable(show_layers(stage.layers, plan.document.profile)),
+                          stage.recompute ? ", recomputed" : "");
+    }
+    for (const DeviceIndex device : all[stages.front().position()].devices) {
+      spdlog::info("thread {} is {}: {}", thread++, printable(plan.topology.device(device).name),
+                   work);
+    }
+  }
 }
 
 }  // namespace dapple

@@ -9,6 +9,10 @@
 
 namespace dapple {
 
+/// With --verbose: which thread is which device of the plan, and what it runs.
+struct RunnablePlan;
+void log_threads(const RunnablePlan& plan);
+
 struct RunnablePlan {
   /// Throws Error(BadInput) where the plan cannot be run; memory is not looked at. "-" is stdin.
   explicit RunnablePlan(const std::string& path);
