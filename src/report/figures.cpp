@@ -133,18 +133,23 @@ std::vector<Figure> headline(const PlanDocument& document, const Topology& topol
   if (document.plan.gradients != GradientHandling{}) {
     figures.push_back({"gradients", gradients_text(document.plan.gradients)});
   }
-  // Where parts of the space were left out, it is of the plans that are in it.
+  // Where parts of the space were left out, it is of the plans that are in it; of a rescheduled
+  // plan, of the orders of its stages.
   const bool is_of_all = document.search.complete;
-  const std::string plans = fmt::format("no {} plan", to_string(document.plan.family));
+  const bool is_of_orders = document.search.planner == "reschedule";
+  const std::string plans = is_of_all ? fmt::format("no {} plan", to_string(document.plan.family))
+                            : is_of_orders ? "no order of these stages"
+                                           : "no plan allowed";
   if (prediction.lower_bound) {
-    figures.push_back({is_of_all ? plans + " below" : "none allowed below",
+    figures.push_back({is_of_all      ? plans + " below"
+                       : is_of_orders ? "no order below"
+                                      : "none allowed below",
                        show(*prediction.lower_bound, prediction.iteration)});
   }
   if (prediction.optimality_gap) {
     // Rounded to "0.0 %", a small gap would look like none.
     figures.push_back(
-        {"gap", *prediction.optimality_gap == 0
-                    ? "none: " + (is_of_all ? plans : "no plan allowed") + " is faster"
+        {"gap", *prediction.optimality_gap == 0 ? "none: " + plans + " is faster"
                 : *prediction.optimality_gap < 0.0005
                     ? "below 0.05 %"
                     : "at most " + show_percent(rounded_up(*prediction.optimality_gap))});

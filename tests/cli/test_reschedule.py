@@ -82,11 +82,51 @@ class Rescheduling(ToolTest):
         text = self.write("order.txt", self.run_tool("schedule", "new.json").stdout)
         result = self.reschedule("given", "--order", text)
         self.assert_error(result, BAD_INPUT, "line 1: expected an action of a stage on node",
-                          " (0), got 3F0")
+                          " (0), got 3F0: the order is of a plan with more stages than this one's 2")
+        listed = self.write("schedule.csv", self.run_tool("schedule", "plan.json", "--format",
+                                                          "csv").stdout)
+        self.assert_error(self.reschedule("given", "--order", listed), BAD_INPUT,
+                          "line 1: expected the text form of schedule or PyTorch's CSV (export --to "
+                          "torch-csv), got the CSV of schedule")
         result = self.reschedule("given", "--order", self.write("order.txt", "0F0\n1F0\n"))
         self.assertEqual(result.returncode, INFEASIBLE)
         self.assertRegex(result.stderr, r"^error: no given schedule of these stages: .* \(\d+ more "
                                         r"faults are not listed\)\n  cheapest remedy  .*\n$")
+
+    def test_backwards_count_as_half_only_where_they_are_split_and_not_measured(self):
+        measured = {"input_gradient_ns": 1200000, "weight_gradient_ns": 800000}
+        for parts, count in ((0, 6), (5, 1), (6, 0)):
+            layers = tool.small_profile()["layers"]
+            layer = {**layers[0], "repeat": 1}
+            point = layer["measurements"][0]
+            layers = [{**layer, "name": f"l{i}",
+                       "measurements": [{**point, **measured} if i < parts else point]}
+                      for i in range(6)]
+            result = self.run_tool(
+                "--model", self.write("parts.json", tool.small_profile(layers=layers)), "--topo",
+                self.write("2x2.json", tool.small_topology()), "--pin", "stages=2", "-o",
+                "plan.json")
+            self.assertEqual(result.returncode, DONE, result.stderr)
+            self.assertEqual(self.reschedule("zb-h1").returncode, DONE)
+            said = [warning for warning in self.read("new.json")["warnings"] if "half" in warning]
+            self.assertEqual(said, {
+                6: ["the profile does not measure the parts of its layers' backwards: each counts "
+                    "as half"],
+                1: ["the profile does not measure the parts of the backward of 1 of 6 layers with "
+                    "parameters: each counts as half"],
+                0: []}[count])
+            # An order of whole backwards has no halves.
+            text = self.write("order.txt", self.run_tool("schedule", "plan.json").stdout)
+            self.assertEqual(self.reschedule("given", "--order", text).returncode, DONE)
+            self.assertNotIn("half", " ".join(self.read("new.json")["warnings"]))
+
+    def test_devices_stay_idle_for_a_reason_that_is_known(self):
+        idle = "3 of 4 devices stay idle: "
+        plan = self.make_plan("plan.json", "--pin", "stages=1", "--pin", "replicas=1")
+        self.assertIn(idle + "no plan that was found with what is pinned gains from them",
+                      self.read(plan)["warnings"])
+        self.assertEqual(self.reschedule("gpipe").returncode, DONE)
+        self.assertIn(idle + "the plan does not use them", self.read("new.json")["warnings"])
 
     def test_the_same_again_is_the_same_to_the_byte(self):
         for family in ORDERED:
@@ -97,6 +137,8 @@ class Rescheduling(ToolTest):
                 self.assertEqual((self.folder / "new.json").read_bytes(), first)
 
     def test_wrong_uses_are_named(self):
+        self.assert_error(self.reschedule("interleaved", "--chunks", "1"), USAGE,
+                          "--chunks: expected 2 or more, as 1f1b has one stage per device, got 1")
         self.assert_error(self.reschedule("zb"), USAGE, "--schedule: expected ", "got \"zb\"")
         self.assert_error(self.reschedule("zb-h1", "--chunks", "2"), USAGE,
                           "--chunks: expected it with interleaved or breadth-first only")

@@ -72,6 +72,9 @@ std::int64_t chunks_of(const Options& options, ScheduleFamily family, const Plan
                                               "only, got it with {}",
                                               to_string(family)));
   }
+  if (given == 1) {
+    throw usage_error("--chunks", "expected 2 or more, as 1f1b has one stage per device, got 1");
+  }
   if (family == ScheduleFamily::Given) return plan.chunks_per_device;
   if (family == ScheduleFamily::ZeroBubbleV) return 2;
   return loops ? given.value_or(2) : 1;

@@ -136,7 +136,9 @@ int run_verify(const Options& options, Console& console) {
                      reason == StopReason::TimeLimit ? "stopped by --time-limit" : "interrupted"),
                  11, console.out_style),
       unchecked_text(verification, console.out_style));
-  return verification.is_whole() ? kDone : kNotVerified;
+  if (verification.is_whole()) return kDone;
+  print_warnings_if_quiet(console, {"nothing is false, but not all is verified"});
+  return kNotVerified;
 }
 
 }  // namespace

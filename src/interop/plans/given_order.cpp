@@ -80,9 +80,17 @@ std::vector<Action> OrderReader::computations(const Line& line, std::string_view
     for (const StageIndex stage : own) {
       stages += fmt::format("{}{}", stages.empty() ? "" : ", ", stage.value);
     }
+    std::size_t count = 0;
+    for (const std::vector<StageIndex>& some : groups_) count += some.size();
+    const bool is_of_another_plan = action.stage.position() >= count;
     refuse(line.number,
-           fmt::format("expected an action of a stage on {} ({}), got {}",
-                       topology_.device(first_device_[group]).name, stages, to_text(action)));
+           fmt::format("expected an action of a stage on {} ({}), got {}{}",
+                       topology_.device(first_device_[group]).name, stages, to_text(action),
+                       is_of_another_plan
+                           ? fmt::format(": the order is of a plan with more stages than this "
+                                         "one's {}",
+                                         count)
+                           : ""));
   }
   return actions;
 }
@@ -104,6 +112,11 @@ std::vector<std::vector<Action>> OrderReader::from_text(const std::vector<Line>&
   std::set<DeviceIndex> seen;
   for (const Line& line : lines) {
     if (is_blank(line.text)) continue;
+    if (line.text.starts_with("device,position,")) {
+      refuse(line.number,
+             "expected the text form of schedule or PyTorch's CSV (export --to "
+             "torch-csv), got the CSV of schedule");
+    }
     const std::size_t colon = line.text.find(": ");
     if (colon == std::string_view::npos) {
       refuse(line.number, "expected a device's name, a colon and its actions");

@@ -240,35 +240,53 @@ bool fits_one_device(const CostModel& costs) {
   return false;
 }
 
-/// Layers whose backward is run in two parts of which no measurement tells the times.
-bool halves_backwards(const Plan& plan, const ModelProfile& profile) {
-  if (!may_split_backward(plan.family)) return false;
-  return std::any_of(profile.layers.begin(), profile.layers.end(), [](const Layer& layer) {
-    return layer.parameters.count > 0 && !layer.measurements.front().input_gradient;
+/// A given order may have whole backwards alone.
+bool splits_backwards(const Plan& plan) {
+  if (plan.family != ScheduleFamily::Given) return may_split_backward(plan.family);
+  return std::any_of(plan.order.begin(), plan.order.end(), [](const std::vector<Action>& actions) {
+    return std::any_of(actions.begin(), actions.end(), [](const Action& action) {
+      return action.kind == ActionKind::InputGradient;
+    });
   });
+}
+
+/// Of layers whose backward is run in two parts of which no measurement tells the times.
+void warn_about_halves(const Plan& plan, const ModelProfile& profile,
+                       std::vector<std::string>& warnings) {
+  if (!splits_backwards(plan)) return;
+  std::size_t trained = 0;
+  std::size_t halved = 0;
+  for (const Layer& layer : profile.layers) {
+    if (layer.parameters.count == 0) continue;
+    ++trained;
+    if (!layer.measurements.front().input_gradient) ++halved;
+  }
+  if (halved == 0) return;
+  warnings.push_back(
+      halved == trained
+          ? "the profile does not measure the parts of its layers' backwards: each counts as half"
+          : fmt::format("the profile does not measure the parts of the backward of {} of {} layers "
+                        "with parameters: each counts as half",
+                        halved, trained));
 }
 
 }  // namespace
 
 std::vector<std::string> warnings_about(const Plan& plan, const ModelProfile& profile,
-                                        const Topology& topology) {
+                                        const Topology& topology, std::string_view why_idle) {
   std::vector<std::string> warnings;
   warn_about_batch(plan, profile, warnings);
   std::int32_t used = 0;
   for (const StagePlan& stage : plan.stages)
     used += static_cast<std::int32_t>(stage.devices.size());
   if (used < topology.device_count()) {
-    warnings.push_back(
-        fmt::format("{} of {} devices stay idle: no plan that was found gains from them",
-                    topology.device_count() - used, topology.device_count()));
+    warnings.push_back(fmt::format("{} of {} devices stay idle: {}", topology.device_count() - used,
+                                   topology.device_count(), why_idle));
   }
   if (!fits_one_device(CostModel(profile, topology))) {
     warnings.push_back("the speedup is over one device that had room for the model: none here has");
   }
-  if (halves_backwards(plan, profile)) {
-    warnings.push_back(
-        "the profile does not measure the parts of its layers' backwards: each counts as half");
-  }
+  warn_about_halves(plan, profile, warnings);
   if (!profile.optimizer.step_ns_per_parameter_byte) {
     warnings.push_back(
         "the profile has no step_ns_per_parameter_byte: the optimizer step counts as "

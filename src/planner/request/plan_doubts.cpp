@@ -80,13 +80,23 @@ void warn_about_reserve(const PlanDocument& document, const Topology& topology,
           static_cast<double>(std::max<std::int64_t>(1, fullest->peak_memory.count))));
 }
 
+/// A plan that nobody searched does not say what other plans gain.
+std::string_view why_idle(const PlanDocument& document) {
+  if (!document.request) return "the plan does not use them";
+  const Pins& pins = document.request->pins;
+  const bool is_pinned = pins.stages || pins.replicas || !pins.cuts.empty() || !pins.joints.empty();
+  return is_pinned ? "no plan that was found with what is pinned gains from them"
+                   : "no plan that was found gains from them";
+}
+
 }  // namespace
 
 std::vector<std::string> warnings_about(const PlanDocument& document, const Topology& topology) {
   std::vector<std::string> warnings = doubts_about(document.profile);
   warn_about_speedup(document, warnings);
   warn_about_reserve(document, topology, warnings);
-  std::vector<std::string> others = warnings_about(document.plan, document.profile, topology);
+  std::vector<std::string> others =
+      warnings_about(document.plan, document.profile, topology, why_idle(document));
   warnings.insert(warnings.end(), std::make_move_iterator(others.begin()),
                   std::make_move_iterator(others.end()));
   return warnings;

@@ -139,9 +139,9 @@ std::vector<Violation> check_plan(const Plan& plan, const ModelProfile& profile,
                                   const Topology& topology);
 
 /// What the figures lean on that a reader should know: batch sizes far from a measured one, idle
-/// devices, no optimizer time, a single-device time that would not fit.
+/// devices, and why they are, no optimizer time, a single-device time that would not fit.
 std::vector<std::string> warnings_about(const Plan& plan, const ModelProfile& profile,
-                                        const Topology& topology);
+                                        const Topology& topology, std::string_view why_idle);
 
 /// Warns of doubtful figures in the profile (profile/doubts.h), of a speedup above the number of
 /// the plan's devices, and of GPUs without reserved memory, with the free memory of the fullest
