@@ -63,7 +63,8 @@ class Engine {
     std::int32_t group = 0;
     std::int32_t dealt_to = 1;  // how many lanes its stages' micro-batches are dealt to in turn
     std::vector<Chunk> chunks;
-    // Of the schedule's list only computation is gone through; the other streams follow from it.
+    // The engine goes through the computations in the schedule's list; other streams follow from
+    // them.
     const std::vector<Action>* actions = nullptr;
     std::size_t next = 0;  // its next or current computation; their number if there is none
 

@@ -45,7 +45,7 @@ class Statistician {
   std::vector<PathSegment> critical_path() const;
 
  private:
-  /// What is known of a lane up to a moment.
+  /// The statistics of one lane up to the action that was added last.
   struct LaneState {
     IdleTime idle;
     std::optional<Duration> computed_until;  // the end of its last computation

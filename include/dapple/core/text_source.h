@@ -20,7 +20,7 @@ using TextSource = std::function<void(const TextSink& sink)>;
 /// heard soon.
 inline constexpr std::size_t kTextPiece = std::size_t{1} << 20;
 
-/// Of a text that stands in memory, which the source keeps.
+/// A source that keeps the whole text in memory.
 inline TextSource source_of(std::string text) {
   return [text = std::move(text)](const TextSink& sink) { sink(text); };
 }

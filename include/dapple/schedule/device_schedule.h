@@ -33,8 +33,8 @@ struct DeviceSchedule {
   std::vector<DeviceAction> actions;
 };
 
-/// Of one of the lane's devices. O(actions * peers). Requires: `costs` are those of the plan from
-/// which the lane's schedule was generated.
+/// The list of one of the lane's devices. O(actions * peers). Requires: `costs` are those of the
+/// plan from which the lane's schedule was generated.
 DeviceSchedule device_schedule(const Lane& lane, DeviceIndex device, const PlanCost& costs);
 
 /// Lane by lane, each lane's devices in their order.

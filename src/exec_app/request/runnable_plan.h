@@ -9,10 +9,6 @@
 
 namespace dapple {
 
-/// With --verbose: which thread is which device of the plan, and what it runs.
-struct RunnablePlan;
-void log_threads(const RunnablePlan& plan);
-
 struct RunnablePlan {
   /// Throws Error(BadInput) where the plan cannot be run; memory is not looked at. "-" is stdin.
   explicit RunnablePlan(const std::string& path);
@@ -23,5 +19,8 @@ struct RunnablePlan {
   PlanDocument document;
   Topology topology;
 };
+
+/// Logs, for --verbose, which thread is which device of the plan and what it runs.
+void log_threads(const RunnablePlan& plan);
 
 }  // namespace dapple

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "dapple/core/error.h"
+#include "dapple/core/text_source.h"
 #include "io/files/signal_hold.h"
 
 namespace dapple::io {
@@ -38,11 +39,9 @@ fs::path follow_links(const std::string& path) {
 }
 
 void write_output(int number, std::string_view text, const std::string& path) {
-  // Small enough that a signal is heard soon.
-  constexpr std::size_t kBlock = std::size_t{1} << 20;
   while (!text.empty()) {
     if (SignalHold::is_over()) refuse_output(path, EINTR);
-    const ssize_t count = ::write(number, text.data(), std::min(text.size(), kBlock));
+    const ssize_t count = ::write(number, text.data(), std::min(text.size(), kTextPiece));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) refuse_output(path, errno);
     text.remove_prefix(static_cast<std::size_t>(count));

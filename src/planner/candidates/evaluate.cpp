@@ -250,7 +250,7 @@ bool splits_backwards(const Plan& plan) {
   });
 }
 
-/// Of layers whose backward is run in two parts of which no measurement tells the times.
+/// Warns of layers whose backward the plan runs in two parts without measured times.
 void warn_about_halves(const Plan& plan, const ModelProfile& profile,
                        std::vector<std::string>& warnings) {
   if (!splits_backwards(plan)) return;

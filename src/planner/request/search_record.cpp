@@ -89,7 +89,7 @@ std::optional<double> rise_without_placements(const SearchRecord& search) {
   return std::strtod(line->c_str() + pattern.find('{'), nullptr);
 }
 
-/// Of what 1F1B and GPipe left open.
+/// Adds why the search of 1F1B and GPipe left a gap.
 void add_causes_of_pipelines(const PlanDocument& document, Duration bound, Duration threshold,
                              std::vector<std::string>& causes, std::vector<std::string>& untried) {
   const SearchRecord& search = document.search;
@@ -105,7 +105,8 @@ void add_causes_of_pipelines(const PlanDocument& document, Duration bound, Durat
   } else if (has_line(kCutTooLong)) {
     causes.emplace_back("some of the searches would have taken too long");
   }
-  // Of the placements that were tried; by the figure's largest value before it was rounded.
+  // The record rounds how much higher the bound of the tried placements is: the true figure may be
+  // up to this much larger.
   constexpr double kRounding = 0.005;
   const std::optional<double> rise = rise_without_placements(search);
   const double percent = rise ? *rise + kRounding : 0;

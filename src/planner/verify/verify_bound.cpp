@@ -13,8 +13,8 @@
 namespace dapple {
 namespace {
 
-/// What is left of the budget, one part of so many, for a bound between the one that the work
-/// proves and the one that is stated.
+/// The search for a bound between the one that the work proves and the stated one may take one part
+/// in so many of the budget.
 constexpr std::int64_t kPartOfRaising = 5;
 constexpr Duration kNoBound{std::int64_t{1} << 60};
 

@@ -19,16 +19,15 @@ struct ScheduleDocument {
   const PlanCost& costs;  // of the plan from which the schedule was generated
 };
 
-/// One action on a line. Canonical: the same content gives the same bytes. A source that refers to
-/// both, as the next one does; it keeps the actions of one device at a time.
+/// One action on a line. Canonical: the same content gives the same bytes. The source
+/// refers to both arguments, as the next one does, and keeps the actions of one device at a time.
 TextSource write_schedule(const ScheduleDocument& document, const Topology& topology);
 
 /// The same as rows below a header: device, position in the device's list, stream, kind, stage,
 /// micro_batch, bucket, bytes, peers. A figure that an action does not have is empty; peers are
 /// "node0:1=4096" with a semicolon between. In names ',', ';', '=', '"', '%' and what is_hidden()
 /// are percent-encoded (RFC 3986, bytes of UTF-8), so that they end neither name nor cell, and so
-/// is a
-/// '+', '-' or '@' in front, which spreadsheets take for the beginning of a formula.
+/// is a '+', '-' or '@' in front, which spreadsheets take for the beginning of a formula.
 TextSource write_schedule_csv(const ScheduleDocument& document, const Topology& topology);
 
 }  // namespace dapple
