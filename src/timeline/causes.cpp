@@ -4,15 +4,14 @@
 #include <array>
 #include <functional>
 #include <iterator>
-#include <utility>
 
+#include "dapple/core/error.h"
 #include "dapple/core/parallel.h"
 
 namespace dapple {
 namespace {
 
 constexpr std::size_t kStreams = static_cast<std::size_t>(Stream::None) + 1;
-constexpr std::size_t kKinds = static_cast<std::size_t>(ActionKind::OptimizerStep) + 1;
 
 }  // namespace
 
@@ -39,39 +38,60 @@ void Causes::fill_lines() {
   }
 }
 
-/// Sorted by counting: kinds and stages are few, and so are the indices of one kind.
 void Causes::index_by_key() {
-  const std::size_t count = timeline_.actions.size();
-  for (std::size_t i = 0; i < count; ++i) {
-    stages_.collect(key_of(i).stage.value);
-    indices_.collect(key_of(i).index);
+  for (const Timeline::LaneName& lane : timeline_.lanes) {
+    stages_.insert(stages_.end(), lane.stages.begin(), lane.stages.end());
   }
-  stages_.finish(count, [this](std::size_t i) { return key_of(i).stage.value; });
-  indices_.finish(count, [this](std::size_t i) { return key_of(i).index; });
-  groups_.resize(kKinds * stages_.size());
-  // The n-th index is counted one place further on. There, while the actions are put in their
-  // places, stands where the next of them goes, and in the end where those with the index end.
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t index = indices_.of(key_of(i).index);
-    Group& group = groups_[group_of(key_of(i))];
-    if (group.first.size() < index + 2) group.first.resize(index + 2, 0);
-    ++group.first[index + 1];
+  stages_.push_back(StageIndex{0});
+  std::sort(stages_.begin(), stages_.end());
+  stages_.erase(std::unique(stages_.begin(), stages_.end()), stages_.end());
+  groups_.resize(stages_.size() * kActionKinds);
+  std::vector<bool> is_sorted(groups_.size(), true);
+  for (std::size_t i = 0; i < timeline_.actions.size(); ++i) {
+    const Key key = key_of(i);
+    const std::size_t place = place_of(key);
+    check(place < groups_.size(), "a lane has an action of a stage that is not its own");
+    Group& group = groups_[place];
+    const std::vector<Entry>& entries = group.entries;
+    if (!entries.empty() && key.index < entries.back().index) is_sorted[place] = false;
+    group.entries.push_back({.index = key.index, .action = static_cast<std::uint32_t>(i)});
     if (!group.lane) group.lane = at(i).lane;
     group.is_on_several_lanes = group.is_on_several_lanes || *group.lane != at(i).lane;
   }
-  std::uint32_t before = 0;
-  for (Group& group : groups_) {
-    if (group.first.empty()) continue;
-    group.first.front() = before;
-    for (std::size_t n = 1; n < group.first.size(); ++n) {
-      before += std::exchange(group.first[n], before);
+  const auto by_index = [](const Entry& a, const Entry& b) { return a.index < b.index; };
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    std::vector<Entry>& entries = groups_[g].entries;
+    if (!is_sorted[g]) std::stable_sort(entries.begin(), entries.end(), by_index);
+    groups_[g].repeats = repeats_of(entries);
+  }
+}
+
+std::size_t Causes::repeats_of(const std::vector<Entry>& entries) {
+  const auto another = std::find_if(entries.begin(), entries.end(),
+                                    [](const Entry& entry) { return entry.index != 0; });
+  const auto repeats = static_cast<std::size_t>(another - entries.begin());
+  if (repeats == 0 || entries.size() % repeats != 0) return 0;
+  for (std::size_t first = 0; first < entries.size(); first += repeats) {
+    for (std::size_t i = first; i < first + repeats; ++i) {
+      if (static_cast<std::size_t>(entries[i].index) * repeats != first) return 0;
     }
   }
-  by_key_.resize(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    std::uint32_t& place = groups_[group_of(key_of(i))].first[indices_.of(key_of(i).index) + 1];
-    by_key_[place++] = static_cast<std::uint32_t>(i);
+  return repeats;
+}
+
+std::span<const Causes::Entry> Causes::Group::with(std::int32_t index) const {
+  if (repeats > 0) {
+    const std::size_t first = static_cast<std::size_t>(index) * repeats;
+    if (index < 0 || first >= entries.size()) return {};
+    return std::span(entries).subspan(first, repeats);
   }
+  const auto begin =
+      std::lower_bound(entries.begin(), entries.end(), index,
+                       [](const Entry& entry, std::int32_t i) { return entry.index < i; });
+  const auto end =
+      std::upper_bound(begin, entries.end(), index,
+                       [](std::int32_t i, const Entry& entry) { return i < entry.index; });
+  return {begin, end};
 }
 
 Causes::Key Causes::key_of(std::size_t action) const {
@@ -85,12 +105,25 @@ const std::vector<std::uint32_t>& Causes::line(LaneIndex lane, Stream stream) co
   return lines_[lane.position()][static_cast<std::size_t>(stream)];
 }
 
-Causes::Range Causes::with(const Key& key) const {
-  if (stages_.of(key.stage.value) == stages_.size()) return {};
-  const std::vector<std::uint32_t>& first = groups_[group_of(key)].first;
-  const std::size_t index = indices_.of(key.index);
-  if (index + 1 >= first.size()) return {};
-  return {.begin = first[index], .end = first[index + 1]};
+/// Position in groups_; their number for a stage that no lane has.
+std::size_t Causes::place_of(const Key& key) const {
+  const auto value = static_cast<std::size_t>(key.stage.value);
+  // Mostly stages are numbered without gaps.
+  auto stage = stages_.begin() + static_cast<std::ptrdiff_t>(std::min(value, stages_.size() - 1));
+  if (*stage != key.stage) stage = std::lower_bound(stages_.begin(), stages_.end(), key.stage);
+  if (stage == stages_.end() || *stage != key.stage) return groups_.size();
+  return static_cast<std::size_t>(stage - stages_.begin()) * kActionKinds +
+         static_cast<std::size_t>(key.kind);
+}
+
+const Causes::Group* Causes::group_of(const Key& key) const {
+  const std::size_t place = place_of(key);
+  return place < groups_.size() ? &groups_[place] : nullptr;
+}
+
+std::span<const Causes::Entry> Causes::with(const Key& key) const {
+  const Group* group = group_of(key);
+  return group == nullptr ? std::span<const Entry>() : group->with(key.index);
 }
 
 /// Whether both work on some samples of each micro-batch that they have in common.
@@ -153,9 +186,8 @@ std::optional<std::size_t> Causes::previous(std::size_t action) const {
 /// other reductions of any of the lanes, those.
 std::vector<std::size_t> Causes::makers_of_bucket(std::size_t reduction) const {
   std::vector<std::size_t> makers;
-  const Range range = with(key_of(reduction));
-  for (std::size_t e = range.begin; e < range.end; ++e) {
-    const LaneIndex lane = at(by_key_[e]).lane;
+  for (const Entry& entry : with(key_of(reduction))) {
+    const LaneIndex lane = at(entry.action).lane;
     const bool is_own = lane == at(reduction).lane;
     const std::vector<std::uint32_t>& computed = line(lane, Stream::Compute);
     auto behind =
@@ -168,7 +200,7 @@ std::vector<std::size_t> Causes::makers_of_bucket(std::size_t reduction) const {
     if (behind != computed.begin()) {
       makers.insert(is_own ? makers.begin() : makers.end(), *(behind - 1));
     }
-    const std::optional<std::size_t> before = previous(by_key_[e]);
+    const std::optional<std::size_t> before = previous(entry.action);
     if (!is_own && before) makers.push_back(*before);
   }
   return makers;

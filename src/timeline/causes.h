@@ -2,9 +2,12 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "dapple/timeline/timeline.h"
@@ -19,7 +22,9 @@ struct Cause {
 
 class Causes {
  public:
-  /// Keeps a reference to the timeline. O(actions + stages).
+  /// Keeps a reference to the timeline. Requires: the stage of an action is one of its lane's.
+  /// O(actions + stages) where every stage comes to micro-batches in their order, else
+  /// O(actions log actions).
   explicit Causes(const Timeline& timeline);
 
   /// Positions of a lane's actions on one stream, in their order.
@@ -55,58 +60,29 @@ class Causes {
     StageIndex stage;
     std::int32_t index = 0;
   };
-  /// Actions of one kind on one stage: those with the n-th index are [first[n], first[n + 1]).
+  struct Entry {
+    std::int32_t index = 0;    // of the action: its micro-batch, bucket or tie
+    std::uint32_t action = 0;  // position in Timeline::actions
+  };
+  /// Actions of one kind on one stage, by index, those of one index in the timeline's order.
   struct Group {
-    std::vector<std::uint32_t> first;
+    std::vector<Entry> entries;
+    std::size_t repeats = 0;  // how many there are of each index from zero on; 0 where that differs
     std::optional<LaneIndex> lane;  // of all of them
     bool is_on_several_lanes = false;
-  };
-  /// Positions in by_key_.
-  struct Range {
-    std::size_t begin = 0;
-    std::size_t end = 0;
+
+    std::span<const Entry> with(std::int32_t index) const;
   };
 
   const TimedAction& at(std::size_t action) const { return timeline_.actions[action]; }
   Key key_of(std::size_t action) const;
-  /// Numbers from zero, close together where what is numbered is not: a file may say anything.
-  class Numbering {
-   public:
-    void collect(std::int32_t value) { most_ = std::max(most_, value); }
-    /// Requires: all were collected. O(count), or O(count log count) where they are far apart.
-    template <class ValueOf>
-    void finish(std::size_t count, const ValueOf& value_of) {
-      is_dense_ = static_cast<std::size_t>(most_) <= count;
-      if (is_dense_) return;
-      for (std::size_t i = 0; i < count; ++i) values_.push_back(value_of(i));
-      std::sort(values_.begin(), values_.end());
-      values_.erase(std::unique(values_.begin(), values_.end()), values_.end());
-    }
-    std::size_t size() const {
-      return is_dense_ ? static_cast<std::size_t>(most_) + 1 : values_.size();
-    }
-    /// size() for what there is none of.
-    std::size_t of(std::int32_t value) const {
-      if (is_dense_) return value < 0 || value > most_ ? size() : static_cast<std::size_t>(value);
-      const auto found = std::lower_bound(values_.begin(), values_.end(), value);
-      return found == values_.end() || *found != value
-                 ? size()
-                 : static_cast<std::size_t>(found - values_.begin());
-    }
-
-   private:
-    std::int32_t most_ = 0;
-    bool is_dense_ = true;
-    std::vector<std::int32_t> values_;
-  };
-
-  /// Requires: there is such a stage.
-  std::size_t group_of(const Key& key) const {
-    return static_cast<std::size_t>(key.kind) * stages_.size() + stages_.of(key.stage.value);
-  }
+  std::size_t place_of(const Key& key) const;
+  static std::size_t repeats_of(const std::vector<Entry>& entries);
+  /// Nothing for a stage that no lane has.
+  const Group* group_of(const Key& key) const;
   void fill_lines();
   void index_by_key();
-  Range with(const Key& key) const;
+  std::span<const Entry> with(const Key& key) const;
   bool feeds(LaneIndex from, LaneIndex to) const;
   template <class Visit>
   void visit_needed(std::size_t action, bool computed, const Visit& visit) const;
@@ -117,10 +93,8 @@ class Causes {
   std::vector<std::size_t> candidates(std::size_t action) const;
 
   const Timeline& timeline_;
-  Numbering stages_;
-  Numbering indices_;
-  std::vector<Group> groups_;          // by kind and stage
-  std::vector<std::uint32_t> by_key_;  // positions of actions by key, then in the timeline's order
+  std::vector<StageIndex> stages_;  // of the lanes, and the first, which what is tied is under
+  std::vector<Group> groups_;       // by stage and kind
   std::vector<std::vector<std::vector<std::uint32_t>>> lines_;  // by lane, by stream
 };
 
@@ -145,21 +119,48 @@ inline constexpr StageNeed kNeeds[] = {
     {ActionKind::SendGradient, 0, ActionKind::InputGradient},
 };
 
+/// The rows of kNeeds with one kind of action and, as what is needed, computations or transfers.
+struct NeedRows {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+constexpr NeedRows need_rows(ActionKind action, bool computed) {
+  const auto is_one = [&](const StageNeed& need) {
+    return need.action == action && (stream_of(need.needed) == Stream::Compute) == computed;
+  };
+  NeedRows rows;
+  while (rows.begin < std::size(kNeeds) && !is_one(kNeeds[rows.begin])) ++rows.begin;
+  rows.end = rows.begin;
+  while (rows.end < std::size(kNeeds) && is_one(kNeeds[rows.end])) ++rows.end;
+  return rows;
+}
+inline constexpr std::size_t kActionKinds = static_cast<std::size_t>(ActionKind::OptimizerStep) + 1;
+/// need_rows() by kind of action, of transfers and of computations: they are asked for again and
+/// again.
+inline constexpr auto kNeedRows = [] {
+  std::array<std::array<NeedRows, 2>, kActionKinds> rows;
+  for (std::size_t kind = 0; kind < kActionKinds; ++kind) {
+    for (const bool computed : {false, true}) {
+      rows[kind][computed ? 1 : 0] = need_rows(static_cast<ActionKind>(kind), computed);
+    }
+  }
+  return rows;
+}();
+
 /// What the action needs from the stage that makes it: of every lane that makes a part of it.
 template <class Visit>
 void Causes::visit_needed(std::size_t action, bool computed, const Visit& visit) const {
   const Key own = key_of(action);
   const LaneIndex to = at(action).lane;
-  for (const StageNeed& need : kNeeds) {
-    const bool is_computed = stream_of(need.needed) == Stream::Compute;
-    if (need.action != own.kind || is_computed != computed) continue;
-    const Range range =
-        with({need.needed, StageIndex{own.stage.value + need.stages_on}, own.index});
+  const NeedRows& rows = kNeedRows[static_cast<std::size_t>(own.kind)][computed ? 1 : 0];
+  for (std::size_t row = rows.begin; row < rows.end; ++row) {
+    const StageNeed& need = kNeeds[row];
+    const Key key{need.needed, StageIndex{own.stage.value + need.stages_on}, own.index};
     bool is_found = false;
-    for (std::size_t e = range.begin; e < range.end; ++e) {
-      const LaneIndex from = at(by_key_[e]).lane;
+    for (const Entry& entry : with(key)) {
+      const LaneIndex from = at(entry.action).lane;
       if (need.stages_on == 0 ? from != to : !feeds(from, to)) continue;
-      visit(std::size_t{by_key_[e]});
+      visit(std::size_t{entry.action});
       is_found = true;
     }
     if (is_found) return;
@@ -173,16 +174,17 @@ void Causes::visit_receivers_of(std::size_t transfer, const Visit& visit) const 
   for (const StageNeed& need : kNeeds) {
     if (need.needed != own.kind) continue;
     const Key key{need.action, StageIndex{own.stage.value - need.stages_on}, own.index};
-    const Range range = with(key);
-    if (range.begin == range.end) continue;
-    const Group& group = groups_[group_of(key)];
+    const Group* group = group_of(key);
+    if (group == nullptr) continue;
+    const std::span<const Entry> entries = group->with(key.index);
+    if (entries.empty()) continue;
     // Mostly there is one lane: then the actions themselves need not be looked at.
-    if (!group.is_on_several_lanes) {
-      if (feeds(from, *group.lane)) visit(*group.lane);
+    if (!group->is_on_several_lanes) {
+      if (feeds(from, *group->lane)) visit(*group->lane);
       continue;
     }
-    for (std::size_t e = range.begin; e < range.end; ++e) {
-      const LaneIndex to = at(by_key_[e]).lane;
+    for (const Entry& entry : entries) {
+      const LaneIndex to = at(entry.action).lane;
       if (feeds(from, to)) visit(to);
     }
   }

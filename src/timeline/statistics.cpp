@@ -38,8 +38,7 @@ class Coverage {
 
 class Statistician {
  public:
-  explicit Statistician(const Timeline& timeline)
-      : timeline_(timeline), causes_(timeline), iteration_(iteration_time(timeline)) {}
+  explicit Statistician(const Timeline& timeline) : timeline_(timeline), causes_(timeline) {}
 
   std::vector<LaneStatistics> lanes() const;
   std::vector<PathSegment> critical_path() const;
@@ -62,7 +61,6 @@ class Statistician {
 
   const Timeline& timeline_;
   Causes causes_;
-  Duration iteration_;
 };
 
 /// The gap up to the moment its input was computed, from there to its arrival, and what is left.
@@ -128,7 +126,9 @@ void Statistician::communicate(std::vector<LaneState>& lanes, std::size_t action
 /// In the order of the timeline: what an action has to do with is near it, lane by lane it is not.
 std::vector<LaneStatistics> Statistician::lanes() const {
   std::vector<LaneState> states(timeline_.lanes.size());
+  Duration iteration;
   for (std::size_t i = 0; i < timeline_.actions.size(); ++i) {
+    iteration = std::max(iteration, at(i).end);
     switch (stream_of(at(i).action.kind)) {
       case Stream::Compute:
         compute(states[at(i).lane.position()], i);
@@ -145,7 +145,7 @@ std::vector<LaneStatistics> Statistician::lanes() const {
   std::vector<LaneStatistics> lanes;
   for (LaneState& state : states) {
     (state.computed_until ? state.idle.drain : state.idle.fill) =
-        iteration_ - state.computed_until.value_or(Duration{});
+        iteration - state.computed_until.value_or(Duration{});
     const Duration busy = state.computing.total();
     lanes.push_back({.busy = busy,
                      .idle = state.idle,

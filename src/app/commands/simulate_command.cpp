@@ -147,7 +147,8 @@ int run_simulate(const Options& options, Console& console) {
   const std::vector<NamedPath> outputs = given_paths(options, {"trace", "timeline"});
   check_outputs(outputs, inputs);
 
-  PlanDocument filed = load_own_plan(path);
+  UncheckedPlan unchecked = load_unchecked_plan(path);
+  PlanDocument& filed = unchecked.document;
   const SimulationMode mode{contention_of(options, filed.prediction.contention),
                             replicas_of(options, filed.prediction.replicas)};
   if (options.has("asynchronous") && filed.plan.family != ScheduleFamily::OneFOneB) {
@@ -164,8 +165,8 @@ int run_simulate(const Options& options, Console& console) {
   const std::string plan_hash = options.has("timeline") ? hash_of(filed) : std::string();
   const Prediction prediction = filed.prediction;
   Subject subject = make_subject(std::move(filed), replacement, source_name(path));
-  const Evaluation evaluation =
-      evaluate(subject.document.plan, subject.document.profile, subject.topology, mode);
+  const Evaluation evaluation = evaluate(subject.document.plan, subject.document.profile,
+                                         subject.topology, mode, unchecked.check_digest);
   renew(subject, evaluation, options.has("recost"));
 
   const auto trace = options.text("trace");

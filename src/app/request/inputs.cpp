@@ -128,6 +128,12 @@ PlanDocument load_own_plan(const std::string& path) {
   return own_plan(read_file(path), path);
 }
 
+UncheckedPlan load_unchecked_plan(const std::string& path) {
+  const std::string text = read_file(path);
+  refuse_others(text, source_name(path), "plan");
+  return read_unchecked_plan(text, source_name(path));
+}
+
 PlanDocument own_plan(const std::string& text, const std::string& path) {
   refuse_others(text, source_name(path), "plan");
   return read_plan(text, source_name(path));

@@ -8,6 +8,7 @@
 #include "dapple/command_line/files.h"
 #include "dapple/command_line/options.h"
 #include "dapple/interop/profiles/foreign_profile.h"
+#include "dapple/io/documents/documents.h"
 #include "dapple/plan/plan.h"
 #include "dapple/topology/topology.h"
 
@@ -29,6 +30,7 @@ ImportedProfile load_profile(const std::string& path, const Options& options);
 ModelProfile load_own_profile(const std::string& path);
 TopologyDescription load_topology(const std::string& path);
 PlanDocument load_own_plan(const std::string& path);
+UncheckedPlan load_unchecked_plan(const std::string& path);
 /// The plan in the text of that file.
 PlanDocument own_plan(const std::string& text, const std::string& path);
 

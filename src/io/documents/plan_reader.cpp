@@ -26,17 +26,17 @@ class DeviceNames {
   DeviceNames(const TopologyDescription& description, const Field& field, bool is_sound);
 
   DeviceIndex read(const Field& field) const;
-  const Topology* topology() const { return topology_.get(); }
+  const std::shared_ptr<const Topology>& topology() const { return topology_; }
 
  private:
-  std::unique_ptr<Topology> topology_;
+  std::shared_ptr<const Topology> topology_;
 };
 
 DeviceNames::DeviceNames(const TopologyDescription& description, const Field& field,
                          bool is_sound) {
   if (!is_sound) return;
   try {
-    topology_ = std::make_unique<Topology>(description);
+    topology_ = std::make_shared<Topology>(description);
   } catch (const Error& error) { field.add_all(error.violations()); }
 }
 
@@ -48,11 +48,15 @@ DeviceIndex DeviceNames::read(const Field& field) const {
   return device.value_or(DeviceIndex{});
 }
 
+std::string wrong_hash(std::string_view what, const std::string& expected,
+                       const std::string& found) {
+  return fmt::format("expected the SHA-256 of {}, {}, got \"{}\"", what, expected, found);
+}
+
 /// Records if the hash in the file is not that of the content.
 void check_hash(const Field& field, const std::string& expected, std::string_view what) {
   const std::optional<std::string> found = read_hash(field);
-  if (found && *found != expected)
-    field.refuse(fmt::format("the SHA-256 of {}, {}", what, expected));
+  if (found && *found != expected) field.add(wrong_hash(what, expected, *found));
 }
 
 void check_name(const Field& field, const std::string& expected) {
@@ -312,29 +316,29 @@ std::vector<ScheduleRecord> read_schedule_records(const Field& field) {
   return records;
 }
 
-/// Records if the schedule would be too long to be looked at, or is not the one of the file.
-void check_digest(const Field& digest, const Field& micro_batches, const PlanDocument& document,
-                  const Topology& topology) {
-  const std::optional<std::string> found = read_hash(digest);
+/// Records if the schedule would be too long to be looked at.
+void check_length(const Field& micro_batches, const Plan& plan) {
   std::int64_t devices = 0;
-  for (const StagePlan& stage : document.plan.stages)
+  for (const StagePlan& stage : plan.stages)
     devices += static_cast<std::int64_t>(stage.devices.size());
-  if (document.plan.num_micro_batches > kMaxDevicePasses / std::max<std::int64_t>(1, devices)) {
+  if (plan.num_micro_batches > kMaxDevicePasses / std::max<std::int64_t>(1, devices)) {
     micro_batches.refuse(
         fmt::format("at most {} micro-batches on {} devices", kMaxDevicePasses / devices, devices));
-    return;
   }
-  const auto layers = static_cast<std::int32_t>(document.profile.layers.size());
-  // An unsound plan generates no schedule; that it is unsound is for others to say.
-  if (!found || !validate(document.plan, layers, topology).empty()) return;
-  check_hash(digest, schedule_digest(document.plan, topology),
-             "the schedule that the plan generates");
 }
 
-PlanDocument read_plan_document(const Field& field) {
-  ObjectReader object(field);
+struct ReadPlan {
   PlanDocument document;
-  if (!check_schema(object, "dapple-plan/1")) return document;
+  std::shared_ptr<const Topology> topology;  // of the document
+  std::string digest;                        // as the file states it
+  std::string digest_place;
+};
+
+ReadPlan read_plan_document(const Field& field) {
+  ObjectReader object(field);
+  ReadPlan read;
+  PlanDocument& document = read.document;
+  if (!check_schema(object, "dapple-plan/1")) return read;
   document.tool = read_name(object.field("tool")).value_or("");
   document.profile = read_model(object.field("model"));
   const Field topology = object.field("topology");
@@ -365,16 +369,37 @@ PlanDocument read_plan_document(const Field& field) {
   document.schedules = read_schedule_records(object.field("schedules"));
   document.warnings = read_texts(object.field("warnings"));
   object.finish();
-  if (field.violations()->empty() && names.topology() != nullptr)
-    check_digest(digest, micro_batches, document, *names.topology());
-  return document;
+  read.topology = names.topology();
+  read.digest = read_hash(digest).value_or("");
+  read.digest_place = digest.place();
+  if (field.violations()->empty()) check_length(micro_batches, plan);
+  return read;
 }
 
 }  // namespace
 }  // namespace io
 
+UncheckedPlan read_unchecked_plan(std::string_view text, const std::string& source_name) {
+  io::ReadPlan read = io::read_document<io::ReadPlan>(text, source_name, io::read_plan_document);
+  UncheckedPlan result{.document = std::move(read.document), .check_digest = {}};
+  result.check_digest = [plan = result.document.plan, topology = std::move(read.topology),
+                         layers = static_cast<std::int32_t>(result.document.profile.layers.size()),
+                         stated = std::move(read.digest), place = std::move(read.digest_place),
+                         source_name] {
+    // An unsound plan generates no schedule; that it is unsound is for others to say.
+    if (!validate(plan, layers, *topology).empty()) return;
+    const std::string digest = schedule_digest(plan, *topology);
+    if (digest == stated) return;
+    Violation fault{place, io::wrong_hash("the schedule that the plan generates", digest, stated)};
+    throw Error{ErrorKind::BadInput, source_name, {std::move(fault)}};
+  };
+  return result;
+}
+
 PlanDocument read_plan(std::string_view text, const std::string& source_name) {
-  return io::read_document<PlanDocument>(text, source_name, io::read_plan_document);
+  UncheckedPlan plan = read_unchecked_plan(text, source_name);
+  plan.check_digest();
+  return std::move(plan.document);
 }
 
 std::string document_kind(std::string_view text) {

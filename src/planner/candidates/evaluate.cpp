@@ -91,7 +91,7 @@ std::vector<DeviceFigures> device_figures(const Evaluation& evaluation,
 }  // namespace
 
 Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& topology,
-                    SimulationMode mode) {
+                    SimulationMode mode, const std::function<void()>& beside) {
   fill_gradient_buckets(plan, profile);
   const CostModel model(profile, topology);
   Evaluation evaluation;
@@ -132,6 +132,9 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
             device_memory(evaluation.schedule, evaluation.costs);
         peaks = peak_memories(evaluation.schedule, memory);
         evaluation.shortages = memory_shortages(memory, peaks);
+      },
+      [&] {
+        if (beside) beside();
       }};
   const bool is_long = lane_passes(plan.stages, plan.num_micro_batches, mode.replicas) > kFewPasses;
   parallel_for(std::size(parts), is_long ? kSimulationsSideBySide : 1,

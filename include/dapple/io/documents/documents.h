@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,6 +26,16 @@ TopologyDescription read_topology(std::string_view text, const std::string& sour
 /// Also checks that the embedded hashes and the schedule digest are those of the content.
 /// The plan itself may still be unsound (validate() says so); it can be read, to be told why.
 PlanDocument read_plan(std::string_view text, const std::string& source_name);
+
+/// A plan of which the schedule is yet to be compared with its digest, which takes as long as the
+/// schedule is: it may be done beside other work.
+struct UncheckedPlan {
+  PlanDocument document;
+  /// Throws Error(BadInput) as read_plan() would. Refers to nothing. O(actions).
+  std::function<void()> check_digest;
+};
+/// All checks of read_plan() but that one.
+UncheckedPlan read_unchecked_plan(std::string_view text, const std::string& source_name);
 
 /// A timeline of the plan with that hash, each of its devices a lane of its own; of another plan's
 /// the hash is the only fault. `topology` is the plan's: the timeline names its devices.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <variant>
@@ -97,9 +98,11 @@ struct Evaluation {
   std::optional<Duration> otherwise;
   std::vector<MemoryShortage> shortages;
 };
-/// Fills the plan's gradient buckets if it has none. Requires: validate(plan, ...) is empty.
+/// Fills the plan's gradient buckets if it has none. Calls `beside` once, and rethrows what it
+/// throws: where the plan is long, on a second thread beside the simulation. Requires:
+/// validate(plan, ...) is empty.
 Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& topology,
-                    SimulationMode mode);
+                    SimulationMode mode, const std::function<void()>& beside = {});
 
 /// (iteration - lower_bound) / iteration. Requires: 0 <= lower_bound <= iteration.
 double optimality_gap(Duration iteration, Duration lower_bound);
