@@ -149,6 +149,12 @@ bool splits_micro_batches(const Plan& plan) {
   });
 }
 
+bool deals_micro_batches(const Plan& plan) {
+  return std::any_of(plan.stages.begin(), plan.stages.end(), [](const StagePlan& stage) {
+    return stage.replication == Replication::Deal && stage.devices.size() > 1;
+  });
+}
+
 SampleRange replica_share(std::int64_t micro_batch_size, std::int64_t replicas,
                           std::int64_t replica) {
   const std::int64_t share = micro_batch_size / replicas;

@@ -136,7 +136,7 @@ std::vector<Figure> headline(const PlanDocument& document, const Topology& topol
   // Where parts of the space were left out, it is of the plans that are in it; of a rescheduled
   // plan, of the orders of its stages.
   const bool is_of_all = document.search.complete;
-  const bool is_of_orders = document.search.planner == "reschedule";
+  const bool is_of_orders = document.search.planner == kReschedulePlanner;
   const std::string plans = is_of_all ? fmt::format("no {} plan", to_string(document.plan.family))
                             : is_of_orders ? "no order of these stages"
                                            : "no plan allowed";
@@ -182,6 +182,15 @@ std::string plural(std::int64_t count, std::string_view word) {
 
 /// How the search came to its plan: why nothing was simulated, where nothing was.
 std::string counts_text(const SearchRecord& search) {
+  if (search.planner == kReschedulePlanner) {
+    if (search.candidates == 0) {
+      return search.searched.empty() ? "nothing: the schedule was given" : joined(search.searched);
+    }
+    const std::string what =
+        search.searched.empty() ? std::string("warm-up depths") : joined(search.searched);
+    return fmt::format("{}: {} tried, {} simulated", what, show_count(search.candidates),
+                       show_count(search.simulated));
+  }
   if (search.states == 0 && search.candidates == 0) {
     if (search.planner == "exact") {
       return search.open == 0 ? "nothing beyond the first plans, which none can beat"
@@ -216,12 +225,16 @@ std::vector<std::string> search_headlines(const SearchRecord& search) {
 std::vector<std::string> search_lines(const SearchRecord& search) {
   std::vector<std::string> lines{counts_text(search)};
   if (!search.planner.empty()) lines.push_back("by the planner " + search.planner);
+  const bool is_rescheduled = search.planner == kReschedulePlanner;
   if (search.open > 0) {
-    lines.push_back(fmt::format("the gap lies in {} plans and parts of plans that were left open",
-                                show_count(search.open)));
+    lines.push_back(is_rescheduled
+                        ? std::string("the gap lies in orders that were not tried")
+                        : fmt::format("the gap lies in {} and parts of plans that were left open",
+                                      plural(search.open, "plan")));
   }
   const bool has_counts = search.states > 0 || search.candidates > 0;
-  if (has_counts && !search.searched.empty()) lines.push_back("over " + joined(search.searched));
+  if (has_counts && !is_rescheduled && !search.searched.empty())
+    lines.push_back("over " + joined(search.searched));
   for (const std::string& cut : search.cut) lines.push_back("left out: " + cut);
   if (!search.outside.empty()) lines.push_back("not in it: " + search.outside);
   return lines;

@@ -39,7 +39,7 @@ class LimitedSearch {
   void move_tasks(const Words& from, std::int64_t patience);
   void simulate_moves(const Words& from, std::int64_t patience);
   Words any_order();
-  std::int64_t orders_tried() const { return state_.work().list_schedules + state_.work().moves; }
+  std::int64_t orders_tried() const { return state_.work().orders(); }
 
   TaskGraph graph_;  // with the limits of list schedules
   OrderSearchState& state_;

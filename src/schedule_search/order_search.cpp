@@ -51,6 +51,7 @@ class OrderSearch {
 
   void run();
   const OrderSearchState& state() const { return state_; }
+  OrderSearchWork work() const;
 
  private:
   void offer(const Words& words);
@@ -64,6 +65,7 @@ class OrderSearch {
   const TaskProblem& problem_;
   OrderSearchState state_;
   BoundMaker bounds_;
+  OrderSearchWork work_on_simpler_;
   std::vector<std::unique_ptr<LimitedSearch>> searches_;  // the first within the problem's limits
 };
 
@@ -106,6 +108,7 @@ void OrderSearch::offer_simpler() {
                                .seed = options.seed,
                                .should_stop = options.should_stop});
     check(found.has_value(), "a problem with fewer limits has an order too");
+    work_on_simpler_ += found->work;
     const Words words = state_.graph().to_words(found->order);
     offer(words);
     if (!tighten(simpler, words)) return;
@@ -182,7 +185,20 @@ void OrderSearch::run() {
   }
 }
 
+OrderSearchWork OrderSearch::work() const {
+  OrderSearchWork all = state_.work();
+  return all += work_on_simpler_;
+}
+
 }  // namespace
+
+OrderSearchWork& OrderSearchWork::operator+=(const OrderSearchWork& more) {
+  list_schedules += more.list_schedules;
+  moves += more.moves;
+  improvements += more.improvements;
+  simulations += more.simulations;
+  return *this;
+}
 
 std::optional<FoundOrder> search_order(const TaskProblem& problem,
                                        const OrderSearchOptions& options) {
@@ -200,7 +216,7 @@ std::optional<FoundOrder> search_order(const TaskProblem& problem,
       "an order found runs as the search believes");
   if (options.simulate) found.simulated = Duration{state.simulated()};
   found.lower_bound = {state.bound()};
-  found.work = state.work();
+  found.work = search.work();
   return found;
 }
 

@@ -1,7 +1,7 @@
 """A plan under another schedule, through files."""
 
 import tool
-from tool import BAD_INPUT, DONE, INFEASIBLE, USAGE, NOT_VERIFIED, ToolTest
+from tool import BAD_INPUT, DONE, INFEASIBLE, NOT_VERIFIED, USAGE, ToolTest
 
 LOOPED = ("interleaved", "breadth-first")
 ORDERED = ("list-scheduled", "zb-h1", "zb-h2", "zb-v")
@@ -28,11 +28,8 @@ class Rescheduling(ToolTest):
                 for command in ("validate", "simulate", "schedule"):
                     again = self.run_tool(command, "new.json")
                     self.assertEqual(again.returncode, DONE, again.stderr)
-                # A bound of orders is derived by the work alone.
                 verified = self.run_tool("verify", "new.json")
-                self.assertIn(verified.returncode,
-                              (DONE, NOT_VERIFIED) if family in ORDERED else (DONE,),
-                              verified.stderr)
+                self.assertEqual(verified.returncode, DONE, verified.stdout + verified.stderr)
                 self.assertIn("same figures as in the file",
                               self.run_tool("simulate", "new.json").stdout)
                 predicted = plan["predicted"]
@@ -41,6 +38,51 @@ class Rescheduling(ToolTest):
                     self.assertFalse(plan["search_space"]["complete"])
                 else:
                     self.assertIsNone(predicted["lower_bound_ns"])
+
+    def test_what_was_tried_is_recorded_and_said(self):
+        for family in ("gpipe", "1f1b", *LOOPED, *ORDERED):
+            with self.subTest(family=family):
+                result = self.reschedule(family, "-v")
+                plan = self.read("new.json")
+                record = plan["search_space"]
+                is_searched = family == "1f1b" or family in ORDERED
+                self.assertEqual(record["candidates"] > 0, is_searched)
+                self.assertEqual(record["simulated"] > 0, is_searched)
+                if is_searched:
+                    self.assertIn(f"{record['candidates']:,} tried, {record['simulated']:,} "
+                                  "simulated", result.stdout)
+                predicted = plan["predicted"]
+                is_open = (family in ORDERED and
+                           predicted["lower_bound_ns"] < predicted["iteration_ns"])
+                self.assertEqual(record["open"], int(is_open))
+                # Files of before that was counted say 0, which is not false.
+                for count in {0, 1, 2} - {record["open"]}:
+                    record["open"] = count
+                    self.write("other.json", plan)
+                    verified = self.run_tool("verify", "other.json")
+                    if is_open and count == 0:
+                        self.assertEqual(verified.returncode, DONE, verified.stderr)
+                    else:
+                        self.assert_error(verified, BAD_INPUT, "/search_space/open: expected 0")
+
+    def test_more_orders_are_tried_if_asked_for(self):
+        # Three stages do not divide the devices evenly: the best order is not proven to be.
+        self.make_plan("plan.json", "--pin", "stages=3", "--micro-batch", "2")
+        tried = []
+        for orders in (8, 800):
+            self.assertEqual(self.reschedule("zb-v", "--orders", orders).returncode, DONE)
+            tried.append(self.read("new.json")["search_space"]["candidates"])
+        self.assertLess(tried[0], tried[1])
+        # The bound on orders is derived anew, and not one nanosecond more.
+        plan = self.read("new.json")
+        figures = plan["predicted"]
+        self.assertLess(figures["lower_bound_ns"], figures["iteration_ns"])
+        self.assertEqual(self.run_tool("verify", "new.json").returncode, DONE)
+        figures["lower_bound_ns"] += 1
+        gap = figures["iteration_ns"] - figures["lower_bound_ns"]
+        figures["optimality_gap"] = gap / figures["iteration_ns"]
+        verified = self.run_tool("verify", self.write("other.json", plan))
+        self.assertEqual(verified.returncode, NOT_VERIFIED, verified.stdout + verified.stderr)
 
     def test_devices_of_looped_schedules_hold_several_stages(self):
         for family in LOOPED:
@@ -143,6 +185,10 @@ class Rescheduling(ToolTest):
         self.assert_error(self.reschedule("zb-h1", "--chunks", "2"), USAGE,
                           "--chunks: expected it with interleaved or breadth-first only")
         self.assert_error(self.reschedule("given"), USAGE, "--order: expected a file")
+        self.assert_error(self.reschedule("1f1b", "--orders", "9"), USAGE,
+                          "--orders: expected a schedule whose order is searched, ", "got 1f1b")
+        self.assert_error(self.reschedule("gpipe", "--time-limit", "9"), USAGE,
+                          "--time-limit: expected a schedule that is searched, ", "got gpipe")
         self.assert_error(self.reschedule("1f1b", "--order", self.write("o.txt", "0F0")), USAGE,
                           "--order: expected --schedule given beside it")
         self.assert_error(self.reschedule("given", "--order", self.write("o.txt", "0F0,0X0\n")),

@@ -159,8 +159,9 @@ constexpr Compared kPrecisions[] = {{cuda::Precision::Float32, 1e-5},
                                     {cuda::Precision::BFloat16, 2e-2},
                                     {cuda::Precision::Float16, 4e-3}};
 
+/// `factor`: how much more than a single module may differ.
 template <class Make>
-void compare_many(int rounds, std::uint64_t seed, const Make& make) {
+void compare_many(int rounds, std::uint64_t seed, const Make& make, double factor = 1) {
   for (const auto& [precision, tolerance] : kPrecisions) {
     Dice dice(seed);
     for (int round = 0; round < small::scaled(rounds); ++round) {
@@ -168,7 +169,7 @@ void compare_many(int rounds, std::uint64_t seed, const Make& make) {
       INFO("round " << round << ", " << instance.name << ", "
                     << nn::count_of(instance.batch.input.shape) << " numbers, precision "
                     << static_cast<int>(precision));
-      compare(instance, precision, tolerance, dice);
+      compare(instance, precision, factor * tolerance, dice);
     }
   }
 }
@@ -188,7 +189,8 @@ TEST_CASE("attention computes what nn's does", "[cuda]") {
 }
 
 TEST_CASE("a fused transformer block computes what nn's single modules do", "[cuda]") {
-  compare_many(6, 64, random_block);
+  // It rounds after each of its modules.
+  compare_many(6, 64, random_block, 2);
 }
 
 TEST_CASE("heads wider than a block's columns, and sequences of many tiles", "[cuda]") {

@@ -22,6 +22,8 @@ using namespace small;
 
 /// Far more than a kernel takes to be launched, which is measured and taken off what it spins.
 constexpr std::int64_t kLaunch = 100'000;
+/// By how much a busy machine may be late to note the time on the host.
+constexpr std::int64_t kLate = 3'000'000;
 
 std::unique_ptr<Backend> on_gpu(const ReplayedDevice& device, const ReplayPace& pace) {
   return make_cuda_replay_backend(device, pace, 0);
@@ -104,7 +106,7 @@ TEST_CASE("on a GPU a message passes a paced link once it has been computed") {
     ++messages;
     const Duration from = computed.at(timed.action.index);
     CHECK(timed.start >= from);
-    CHECK((timed.end - from).ns >= 6'000'000 - kLaunch);
+    CHECK((timed.end - from).ns >= 6'000'000 - kLate);
   }
   CHECK(messages == 2);
 }

@@ -110,7 +110,8 @@ void check_training(const Trainable& model, const Pipeline& pipeline,
       require_same(iteration.gradients, gradients);
     } else {
       REQUIRE(iteration.loss == Approx(loss).epsilon(1e-5));
-      require_close(iteration.gradients, gradients);
+      // Single precision, added up in another order.
+      require_close(iteration.gradients, gradients, 3e-5);
     }
     if (!settings.clip_norm) REQUIRE(iteration.sent == bytes_of_an_iteration(pipeline));
   }

@@ -185,6 +185,8 @@ std::int64_t micro_batches_of(const Plan& plan, const StagePlan& stage, std::siz
 /// Whether some stage splits micro-batches over several replicas: elsewhere both ways to treat them
 /// are one. O(stages).
 bool splits_micro_batches(const Plan& plan);
+/// Whether some stage deals whole micro-batches to several replicas. O(stages).
+bool deals_micro_batches(const Plan& plan);
 
 /// Most micro-batches times stages of a plan. Its schedule has up to six actions for each, and must
 /// fit into memory.
@@ -284,6 +286,9 @@ struct Baseline {
 inline constexpr std::string_view kOutsideSpace =
     "tensor, sequence and expert parallelism; sharded state";
 
+/// The planner of a plan whose schedule alone was chosen.
+inline constexpr std::string_view kReschedulePlanner = "reschedule";
+
 /// What was searched. `complete` only if nothing of the declared space was left out.
 struct SearchRecord {
   std::string planner;
@@ -292,7 +297,7 @@ struct SearchRecord {
   std::vector<std::string> cut;        // what was left out, and why
   std::string outside{kOutsideSpace};  // what was never in the space; empty in files without it
   std::int64_t states = 0;
-  std::int64_t candidates = 0;
+  std::int64_t candidates = 0;  // complete plans; of a rescheduled one, orders or depths tried
   std::int64_t simulated = 0;
   std::int64_t open = 0;  // plans and parts of plans that may be faster: the gap lies in them
   std::int64_t kept = 0;  // partial plans and bounds in memory in the end, some 200 bytes each

@@ -72,6 +72,8 @@ struct OrderSearchWork {
   std::int64_t improvements = 0;    // times that the best order was replaced
   std::int64_t simulations = 0;
 
+  std::int64_t orders() const { return list_schedules + moves; }
+  OrderSearchWork& operator+=(const OrderSearchWork& more);
   friend bool operator==(const OrderSearchWork&, const OrderSearchWork&) = default;
 };
 
@@ -81,7 +83,7 @@ struct FoundOrder {
   Duration objective;                 // of the problem's own kind
   std::optional<Duration> simulated;  // where that is asked for
   Duration lower_bound;  // equal to the objective, or to what is simulated: proven to be the least
-  OrderSearchWork work;
+  OrderSearchWork work;  // searches of simpler problems included
 };
 
 /// The best order found: those known, list schedules by many rules, then rules and orders changed

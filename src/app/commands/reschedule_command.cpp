@@ -28,10 +28,10 @@ Usage: dapple-plan reschedule PLAN --schedule FAMILY [options]
   --chunks N           stages per device of the looped families  (default: 2)
   --order FILE         whose order of actions: text as "schedule" prints it, or
                        CSV as PyTorch stores it
-  --orders N           about how many orders are tried where costs decide; more
-                       are never worse                       (default: 20000,
+  --orders N           about how many orders are tried of list-scheduled and
+                       zb-*; more are never worse            (default: 20000,
                        fewer where an order has many tasks)
-  --time-limit S       stop trying after S seconds
+  --time-limit S       of these and 1f1b: stop trying after S seconds
   --memory-limit SIZE  what the search keeps, by count       (default: 2 GiB)
   --contention on|off  transfers share links or not    (default: the plan's)
   --replicas WAY       of a stage: together or independent (default: the plan's)
@@ -90,15 +90,19 @@ void renew(PlanDocument& document, Rescheduled&& made, const Topology& topology,
   document.request.reset();
   document.search = {};
   document.schedules.clear();
-  document.search.planner = "reschedule";
+  document.search.planner = kReschedulePlanner;
   document.search.cut = {"stages, devices and micro-batches other than the given plan's"};
   document.warnings = warnings_about(document, topology);
   if (made.is_stopped) document.warnings.push_back(stop_warning(stop_reason));
+  document.search.candidates = made.effort.tried;
+  document.search.simulated = made.effort.simulated;
   if (!made.lower_bound) return;
   document.search.searched = {fmt::format("orders of {}", to_string(document.plan.family))};
   document.prediction.lower_bound = made.lower_bound;
   document.prediction.optimality_gap =
       optimality_gap(document.prediction.iteration, *made.lower_bound);
+  // The orders that were not tried are one open part of the space.
+  document.search.open = document.prediction.iteration == *made.lower_bound ? 0 : 1;
 }
 
 std::string verdict(const Prediction& before, const Prediction& after) {
@@ -108,6 +112,22 @@ std::string verdict(const Prediction& before, const Prediction& after) {
                      show(before.iteration), show(after.iteration, before.iteration), 100 * change);
 }
 
+/// Refuses what would do nothing: of the families only some leave a choice.
+void require_search(const Options& options, ScheduleFamily family) {
+  const bool searches_orders = carries_order(family) && family != ScheduleFamily::Given;
+  if (options.has("orders") && !searches_orders) {
+    throw usage_error("--orders", fmt::format("expected a schedule whose order is searched, "
+                                              "list-scheduled, zb-h1, zb-h2 or zb-v, got {}",
+                                              to_string(family)));
+  }
+  if (options.has("time-limit") && !searches_orders && family != ScheduleFamily::OneFOneB) {
+    throw usage_error("--time-limit",
+                      fmt::format("expected a schedule that is searched, 1f1b, list-scheduled, "
+                                  "zb-h1, zb-h2 or zb-v, got {}, which is made at once",
+                                  to_string(family)));
+  }
+}
+
 Reschedule request_of(const Options& options, const Subject& subject) {
   const Plan& plan = subject.document.plan;
   Reschedule request;
@@ -115,6 +135,7 @@ Reschedule request_of(const Options& options, const Subject& subject) {
   request.chunks_per_device = chunks_of(options, request.family, plan);
   request.contention = contention_of(options, subject.document.prediction.contention);
   request.replicas = replicas_of(options, subject.document.prediction.replicas);
+  require_search(options, request.family);
   request.evaluations = options.positive_integer("orders", kMostOrders);
   request.memory_limit = memory_limit_of(options);
   const auto order = options.text("order");

@@ -42,30 +42,38 @@ Exit code 0 if nothing is false and the bound is confirmed, 3 if a claim is
 false or the plan is not sound, 6 if nothing is false but not all is confirmed.
 )";
 
-/// `end`: what ended the derivation, where it was stopped.
+/// What the bound was derived from; `end`: what ended the derivation, where it was stopped.
+std::string proof_text(const PlanDocument& document, const PlanVerification& verification,
+                       const std::string& end) {
+  const std::int64_t tried = verification.partial_plans;
+  const std::string partial_plans =
+      fmt::format("{} partial plan{}", show_count(tried), tried == 1 ? "" : "s");
+  if (verification.proof == BoundProof::Exhaustion) {
+    return fmt::format("every plan that could be faster was looked at: {}, {} simulated",
+                       partial_plans, show_count(verification.simulated));
+  }
+  if (verification.proof == BoundProof::Orders) {
+    return "from the tasks of these stages, in whatever order";
+  }
+  const std::string work = "from the work that every plan has";
+  if (verification.bound == BoundCheck::Proven) return work;
+  if (verification.is_stopped) return fmt::format("{}; {} after {}", work, end, partial_plans);
+  if (tried > 0) {
+    return fmt::format("{}; {} were not enough for more, --budget allows them", work,
+                       partial_plans);
+  }
+  const bool is_1f1b = document.plan.family == ScheduleFamily::OneFOneB ||
+                       document.plan.family == ScheduleFamily::GPipe;
+  return is_1f1b ? work : work + "; no plans under other schedules than 1f1b and gpipe are tried";
+}
+
 std::string bound_verdict(const PlanDocument& document, const PlanVerification& verification,
                           const std::string& end) {
   const auto& stated = document.prediction.lower_bound;
   if (!stated) return "the file states no bound";
-  const std::string work =
-      verification.is_exhaustive
-          ? fmt::format(
-                "every plan that could be faster was looked at: {} partial plan{}, {} "
-                "simulated",
-                show_count(verification.partial_plans), verification.partial_plans == 1 ? "" : "s",
-                show_count(verification.simulated))
-      : verification.is_stopped && verification.bound != BoundCheck::Proven
-          ? fmt::format("from the work that every plan has; {} after {} partial plan{}", end,
-                        show_count(verification.partial_plans),
-                        verification.partial_plans == 1 ? "" : "s")
-      : verification.partial_plans == 0
-          ? std::string{"from the work that every plan has"}
-          : fmt::format(
-                "from the work that every plan has; {} partial plans were not enough for "
-                "more, --budget allows them",
-                show_count(verification.partial_plans));
   return fmt::format("proven anew: no plan below {}; the file claims {} ({})",
-                     show(verification.proven), show(*stated), work);
+                     show(verification.proven), show(*stated),
+                     proof_text(document, verification, end));
 }
 
 /// Nothing where every device has room.

@@ -81,7 +81,9 @@ void CudaArrays::update(NumberRange range, std::int64_t number) {
 }
 
 void CudaArrays::warm_up() {
-  const cuda::Stream& stream = math_.device().compute();
+  cuda::Device& device = math_.device();
+  const cuda::Stream& stream = device.compute();
+  const cuda::Buffer norm = device.allocate({sizeof(double)});
   // Kernels take four numbers at a time where they can, and else one.
   for (const std::size_t count : {std::size_t{4}, std::size_t{1}}) {
     std::array<cuda::Buffer, 4> memory;
@@ -93,8 +95,8 @@ void CudaArrays::warm_up() {
                   .state = zeros(count * states_, cuda::Type::Float32, memory[2]),
                   .copy = zeros(copies_.count > 0 ? count : 0, math_.type(), memory[3])});
     cuda::add(stream, parameters, gradients);  // as those of a tie
+    cuda::squared_norm(device, gradients, norm.address());
   }
-  squares({NumberRange{}});
 }
 
 std::size_t CudaArrays::state_of(const TensorPlace& place, std::size_t number) const {

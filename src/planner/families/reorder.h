@@ -16,6 +16,7 @@ struct Reordered {
   std::optional<Duration> iteration;    // where the order was searched
   std::optional<Duration> lower_bound;  // as Rescheduled has it
   bool is_stopped = false;              // likewise
+  OrderEffort effort;
 };
 
 /// As reschedule(), with the plan's devices and links in `costs`. Only where the family carries its

@@ -41,19 +41,19 @@ class Rescheduler {
   bool has_room();
   void choose_depths();
   void search_depths();
-  std::optional<Scored> own_depths() const;
+  std::optional<Scored> own_depths();
   void take_order();
   void search_order();
   const Plan* known() const;
   void refuse_memory(std::string reason, const Plan& least);
-  bool deals() const {
-    return std::any_of(plan_.stages.begin(), plan_.stages.end(), [](const StagePlan& stage) {
-      return stage.replication == Replication::Deal && stage.devices.size() > 1;
-    });
-  }
   bool is_told_to_stop() {
     is_stopped_ = is_stopped_ || (options_.should_stop && options_.should_stop());
     return is_stopped_;
+  }
+  /// Depths are simulated to be tried.
+  void count(const Score& score) {
+    effort_.tried += score.simulated;
+    effort_.simulated += score.simulated;
   }
   void refuse(std::string reason) { reasons_.push_back(std::move(reason)); }
   void refuse_faults(const std::vector<Violation>& faults);
@@ -71,6 +71,7 @@ class Rescheduler {
   std::optional<MemoryShortage> shortage_;
   bool is_too_long_ = false;
   bool is_stopped_ = false;
+  OrderEffort effort_;
 };
 
 std::variant<Reordered, NoSchedule> Rescheduler::run() {
@@ -92,7 +93,8 @@ std::variant<Reordered, NoSchedule> Rescheduler::run() {
   return Reordered{.plan = std::move(plan_),
                    .iteration = iteration_,
                    .lower_bound = lower_bound_,
-                   .is_stopped = is_stopped_ && (!iteration_ || iteration_ != lower_bound_)};
+                   .is_stopped = is_stopped_ && (!iteration_ || iteration_ != lower_bound_),
+                   .effort = effort_};
 }
 
 /// The first of them is the reason; those behind it mostly follow from it and are only counted.
@@ -182,7 +184,7 @@ bool Rescheduler::has_room() {
 
 void Rescheduler::choose_depths() {
   plan_.warmup_depths.assign(plan_.stages.size(), plan_.num_micro_batches);
-  if (options_.family == ScheduleFamily::OneFOneB && deals()) {
+  if (options_.family == ScheduleFamily::OneFOneB && deals_micro_batches(plan_)) {
     // Less in flight may deadlock, which depends on who is dealt what: what it had is kept.
     if (filed_.family == options_.family) plan_.warmup_depths = filed_.warmup_depths;
     return;
@@ -211,6 +213,7 @@ void Rescheduler::search_depths() {
                                   .stages = plan_.stages,
                                   .bound = {}},
                                  0, kActionsForDepths);
+    count(score);
     const bool is_better =
         score.best.feasible() && (!best || score.best.iteration < best->iteration);
     if (is_better) best = std::move(score.best);
@@ -225,7 +228,7 @@ void Rescheduler::search_depths() {
 }
 
 /// The given plan's own depths, which stay unless others are faster; nothing where they do not fit.
-std::optional<Scored> Rescheduler::own_depths() const {
+std::optional<Scored> Rescheduler::own_depths() {
   Plan own = plan_;
   own.warmup_depths = filed_.warmup_depths;
   if (!is_kept_ || !validate(own, costs_.layer_count(), topology_).empty()) return std::nullopt;
@@ -234,6 +237,7 @@ std::optional<Scored> Rescheduler::own_depths() const {
   Score work;
   const Duration time =
       simulate_and_count(own, {cost, topology_, {options_.contention, options_.replicas}}, work);
+  count(work);
   return Scored{.plan = std::move(own), .iteration = time, .order = 0};
 }
 
@@ -247,7 +251,7 @@ void Rescheduler::take_order() {
 }
 
 void Rescheduler::search_order() {
-  if (deals()) {
+  if (deals_micro_batches(plan_)) {
     return refuse(
         fmt::format("expected replicas that share each micro-batch, as {} deals none, "
                     "got a stage that deals them",
@@ -269,6 +273,7 @@ void Rescheduler::search_order() {
   fill_depths(plan_);
   iteration_ = found->iteration;
   lower_bound_ = found->lower_bound;
+  effort_ = found->effort;
 }
 
 /// The given plan, where its stages are those of this one and its order is known.
@@ -346,10 +351,12 @@ std::variant<Reordered, NoSchedule> best_reordered(const Plan& plan, const CostM
       continue;
     }
     const auto bound = std::max(best->lower_bound, found.lower_bound);
+    const OrderEffort effort = best->effort + found.effort;
     const bool is_stopped = best->is_stopped || found.is_stopped;
     if (*found.iteration < *best->iteration) best = std::move(found);
     best->lower_bound = bound;
     best->is_stopped = is_stopped && !is_proven(*best);
+    best->effort = effort;
   }
   check(best.has_value(), "some number of orders is no more than what may be tried");
   return std::move(*best);
@@ -370,6 +377,7 @@ std::variant<Rescheduled, NoSchedule> reschedule(const Plan& plan, const ModelPr
   result.plan = std::move(made.plan);
   result.lower_bound = made.lower_bound;
   result.is_stopped = made.is_stopped;
+  result.effort = made.effort;
   result.evaluation =
       evaluate(result.plan, profile, topology, {options.contention, options.replicas});
   return result;

@@ -35,13 +35,19 @@ ActionLists computations_of(const Plan& plan) {
   return lists;
 }
 
+/// Times do not depend on depths, so the costs at depths of one serve every order.
+Plan without_order(Plan plan) {
+  plan.order.clear();
+  plan.warmup_depths.assign(plan.stages.size(), 1);
+  return plan;
+}
+
 class OrderFinder {
  public:
-  explicit OrderFinder(const OrderQuestion& question) : question_(question), plan_(question.plan) {
-    plan_.order.clear();
-    plan_.warmup_depths.assign(plan_.stages.size(), 1);
-    costs_.emplace(question.costs.plan_cost(plan_));
-  }
+  explicit OrderFinder(const OrderQuestion& question)
+      : question_(question),
+        plan_(without_order(question.plan)),
+        costs_(question.costs.plan_cost(plan_)) {}
 
   std::optional<SearchedOrder> run();
 
@@ -54,22 +60,23 @@ class OrderFinder {
 
   const OrderQuestion& question_;
   Plan plan_;
-  std::optional<PlanCost> costs_;
+  PlanCost costs_;
   std::vector<TaskOrder> known_;
   std::optional<SearchedOrder> best_;
+  std::int64_t simulated_ = 0;
 };
 
-/// Times do not depend on depths, so the costs at depths of one serve every order.
 Duration OrderFinder::simulate_order(const ActionLists& order) {
+  ++simulated_;
   plan_.order = order;
-  return simulate(generate(plan_, question_.options.replicas), *costs_, question_.costs.topology(),
+  return simulate(generate(plan_, question_.options.replicas), costs_, question_.costs.topology(),
                   {.contention = question_.options.contention, .record = false})
       .iteration;
 }
 
 void OrderFinder::take(ActionLists order, Duration iteration) {
   if (best_ && best_->iteration <= iteration) return;
-  best_ = {.order = std::move(order), .iteration = iteration, .lower_bound = {}};
+  best_ = {.order = std::move(order), .iteration = iteration, .lower_bound = {}, .effort = {}};
 }
 
 /// The known plan's order, where it may be an order of the family.
@@ -95,14 +102,14 @@ bool OrderFinder::fits() {
 
 Duration OrderFinder::bound_of(const FoundOrder& found, const TaskProblem& problem) const {
   const SimulationMode mode{question_.options.contention, question_.options.replicas};
-  const bool independent = follows_least_path({plan_, *costs_, question_.costs.topology(), mode});
+  const bool independent = follows_least_path({plan_, costs_, question_.costs.topology(), mode});
   // In one piece nothing else is possible than what the search has bounded.
   if (!independent && !problem.split_backward) return found.lower_bound;
-  return dapple::lower_bound(for_bound(problem, *costs_, independent));
+  return dapple::lower_bound(for_bound(problem, costs_, independent));
 }
 
 std::optional<SearchedOrder> OrderFinder::run() {
-  const TaskProblem problem = task_problem(plan_, *costs_, question_.costs);
+  const TaskProblem problem = task_problem(plan_, costs_, question_.costs);
   try_known(problem);
   const bool is_split = problem.split_backward;
   const std::optional<FoundOrder> found = dapple::search_order(
@@ -118,6 +125,7 @@ std::optional<SearchedOrder> OrderFinder::run() {
   if (!found) return std::nullopt;
   take(actions_of(found->order, is_split), *found->simulated);
   best_->lower_bound = bound_of(*found, problem);
+  best_->effort = {.tried = found->work.orders(), .simulated = simulated_};
   plan_.order = best_->order;
   check(fits(), "a searched order is sound and fits memory");
   return std::move(best_);
@@ -127,6 +135,15 @@ std::optional<SearchedOrder> OrderFinder::run() {
 
 std::optional<SearchedOrder> search_order(const OrderQuestion& question) {
   return OrderFinder(question).run();
+}
+
+Duration bound_of_orders(const Plan& plan, const CostModel& costs, SimulationMode mode) {
+  const Plan unordered = without_order(plan);
+  const PlanCost cost = costs.plan_cost(unordered);
+  const TaskProblem problem = task_problem(unordered, cost, costs);
+  const bool independent = follows_least_path({unordered, cost, costs.topology(), mode});
+  return dapple::lower_bound(
+      independent || problem.split_backward ? for_bound(problem, cost, independent) : problem);
 }
 
 std::int64_t count_tasks(ScheduleFamily family, std::int64_t stages,

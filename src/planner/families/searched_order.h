@@ -24,6 +24,7 @@ struct SearchedOrder {
   std::vector<std::vector<Action>> order;
   Duration iteration;
   Duration lower_bound;  // no order has a shorter iteration
+  OrderEffort effort;
 };
 
 /// The order with the shortest simulated iteration of those that are looked at: that of the known
@@ -32,6 +33,11 @@ struct SearchedOrder {
 /// to fit has room for everything, and one micro-batch after the other needs the least room.
 /// Requires: replicas split every micro-batch.
 std::optional<SearchedOrder> search_order(const OrderQuestion& question);
+
+/// Lower bound on the iteration of every order of the plan's family and stages, by the bound on
+/// orders of schedule_search. O(stages^2 * micro-batches), some thirty times where goals are
+/// refuted. Requires: as search_order(); depths and order are unused.
+Duration bound_of_orders(const Plan& plan, const CostModel& costs, SimulationMode mode);
 
 /// Tasks of an order of the family: each stage's forward and backward of every micro-batch, in as
 /// many parts as the family may split them into.

@@ -6,6 +6,7 @@
 
 #include "dapple/search/families/family_bound.h"
 #include "planner/families/family_planner.h"
+#include "planner/families/searched_order.h"
 #include "planner/request/gradient_handlings.h"
 #include "planner/request/micro_batches.h"
 #include "planner/verify/exhaustive.h"
@@ -162,7 +163,7 @@ Duration BoundDerivation::of_pipelines(Duration stated, Claims& claims) {
                     shape_of(*outcome.faster, claimed_.topology), stated.ns));
     return of_work;
   }
-  verification_.is_exhaustive = outcome.is_through;
+  if (outcome.is_through) verification_.proof = BoundProof::Exhaustion;
   return outcome.is_through ? stated : raise_between(of_work, stated);
 }
 
@@ -183,25 +184,39 @@ void BoundDerivation::run(Claims& claims) {
   verification_.bound = verification_.proven >= stated ? BoundCheck::Proven : BoundCheck::NotProven;
 }
 
+/// Of a rescheduled plan, of which only the order was free: no device computes for less than it has
+/// to, and no order is faster than the bound on orders, which is found again where it takes a
+/// second at most.
+void derive_bound_of_orders(const ClaimedPlan& claimed, PlanVerification& verification) {
+  constexpr std::int64_t kMostWork = 2'000'000;  // stages squared times micro-batches
+  const PlanDocument& document = claimed.document;
+  const Duration stated = *document.prediction.lower_bound;
+  const SimulationMode mode{document.prediction.contention, document.prediction.replicas};
+  Plan plan = document.plan;
+  const Timeline timeline = evaluate(plan, document.profile, claimed.topology, mode).timeline;
+  for (const Duration busy : busy_times(timeline)) {
+    verification.proven = std::max(verification.proven, busy);
+  }
+  const auto stages = static_cast<std::int64_t>(plan.stages.size());
+  const bool is_searched = carries_order(plan.family) && plan.family != ScheduleFamily::Given &&
+                           !deals_micro_batches(plan);
+  if (verification.proven < stated && is_searched &&
+      plan.num_micro_batches <= kMostWork / (stages * stages)) {
+    const CostModel costs(document.profile, claimed.topology);
+    verification.proven = std::max(verification.proven, bound_of_orders(plan, costs, mode));
+    verification.proof = BoundProof::Orders;
+  }
+  verification.bound = verification.proven >= stated ? BoundCheck::Proven : BoundCheck::NotProven;
+}
+
 }  // namespace
 
 void derive_bound(Claims& claims, const ClaimedPlan& claimed, const VerifyOptions& options,
                   Progress* progress, PlanVerification& verification) {
   const PlanDocument& document = claimed.document;
   if (!document.prediction.lower_bound) return;
-  if (document.search.planner == "reschedule") {
-    // Only the order was free: no device computes for less than it has to.
-    Plan plan = document.plan;
-    const Evaluation evaluation =
-        evaluate(plan, document.profile, claimed.topology,
-                 {document.prediction.contention, document.prediction.replicas});
-    for (const DeviceMemory& memory : evaluation.timeline.memory) {
-      verification.proven =
-          std::max(verification.proven, busy_time(evaluation.timeline, memory.lane));
-    }
-    verification.bound = verification.proven >= *document.prediction.lower_bound
-                             ? BoundCheck::Proven
-                             : BoundCheck::NotProven;
+  if (document.search.planner == kReschedulePlanner) {
+    derive_bound_of_orders(claimed, verification);
     return;
   }
   BoundDerivation(claimed, options, progress, verification).run(claims);

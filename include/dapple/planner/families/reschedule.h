@@ -37,6 +37,16 @@ struct Reschedule {
   std::function<bool()> should_stop = nullptr;  // asked between simulations; nothing: never
 };
 
+/// What was looked at to find an order or warm-up depths.
+struct OrderEffort {
+  std::int64_t tried = 0;      // orders built or changed, or plans of other depths
+  std::int64_t simulated = 0;  // the best of these orders, or all of these plans
+
+  friend OrderEffort operator+(const OrderEffort& a, const OrderEffort& b) {
+    return {.tried = a.tried + b.tried, .simulated = a.simulated + b.simulated};
+  }
+};
+
 struct Rescheduled {
   Plan plan;
   Evaluation evaluation;
@@ -45,6 +55,7 @@ struct Rescheduled {
   std::optional<Duration> lower_bound;
   /// should_stop() ended the search before it was through: another time the plan may differ.
   bool is_stopped = false;
+  OrderEffort effort;
 };
 
 /// The warning in a plan whose search of orders was ended early, by a time limit or a signal.

@@ -25,11 +25,18 @@ enum class BoundCheck {
   Refuted,    // a plan is faster: one of the violations
 };
 
+/// What a bound was derived anew from.
+enum class BoundProof {
+  LeastWork,   // the work that every plan has to do
+  Orders,      // of a rescheduled plan: heads and tails of the tasks, in whatever order
+  Exhaustion,  // all plans that might be faster were gone through
+};
+
 struct PlanVerification {
   std::vector<Violation> violations;  // claims that are false, by their places
   BoundCheck bound = BoundCheck::NotStated;
-  Duration proven;             // no plan that was asked for takes less, as derived anew
-  bool is_exhaustive = false;  // by going through all plans that might; else by their least work
+  Duration proven;  // no plan that was asked for takes less, as derived anew
+  BoundProof proof = BoundProof::LeastWork;
   /// What else was neither confirmed nor refuted, and why, in words.
   std::vector<std::string> unchecked;
   bool is_stopped = false;         // `progress` said stop before the budget was spent

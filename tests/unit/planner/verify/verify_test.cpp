@@ -134,7 +134,7 @@ TEST_CASE("a space that is too large is given up and not called verified") {
   const Reduced best;
   const PlanVerification whole = verify(best.document, best.topology);
   REQUIRE(whole.bound == BoundCheck::Proven);
-  CHECK(whole.is_exhaustive);
+  CHECK(whole.proof == BoundProof::Exhaustion);
   const PlanVerification given_up =
       verify(best.document, best.topology, {.budget = whole.partial_plans / 2});
   CHECK(given_up.violations.empty());
