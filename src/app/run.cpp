@@ -51,11 +51,13 @@ fits, 5 files, 6 nothing is false but not all is verified.
 constexpr const char* kVersion =
     "dapple-plan " DAPPLE_VERSION
     "\n"
-    "reads dapple-profile/1, dapple-topology/1, dapple-plan/1, PipeDream graph text\n"
+    "reads dapple-profile/1, dapple-topology/1, dapple-plan/1, dapple-timeline/1\n"
+    "reads PipeDream graph text\n"
     "imports topologies of nvidia-smi, NCCL, hwloc, nccl-tests, Slurm, ASTRA-sim\n"
     "imports profiles of PipeDream, Piper, Metis, Sailor, Galvatron\n"
     "imports plans of PipeDream, Megatron-LM, DeepSpeed, PyTorch, torchtitan, Sailor\n"
-    "writes dapple-plan/1, dapple-timeline/1, dapple-schedule/1, dapple-comparison/1\n"
+    "writes dapple-profile/1, dapple-topology/1, dapple-plan/1, dapple-timeline/1\n"
+    "writes dapple-schedule/1, dapple-comparison/1, dapple-measurement/1, dapple-export/1\n"
     "writes Chrome trace JSON, HTML, SVG\n"
     "exports for Megatron-LM, DeepSpeed, PyTorch, torchtitan, ColossalAI, PipeDream, Sailor\n"
     "exports Chakra execution traces, files for Open MPI\n";

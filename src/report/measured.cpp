@@ -41,6 +41,11 @@ std::string length_table(const TimelineComparison& comparison, const TextStyle& 
                    {show(length.measured, length.predicted)},
                    {change(length.predicted, length.measured)}});
   }
+  table.add_row({{"waiting between actions"},
+                 {""},
+                 {show(comparison.predicted_waiting, comparison.predicted)},
+                 {show(comparison.measured_waiting, comparison.predicted)},
+                 {change(comparison.predicted_waiting, comparison.measured_waiting)}});
   table.add_row({{"iteration", Ink::Strong},
                  {""},
                  {show(comparison.predicted, comparison.predicted)},
@@ -56,9 +61,18 @@ std::string write_measured(const MeasuredPair& pair, const TextStyle& style) {
                                  printable(pair.plan), printable(pair.measurement));
   text += length_table(pair.comparison, style) + '\n';
   const std::vector<LengthComparison> slower = slower_than_predicted(pair.comparison);
+  const Duration waiting = pair.comparison.measured_waiting - pair.comparison.predicted_waiting;
+  const bool is_much_waiting = 100 * waiting >= pair.comparison.predicted && waiting > Duration{};
+  if (is_much_waiting) {
+    text += fmt::format(
+        "Waiting between actions makes the iteration {} longer than predicted: devices had all "
+        "that\nthey needed and did not go on yet, as threads do that share a core.\n",
+        show(waiting, pair.comparison.predicted));
+  }
   if (slower.empty()) {
-    text += "Nothing took longer than predicted by a tenth, and by a hundredth of the iteration.\n";
-    return text;
+    return text +
+           "No action took longer than predicted by a tenth, and by a hundredth of the "
+           "iteration.\n";
   }
   text += "Slower than predicted, the costliest first:\n";
   for (const LengthComparison& length : slower) {

@@ -223,7 +223,9 @@ std::string write_summary(const PlanDocument& document, const Timeline& timeline
         "Searched", Ink::Strong,
         style.verbose ? search_lines(document.search) : search_headlines(document.search), style);
   }
-  text += paragraphs("Warning", Ink::Warning, document.warnings, style);
+  for (const std::string& warning : document.warnings) {
+    text += paragraphs("Warning", Ink::Warning, {warning}, style);
+  }
   return text;
 }
 

@@ -5,6 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include "dapple/timeline/statistics.h"
+
 namespace dapple {
 namespace {
 
@@ -65,11 +67,22 @@ std::map<Kind, Length> lengths_of(const Timeline& timeline) {
   return longest;
 }
 
+Duration waiting_on_path(const Timeline& timeline) {
+  Duration waiting;
+  for (const PathSegment& segment : analyse(timeline).path) {
+    if (!segment.action) waiting += segment.end - segment.begin;
+  }
+  return waiting;
+}
+
 }  // namespace
 
 TimelineComparison compare_timelines(const Timeline& predicted, const Timeline& measured) {
-  TimelineComparison comparison{
-      .predicted = iteration_time(predicted), .measured = iteration_time(measured), .lengths = {}};
+  TimelineComparison comparison{.predicted = iteration_time(predicted),
+                                .measured = iteration_time(measured),
+                                .lengths = {},
+                                .predicted_waiting = waiting_on_path(predicted),
+                                .measured_waiting = waiting_on_path(measured)};
   const std::map<Kind, Length> found = lengths_of(measured);
   for (const auto& [kind, foreseen] : lengths_of(predicted)) {
     const auto same = found.find(kind);

@@ -42,7 +42,7 @@ def difference(text):
 
 
 def samples_per_second(text):
-    """Of the median step of dapple-exec train, with what lies between two iterations."""
+    """Of the median step of dapple-exec train, from the start of one to that of the next."""
     return number(searched(r"^  whole step .*; ([0-9.,]+) samples/s$", text)[1])
 
 

@@ -26,9 +26,14 @@ struct TimelineComparison {
   Duration predicted;  // iterations
   Duration measured;
   std::vector<LengthComparison> lengths;  // by stage, then kind
+  /// On the critical paths, where no action runs: a device that has all that it needs does not go
+  /// on yet, as a thread that is not woken, or its clock is another one's.
+  Duration predicted_waiting;
+  Duration measured_waiting;
 };
 
-/// What only one of the two has is left out. O(actions log actions).
+/// What only one of the two has is left out. O(actions log actions). Requires: the computations of
+/// a lane do not overlap.
 TimelineComparison compare_timelines(const Timeline& predicted, const Timeline& measured);
 
 /// Those that took at least a tenth, and a hundredth of the predicted iteration, longer than

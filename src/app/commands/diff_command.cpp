@@ -32,6 +32,7 @@ Usage: dapple-plan diff A B [options]
                        (default: the plans', together where they differ)
   --json               two plans as dapple-comparison/1, what was measured as
                        dapple-measurement/1
+One of the files may be "-", stdin.
 Stages correspond by their layers, devices by their names. The figures are
 simulated anew, not the files'; a plan that cannot be costed so is an error.
 

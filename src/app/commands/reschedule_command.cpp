@@ -37,6 +37,7 @@ Usage: dapple-plan reschedule PLAN --schedule FAMILY [options]
   --replicas WAY       of a stage: together or independent (default: the plan's)
   -o, --output FILE    plan file, in place of one of that name
                                             (default: ./MODEL.FAMILY.plan.json)
+PLAN of "-" is stdin, and a FILE of "-" is stdout.
 Stages stay as they are unless their number changes; then layers are cut anew.
 Where costs decide the order, the plan's own is tried first if the family allows
 it, and orders are compared by simulation, all-reduces and shared links included.

@@ -28,6 +28,7 @@ Usage: dapple-plan schedule PLAN [--format text|csv|json]
                   (the default)
   --format csv    one row per action, with stream, peers and sizes in bytes
   --format json   dapple-schedule/1: the same, per device
+PLAN of "-" is stdin; the lists go to stdout.
 
 Example
   dapple-plan --model profiles/bert-large.json --topo topologies/8xV100.json

@@ -46,7 +46,7 @@ the plan's devices (-v says which); every layer is what its "op" says.
   --log-every N         tells of every Nth step, and of the last   (default: 1)
   --tokens FILE         little-endian tokens of two bytes; without it, made up
   --seed N              of first parameters and samples             (default: 1)
-  --optimizer KIND      adamw, adam, momentum or sgd            (default: adamw)
+  --optimizer KIND      adamw, adam, momentum or sgd    (default: the profile's)
   --learning-rate X     above 0, up to 1000, as 0.001 or 1e-3   (default: 0.001)
   --weight-decay X      from 0 to below 1                           (default: 0)
   --clip-norm X         the largest norm of all gradients together, up to 1000
@@ -176,9 +176,10 @@ void report_end(const TrainRequest& request, const RunnablePlan& plan,
                     show(measured, predicted),
                     plural(static_cast<std::int64_t>(trained.measured.iterations.size()), "step"),
                     show_rate(samples_per_second(session, measured)))
-             << fmt::format("  whole step {}, with what lies between two; {} samples/s\n",
-                            show(trained.whole_step, predicted),
-                            show_rate(samples_per_second(session, trained.whole_step)))
+             << fmt::format(
+                    "  whole step {}, from the start of one to that of the next; {} samples/s\n",
+                    show(trained.whole_step, predicted),
+                    show_rate(samples_per_second(session, trained.whole_step)))
              << fmt::format("  difference {:+.1f} %\n", 100 * (ratio_of(measured, predicted) - 1))
              << fmt::format("  sent       {} a step\n", show(trained.measured.sent));
   const auto named = [](const std::string& path) { return path == "-" ? "on stdout" : path; };

@@ -106,9 +106,11 @@ void check_outputs(const TrainRequest& request) {
   check_outputs(outputs, {{"--resume", *request.resume}});
 }
 
-TrainingSettings settings_of(const TrainRequest& request, const std::optional<Checkpoint>& start) {
+TrainingSettings settings_of(const TrainRequest& request, const Optimizer& planned,
+                             const std::optional<Checkpoint>& start) {
   const GivenSettings& given = request.settings;
   TrainingSettings settings{.clip_norm = given.clip_norm, .precision = request.device.precision};
+  settings.optimizer.kind = nn::optimizer_of(planned.name).value_or(settings.optimizer.kind);
   if (start) {
     settings.optimizer = start->optimizer;
     settings.seed = start->seed;

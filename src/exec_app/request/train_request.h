@@ -51,7 +51,9 @@ std::vector<NamedPath> outputs_of(const TrainRequest& request);
 /// Refuses outputs as check_outputs() of files does.
 void check_outputs(const TrainRequest& request);
 
-/// What was given goes before what the checkpoint says, and that before the defaults.
-TrainingSettings settings_of(const TrainRequest& request, const std::optional<Checkpoint>& start);
+/// What was given goes before what the checkpoint says, that before the optimizer that was planned
+/// with, and that before the defaults, which are AdamW's.
+TrainingSettings settings_of(const TrainRequest& request, const Optimizer& planned,
+                             const std::optional<Checkpoint>& start);
 
 }  // namespace dapple

@@ -47,12 +47,12 @@ class InputFiles {
 
 /// Published weights are a checkpoint before the first step.
 std::optional<Checkpoint> read_start(const TrainRequest& request, const RunnableModel& model,
-                                     InputFiles& files) {
+                                     const Optimizer& planned, InputFiles& files) {
   if (request.resume) {
     return read_checkpoint(files.read_tensors(*request.resume), source_name(*request.resume));
   }
   if (!request.weights) return std::nullopt;
-  Checkpoint start{.optimizer = settings_of(request, std::nullopt).optimizer};
+  Checkpoint start{.optimizer = settings_of(request, planned, std::nullopt).optimizer};
   start.tensors =
       read_gpt2_weights(files.read_tensors(*request.weights), source_name(*request.weights),
                         *model.layers, model.operations, model.source);
@@ -84,8 +84,9 @@ TrainingSession make_session(const TrainRequest& request, const RunnablePlan& pl
   RunnableModel model(plan, source_name(request.plan));
   if (request.save_weights) check_gpt2_form(*model.layers, model.operations, model.source);
   InputFiles files;
-  std::optional<Checkpoint> start = read_start(request, model, files);
-  const TrainingSettings settings = settings_of(request, start);
+  const Optimizer& planned = plan.document.profile.optimizer;
+  std::optional<Checkpoint> start = read_start(request, model, planned, files);
+  const TrainingSettings settings = settings_of(request, planned, start);
   std::vector<Violation> faults =
       training_faults(plan.document.plan, plan.document.profile, *model.layers, settings);
   if (!faults.empty()) throw Error(ErrorKind::BadInput, model.source, std::move(faults));

@@ -37,6 +37,9 @@ std::string write_measurement_json(const MeasurementDocument& document) {
   writer.key("iteration").open_object(Layout::Line);
   io::write_times(writer, comparison.predicted, comparison.measured);
   writer.close();
+  writer.key("waiting").open_object(Layout::Line);
+  io::write_times(writer, comparison.predicted_waiting, comparison.measured_waiting);
+  writer.close();
   writer.key("lengths").open_array(Layout::Lines);
   for (const LengthComparison& length : comparison.lengths) {
     writer.open_object(Layout::Line);

@@ -162,7 +162,7 @@ TEST_CASE("warnings stand in the summary, made safe for a terminal") {
   PlanDocument document = examples::document(topology, 2, 1);
   document.warnings = {"first \x1b[2J", "second"};
   const std::string text = summary_of(document, topology, {});
-  CHECK(text.find("Warning  first ?[2J\n         second\n") != std::string::npos);
+  CHECK(text.find("Warning  first ?[2J\nWarning  second\n") != std::string::npos);
   CHECK(text.find('\x1b') == std::string::npos);
 }
 

@@ -85,5 +85,17 @@ TEST_CASE("what is slower by a tenth and matters is named, the costliest first")
   CHECK(slower_than_predicted(compare_timelines(predicted, predicted)).empty());
 }
 
+TEST_CASE("what a device waits for though it has all that it needs is told apart") {
+  const Timeline predicted{
+      .lanes = {{{StageIndex{0}}, {DeviceIndex{0}}}},
+      .actions = {action(0, K::Forward, 0, 0, 100), action(0, K::Backward, 0, 100, 200)},
+      .memory = {}};
+  Timeline measured = predicted;
+  measured.actions = {action(0, K::Forward, 0, 5, 105), action(0, K::Backward, 0, 135, 235)};
+  const TimelineComparison comparison = compare_timelines(predicted, measured);
+  CHECK(comparison.predicted_waiting == Duration{});
+  CHECK(comparison.measured_waiting == Duration{35});  // 5 before the first, 30 between the two
+}
+
 }  // namespace
 }  // namespace dapple
