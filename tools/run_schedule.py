@@ -94,7 +94,10 @@ if __name__ == "__main__":
     if len(sys.argv) != 2 or sys.argv[1] in ("-h", "--help"):
         sys.exit(print(__doc__, file=sys.stderr) or 2)
     try:
-        run(json.loads(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8")))
+        schedule = json.loads(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8"))
+        run(schedule)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as fault:
         what = fault if isinstance(fault, (OSError, ValueError)) else f"no schedule, {fault!r}"
         sys.exit(print(f"error: {sys.argv[1]}: {what}", file=sys.stderr) or 3)
+    actions = sum(len(entry["actions"]) for entry in schedule["devices"])
+    print(f"{sys.argv[1]}: {actions} actions of {len(schedule['devices'])} devices run to their end")

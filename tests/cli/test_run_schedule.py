@@ -52,6 +52,7 @@ class Running(ToolTest):
                 self.write("schedule.json", self.schedule("other.json"))
                 result = self.interpret("schedule.json")
                 self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertIn("run to their end", result.stdout)
 
     def test_the_golden_schedule_runs_to_its_end(self):
         result = self.interpret(tool.ROOT / "tests" / "golden" / "pair.schedule.json")
