@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cstdint>
 #include <map>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "../support/scaled.h"
 #include "../support/short_of_memory.h"
 #include "dapple/planner/families/reschedule.h"
+#include "dapple/planner/verify/verify.h"
 #include "dapple/simulate/device_memory.h"
 
 namespace dapple {
@@ -73,6 +75,26 @@ bool lacks_memory(const ShortOfMemory& problem, const OrderSpace& space) {
   return std::find(fitting.begin(), fitting.end(), best.warmup_depths) == fitting.end();
 }
 
+/// The bound that a file with the plan states, derived anew.
+Duration verified_bound(const ShortOfMemory& problem, const Rescheduled& made) {
+  PlanDocument document;
+  document.profile = problem.made.profile;
+  document.topology = problem.made.topology.description();
+  document.plan = made.plan;
+  document.prediction = made.evaluation.prediction;
+  document.prediction.lower_bound = made.lower_bound;
+  document.prediction.optimality_gap =
+      optimality_gap(document.prediction.iteration, *made.lower_bound);
+  document.search.planner = kReschedulePlanner;
+  document.search.searched = {"orders of " + std::string(to_string(made.plan.family))};
+  document.search.cut = {"stages, devices and micro-batches other than the given plan's"};
+  document.warnings = warnings_about(document, problem.made.topology);
+  const PlanVerification verification = verify(document, problem.made.topology);
+  REQUIRE(verification.violations.empty());
+  REQUIRE(verification.bound == BoundCheck::Proven);
+  return verification.proven;
+}
+
 void compare(const ShortOfMemory& problem, Tally& tally) {
   const CostModel costs(problem.made.profile, problem.made.topology);
   const Plan plan = of_the_family(problem);
@@ -89,6 +111,8 @@ void compare(const ShortOfMemory& problem, Tally& tally) {
   REQUIRE(made->evaluation.shortages.empty());
   REQUIRE(order_fits(problem.made.profile, problem.made.topology.description(), made->plan));
   REQUIRE(*made->lower_bound <= found);
+  const Duration proven = verified_bound(problem, *made);
+  REQUIRE(proven <= found);
   if (lacks_memory(problem, space)) ++tally.short_of_memory;
   const std::vector<std::int64_t>& own = problem.made.plan.warmup_depths;
   Plan given = problem.made.plan;
@@ -102,6 +126,7 @@ void compare(const ShortOfMemory& problem, Tally& tally) {
   if (problem.family == ScheduleFamily::ListScheduled) REQUIRE(best);
   if (!best || best->iteration == found) return;
   REQUIRE(*made->lower_bound <= best->iteration);
+  REQUIRE(proven <= best->iteration);
   ++tally.beaten;
   const double excess = static_cast<double>(found.ns) / static_cast<double>(best->iteration.ns) - 1;
   tally.worst = std::max(tally.worst, excess);

@@ -137,10 +137,12 @@ std::optional<SearchedOrder> search_order(const OrderQuestion& question) {
   return OrderFinder(question).run();
 }
 
-Duration bound_of_orders(const Plan& plan, const CostModel& costs, SimulationMode mode) {
+std::optional<Duration> bound_of_orders(const Plan& plan, const CostModel& costs,
+                                        SimulationMode mode) {
   const Plan unordered = without_order(plan);
   const PlanCost cost = costs.plan_cost(unordered);
   const TaskProblem problem = task_problem(unordered, cost, costs);
+  if (!validate(problem).empty() || !has_order(problem)) return std::nullopt;
   const bool independent = follows_least_path({unordered, cost, costs.topology(), mode});
   return dapple::lower_bound(
       independent || problem.split_backward ? for_bound(problem, cost, independent) : problem);

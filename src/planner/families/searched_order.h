@@ -36,8 +36,10 @@ std::optional<SearchedOrder> search_order(const OrderQuestion& question);
 
 /// Lower bound on the iteration of every order of the plan's family and stages, by the bound on
 /// orders of schedule_search. O(stages^2 * micro-batches), some thirty times where goals are
-/// refuted. Requires: as search_order(); depths and order are unused.
-Duration bound_of_orders(const Plan& plan, const CostModel& costs, SimulationMode mode);
+/// refuted. Nothing where no order fits memory. Requires: as search_order(); depths and order are
+/// unused.
+std::optional<Duration> bound_of_orders(const Plan& plan, const CostModel& costs,
+                                        SimulationMode mode);
 
 /// Tasks of an order of the family: each stage's forward and backward of every micro-batch, in as
 /// many parts as the family may split them into.
