@@ -142,6 +142,7 @@ void sort_group(Place begin, Place end) {
 
 void sort_actions(Timeline& timeline) {
   std::vector<TimedAction>& actions = timeline.actions;
+  if (actions.size() < 2) return;
   // A simulation records actions nearly in order: then insertion moves each of them a few places.
   constexpr std::int64_t kMovesOfEach = 4;
   if (insert_in_order(actions, kMovesOfEach * static_cast<std::int64_t>(actions.size()))) return;

@@ -149,6 +149,24 @@ class Executing(ToolTest):
         self.assert_error(self.run_tool("diff", "plan.json", "half.json"), BAD_INPUT,
                           "/actions: expected every action of the plan once on each of its devices, "
                           f"got {count - count // 2} missing and 0 unknown")
+        timeline["actions"] = []
+        self.write("none.json", timeline)
+        self.assert_error(self.run_tool("diff", "plan.json", "none.json"), BAD_INPUT,
+                          f"got {count} missing and 0 unknown")
+        # Nor are actions that are written in another way.
+        timeline = self.read("measured.json")
+        for other in ("0F0 ", "00F0", "0F0\n", "0f0"):
+            timeline["actions"][0]["action"] = other
+            self.write("other.json", timeline)
+            self.assert_error(self.run_tool("diff", "plan.json", "other.json"), BAD_INPUT,
+                              "/actions/0/action: expected an action such as \"2F0\"")
+        # Where no action is sound, each is named.
+        timeline = self.read("measured.json")
+        for entry in timeline["actions"]:
+            entry["device"] = "nope"
+        self.write("nope.json", timeline)
+        self.assert_error(self.run_tool("diff", "plan.json", "nope.json"), BAD_INPUT,
+                          "/actions/0/device: expected the name of a device")
         timeline["actions"] = self.read("measured.json")["actions"]
         timeline["actions"].append(timeline["actions"][0])
         self.write("twice.json", timeline)

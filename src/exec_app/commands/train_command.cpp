@@ -116,6 +116,10 @@ void report_head(const RunnablePlan& plan, const TrainingSession& session, const
                             printable(plan.document.profile.name),
                             printable(plan.document.topology.name), plural(devices, carrier),
                             to_text(device), plural(session.job.plan.global_batch_size, "sample"));
+  const std::string_view optimizer = nn::to_string(session.job.settings.optimizer.kind);
+  const std::string& planned = plan.document.profile.optimizer.name;
+  teller.out << fmt::format(", by {}", optimizer);
+  if (planned != optimizer) teller.out << fmt::format(" in place of {}", printable(planned));
   if (session.steps_before() > 0) {
     teller.out << fmt::format(", from step {}", session.steps_before());
   } else if (session.start) {

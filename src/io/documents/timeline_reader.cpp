@@ -51,7 +51,7 @@ std::optional<Action> read_action(const Field& field) {
   }
   try {
     const std::vector<Action> actions = parse_actions(value->text);
-    if (actions.size() == 1) return actions.front();
+    if (actions.size() == 1 && to_text(actions.front()) == value->text) return actions.front();
   } catch (const Error&) {}  // refused below, like all that is no action
   field.refuse(kExpected);
   return std::nullopt;

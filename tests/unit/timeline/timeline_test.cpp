@@ -9,6 +9,12 @@
 namespace dapple {
 namespace {
 
+TEST_CASE("a timeline without actions is sorted as it is") {
+  Timeline timeline;
+  sort_actions(timeline);
+  CHECK(timeline.actions.empty());
+}
+
 using namespace small;
 
 DeviceMemory memory_on(LaneIndex lane) {
