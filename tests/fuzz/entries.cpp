@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "dapple/core/text_source.h"
 #include "dapple/interop/plans/foreign_plan.h"
 #include "dapple/interop/profiles/foreign_profile.h"
 #include "dapple/interop/profiles/pipedream.h"
@@ -147,6 +148,22 @@ PlanDocument example_document() {
   document.search.searched = {"stages"};
   document.warnings = {"made up"};
   return document;
+}
+
+const std::string kNoHash(64, '0');
+
+/// A micro-batch through two of the cards.
+std::string example_timeline() {
+  return R"({"schema": "dapple-timeline/1", "plan_sha256": ")" + kNoHash + R"(",
+ "origin": "measured", "clock": "wall",
+ "actions": [
+  {"device": "node0:0", "stream": "compute", "action": "0F0", "start_ns": 5, "end_ns": 100},
+  {"device": "node0:0", "stream": "send_forward", "action": "0SEND_F0", "start_ns": 100,
+   "end_ns": 130, "bytes": 10},
+  {"device": "node0:1", "stream": "compute", "action": "1F0", "start_ns": 130, "end_ns": 200},
+  {"device": "node0:1", "stream": "compute", "action": "1B0", "start_ns": 200, "end_ns": 300}],
+ "memory": [{"device": "node0:0", "fixed_bytes": 1, "bytes_per_micro_batch": 2,
+  "recompute_bytes": 0, "peak_bytes": 3, "limit_bytes": 9}]})";
 }
 
 std::string example_graph() {
@@ -350,6 +367,17 @@ bool exercise_plan(std::string_view text) {
   return true;
 }
 
+bool exercise_timeline(std::string_view text) {
+  const Topology topology(example_topology());
+  Timeline timeline;
+  if (!accepted([&] { timeline = read_timeline(text, kSource, topology, kNoHash); })) return false;
+  const std::string written = whole_text(write_timeline(timeline, topology, kNoHash));
+  const Timeline again = read_timeline(written, kSource, topology, kNoHash);
+  check(whole_text(write_timeline(again, topology, kNoHash)) == written,
+        "a written timeline reads as another one");
+  return true;
+}
+
 bool exercise_pipedream(std::string_view text) {
   ForeignProfileOptions options;
   options.profile_batch = 32;
@@ -439,6 +467,7 @@ std::string example_for(std::string_view entry) {
   if (entry == "specification") return write_profile(example_specification());
   if (entry == "topology") return write_topology(example_topology());
   if (entry == "plan") return write_plan(example_document());
+  if (entry == "timeline") return example_timeline();
   if (entry == "foreign") return example_table();
   if (entry == "foreign_model") return example_model();
   if (entry == "foreign_plan") return example_foreign_plan();

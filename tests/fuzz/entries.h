@@ -22,6 +22,9 @@ bool exercise_topology(std::string_view text);
 /// written.
 bool exercise_plan(std::string_view text);
 
+/// A timeline of a small cluster's, of the plan whose hash is all zeros.
+bool exercise_timeline(std::string_view text);
+
 /// PipeDream's graph text; what is imported must be a profile that can be written.
 bool exercise_pipedream(std::string_view text);
 
@@ -42,13 +45,10 @@ struct Entry {
   bool (*exercise)(std::string_view text);
 };
 inline constexpr Entry kEntries[] = {
-    {"profile", exercise_profile},
-    {"specification", exercise_specification},
-    {"topology", exercise_topology},
-    {"plan", exercise_plan},
-    {"pipedream", exercise_pipedream},
-    {"foreign", exercise_foreign},
-    {"foreign_model", exercise_foreign_model},
+    {"profile", exercise_profile},           {"specification", exercise_specification},
+    {"topology", exercise_topology},         {"plan", exercise_plan},
+    {"timeline", exercise_timeline},         {"pipedream", exercise_pipedream},
+    {"foreign", exercise_foreign},           {"foreign_model", exercise_foreign_model},
     {"foreign_plan", exercise_foreign_plan},
 };
 
