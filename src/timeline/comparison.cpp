@@ -68,11 +68,10 @@ std::map<Kind, Length> lengths_of(const Timeline& timeline) {
 }
 
 Duration waiting_on_path(const Timeline& timeline) {
-  Duration waiting;
-  for (const PathSegment& segment : analyse(timeline).path) {
-    if (!segment.action) waiting += segment.end - segment.begin;
+  for (const PathShare& share : shares_of(timeline, analyse(timeline).path)) {
+    if (!share.kind) return share.time;
   }
-  return waiting;
+  return {};
 }
 
 }  // namespace

@@ -115,13 +115,13 @@ std::string verdict(const Prediction& before, const Prediction& after) {
 
 /// Refuses what would do nothing: of the families only some leave a choice.
 void require_search(const Options& options, ScheduleFamily family) {
-  const bool searches_orders = carries_order(family) && family != ScheduleFamily::Given;
-  if (options.has("orders") && !searches_orders) {
+  const bool is_searched = searches_order(family);
+  if (options.has("orders") && !is_searched) {
     throw usage_error("--orders", fmt::format("expected a schedule whose order is searched, "
                                               "list-scheduled, zb-h1, zb-h2 or zb-v, got {}",
                                               to_string(family)));
   }
-  if (options.has("time-limit") && !searches_orders && family != ScheduleFamily::OneFOneB) {
+  if (options.has("time-limit") && !is_searched && family != ScheduleFamily::OneFOneB) {
     throw usage_error("--time-limit",
                       fmt::format("expected a schedule that is searched, 1f1b, list-scheduled, "
                                   "zb-h1, zb-h2 or zb-v, got {}, which is made at once",

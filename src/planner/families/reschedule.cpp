@@ -165,8 +165,7 @@ bool Rescheduler::has_room() {
   const auto stages = static_cast<std::int64_t>(plan_.stages.size());
   const std::int64_t passes = lane_passes(plan_.stages, plan_.num_micro_batches, options_.replicas);
   const std::int64_t tasks = count_tasks(options_.family, stages, plan_.num_micro_batches);
-  const bool is_searched =
-      carries_order(options_.family) && options_.family != ScheduleFamily::Given;
+  const bool is_searched = searches_order(options_.family);
   const std::int64_t most_tasks = options_.memory_limit.count / kBytesOfATask;
   const std::int64_t most = most_passes(options_.memory_limit);
   is_too_long_ = passes > most || (is_searched && tasks > most_tasks);
@@ -368,7 +367,7 @@ std::variant<Rescheduled, NoSchedule> reschedule(const Plan& plan, const ModelPr
                                                  const Topology& topology,
                                                  const Reschedule& options) {
   const CostModel costs(profile, topology);
-  const bool is_searched = carries_order(options.family) && options.family != ScheduleFamily::Given;
+  const bool is_searched = searches_order(options.family);
   auto reordered =
       is_searched ? best_reordered(plan, costs, options) : reorder(plan, costs, options);
   if (auto* none = std::get_if<NoSchedule>(&reordered)) return std::move(*none);

@@ -202,8 +202,8 @@ Duration work_in_any_order(const Plan& plan, const PlanCost& costs) {
   return most;
 }
 
-/// Of a rescheduled plan, of which only the order was free: from the work of its busiest device, or
-/// from the bound on orders where that takes a second at most.
+/// Derives the bound of a rescheduled plan, whose order alone was free, from the work of its
+/// busiest device, or from the bound on orders where that takes a second at most.
 void derive_bound_of_orders(const ClaimedPlan& claimed, PlanVerification& verification) {
   constexpr std::int64_t kMostWork = 2'000'000;  // stages squared times micro-batches
   const PlanDocument& document = claimed.document;
@@ -212,8 +212,7 @@ void derive_bound_of_orders(const ClaimedPlan& claimed, PlanVerification& verifi
   const CostModel costs(document.profile, claimed.topology);
   verification.proven = work_in_any_order(plan, costs.plan_cost(plan));
   const auto stages = static_cast<std::int64_t>(plan.stages.size());
-  const bool is_searched = carries_order(plan.family) && plan.family != ScheduleFamily::Given &&
-                           !deals_micro_batches(plan);
+  const bool is_searched = searches_order(plan.family) && !deals_micro_batches(plan);
   if (verification.proven < stated && is_searched &&
       plan.num_micro_batches <= kMostWork / (stages * stages)) {
     const SimulationMode mode{document.prediction.contention, document.prediction.replicas};

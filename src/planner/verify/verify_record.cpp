@@ -553,8 +553,7 @@ void check_unsearched_warnings(Claims& claims, const ClaimedPlan& claimed, Unsea
     expected.push_back({.text = "does not fit: {} bytes missing", .counts = true});
   }
   const ScheduleFamily family = document.plan.family;
-  const bool is_searched = family == ScheduleFamily::OneFOneB ||
-                           (carries_order(family) && family != ScheduleFamily::Given);
+  const bool is_searched = family == ScheduleFamily::OneFOneB || searches_order(family);
   if (kind == Unsearched::Rescheduled && is_searched &&
       document.prediction.lower_bound != document.prediction.iteration) {
     const StopReason by =

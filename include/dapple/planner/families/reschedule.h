@@ -23,6 +23,11 @@
 
 namespace dapple {
 
+/// Whether reschedule() searches the orders of the family, which follow from costs.
+inline bool searches_order(ScheduleFamily family) {
+  return carries_order(family) && family != ScheduleFamily::Given;
+}
+
 struct Reschedule {
   ScheduleFamily family = ScheduleFamily::OneFOneB;
   std::int64_t chunks_per_device = 1;  // of the looped families; a V has two, the others one
