@@ -18,7 +18,7 @@ using namespace small;
 
 TEST_CASE("over NCCL a replay takes every action of the schedule, with its bytes") {
   Dice dice(6501);
-  int replicated = 0;
+  [[maybe_unused]] int replicated = 0;  // counted where every number of GPUs is there
   for (int round = 0; round < scaled(10); ++round) {
     const Pipeline pipeline = random_family_pipeline(dice);
     INFO("instance " << round << ": " << text_of(pipeline));

@@ -44,7 +44,7 @@ void check_training(const Trainable& model, const Pipeline& pipeline,
 
 TEST_CASE("over NCCL, gradients are those of one CPU") {
   Dice dice(6201);
-  int replicated = 0;
+  [[maybe_unused]] int replicated = 0;  // counted where every number of GPUs is there
   int stages = 0;
   for (int round = 0; round < scaled(6); ++round) {
     const Trainable model = random_trainable(dice);
