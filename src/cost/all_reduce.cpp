@@ -1,7 +1,8 @@
+#include "dapple/cost/all_reduce.h"
+#include "dapple/core/error.h"
+
 #include <algorithm>
 #include <map>
-
-#include "dapple/cost/costs.h"
 
 namespace dapple {
 namespace {

@@ -1,6 +1,6 @@
-#include <algorithm>
+#include "dapple/cost/buckets.h"
 
-#include "dapple/cost/costs.h"
+#include <algorithm>
 
 namespace dapple {
 namespace {

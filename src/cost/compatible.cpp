@@ -1,10 +1,13 @@
+#include "dapple/cost/compatible.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <set>
 #include <utility>
 
-#include "dapple/cost/costs.h"
+#include "dapple/cost/buckets.h"
+#include "dapple/plan/validate.h"
 
 namespace dapple {
 namespace {

@@ -1,10 +1,12 @@
+#include "dapple/cost/cost_model.h"
+
 #include <algorithm>
 #include <map>
 #include <numeric>
 #include <utility>
 
 #include "dapple/core/error.h"
-#include "dapple/cost/costs.h"
+#include "dapple/cost/compatible.h"
 
 namespace dapple {
 
@@ -287,22 +289,6 @@ void CostModel::add_ties(const Plan& plan, PlanCost& cost) const {
     }
     cost.stages[tied.stages.front().position()].tied_reduction_from_here += of_tie.reduction.time;
   }
-}
-
-std::vector<MemoryShortage> memory_shortages(const PlanCost& costs) {
-  std::vector<MemoryShortage> shortages;
-  for (std::size_t s = 0; s < costs.stages.size(); ++s) {
-    for (const ReplicaCost& replica : costs.stages[s].replicas) {
-      if (replica.memory.peak() <= replica.memory_limit) continue;
-      shortages.push_back({.device = replica.device,
-                           .stage = index_at<StageIndex>(s),
-                           .needed = replica.memory.peak(),
-                           .limit = replica.memory_limit});
-    }
-  }
-  std::stable_sort(shortages.begin(), shortages.end(),
-                   [](const auto& a, const auto& b) { return a.missing() > b.missing(); });
-  return shortages;
 }
 
 }  // namespace dapple

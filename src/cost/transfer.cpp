@@ -1,8 +1,9 @@
+#include "dapple/cost/transfer.h"
+
 #include <algorithm>
 #include <map>
 
 #include "dapple/core/error.h"
-#include "dapple/cost/costs.h"
 
 namespace dapple {
 namespace {

@@ -6,59 +6,12 @@
 #include <map>
 #include <utility>
 
+#include "dapple/core/error.h"
+
 namespace dapple {
-
-std::string_view to_string(ScheduleFamily family) {
-  switch (family) {
-    case ScheduleFamily::GPipe:
-      return "gpipe";
-    case ScheduleFamily::OneFOneB:
-      return "1f1b";
-    case ScheduleFamily::Interleaved:
-      return "interleaved";
-    case ScheduleFamily::BreadthFirst:
-      return "breadth-first";
-    case ScheduleFamily::ListScheduled:
-      return "list-scheduled";
-    case ScheduleFamily::ZeroBubbleH1:
-      return "zb-h1";
-    case ScheduleFamily::ZeroBubbleH2:
-      return "zb-h2";
-    case ScheduleFamily::ZeroBubbleV:
-      return "zb-v";
-    case ScheduleFamily::Given:
-      return "given";
-  }
-  throw Bug("a schedule family without a name");
-}
-
-std::string_view to_string(PlannerKind planner) {
-  return planner == PlannerKind::Exact ? "exact" : "dapple";
-}
 
 std::string_view to_string(OptimizerTiming timing) {
   return timing == OptimizerTiming::AtEnd ? "at-end" : "per-bucket";
-}
-
-bool carries_order(ScheduleFamily family) {
-  switch (family) {
-    case ScheduleFamily::GPipe:
-    case ScheduleFamily::OneFOneB:
-    case ScheduleFamily::Interleaved:
-    case ScheduleFamily::BreadthFirst:
-      return false;
-    case ScheduleFamily::ListScheduled:
-    case ScheduleFamily::ZeroBubbleH1:
-    case ScheduleFamily::ZeroBubbleH2:
-    case ScheduleFamily::ZeroBubbleV:
-    case ScheduleFamily::Given:
-      return true;
-  }
-  throw Bug("a schedule family without an order");
-}
-
-bool may_split_backward(ScheduleFamily family) {
-  return carries_order(family) && family != ScheduleFamily::ListScheduled;
 }
 
 std::vector<std::vector<StageIndex>> stages_by_device_group(const Plan& plan) {
@@ -121,26 +74,6 @@ std::string_view to_string(Replication replication) {
       return "deal";
   }
   throw Bug("a replication without a name");
-}
-
-std::string_view to_string(Contention contention) {
-  switch (contention) {
-    case Contention::Shared:
-      return "on";
-    case Contention::Off:
-      return "off";
-  }
-  throw Bug("a treatment of contention without a name");
-}
-
-std::string_view to_string(Replicas replicas) {
-  switch (replicas) {
-    case Replicas::Together:
-      return "together";
-    case Replicas::Independent:
-      return "independent";
-  }
-  throw Bug("a treatment of replicas without a name");
 }
 
 bool splits_micro_batches(const Plan& plan) {
@@ -207,12 +140,6 @@ std::string shape_of(const Plan& plan) {
                                      [](const StagePlan& stage) { return stage.recompute; });
   return fmt::format("{}, {} of {}{}", shape, plan.num_micro_batches, plan.micro_batch_size,
                      recompute ? ", recomputing" : "");
-}
-
-Duration TimeParts::total() const {
-  Duration sum;
-  for (const TimePart& part : kTimeParts) sum += this->*part.part;
-  return sum;
 }
 
 }  // namespace dapple

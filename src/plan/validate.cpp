@@ -1,3 +1,5 @@
+#include "dapple/plan/validate.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,7 +8,6 @@
 #include <utility>
 
 #include "dapple/core/error.h"
-#include "dapple/plan/plan.h"
 
 namespace dapple {
 namespace {

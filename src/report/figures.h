@@ -9,7 +9,9 @@
 
 #include "dapple/core/index.h"
 #include "dapple/core/quantity.h"
+#include "dapple/plan/document.h"
 #include "dapple/plan/plan.h"
+#include "dapple/plan/prediction.h"
 #include "dapple/timeline/timeline.h"
 #include "dapple/topology/topology.h"
 

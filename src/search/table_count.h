@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "dapple/cost/costs.h"
+#include "dapple/cost/cost_model.h"
 #include "dapple/search/allowance.h"
 
 namespace dapple {

@@ -6,7 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "dapple/cost/costs.h"
+#include "dapple/cost/plan_cost.h"
+#include "dapple/cost/transfer.h"
 #include "dapple/schedule/schedule.h"
 
 namespace dapple {

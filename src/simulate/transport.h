@@ -9,7 +9,8 @@
 #include <optional>
 #include <vector>
 
-#include "dapple/cost/costs.h"
+#include "dapple/cost/all_reduce.h"
+#include "dapple/cost/plan_cost.h"
 #include "dapple/simulate/shared_network.h"
 #include "dapple/simulate/simulate.h"
 #include "simulate/event_queue.h"

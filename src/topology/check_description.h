@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "dapple/core/error.h"
-#include "dapple/topology/topology.h"
+#include "dapple/topology/description.h"
 
 namespace dapple {
 

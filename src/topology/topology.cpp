@@ -83,16 +83,6 @@ struct Topology::RingMemory {
   std::map<std::pair<std::int32_t, std::vector<std::int32_t>>, RingPacking> packings;
 };
 
-Duration transfer_time(Bytes size, const Link& link) {
-  if (size.count == 0) return {};
-  return round_up(occupation(size, link.bandwidth)) + link.latency;
-}
-
-Duration reduction_time(const BusBandwidthTable& table, const BusBandwidthTable::Point& point) {
-  return {divide_up(Wide{2} * (table.ranks() - 1) * point.size.count * kNanosecondsPerSecond,
-                    Wide{table.ranks()} * point.bandwidth.bytes_per_second)};
-}
-
 Topology::Topology(TopologyDescription description, const std::string& source_name)
     : description_(std::move(description)), ring_memory_(std::make_shared<RingMemory>()) {
   std::vector<Violation> violations = check_description(description_);

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "dapple/cost/compatible.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/planner/request/planner.h"
 

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "dapple/cost/cost_model.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/planner/request/planner.h"
 #include "dapple/report/summary.h"

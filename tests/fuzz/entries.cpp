@@ -12,6 +12,7 @@
 #include "dapple/io/documents/documents.h"
 #include "dapple/io/documents/specification.h"
 #include "dapple/nn/model.h"
+#include "dapple/plan/validate.h"
 
 namespace dapple::fuzz {
 

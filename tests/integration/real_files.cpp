@@ -10,6 +10,7 @@
 #include "../support/files.h"
 #include "../support/plans.h"
 #include "../support/refusals.h"
+#include "dapple/cost/compatible.h"
 #include "dapple/interop/plans/foreign_plan.h"
 #include "dapple/interop/profiles/foreign_profile.h"
 #include "dapple/interop/topologies/foreign_topology.h"

@@ -8,7 +8,7 @@
 
 #include "dapple/plan/plan.h"
 #include "dapple/profile/model_profile.h"
-#include "dapple/topology/topology.h"
+#include "dapple/topology/description.h"
 
 namespace dapple::small {
 

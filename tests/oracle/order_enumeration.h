@@ -8,8 +8,9 @@
 #include <optional>
 #include <vector>
 
-#include "dapple/cost/costs.h"
+#include "dapple/cost/cost_model.h"
 #include "dapple/plan/plan.h"
+#include "dapple/plan/simulation_mode.h"
 
 namespace dapple::small {
 

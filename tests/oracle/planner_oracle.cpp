@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "dapple/cost/cost_model.h"
 #include "dapple/search/bounds/bound.h"
 
 namespace dapple::small {

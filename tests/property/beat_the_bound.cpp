@@ -10,7 +10,9 @@
 #include "../support/files.h"
 #include "../support/measured_reductions.h"
 #include "../support/random_problem.h"
+#include "dapple/cost/cost_model.h"
 #include "dapple/io/documents/documents.h"
+#include "dapple/plan/validate.h"
 #include "dapple/planner/request/planner.h"
 
 using namespace dapple;

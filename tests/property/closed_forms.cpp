@@ -8,6 +8,8 @@
 #include "../support/pipeline.h"
 #include "../support/random_problem.h"
 
+#include "dapple/cost/cost_model.h"
+
 namespace dapple {
 namespace {
 

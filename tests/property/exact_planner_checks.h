@@ -10,7 +10,9 @@
 
 #include "../oracle/planner_oracle.h"
 #include "../support/random_planning_problem.h"
+#include "dapple/cost/cost_model.h"
 #include "dapple/io/documents/documents.h"
+#include "dapple/plan/validate.h"
 #include "dapple/planner/request/planner.h"
 
 namespace dapple::small {

@@ -13,6 +13,7 @@
 #include "../support/dice.h"
 #include "../support/models.h"
 #include "../support/scaled.h"
+#include "dapple/cost/cost_model.h"
 #include "dapple/planner/request/planner.h"
 #include "dapple/simulate/simulate.h"
 

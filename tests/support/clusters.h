@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "dapple/topology/topology.h"
+#include "dapple/topology/description.h"
 
 namespace dapple::small {
 

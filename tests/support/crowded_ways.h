@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "dapple/topology/topology.h"
+#include "dapple/topology/description.h"
 #include "dice.h"
 
 namespace dapple::small {

@@ -1,7 +1,7 @@
 // The schedule families that make their own orders.
 #pragma once
 
-#include "dapple/plan/plan.h"
+#include "dapple/plan/schedule_family.h"
 
 namespace dapple::small {
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dapple/exec/message/thread_transport.h"
+#include "dapple/plan/document.h"
 #include "pipeline.h"
 
 namespace dapple::small {

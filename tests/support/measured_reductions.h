@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "dapple/core/quantity.h"
-#include "dapple/topology/topology.h"
+#include "dapple/topology/description.h"
 #include "dice.h"
 
 namespace dapple::small {

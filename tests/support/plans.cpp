@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "dapple/core/error.h"
+#include "dapple/cost/cost_model.h"
+#include "dapple/plan/validate.h"
 
 namespace dapple::small {
 

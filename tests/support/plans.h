@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "clusters.h"
-#include "dapple/cost/costs.h"
+#include "dapple/cost/plan_cost.h"
 #include "dapple/plan/plan.h"
 #include "models.h"
 

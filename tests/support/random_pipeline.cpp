@@ -9,6 +9,8 @@
 #include "measured_reductions.h"
 #include "random_problem.h"
 
+#include "dapple/plan/validate.h"
+
 namespace dapple::small {
 
 Ranges random_ranges(Dice& dice) {

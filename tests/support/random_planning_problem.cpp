@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "dapple/cost/buckets.h"
+
 namespace dapple::small {
 
 std::set<std::string> open_dimensions(const PlanningProblem& made) {

@@ -14,8 +14,9 @@
 
 #include "clusters.h"
 #include "crowded_ways.h"
-#include "dapple/cost/costs.h"
+#include "dapple/cost/compatible.h"
 #include "dapple/plan/plan.h"
+#include "dapple/plan/simulation_mode.h"
 #include "dice.h"
 #include "measured_reductions.h"
 #include "models.h"

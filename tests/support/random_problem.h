@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "dapple/profile/model_profile.h"
-#include "dapple/topology/topology.h"
+#include "dapple/topology/description.h"
 #include "dice.h"
 #include "scaled.h"
 

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "dapple/cost/cost_model.h"
+
 namespace dapple::small {
 namespace {
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "dapple/exec/train/device_training.h"
+#include "dapple/plan/validate.h"
 #include "dapple/planner/families/reschedule.h"
 #include "job.h"
 #include "random_pipeline.h"

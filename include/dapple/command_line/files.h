@@ -8,7 +8,7 @@
 #include "dapple/command_line/options.h"
 #include "dapple/core/text_source.h"
 #include "dapple/io/files/output_files.h"
-#include "dapple/plan/plan.h"
+#include "dapple/plan/document.h"
 #include "dapple/profile/model_profile.h"
 
 namespace dapple {

@@ -11,6 +11,7 @@
 #include "dapple/core/index.h"
 #include "dapple/core/quantity.h"
 #include "dapple/plan/plan.h"
+#include "dapple/plan/prediction.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/topology/topology.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "dapple/core/quantity.h"
-#include "dapple/plan/plan.h"
+#include "dapple/plan/prediction.h"
 
 namespace dapple {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "dapple/plan/plan.h"
+#include "dapple/plan/document.h"
 #include "dapple/timeline/timeline.h"
 #include "dapple/topology/topology.h"
 

@@ -10,7 +10,6 @@
 
 #include "dapple/core/characters.h"
 #include "dapple/core/quantity.h"
-#include "dapple/plan/plan.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/topology/topology.h"
 

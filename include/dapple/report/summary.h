@@ -4,7 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "dapple/plan/plan.h"
+#include "dapple/plan/document.h"
+#include "dapple/plan/prediction.h"
 #include "dapple/report/show.h"
 #include "dapple/timeline/timeline.h"
 #include "dapple/topology/topology.h"

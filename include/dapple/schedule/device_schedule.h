@@ -6,7 +6,7 @@
 
 #include "dapple/core/index.h"
 #include "dapple/core/quantity.h"
-#include "dapple/cost/costs.h"
+#include "dapple/cost/plan_cost.h"
 #include "dapple/schedule/schedule.h"
 
 namespace dapple {

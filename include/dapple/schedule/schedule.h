@@ -14,6 +14,8 @@
 #include "dapple/core/index.h"
 #include "dapple/plan/action.h"
 #include "dapple/plan/plan.h"
+#include "dapple/plan/simulation_mode.h"
+#include "dapple/topology/topology.h"
 
 namespace dapple {
 

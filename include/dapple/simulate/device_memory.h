@@ -4,7 +4,8 @@
 
 #include <vector>
 
-#include "dapple/cost/costs.h"
+#include "dapple/cost/memory.h"
+#include "dapple/cost/plan_cost.h"
 #include "dapple/schedule/schedule.h"
 #include "dapple/timeline/timeline.h"
 

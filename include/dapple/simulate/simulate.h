@@ -19,7 +19,7 @@
 #include <functional>
 #include <optional>
 
-#include "dapple/cost/costs.h"
+#include "dapple/cost/plan_cost.h"
 #include "dapple/schedule/schedule.h"
 #include "dapple/timeline/timeline.h"
 #include "dapple/topology/topology.h"

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "dapple/plan/plan.h"
+#include "dapple/plan/document.h"
 #include "dapple/planner/request/planner.h"
 #include "dapple/planner/request/restricted.h"
 #include "dapple/report/show.h"

@@ -16,7 +16,7 @@
 #include "app/request/inputs.h"
 #include "app/request/modes.h"
 #include "app/request/pins.h"
-#include "dapple/cost/costs.h"
+#include "dapple/cost/compatible.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/planner/request/planner.h"
 #include "dapple/planner/request/restricted.h"

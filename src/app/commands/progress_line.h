@@ -6,7 +6,7 @@
 
 #include "dapple/command_line/console.h"
 #include "dapple/core/quantity.h"
-#include "dapple/plan/plan.h"
+#include "dapple/plan/request.h"
 #include "dapple/planner/request/planner.h"
 
 namespace dapple {

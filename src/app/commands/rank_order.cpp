@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "dapple/cost/costs.h"
+#include "dapple/cost/compatible.h"
 #include "dapple/interop/exports/exports.h"
 #include "dapple/planner/request/planner.h"
 #include "dapple/report/show.h"

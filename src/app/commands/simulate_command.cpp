@@ -15,7 +15,7 @@
 #include "app/request/inputs.h"
 #include "app/request/modes.h"
 #include "dapple/core/parallel.h"
-#include "dapple/cost/costs.h"
+#include "dapple/cost/memory.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/planner/baselines/steady_state.h"
 #include "dapple/planner/request/planner.h"

@@ -7,7 +7,6 @@
 
 #include "app/commands/commands.h"
 #include "app/request/inputs.h"
-#include "dapple/cost/costs.h"
 #include "dapple/planner/request/planner.h"
 
 namespace dapple {

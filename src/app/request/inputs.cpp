@@ -8,7 +8,8 @@
 #include <utility>
 
 #include "app/request/file_kinds.h"
-#include "dapple/cost/costs.h"
+#include "dapple/cost/buckets.h"
+#include "dapple/cost/compatible.h"
 #include "dapple/interop/profiles/pipedream.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/report/show.h"

@@ -9,7 +9,8 @@
 #include "dapple/command_line/options.h"
 #include "dapple/interop/profiles/foreign_profile.h"
 #include "dapple/io/documents/documents.h"
-#include "dapple/plan/plan.h"
+#include "dapple/plan/document.h"
+#include "dapple/topology/description.h"
 #include "dapple/topology/topology.h"
 
 namespace dapple {

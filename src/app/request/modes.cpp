@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "dapple/plan/request.h"
+
 namespace dapple {
 namespace {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "dapple/command_line/options.h"
-#include "dapple/plan/plan.h"
+#include "dapple/plan/simulation_mode.h"
 
 namespace dapple {
 

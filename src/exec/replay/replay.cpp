@@ -2,7 +2,8 @@
 
 #include <utility>
 
-#include "dapple/cost/costs.h"
+#include "dapple/cost/cost_model.h"
+#include "dapple/cost/plan_cost.h"
 #include "dapple/exec/message/thread_transport.h"
 #include "dapple/exec/run/interpreter.h"
 #include "dapple/schedule/device_schedule.h"

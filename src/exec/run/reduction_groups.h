@@ -1,7 +1,7 @@
 // Among whom gradients are reduced, and in which rings.
 #pragma once
 
-#include "dapple/cost/costs.h"
+#include "dapple/cost/plan_cost.h"
 #include "dapple/exec/message/all_reduce.h"
 #include "dapple/plan/plan.h"
 #include "dapple/topology/topology.h"

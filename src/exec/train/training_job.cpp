@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "dapple/core/error.h"
+#include "dapple/cost/cost_model.h"
 #include "dapple/schedule/schedule.h"
 #include "dapple/simulate/device_memory.h"
 #include "exec/run/reduction_groups.h"

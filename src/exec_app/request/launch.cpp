@@ -35,7 +35,7 @@ std::optional<std::int64_t> number_of(std::string_view text) {
   return number;
 }
 
-std::int64_t number_in(const Environment& environment, const char* name, std::int64_t least,
+std::int64_t number_in(const EnvironmentLookup& environment, const char* name, std::int64_t least,
                        std::int64_t most) {
   const char* text = environment(name);
   const std::optional<std::int64_t> number = text ? number_of(text) : std::nullopt;
@@ -55,7 +55,7 @@ std::string first_host(std::string_view list) {
   return host + first_host(numbers.substr(close + 1));
 }
 
-TcpPlace ranks_of(const Environment& environment, const char* rank, const char* size) {
+TcpPlace ranks_of(const EnvironmentLookup& environment, const char* rank, const char* size) {
   TcpPlace place;
   const std::int64_t ranks = number_in(environment, size, 1, kMostRanks);
   place.size = static_cast<int>(ranks);
@@ -64,7 +64,7 @@ TcpPlace ranks_of(const Environment& environment, const char* rank, const char* 
 }
 
 /// By the first of the variables that is set.
-std::optional<int> local_rank_in(const Environment& environment,
+std::optional<int> local_rank_in(const EnvironmentLookup& environment,
                                  std::initializer_list<const char*> names) {
   for (const char* name : names) {
     if (!environment(name)) continue;
@@ -73,7 +73,7 @@ std::optional<int> local_rank_in(const Environment& environment,
   return std::nullopt;
 }
 
-Launch by_mpi(const Environment& environment, std::string_view rank) {
+Launch by_mpi(const EnvironmentLookup& environment, std::string_view rank) {
   Launch launch{.rank = static_cast<int>(number_of(rank).value_or(0))};
   launch.local_rank = local_rank_in(environment, {"OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK"});
   const char* task = environment("SLURM_PROCID");
@@ -83,7 +83,7 @@ Launch by_mpi(const Environment& environment, std::string_view rank) {
   return launch;
 }
 
-Launch by_torchrun(const Environment& environment) {
+Launch by_torchrun(const EnvironmentLookup& environment) {
   TcpPlace place = ranks_of(environment, "RANK", "WORLD_SIZE");
   const char* address = environment("MASTER_ADDR");
   if (!address || !*address) {
@@ -100,7 +100,7 @@ Launch by_torchrun(const Environment& environment) {
           .tcp = std::move(place)};
 }
 
-std::string slurm_address(const Environment& environment) {
+std::string slurm_address(const EnvironmentLookup& environment) {
   if (const char* given = environment("MASTER_ADDR")) return given;
   for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}) {
     if (const char* list = environment(name)) return first_host(list);
@@ -110,7 +110,7 @@ std::string slurm_address(const Environment& environment) {
   return address;
 }
 
-std::optional<Launch> by_slurm(const Environment& environment) {
+std::optional<Launch> by_slurm(const EnvironmentLookup& environment) {
   TcpPlace place = ranks_of(environment, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS");
   if (place.size == 1) return std::nullopt;
   place.address = slurm_address(environment);
@@ -126,7 +126,7 @@ std::optional<Launch> by_slurm(const Environment& environment) {
 
 }  // namespace
 
-std::optional<Launch> launch_of(const Environment& environment) {
+std::optional<Launch> launch_of(const EnvironmentLookup& environment) {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
     if (const char* text = environment(name)) return by_mpi(environment, text);
   }
@@ -137,7 +137,7 @@ std::optional<Launch> launch_of(const Environment& environment) {
   return std::nullopt;
 }
 
-std::string job_secret(const Environment& environment) {
+std::string job_secret(const EnvironmentLookup& environment) {
   constexpr std::size_t kLeast = 16;
   constexpr std::size_t kMost = 4096;
   const char* given = environment(kSecretVariable);

@@ -10,7 +10,7 @@
 
 #include "dapple/command_line/files.h"
 #include "dapple/core/error.h"
-#include "dapple/cost/costs.h"
+#include "dapple/cost/compatible.h"
 #include "dapple/report/show.h"
 #include "dapple/schedule/schedule.h"
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <string>
 
-#include "dapple/plan/plan.h"
+#include "dapple/plan/document.h"
 #include "dapple/topology/topology.h"
 
 namespace dapple {

@@ -13,7 +13,9 @@
 #include <optional>
 #include <utility>
 
-#include "dapple/cost/costs.h"
+#include "dapple/cost/cost_model.h"
+#include "dapple/cost/plan_cost.h"
+#include "dapple/cost/stage.h"
 #include "dapple/interop/text/protobuf_writer.h"
 #include "dapple/schedule/device_schedule.h"
 #include "interop/exports/exporting.h"

@@ -8,6 +8,7 @@
 #include "dapple/core/characters.h"
 #include "dapple/core/error.h"
 #include "dapple/interop/exports/exports.h"
+#include "dapple/plan/document.h"
 #include "dapple/plan/plan.h"
 
 namespace dapple {

@@ -6,9 +6,10 @@
 #include <utility>
 
 #include "dapple/core/error.h"
-#include "dapple/cost/costs.h"
+#include "dapple/cost/buckets.h"
 #include "dapple/interop/plans/given_order.h"
 #include "dapple/plan/limits.h"
+#include "dapple/plan/validate.h"
 #include "dapple/schedule/schedule.h"
 #include "interop/text/foreign_text.h"
 

@@ -9,8 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "dapple/core/error.h"
 #include "dapple/interop/topologies/foreign_topology.h"
-#include "dapple/topology/topology.h"
+#include "dapple/topology/description.h"
 
 namespace dapple {
 

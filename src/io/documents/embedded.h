@@ -2,9 +2,8 @@
 #pragma once
 
 #include "dapple/io/json/json_reader.h"
-#include "dapple/plan/plan.h"
 #include "dapple/profile/model_profile.h"
-#include "dapple/topology/topology.h"
+#include "dapple/topology/description.h"
 #include "io/documents/layers_json.h"
 #include "io/json/json_writer.h"
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "dapple/plan/plan.h"
+#include "dapple/plan/prediction.h"
 #include "io/json/json_writer.h"
 
 namespace dapple::io {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "dapple/io/documents/documents.h"
+#include "dapple/plan/validate.h"
 #include "io/documents/embedded.h"
 #include "io/documents/request_json.h"
 

@@ -1,5 +1,6 @@
 #include "dapple/core/error.h"
 #include "dapple/io/documents/documents.h"
+#include "dapple/plan/validate.h"
 #include "io/documents/embedded.h"
 #include "io/documents/plan_parts.h"
 #include "io/documents/request_json.h"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "dapple/io/json/json_reader.h"
-#include "dapple/plan/plan.h"
+#include "dapple/plan/request.h"
 #include "io/json/json_writer.h"
 
 namespace dapple::io {

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "dapple/core/parallel.h"
+#include "dapple/cost/compatible.h"
 #include "dapple/search/dapple_search/even_split.h"
 #include "dapple/search/pipedream_search/pipedream_search.h"
 #include "dapple/search/placement/placement.h"

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "dapple/core/error.h"
+#include "dapple/cost/cost_model.h"
 #include "dapple/schedule/schedule.h"
 #include "dapple/search/bounds/bound.h"
 #include "dapple/simulate/simulate.h"

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "dapple/cost/costs.h"
+#include "dapple/cost/cost_model.h"
 #include "dapple/planner/candidates/score.h"
 #include "dapple/planner/request/planner.h"
 

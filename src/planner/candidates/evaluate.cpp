@@ -8,6 +8,7 @@
 
 #include "dapple/core/error.h"
 #include "dapple/core/parallel.h"
+#include "dapple/cost/compatible.h"
 #include "dapple/planner/candidates/explain.h"
 #include "dapple/planner/request/planner.h"
 #include "dapple/simulate/device_memory.h"

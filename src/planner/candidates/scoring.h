@@ -10,8 +10,11 @@
 #include <vector>
 
 #include "dapple/core/quantity.h"
-#include "dapple/cost/costs.h"
+#include "dapple/cost/cost_model.h"
+#include "dapple/cost/plan_cost.h"
 #include "dapple/plan/plan.h"
+#include "dapple/plan/schedule_family.h"
+#include "dapple/plan/simulation_mode.h"
 #include "dapple/planner/candidates/depth_search.h"
 #include "dapple/planner/candidates/depths.h"
 #include "dapple/planner/candidates/score.h"

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "dapple/core/parallel.h"
+#include "dapple/plan/validate.h"
 #include "dapple/planner/families/reschedule.h"
 #include "dapple/search/families/family_bound.h"
 #include "dapple/simulate/device_memory.h"

@@ -8,8 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "dapple/cost/costs.h"
+#include "dapple/cost/memory.h"
 #include "dapple/plan/plan.h"
+#include "dapple/plan/schedule_family.h"
 #include "dapple/planner/request/planner.h"
 #include "planner/baselines/baseline_search.h"
 #include "planner/candidates/scoring.h"

@@ -5,7 +5,7 @@
 #include <optional>
 #include <variant>
 
-#include "dapple/cost/costs.h"
+#include "dapple/cost/cost_model.h"
 #include "dapple/plan/plan.h"
 #include "dapple/planner/families/reschedule.h"
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "dapple/core/error.h"
+#include "dapple/plan/validate.h"
 #include "dapple/schedule_search/tasks/task_order.h"
 #include "dapple/search/dapple_search/even_split.h"
 #include "dapple/simulate/device_memory.h"

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "dapple/core/error.h"
+#include "dapple/plan/validate.h"
 #include "dapple/schedule_search/order_search.h"
 #include "dapple/search/bounds/bound.h"
 #include "dapple/simulate/device_memory.h"

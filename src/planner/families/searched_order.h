@@ -6,8 +6,10 @@
 #include <optional>
 #include <vector>
 
-#include "dapple/cost/costs.h"
+#include "dapple/cost/cost_model.h"
 #include "dapple/plan/plan.h"
+#include "dapple/plan/schedule_family.h"
+#include "dapple/plan/simulation_mode.h"
 #include "dapple/planner/families/reschedule.h"
 
 namespace dapple {

@@ -3,7 +3,8 @@
 
 #include <vector>
 
-#include "dapple/cost/costs.h"
+#include "dapple/cost/cost_model.h"
+#include "dapple/cost/plan_cost.h"
 #include "dapple/plan/plan.h"
 #include "dapple/schedule_search/tasks/task_order.h"
 

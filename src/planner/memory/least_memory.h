@@ -6,8 +6,7 @@
 #include <functional>
 #include <variant>
 
-#include "dapple/cost/costs.h"
-#include "dapple/plan/plan.h"
+#include "dapple/cost/cost_model.h"
 #include "dapple/planner/request/planner.h"
 #include "dapple/search/allowance.h"
 #include "dapple/search/dapple_search/dapple_search.h"

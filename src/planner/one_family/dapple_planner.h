@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "dapple/plan/plan.h"
+#include "dapple/plan/document.h"
 #include "dapple/planner/request/planner.h"
 #include "planner/baselines/baseline_search.h"
 #include "planner/candidates/scoring.h"

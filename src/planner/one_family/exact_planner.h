@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "dapple/plan/plan.h"
+#include "dapple/plan/document.h"
 #include "dapple/planner/request/planner.h"
 #include "planner/candidates/scoring.h"
 

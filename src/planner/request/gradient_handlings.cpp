@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "dapple/cost/costs.h"
+#include "dapple/cost/buckets.h"
 
 namespace dapple {
 

@@ -6,7 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "dapple/cost/costs.h"
+#include "dapple/cost/buckets.h"
+#include "dapple/cost/cost_model.h"
+#include "dapple/cost/memory.h"
+#include "dapple/cost/plan_cost.h"
+#include "dapple/cost/stage.h"
 #include "dapple/planner/candidates/depths.h"
 #include "dapple/schedule/schedule.h"
 #include "dapple/search/bounds/bound.h"

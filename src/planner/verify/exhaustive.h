@@ -7,6 +7,8 @@
 
 #include "dapple/core/quantity.h"
 #include "dapple/plan/plan.h"
+#include "dapple/plan/schedule_family.h"
+#include "dapple/plan/simulation_mode.h"
 #include "dapple/planner/request/planner.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/topology/topology.h"

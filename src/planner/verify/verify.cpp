@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "dapple/cost/costs.h"
+#include "dapple/cost/buckets.h"
 #include "dapple/planner/request/planner.h"
 #include "dapple/planner/request/restricted.h"
 #include "planner/verify/claims.h"

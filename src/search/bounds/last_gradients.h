@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "dapple/core/quantity.h"
-#include "dapple/cost/costs.h"
+#include "dapple/cost/plan_cost.h"
 
 namespace dapple {
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "dapple/cost/compatible.h"
+
 namespace dapple {
 namespace {
 

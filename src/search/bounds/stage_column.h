@@ -4,7 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "dapple/cost/costs.h"
+#include "dapple/cost/all_reduce.h"
+#include "dapple/cost/cost_model.h"
 #include "dapple/search/bounds/bound.h"
 
 namespace dapple {

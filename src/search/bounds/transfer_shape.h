@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "dapple/cost/costs.h"
+#include "dapple/cost/cost_model.h"
 #include "dapple/search/bounds/bound.h"
 
 namespace dapple {

@@ -4,6 +4,8 @@
 #include <numeric>
 #include <set>
 
+#include "dapple/cost/compatible.h"
+
 namespace dapple {
 namespace {
 

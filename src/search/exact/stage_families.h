@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "dapple/cost/costs.h"
+#include "dapple/cost/cost_model.h"
 #include "dapple/search/dapple_search/dapple_search.h"
 #include "dapple/search/placement/placement_space.h"
 #include "search/bounds/transfer_shape.h"

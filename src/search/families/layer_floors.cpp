@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "dapple/cost/compatible.h"
+
 namespace dapple {
 namespace {
 

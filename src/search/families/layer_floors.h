@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "dapple/core/quantity.h"
-#include "dapple/cost/costs.h"
+#include "dapple/cost/cost_model.h"
 
 namespace dapple {
 

@@ -2,6 +2,8 @@
 
 #include "../../support/plans.h"
 
+#include "dapple/cost/buckets.h"
+
 namespace dapple {
 namespace {
 

@@ -4,6 +4,10 @@
 
 #include "../../support/plans.h"
 
+#include "dapple/core/error.h"
+#include "dapple/cost/compatible.h"
+#include "dapple/cost/cost_model.h"
+
 namespace dapple {
 namespace {
 

@@ -4,6 +4,8 @@
 
 #include "../../support/plans.h"
 
+#include "dapple/cost/cost_model.h"
+
 namespace dapple {
 namespace {
 

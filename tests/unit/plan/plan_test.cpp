@@ -3,6 +3,7 @@
 #include <string>
 
 #include "dapple/plan/plan.h"
+#include "dapple/plan/schedule_family.h"
 
 namespace dapple {
 namespace {

@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "dapple/plan/plan.h"
+#include "dapple/plan/schedule_family.h"
+#include "dapple/plan/validate.h"
 
 namespace dapple {
 namespace {

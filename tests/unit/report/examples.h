@@ -8,8 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "dapple/plan/document.h"
 #include "dapple/plan/plan.h"
+#include "dapple/plan/prediction.h"
 #include "dapple/timeline/timeline.h"
+#include "dapple/topology/description.h"
 #include "dapple/topology/topology.h"
 
 namespace dapple::examples {

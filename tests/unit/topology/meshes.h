@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "dapple/topology/topology.h"
+#include "dapple/core/index.h"
+#include "dapple/topology/description.h"
 
 namespace dapple::meshes {
 

@@ -5,6 +5,8 @@
 
 #include "meshes.h"
 
+#include "dapple/topology/topology.h"
+
 namespace dapple {
 namespace {
 

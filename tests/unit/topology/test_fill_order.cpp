@@ -6,6 +6,8 @@
 
 #include "meshes.h"
 
+#include "dapple/topology/topology.h"
+
 namespace dapple {
 namespace {
 

@@ -6,6 +6,9 @@
 
 #include "meshes.h"
 
+#include "dapple/core/error.h"
+#include "dapple/topology/topology.h"
+
 namespace dapple {
 namespace {
 

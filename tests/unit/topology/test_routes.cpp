@@ -2,6 +2,9 @@
 
 #include "meshes.h"
 
+#include "dapple/core/error.h"
+#include "dapple/topology/topology.h"
+
 namespace dapple {
 namespace {
 

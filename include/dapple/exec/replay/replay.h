@@ -16,7 +16,7 @@
 #include "dapple/exec/message/transport.h"
 #include "dapple/exec/replay/replay_backend.h"
 #include "dapple/exec/run/measured_run.h"
-#include "dapple/plan/plan.h"
+#include "dapple/plan/document.h"
 #include "dapple/schedule/device_schedule.h"
 #include "dapple/topology/topology.h"
 

@@ -11,7 +11,7 @@
 #include <memory>
 #include <vector>
 
-#include "dapple/cost/costs.h"
+#include "dapple/cost/plan_cost.h"
 #include "dapple/exec/run/backend.h"
 #include "dapple/schedule/device_schedule.h"
 

@@ -10,7 +10,6 @@
 #include <functional>
 #include <vector>
 
-#include "dapple/cost/costs.h"
 #include "dapple/exec/message/all_reduce.h"
 #include "dapple/exec/message/transport.h"
 #include "dapple/exec/run/backend.h"

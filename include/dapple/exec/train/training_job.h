@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "dapple/cost/costs.h"
+#include "dapple/cost/buckets.h"
 #include "dapple/cuda/memory/tensor.h"
 #include "dapple/exec/message/all_reduce.h"
 #include "dapple/exec/train/batches.h"

@@ -20,8 +20,8 @@ struct Launch {
   std::optional<TcpPlace> tcp = {};
 };
 
-/// A variable of the environment; null where it is not set.
-using Environment = std::function<const char*(const char* name)>;
+/// Looks up a variable of the environment; null where it is not set.
+using EnvironmentLookup = std::function<const char*(const char* name)>;
 
 /// Nothing where no launcher has started this process. In this order:
 ///  1. MPI: OMPI_COMM_WORLD_RANK, PMIX_RANK or PMI_RANK.
@@ -33,7 +33,7 @@ using Environment = std::function<const char*(const char* name)>;
 /// Local ranks: OMPI_COMM_WORLD_LOCAL_RANK, LOCAL_RANK, or SLURM_LOCALID where this rank is Slurm's
 /// task; to 2 only LOCAL_RANK, as all that a person starts in a task of Slurm have the task's.
 /// Throws Error(Environment) where 2 or 3 say only a part of it, or what cannot be.
-std::optional<Launch> launch_of(const Environment& environment);
+std::optional<Launch> launch_of(const EnvironmentLookup& environment);
 
 /// The job's secret, or the name of a file with nothing else, but for the end of its line.
 inline constexpr const char* kSecretVariable = "DAPPLE_SECRET";
@@ -42,6 +42,6 @@ inline constexpr const char* kSecretFileVariable = "DAPPLE_SECRET_FILE";
 /// What ranks that meet by TCP prove to each other that they know; empty where neither is set.
 /// Throws Error(Environment) where both are, the file cannot be read, or the secret has fewer than
 /// 16 bytes, which could be guessed, or more than 4096. No message repeats it.
-std::string job_secret(const Environment& environment);
+std::string job_secret(const EnvironmentLookup& environment);
 
 }  // namespace dapple

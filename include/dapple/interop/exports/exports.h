@@ -14,6 +14,7 @@
 
 #include "dapple/core/index.h"
 #include "dapple/io/files/output_files.h"
+#include "dapple/plan/document.h"
 #include "dapple/plan/plan.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/topology/topology.h"

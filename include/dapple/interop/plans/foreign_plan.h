@@ -23,6 +23,7 @@
 #include <string_view>
 #include <vector>
 
+#include "dapple/core/error.h"
 #include "dapple/plan/plan.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/topology/topology.h"

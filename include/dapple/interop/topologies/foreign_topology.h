@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "dapple/core/quantity.h"
-#include "dapple/topology/topology.h"
+#include "dapple/topology/description.h"
 
 namespace dapple {
 

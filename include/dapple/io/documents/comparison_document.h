@@ -5,7 +5,7 @@
 #include <string>
 
 #include "dapple/plan/comparison.h"
-#include "dapple/plan/plan.h"
+#include "dapple/plan/simulation_mode.h"
 
 namespace dapple {
 

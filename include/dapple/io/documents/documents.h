@@ -11,10 +11,12 @@
 #include <string_view>
 
 #include "dapple/core/text_source.h"
+#include "dapple/plan/document.h"
 #include "dapple/plan/plan.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/schedule/schedule.h"
 #include "dapple/timeline/timeline.h"
+#include "dapple/topology/description.h"
 #include "dapple/topology/topology.h"
 
 namespace dapple {

@@ -26,8 +26,9 @@
 #include <vector>
 
 #include "dapple/core/quantity.h"
-#include "dapple/cost/costs.h"
+#include "dapple/cost/memory.h"
 #include "dapple/plan/plan.h"
+#include "dapple/plan/simulation_mode.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/topology/topology.h"
 

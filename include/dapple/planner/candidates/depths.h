@@ -5,7 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "dapple/cost/costs.h"
+#include "dapple/cost/cost_model.h"
+#include "dapple/cost/plan_cost.h"
 #include "dapple/plan/plan.h"
 #include "dapple/search/bounds/timetable.h"
 

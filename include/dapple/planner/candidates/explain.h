@@ -16,8 +16,8 @@
 #pragma once
 
 #include "dapple/core/quantity.h"
-#include "dapple/cost/costs.h"
-#include "dapple/plan/plan.h"
+#include "dapple/cost/plan_cost.h"
+#include "dapple/plan/prediction.h"
 #include "dapple/schedule/schedule.h"
 #include "dapple/topology/topology.h"
 

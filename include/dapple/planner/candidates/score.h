@@ -6,8 +6,9 @@
 #include <functional>
 
 #include "dapple/core/quantity.h"
-#include "dapple/cost/costs.h"
+#include "dapple/cost/plan_cost.h"
 #include "dapple/plan/plan.h"
+#include "dapple/plan/simulation_mode.h"
 #include "dapple/schedule/schedule.h"
 #include "dapple/simulate/simulate.h"
 

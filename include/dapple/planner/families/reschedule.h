@@ -15,8 +15,11 @@
 #include <variant>
 #include <vector>
 
-#include "dapple/cost/costs.h"
+#include "dapple/cost/memory.h"
 #include "dapple/plan/plan.h"
+#include "dapple/plan/request.h"
+#include "dapple/plan/schedule_family.h"
+#include "dapple/plan/simulation_mode.h"
 #include "dapple/planner/request/planner.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/topology/topology.h"

@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "dapple/plan/document.h"
 #include "dapple/plan/plan.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/topology/topology.h"

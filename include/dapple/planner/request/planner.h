@@ -9,9 +9,15 @@
 #include <vector>
 
 #include "dapple/core/quantity.h"
-#include "dapple/cost/costs.h"
+#include "dapple/cost/memory.h"
+#include "dapple/cost/plan_cost.h"
+#include "dapple/plan/document.h"
 #include "dapple/plan/pins.h"
 #include "dapple/plan/plan.h"
+#include "dapple/plan/prediction.h"
+#include "dapple/plan/request.h"
+#include "dapple/plan/schedule_family.h"
+#include "dapple/plan/simulation_mode.h"
 #include "dapple/planner/request/baselines.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/schedule/schedule.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "dapple/core/error.h"
-#include "dapple/plan/plan.h"
+#include "dapple/plan/document.h"
 #include "dapple/planner/request/planner.h"
 #include "dapple/planner/request/restricted.h"
 #include "dapple/topology/topology.h"

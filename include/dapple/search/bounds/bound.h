@@ -20,8 +20,10 @@
 #include <vector>
 
 #include "dapple/core/quantity.h"
-#include "dapple/cost/costs.h"
+#include "dapple/cost/plan_cost.h"
+#include "dapple/cost/stage.h"
 #include "dapple/plan/plan.h"
+#include "dapple/plan/simulation_mode.h"
 
 namespace dapple {
 

@@ -16,7 +16,8 @@
 #include <vector>
 
 #include "dapple/core/quantity.h"
-#include "dapple/cost/costs.h"
+#include "dapple/cost/plan_cost.h"
+#include "dapple/cost/transfer.h"
 #include "dapple/search/bounds/bound.h"
 
 namespace dapple {

@@ -11,9 +11,10 @@
 #include <vector>
 
 #include "dapple/core/quantity.h"
-#include "dapple/cost/costs.h"
+#include "dapple/cost/cost_model.h"
 #include "dapple/plan/pins.h"
 #include "dapple/plan/plan.h"
+#include "dapple/plan/simulation_mode.h"
 #include "dapple/search/allowance.h"
 
 namespace dapple {

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "dapple/core/quantity.h"
-#include "dapple/cost/costs.h"
 #include "dapple/search/allowance.h"
 #include "dapple/search/dapple_search/dapple_search.h"
 

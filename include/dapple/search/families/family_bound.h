@@ -50,7 +50,7 @@
 #include <vector>
 
 #include "dapple/core/quantity.h"
-#include "dapple/cost/costs.h"
+#include "dapple/cost/cost_model.h"
 #include "dapple/plan/pins.h"
 #include "dapple/search/allowance.h"
 #include "dapple/search/dapple_search/dapple_search.h"

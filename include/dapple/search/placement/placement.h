@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "dapple/core/index.h"
-#include "dapple/cost/costs.h"
+#include "dapple/cost/all_reduce.h"
 #include "dapple/topology/topology.h"
 
 namespace dapple {

@@ -8,7 +8,7 @@
 #include <variant>
 
 #include "../../../support/exported_plan.h"
-#include "dapple/cost/costs.h"
+#include "dapple/cost/buckets.h"
 #include "dapple/schedule/schedule.h"
 
 namespace dapple {

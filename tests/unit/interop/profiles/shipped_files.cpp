@@ -10,6 +10,7 @@
 #include "dapple/core/error.h"
 #include "dapple/interop/profiles/pipedream.h"
 #include "dapple/io/documents/documents.h"
+#include "dapple/topology/description.h"
 #include "dapple/topology/topology.h"
 
 using namespace dapple;

@@ -5,6 +5,8 @@
 
 #include "documents_under_test.h"
 
+#include "dapple/plan/validate.h"
+
 namespace dapple::test {
 namespace {
 

@@ -7,6 +7,7 @@
 #include "../../../support/impatient.h"
 #include "../../../support/pipeline.h"
 #include "../../../support/random_problem.h"
+#include "dapple/plan/validate.h"
 #include "dapple/planner/request/planner.h"
 
 using namespace dapple;

@@ -1,0 +1,27 @@
+#include "dapple/plan/simulation_mode.h"
+
+#include "dapple/core/error.h"
+
+namespace dapple {
+
+std::string_view to_string(Contention contention) {
+  switch (contention) {
+    case Contention::Shared:
+      return "on";
+    case Contention::Off:
+      return "off";
+  }
+  throw Bug("a treatment of contention without a name");
+}
+
+std::string_view to_string(Replicas replicas) {
+  switch (replicas) {
+    case Replicas::Together:
+      return "together";
+    case Replicas::Independent:
+      return "independent";
+  }
+  throw Bug("a treatment of replicas without a name");
+}
+
+}  // namespace dapple
