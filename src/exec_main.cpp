@@ -5,5 +5,6 @@
 #include "dapple/exec_app/run.h"
 
 int main(int argc, char** argv) {
-  return dapple::run_exec(std::vector<std::string>(argv + 1, argv + argc), std::cout, std::cerr);
+  return dapple::exec_app::run_exec(std::vector<std::string>(argv + 1, argv + argc), std::cout,
+                                    std::cerr);
 }

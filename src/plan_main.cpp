@@ -5,5 +5,5 @@
 #include "dapple/app/run.h"
 
 int main(int argc, char** argv) {
-  return dapple::run(std::vector<std::string>(argv + 1, argv + argc), std::cout, std::cerr);
+  return dapple::app::run(std::vector<std::string>(argv + 1, argv + argc), std::cout, std::cerr);
 }

@@ -3,7 +3,7 @@
 #include "app/commands/commands.h"
 #include "dapple/command_line/tool.h"
 
-namespace dapple {
+namespace dapple::app {
 namespace {
 
 constexpr const char* kProgramHelp =
@@ -62,7 +62,7 @@ constexpr const char* kVersion =
     "exports for Megatron-LM, DeepSpeed, PyTorch, torchtitan, ColossalAI, PipeDream, Sailor\n"
     "exports Chakra execution traces, files for Open MPI\n";
 
-Tool tool() {
+command_line::Tool tool() {
   return {.name = "dapple-plan",
           .help = kProgramHelp,
           .version = kVersion,
@@ -75,7 +75,7 @@ Tool tool() {
 }  // namespace
 
 int run(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& err) {
-  return run_tool(tool(), arguments, out, err);
+  return command_line::run_tool(tool(), arguments, out, err);
 }
 
-}  // namespace dapple
+}  // namespace dapple::app

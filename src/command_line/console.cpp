@@ -16,7 +16,7 @@
 #include <string_view>
 #include <utility>
 
-namespace dapple {
+namespace dapple::command_line {
 namespace {
 
 constexpr int kUsualWidth = 100;
@@ -56,7 +56,7 @@ int width_of(int descriptor, bool is_terminal) {
   return std::clamp(width, kLeastWidth, kMostWidth);
 }
 
-TextStyle style_of(int descriptor) {
+report::TextStyle style_of(int descriptor) {
   const bool is_terminal = descriptor >= 0 && isatty(descriptor) == 1;
   return {.width = width_of(descriptor, is_terminal),
           .color = is_terminal && environment("NO_COLOR").empty() && environment("TERM") != "dumb",
@@ -162,4 +162,4 @@ bool SignalGuard::has_received() const {
   return signal_received || signal_passed_on;
 }
 
-}  // namespace dapple
+}  // namespace dapple::command_line

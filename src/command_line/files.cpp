@@ -16,7 +16,7 @@
 #include "dapple/core/characters.h"
 #include "dapple/io/documents/documents.h"
 
-namespace dapple {
+namespace dapple::command_line {
 namespace {
 
 namespace fs = std::filesystem;
@@ -66,7 +66,7 @@ std::string source_name(const std::string& path) {
 }
 
 PlanDocument load_plan(const std::string& path) {
-  return read_plan(read_file(path), source_name(path));
+  return io::read_plan(io::read_file(path), source_name(path));
 }
 
 std::vector<NamedPath> given_paths(const Options& options, const std::vector<std::string>& names) {
@@ -199,4 +199,4 @@ void Results::commit() {
   });
 }
 
-}  // namespace dapple
+}  // namespace dapple::command_line

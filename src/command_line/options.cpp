@@ -12,7 +12,7 @@
 #include "dapple/io/documents/documents.h"
 #include "dapple/report/show.h"
 
-namespace dapple {
+namespace dapple::command_line {
 namespace {
 
 namespace po = boost::program_options;
@@ -205,7 +205,7 @@ std::optional<Factor> Options::fraction(const std::string& name) const {
 std::optional<Bytes> Options::size(const std::string& name) const {
   const auto value = text(name);
   if (!value) return std::nullopt;
-  const std::optional<Bytes> size = parse_size(*value);
+  const std::optional<Bytes> size = io::parse_size(*value);
   if (!size) {
     throw usage_error(
         "--" + name, fmt::format("expected a size such as \"25 MiB\" (B with k, M, G, T, Ki, Mi or "
@@ -233,12 +233,12 @@ std::optional<std::string> Options::name(const std::string& name) const {
   constexpr std::size_t kLongest = 200;
   const auto value = text(name);
   if (!value) return std::nullopt;
-  const std::size_t length = display_width(*value);
+  const std::size_t length = report::display_width(*value);
   if (length < 1 || length > kLongest || !is_text_of_names(*value)) {
     throw usage_error("--" + name,
                       fmt::format("expected a name of 1 to {} characters, none of them a control "
                                   "character, got \"{}\"",
-                                  kLongest, shorten(printable(*value), 40, {})));
+                                  kLongest, report::shorten(printable(*value), 40, {})));
   }
   return value;
 }
@@ -290,4 +290,4 @@ std::optional<std::string> nearest(std::string_view word,
   return best;
 }
 
-}  // namespace dapple
+}  // namespace dapple::command_line

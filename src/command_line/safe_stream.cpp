@@ -2,7 +2,7 @@
 
 #include "dapple/core/characters.h"
 
-namespace dapple {
+namespace dapple::command_line {
 namespace {
 
 /// Bytes of an escape sequence that colours or clears a line; 0 if the text begins with none.
@@ -78,4 +78,4 @@ SafeStream::SafeStream(std::ostream& target, bool paints)
   if ((target.flags() & std::ios_base::unitbuf) != 0) setf(std::ios_base::unitbuf);
 }
 
-}  // namespace dapple
+}  // namespace dapple::command_line

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace dapple {
+namespace dapple::command_line {
 
 /// Hands on to another buffer what is_hidden() and bytes that are no UTF-8 as '?', all but line
 /// breaks and tabs. Where the terminal is painted on, also colours and what clears a line (ESC [
@@ -43,4 +43,4 @@ class SafeStream : public std::ostream {
   SafeBuffer buffer_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::command_line

@@ -22,7 +22,7 @@
 #include "command_line/safe_stream.h"
 #include "dapple/report/show.h"
 
-namespace dapple {
+namespace dapple::command_line {
 namespace {
 
 /// The command that an argument names; nothing where it is an option.
@@ -240,9 +240,10 @@ void print_error(Console& console, const Error& error) {
     // Line breaks of file names are none of ours.
     const std::string text = printable(Error{error.kind(), error.source(), {violation}}.what());
     // Programs that read them are given a line for each fault.
-    console.err << paint(kHead, Ink::Bad, console.err_style) << ' '
-                << (console.err_style.wraps ? fill_lines(text, kHead.size() + 1, console.err_style)
-                                            : text)
+    console.err << report::paint(kHead, report::Ink::Bad, console.err_style) << ' '
+                << (console.err_style.wraps
+                        ? report::fill_lines(text, kHead.size() + 1, console.err_style)
+                        : text)
                 << '\n';
   }
 }
@@ -250,9 +251,10 @@ void print_error(Console& console, const Error& error) {
 void print_warning(Console& console, const std::string& text) {
   constexpr std::string_view kHead = "warning:";
   const std::string line = printable(text);
-  console.err << paint(kHead, Ink::Warning, console.err_style) << ' '
-              << (console.err_style.wraps ? fill_lines(line, kHead.size() + 1, console.err_style)
-                                          : line)
+  console.err << report::paint(kHead, report::Ink::Warning, console.err_style) << ' '
+              << (console.err_style.wraps
+                      ? report::fill_lines(line, kHead.size() + 1, console.err_style)
+                      : line)
               << '\n';
 }
 
@@ -289,4 +291,4 @@ int run_tool(const Tool& tool, const std::vector<std::string>& arguments, std::o
   return code;
 }
 
-}  // namespace dapple
+}  // namespace dapple::command_line

@@ -8,7 +8,7 @@
 #include "exec_app/commands/commands.h"
 #include "exec_app/commands/rank_process.h"
 
-namespace dapple {
+namespace dapple::exec_app {
 namespace {
 
 constexpr const char* kProgramHelp =
@@ -43,7 +43,7 @@ const std::string kVersion =
     "reads dapple-plan/1, dapple-profile/1, dapple-checkpoint/1 and 2\n"
     "writes dapple-profile/1, dapple-timeline/1, dapple-checkpoint/2, Chrome trace JSON\n";
 
-Tool tool() {
+command_line::Tool tool() {
   return {
       .name = "dapple-exec",
       .help = kProgramHelp,
@@ -57,7 +57,7 @@ Tool tool() {
 }  // namespace
 
 int run_exec(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& err) {
-  return run_tool(tool(), arguments, out, err);
+  return command_line::run_tool(tool(), arguments, out, err);
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec_app

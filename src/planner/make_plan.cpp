@@ -5,7 +5,7 @@
 #include "planner/families/plan_families.h"
 #include "planner/families/plan_one_family.h"
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 /// Of a search that other families follow.
@@ -49,4 +49,4 @@ std::variant<MadePlan, Infeasible> make_plan(const ModelProfile& profile, const 
   return made;
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

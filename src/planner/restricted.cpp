@@ -19,7 +19,7 @@
 #include "planner/request/stop_question.h"
 #include "planner/restricted_families.h"
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 constexpr Duration kNever{INT64_MAX};
@@ -261,4 +261,4 @@ std::variant<MadePlan, Infeasible> make_restricted_plan(const ModelProfile& prof
   return made;
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -11,7 +11,7 @@
 #include "planner/candidates/work_floor.h"
 #include "planner/request/stop_question.h"
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 /// One family after another, each with a bound of its own.
@@ -148,4 +148,4 @@ std::variant<MadePlan, Infeasible> plan_restricted_families(const ModelProfile& 
   return RestrictedFamilies(profile, topology, options, restriction).run(progress);
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

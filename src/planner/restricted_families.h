@@ -5,7 +5,7 @@
 
 #include "dapple/planner/request/restricted.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 /// As make_restricted_plan(), for each of the restriction's families. Requires: options ask for
 /// every family.
@@ -15,4 +15,4 @@ std::variant<MadePlan, Infeasible> plan_restricted_families(const ModelProfile& 
                                                             const PlanRestriction& restriction,
                                                             Progress* progress);
 
-}  // namespace dapple
+}  // namespace dapple::planner

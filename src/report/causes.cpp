@@ -6,7 +6,7 @@
 
 #include "dapple/report/show.h"
 
-namespace dapple {
+namespace dapple::report {
 
 std::string main_causes(const TimeParts& faster, const TimeParts& slower, Duration whole) {
   std::vector<std::pair<Duration, const TimePart*>> losses;
@@ -25,4 +25,4 @@ std::string main_causes(const TimeParts& faster, const TimeParts& slower, Durati
   return text;
 }
 
-}  // namespace dapple
+}  // namespace dapple::report

@@ -14,7 +14,7 @@
 #include "dapple/report/table.h"
 #include "report/figures.h"
 
-namespace dapple {
+namespace dapple::report {
 namespace {
 
 constexpr int kMostColumns = 80;
@@ -319,4 +319,4 @@ std::string write_comparison(const ComparedPair& pair, const TextStyle& given_st
   return text + verdict(first, second);
 }
 
-}  // namespace dapple
+}  // namespace dapple::report

@@ -15,7 +15,7 @@
 #include "report/palette.h"
 #include "report/ticks.h"
 
-namespace dapple {
+namespace dapple::report {
 namespace {
 
 constexpr double kWidth = 720;
@@ -233,4 +233,4 @@ std::string write_figure(const ReportSubject& subject) {
   return FigureWriter(subject).write();
 }
 
-}  // namespace dapple
+}  // namespace dapple::report

@@ -11,7 +11,7 @@
 #include "dapple/report/causes.h"
 #include "dapple/report/show.h"
 
-namespace dapple {
+namespace dapple::report {
 namespace {
 
 /// "nowhere", "every stage", or the stages' numbers.
@@ -240,4 +240,4 @@ std::vector<std::string> search_lines(const SearchRecord& search) {
   return lines;
 }
 
-}  // namespace dapple
+}  // namespace dapple::report

@@ -15,7 +15,7 @@
 #include "dapple/timeline/timeline.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::report {
 
 /// The stage that a lane is coloured after. O(1).
 StageIndex home_stage(const Timeline& timeline, LaneIndex lane);
@@ -64,4 +64,4 @@ std::vector<std::string> search_headlines(const SearchRecord& search);
 /// All that is known of it, with every part that was left out, a sentence each.
 std::vector<std::string> search_lines(const SearchRecord& search);
 
-}  // namespace dapple
+}  // namespace dapple::report

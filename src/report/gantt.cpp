@@ -12,7 +12,7 @@
 
 #include "report/ticks.h"
 
-namespace dapple {
+namespace dapple::report {
 namespace {
 
 enum class Fill : std::uint8_t { Idle, Forward, Backward, Weights, AllReduce, Step };
@@ -370,4 +370,4 @@ std::string draw_timeline(const Timeline& timeline, const TextStyle& style) {
   return text + blanks + axis_text(window, iteration) + '\n';
 }
 
-}  // namespace dapple
+}  // namespace dapple::report

@@ -3,10 +3,10 @@
 
 #include <string_view>
 
-namespace dapple::html_assets {
+namespace dapple::report::html_assets {
 
 extern const std::string_view kPage;    // with {{title}}, {{style}}, {{content}} and {{script}}
 extern const std::string_view kStyle;   // no "</style"
 extern const std::string_view kScript;  // no "</script"
 
-}  // namespace dapple::html_assets
+}  // namespace dapple::report::html_assets

@@ -6,7 +6,7 @@
 #include "dapple/report/table.h"
 #include "report/palette.h"
 
-namespace dapple {
+namespace dapple::report {
 namespace {
 
 std::string change(Duration predicted, Duration measured) {
@@ -83,4 +83,4 @@ std::string write_measured(const MeasuredPair& pair, const TextStyle& style) {
   return text;
 }
 
-}  // namespace dapple
+}  // namespace dapple::report

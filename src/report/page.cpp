@@ -10,7 +10,7 @@
 #include "report/html_assets.h"
 #include "report/page_content.h"
 
-namespace dapple {
+namespace dapple::report {
 namespace {
 
 /// Puts texts where the page names them, "{{name}}", in one pass: what is put in is not looked at.
@@ -69,4 +69,4 @@ std::string write_page(const ReportSubject& subject) {
                                    {"script", html_assets::kScript}});
 }
 
-}  // namespace dapple
+}  // namespace dapple::report

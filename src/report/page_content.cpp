@@ -15,7 +15,7 @@
 #include "report/figures.h"
 #include "report/palette.h"
 
-namespace dapple {
+namespace dapple::report {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -372,4 +372,4 @@ std::string page_content(const ReportSubject& subject) {
   return safe_in_script(content);
 }
 
-}  // namespace dapple
+}  // namespace dapple::report

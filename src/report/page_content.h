@@ -18,9 +18,9 @@
 
 #include "dapple/report/page.h"
 
-namespace dapple {
+namespace dapple::report {
 
 /// JSON without any of the characters <, > and &, so that it may stand in a script element.
 std::string page_content(const ReportSubject& subject);
 
-}  // namespace dapple
+}  // namespace dapple::report

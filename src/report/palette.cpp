@@ -6,7 +6,7 @@
 
 #include "dapple/core/error.h"
 
-namespace dapple {
+namespace dapple::report {
 namespace {
 
 using Tone = KindStyle::Tone;
@@ -57,4 +57,4 @@ std::string_view color_of(KindStyle::Tone tone, StageIndex stage, Ground ground)
   return tones[static_cast<std::size_t>(tone)][static_cast<std::size_t>(stage.value % kHues)];
 }
 
-}  // namespace dapple
+}  // namespace dapple::report

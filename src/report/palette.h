@@ -11,7 +11,7 @@
 #include "dapple/core/index.h"
 #include "dapple/schedule/schedule.h"
 
-namespace dapple {
+namespace dapple::report {
 
 enum class Ground : std::uint8_t { Light, Dark };
 
@@ -40,4 +40,4 @@ std::string_view color_of(KindStyle::Tone tone, StageIndex stage, Ground ground)
 /// After so many stages the hues begin again.
 inline constexpr std::int32_t kHues = 8;
 
-}  // namespace dapple
+}  // namespace dapple::report

@@ -10,7 +10,7 @@
 #include <span>
 #include <utility>
 
-namespace dapple {
+namespace dapple::report {
 namespace {
 
 struct Unit {
@@ -327,4 +327,4 @@ std::string paint(std::string_view text, Ink ink, const TextStyle& style) {
   return fmt::format("\x1b[{}m{}\x1b[0m", kCodes[static_cast<std::size_t>(ink)], text);
 }
 
-}  // namespace dapple
+}  // namespace dapple::report

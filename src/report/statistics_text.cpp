@@ -12,7 +12,7 @@
 #include "report/figures.h"
 #include "report/palette.h"
 
-namespace dapple {
+namespace dapple::report {
 namespace {
 
 /// Parts that are not nothing, the largest first: "forward 36.8 %, backward 61.1 %".
@@ -96,4 +96,4 @@ std::string write_statistics(const Timeline& timeline, const TextStyle& style) {
   return text;
 }
 
-}  // namespace dapple
+}  // namespace dapple::report

@@ -15,7 +15,7 @@
 #include "dapple/report/table.h"
 #include "report/figures.h"
 
-namespace dapple {
+namespace dapple::report {
 namespace {
 
 // Columns from which a line has room for more.
@@ -242,4 +242,4 @@ std::string other_replicas_text(const Prediction& prediction, std::optional<Dura
                      show(*otherwise, prediction.iteration), comparison);
 }
 
-}  // namespace dapple
+}  // namespace dapple::report

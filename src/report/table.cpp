@@ -5,7 +5,7 @@
 
 #include "dapple/core/error.h"
 
-namespace dapple {
+namespace dapple::report {
 namespace {
 
 constexpr std::size_t kGap = 2;  // blanks between columns
@@ -97,4 +97,4 @@ std::string Table::row_text(const std::vector<Cell>& row, const std::vector<std:
   return result;
 }
 
-}  // namespace dapple
+}  // namespace dapple::report

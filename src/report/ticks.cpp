@@ -6,7 +6,7 @@
 
 #include "dapple/report/show.h"
 
-namespace dapple {
+namespace dapple::report {
 
 Duration tick_length(double columns_per_ns, double columns) {
   std::int64_t power = 1;
@@ -35,4 +35,4 @@ std::string tick_text(Duration moment, Duration whole) {
   return number + ' ' + unit;
 }
 
-}  // namespace dapple
+}  // namespace dapple::report

@@ -5,7 +5,7 @@
 
 #include "dapple/core/quantity.h"
 
-namespace dapple {
+namespace dapple::report {
 
 /// A round length of time, 1, 2 or 5 times a power of ten, at least `columns` wide.
 /// Requires: columns_per_ns > 0.
@@ -15,4 +15,4 @@ Duration tick_length(double columns_per_ns, double columns);
 /// ms".
 std::string tick_text(Duration moment, Duration whole);
 
-}  // namespace dapple
+}  // namespace dapple::report

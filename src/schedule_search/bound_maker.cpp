@@ -5,7 +5,7 @@
 #include "dapple/schedule_search/order_search.h"
 #include "schedule_search/bound_maker.h"
 
-namespace dapple {
+namespace dapple::schedule_search {
 namespace {
 
 struct MachineTask {
@@ -93,4 +93,4 @@ Duration lower_bound(const TaskProblem& problem) {
   return {BoundMaker(problem).refined()};
 }
 
-}  // namespace dapple
+}  // namespace dapple::schedule_search

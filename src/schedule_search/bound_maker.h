@@ -6,7 +6,7 @@
 
 #include "schedule_search/tasks/heads_and_tails.h"
 
-namespace dapple {
+namespace dapple::schedule_search {
 
 class BoundMaker {
  public:
@@ -28,4 +28,4 @@ class BoundMaker {
   bool is_span_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::schedule_search

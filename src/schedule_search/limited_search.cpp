@@ -5,7 +5,7 @@
 
 #include "schedule_search/rule_sets.h"
 
-namespace dapple {
+namespace dapple::schedule_search {
 namespace {
 
 /// Rules of the table before moves are first tried, and for how long these go on without success: a
@@ -110,4 +110,4 @@ void LimitedSearch::improve_by_simulation(std::int64_t round) {
   simulate_moves(any_order(), 200 * round);
 }
 
-}  // namespace dapple
+}  // namespace dapple::schedule_search

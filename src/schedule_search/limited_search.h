@@ -9,7 +9,7 @@
 #include "schedule_search/order_search_state.h"
 #include "schedule_search/randomness.h"
 
-namespace dapple {
+namespace dapple::schedule_search {
 
 class LimitedSearch {
  public:
@@ -50,4 +50,4 @@ class LimitedSearch {
   Words words_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::schedule_search

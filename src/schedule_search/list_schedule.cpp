@@ -5,7 +5,7 @@
 #include "dapple/core/error.h"
 #include "schedule_search/tasks/partial_order.h"
 
-namespace dapple {
+namespace dapple::schedule_search {
 namespace {
 
 /// A wait for something more urgent, and how late that would be if the device did not wait.
@@ -300,4 +300,4 @@ std::optional<ListSchedule> list_schedule(const TaskGraph& graph, const ListRule
   return finish(*order);
 }
 
-}  // namespace dapple
+}  // namespace dapple::schedule_search

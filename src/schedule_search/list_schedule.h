@@ -13,7 +13,7 @@
 #include "schedule_search/tasks/task_graph.h"
 #include "schedule_search/tasks/working_order.h"
 
-namespace dapple {
+namespace dapple::schedule_search {
 
 /// What a device does about a task that arrives within the time of another, less urgent one that
 /// could start now.
@@ -57,4 +57,4 @@ struct ListSchedule {
 /// Requires: each device has its least memory.
 std::optional<ListSchedule> list_schedule(const TaskGraph& graph, const ListRule& rule);
 
-}  // namespace dapple
+}  // namespace dapple::schedule_search

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace dapple {
+namespace dapple::schedule_search {
 
 MoveSearch::MoveSearch(const TaskGraph& graph, const HoldingRules& rules, Start start,
                        Appraisal appraise)
@@ -98,4 +98,4 @@ bool MoveSearch::step() {
   return is_better;
 }
 
-}  // namespace dapple
+}  // namespace dapple::schedule_search

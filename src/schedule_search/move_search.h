@@ -13,7 +13,7 @@
 #include "schedule_search/randomness.h"
 #include "schedule_search/tasks/working_order.h"
 
-namespace dapple {
+namespace dapple::schedule_search {
 
 /// The objective of an order as it is really counted, which is no less than the problem's own.
 /// Asked of orders that have room for what waits.
@@ -57,4 +57,4 @@ class MoveSearch {
   std::int64_t steps_since_best_ = 0;
 };
 
-}  // namespace dapple
+}  // namespace dapple::schedule_search

@@ -11,7 +11,7 @@
 #include "schedule_search/limited_search.h"
 #include "schedule_search/order_search_state.h"
 
-namespace dapple {
+namespace dapple::schedule_search {
 namespace {
 
 /// How often an order that holds too much may ask for less in flight, and searches that go on
@@ -220,4 +220,4 @@ std::optional<FoundOrder> search_order(const TaskProblem& problem,
   return found;
 }
 
-}  // namespace dapple
+}  // namespace dapple::schedule_search

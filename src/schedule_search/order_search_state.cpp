@@ -1,6 +1,6 @@
 #include "schedule_search/order_search_state.h"
 
-namespace dapple {
+namespace dapple::schedule_search {
 namespace {
 
 /// What a simulation costs, in orders run: events take longer than tasks.
@@ -62,4 +62,4 @@ bool OrderSearchState::wants_simulation() const {
   return options_.simulate && best_.excess == 0 && simulated_ > best_.worst;
 }
 
-}  // namespace dapple
+}  // namespace dapple::schedule_search

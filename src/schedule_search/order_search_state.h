@@ -9,7 +9,7 @@
 #include "schedule_search/tasks/holding_rules.h"
 #include "schedule_search/tasks/working_order.h"
 
-namespace dapple {
+namespace dapple::schedule_search {
 
 class OrderSearchState {
  public:
@@ -66,4 +66,4 @@ class OrderSearchState {
   OrderSearchWork work_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::schedule_search

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <random>
 
-namespace dapple {
+namespace dapple::schedule_search {
 
 class Randomness {
  public:
@@ -27,4 +27,4 @@ class Randomness {
   std::mt19937_64 engine_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::schedule_search

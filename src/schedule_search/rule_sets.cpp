@@ -4,7 +4,7 @@
 
 #include "schedule_search/tasks/heads_and_tails.h"
 
-namespace dapple {
+namespace dapple::schedule_search {
 namespace {
 
 /// Forwards before the first backward of each stage, so that it waits for that for less than one
@@ -143,4 +143,4 @@ ListRule changed_rule(const TaskGraph& graph, ListRule rule, Randomness& randomn
   return rule;
 }
 
-}  // namespace dapple
+}  // namespace dapple::schedule_search

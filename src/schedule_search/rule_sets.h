@@ -6,7 +6,7 @@
 #include "schedule_search/list_schedule.h"
 #include "schedule_search/randomness.h"
 
-namespace dapple {
+namespace dapple::schedule_search {
 
 /// Rules that are each best on some problems, the most promising first. O(stages^2) and a number of
 /// rules that does not depend on the problem.
@@ -15,4 +15,4 @@ std::vector<ListRule> rule_table(const TaskGraph& graph);
 /// The rule with one to a few of its numbers changed.
 ListRule changed_rule(const TaskGraph& graph, ListRule rule, Randomness& randomness);
 
-}  // namespace dapple
+}  // namespace dapple::schedule_search

@@ -6,7 +6,7 @@
 #include "dapple/cost/cost_model.h"
 #include "dapple/search/allowance.h"
 
-namespace dapple {
+namespace dapple::search {
 
 class TableCount {
  public:
@@ -27,4 +27,4 @@ class TableCount {
   Bytes counted_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::search

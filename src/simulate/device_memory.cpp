@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace dapple {
+namespace dapple::simulate {
 namespace {
 
 DeviceMemory memory_of(const Lane& lane, LaneIndex index, std::size_t replica,
@@ -72,4 +72,4 @@ std::vector<MemoryShortage> memory_shortages(const std::vector<DeviceMemory>& me
   return shortages;
 }
 
-}  // namespace dapple
+}  // namespace dapple::simulate

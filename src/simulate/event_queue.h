@@ -8,7 +8,7 @@
 
 #include "dapple/core/quantity.h"
 
-namespace dapple {
+namespace dapple::simulate {
 
 struct Event {
   enum class Kind : std::int8_t {
@@ -97,4 +97,4 @@ class EventQueue {
   bool front_is_free_ = false;
 };
 
-}  // namespace dapple
+}  // namespace dapple::simulate

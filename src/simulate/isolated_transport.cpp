@@ -2,7 +2,7 @@
 
 #include "simulate/transports.h"
 
-namespace dapple {
+namespace dapple::simulate {
 namespace {
 
 std::size_t at(std::int32_t position) {
@@ -167,4 +167,4 @@ void IsolatedTransport::reduce(const Reduction& reduction, Duration start) {
                          reduction.reducer, reduction.bucket);
 }
 
-}  // namespace dapple
+}  // namespace dapple::simulate

@@ -5,7 +5,7 @@
 
 #include "dapple/core/error.h"
 
-namespace dapple {
+namespace dapple::simulate {
 
 /// Of ports that not all flows can have what they want of.
 void MaxMinSolver::collect_uses(const std::vector<const FlowDemand*>& flows,
@@ -103,4 +103,4 @@ std::vector<Rate> max_min_rates(const std::vector<const FlowDemand*>& flows,
   return MaxMinSolver().solve(flows, capacities);
 }
 
-}  // namespace dapple
+}  // namespace dapple::simulate

@@ -5,7 +5,7 @@
 
 #include "dapple/core/error.h"
 
-namespace dapple {
+namespace dapple::simulate {
 
 SharedNetwork::SharedNetwork(std::vector<Rate> capacities)
     : capacities_(std::move(capacities)),
@@ -243,4 +243,4 @@ Rate SharedNetwork::carried(PortIndex port) const {
   return static_cast<Rate>(sum / kFullWeight);
 }
 
-}  // namespace dapple
+}  // namespace dapple::simulate

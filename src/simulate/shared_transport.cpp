@@ -3,7 +3,7 @@
 #include "dapple/core/error.h"
 #include "simulate/transports.h"
 
-namespace dapple {
+namespace dapple::simulate {
 namespace {
 
 std::vector<Rate> port_capacities(const Topology& topology) {
@@ -274,4 +274,4 @@ std::unique_ptr<TransportLayer> make_transport(const TransportWork& work, const 
   return std::make_unique<SharedTransport>(work, topology, output);
 }
 
-}  // namespace dapple
+}  // namespace dapple::simulate

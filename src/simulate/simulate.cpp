@@ -9,7 +9,7 @@
 #include "simulate/event_queue.h"
 #include "simulate/transport.h"
 
-namespace dapple {
+namespace dapple::simulate {
 namespace {
 
 std::size_t at(std::int32_t position) {
@@ -674,4 +674,4 @@ SimulationResult simulate(const Schedule& schedule, const PlanCost& costs, const
   return result;
 }
 
-}  // namespace dapple
+}  // namespace dapple::simulate

@@ -5,7 +5,7 @@
 
 #include "dapple/core/error.h"
 
-namespace dapple {
+namespace dapple::simulate {
 namespace {
 
 /// Both sides of a boundary in one direction.
@@ -110,4 +110,4 @@ std::vector<BoundaryParts> transfer_parts(const Schedule& schedule,
   return boundaries;
 }
 
-}  // namespace dapple
+}  // namespace dapple::simulate

@@ -10,7 +10,7 @@
 #include "dapple/cost/transfer.h"
 #include "dapple/schedule/schedule.h"
 
-namespace dapple {
+namespace dapple::simulate {
 
 /// Where what a lane receives for one of its stages arrives: numbered stage by stage, lane by lane.
 struct Inbox {
@@ -65,4 +65,4 @@ std::vector<BoundaryParts> transfer_parts(const Schedule& schedule,
                                           const std::vector<StageLanes>& stages,
                                           const PlanCost& costs);
 
-}  // namespace dapple
+}  // namespace dapple::simulate

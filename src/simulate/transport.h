@@ -16,7 +16,7 @@
 #include "simulate/event_queue.h"
 #include "simulate/transfer_parts.h"
 
-namespace dapple {
+namespace dapple::simulate {
 
 /// A part of a transfer, to be made: what one lane sends over `boundary` at `ready`.
 struct TransferRequest {
@@ -72,4 +72,4 @@ struct TransportWork {
 std::unique_ptr<TransportLayer> make_transport(const TransportWork& work, const Topology& topology,
                                                Contention contention, TransportOutput output);
 
-}  // namespace dapple
+}  // namespace dapple::simulate

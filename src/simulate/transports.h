@@ -8,7 +8,7 @@
 
 #include "simulate/transport.h"
 
-namespace dapple {
+namespace dapple::simulate {
 
 /// Every port of a boundary and direction serves that boundary's transfers in order, whatever else
 /// goes on. It carries what it has of a transfer in one piece, as soon as all lanes that send
@@ -179,4 +179,4 @@ class SharedTransport : public TransportLayer {
   std::vector<std::int32_t> free_transfers_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::simulate

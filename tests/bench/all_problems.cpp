@@ -33,24 +33,27 @@ std::vector<std::string> names_in(const std::string& folder) {
 std::vector<std::string> profiled_models(const std::string& folder) {
   std::vector<std::string> models = names_in(folder);
   std::erase_if(models, [&folder](const std::string& model) {
-    const std::string text = read_file(folder + "/" + model + ".json");
+    const std::string text = io::read_file(folder + "/" + model + ".json");
     return text.find("\"measurements\"") == std::string::npos;
   });
   return models;
 }
 
 /// What is wrong with the plan. Empty if nothing.
-std::string fault_of(MadePlan& made, const ModelProfile& profile, const Topology& topology) {
+std::string fault_of(planner::MadePlan& made, const ModelProfile& profile,
+                     const Topology& topology) {
   const Prediction& prediction = made.document.prediction;
-  const std::vector<Violation> violations = check_plan(made.document.plan, profile, topology);
+  const std::vector<Violation> violations =
+      planner::check_plan(made.document.plan, profile, topology);
   if (!violations.empty()) return violations.front().place + ": " + violations.front().message;
   if (!prediction.lower_bound) return "nothing is proven";
   if (*prediction.lower_bound > prediction.iteration) return "the bound is above the iteration";
   if (made.baselines.empty()) return "there is no baseline";
-  for (BaselinePlan& baseline : made.baselines) {
+  for (planner::BaselinePlan& baseline : made.baselines) {
     if (!baseline.figures.feasible) continue;
     const Duration simulated =
-        evaluate(baseline.plan, profile, topology, {Contention::Shared}).prediction.iteration;
+        planner::evaluate(baseline.plan, profile, topology, {Contention::Shared})
+            .prediction.iteration;
     if (simulated != baseline.figures.iteration) {
       return baseline.figures.name + " takes " + std::to_string(simulated.ns) + " ns, not " +
              std::to_string(baseline.figures.iteration.ns);
@@ -64,20 +67,21 @@ std::string fault_of(MadePlan& made, const ModelProfile& profile, const Topology
 bool plan_problem(const std::string& source, const std::string& model, const std::string& cluster) {
   const std::string profile_path = source + "/profiles/" + model + ".json";
   const std::string topology_path = source + "/topologies/" + cluster + ".json";
-  const ModelProfile profile = read_profile(read_file(profile_path), profile_path);
-  const Topology topology(read_topology(read_file(topology_path), topology_path), topology_path);
+  const ModelProfile profile = io::read_profile(io::read_file(profile_path), profile_path);
+  const Topology topology(io::read_topology(io::read_file(topology_path), topology_path),
+                          topology_path);
   fmt::print("{:13} {:16} ", model, cluster);
   if (!check_compatible(profile, topology, *profile.global_batch_size).empty()) {
     fmt::print("no times for a kind of its devices\n");
     return true;
   }
-  PlannerOptions options;
+  planner::PlannerOptions options;
   options.global_batch_size = *profile.global_batch_size;
   options.target_gap = {kOne.billionths / 20};
   const auto start = std::chrono::steady_clock::now();
-  auto answer = make_plan(profile, topology, options);
+  auto answer = planner::make_plan(profile, topology, options);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-  auto* made = std::get_if<MadePlan>(&answer);
+  auto* made = std::get_if<planner::MadePlan>(&answer);
   if (made == nullptr) {
     fmt::print("nothing fits, {:.1f} s\n", taken.count());
     return true;

@@ -15,7 +15,7 @@ namespace dapple {
 namespace {
 
 void search_for(benchmark::State& state, const small::EvenTasks& figures) {
-  const TaskProblem problem = small::even_tasks(figures);
+  const schedule_search::TaskProblem problem = small::even_tasks(figures);
   const std::chrono::milliseconds allowed(state.range(0));
   for (auto _ : state) {
     const auto start = std::chrono::steady_clock::now();
@@ -31,7 +31,7 @@ void search_for(benchmark::State& state, const small::EvenTasks& figures) {
 }
 
 void prove(benchmark::State& state, const small::EvenTasks& figures) {
-  const TaskProblem problem = small::even_tasks(figures);
+  const schedule_search::TaskProblem problem = small::even_tasks(figures);
   for (auto _ : state) benchmark::DoNotOptimize(lower_bound(problem));
 }
 

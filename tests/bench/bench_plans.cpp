@@ -24,9 +24,9 @@ using namespace dapple;
 
 constexpr double kSecondsAllowed = 60;
 
-class TimeLimit : public Progress {
+class TimeLimit : public planner::Progress {
  public:
-  void update(const SearchProgress&) override {}
+  void update(const planner::SearchProgress&) override {}
   bool should_stop() override {
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start_;
     return passed.count() > kSecondsAllowed;
@@ -39,7 +39,7 @@ class TimeLimit : public Progress {
 struct Question {
   std::string model;
   std::string cluster;
-  PlannerOptions options;
+  planner::PlannerOptions options;
   bool is_large = false;  // its second layer repeated, its first servers, to kLayers, kServers
 };
 
@@ -65,8 +65,8 @@ void plan_problem(benchmark::State& state, Question question) {
       std::string(DAPPLE_SOURCE_DIR "/profiles/") + question.model + ".json";
   const std::string topology_path =
       std::string(DAPPLE_SOURCE_DIR "/topologies/") + question.cluster + ".json";
-  ModelProfile profile = read_profile(read_file(profile_path), profile_path);
-  TopologyDescription description = read_topology(read_file(topology_path), topology_path);
+  ModelProfile profile = io::read_profile(io::read_file(profile_path), profile_path);
+  TopologyDescription description = io::read_topology(io::read_file(topology_path), topology_path);
   question.options.global_batch_size = *profile.global_batch_size;
   if (question.is_large) {
     const Layer repeated = profile.layers[1];
@@ -78,9 +78,9 @@ void plan_problem(benchmark::State& state, Question question) {
   small::forget_peak_memory();
   for (auto _ : state) {
     TimeLimit limit;
-    const auto made =
-        make_plan(profile, topology, question.options, question.is_large ? nullptr : &limit);
-    if (const auto* plan = std::get_if<MadePlan>(&made)) {
+    const auto made = planner::make_plan(profile, topology, question.options,
+                                         question.is_large ? nullptr : &limit);
+    if (const auto* plan = std::get_if<planner::MadePlan>(&made)) {
       show(state, plan->document);
     } else {
       state.SkipWithError("nothing fits");

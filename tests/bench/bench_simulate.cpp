@@ -36,7 +36,7 @@ std::int64_t count_actions(const Schedule& schedule) {
 }
 
 /// range(0): stages.
-void simulate_stages(benchmark::State& state, const SimulationOptions& options) {
+void simulate_stages(benchmark::State& state, const simulate::SimulationOptions& options) {
   const small::Pipeline pipeline = straight_pipeline(static_cast<std::size_t>(state.range(0)));
   for (auto _ : state) { benchmark::DoNotOptimize(pipeline.run(options)); }
   state.counters["actions"] =
@@ -45,22 +45,22 @@ void simulate_stages(benchmark::State& state, const SimulationOptions& options) 
 }
 
 BENCHMARK_CAPTURE(simulate_stages, contention_off,
-                  SimulationOptions{.contention = Contention::Off, .record = false})
+                  simulate::SimulationOptions{.contention = Contention::Off, .record = false})
     ->Arg(16)
     ->Arg(64)
     ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(simulate_stages, contention_shared,
-                  SimulationOptions{.contention = Contention::Shared, .record = false})
+                  simulate::SimulationOptions{.contention = Contention::Shared, .record = false})
     ->Arg(16)
     ->Arg(64)
     ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(simulate_stages, contention_off_recorded,
-                  SimulationOptions{.contention = Contention::Off})
+                  simulate::SimulationOptions{.contention = Contention::Off})
     ->Arg(16)
     ->Arg(64)
     ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(simulate_stages, contention_shared_recorded,
-                  SimulationOptions{.contention = Contention::Shared})
+                  simulate::SimulationOptions{.contention = Contention::Shared})
     ->Arg(16)
     ->Arg(64)
     ->Unit(benchmark::kMillisecond);

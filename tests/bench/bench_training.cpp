@@ -17,7 +17,7 @@ using namespace dapple;
 using namespace dapple::small;
 
 /// GPT-2 with four blocks of 64, eight micro-batches of two sequences of 64.
-TrainingJob make_job(const Topology& topology) {
+exec::TrainingJob make_job(const Topology& topology) {
   Dice dice(1);
   constexpr std::int64_t kHidden = 64;
   constexpr std::int64_t kSequence = 64;
@@ -38,29 +38,30 @@ TrainingJob make_job(const Topology& topology) {
   shape.operations.emplace_back(SoftmaxCrossEntropyOperation{.classes = kVocabulary});
   const Trainable model = trainable(shape, dice);
   const auto layers = static_cast<std::int32_t>(model.layers->size());
-  const Plan plan = plan_of(model.profile, {.micro_batch_size = 2,
-                                            .num_micro_batches = 8,
-                                            .depths = {1},
-                                            .stages = {{.layers = layers, .devices = {0}}}});
-  return make_training_job(plan, model.profile, topology, model.layers, model.batches, {});
+  const Plan plan =
+      plan_of(model.profile, {.micro_batch_size = 2,
+                                       .num_micro_batches = 8,
+                                       .depths = {1},
+                                       .stages = {{.layers = layers, .devices = {0}}}});
+  return exec::make_training_job(plan, model.profile, topology, model.layers, model.batches, {});
 }
 
 void step_without_pipeline(benchmark::State& state) {
-  keep_freed_memory();
+  exec::keep_freed_memory();
   const Topology topology(full_mesh(1, {bytes_per_ns(1), {}}));
-  PlainTraining plain(make_job(topology));
+  exec::PlainTraining plain(make_job(topology));
   std::int64_t iteration = 0;
   for ([[maybe_unused]] auto _ : state) benchmark::DoNotOptimize(plain.run(iteration++));
 }
 BENCHMARK(step_without_pipeline)->Unit(benchmark::kMillisecond)->MeasureProcessCPUTime();
 
 void step_of_one_stage(benchmark::State& state) {
-  keep_freed_memory();
+  exec::keep_freed_memory();
   const Topology topology(full_mesh(1, {bytes_per_ns(1), {}}));
-  const TrainingJob job = make_job(topology);
-  ThreadNetwork network(topology, {job.devices.front().device}, {});
+  const exec::TrainingJob job = make_job(topology);
+  exec::ThreadNetwork network(topology, {job.devices.front().device}, {});
   const auto end = network.end_of(job.devices.front().device);
-  DeviceTraining device(job, job.devices.front().device, *end);
+  exec::DeviceTraining device(job, job.devices.front().device, *end);
   std::int64_t iteration = 0;
   for ([[maybe_unused]] auto _ : state) {
     device.run(iteration++);

@@ -117,9 +117,10 @@ void ShapeSearch::try_depths(Plan& plan) {
           best_.missing = std::min(best_.missing, shortages.front().missing());
           continue;
         }
-        if (lower_bound(plan, cost, costs_.topology()) >= best_.iteration) continue;
+        if (search::lower_bound(plan, cost, costs_.topology()) >= best_.iteration) continue;
         const Duration time =
-            simulate(generate(plan), cost, costs_.topology(), {.record = false}).iteration;
+            simulate::simulate(generate(plan), cost, costs_.topology(), {.record = false})
+                .iteration;
         if (time >= best_.iteration) continue;
         best_.iteration = time;
         best_.plan = plan;
@@ -232,7 +233,7 @@ Duration busiest_stage(const Plan& plan, const Prediction& prediction) {
 }
 
 std::string change(Duration theirs, Duration ours) {
-  return fmt::format("{} -> {}", show(theirs), show(ours));
+  return fmt::format("{} -> {}", report::show(theirs), report::show(ours));
 }
 
 /// Where the difference comes from: theirs -> ours.
@@ -249,38 +250,38 @@ std::string reason(const Plan& plan, const Prediction& ours, const Plan& shape,
 
 ModelProfile load_profile(const std::string& source, const std::string& name) {
   const std::string path = source + "/profiles/" + name + ".json";
-  return read_profile(read_file(path), path);
+  return io::read_profile(io::read_file(path), path);
 }
 
 bool compare(const PublishedPlan& published, const std::string& source, bool ignore_memory) {
   const ModelProfile profile = load_profile(source, published.model);
   const std::string path = source + "/topologies/" + published.topology + ".json";
-  const Topology topology(read_topology(read_file(path), path), path);
-  const auto made = make_plan(profile, topology,
-                              {.global_batch_size = *profile.global_batch_size,
-                               .micro_batch_size = {},
-                               .family = {},
-                               .contention = Contention::Shared,
-                               .ignore_memory = ignore_memory,
-                               .threads = 2});
-  if (!std::holds_alternative<MadePlan>(made)) {
+  const Topology topology(io::read_topology(io::read_file(path), path), path);
+  const auto made = planner::make_plan(profile, topology,
+                                       {.global_batch_size = *profile.global_batch_size,
+                                        .micro_batch_size = {},
+                                        .family = {},
+                                        .contention = Contention::Shared,
+                                        .ignore_memory = ignore_memory,
+                                        .threads = 2});
+  if (!std::holds_alternative<planner::MadePlan>(made)) {
     fmt::print("{:13} {:14} nothing fits\n", published.model, published.topology);
     return false;
   }
-  const PlanDocument& ours = std::get<MadePlan>(made).document;
+  const PlanDocument& ours = std::get<planner::MadePlan>(made).document;
   BestOfShape theirs = ShapeSearch(profile, topology, ignore_memory).search(published);
   fmt::print("{:13} {:14} {:22} {:>10} {:5.2f}x", published.model, published.topology,
-             shape_text(ours.plan), show(ours.prediction.iteration),
+             shape_text(ours.plan), report::show(ours.prediction.iteration),
              *ours.prediction.speedup_over_one_device);
   if (!theirs.plan) {
-    fmt::print("   their shape does not fit: {} are missing\n", show(theirs.missing));
+    fmt::print("   their shape does not fit: {} are missing\n", report::show(theirs.missing));
     return true;
   }
   const Prediction prediction =
-      evaluate(*theirs.plan, profile, topology, {Contention::Shared}).prediction;
+      planner::evaluate(*theirs.plan, profile, topology, {Contention::Shared}).prediction;
   fmt::print(
       "   {:22} {:>10} {:5.2f}x (their estimate {:5.2f}x)   {:.3f}\n", shape_text(*theirs.plan),
-      show(theirs.iteration), *prediction.speedup_over_one_device, published.speedup,
+      report::show(theirs.iteration), *prediction.speedup_over_one_device, published.speedup,
       static_cast<double>(theirs.iteration.ns) / static_cast<double>(ours.prediction.iteration.ns));
   fmt::print("{:29}{}\n", "", reason(ours.plan, ours.prediction, *theirs.plan, prediction));
   return ours.prediction.iteration <= theirs.iteration;

@@ -23,7 +23,8 @@ std::int64_t now_ns() {
       .count();
 }
 
-MessageKey key_of(const Place& place, std::int32_t from, std::int32_t to, std::int32_t number) {
+exec::MessageKey key_of(const Place& place, std::int32_t from, std::int32_t to,
+                        std::int32_t number) {
   return {.iteration = place.iteration,
           .action = {ActionKind::SendActivation, number, {from}},
           .step = 0,
@@ -32,8 +33,8 @@ MessageKey key_of(const Place& place, std::int32_t from, std::int32_t to, std::i
 }
 
 /// Bytes that no other message has.
-HostBytes content(const MessageKey& key, std::size_t size) {
-  HostBytes bytes(size);
+exec::HostBytes content(const exec::MessageKey& key, std::size_t size) {
+  exec::HostBytes bytes(size);
   std::uint64_t word = static_cast<std::uint64_t>(key.action.index) * 1'000'003 +
                        static_cast<std::uint64_t>(key.from.value) * 1'009 +
                        static_cast<std::uint64_t>(key.step) + 1;
@@ -44,8 +45,8 @@ HostBytes content(const MessageKey& key, std::size_t size) {
   return bytes;
 }
 
-HostBytes taken_in(Transport& end, const MessageKey& key) {
-  const Payload payload = end.receive(key, {});
+exec::HostBytes taken_in(exec::Transport& end, const exec::MessageKey& key) {
+  const exec::Payload payload = end.receive(key, {});
   return {payload.host().begin(), payload.host().end()};
 }
 
@@ -67,13 +68,13 @@ void in_threads(std::size_t count, const std::function<void(std::int32_t)>& work
   }
 }
 
-void in_any_order(const Place& place, Transport& end) {
+void in_any_order(const Place& place, exec::Transport& end) {
   for (std::int32_t i = 0; i < 5; ++i) {
-    const MessageKey key = key_of(place, place.number, place.next(), i);
+    const exec::MessageKey key = key_of(place, place.number, place.next(), i);
     end.send(key, content(key, 10));
   }
   for (std::int32_t i = 4; i >= 0; --i) {
-    const MessageKey key = key_of(place, place.previous(), place.number, i);
+    const exec::MessageKey key = key_of(place, place.previous(), place.number, i);
     require(taken_in(end, key) == content(key, 10), "another message than was asked for");
   }
 }
@@ -85,12 +86,12 @@ constexpr std::size_t kLargest = std::size_t{2} << 20;
 constexpr std::size_t kLargest = std::size_t{64} << 20;
 #endif
 
-void of_any_size(const Place& place, Transport& end) {
+void of_any_size(const Place& place, exec::Transport& end) {
   const std::size_t sizes[] = {0, 1, 7, 4'096, 65'537, kLargest};
   std::int32_t number = 0;
   for (const std::size_t size : sizes) {
-    const MessageKey out = key_of(place, place.number, place.next(), number);
-    const MessageKey in = key_of(place, place.previous(), place.number, number);
+    const exec::MessageKey out = key_of(place, place.number, place.next(), number);
+    const exec::MessageKey in = key_of(place, place.previous(), place.number, number);
     end.send(out, content(out, size));
     require(taken_in(end, in) == content(in, size), "a message has changed on its way");
     ++number;
@@ -98,12 +99,12 @@ void of_any_size(const Place& place, Transport& end) {
 }
 
 /// Nobody takes anything in before all have sent all: 200 messages of 20 KB to each other device.
-void before_anyone_waits(const Place& place, Transport& end) {
+void before_anyone_waits(const Place& place, exec::Transport& end) {
   constexpr std::int32_t kMessages = 200;
   for (std::int32_t i = 0; i < kMessages; ++i) {
     for (std::int32_t to = 0; to < place.count; ++to) {
       if (to == place.number) continue;
-      const MessageKey key = key_of(place, place.number, to, i);
+      const exec::MessageKey key = key_of(place, place.number, to, i);
       end.send(key, content(key, 20'000));
     }
   }
@@ -111,13 +112,13 @@ void before_anyone_waits(const Place& place, Transport& end) {
   for (std::int32_t i = kMessages - 1; i >= 0; --i) {
     for (std::int32_t from = 0; from < place.count; ++from) {
       if (from == place.number) continue;
-      const MessageKey key = key_of(place, from, place.number, i);
+      const exec::MessageKey key = key_of(place, from, place.number, i);
       require(taken_in(end, key) == content(key, 20'000), "a message has changed on its way");
     }
   }
 }
 
-void from_several_threads(const Place& place, Transport& end) {
+void from_several_threads(const Place& place, exec::Transport& end) {
   constexpr std::int32_t kThreads = 3;
   constexpr std::int32_t kMessages = 60;
   in_threads(2 * kThreads, [&](std::int32_t thread) {
@@ -129,8 +130,8 @@ void from_several_threads(const Place& place, Transport& end) {
       std::swap(numbers[i], numbers[static_cast<std::size_t>(dice.roll(0, std::int64_t(i)))]);
     }
     for (const std::int32_t number : numbers) {
-      const MessageKey out = key_of(place, place.number, place.next(), number);
-      const MessageKey in = key_of(place, place.previous(), place.number, number);
+      const exec::MessageKey out = key_of(place, place.number, place.next(), number);
+      const exec::MessageKey in = key_of(place, place.previous(), place.number, number);
       const auto size = static_cast<std::size_t>(number * 13);
       if (sends) {
         end.send(out, content(out, size));
@@ -142,14 +143,14 @@ void from_several_threads(const Place& place, Transport& end) {
 }
 
 /// Each comes at its own time and tells the next one when; all go after the last has come.
-void at_the_barrier(const Place& place, Transport& end) {
+void at_the_barrier(const Place& place, exec::Transport& end) {
   for (std::int32_t round = 0; round < 5; ++round) {
     const std::int32_t late = (place.number + round) % place.count;
     std::this_thread::sleep_for(std::chrono::milliseconds(3 * late));
     const std::int64_t came = now_ns();
     end.barrier();
     const std::int64_t left = now_ns();
-    HostBytes moment(sizeof came);
+    exec::HostBytes moment(sizeof came);
     std::memcpy(moment.data(), &came, sizeof came);
     for (std::int32_t to = 0; to < place.count; ++to) {
       if (to != place.number) end.send(key_of(place, place.number, to, round), moment);
@@ -157,7 +158,7 @@ void at_the_barrier(const Place& place, Transport& end) {
     for (std::int32_t from = 0; from < place.count; ++from) {
       if (from == place.number) continue;
       std::int64_t theirs = 0;
-      const HostBytes bytes = taken_in(end, key_of(place, from, place.number, round));
+      const exec::HostBytes bytes = taken_in(end, key_of(place, from, place.number, round));
       std::memcpy(&theirs, bytes.data(), sizeof theirs);
       require(left >= theirs, "a device left the barrier before another one had come");
     }
@@ -165,28 +166,29 @@ void at_the_barrier(const Place& place, Transport& end) {
 }
 
 /// The sum of values that do not round, then of some that do, of which all must have the same bits.
-void reduced(const ReductionGroup& group, const Place& place, Transport& end, std::int32_t number) {
+void reduced(const exec::ReductionGroup& group, const Place& place, exec::Transport& end,
+             std::int32_t number) {
   constexpr std::size_t kValues = 1'003;
-  const MessageKey key{.iteration = place.iteration,
-                       .action = {ActionKind::AllReduce, number, {0}},
-                       .step = 0,
-                       .from = {place.number},
-                       .to = {place.number}};
+  const exec::MessageKey key{.iteration = place.iteration,
+                             .action = {ActionKind::AllReduce, number, {0}},
+                             .step = 0,
+                             .from = {place.number},
+                             .to = {place.number}};
   const auto reduce = [&](std::int32_t step, float unit) {
     std::vector<float> values(kValues);
     for (std::size_t i = 0; i < kValues; ++i) {
       values[i] = unit * static_cast<float>((static_cast<std::size_t>(place.number) + 1) * (i + 1));
     }
-    MessageKey own = key;
+    exec::MessageKey own = key;
     own.action.index = 2 * number + step;
-    HostSummands summands(values);
-    all_reduce(group, own, summands, end);
-    HostBytes bytes(kValues * sizeof(float));
+    exec::HostSummands summands(values);
+    exec::all_reduce(group, own, summands, end);
+    exec::HostBytes bytes(kValues * sizeof(float));
     std::memcpy(bytes.data(), values.data(), bytes.size());
     return bytes;
   };
   const std::int64_t sent = end.sent().count;
-  const HostBytes whole = reduce(0, 1);
+  const exec::HostBytes whole = reduce(0, 1);
   // All parts but one leave twice; parts differ by a float at most.
   const auto ring = static_cast<std::int64_t>(place.count);
   const auto bytes = static_cast<std::int64_t>(kValues * sizeof(float));
@@ -199,16 +201,16 @@ void reduced(const ReductionGroup& group, const Place& place, Transport& end, st
     std::memcpy(&value, whole.data() + i * sizeof(float), sizeof(float));
     require(value == members * static_cast<float>(i + 1), "a sum is not the sum");
   }
-  const HostBytes rounded = reduce(1, 0.1F);
-  const MessageKey out = key_of(place, place.number, place.next(), number);
-  const MessageKey in = key_of(place, place.previous(), place.number, number);
+  const exec::HostBytes rounded = reduce(1, 0.1F);
+  const exec::MessageKey out = key_of(place, place.number, place.next(), number);
+  const exec::MessageKey in = key_of(place, place.previous(), place.number, number);
   end.send(out, rounded);
   require(taken_in(end, in) == rounded, "members of a reduction round differently");
 }
 
-void reductions(const Place& place, Transport& end) {
-  ReductionGroup flat{.servers = {{}}};
-  ReductionGroup halves{.servers = {{}, {}}};
+void reductions(const Place& place, exec::Transport& end) {
+  exec::ReductionGroup flat{.servers = {{}}};
+  exec::ReductionGroup halves{.servers = {{}, {}}};
   for (std::int32_t i = 0; i < place.count; ++i) {
     flat.servers.front().push_back({i});
     halves.servers[static_cast<std::size_t>(2 * i / place.count)].push_back({i});
@@ -217,20 +219,20 @@ void reductions(const Place& place, Transport& end) {
   if (place.count % 2 == 0) reduced(halves, place, end, 1);
 }
 
-void counted(const Place& place, Transport& end) {
+void counted(const Place& place, exec::Transport& end) {
   const std::int64_t before = end.sent().count;
   // 3 + 30 + 300 bytes to the next device, and none to itself.
   std::size_t size = 3;
   for (std::int32_t i = 0; i < 3; ++i, size *= 10) {
-    end.send(key_of(place, place.number, place.next(), i), HostBytes(size));
+    end.send(key_of(place, place.number, place.next(), i), exec::HostBytes(size));
     end.receive(key_of(place, place.previous(), place.number, i), {});
   }
   require(end.sent().count - before == 333, "other bytes are counted than were sent");
 }
 
-void in_vain(const Place& place, Transport& end) {
+void in_vain(const Place& place, exec::Transport& end) {
   if (place.number == 0) {
-    const MessageKey key = key_of(place, place.next(), 0, 7);
+    const exec::MessageKey key = key_of(place, place.next(), 0, 7);
     try {
       end.receive(key, {});
       throw Broken("a message came that nobody sent");
@@ -252,7 +254,7 @@ void in_vain(const Place& place, Transport& end) {
   }
 }
 
-void aborted(const Place& place, Transport& end) {
+void aborted(const Place& place, exec::Transport& end) {
   end.barrier();
   const std::int32_t last = place.count - 1;
   if (place.number == last) {
@@ -263,12 +265,12 @@ void aborted(const Place& place, Transport& end) {
       if (place.number == 0) end.barrier();
       end.receive(key_of(place, last, place.number, 0), {});
       throw Broken("a message came that nobody sent");
-    } catch (const JobAborted&) {}
+    } catch (const exec::JobAborted&) {}
   }
   try {
-    end.send(key_of(place, place.number, place.next(), 1), HostBytes(1));
+    end.send(key_of(place, place.number, place.next(), 1), exec::HostBytes(1));
     throw Broken("a job that is over goes on");
-  } catch (const JobAborted&) {}
+  } catch (const exec::JobAborted&) {}
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ struct Place {
 
 struct Case {
   std::string claim;
-  std::function<void(const Place& place, Transport& end)> part;
+  std::function<void(const Place& place, exec::Transport& end)> part;
 };
 
 /// A claim that does not hold.

@@ -34,14 +34,14 @@ using namespace conformance;
 constexpr int kHeld = 42;
 constexpr std::chrono::seconds kTimeout(20);
 
-Place place_of(const RankJob& job, std::int64_t iteration) {
+Place place_of(const exec::RankJob& job, std::int64_t iteration) {
   return {.number = job.rank(), .count = job.size(), .iteration = iteration};
 }
 
 /// Links that are paced, but too fast for that to be seen: notices go before and after messages.
-void hold_cases(RankJob& job, const Topology& topology) {
+void hold_cases(exec::RankJob& job, const Topology& topology) {
   const auto end = job.join(topology, all_devices(topology),
-                            {.pacing = Pacing{}, .timeout = std::chrono::seconds(4)});
+                            {.pacing = exec::Pacing{}, .timeout = std::chrono::seconds(4)});
   std::int64_t iteration = 0;
   for (const Case& one : cases()) {
     if (job.rank() == 0) std::printf("%s\n", one.claim.c_str());
@@ -51,7 +51,7 @@ void hold_cases(RankJob& job, const Topology& topology) {
   job.finish();
 }
 
-[[noreturn]] void hold_abort(RankJob& job, const Topology& topology) {
+[[noreturn]] void hold_abort(exec::RankJob& job, const Topology& topology) {
   const auto end = job.join(topology, all_devices(topology), {.timeout = kTimeout});
   int code = kHeld;
   try {
@@ -67,8 +67,8 @@ void hold_cases(RankJob& job, const Topology& topology) {
   std::_Exit(code);
 }
 
-void hold_corrupt(RankJob& job, const Topology& topology) {
-  const auto spoil = [](const MessageKey& key, std::span<std::byte> bytes) {
+void hold_corrupt(exec::RankJob& job, const Topology& topology) {
+  const auto spoil = [](const exec::MessageKey& key, std::span<std::byte> bytes) {
     if (key.action.index == 2) bytes[bytes.size() / 2] ^= std::byte{4};
   };
   const auto end =
@@ -76,12 +76,12 @@ void hold_corrupt(RankJob& job, const Topology& topology) {
   const Place place = place_of(job, 0);
   std::string told;
   for (std::int32_t number = 0; number < 4; ++number) {
-    MessageKey key{.iteration = 0,
-                   .action = {ActionKind::SendGradient, number, {5}},
-                   .step = 0,
-                   .from = {place.number},
-                   .to = {place.next()}};
-    end->send(key, HostBytes(1'001, std::byte{9}));
+    exec::MessageKey key{.iteration = 0,
+                         .action = {ActionKind::SendGradient, number, {5}},
+                         .step = 0,
+                         .from = {place.number},
+                         .to = {place.next()}};
+    end->send(key, exec::HostBytes(1'001, std::byte{9}));
     key.from = {place.previous()};
     key.to = {place.number};
     try {
@@ -89,7 +89,7 @@ void hold_corrupt(RankJob& job, const Topology& topology) {
     } catch (const Error& error) { told += error.what(); }
   }
   const auto name = [&](std::int32_t rank) {
-    return rank_name(rank, topology.device({rank}).name);
+    return exec::rank_name(rank, topology.device({rank}).name);
   };
   require(told == name(place.number) + ": 5SEND_B2: expected the message of " +
                       name(place.previous()) + " as it was sent, got other bytes",
@@ -109,7 +109,7 @@ Pipeline pipeline_for(std::int32_t ranks, Dice& dice) {
   }
 }
 
-void hold_delays(RankJob& job, const Topology& topology) {
+void hold_delays(exec::RankJob& job, const Topology& topology) {
   const auto end = job.join(topology, all_devices(topology), {.timeout = kTimeout});
   Dice dice(3501);
   std::int64_t iteration = 0;
@@ -131,16 +131,17 @@ void hold_delays(RankJob& job, const Topology& topology) {
   job.finish();
 }
 
-std::unique_ptr<RankJob> start() {
+std::unique_ptr<exec::RankJob> start() {
   constexpr std::chrono::seconds kStart(30);
-  const std::optional<Launch> launch =
-      launch_of([](const char* name) { return std::getenv(name); });
-  return launch && launch->tcp ? start_tcp_job(*launch->tcp, kStart) : start_mpi_job(kStart);
+  const std::optional<exec_app::Launch> launch =
+      exec_app::launch_of([](const char* name) { return std::getenv(name); });
+  return launch && launch->tcp ? exec::start_tcp_job(*launch->tcp, kStart)
+                               : exec::start_mpi_job(kStart);
 }
 
 int hold(const std::string& what) {
-  const std::unique_ptr<RankJob> started = start();
-  RankJob& job = *started;
+  const std::unique_ptr<exec::RankJob> started = start();
+  exec::RankJob& job = *started;
   const auto ranks = static_cast<std::size_t>(job.size());
   const Topology topology(full_mesh(ranks, {{200'000'000'000}, {}}));
   try {

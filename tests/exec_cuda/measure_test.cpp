@@ -16,16 +16,17 @@ std::string layer(const std::string& name, int parameters, const std::string& op
          R"(, "op": {"kind": )" + operation + "}}";
 }
 
-Specification specification_of(const std::string& layers) {
-  return read_specification(R"({"schema": "dapple-profile/1", "name": "perceptron", "source": "x",
+io::Specification specification_of(const std::string& layers) {
+  return io::read_specification(
+      R"({"schema": "dapple-profile/1", "name": "perceptron", "source": "x",
       "global_batch_size": 4, "device": "any", "optimizer": {"name": "adamw",
       "state_bytes_per_parameter_byte": 2}, "layers": [)" +
-                                layers + "]}",
-                            "perceptron.json");
+          layers + "]}",
+      "perceptron.json");
 }
 
 /// Linear layers of 8 x 16 and 16 x 4, with a ReLU between them.
-Specification perceptron() {
+io::Specification perceptron() {
   return specification_of(layer("first", 4 * 144, R"("linear", "inputs": 8, "outputs": 16)") + "," +
                           layer("relu", 0, R"("relu")") + "," +
                           layer("last", 4 * 68, R"("linear", "inputs": 16, "outputs": 4)") + "," +
@@ -33,12 +34,13 @@ Specification perceptron() {
 }
 
 TEST_CASE("a model measured on a GPU has tensors in its precision, and can be planned from") {
-  const MeasuredModel measured = measure_model(perceptron(), "perceptron.json",
-                                               {.batch_sizes = {2, 3},
-                                                .repeats = 2,
-                                                .device = "card",
-                                                .on_gpu = true,
-                                                .precision = cuda::Precision::BFloat16});
+  const exec::MeasuredModel measured =
+      exec::measure_model(perceptron(), "perceptron.json",
+                          {.batch_sizes = {2, 3},
+                           .repeats = 2,
+                           .device = "card",
+                           .on_gpu = true,
+                           .precision = cuda::Precision::BFloat16});
   const ModelProfile& profile = measured.profile;
   CHECK(profile.device == "card");
   CHECK(profile.source.find("bfloat16 on ") != std::string::npos);
@@ -54,15 +56,15 @@ TEST_CASE("a model measured on a GPU has tensors in its precision, and can be pl
       CHECK(figures.backward == *figures.input_gradient + *figures.weight_gradient);
     }
   }
-  const std::string text = write_profile(profile);
-  CHECK(write_profile(read_profile(text, "perceptron.json")) == text);
+  const std::string text = io::write_profile(profile);
+  CHECK(io::write_profile(io::read_profile(text, "perceptron.json")) == text);
 }
 
 TEST_CASE("what layers took of a GPU's memory for a moment is no more than they may take") {
-  const Specification specification = perceptron();
-  const MeasuredModel measured =
-      measure_model(specification, "perceptron.json",
-                    {.batch_sizes = {2, 20}, .repeats = 1, .device = "card", .on_gpu = true});
+  const io::Specification specification = perceptron();
+  const exec::MeasuredModel measured =
+      exec::measure_model(specification, "perceptron.json",
+                          {.batch_sizes = {2, 20}, .repeats = 1, .device = "card", .on_gpu = true});
   const std::vector<nn::ModelLayer> model =
       nn::make_model(specification.profile, specification.operations, "perceptron.json");
   for (std::size_t i = 0; i < model.size(); ++i) {
@@ -80,16 +82,17 @@ TEST_CASE("what layers took of a GPU's memory for a moment is no more than they 
 }
 
 TEST_CASE("a head is measured as it runs before its loss, and sends no gaps") {
-  const Specification specification = specification_of(
+  const io::Specification specification = specification_of(
       layer("head", 4 * 8 * 11,
             R"("linear", "inputs": 8, "outputs": 11, "transposed": true, "bias": false)") +
       "," + layer("loss", 0, R"("softmax_cross_entropy", "classes": 11)"));
-  const MeasuredModel measured = measure_model(specification, "perceptron.json",
-                                               {.batch_sizes = {3},
-                                                .repeats = 1,
-                                                .device = "card",
-                                                .on_gpu = true,
-                                                .precision = cuda::Precision::BFloat16});
+  const exec::MeasuredModel measured =
+      exec::measure_model(specification, "perceptron.json",
+                          {.batch_sizes = {3},
+                           .repeats = 1,
+                           .device = "card",
+                           .on_gpu = true,
+                           .precision = cuda::Precision::BFloat16});
   const std::vector<Layer>& layers = measured.profile.layers;
   CHECK(layers[0].measurements[0].output == Bytes{3 * 11 * 2});
   // Rows of 11 numbers begin 16 numbers apart.

@@ -25,16 +25,19 @@ constexpr std::int64_t kLaunch = 100'000;
 /// By how much a busy machine may be late to note the time on the host.
 constexpr std::int64_t kLate = 3'000'000;
 
-std::unique_ptr<Backend> on_gpu(const ReplayedDevice& device, const ReplayPace& pace) {
-  return make_cuda_replay_backend(device, pace, 0);
+std::unique_ptr<exec::Backend> on_gpu(const exec::ReplayedDevice& device,
+                                      const exec::ReplayPace& pace) {
+  return exec::make_cuda_replay_backend(device, pace, 0);
 }
 
-std::unique_ptr<Backend> on_gpus(const ReplayedDevice& device, const ReplayPace& pace) {
-  return make_cuda_replay_backend(device, pace, device.schedule.device.value % cuda::gpu_count());
+std::unique_ptr<exec::Backend> on_gpus(const exec::ReplayedDevice& device,
+                                       const exec::ReplayPace& pace) {
+  return exec::make_cuda_replay_backend(device, pace,
+                                        device.schedule.device.value % cuda::gpu_count());
 }
 
 /// How often which device has done what.
-std::multimap<std::pair<std::size_t, std::string>, Bytes> done_in(const Replayed& replayed) {
+std::multimap<std::pair<std::size_t, std::string>, Bytes> done_in(const exec::Replayed& replayed) {
   std::multimap<std::pair<std::size_t, std::string>, Bytes> done;
   for (const TimedAction& timed : replayed.timeline.actions) {
     done.emplace(std::pair(timed.lane.position(), to_text(timed.action)), timed.size);
@@ -49,12 +52,12 @@ TEST_CASE("a replay on a GPU does and sends what one on the host does, under eve
     INFO("instance " << round << ": " << text_of(pipeline));
     const PlanDocument document = document_of(pipeline);
     const bool is_paced = dice.chance(50);
-    const Replayed here =
-        replay(document, pipeline.topology, {.iterations = 2, .paces_links = is_paced});
-    const Replayed there = replay(document, pipeline.topology,
-                                  {.iterations = 2,
-                                   .paces_links = is_paced,
-                                   .make_backend = round % 2 == 0 ? on_gpus : on_gpu});
+    const exec::Replayed here =
+        exec::replay(document, pipeline.topology, {.iterations = 2, .paces_links = is_paced});
+    const exec::Replayed there = exec::replay(document, pipeline.topology,
+                                              {.iterations = 2,
+                                               .paces_links = is_paced,
+                                               .make_backend = round % 2 == 0 ? on_gpus : on_gpu});
     CHECK(there.iterations.size() == 2);
     CHECK(there.sent == here.sent);
     CHECK(done_in(there) == done_in(here));
@@ -64,11 +67,11 @@ TEST_CASE("a replay on a GPU does and sends what one on the host does, under eve
 TEST_CASE("on a GPU computations last as long as the plan says, one after another") {
   const LayerFigures layer{.forward = 1'000'000, .backward = 2'000'000, .output = 100'000};
   const Pipeline pipeline = straight({layer, layer}, {.num_micro_batches = 4, .depths = {2, 1}});
-  const Replayed replayed = replay(document_of(pipeline), pipeline.topology,
-                                   {.iterations = 2,
-                                    .paces_links = false,
-                                    .slow_stages = {{{1}, Factor{2 * kOne.billionths}}},
-                                    .make_backend = on_gpu});
+  const exec::Replayed replayed = exec::replay(document_of(pipeline), pipeline.topology,
+                                               {.iterations = 2,
+                                                .paces_links = false,
+                                                .slow_stages = {{{1}, Factor{2 * kOne.billionths}}},
+                                                .make_backend = on_gpu});
   CHECK(replayed.sent.count == 6 * 100'000 + 2 * 100'000);
   Duration free[2];
   for (const TimedAction& timed : replayed.timeline.actions) {
@@ -89,11 +92,12 @@ TEST_CASE("on a GPU a message passes a paced link once it has been computed") {
   // 2,000,000 bytes at 1 byte per ns, three times as long.
   const LayerFigures layer{.forward = 1'000'000, .backward = 1'000'000, .output = 2'000'000};
   const Pipeline pipeline = straight({layer, layer}, {.num_micro_batches = 2, .depths = {2, 1}});
-  const Replayed replayed = replay(document_of(pipeline), pipeline.topology,
-                                   {.iterations = 1,
-                                    .pace = Factor{2 * kOne.billionths},
-                                    .slow_links = {{{0}, {1}, Factor{3 * kOne.billionths}}},
-                                    .make_backend = on_gpu});
+  const exec::Replayed replayed =
+      exec::replay(document_of(pipeline), pipeline.topology,
+                   {.iterations = 1,
+                    .pace = Factor{2 * kOne.billionths},
+                    .slow_links = {{{0}, {1}, Factor{3 * kOne.billionths}}},
+                    .make_backend = on_gpu});
   std::map<std::int32_t, Duration> computed;
   for (const TimedAction& timed : replayed.timeline.actions) {
     const bool is_first_stage = timed.action.stage.value == 0;
@@ -115,16 +119,16 @@ TEST_CASE("what is replayed on GPUs may pass through the host") {
   Dice dice(6402);
   const Pipeline pipeline = random_family_pipeline(dice);
   const PlanDocument document = document_of(pipeline);
-  const Replayed direct = replay(document, pipeline.topology,
-                                 {.iterations = 1, .paces_links = false, .make_backend = on_gpu});
-  Replay job(document, pipeline.topology,
-             {.iterations = 1, .paces_links = false, .make_backend = on_gpu});
-  ThreadNetwork network(pipeline.topology, job.devices(), {});
-  std::optional<Replayed> replayed;
+  const exec::Replayed direct = exec::replay(
+      document, pipeline.topology, {.iterations = 1, .paces_links = false, .make_backend = on_gpu});
+  exec::Replay job(document, pipeline.topology,
+                   {.iterations = 1, .paces_links = false, .make_backend = on_gpu});
+  exec::ThreadNetwork network(pipeline.topology, job.devices(), {});
+  std::optional<exec::Replayed> replayed;
   side_by_side(job.devices().size(), [&](std::size_t place) {
     const auto end = network.end_of(job.devices()[place]);
     ThroughHost host(*end);
-    std::optional<Replayed> result = job.run(place, host);
+    std::optional<exec::Replayed> result = job.run(place, host);
     if (result) replayed = std::move(result);
   });
   REQUIRE(replayed.has_value());

@@ -22,12 +22,12 @@ namespace {
 
 using namespace small;
 
-std::unique_ptr<TrainingBackend> on_gpu(const TrainingJob& job, DeviceIndex device) {
-  return make_cuda_backend(job, device, 0);
+std::unique_ptr<exec::TrainingBackend> on_gpu(const exec::TrainingJob& job, DeviceIndex device) {
+  return exec::make_cuda_backend(job, device, 0);
 }
 
-std::unique_ptr<TrainingBackend> on_gpus(const TrainingJob& job, DeviceIndex device) {
-  return make_cuda_backend(job, device, device.value % cuda::gpu_count());
+std::unique_ptr<exec::TrainingBackend> on_gpus(const exec::TrainingJob& job, DeviceIndex device) {
+  return exec::make_cuda_backend(job, device, device.value % cuda::gpu_count());
 }
 
 /// Wide enough that what is rounded is no single number; numbers between layers take two bytes.
@@ -59,7 +59,7 @@ double tolerance_of(cuda::Precision precision) {
   return precision == cuda::Precision::Float32 ? 1e-4 : 2e-2;
 }
 
-bool are_numbers(const NamedTensors& tensors) {
+bool are_numbers(const exec::NamedTensors& tensors) {
   return std::ranges::all_of(tensors, [](const auto& named) {
     return std::ranges::all_of(named.second.values,
                                [](float value) { return std::isfinite(value); });
@@ -70,11 +70,11 @@ bool are_numbers(const NamedTensors& tensors) {
 /// where they are used. Gradients that are too large for half precision are thrown away. How many
 /// iterations have had such.
 int check_training(const Trainable& model, const Pipeline& pipeline,
-                   const TrainingSettings& settings, std::int64_t iterations,
-                   const MakeBackend& make_backend = on_gpu) {
-  const TrainingJob job = job_of(model, pipeline, settings);
+                   const exec::TrainingSettings& settings, std::int64_t iterations,
+                   const exec::MakeBackend& make_backend = on_gpu) {
+  const exec::TrainingJob job = job_of(model, pipeline, settings);
   const Outcome outcome = train(job, pipeline.topology, iterations, make_backend);
-  PlainTraining plain(job);
+  exec::PlainTraining plain(job);
   const double tolerance = tolerance_of(settings.precision);
   int thrown_away = 0;
   for (std::size_t n = 0; n < outcome.iterations.size(); ++n) {
@@ -86,11 +86,11 @@ int check_training(const Trainable& model, const Pipeline& pipeline,
     }
     const double loss = plain.run(static_cast<std::int64_t>(n));
     REQUIRE(iteration.loss == Approx(loss).epsilon(tolerance));
-    require_close(iteration.gradients, plain.tensors(TensorKind::Gradients), tolerance);
+    require_close(iteration.gradients, plain.tensors(exec::TensorKind::Gradients), tolerance);
   }
   // What a step makes of gradients that differ a little may differ as much as a step changes.
   if (settings.optimizer.kind == nn::OptimizerKind::Sgd) {
-    require_close(outcome.parameters, plain.tensors(TensorKind::Parameters), tolerance);
+    require_close(outcome.parameters, plain.tensors(exec::TensorKind::Parameters), tolerance);
   }
   return thrown_away;
 }
@@ -154,7 +154,7 @@ TEST_CASE("in half precision, gradients are those of one CPU but for rounding") 
     const std::optional<Pipeline> pipeline = random_plan(dice, model, 2, false);
     if (!pipeline) continue;
     INFO("instance " << round << ": " << text_of(*pipeline));
-    TrainingSettings settings = random_settings(dice, pipeline->plan);
+    exec::TrainingSettings settings = random_settings(dice, pipeline->plan);
     settings.precision = dice.chance(50) ? cuda::Precision::BFloat16 : cuda::Precision::Float16;
     if (pipeline->plan.gradients.optimizer == OptimizerTiming::PerBucket) {
       settings.precision = cuda::Precision::BFloat16;
@@ -166,7 +166,7 @@ TEST_CASE("in half precision, gradients are those of one CPU but for rounding") 
 
 /// With figures measured on the GPU in the place of made-up ones.
 Trainable measured_on_gpu(Trainable model, cuda::Precision precision) {
-  Specification specification{.profile = model.profile, .operations = {}};
+  io::Specification specification{.profile = model.profile, .operations = {}};
   specification.profile.optimizer.name = "adamw";
   specification.profile.optimizer.state_bytes_per_parameter_byte = Factor{2 * kOne.billionths};
   for (std::size_t i = 0; i < model.layers->size(); ++i) {
@@ -175,12 +175,12 @@ Trainable measured_on_gpu(Trainable model, cuda::Precision precision) {
     // By which layers are told apart.
     specification.profile.layers[i].operation = layer.name;
   }
-  model.profile = measure_model(specification, "memory",
-                                {.batch_sizes = {1, 3},
-                                 .repeats = 1,
-                                 .device = model.profile.device,
-                                 .on_gpu = true,
-                                 .precision = precision})
+  model.profile = exec::measure_model(specification, "memory",
+                                      {.batch_sizes = {1, 3},
+                                       .repeats = 1,
+                                       .device = model.profile.device,
+                                       .on_gpu = true,
+                                       .precision = precision})
                       .profile;
   return model;
 }
@@ -200,7 +200,7 @@ TEST_CASE("a GPU's memory as large as its measured profile says is enough") {
     const std::optional<Pipeline> other = under_family(*start, family, 20);
     const Pipeline& pipeline = other ? *other : *start;
     INFO("instance " << round << ": " << text_of(pipeline));
-    TrainingSettings settings = random_settings(dice, pipeline.plan);
+    exec::TrainingSettings settings = random_settings(dice, pipeline.plan);
     settings.precision = precision;
     check_training(model, pipeline, settings, 1);
     ++measured;
@@ -224,18 +224,19 @@ Pipeline placed(const Trainable& model, std::int32_t devices) {
 }
 
 /// Parameters and state after so many iterations, from a model where one is given.
-NamedTensors trained(const TrainingJob& job, const Topology& topology, const NamedTensors* start,
-                     const MakeBackend& make_backend, std::int64_t first) {
+exec::NamedTensors trained(const exec::TrainingJob& job, const Topology& topology,
+                           const exec::NamedTensors* start, const exec::MakeBackend& make_backend,
+                           std::int64_t first) {
   std::vector<DeviceIndex> devices;
   for (const DeviceSchedule& schedule : job.devices) devices.push_back(schedule.device);
-  ThreadNetwork network(topology, devices, {});
-  NamedTensors model;
+  exec::ThreadNetwork network(topology, devices, {});
+  exec::NamedTensors model;
   side_by_side(devices.size(), [&](std::size_t i) {
     const auto end = network.end_of(devices[i]);
-    DeviceTraining device(job, devices[i], *end, make_backend);
+    exec::DeviceTraining device(job, devices[i], *end, make_backend);
     if (start != nullptr) device.restore(*start);
     for (std::int64_t n = first; n < first + 2; ++n) device.run(n);
-    NamedTensors tensors = whole_model(device);
+    exec::NamedTensors tensors = whole_model(device);
     if (device.is_lead()) model = std::move(tensors);
     device.await_readers();
   });
@@ -246,27 +247,31 @@ TEST_CASE("a training goes on on a GPU where a CPU has left it, and the other wa
   Dice dice(6104);
   const Trainable model = random_transformer(dice);
   // Of gradients that are nothing but rounding, no step is made either.
-  const TrainingSettings settings{.optimizer = {.learning_rate = 0.01F, .epsilon = 1e-3F}};
+  const exec::TrainingSettings settings{.optimizer = {.learning_rate = 0.01F, .epsilon = 1e-3F}};
   const Pipeline one = placed(model, 1);
   const Pipeline three = placed(model, 3);
-  const TrainingJob on_one = job_of(model, one, settings);
-  const TrainingJob on_three = job_of(model, three, settings);
-  const NamedTensors middle = trained(on_one, one.topology, nullptr, make_cpu_backend, 0);
-  const NamedTensors expected = trained(on_one, one.topology, &middle, make_cpu_backend, 2);
-  const auto through_file = [&](NamedTensors tensors) {
-    return read_checkpoint(
-               write_checkpoint({.optimizer = settings.optimizer, .tensors = std::move(tensors)}),
-               "memory")
+  const exec::TrainingJob on_one = job_of(model, one, settings);
+  const exec::TrainingJob on_three = job_of(model, three, settings);
+  const exec::NamedTensors middle =
+      trained(on_one, one.topology, nullptr, exec::make_cpu_backend, 0);
+  const exec::NamedTensors expected =
+      trained(on_one, one.topology, &middle, exec::make_cpu_backend, 2);
+  const auto through_file = [&](exec::NamedTensors tensors) {
+    return exec::read_checkpoint(exec::write_checkpoint({.optimizer = settings.optimizer,
+                                                         .tensors = std::move(tensors)}),
+                                 "memory")
         .tensors;
   };
-  const NamedTensors from_cpu = through_file(middle);
+  const exec::NamedTensors from_cpu = through_file(middle);
   require_close(trained(on_three, three.topology, &from_cpu, on_gpu, 2), expected, 1e-4);
-  const NamedTensors from_gpu = through_file(trained(on_three, three.topology, nullptr, on_gpu, 0));
-  require_close(trained(on_one, one.topology, &from_gpu, make_cpu_backend, 2), expected, 1e-4);
+  const exec::NamedTensors from_gpu =
+      through_file(trained(on_three, three.topology, nullptr, on_gpu, 0));
+  require_close(trained(on_one, one.topology, &from_gpu, exec::make_cpu_backend, 2), expected,
+                1e-4);
   // What was read back is what had been set, to the bit.
-  ThreadNetwork network(one.topology, {on_one.devices.front().device}, {});
+  exec::ThreadNetwork network(one.topology, {on_one.devices.front().device}, {});
   const auto end = network.end_of(on_one.devices.front().device);
-  DeviceTraining device(on_one, on_one.devices.front().device, *end, on_gpu);
+  exec::DeviceTraining device(on_one, on_one.devices.front().device, *end, on_gpu);
   device.restore(middle);
   require_same(whole_model(device), middle);
 }
@@ -275,17 +280,17 @@ TEST_CASE("messages that pass through the host change nothing") {
   Dice dice(6105);
   const Trainable model = random_transformer(dice);
   const Pipeline pipeline = placed(model, 3);
-  const TrainingJob job = job_of(model, pipeline, {});
+  const exec::TrainingJob job = job_of(model, pipeline, {});
   const std::vector<DeviceIndex> devices = all_devices(pipeline.topology);
-  NamedTensors gradients[2];
+  exec::NamedTensors gradients[2];
   for (const bool through_host : {false, true}) {
-    ThreadNetwork network(pipeline.topology, devices, {});
+    exec::ThreadNetwork network(pipeline.topology, devices, {});
     side_by_side(devices.size(), [&](std::size_t i) {
       const auto end = network.end_of(devices[i]);
       ThroughHost host(*end);
-      DeviceTraining device(job, devices[i], through_host ? host : *end, on_gpu);
+      exec::DeviceTraining device(job, devices[i], through_host ? host : *end, on_gpu);
       device.run(0);
-      NamedTensors gathered = device.gather(TensorKind::Gradients);
+      exec::NamedTensors gathered = device.gather(exec::TensorKind::Gradients);
       if (device.is_lead()) gradients[through_host ? 1 : 0] = std::move(gathered);
       device.await_readers();
     });
@@ -297,17 +302,17 @@ TEST_CASE("moments of a GPU's work are in order, and lie in the iteration") {
   Dice dice(6106);
   const Trainable model = random_transformer(dice);
   const Pipeline pipeline = placed(model, 3);
-  const TrainingJob job = job_of(model, pipeline, {});
+  const exec::TrainingJob job = job_of(model, pipeline, {});
   const std::vector<DeviceIndex> devices = all_devices(pipeline.topology);
-  ThreadNetwork network(pipeline.topology, devices, {});
+  exec::ThreadNetwork network(pipeline.topology, devices, {});
   side_by_side(devices.size(), [&](std::size_t i) {
     const auto end = network.end_of(devices[i]);
-    DeviceTraining device(job, devices[i], *end, on_gpu);
+    exec::DeviceTraining device(job, devices[i], *end, on_gpu);
     for (std::int64_t n = 0; n < 2; ++n) {
-      const MeasuredIteration measured = device.run(n);
+      const exec::MeasuredIteration measured = device.run(n);
       std::int64_t free_from = measured.start - 1'000'000;  // clocks are compared to within that
       std::size_t computations = 0;
-      for (const MeasuredAction& action : measured.actions) {
+      for (const exec::MeasuredAction& action : measured.actions) {
         if (action.end < action.start) throw std::runtime_error("an action ends before it starts");
         if (stream_of(action.action.kind) != Stream::Compute) continue;
         // Clocks of events tick every half microsecond.
@@ -322,25 +327,25 @@ TEST_CASE("moments of a GPU's work are in order, and lie in the iteration") {
 }
 
 /// In which iterations parameters change, from a model that is so many times too large.
-std::vector<bool> steps_taken(const TrainingJob& job, const Topology& topology, float factor,
+std::vector<bool> steps_taken(const exec::TrainingJob& job, const Topology& topology, float factor,
                               std::int64_t iterations) {
-  PlainTraining plain(job);
-  NamedTensors start = plain.tensors(TensorKind::Parameters);
+  exec::PlainTraining plain(job);
+  exec::NamedTensors start = plain.tensors(exec::TensorKind::Parameters);
   for (auto& [name, tensor] : start) {
     for (float& value : tensor.values) value *= factor;
   }
-  start.merge(plain.tensors(TensorKind::State));
+  start.merge(plain.tensors(exec::TensorKind::State));
   const std::vector<DeviceIndex> devices = all_devices(topology);
-  ThreadNetwork network(topology, devices, {});
+  exec::ThreadNetwork network(topology, devices, {});
   std::vector<bool> taken;
   side_by_side(devices.size(), [&](std::size_t i) {
     const auto end = network.end_of(devices[i]);
-    DeviceTraining device(job, devices[i], *end, on_gpu);
+    exec::DeviceTraining device(job, devices[i], *end, on_gpu);
     device.restore(start);
-    NamedTensors before = whole_model(device);
+    exec::NamedTensors before = whole_model(device);
     for (std::int64_t n = 0; n < iterations; ++n) {
       device.run(n);
-      NamedTensors after = whole_model(device);
+      exec::NamedTensors after = whole_model(device);
       if (!device.is_lead()) continue;
       taken.push_back(!std::equal(before.begin(), before.end(), after.begin(),
                                   [](const auto& one, const auto& other) {
@@ -357,9 +362,9 @@ TEST_CASE("in float16 steps are left out while gradients are none, and taken at 
   Dice dice(6107);
   const Trainable model = in_half_precision(dice);
   const Pipeline pipeline = placed(model, 3);
-  TrainingSettings settings;
+  exec::TrainingSettings settings;
   settings.precision = cuda::Precision::Float16;
-  const TrainingJob job = job_of(model, pipeline, settings);
+  const exec::TrainingJob job = job_of(model, pipeline, settings);
   // The first scale makes gradients that float16 does not hold.
   const std::vector<bool> lowered = steps_taken(job, pipeline.topology, 1, 4);
   CHECK_FALSE(lowered.front());
@@ -372,19 +377,19 @@ TEST_CASE("a GPU has room for workspaces as they were measured, not in proportio
   Dice dice(6110);
   const Trainable model = random_transformer(dice);
   const Pipeline pipeline = placed(model, 1);  // micro-batches of two
-  TrainingJob job = job_of(model, pipeline, {});
+  exec::TrainingJob job = job_of(model, pipeline, {});
   const auto memory_with = [&](Bytes workspace) {
     for (Layer& layer : job.measured) {
       layer.measurements = {layer.measurements.front()};
       layer.measurements.front().batch_size = 4;
       layer.measurements.front().workspace = workspace;
     }
-    return cuda_memory(job, {0});
+    return exec::cuda_memory(job, {0});
   };
-  const CudaMemory guessed = memory_with({});
+  const exec::CudaMemory guessed = memory_with({});
   constexpr Bytes kWorkspace{std::int64_t{1} << 30};
-  const CudaMemory once = memory_with(kWorkspace);
-  const CudaMemory twice = memory_with(2 * kWorkspace);
+  const exec::CudaMemory once = memory_with(kWorkspace);
+  const exec::CudaMemory twice = memory_with(2 * kWorkspace);
   CHECK(guessed.workspace < once.workspace);
   CHECK(once.planned == twice.planned);
   // Half of it is in the memory model; a sixteenth of all is left to gaps.
@@ -395,14 +400,14 @@ TEST_CASE("a GPU with less memory than the plan needs is refused with both numbe
   Dice dice(6108);
   const Trainable model = random_transformer(dice);
   const Pipeline pipeline = placed(model, 1);
-  TrainingJob job = job_of(model, pipeline, {});
+  exec::TrainingJob job = job_of(model, pipeline, {});
   job.memory.front() = Bytes{std::int64_t{1} << 50};
-  const CudaMemory needed = cuda_memory(job, {0});
+  const exec::CudaMemory needed = exec::cuda_memory(job, {0});
   CHECK(needed.planned == job.memory.front());
   CHECK(needed.workspace.count > 0);
   const std::string planned = std::to_string(needed.planned.count);
   const std::string total = std::to_string(needed.total().count);
-  REQUIRE_THROWS_WITH(make_cuda_backend(job, {0}, 0),
+  REQUIRE_THROWS_WITH(exec::make_cuda_backend(job, {0}, 0),
                       Catch::Contains("expected " + total + " bytes of free memory, " + planned +
                                       " by the plan's memory model and ") &&
                           Catch::Contains(" of workspace, got "));

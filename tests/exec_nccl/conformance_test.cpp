@@ -17,7 +17,7 @@ void hold(const Case& one, std::size_t count) {
   const Topology topology(full_mesh(count, {bytes_per_ns(1), {}}));
   const std::vector<DeviceIndex> devices = all_devices(topology);
   const std::chrono::milliseconds timeout(one.claim == cases().back().claim ? 300 : 30'000);
-  ThreadNetwork network(topology, devices, {.pacing = {}, .timeout = timeout});
+  exec::ThreadNetwork network(topology, devices, {.pacing = {}, .timeout = timeout});
   side_by_side(count, [&](std::size_t i) {
     const auto below = network.end_of(devices[i]);
     const auto end = nccl_end(*below, topology, devices[i], devices, {}, timeout);

@@ -36,36 +36,40 @@ inline bool has_gpus_for(std::size_t devices) {
 }
 
 /// Among devices that all send to each other.
-inline std::unique_ptr<Transport> nccl_end(
-    Transport& below, const Topology& topology, DeviceIndex here, std::vector<DeviceIndex> devices,
-    ReductionSizes reductions = {}, std::chrono::nanoseconds timeout = std::chrono::seconds(30)) {
+inline std::unique_ptr<exec::Transport> nccl_end(
+    exec::Transport& below, const Topology& topology, DeviceIndex here,
+    std::vector<DeviceIndex> devices, exec::ReductionSizes reductions = {},
+    std::chrono::nanoseconds timeout = std::chrono::seconds(30)) {
   std::erase(devices, here);
-  return make_nccl_transport(below, topology,
-                             {.here = here,
-                              .peers = std::move(devices),
-                              .reductions = std::move(reductions),
-                              .gpu = gpu_of(here),
-                              .inbox = {200 << 20},
-                              .timeout = timeout});
+  return exec::make_nccl_transport(below, topology,
+                                   {.here = here,
+                                    .peers = std::move(devices),
+                                    .reductions = std::move(reductions),
+                                    .gpu = gpu_of(here),
+                                    .inbox = {200 << 20},
+                                    .timeout = timeout});
 }
 
 /// Sends what lies on the host from a GPU's memory, and hands out on the host what has come there.
-class ByWayOfGpu : public Transport {
+class ByWayOfGpu : public exec::Transport {
  public:
-  ByWayOfGpu(Transport& under, int gpu)
+  ByWayOfGpu(exec::Transport& under, int gpu)
       : under_(under),
         device_(gpu, {200 << 20}),
-        downloads_(std::make_shared<CudaDownloads>(device_)) {}
+        downloads_(std::make_shared<exec::CudaDownloads>(device_)) {}
 
-  std::int64_t send(const MessageKey& key, Payload payload) override {
+  std::int64_t send(const exec::MessageKey& key, exec::Payload payload) override {
     return under_.send(key, on_gpu(payload));
   }
-  Payload receive(const MessageKey& key, const Expected& expected) override {
-    Payload payload = under_.receive(key, {.size = expected.size, .memory = Memory::Device});
+  exec::Payload receive(const exec::MessageKey& key,
+                        const exec::ExpectedMessage& expected) override {
+    exec::Payload payload =
+        under_.receive(key, {.size = expected.size, .memory = exec::Memory::Device});
     payload.bring_to_host();
     return payload;
   }
-  bool reduces(const ReductionGroup& group, const MessageKey& key, Summands& summands) override {
+  bool reduces(const exec::ReductionGroup& group, const exec::MessageKey& key,
+               exec::Summands& summands) override {
     return under_.reduces(group, key, summands);
   }
   void barrier() override { under_.barrier(); }
@@ -74,7 +78,7 @@ class ByWayOfGpu : public Transport {
   void abort() noexcept override { under_.abort(); }
 
  private:
-  Payload on_gpu(const Payload& payload) {
+  exec::Payload on_gpu(const exec::Payload& payload) {
     const std::lock_guard lock(mutex_);
     device_.make_current();
     cuda::Buffer memory;
@@ -82,14 +86,14 @@ class ByWayOfGpu : public Transport {
       memory = device_.allocate({static_cast<std::int64_t>(payload.size())});
       device_.upload(payload.host(), memory.address(), device_.compute());
     }
-    return Payload(
-        std::make_unique<CudaBytes>(downloads_, std::move(memory), recorded_on(device_.compute())));
+    return exec::Payload(std::make_unique<exec::CudaBytes>(downloads_, std::move(memory),
+                                                           exec::recorded_on(device_.compute())));
   }
 
-  Transport& under_;
+  exec::Transport& under_;
   std::mutex mutex_;
   cuda::Device device_;
-  std::shared_ptr<CudaDownloads> downloads_;
+  std::shared_ptr<exec::CudaDownloads> downloads_;
 };
 
 }  // namespace dapple::small

@@ -11,25 +11,27 @@
 
 namespace dapple::small {
 
-class OverThreads : public Transport {
+class OverThreads : public exec::Transport {
  public:
-  OverThreads(std::unique_ptr<Transport> below, const Topology& topology, const Plan& plan,
+  OverThreads(std::unique_ptr<exec::Transport> below, const Topology& topology, const Plan& plan,
               const DeviceSchedule& device)
       : below_(std::move(below)),
-        end_(make_nccl_transport(*below_, topology,
-                                 {.here = device.device,
-                                  .peers = message_peers(device),
-                                  .reductions = reduction_sizes(device),
-                                  .gpu = gpu_of(device.device),
-                                  .inbox = message_memory(plan, device)})) {}
+        end_(exec::make_nccl_transport(*below_, topology,
+                                       {.here = device.device,
+                                        .peers = exec::message_peers(device),
+                                        .reductions = exec::reduction_sizes(device),
+                                        .gpu = gpu_of(device.device),
+                                        .inbox = exec::message_memory(plan, device)})) {}
 
-  std::int64_t send(const MessageKey& key, Payload payload) override {
+  std::int64_t send(const exec::MessageKey& key, exec::Payload payload) override {
     return end_->send(key, std::move(payload));
   }
-  Payload receive(const MessageKey& key, const Expected& expected) override {
+  exec::Payload receive(const exec::MessageKey& key,
+                        const exec::ExpectedMessage& expected) override {
     return end_->receive(key, expected);
   }
-  bool reduces(const ReductionGroup& group, const MessageKey& key, Summands& summands) override {
+  bool reduces(const exec::ReductionGroup& group, const exec::MessageKey& key,
+               exec::Summands& summands) override {
     return end_->reduces(group, key, summands);
   }
   void barrier() override { end_->barrier(); }
@@ -38,8 +40,8 @@ class OverThreads : public Transport {
   void abort() noexcept override { end_->abort(); }
 
  private:
-  std::unique_ptr<Transport> below_;
-  std::unique_ptr<Transport> end_;
+  std::unique_ptr<exec::Transport> below_;
+  std::unique_ptr<exec::Transport> end_;
 };
 
 }  // namespace dapple::small

@@ -21,7 +21,7 @@ using namespace small;
 constexpr std::size_t kValues = 1'000;
 constexpr Bytes kSize{kValues * sizeof(float)};
 
-MessageKey reduction(DeviceIndex here, std::int32_t bucket) {
+exec::MessageKey reduction(DeviceIndex here, std::int32_t bucket) {
   return {.iteration = 0,
           .action = {ActionKind::AllReduce, bucket, {0}},
           .step = 0,
@@ -34,12 +34,15 @@ class Numbers {
  public:
   Numbers(DeviceIndex here, const std::vector<float>& values)
       : device_(gpu_of(here), {1 << 20}),
-        reductions_{.gpu = gpu_of(here), .downloads = std::make_shared<CudaDownloads>(device_)},
+        reductions_{.gpu = gpu_of(here),
+                    .downloads = std::make_shared<exec::CudaDownloads>(device_)},
         memory_(device_.allocate({static_cast<std::int64_t>(values.size() * sizeof(float))})) {
     device_.upload(std::as_bytes(std::span(values)), memory_.address(), device_.compute());
   }
 
-  CudaSummands summands() { return {reductions_, view(), {}, recorded_on(device_.compute())}; }
+  exec::CudaSummands summands() {
+    return {reductions_, view(), {}, exec::recorded_on(device_.compute())};
+  }
   std::vector<float> values() {
     std::vector<float> values(static_cast<std::size_t>(view().count));
     device_.download(memory_.address(), std::as_writable_bytes(std::span(values)),
@@ -54,7 +57,7 @@ class Numbers {
   }
 
   cuda::Device device_;
-  CudaReductions reductions_;
+  exec::CudaReductions reductions_;
   cuda::Buffer memory_;
 };
 
@@ -74,18 +77,18 @@ struct Mesh {
 
   const Topology topology;
   const std::vector<DeviceIndex> devices;
-  ThreadNetwork network;
+  exec::ThreadNetwork network;
 };
 
 TEST_CASE("a group's numbers are summed where they lie, for 2 (r-1)/r of their bytes") {
   const std::size_t count = 3;
   if (!has_gpus_for(count)) return;
   Mesh mesh(count);
-  const ReductionGroup everyone{.servers = {{{0}, {1}}, {{2}}}};
-  const ReductionGroup two{.servers = {{{0}, {2}}}};
+  const exec::ReductionGroup everyone{.servers = {{{0}, {1}}, {{2}}}};
+  const exec::ReductionGroup two{.servers = {{{0}, {2}}}};
   const auto reductions_of = [&](std::size_t i) {
-    ReductionSizes reductions{{mesh.devices, {kSize}}};
-    if (i != 1) reductions[members_of(two)] = {kSize};
+    exec::ReductionSizes reductions{{mesh.devices, {kSize}}};
+    if (i != 1) reductions[exec::members_of(two)] = {kSize};
     return reductions;
   };
   std::vector<std::vector<float>> sums(count);
@@ -96,13 +99,13 @@ TEST_CASE("a group's numbers are summed where they lie, for 2 (r-1)/r of their b
         nccl_end(*below, mesh.topology, mesh.devices[i], mesh.devices, reductions_of(i));
     Numbers numbers(mesh.devices[i], numbers_of(i));
     for (std::int32_t bucket = 0; bucket < 2; ++bucket) {
-      CudaSummands summands = numbers.summands();
-      all_reduce(everyone, reduction(mesh.devices[i], bucket), summands, *end);
+      exec::CudaSummands summands = numbers.summands();
+      exec::all_reduce(everyone, reduction(mesh.devices[i], bucket), summands, *end);
     }
     sent[i] = end->sent().count;
     if (i != 1) {
-      CudaSummands summands = numbers.summands();
-      all_reduce(two, reduction(mesh.devices[i], 2), summands, *end);
+      exec::CudaSummands summands = numbers.summands();
+      exec::all_reduce(two, reduction(mesh.devices[i], 2), summands, *end);
     }
     sums[i] = numbers.values();
   });
@@ -126,13 +129,13 @@ TEST_CASE("a device talks to nobody whom it was not told of") {
     const auto below = mesh.network.end_of(mesh.devices[i]);
     const auto end = nccl_end(*below, mesh.topology, mesh.devices[i], {mesh.devices[i]});
     ByWayOfGpu on_gpu(*end, gpu_of(mesh.devices[i]));
-    MessageKey key = reduction(mesh.devices[i], 0);
+    exec::MessageKey key = reduction(mesh.devices[i], 0);
     key.to = mesh.devices[1 - i];
     try {
       on_gpu.send(key, payload_of({1, 2}));
     } catch (const Bug& bug) { ends[i] = bug.what(); }
     Numbers numbers(mesh.devices[i], {1, 2});
-    CudaSummands summands = numbers.summands();
+    exec::CudaSummands summands = numbers.summands();
     try {
       end->reduces({.servers = {mesh.devices}}, reduction(mesh.devices[i], 0), summands);
     } catch (const Bug& bug) { ends[i] += std::string("; ") + bug.what(); }
@@ -153,20 +156,20 @@ TEST_CASE("when NCCL breaks down, one says so and all end") {
     const auto below = mesh.network.end_of(mesh.devices[i]);
     const auto end =
         nccl_end(*below, mesh.topology, mesh.devices[i], mesh.devices, {{mesh.devices, {kSize}}});
-    const ReductionGroup everyone{.servers = {mesh.devices}};
+    const exec::ReductionGroup everyone{.servers = {mesh.devices}};
     Numbers numbers(mesh.devices[i], numbers_of(i));
-    CudaSummands summands = numbers.summands();
-    all_reduce(everyone, reduction(mesh.devices[i], 0), summands, *end);
+    exec::CudaSummands summands = numbers.summands();
+    exec::all_reduce(everyone, reduction(mesh.devices[i], 0), summands, *end);
     end->barrier();
     if (i == 0) nccl_on_host::break_down(true);
     try {
-      const MessageKey key{.iteration = 0,
-                           .action = {ActionKind::SendGradient, 3, {1}},
-                           .step = 0,
-                           .from = mesh.devices[(i + 1) % count],
-                           .to = mesh.devices[i]};
-      end->receive(key, {.size = Bytes{8}, .memory = Memory::Device});
-    } catch (const Error& error) { ends[i] = error.what(); } catch (const JobAborted&) {
+      const exec::MessageKey key{.iteration = 0,
+                                 .action = {ActionKind::SendGradient, 3, {1}},
+                                 .step = 0,
+                                 .from = mesh.devices[(i + 1) % count],
+                                 .to = mesh.devices[i]};
+      end->receive(key, {.size = Bytes{8}, .memory = exec::Memory::Device});
+    } catch (const Error& error) { ends[i] = error.what(); } catch (const exec::JobAborted&) {
       ends[i] = "aborted";
     }
   });

@@ -22,22 +22,22 @@ TEST_CASE("over NCCL a replay takes every action of the schedule, with its bytes
   for (int round = 0; round < scaled(10); ++round) {
     const Pipeline pipeline = random_family_pipeline(dice);
     INFO("instance " << round << ": " << text_of(pipeline));
-    const ReplayOptions options{
+    const exec::ReplayOptions options{
         .iterations = 2,
         .paces_links = false,
-        .make_backend = [](const ReplayedDevice& device, const ReplayPace& pace) {
-          return make_cuda_replay_backend(device, pace, gpu_of(device.schedule.device));
+        .make_backend = [](const exec::ReplayedDevice& device, const exec::ReplayPace& pace) {
+          return exec::make_cuda_replay_backend(device, pace, gpu_of(device.schedule.device));
         }};
-    Replay job(document_of(pipeline), pipeline.topology, options);
+    exec::Replay job(document_of(pipeline), pipeline.topology, options);
     if (!has_gpus_for(job.devices().size())) continue;
     for (const StagePlan& stage : pipeline.plan.stages) replicated += stage.devices.size() > 1;
-    ThreadNetwork network(pipeline.topology, job.devices(), {});
-    std::optional<Replayed> replayed;
+    exec::ThreadNetwork network(pipeline.topology, job.devices(), {});
+    std::optional<exec::Replayed> replayed;
     side_by_side(job.devices().size(), [&](std::size_t place) {
       const auto end =
           std::make_unique<OverThreads>(network.end_of(job.devices()[place]), pipeline.topology,
                                         pipeline.plan, job.schedules()[place]);
-      std::optional<Replayed> result = job.run(place, *end);
+      std::optional<exec::Replayed> result = job.run(place, *end);
       if (result) replayed = std::move(result);
     });
     REQUIRE(replayed.has_value());

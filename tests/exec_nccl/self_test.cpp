@@ -15,7 +15,7 @@ namespace {
 
 TEST_CASE("a communicator of one device is made, reduces, and is ended") {
   cuda::Device device(0, {1 << 20});
-  NcclCommunicator alone(draw_nccl_id(), 1, 0, [] {});
+  exec::NcclCommunicator alone(exec::draw_nccl_id(), 1, 0, [] {});
   const std::vector<float> values{1, 2, 3};
   cuda::Buffer memory = device.allocate({12});
   device.upload(std::as_bytes(std::span(values)), memory.address(), device.compute());

@@ -16,29 +16,30 @@ namespace {
 using namespace small;
 
 void check_training(const Trainable& model, const Pipeline& pipeline,
-                    const TrainingSettings& settings) {
+                    const exec::TrainingSettings& settings) {
   constexpr double kTolerance = 1e-4;
-  const TrainingJob job = job_of(model, pipeline, settings);
+  const exec::TrainingJob job = job_of(model, pipeline, settings);
   const auto schedule_of = [&](DeviceIndex device) {
     return *std::find_if(job.devices.begin(), job.devices.end(),
                          [&](const DeviceSchedule& one) { return one.device == device; });
   };
   const Outcome outcome = train(
       job, pipeline.topology, 2,
-      [](const TrainingJob& of, DeviceIndex device) {
-        return make_cuda_backend(of, device, gpu_of(device));
+      [](const exec::TrainingJob& of, DeviceIndex device) {
+        return exec::make_cuda_backend(of, device, gpu_of(device));
       },
-      [&](std::unique_ptr<Transport> below, DeviceIndex device) -> std::unique_ptr<Transport> {
+      [&](std::unique_ptr<exec::Transport> below,
+          DeviceIndex device) -> std::unique_ptr<exec::Transport> {
         return std::make_unique<OverThreads>(std::move(below), pipeline.topology, job.plan,
                                              schedule_of(device));
       });
-  PlainTraining plain(job);
+  exec::PlainTraining plain(job);
   REQUIRE(outcome.iterations.size() == 2);
   for (std::size_t n = 0; n < outcome.iterations.size(); ++n) {
     const Outcome::Iteration& iteration = outcome.iterations[n];
     plain.restore(iteration.before);
     REQUIRE(iteration.loss == Approx(plain.run(static_cast<std::int64_t>(n))).epsilon(kTolerance));
-    require_close(iteration.gradients, plain.tensors(TensorKind::Gradients), kTolerance);
+    require_close(iteration.gradients, plain.tensors(exec::TensorKind::Gradients), kTolerance);
   }
 }
 

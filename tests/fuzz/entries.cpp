@@ -41,10 +41,10 @@ bool accepted(const Read& read) {
 }
 
 void check_profile_survives(const ModelProfile& profile) {
-  const std::string written = write_profile(profile);
-  const ModelProfile again = read_profile(written, kSource);
-  check(write_profile(again) == written, "a written profile reads as another one");
-  check(hash_of(again) == hash_of(profile), "a written profile hashes differently");
+  const std::string written = io::write_profile(profile);
+  const ModelProfile again = io::read_profile(written, kSource);
+  check(io::write_profile(again) == written, "a written profile reads as another one");
+  check(io::hash_of(again) == io::hash_of(profile), "a written profile hashes differently");
 }
 
 /// Every route must lead somewhere: a Topology refuses devices that cannot reach each other.
@@ -267,50 +267,51 @@ TopologyDescription plan_topology() {
 }
 
 /// The files that a text may need beside it, of which it replaces the one of its kind.
-std::vector<ForeignPlanFile> plan_files(std::string_view text, PlanFormat format) {
-  std::vector<ForeignPlanFile> files{{std::string(text), kSource, format}};
+std::vector<interop::ForeignPlanFile> plan_files(std::string_view text,
+                                                 interop::PlanFormat format) {
+  std::vector<interop::ForeignPlanFile> files{{std::string(text), kSource, format}};
   const bool is_script = text.find("module_fqns_per_model_part") != std::string_view::npos;
-  if (format == PlanFormat::Torch)
+  if (format == interop::PlanFormat::Torch)
     files.push_back({is_script ? kOrder : kModules, "beside", format});
   const bool has_parts =
       text.find("parts") != std::string_view::npos || text.find("PARTS") != std::string_view::npos;
-  if (format == PlanFormat::Deepspeed && !has_parts) {
+  if (format == interop::PlanFormat::Deepspeed && !has_parts) {
     files.push_back({R"({"parts": [0, 2, 4]})", "beside", format});
   }
   const bool is_beside =
-      format == PlanFormat::Pipedream && text.find("stage_id") == std::string_view::npos;
+      format == interop::PlanFormat::Pipedream && text.find("stage_id") == std::string_view::npos;
   if (is_beside) files.push_back({kAnswer, "beside", format});
   return files;
 }
 
 /// All that a model's format asks for, and nothing else.
-ForeignProfileOptions model_options(ModelFormat format) {
-  ForeignProfileOptions options;
+interop::ForeignProfileOptions model_options(interop::ModelFormat format) {
+  interop::ForeignProfileOptions options;
   options.optimizer = "adam";
   options.global_batch = 64;
-  const bool is_graph = format == ModelFormat::PipedreamGraph;
+  const bool is_graph = format == interop::ModelFormat::PipedreamGraph;
   if (is_graph) options.profile_batch = 32;
-  if (format == ModelFormat::Sailor) options.device = "GH-96";
-  if (is_graph || format == ModelFormat::Sailor) return options;
+  if (format == interop::ModelFormat::Sailor) options.device = "GH-96";
+  if (is_graph || format == interop::ModelFormat::Sailor) return options;
   options.backward_ratio = Factor{2'000'000'000};
-  if (format == ModelFormat::Piper) return options;
+  if (format == interop::ModelFormat::Piper) return options;
   options.output = Bytes{100};
-  if (format == ModelFormat::Metis) options.stash = kOne;
-  if (format == ModelFormat::Galvatron) options.layers = 2;
+  if (format == interop::ModelFormat::Metis) options.stash = kOne;
+  if (format == interop::ModelFormat::Galvatron) options.layers = 2;
   return options;
 }
 
 /// All that files leave out, so that only what they say can be refused.
-ForeignTopologyOptions foreign_options(TopologyFormat format) {
-  ForeignTopologyOptions options;
+interop::ForeignTopologyOptions foreign_options(interop::TopologyFormat format) {
+  interop::ForeignTopologyOptions options;
   options.device = "card";
   options.memory = Bytes{std::int64_t{16} << 30};
-  if (format == TopologyFormat::AstraSim) return options;
+  if (format == interop::TopologyFormat::AstraSim) return options;
   options.nvlink = Bandwidth{20'000'000'000};
   options.pcie = Bandwidth{12'000'000'000};
   options.socket = Bandwidth{10'000'000'000};
   options.nic = Bandwidth{1'000'000'000};
-  if (format != TopologyFormat::Slurm) return options;
+  if (format != interop::TopologyFormat::Slurm) return options;
   options.rack_oversubscription = kOne;
   options.pod_oversubscription = kOne;
   return options;
@@ -320,30 +321,31 @@ ForeignTopologyOptions foreign_options(TopologyFormat format) {
 
 bool exercise_profile(std::string_view text) {
   ModelProfile profile;
-  if (!accepted([&] { profile = read_profile(text, kSource); })) return false;
-  check(document_kind(text) == "profile", "a profile of another kind");
+  if (!accepted([&] { profile = io::read_profile(text, kSource); })) return false;
+  check(io::document_kind(text) == "profile", "a profile of another kind");
   check_profile_survives(profile);
   return true;
 }
 
 bool exercise_specification(std::string_view text) {
-  Specification specification;
-  if (!accepted([&] { specification = read_specification(text, kSource); })) return false;
-  const std::string written = write_profile(specification.profile);
-  const Specification again = read_specification(written, kSource);
-  check(write_profile(again.profile) == written, "a written specification reads as another one");
+  io::Specification specification;
+  if (!accepted([&] { specification = io::read_specification(text, kSource); })) return false;
+  const std::string written = io::write_profile(specification.profile);
+  const io::Specification again = io::read_specification(written, kSource);
+  check(io::write_profile(again.profile) == written,
+        "a written specification reads as another one");
   accepted([&] { nn::make_model(specification.profile, specification.operations, kSource); });
   return true;
 }
 
 bool exercise_topology(std::string_view text) {
   TopologyDescription description;
-  if (!accepted([&] { description = read_topology(text, kSource); })) return false;
-  check(document_kind(text) == "topology", "a topology of another kind");
-  const std::string written = write_topology(description);
-  const TopologyDescription again = read_topology(written, kSource);
-  check(write_topology(again) == written, "a written topology reads as another one");
-  check(hash_of(again) == hash_of(description), "a written topology hashes differently");
+  if (!accepted([&] { description = io::read_topology(text, kSource); })) return false;
+  check(io::document_kind(text) == "topology", "a topology of another kind");
+  const std::string written = io::write_topology(description);
+  const TopologyDescription again = io::read_topology(written, kSource);
+  check(io::write_topology(again) == written, "a written topology reads as another one");
+  check(io::hash_of(again) == io::hash_of(description), "a written topology hashes differently");
   const bool expands = accepted([&] { check_routes(Topology(description)); });
   check(accepted([&] { Topology{again}; }) == expands, "a written topology expands differently");
   return true;
@@ -351,8 +353,8 @@ bool exercise_topology(std::string_view text) {
 
 bool exercise_plan(std::string_view text) {
   PlanDocument document;
-  if (!accepted([&] { document = read_plan(text, kSource); })) return false;
-  check(document_kind(text) == "plan", "a plan of another kind");
+  if (!accepted([&] { document = io::read_plan(text, kSource); })) return false;
+  check(io::document_kind(text) == "plan", "a plan of another kind");
   bool sound = false;
   accepted([&] {
     const Topology topology(document.topology);
@@ -361,70 +363,73 @@ bool exercise_plan(std::string_view text) {
   });
   // An unsound plan has no schedule, so no digest, and cannot be written.
   if (!sound) return true;
-  const std::string written = write_plan(document);
-  const PlanDocument again = read_plan(written, kSource);
-  check(write_plan(again) == written, "a written plan reads as another one");
-  check(hash_of(again) == hash_of(document), "a written plan hashes differently");
+  const std::string written = io::write_plan(document);
+  const PlanDocument again = io::read_plan(written, kSource);
+  check(io::write_plan(again) == written, "a written plan reads as another one");
+  check(io::hash_of(again) == io::hash_of(document), "a written plan hashes differently");
   return true;
 }
 
 bool exercise_timeline(std::string_view text) {
   const Topology topology(example_topology());
   Timeline timeline;
-  if (!accepted([&] { timeline = read_timeline(text, kSource, topology, kNoHash); })) return false;
-  const std::string written = whole_text(write_timeline(timeline, topology, kNoHash));
-  const Timeline again = read_timeline(written, kSource, topology, kNoHash);
-  check(whole_text(write_timeline(again, topology, kNoHash)) == written,
+  if (!accepted([&] { timeline = io::read_timeline(text, kSource, topology, kNoHash); }))
+    return false;
+  const std::string written = whole_text(io::write_timeline(timeline, topology, kNoHash));
+  const Timeline again = io::read_timeline(written, kSource, topology, kNoHash);
+  check(whole_text(io::write_timeline(again, topology, kNoHash)) == written,
         "a written timeline reads as another one");
   return true;
 }
 
 bool exercise_pipedream(std::string_view text) {
-  ForeignProfileOptions options;
+  interop::ForeignProfileOptions options;
   options.profile_batch = 32;
   options.optimizer = "momentum";
   options.global_batch = 64;
-  is_pipedream_graph(text);
-  ImportedProfile imported;
-  if (!accepted([&] { imported = import_pipedream_graph(text, kSource, options); })) return false;
+  interop::is_pipedream_graph(text);
+  interop::ImportedProfile imported;
+  if (!accepted([&] { imported = interop::import_pipedream_graph(text, kSource, options); }))
+    return false;
   check_profile_survives(imported.profile);
   return true;
 }
 
 bool exercise_foreign(std::string_view text) {
-  const std::optional<TopologyFormat> format = detect_topology_format(text);
+  const std::optional<interop::TopologyFormat> format = interop::detect_topology_format(text);
   if (!format) return false;
-  std::vector<ForeignFile> files{{std::string(text), kSource, *format}};
-  if (*format == TopologyFormat::Slurm || *format == TopologyFormat::NcclTests) {
-    files.push_back({example_table(), "table", TopologyFormat::NvidiaSmi});
+  std::vector<interop::ForeignFile> files{{std::string(text), kSource, *format}};
+  if (*format == interop::TopologyFormat::Slurm || *format == interop::TopologyFormat::NcclTests) {
+    files.push_back({example_table(), "table", interop::TopologyFormat::NvidiaSmi});
   }
-  ImportedTopology imported;
+  interop::ImportedTopology imported;
   try {
-    imported = import_topology(files, foreign_options(*format));
+    imported = interop::import_topology(files, foreign_options(*format));
   } catch (const Error& error) {
     // Several hosts want figures that one does not: those of the network between them.
     if (error.kind() != ErrorKind::Usage) check_refusal(error);
     return false;
   }
-  const std::string written = write_topology(imported.description);
-  const TopologyDescription again = read_topology(written, kSource);
-  check(write_topology(again) == written, "an imported topology reads as another one");
+  const std::string written = io::write_topology(imported.description);
+  const TopologyDescription again = io::read_topology(written, kSource);
+  check(io::write_topology(again) == written, "an imported topology reads as another one");
   check_routes(Topology(again));
   return true;
 }
 
 bool exercise_foreign_model(std::string_view text) {
-  const std::optional<ModelFormat> format = detect_model_format(text);
+  const std::optional<interop::ModelFormat> format = interop::detect_model_format(text);
   if (!format) return false;
-  std::vector<ForeignModelFile> files{{std::string(text), "DeviceType.card_tp1_bs1.json", *format}};
-  if (*format == ModelFormat::Galvatron) {
+  std::vector<interop::ForeignModelFile> files{
+      {std::string(text), "DeviceType.card_tp1_bs1.json", *format}};
+  if (*format == interop::ModelFormat::Galvatron) {
     const bool is_computation = text.find("_bsz") != std::string_view::npos &&
                                 text.find("parameter_size") == std::string_view::npos;
     files.push_back({is_computation ? kMemory : kComputation, "beside", *format});
   }
-  ImportedProfile imported;
+  interop::ImportedProfile imported;
   try {
-    imported = import_model(files, model_options(*format));
+    imported = interop::import_model(files, model_options(*format));
   } catch (const Error& error) {
     // Which of several devices is meant, or a time that only one variant would tell, is asked for.
     if (error.kind() != ErrorKind::Usage) check_refusal(error);
@@ -436,22 +441,23 @@ bool exercise_foreign_model(std::string_view text) {
 }
 
 bool exercise_foreign_plan(std::string_view text) {
-  const std::optional<PlanFormat> format = detect_plan_format(text);
+  const std::optional<interop::PlanFormat> format = interop::detect_plan_format(text);
   if (!format) return false;
   static const ModelProfile profile = plan_profile();
   static const Topology topology(plan_topology());
-  ForeignPlanOptions options;
+  interop::ForeignPlanOptions options;
   options.global_batch = 8;
-  const bool says_samples = *format == PlanFormat::Torch || *format == PlanFormat::Sailor;
+  const bool says_samples =
+      *format == interop::PlanFormat::Torch || *format == interop::PlanFormat::Sailor;
   if (!says_samples) options.micro_batch = 2;
-  if (*format == PlanFormat::Pipedream) {
+  if (*format == interop::PlanFormat::Pipedream) {
     if (text.find("stage_id") != std::string_view::npos) options.replicas = {2, 1};
-  } else if (*format != PlanFormat::Sailor) {
+  } else if (*format != interop::PlanFormat::Sailor) {
     options.replicas = {1};
   }
-  ImportedPlan imported;
+  interop::ImportedPlan imported;
   try {
-    imported = import_plan(plan_files(text, *format), {profile, topology}, options);
+    imported = interop::import_plan(plan_files(text, *format), {profile, topology}, options);
   } catch (const Error& error) {
     // A degree, or replicas of more stages than there are numbers, are asked for.
     if (error.kind() != ErrorKind::Usage) check_refusal(error);
@@ -459,15 +465,15 @@ bool exercise_foreign_plan(std::string_view text) {
   }
   const auto layers = static_cast<std::int32_t>(imported.profile.layers.size());
   check(validate(imported.plan, layers, topology).empty(), "an imported plan is not sound");
-  check(!schedule_digest(imported.plan, topology).empty(), "an imported plan has no schedule");
+  check(!io::schedule_digest(imported.plan, topology).empty(), "an imported plan has no schedule");
   return true;
 }
 
 std::string example_for(std::string_view entry) {
-  if (entry == "profile") return write_profile(example_profile());
-  if (entry == "specification") return write_profile(example_specification());
-  if (entry == "topology") return write_topology(example_topology());
-  if (entry == "plan") return write_plan(example_document());
+  if (entry == "profile") return io::write_profile(example_profile());
+  if (entry == "specification") return io::write_profile(example_specification());
+  if (entry == "topology") return io::write_topology(example_topology());
+  if (entry == "plan") return io::write_plan(example_document());
   if (entry == "timeline") return example_timeline();
   if (entry == "foreign") return example_table();
   if (entry == "foreign_model") return example_model();

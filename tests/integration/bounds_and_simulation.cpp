@@ -15,7 +15,7 @@ namespace {
 using namespace small;
 
 Duration bound_of(const Pipeline& pipeline) {
-  return lower_bound(pipeline.plan, pipeline.costs, pipeline.topology);
+  return search::lower_bound(pipeline.plan, pipeline.costs, pipeline.topology);
 }
 
 TEST_CASE("uniform stages under policy A take (M + S - 1)(F + B), and that is their bound") {
@@ -58,7 +58,7 @@ TEST_CASE("the last gradients and the all-reduce of their sender share a port") 
   CHECK(pipeline.run(Contention::Off).iteration == Duration{1240});
   CHECK(bound_of(pipeline) == Duration{1240});
   CHECK(pipeline.run(Contention::Shared).iteration == Duration{1340});
-  CHECK(lower_bound_with_contention(pipeline.plan, pipeline.costs, pipeline.topology) ==
+  CHECK(search::lower_bound_with_contention(pipeline.plan, pipeline.costs, pipeline.topology) ==
         Duration{1338});
 }
 

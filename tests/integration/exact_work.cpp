@@ -46,15 +46,15 @@ std::string row_of(const Work& work) {
 Work measured(const Work& known) {
   const std::string model = std::string("profiles/") + known.model + ".json";
   const std::string cluster = std::string("topologies/") + known.cluster + ".json";
-  const ModelProfile profile = read_profile(test::source_file(model), model);
-  const Topology topology(read_topology(test::source_file(cluster), cluster), cluster);
-  PlannerOptions options;
+  const ModelProfile profile = io::read_profile(test::source_file(model), model);
+  const Topology topology(io::read_topology(test::source_file(cluster), cluster), cluster);
+  planner::PlannerOptions options;
   options.global_batch_size = *profile.global_batch_size;
   options.target_gap = {known.target_percent * kOne.billionths / 100};
   options.baselines = false;
-  const auto made = make_plan(profile, topology, options);
-  REQUIRE(std::holds_alternative<MadePlan>(made));
-  const SearchRecord& search = std::get<MadePlan>(made).document.search;
+  const auto made = planner::make_plan(profile, topology, options);
+  REQUIRE(std::holds_alternative<planner::MadePlan>(made));
+  const SearchRecord& search = std::get<planner::MadePlan>(made).document.search;
   Work work = known;
   work.states = search.states;
   work.candidates = search.candidates;

@@ -15,7 +15,7 @@ using namespace small;
 /// All devices with delays; the sums that each has made.
 std::vector<Reduced> run_delayed(const Pipeline& pipeline, std::uint64_t seed) {
   const std::vector<DeviceSchedule> schedules = device_schedules(pipeline.schedule, pipeline.costs);
-  ThreadNetwork network(pipeline.topology, devices_of(schedules), {});
+  exec::ThreadNetwork network(pipeline.topology, devices_of(schedules), {});
   std::vector<Reduced> sums(schedules.size());
   side_by_side(schedules.size(), [&](std::size_t i) {
     const auto end = network.end_of(schedules[i].device);

@@ -54,10 +54,11 @@ Bytes bytes_of_an_iteration(const Pipeline& pipeline) {
 
 /// Most that a device holds of a stage by its list of actions: for each micro-batch between its
 /// forward and the end of its backward, and more from where that runs the forward again.
-Held most_held_by(const DeviceSchedule& schedule, StageIndex stage, const MemoryCost& memory) {
+exec::Held most_held_by(const DeviceSchedule& schedule, StageIndex stage,
+                        const MemoryCost& memory) {
   std::int64_t in_flight = 0;
   std::int64_t run_again = 0;
-  Held most;
+  exec::Held most;
   for (const DeviceAction& entry : schedule.actions) {
     if (entry.action.stage != stage) continue;
     if (entry.action.kind == ActionKind::Forward) ++in_flight;
@@ -73,15 +74,15 @@ Held most_held_by(const DeviceSchedule& schedule, StageIndex stage, const Memory
 }
 
 /// As many micro-batches as the schedule says and, of each, no more than the cost model says.
-void check_held(const Pipeline& pipeline, const TrainingJob& job, const Outcome& outcome) {
+void check_held(const Pipeline& pipeline, const exec::TrainingJob& job, const Outcome& outcome) {
   for (const DeviceSchedule& schedule : job.devices) {
     for (const StageIndex stage : schedule.stages) {
-      const Held& held = outcome.held.at({schedule.device, stage});
+      const exec::Held& held = outcome.held.at({schedule.device, stage});
       const std::vector<ReplicaCost>& replicas = pipeline.costs.stages[stage.position()].replicas;
       const auto here = std::find_if(
           replicas.begin(), replicas.end(),
           [&](const ReplicaCost& replica) { return replica.device == schedule.device; });
-      const Held expected = most_held_by(schedule, stage, here->memory);
+      const exec::Held expected = most_held_by(schedule, stage, here->memory);
       REQUIRE(held.micro_batches == expected.micro_batches);
       // The weights' part of a split backward keeps gradients of outputs that no profile counts.
       if (may_split_backward(pipeline.plan.family)) continue;
@@ -95,16 +96,16 @@ void check_held(const Pipeline& pipeline, const TrainingJob& job, const Outcome&
 
 /// Every iteration from the parameters that the plan's devices began it with.
 void check_training(const Trainable& model, const Pipeline& pipeline,
-                    const TrainingSettings& settings) {
-  const TrainingJob job = job_of(model, pipeline, settings);
+                    const exec::TrainingSettings& settings) {
+  const exec::TrainingJob job = job_of(model, pipeline, settings);
   const Outcome outcome = train(job, pipeline.topology, 2);
-  PlainTraining plain(job);
+  exec::PlainTraining plain(job);
   const bool is_exact = adds_in_order(pipeline);
   for (std::size_t n = 0; n < outcome.iterations.size(); ++n) {
     const Outcome::Iteration& iteration = outcome.iterations[n];
     plain.restore(iteration.before);
     const double loss = plain.run(static_cast<std::int64_t>(n));
-    const NamedTensors gradients = plain.tensors(TensorKind::Gradients);
+    const exec::NamedTensors gradients = plain.tensors(exec::TensorKind::Gradients);
     if (is_exact) {
       REQUIRE(iteration.loss == loss);
       require_same(iteration.gradients, gradients);
@@ -115,14 +116,14 @@ void check_training(const Trainable& model, const Pipeline& pipeline,
     }
     if (!settings.clip_norm) REQUIRE(iteration.sent == bytes_of_an_iteration(pipeline));
   }
-  if (is_exact) require_same(outcome.parameters, plain.tensors(TensorKind::Parameters));
+  if (is_exact) require_same(outcome.parameters, plain.tensors(exec::TensorKind::Parameters));
   check_held(pipeline, job, outcome);
 }
 
 /// Counts how often samples are asked for.
-class CountedBatches : public Batches {
+class CountedBatches : public exec::Batches {
  public:
-  explicit CountedBatches(std::shared_ptr<const Batches> own) : own_(std::move(own)) {}
+  explicit CountedBatches(std::shared_ptr<const exec::Batches> own) : own_(std::move(own)) {}
   nn::Tensor inputs(std::int64_t iteration, std::int64_t begin, std::int64_t end) const override {
     ++asked;
     return own_->inputs(iteration, begin, end);
@@ -135,7 +136,7 @@ class CountedBatches : public Batches {
   mutable int asked = 0;
 
  private:
-  std::shared_ptr<const Batches> own_;
+  std::shared_ptr<const exec::Batches> own_;
 };
 
 TEST_CASE("samples are made before an iteration, not within its forwards") {
@@ -145,10 +146,10 @@ TEST_CASE("samples are made before an iteration, not within its forwards") {
     const std::optional<Pipeline> pipeline = random_plan(dice, model, 1, false);
     REQUIRE(pipeline.has_value());
     INFO("instance " << round << ": " << text_of(*pipeline));
-    TrainingJob job = on_one_device(job_of(model, *pipeline, {}));
+    exec::TrainingJob job = exec::on_one_device(job_of(model, *pipeline, {}));
     const auto counted = std::make_shared<CountedBatches>(job.batches);
     job.batches = counted;
-    const auto backend = make_cpu_backend(job, job.devices.front().device);
+    const auto backend = exec::make_cpu_backend(job, job.devices.front().device);
     for (std::int64_t iteration = 0; iteration < 2; ++iteration) {
       counted->asked = 0;
       backend->begin(iteration);
@@ -225,14 +226,14 @@ TEST_CASE("ten steps of a pipeline have the losses of ten steps on one device, b
   const Pipeline pipeline(model.profile,
                           full_mesh(static_cast<std::size_t>(stages), {bytes_per_ns(1), {}}),
                           plan_of(model.profile, shape));
-  const TrainingSettings settings{.optimizer = {.learning_rate = 0.01F}, .clip_norm = 0.5};
-  const TrainingJob job = job_of(model, pipeline, settings);
+  const exec::TrainingSettings settings{.optimizer = {.learning_rate = 0.01F}, .clip_norm = 0.5};
+  const exec::TrainingJob job = job_of(model, pipeline, settings);
   const Outcome outcome = train(job, pipeline.topology, 10);
-  PlainTraining plain(job);
+  exec::PlainTraining plain(job);
   for (std::size_t n = 0; n < 10; ++n) {
     CHECK(outcome.iterations[n].loss == plain.run(static_cast<std::int64_t>(n)));
   }
-  require_same(outcome.parameters, plain.tensors(TensorKind::Parameters));
+  require_same(outcome.parameters, plain.tensors(exec::TensorKind::Parameters));
 }
 
 }  // namespace

@@ -31,10 +31,11 @@ TEST_CASE("interleaved stages go to Megatron-LM in turns") {
                    .depths = {2, 1},
                    .stages = {{.layers = 3, .devices = {0}}, {.layers = 3, .devices = {1}}}});
   const Topology topology(document.topology);
-  const auto made = reschedule(document.plan, document.profile, topology,
-                               {.family = ScheduleFamily::Interleaved, .chunks_per_device = 2});
-  REQUIRE(std::holds_alternative<Rescheduled>(made));
-  document.plan = std::get<Rescheduled>(made).plan;
+  const auto made =
+      planner::reschedule(document.plan, document.profile, topology,
+                          {.family = ScheduleFamily::Interleaved, .chunks_per_device = 2});
+  REQUIRE(std::holds_alternative<planner::Rescheduled>(made));
+  document.plan = std::get<planner::Rescheduled>(made).plan;
   REQUIRE(document.plan.stages.size() == 4);
   const std::string text = exported(document, "megatron").text;
   CHECK_THAT(text, Catch::Contains("--pipeline-model-parallel-size 2\n"));
@@ -50,12 +51,12 @@ TEST_CASE("whatever the order, its columns hold every computation once") {
   const Topology topology(document.topology);
   for (const ScheduleFamily family : kOwnFamilies) {
     CAPTURE(to_string(family));
-    const auto made = reschedule(
+    const auto made = planner::reschedule(
         document.plan, document.profile, topology,
         {.family = family, .chunks_per_device = has_loops(family) ? 2 : 1, .evaluations = 20});
-    if (!std::holds_alternative<Rescheduled>(made)) continue;
+    if (!std::holds_alternative<planner::Rescheduled>(made)) continue;
     PlanDocument other = document;
-    other.plan = std::get<Rescheduled>(made).plan;
+    other.plan = std::get<planner::Rescheduled>(made).plan;
     const std::string text = exported(other, "torch-csv").text;
     const std::size_t forwards = other.plan.stages.size() * 3;
     CHECK(static_cast<std::size_t>(std::count(text.begin(), text.end(), 'F')) == forwards);
@@ -69,16 +70,16 @@ TEST_CASE("our own exports are the same stages on the same devices when they are
   struct RoundTrip {
     const char* name;
     std::vector<const char*> targets;
-    PlanFormat format;
+    interop::PlanFormat format;
     bool is_interleaved;
   };
   const RoundTrip table[] = {
-      {"Megatron-LM", {"megatron"}, PlanFormat::Megatron, false},
-      {"Megatron-LM in turns", {"megatron"}, PlanFormat::Megatron, true},
-      {"DeepSpeed", {"deepspeed"}, PlanFormat::Deepspeed, false},
-      {"PyTorch", {"torchtitan", "torch-csv"}, PlanFormat::Torch, false},
-      {"PyTorch in turns", {"torchtitan", "torch-csv"}, PlanFormat::Torch, true},
-      {"PipeDream", {"pipedream"}, PlanFormat::Pipedream, false}};
+      {"Megatron-LM", {"megatron"}, interop::PlanFormat::Megatron, false},
+      {"Megatron-LM in turns", {"megatron"}, interop::PlanFormat::Megatron, true},
+      {"DeepSpeed", {"deepspeed"}, interop::PlanFormat::Deepspeed, false},
+      {"PyTorch", {"torchtitan", "torch-csv"}, interop::PlanFormat::Torch, false},
+      {"PyTorch in turns", {"torchtitan", "torch-csv"}, interop::PlanFormat::Torch, true},
+      {"PipeDream", {"pipedream"}, interop::PlanFormat::Pipedream, false}};
   PlanDocument document;
   document.profile = model_of(
       std::vector<LayerFigures>(8, {.forward = 2, .backward = 4, .output = 1, .parameters = 1}));
@@ -102,29 +103,30 @@ TEST_CASE("our own exports are the same stages on the same devices when they are
                      .stages = {{.layers = cut, .devices = {placement[0], placement[1]}},
                                 {.layers = 8 - cut, .devices = {placement[2], placement[3]}}}});
         if (trip.is_interleaved) {
-          auto made = reschedule(document.plan, document.profile, topology,
-                                 {.family = ScheduleFamily::Interleaved, .chunks_per_device = 2});
-          REQUIRE(std::holds_alternative<Rescheduled>(made));
-          document.plan = std::get<Rescheduled>(made).plan;
+          auto made =
+              planner::reschedule(document.plan, document.profile, topology,
+                                  {.family = ScheduleFamily::Interleaved, .chunks_per_device = 2});
+          REQUIRE(std::holds_alternative<planner::Rescheduled>(made));
+          document.plan = std::get<planner::Rescheduled>(made).plan;
         }
-        std::vector<ForeignPlanFile> files;
-        for (const ExportTarget& target : export_targets()) {
+        std::vector<interop::ForeignPlanFile> files;
+        for (const interop::ExportTarget& target : interop::export_targets()) {
           for (const char* wanted : trip.targets) {
             if (target.name != wanted) continue;
             const std::string text = target.make({document, topology}).text;
-            CHECK(detect_plan_format(text) == trip.format);
+            CHECK(interop::detect_plan_format(text) == trip.format);
             files.push_back({text, wanted, trip.format});
           }
         }
         REQUIRE(files.size() == trip.targets.size());
-        const Plan again = import_plan(files, {document.profile, topology}, {}).plan;
+        const Plan again = interop::import_plan(files, {document.profile, topology}, {}).plan;
         CHECK(stages_of(again) == stages_of(document.plan));
         CHECK(again.micro_batch_size == document.plan.micro_batch_size);
         CHECK(again.num_micro_batches == document.plan.num_micro_batches);
         CHECK(again.global_batch_size == document.plan.global_batch_size);
         CHECK(same_plan(again, document.plan));
-        CHECK(schedule_digest(again, topology) == schedule_digest(document.plan, topology));
-        CHECK(check_plan(again, document.profile, topology).empty());
+        CHECK(io::schedule_digest(again, topology) == io::schedule_digest(document.plan, topology));
+        CHECK(planner::check_plan(again, document.profile, topology).empty());
       }
     }
   }

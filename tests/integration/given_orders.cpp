@@ -15,35 +15,36 @@ namespace {
 
 using namespace small;
 
-Rescheduled made_under(const Pipeline& pipeline, const Reschedule& options) {
-  auto made = reschedule(pipeline.plan, pipeline.profile, pipeline.topology, options);
-  if (const auto* none = std::get_if<NoSchedule>(&made)) FAIL(none->reasons.front());
-  return std::get<Rescheduled>(std::move(made));
+planner::Rescheduled made_under(const Pipeline& pipeline, const planner::Reschedule& options) {
+  auto made = planner::reschedule(pipeline.plan, pipeline.profile, pipeline.topology, options);
+  if (const auto* none = std::get_if<planner::NoSchedule>(&made)) FAIL(none->reasons.front());
+  return std::get<planner::Rescheduled>(std::move(made));
 }
 
 TEST_CASE("a given order takes what it takes elsewhere") {
   const Pipeline pipeline = straight(
       std::vector<LayerFigures>(3, {.forward = 2, .backward = 4, .parameters = 1, .stash = 10}),
       {.num_micro_batches = 4, .depths = {3, 2, 1}});
-  const Rescheduled h1 = made_under(pipeline, {.family = ScheduleFamily::ZeroBubbleH1});
+  const planner::Rescheduled h1 = made_under(pipeline, {.family = ScheduleFamily::ZeroBubbleH1});
   const std::string text = to_text(generate(h1.plan), pipeline.topology);
   const std::vector<std::vector<Action>> order =
-      read_order(text, "order", pipeline.plan, pipeline.topology);
+      interop::read_order(text, "order", pipeline.plan, pipeline.topology);
   CHECK(order == h1.plan.order);
-  const Rescheduled again = made_under(pipeline, {.family = ScheduleFamily::Given, .order = order});
+  const planner::Rescheduled again =
+      made_under(pipeline, {.family = ScheduleFamily::Given, .order = order});
   CHECK(again.evaluation.prediction.iteration == h1.evaluation.prediction.iteration);
 }
 
 /// What the plan's own order takes when it is given.
-Rescheduled given_again(const Plan& plan, const Pipeline& pipeline) {
+planner::Rescheduled given_again(const Plan& plan, const Pipeline& pipeline) {
   const std::string text = to_text(generate(plan), pipeline.topology);
-  const auto order = read_order(text, "order", plan, pipeline.topology);
-  auto made = reschedule(plan, pipeline.profile, pipeline.topology,
-                         {.family = ScheduleFamily::Given,
-                          .chunks_per_device = plan.chunks_per_device,
-                          .order = order});
-  if (const auto* none = std::get_if<NoSchedule>(&made)) FAIL(none->reasons.front());
-  return std::get<Rescheduled>(std::move(made));
+  const auto order = interop::read_order(text, "order", plan, pipeline.topology);
+  auto made = planner::reschedule(plan, pipeline.profile, pipeline.topology,
+                                  {.family = ScheduleFamily::Given,
+                                   .chunks_per_device = plan.chunks_per_device,
+                                   .order = order});
+  if (const auto* none = std::get_if<planner::NoSchedule>(&made)) FAIL(none->reasons.front());
+  return std::get<planner::Rescheduled>(std::move(made));
 }
 
 TEST_CASE("a plan's own order can be given again, whatever its family") {
@@ -62,9 +63,9 @@ TEST_CASE("a plan's own order can be given again, whatever its family") {
     const bool loops = family == ScheduleFamily::Interleaved ||
                        family == ScheduleFamily::BreadthFirst ||
                        family == ScheduleFamily::ZeroBubbleV;
-    const Rescheduled own = made_under(
+    const planner::Rescheduled own = made_under(
         pipeline, {.family = family, .chunks_per_device = loops ? 2 : 1, .evaluations = 50});
-    const Rescheduled again = given_again(own.plan, pipeline);
+    const planner::Rescheduled again = given_again(own.plan, pipeline);
     REQUIRE(again.plan.stages.size() == own.plan.stages.size());
     for (std::size_t s = 0; s < own.plan.stages.size(); ++s) {
       CHECK(again.plan.stages[s].layers == own.plan.stages[s].layers);

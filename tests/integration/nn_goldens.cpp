@@ -50,7 +50,7 @@ std::vector<std::unique_ptr<Module>> modules_of(const json& ops) {
     profile.layers.push_back(std::move(layer));
   }
   std::vector<std::unique_ptr<Module>> modules;
-  for (const Operation& operation : read_operations(profile, "golden")) {
+  for (const Operation& operation : io::read_operations(profile, "golden")) {
     modules.push_back(make_module(operation));
   }
   return modules;

@@ -33,7 +33,7 @@ TEST_CASE("the shipped specifications are sound models of the sizes that they st
   for (const Expected& expected : shipped) {
     INFO(expected.name);
     const std::string path = std::string("profiles/") + expected.name + ".json";
-    const Specification specification = read_specification(test::source_file(path), path);
+    const io::Specification specification = io::read_specification(test::source_file(path), path);
     const std::vector<ModelLayer> model =
         make_model(specification.profile, specification.operations, path);
     CHECK(specification.profile.name == expected.name);

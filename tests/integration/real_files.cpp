@@ -123,25 +123,25 @@ const std::vector<RealTopology> kTopologies{
      "",
      {"runs one after another", "only half of the columns"}}};
 
-ForeignFile real_topology(const std::string& path) {
-  ForeignFile file{.text = text_of_shared("topologies/" + path), .name = path};
-  const auto format = detect_topology_format(file.text);
+interop::ForeignFile real_topology(const std::string& path) {
+  interop::ForeignFile file{.text = text_of_shared("topologies/" + path), .name = path};
+  const auto format = interop::detect_topology_format(file.text);
   REQUIRE(format);
   file.format = *format;
   return file;
 }
 
 /// Every figure that files of the format leave out.
-ForeignTopologyOptions figures_for(TopologyFormat format, bool has_servers) {
-  ForeignTopologyOptions options;
+interop::ForeignTopologyOptions figures_for(interop::TopologyFormat format, bool has_servers) {
+  interop::ForeignTopologyOptions options;
   options.device = "card";
   options.memory = Bytes{std::int64_t{16} << 30};
-  if (format == TopologyFormat::NvidiaSmi) {
+  if (format == interop::TopologyFormat::NvidiaSmi) {
     options.nvlink = Bandwidth{20'000'000'000};
     options.pcie = Bandwidth{12'000'000'000};
     options.socket = Bandwidth{10'000'000'000};
   }
-  if (has_servers && format == TopologyFormat::NvidiaSmi) {
+  if (has_servers && format == interop::TopologyFormat::NvidiaSmi) {
     options.nic = Bandwidth{25'000'000'000};
   }
   return options;
@@ -154,10 +154,11 @@ TEST_CASE("every real topology is imported with its oddities named, or refused w
   for (const RealTopology& real : kTopologies) {
     INFO(real.file);
     named.insert(real.file);
-    std::vector<ForeignFile> together{real_topology(real.file)};
-    const bool is_tree = together.front().format == TopologyFormat::Slurm;
+    std::vector<interop::ForeignFile> together{real_topology(real.file)};
+    const bool is_tree = together.front().format == interop::TopologyFormat::Slurm;
     if (!real.beside.empty()) together.push_back(real_topology(real.beside));
-    ForeignTopologyOptions options = figures_for(together.back().format, together.size() > 1);
+    interop::ForeignTopologyOptions options =
+        figures_for(together.back().format, together.size() > 1);
     if (is_tree) {
       options.rack_oversubscription = kOne;
       options.pod_oversubscription = kOne;
@@ -165,12 +166,12 @@ TEST_CASE("every real topology is imported with its oddities named, or refused w
       options.servers = real.file.find("4node") == std::string::npos ? 2 : 4;
     }
     if (real.is_imported) {
-      const ImportedTopology imported = import_topology(together, options);
+      const interop::ImportedTopology imported = interop::import_topology(together, options);
       check_warnings(imported.warnings, real.words);
-      const std::string written = write_topology(imported.description);
-      CHECK(write_topology(read_topology(written, real.file)) == written);
+      const std::string written = io::write_topology(imported.description);
+      CHECK(io::write_topology(io::read_topology(written, real.file)) == written);
     } else {
-      const std::string refusal = refusal_of([&] { import_topology(together, options); });
+      const std::string refusal = refusal_of([&] { interop::import_topology(together, options); });
       for (const std::string& words : real.words) CHECK_THAT(refusal, Catch::Contains(words));
     }
   }
@@ -183,7 +184,8 @@ TEST_CASE("switches alone, and results of several servers alone, ask for what a 
     if (real.beside.empty()) continue;
     INFO(real.file);
     const std::string refusal = refusal_of([&] {
-      import_topology({real_topology(real.file)}, figures_for(TopologyFormat::NcclXml, false));
+      interop::import_topology({real_topology(real.file)},
+                               figures_for(interop::TopologyFormat::NcclXml, false));
     });
     CHECK_THAT(refusal, Catch::Contains("beside it"));
   }
@@ -205,15 +207,15 @@ const std::vector<RealModel> kModels{
     {"pipedream/resnet50/graph.txt", 128, {"node1 (Input) is left out"}},
     {"pipedream/vgg16/graph.txt", 128, {"node1 (Input) is left out"}}};
 
-ImportedProfile import_real(const RealModel& model) {
-  ForeignProfileOptions options;
+interop::ImportedProfile import_real(const RealModel& model) {
+  interop::ForeignProfileOptions options;
   options.profile_batch = model.batch;
   options.optimizer = "momentum";
   options.global_batch = 16 * model.batch;
   options.device = "gpu";
   const std::string text = text_of_shared(model.file);
-  CHECK(detect_model_format(text) == ModelFormat::PipedreamGraph);
-  return import_model({{text, model.file, ModelFormat::PipedreamGraph}}, options);
+  CHECK(interop::detect_model_format(text) == interop::ModelFormat::PipedreamGraph);
+  return interop::import_model({{text, model.file, interop::ModelFormat::PipedreamGraph}}, options);
 }
 
 TEST_CASE("every real profile is imported with what was left out") {
@@ -229,11 +231,11 @@ TEST_CASE("every real profile is imported with what was left out") {
     check_warnings(import_real(model).warnings, model.words);
   }
   named.insert("piper/bert32a100.json");
-  ForeignProfileOptions options;
+  interop::ForeignProfileOptions options;
   options.optimizer = "adam";
-  check_warnings(import_model({{text_of_shared("piper/bert32a100.json"), "bert32a100.json",
-                                ModelFormat::Piper}},
-                              options)
+  check_warnings(interop::import_model({{text_of_shared("piper/bert32a100.json"), "bert32a100.json",
+                                         interop::ModelFormat::Piper}},
+                                       options)
                      .warnings,
                  {"those of 2, 4, 8 are left out", "variants that recompute are left out"});
   // All that is left are PipeDream's answers.
@@ -291,29 +293,32 @@ TEST_CASE("every real answer of PipeDream is a plan, or refused for what it lack
   const Topology topology(small::cluster({.servers = 4, .devices = 4}));
   const auto foreign = [&](const std::string& path) {
     named.insert(path);
-    return ForeignPlanFile{text_of_shared("pipedream/" + path), path, PlanFormat::Pipedream};
+    return interop::ForeignPlanFile{text_of_shared("pipedream/" + path), path,
+                                    interop::PlanFormat::Pipedream};
   };
-  ForeignPlanOptions options;
+  interop::ForeignPlanOptions options;
   options.micro_batch = 128;
   for (const RealAnswer& real : kAnswers) {
     INFO(real.folder << " " << real.beside);
     const ModelProfile& profile = profiles.at(real.folder.substr(0, real.folder.find('/')));
     for (const Replication replication : {Replication::Deal, Replication::Split}) {
       options.replication = replication;
-      ImportedPlan imported = import_plan(
+      interop::ImportedPlan imported = interop::import_plan(
           {foreign(real.folder + "/" + real.answer), foreign(real.folder + "/" + real.beside)},
           {profile, topology}, options);
       check_warnings(imported.warnings, real.words);
       if (!real.shape.empty()) CHECK(stages_of(imported.plan) == real.shape);
       CHECK(imported.plan.stages.front().replication == replication);
       CHECK(costing_faults(imported.plan, imported.profile, topology).empty());
-      CHECK(evaluate(imported.plan, imported.profile, topology, {}).prediction.iteration.ns > 0);
+      CHECK(
+          planner::evaluate(imported.plan, imported.profile, topology, {}).prediction.iteration.ns >
+          0);
     }
   }
   // Its ranks are striped, and nothing beside it says what the layers of its stages are.
   const std::string refusal = refusal_of([&] {
-    import_plan({foreign("resnet50/shipped_gpus16/hybrid_conf.json")},
-                {profiles.at("resnet50"), topology}, options);
+    interop::import_plan({foreign("resnet50/shipped_gpus16/hybrid_conf.json")},
+                         {profiles.at("resnet50"), topology}, options);
   });
   CHECK_THAT(refusal, Catch::Contains("expected a graph with stages (gpus=N.txt) beside it, or a "
                                       "stage for each of the 176 layers"));

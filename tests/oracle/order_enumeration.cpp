@@ -216,8 +216,8 @@ void Enumeration::try_chosen() {
     }
   }
   const Duration iteration =
-      simulate(generate(plan_, space_.mode.replicas), costs_, space_.costs.topology(),
-               {.contention = space_.mode.contention, .record = false})
+      simulate::simulate(generate(plan_, space_.mode.replicas), costs_, space_.costs.topology(),
+                         {.contention = space_.mode.contention, .record = false})
           .iteration;
   if (iteration >= below_) return;
   // What weight gradients that wait hold of what was computed again is not in the depths.

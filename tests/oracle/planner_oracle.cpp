@@ -152,7 +152,7 @@ class FastestPlan {
 
   bool is_too_slow(const Plan& plan, const PlanCost& costs) const {
     return options_.use_bounds &&
-           lower_bound({plan, costs, topology_, {Contention::Off, options_.replicas}}) >=
+           search::lower_bound({plan, costs, topology_, {Contention::Off, options_.replicas}}) >=
                answer_.iteration;
   }
 
@@ -162,9 +162,10 @@ class FastestPlan {
     if (is_too_slow(plan, costs)) return;
     // Once a misfit is known to be faster than all that fits, no other one needs to be simulated.
     if (fastest_misfit_ < answer_.iteration && !fits(plan)) return;
-    const Duration iteration = simulate(generate(plan, options_.replicas), costs, topology_,
-                                        {.contention = options_.contention, .record = false})
-                                   .iteration;
+    const Duration iteration =
+        simulate::simulate(generate(plan, options_.replicas), costs, topology_,
+                           {.contention = options_.contention, .record = false})
+            .iteration;
     if (iteration >= answer_.iteration) return;
     if (!fits(plan)) {
       fastest_misfit_ = std::min(fastest_misfit_, iteration);

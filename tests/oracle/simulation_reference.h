@@ -40,7 +40,7 @@ class SharedLinks {
  public:
   explicit SharedLinks(const Pipeline& pipeline) : topology_(pipeline.topology) {
     for (const Port& port : topology_.ports()) {
-      capacities_.push_back(port.bandwidth.bytes_per_second * kRatePerBytePerSecond);
+      capacities_.push_back(port.bandwidth.bytes_per_second * simulate::kRatePerBytePerSecond);
     }
   }
 
@@ -49,8 +49,9 @@ class SharedLinks {
                      std::vector<Interval>& sent) {
     std::map<DeviceIndex, std::vector<Flow>> by_sender;
     for (const PairFlow& pair : cost.flows) {
-      Flow flow{.demand = {pair.route.bandwidth.bytes_per_second * kRatePerBytePerSecond, {}},
-                .work = Wide{pair.size.count} * 1024 * 1'024'000'000'000};
+      Flow flow{
+          .demand = {pair.route.bandwidth.bytes_per_second * simulate::kRatePerBytePerSecond, {}},
+          .work = Wide{pair.size.count} * 1024 * 1'024'000'000'000};
       for (const PairFlow& other : cost.flows) {
         for (const PortIndex port : other.route.ports) {
           const auto& own = pair.route.ports;
@@ -59,7 +60,7 @@ class SharedLinks {
         }
       }
       for (const PortIndex port : pair.route.ports)
-        flow.demand.ports.emplace_back(port, kFullWeight);
+        flow.demand.ports.emplace_back(port, simulate::kFullWeight);
       by_sender[pair.from].push_back(std::move(flow));
     }
     for (std::size_t m = 0; m < made.size(); ++m) {
@@ -100,15 +101,15 @@ class SharedLinks {
     std::int64_t now = 0;
     while (true) {
       std::int64_t next = start_jobs(now);
-      std::vector<const FlowDemand*> demands;
+      std::vector<const simulate::FlowDemand*> demands;
       for (const Stream& stream : streams_) {
         for (const Flow& flow : stream.active) demands.push_back(&flow.demand);
       }
-      const std::vector<Rate> rates = max_min_rates(demands, capacities_);
+      const std::vector<simulate::Rate> rates = simulate::max_min_rates(demands, capacities_);
       std::size_t position = 0;
       for (Stream& stream : streams_) {
         for (Flow& flow : stream.active) {
-          flow.rate = std::max<Rate>(1, rates[position++]);
+          flow.rate = std::max<simulate::Rate>(1, rates[position++]);
           const Wide left = (flow.work + flow.rate - 1) / flow.rate;
           next = std::min(next, now + static_cast<std::int64_t>(left));
         }
@@ -121,10 +122,10 @@ class SharedLinks {
 
  private:
   struct Flow {
-    FlowDemand demand;
+    simulate::FlowDemand demand;
     Wide work = 0;
     std::int64_t latency = 0;
-    Rate rate = 0;
+    simulate::Rate rate = 0;
   };
   struct Job {
     std::int64_t ready = 0;  // ticks
@@ -146,18 +147,19 @@ class SharedLinks {
     for (const auto& [port, size] : phase.ports) busiest = std::max(busiest, size.count);
     flow.demand.cap = 1;
     if (busiest > 0 && phase.busy.count > 0) {
-      flow.demand.cap = static_cast<Rate>(busiest * 1'024'000'000'000 / phase.busy.count);
+      flow.demand.cap = static_cast<simulate::Rate>(busiest * 1'024'000'000'000 / phase.busy.count);
     }
     for (const auto& [port, size] : phase.ports) {
       const auto weight =
-          busiest == 0 ? 1
-                       : std::max<std::int64_t>(
-                             1, static_cast<std::int64_t>(size.count * kFullWeight / busiest));
+          busiest == 0
+              ? 1
+              : std::max<std::int64_t>(
+                    1, static_cast<std::int64_t>(size.count * simulate::kFullWeight / busiest));
       flow.demand.ports.emplace_back(port, weight);
-      const Wide most = Wide{capacities_[port.position()]} * kFullWeight / weight;
-      flow.demand.cap = static_cast<Rate>(std::min<Wide>(flow.demand.cap, most));
+      const Wide most = Wide{capacities_[port.position()]} * simulate::kFullWeight / weight;
+      flow.demand.cap = static_cast<simulate::Rate>(std::min<Wide>(flow.demand.cap, most));
     }
-    flow.demand.cap = std::max<Rate>(1, flow.demand.cap);
+    flow.demand.cap = std::max<simulate::Rate>(1, flow.demand.cap);
     return flow;
   }
 
@@ -195,7 +197,7 @@ class SharedLinks {
   }
 
   const Topology& topology_;
-  std::vector<Rate> capacities_;
+  std::vector<simulate::Rate> capacities_;
   std::vector<Stream> streams_;
 };
 
@@ -438,7 +440,7 @@ class Reference {
 };
 
 /// A simulated timeline in the same form. Requires: no stage deals.
-inline ReferenceTimes times_of(const Pipeline& pipeline, const SimulationResult& result) {
+inline ReferenceTimes times_of(const Pipeline& pipeline, const simulate::SimulationResult& result) {
   const auto count = static_cast<std::size_t>(pipeline.plan.num_micro_batches);
   const std::size_t stages = pipeline.plan.stages.size();
   const std::vector<Interval> none(count, {-1, -1});

@@ -6,11 +6,11 @@ namespace dapple::small {
 namespace {
 
 /// 0: forward, 1: backward, 2: weight gradient.
-std::int64_t time_of(const TaskStage& stage, std::size_t kind) {
+std::int64_t time_of(const schedule_search::TaskStage& stage, std::size_t kind) {
   return kind == 0 ? stage.forward.ns : kind == 1 ? stage.backward.ns : stage.weight_gradient.ns;
 }
 
-std::int64_t memory_of(const TaskStage& stage, std::size_t kind) {
+std::int64_t memory_of(const schedule_search::TaskStage& stage, std::size_t kind) {
   return kind == 0   ? stage.forward_memory.count
          : kind == 1 ? stage.backward_memory.count
                      : stage.weight_gradient_memory.count;
@@ -18,7 +18,7 @@ std::int64_t memory_of(const TaskStage& stage, std::size_t kind) {
 
 }  // namespace
 
-OrderOracle::OrderOracle(const TaskProblem& problem)
+OrderOracle::OrderOracle(const schedule_search::TaskProblem& problem)
     : problem_(problem), symbols_(problem.stages.size() * (problem.split_backward ? 3 : 2)) {}
 
 std::optional<std::int64_t> OrderOracle::input(const Partial& partial, std::size_t symbol) const {
@@ -43,7 +43,7 @@ std::optional<std::int64_t> OrderOracle::input(const Partial& partial, std::size
 std::int64_t OrderOracle::objective_at_least(const Partial& partial, std::size_t device) const {
   const std::int64_t after = problem_.after_last.empty() ? 0 : problem_.after_last[device].ns;
   const std::int64_t end = partial.free_from[device] + partial.left[device] + after;
-  if (problem_.objective == OrderObjective::Makespan) return end;
+  if (problem_.objective == schedule_search::OrderObjective::Makespan) return end;
   return partial.first_start[device] < 0 ? partial.left[device] + after
                                          : end - partial.first_start[device];
 }
@@ -85,7 +85,7 @@ bool OrderOracle::is_dominated(const Partial& partial) {
 }
 
 void OrderOracle::put(const Partial& partial, std::size_t symbol, std::int64_t start) {
-  const TaskStage& stage = stage_of(symbol);
+  const schedule_search::TaskStage& stage = stage_of(symbol);
   const std::size_t kind = symbol / problem_.stages.size();
   const std::size_t device = stage.device.position();
   Partial next = partial;
@@ -108,7 +108,7 @@ void OrderOracle::extend(const Partial& partial) {
     }
     is_complete = false;
     const std::optional<std::int64_t> from = input(partial, symbol);
-    const TaskStage& stage = stage_of(symbol);
+    const schedule_search::TaskStage& stage = stage_of(symbol);
     const std::size_t device = stage.device.position();
     const std::int64_t memory =
         partial.memory[device] + memory_of(stage, symbol / problem_.stages.size());

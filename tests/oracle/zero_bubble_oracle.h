@@ -15,7 +15,7 @@ namespace dapple::small {
 
 class OrderOracle {
  public:
-  explicit OrderOracle(const TaskProblem& problem);
+  explicit OrderOracle(const schedule_search::TaskProblem& problem);
 
   /// The least objective below `limit`; nothing if none is.
   std::optional<std::int64_t> least_below(std::int64_t limit);
@@ -36,11 +36,11 @@ class OrderOracle {
   bool is_hopeless(const Partial& partial) const;
   bool is_dominated(const Partial& partial);
   std::int64_t objective_at_least(const Partial& partial, std::size_t device) const;
-  const TaskStage& stage_of(std::size_t symbol) const {
+  const schedule_search::TaskStage& stage_of(std::size_t symbol) const {
     return problem_.stages[symbol % problem_.stages.size()];
   }
 
-  const TaskProblem& problem_;
+  const schedule_search::TaskProblem& problem_;
   std::size_t symbols_;
   std::int64_t limit_ = 0;
   std::optional<std::int64_t> best_;
@@ -48,8 +48,8 @@ class OrderOracle {
 };
 
 /// The same question asked once.
-inline std::optional<std::int64_t> least_objective_below(const TaskProblem& problem,
-                                                         std::int64_t limit) {
+inline std::optional<std::int64_t> least_objective_below(
+    const schedule_search::TaskProblem& problem, std::int64_t limit) {
   return OrderOracle(problem).least_below(limit);
 }
 

@@ -151,13 +151,13 @@ using Named = std::pair<const char*, const char*>;
 
 TopologyDescription cluster_of(const Named& problem) {
   const std::string path = std::string("topologies/") + problem.second + ".json";
-  return read_topology(test::source_file(path), path);
+  return io::read_topology(test::source_file(path), path);
 }
 
 Ground ground_of(const Named& problem, TopologyDescription cluster,
                  Replicas replicas = Replicas::Together) {
   const std::string path = std::string("profiles/") + problem.first + ".json";
-  return {read_profile(test::source_file(path), path), Topology(std::move(cluster)), replicas};
+  return {io::read_profile(test::source_file(path), path), Topology(std::move(cluster)), replicas};
 }
 
 /// Nothing if the plan is unsound or does not fit.
@@ -167,7 +167,8 @@ std::optional<Duration> time_of(Plan& plan, const Ground& ground, const CostMode
   fill_gradient_buckets(plan, ground.profile);
   const PlanCost cost = costs.plan_cost(plan);
   if (!memory_shortages(cost).empty()) return std::nullopt;
-  return simulate(generate(plan, ground.replicas), cost, ground.topology, {.record = false})
+  return simulate::simulate(generate(plan, ground.replicas), cost, ground.topology,
+                            {.record = false})
       .iteration;
 }
 
@@ -199,17 +200,17 @@ int some_of(std::size_t count) {
 void fail_to_beat(Dice& dice, const Ground& ground) {
   INFO(ground.profile.name << " on " << ground.topology.description().name << ", replicas "
                            << to_string(ground.replicas));
-  PlannerOptions options;
+  planner::PlannerOptions options;
   options.global_batch_size = *ground.profile.global_batch_size;
   options.replicas = ground.replicas;
   options.target_gap = {kOne.billionths / 50};
-  const auto answer = make_plan(ground.profile, ground.topology, options);
-  REQUIRE(std::holds_alternative<MadePlan>(answer));
-  const MadePlan& made = std::get<MadePlan>(answer);
+  const auto answer = planner::make_plan(ground.profile, ground.topology, options);
+  REQUIRE(std::holds_alternative<planner::MadePlan>(answer));
+  const planner::MadePlan& made = std::get<planner::MadePlan>(answer);
   const Duration bound = made.document.prediction.lower_bound.value();
   int plans = 0;
   CHECK(descend(dice, made.document.plan, ground, plans) >= bound);
-  for (const BaselinePlan& baseline : made.baselines) {
+  for (const planner::BaselinePlan& baseline : made.baselines) {
     Plan start = baseline.plan;
     start.family = ScheduleFamily::OneFOneB;
     for (StagePlan& stage : start.stages) stage.replication = Replication::Split;

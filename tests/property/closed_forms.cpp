@@ -46,7 +46,8 @@ class Uniform {
     plan_.chunks_per_device = chunks_;
     if (family != ScheduleFamily::OneFOneB) fill_depths(plan_);
     const PlanCost costs = CostModel(model_, topology_).plan_cost(plan_);
-    const SimulationResult result = simulate(generate(plan_), costs, topology_, {.record = false});
+    const simulate::SimulationResult result =
+        simulate::simulate(generate(plan_), costs, topology_, {.record = false});
     return result.iteration.ns - micro_batches * chunks_ * layer_both();
   }
 

@@ -55,14 +55,14 @@ TEST_CASE("with crowded ways and measured reductions no simulation ends before t
     const Duration off = run(Contention::Off);
     const Duration shared = run(Contention::Shared);
     REQUIRE(off <= shared);
-    REQUIRE(lower_bound(pipeline.plan, pipeline.costs, pipeline.topology) <= off);
+    REQUIRE(search::lower_bound(pipeline.plan, pipeline.costs, pipeline.topology) <= off);
     const Duration bound =
-        lower_bound_with_contention(pipeline.plan, pipeline.costs, pipeline.topology);
+        search::lower_bound_with_contention(pipeline.plan, pipeline.costs, pipeline.topology);
     REQUIRE(bound <= shared);
-    REQUIRE(lower_bound_of_order(pipeline.plan, pipeline.costs) <= off);
+    REQUIRE(search::lower_bound_of_order(pipeline.plan, pipeline.costs) <= off);
     const std::vector<std::int64_t>& depths = pipeline.plan.warmup_depths;
     for (const Contention contention : {Contention::Shared, Contention::Off}) {
-      Timetable timetable({pipeline.plan, pipeline.costs, pipeline.topology, {contention}});
+      search::Timetable timetable({pipeline.plan, pipeline.costs, pipeline.topology, {contention}});
       REQUIRE(timetable.bound({.least = depths, .most = depths}) <=
               (contention == Contention::Shared ? shared : off));
     }
@@ -102,10 +102,11 @@ TEST_CASE(
     const Duration shared =
         pipeline.run({.contention = Contention::Shared, .record = false}).iteration;
     const std::vector<std::int64_t>& depths = pipeline.plan.warmup_depths;
-    Timetable timetable({pipeline.plan, pipeline.costs, pipeline.topology, {}});
+    search::Timetable timetable({pipeline.plan, pipeline.costs, pipeline.topology, {}});
     const Duration bound = timetable.bound({.least = depths, .most = depths});
     CHECK(bound <= shared);
-    CHECK(lower_bound_with_contention(pipeline.plan, pipeline.costs, pipeline.topology) <= shared);
+    CHECK(search::lower_bound_with_contention(pipeline.plan, pipeline.costs, pipeline.topology) <=
+          shared);
     // Either way loses less than a nanosecond for each micro-batch.
     tight += shared - bound < Duration{2 * micro_batches + 20} ? 1 : 0;
   }

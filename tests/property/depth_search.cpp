@@ -16,16 +16,18 @@ struct Fastest {
   std::int64_t depths = 0;  // that fit
 };
 
-Fastest one_by_one(const small::Pipeline& pipeline, const DepthLimits& limits,
+Fastest one_by_one(const small::Pipeline& pipeline, const planner::DepthLimits& limits,
                    SimulationMode mode) {
   Fastest fastest;
   Plan plan = pipeline.plan;
-  for (const Depths& depths : legal_depths(plan.stages.size(), plan.num_micro_batches)) {
+  for (const planner::Depths& depths :
+       planner::legal_depths(plan.stages.size(), plan.num_micro_batches)) {
     if (!limits.fit_as_they_are(depths)) continue;
     plan.warmup_depths = depths;
-    const Duration time = simulate(generate(plan, mode.replicas), pipeline.costs, pipeline.topology,
-                                   {.contention = mode.contention, .record = false})
-                              .iteration;
+    const Duration time =
+        simulate::simulate(generate(plan, mode.replicas), pipeline.costs, pipeline.topology,
+                           {.contention = mode.contention, .record = false})
+            .iteration;
     fastest.iteration = std::min(fastest.iteration, time);
     ++fastest.depths;
   }
@@ -58,19 +60,19 @@ Counts search_boxes(Replicas replicas) {
     shape.depths = small::random_depths(dice, shape.stages.size(), shape.num_micro_batches);
     const small::Pipeline pipeline(profile, made.problem.topology, shape);
     const CostModel costs(profile, pipeline.topology);
-    PlannerOptions options;
+    planner::PlannerOptions options;
     options.ignore_memory = dice.chance(50);
     options.contention = dice.chance(70) ? Contention::Shared : Contention::Off;
     options.replicas = replicas;
-    const DepthLimits limits(pipeline.plan, costs, options.ignore_memory);
+    const planner::DepthLimits limits(pipeline.plan, costs, options.ignore_memory);
     const Fastest fastest = one_by_one(pipeline, limits, options.mode());
     counts.all += fastest.depths;
-    Scored start{.plan = pipeline.plan, .iteration = Duration{INT64_MAX}, .order = 0};
+    planner::Scored start{.plan = pipeline.plan, .iteration = Duration{INT64_MAX}, .order = 0};
     start.plan.warmup_depths.clear();
-    DepthSearch search(start, costs, options);
+    planner::DepthSearch search(start, costs, options);
     Duration best{INT64_MAX};
     for (bool is_settled = false; !is_settled;) {
-      const Score score =
+      const planner::Score score =
           search.advance({.to_beat = best, .enough = Duration{INT64_MAX}, .budget = 1});
       best = std::min(best, score.best.iteration);
       counts.simulated += score.simulated;

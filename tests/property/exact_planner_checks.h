@@ -17,12 +17,12 @@
 
 namespace dapple::small {
 
-using Made = std::variant<MadePlan, Infeasible>;
+using Made = std::variant<planner::MadePlan, planner::Infeasible>;
 
 /// A problem, and what is asked of the planner about it.
 struct Question {
   PlanningProblem made;
-  PlannerOptions options;
+  planner::PlannerOptions options;
   Topology topology;
 
   explicit Question(PlanningProblem problem)
@@ -35,8 +35,8 @@ struct Question {
 
   std::vector<GradientHandling> gradients() const;
 
-  Made answer(Progress* progress = nullptr) const {
-    return make_plan(made.problem.profile, topology, options, progress);
+  Made answer(planner::Progress* progress = nullptr) const {
+    return planner::make_plan(made.problem.profile, topology, options, progress);
   }
 
   /// The fastest of all plans that are asked for and faster than `below`.
@@ -71,7 +71,7 @@ inline std::vector<GradientHandling> Question::gradients() const {
 }
 
 inline const PlanDocument* document_of(const Made& made) {
-  const auto* plan = std::get_if<MadePlan>(&made);
+  const auto* plan = std::get_if<planner::MadePlan>(&made);
   return plan == nullptr ? nullptr : &plan->document;
 }
 
@@ -89,7 +89,7 @@ inline std::string text_of(const Plan& plan) {
 
 /// Whether it ended before it knew of any plan that fits, or of none.
 inline bool is_unknown(const Made& made) {
-  const auto* infeasible = std::get_if<Infeasible>(&made);
+  const auto* infeasible = std::get_if<planner::Infeasible>(&made);
   return infeasible != nullptr && infeasible->stopped;
 }
 
@@ -102,7 +102,7 @@ inline std::string text_of(const Made& made) {
 
 /// The question as files and options, to be asked again by hand.
 inline std::string text_of(const Question& question) {
-  const PlannerOptions& options = question.options;
+  const planner::PlannerOptions& options = question.options;
   std::string text = options.contention == Contention::Off ? "contention off" : "contention shared";
   text += ", replicas " + std::string(to_string(options.replicas));
   if (options.ignore_memory) text += ", ignore memory";
@@ -117,8 +117,8 @@ inline std::string text_of(const Question& question) {
   if (pins.recompute) text += *pins.recompute ? ", recompute" : ", no recompute";
   for (const std::int32_t cut : pins.cuts) text += ", cut " + std::to_string(cut);
   for (const std::int32_t joint : pins.joints) text += ", joint " + std::to_string(joint);
-  return text + "\nprofile:\n" + write_profile(question.made.problem.profile) + "\ntopology:\n" +
-         write_topology(question.made.problem.topology) + "\n";
+  return text + "\nprofile:\n" + io::write_profile(question.made.problem.profile) +
+         "\ntopology:\n" + io::write_topology(question.made.problem.topology) + "\n";
 }
 
 /// What is wrong with a plan as such, however good it is: not of the declared space, does not fit,
@@ -136,8 +136,8 @@ inline std::string fault_of(const PlanDocument& document, const Question& questi
   const PlanCost costs = CostModel(profile, question.topology).plan_cost(plan);
   if (!question.options.ignore_memory && !memory_shortages(costs).empty()) return "does not fit";
   const Duration simulated =
-      simulate(generate(plan, question.options.replicas), costs, question.topology,
-               {.contention = question.options.contention, .record = false})
+      simulate::simulate(generate(plan, question.options.replicas), costs, question.topology,
+                         {.contention = question.options.contention, .record = false})
           .iteration;
   if (simulated != document.prediction.iteration) return "simulates otherwise";
   return "";

@@ -16,10 +16,10 @@ using small::ProblemMaker;
 using small::Question;
 
 /// Lets the planner ask so many times whether to stop, and then says yes.
-class Patience : public Progress {
+class Patience : public planner::Progress {
  public:
   explicit Patience(int questions) : questions_(questions) {}
-  void update(const SearchProgress& progress) override {
+  void update(const planner::SearchProgress& progress) override {
     if (!progress.best || !progress.bound) return;
     bound_above_best_ = bound_above_best_ || *progress.bound > *progress.best;
   }
@@ -104,7 +104,8 @@ TEST_CASE("the exact plan is the same with one, two and three threads") {
       question.options.threads = threads;
       const Made answer = question.answer();
       const PlanDocument* document = small::document_of(answer);
-      return document == nullptr ? std::get<Infeasible>(answer).remedy : write_plan(*document);
+      return document == nullptr ? std::get<planner::Infeasible>(answer).remedy
+                                 : io::write_plan(*document);
     };
     const std::string one = text(1);
     REQUIRE(text(2) == one);

@@ -18,10 +18,10 @@ using namespace small;
 
 Duration bound_of(const Pipeline& pipeline, ScheduleFamily family) {
   const CostModel costs(pipeline.profile, pipeline.topology);
-  FamilyBound bound(costs, {.global_batch_size = pipeline.plan.global_batch_size,
-                            .micro_batch_size = pipeline.plan.micro_batch_size,
-                            .split_backward = may_split_backward(family),
-                            .optimizer = pipeline.plan.gradients.optimizer});
+  search::FamilyBound bound(costs, {.global_batch_size = pipeline.plan.global_batch_size,
+                                    .micro_batch_size = pipeline.plan.micro_batch_size,
+                                    .split_backward = may_split_backward(family),
+                                    .optimizer = pipeline.plan.gradients.optimizer});
   const Duration most{std::int64_t{1} << 40};
   return has_loops(family) ? bound.of_loops(most) : bound.of_pipelines(most);
 }
@@ -36,12 +36,12 @@ TEST_CASE("no plan of a family, on any devices, is faster than the family's boun
     const Contention contention = dice.chance(50) ? Contention::Shared : Contention::Off;
     INFO("instance " << i << ": " << text_of(pipeline));
     INFO(to_string(family) << ", contention " << to_string(contention));
-    const auto result = reschedule(pipeline.plan, pipeline.profile, pipeline.topology,
-                                   {.family = family,
-                                    .chunks_per_device = has_loops(family) ? 2 : 1,
-                                    .contention = contention,
-                                    .evaluations = 20});
-    const auto* plan = std::get_if<Rescheduled>(&result);
+    const auto result = planner::reschedule(pipeline.plan, pipeline.profile, pipeline.topology,
+                                            {.family = family,
+                                             .chunks_per_device = has_loops(family) ? 2 : 1,
+                                             .contention = contention,
+                                             .evaluations = 20});
+    const auto* plan = std::get_if<planner::Rescheduled>(&result);
     if (plan == nullptr) continue;
     ++made;
     const Duration bound = bound_of(pipeline, family);
@@ -58,13 +58,13 @@ struct Known {
   bool covers_all_placements = true;
 };
 Known search_all(const Pipeline& pipeline, Contention contention, Duration most, bool any_order) {
-  ExactSearch search(pipeline.profile, pipeline.topology,
-                     {.global_batch_size = pipeline.plan.global_batch_size,
-                      .micro_batch_size = pipeline.plan.micro_batch_size,
-                      .gradients = pipeline.plan.gradients,
-                      .ignore_memory = true,
-                      .any_order = any_order,
-                      .links_are_shared = contention == Contention::Shared});
+  search::ExactSearch search(pipeline.profile, pipeline.topology,
+                             {.global_batch_size = pipeline.plan.global_batch_size,
+                              .micro_batch_size = pipeline.plan.micro_batch_size,
+                              .gradients = pipeline.plan.gradients,
+                              .ignore_memory = true,
+                              .any_order = any_order,
+                              .links_are_shared = contention == Contention::Shared});
   search.prepare(most, {.should_stop = [] { return false; }});
   while (!search.is_exhausted() && search.states() < 20'000) {
     search.advance({.threshold = most, .candidates = 1'000'000, .states = 5'000});
@@ -82,9 +82,9 @@ TEST_CASE("no order of one stage per device is faster than the exact search's bo
     INFO("contention " << to_string(contention));
     const auto time_of = [&](ScheduleFamily family) {
       const auto result =
-          reschedule(pipeline.plan, pipeline.profile, pipeline.topology,
-                     {.family = family, .contention = contention, .evaluations = 100});
-      return std::get<Rescheduled>(result).evaluation.prediction.iteration;
+          planner::reschedule(pipeline.plan, pipeline.profile, pipeline.topology,
+                              {.family = family, .contention = contention, .evaluations = 100});
+      return std::get<planner::Rescheduled>(result).evaluation.prediction.iteration;
     };
     const Duration listed = time_of(ScheduleFamily::ListScheduled);
     REQUIRE(search_all(pipeline, contention, listed + Duration{1}, true).bound <= listed);
@@ -134,11 +134,11 @@ Pipeline uniform(const Uniform& figures) {
 }
 
 Duration time_under(const Pipeline& pipeline, ScheduleFamily family, std::int64_t chunks) {
-  const auto result =
-      reschedule(pipeline.plan, pipeline.profile, pipeline.topology,
-                 {.family = family, .chunks_per_device = chunks, .contention = Contention::Off});
-  REQUIRE(std::holds_alternative<Rescheduled>(result));
-  return std::get<Rescheduled>(result).evaluation.prediction.iteration;
+  const auto result = planner::reschedule(
+      pipeline.plan, pipeline.profile, pipeline.topology,
+      {.family = family, .chunks_per_device = chunks, .contention = Contention::Off});
+  REQUIRE(std::holds_alternative<planner::Rescheduled>(result));
+  return std::get<planner::Rescheduled>(result).evaluation.prediction.iteration;
 }
 
 TEST_CASE("on uniform stages without transfers the bounds are the families' closed forms") {

@@ -68,18 +68,18 @@ TEST_CASE("one replica per stage: both ways are one") {
     ++plans;
     INFO("instance " << i << ": " << text_of(pipeline));
     for (const Contention contention : kModes) {
-      const SimulationResult together = pipeline.run(contention);
-      const SimulationResult apart = pipeline.run_apart({.contention = contention});
+      const simulate::SimulationResult together = pipeline.run(contention);
+      const simulate::SimulationResult apart = pipeline.run_apart({.contention = contention});
       REQUIRE(together.events == apart.events);
       REQUIRE(by_action(together.timeline).size() == by_action(apart.timeline).size());
       REQUIRE(together.iteration == apart.iteration);
     }
-    const BoundedPlan alone{pipeline.plan,
-                            pipeline.costs,
-                            pipeline.topology,
-                            {Contention::Shared, Replicas::Independent}};
+    const search::BoundedPlan alone{pipeline.plan,
+                                    pipeline.costs,
+                                    pipeline.topology,
+                                    {Contention::Shared, Replicas::Independent}};
     REQUIRE(lower_bound(alone) ==
-            lower_bound_with_contention(pipeline.plan, pipeline.costs, pipeline.topology));
+            search::lower_bound_with_contention(pipeline.plan, pipeline.costs, pipeline.topology));
   }
   CHECK(plans >= scaled(300));
 }
@@ -119,9 +119,9 @@ TEST_CASE("without contention and slowdown no replica on its own does anything l
   int earlier = 0;
   for (int i = 0; i < scaled(4000); ++i) {
     const Pipeline pipeline = random_pipeline(dice, {.mixed = true});
-    const SimulationResult result = pipeline.run(Contention::Off);
+    const simulate::SimulationResult result = pipeline.run(Contention::Off);
     const auto together = by_action(result.timeline);
-    const SimulationResult other = pipeline.run_apart({.contention = Contention::Off});
+    const simulate::SimulationResult other = pipeline.run_apart({.contention = Contention::Off});
     if (other.iteration < result.iteration) ++earlier;
     for (const auto& [key, each] : by_action(other.timeline)) {
       Duration latest;
@@ -193,19 +193,19 @@ TEST_CASE("no plan of independent replicas is simulated faster than its bounds")
     if (splits_micro_batches(pipeline.plan)) ++split;
     const std::vector<std::int64_t>& depths = pipeline.plan.warmup_depths;
     for (const Contention contention : kModes) {
-      const BoundedPlan bounded{
+      const search::BoundedPlan bounded{
           pipeline.plan, pipeline.costs, pipeline.topology, {contention, Replicas::Independent}};
-      const Duration by_table = Timetable(bounded).bound({.least = depths, .most = depths});
+      const Duration by_table = search::Timetable(bounded).bound({.least = depths, .most = depths});
       const Duration bound =
-          std::max({lower_bound(bounded), lower_bound_of_order(bounded), by_table});
+          std::max({search::lower_bound(bounded), search::lower_bound_of_order(bounded), by_table});
       const Duration simulated =
           pipeline.run_apart({.contention = contention, .record = false}).iteration;
       if (bound == simulated) ++met;
       if (bound > simulated) {
         FAIL("instance " << i << ", contention " << to_string(contention) << ": "
-                         << lower_bound(bounded).ns << ", " << lower_bound_of_order(bounded).ns
-                         << " and " << by_table.ns << " above " << simulated.ns << ": "
-                         << text_of(pipeline));
+                         << search::lower_bound(bounded).ns << ", "
+                         << search::lower_bound_of_order(bounded).ns << " and " << by_table.ns
+                         << " above " << simulated.ns << ": " << text_of(pipeline));
       }
     }
   }

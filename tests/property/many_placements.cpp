@@ -26,7 +26,7 @@ using small::Dice;
 struct Request {
   ModelProfile profile;
   TopologyDescription description;
-  PlannerOptions options;
+  planner::PlannerOptions options;
 };
 
 ModelProfile random_model(Dice& dice) {
@@ -73,7 +73,7 @@ TopologyDescription random_cluster(Dice& dice) {
 Request random_request(Dice& dice) {
   Request request{
       .profile = random_model(dice), .description = random_cluster(dice), .options = {}};
-  PlannerOptions& options = request.options;
+  planner::PlannerOptions& options = request.options;
   const std::int64_t size = dice.roll(1, 9);
   options.global_batch_size = size * dice.roll(1, 3);
   request.profile.global_batch_size = options.global_batch_size;
@@ -129,7 +129,7 @@ std::vector<StagePlan> random_stages(Dice& dice, const Request& request, const T
 /// The iteration of a random plan; nothing if the plan drawn is not one that was asked for.
 std::optional<Duration> time_of_random_plan(Dice& dice, const Request& request,
                                             const Topology& topology, const CostModel& costs) {
-  const PlannerOptions& options = request.options;
+  const planner::PlannerOptions& options = request.options;
   std::vector<std::int64_t> sizes;
   for (std::int64_t size = 1; size <= options.global_batch_size; ++size) {
     if (options.global_batch_size % size == 0) sizes.push_back(size);
@@ -148,8 +148,8 @@ std::optional<Duration> time_of_random_plan(Dice& dice, const Request& request,
   if (plan.stages.empty()) return std::nullopt;
   plan.warmup_depths.assign(plan.stages.size(), plan.num_micro_batches);
   fill_gradient_buckets(plan, request.profile);
-  return simulate(generate(plan, options.replicas), costs.plan_cost(plan), topology,
-                  {.record = false})
+  return simulate::simulate(generate(plan, options.replicas), costs.plan_cost(plan), topology,
+                            {.record = false})
       .iteration;
 }
 
@@ -162,9 +162,9 @@ TEST_CASE("no random plan gets below the bound where not all placements are enum
   for (int round = 0; round < small::scaled(150); ++round) {
     const Request request = random_request(dice);
     const Topology topology(request.description);
-    const auto answer = make_plan(request.profile, topology, request.options);
-    if (!std::holds_alternative<MadePlan>(answer)) continue;
-    const PlanDocument& made = std::get<MadePlan>(answer).document;
+    const auto answer = planner::make_plan(request.profile, topology, request.options);
+    if (!std::holds_alternative<planner::MadePlan>(answer)) continue;
+    const PlanDocument& made = std::get<planner::MadePlan>(answer).document;
     const Duration bound = made.prediction.lower_bound.value();
     const CostModel costs(request.profile, topology);
     for (int i = 0; i < 100; ++i) {

@@ -13,9 +13,9 @@ using namespace dapple;
 namespace {
 
 /// A box around the depths, and legal: neither end rises from stage to stage.
-DepthBox around(small::Dice& dice, const std::vector<std::int64_t>& depths,
-                std::int64_t num_micro_batches) {
-  DepthBox box{.least = depths, .most = depths};
+search::DepthBox around(small::Dice& dice, const std::vector<std::int64_t>& depths,
+                        std::int64_t num_micro_batches) {
+  search::DepthBox box{.least = depths, .most = depths};
   for (std::size_t s = 0; s < depths.size(); ++s) {
     box.least[s] = dice.roll(1, depths[s]);
     box.most[s] = dice.roll(depths[s], num_micro_batches);
@@ -30,8 +30,8 @@ DepthBox around(small::Dice& dice, const std::vector<std::int64_t>& depths,
 }
 
 struct Tables {
-  Timetable off;
-  Timetable shared;
+  search::Timetable off;
+  search::Timetable shared;
 
   Tables(const small::Pipeline& pipeline, const Topology& topology)
       : off({pipeline.plan, pipeline.costs, topology, {Contention::Off}}),
@@ -56,8 +56,8 @@ TEST_CASE("no plan is faster than the timetable of its depths, or of any box aro
     shape.depths = small::random_depths(dice, shape.stages.size(), shape.num_micro_batches);
     const small::Pipeline pipeline(profile, made.problem.topology, shape);
     const std::vector<std::int64_t>& depths = pipeline.plan.warmup_depths;
-    const DepthBox alone{.least = depths, .most = depths};
-    const DepthBox box = around(dice, depths, shape.num_micro_batches);
+    const search::DepthBox alone{.least = depths, .most = depths};
+    const search::DepthBox box = around(dice, depths, shape.num_micro_batches);
     Tables tables(pipeline, topology);
     const Duration off = pipeline.run({.contention = Contention::Off, .record = false}).iteration;
     const Duration shared =
@@ -94,15 +94,15 @@ TEST_CASE("no plan is faster than its bound, whatever the devices and links") {
                                         topology.device_count(), shape, false);
     shape.depths = small::random_depths(dice, shape.stages.size(), shape.num_micro_batches);
     const small::Pipeline pipeline(profile, made.problem.topology, shape);
-    const Duration bound = lower_bound(pipeline.plan, pipeline.costs, topology);
+    const Duration bound = search::lower_bound(pipeline.plan, pipeline.costs, topology);
     const Duration with_contention =
-        lower_bound_with_contention(pipeline.plan, pipeline.costs, topology);
-    const Duration of_order = lower_bound_of_order(pipeline.plan, pipeline.costs);
+        search::lower_bound_with_contention(pipeline.plan, pipeline.costs, topology);
+    const Duration of_order = search::lower_bound_of_order(pipeline.plan, pipeline.costs);
     Plan deepest = pipeline.plan;  // the bound at a depth holds at any lower one
     deepest.warmup_depths.assign(deepest.stages.size(), deepest.num_micro_batches);
-    const Duration at_any_depth = lower_bound(deepest, pipeline.costs, topology);
+    const Duration at_any_depth = search::lower_bound(deepest, pipeline.costs, topology);
     const Duration at_any_with_contention =
-        lower_bound_with_contention(deepest, pipeline.costs, topology);
+        search::lower_bound_with_contention(deepest, pipeline.costs, topology);
     const Duration off = pipeline.run({.contention = Contention::Off, .record = false}).iteration;
     const Duration shared =
         pipeline.run({.contention = Contention::Shared, .record = false}).iteration;

@@ -10,8 +10,8 @@ using namespace dapple;
 
 namespace {
 
-PlannerOptions options_for(const small::Problem& problem, int threads) {
-  PlannerOptions options;
+planner::PlannerOptions options_for(const small::Problem& problem, int threads) {
+  planner::PlannerOptions options;
   options.global_batch_size = problem.global_batch;
   options.threads = threads;
   return options;
@@ -21,8 +21,9 @@ PlannerOptions options_for(const small::Problem& problem, int threads) {
 Duration fastest_of_all(const small::Problem& problem, const Topology& topology) {
   Duration best{INT64_MAX};
   small::for_each_plan(problem, topology, false, [&](const Plan& plan, const PlanCost& cost) {
-    if (lower_bound(plan, cost, topology) >= best) return;  // tested on its own below
-    best = std::min(best, simulate(generate(plan), cost, topology, {.record = false}).iteration);
+    if (search::lower_bound(plan, cost, topology) >= best) return;  // tested on its own below
+    best = std::min(
+        best, simulate::simulate(generate(plan), cost, topology, {.record = false}).iteration);
   });
   return best;
 }
@@ -37,12 +38,12 @@ TEST_CASE("the bound is below every simulated plan of small problems, at its own
     const Topology topology(problem.topology);
     small::for_each_plan(problem, topology, true, [&](const Plan& plan, const PlanCost& cost) {
       if (++plans % 7 != 0) return;
-      const Duration bound = lower_bound(plan, cost, topology);
+      const Duration bound = search::lower_bound(plan, cost, topology);
       const Schedule schedule = generate(plan);
       for (const Contention contention : {Contention::Shared, Contention::Off}) {
-        const Duration simulated =
-            simulate(schedule, cost, topology, {.contention = contention, .record = false})
-                .iteration;
+        const Duration simulated = simulate::simulate(schedule, cost, topology,
+                                                      {.contention = contention, .record = false})
+                                       .iteration;
         if (bound > simulated) FAIL(bound.ns << " is above " << simulated.ns);
       }
     });
@@ -57,15 +58,15 @@ TEST_CASE("a candidate's bound holds at any depths that fit") {
     const small::Problem problem = small::random_problem(dice, 5, 4);
     const Topology topology(problem.topology);
     const CostModel costs(problem.profile, topology);
-    const SearchProblem search{.global_batch_size = problem.global_batch,
-                               .micro_batch_size = problem.global_batch};
+    const search::SearchProblem search{.global_batch_size = problem.global_batch,
+                                       .micro_batch_size = problem.global_batch};
     for (std::int64_t size = 1; size <= problem.global_batch; ++size) {
       if (problem.global_batch % size != 0) continue;
-      SearchProblem sized = search;
+      search::SearchProblem sized = search;
       sized.micro_batch_size = size;
-      const SearchOutcome outcome = search_dapple(
+      const search::SearchOutcome outcome = search::search_dapple(
           costs, sized, {.states_per_cut = 50, .labels_per_state = 4, .candidates = 6});
-      for (const Candidate& candidate : outcome.candidates) {
+      for (const search::Candidate& candidate : outcome.candidates) {
         Plan plan{.global_batch_size = problem.global_batch,
                   .micro_batch_size = size,
                   .num_micro_batches = problem.global_batch / size,
@@ -81,9 +82,10 @@ TEST_CASE("a candidate's bound holds at any depths that fit") {
         const PlanCost cost = costs.plan_cost(plan);
         if (!memory_shortages(cost).empty()) continue;
         ++candidates;
-        const Duration simulated = simulate(generate(plan), cost, topology,
-                                            {.contention = Contention::Off, .record = false})
-                                       .iteration;
+        const Duration simulated =
+            simulate::simulate(generate(plan), cost, topology,
+                               {.contention = Contention::Off, .record = false})
+                .iteration;
         REQUIRE(candidate.bound <= simulated);
       }
     }
@@ -101,14 +103,14 @@ TEST_CASE("the planner never beats the best of all plans, fits, and rarely misse
     const small::Problem problem = small::random_problem(dice, 4, 3);
     const Topology topology(problem.topology);
     const Duration best = fastest_of_all(problem, topology);
-    const auto made = make_plan(problem.profile, topology, options_for(problem, 1));
+    const auto made = planner::make_plan(problem.profile, topology, options_for(problem, 1));
     if (best.ns == INT64_MAX) {
-      REQUIRE(std::holds_alternative<Infeasible>(made));
+      REQUIRE(std::holds_alternative<planner::Infeasible>(made));
       continue;
     }
-    REQUIRE(std::holds_alternative<MadePlan>(made));
-    const PlanDocument& document = std::get<MadePlan>(made).document;
-    REQUIRE(check_plan(document.plan, problem.profile, topology).empty());
+    REQUIRE(std::holds_alternative<planner::MadePlan>(made));
+    const PlanDocument& document = std::get<planner::MadePlan>(made).document;
+    REQUIRE(planner::check_plan(document.plan, problem.profile, topology).empty());
     REQUIRE(document.prediction.iteration >= best);
     ++solved;
     if (document.prediction.iteration == best) ++optimal;
@@ -128,16 +130,16 @@ TEST_CASE("a refusal's remedy of more memory is enough, and a byte less is not")
     small::Problem problem = small::random_problem(dice, 5, 4);
     problem.topology.devices.front().memory = {dice.roll(1, 600)};
     const auto made =
-        make_plan(problem.profile, Topology(problem.topology), options_for(problem, 1));
-    const auto* nothing = std::get_if<Infeasible>(&made);
+        planner::make_plan(problem.profile, Topology(problem.topology), options_for(problem, 1));
+    const auto* nothing = std::get_if<planner::Infeasible>(&made);
     if (nothing == nullptr) continue;
     ++refused;
     problem.topology.devices.front().memory += nothing->missing();
-    CHECK(std::holds_alternative<MadePlan>(
-        make_plan(problem.profile, Topology(problem.topology), options_for(problem, 1))));
+    CHECK(std::holds_alternative<planner::MadePlan>(
+        planner::make_plan(problem.profile, Topology(problem.topology), options_for(problem, 1))));
     problem.topology.devices.front().memory -= Bytes{1};
-    CHECK(std::holds_alternative<Infeasible>(
-        make_plan(problem.profile, Topology(problem.topology), options_for(problem, 1))));
+    CHECK(std::holds_alternative<planner::Infeasible>(
+        planner::make_plan(problem.profile, Topology(problem.topology), options_for(problem, 1))));
   }
   CHECK(refused > small::scaled(10));
 }
@@ -148,9 +150,11 @@ TEST_CASE("plans are the same with one thread, with two, and again") {
     const small::Problem problem = small::random_problem(dice, 8, 6);
     const Topology topology(problem.topology);
     const auto text = [&](int threads) {
-      const auto made = make_plan(problem.profile, topology, options_for(problem, threads));
-      const auto* plan = std::get_if<MadePlan>(&made);
-      return plan == nullptr ? std::get<Infeasible>(made).remedy : write_plan(plan->document);
+      const auto made =
+          planner::make_plan(problem.profile, topology, options_for(problem, threads));
+      const auto* plan = std::get_if<planner::MadePlan>(&made);
+      return plan == nullptr ? std::get<planner::Infeasible>(made).remedy
+                             : io::write_plan(plan->document);
     };
     const std::string one = text(1);
     REQUIRE(text(2) == one);

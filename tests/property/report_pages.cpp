@@ -60,7 +60,8 @@ TEST_CASE("a page holds the timeline of any plan, to the nanosecond and the byte
     INFO("instance " << i << ": " << text_of(pipeline));
     const Timeline timeline = pipeline.run().timeline;
     const PlanDocument document = document_of(pipeline);
-    const nlohmann::json content = content_of(write_page({document, timeline, pipeline.topology}));
+    const nlohmann::json content =
+        content_of(report::write_page({document, timeline, pipeline.topology}));
     std::vector<Drawn> drawn;
     std::vector<Drawn> expected;
     for (std::size_t lane = 0; lane < timeline.lanes.size(); ++lane) {
@@ -82,11 +83,11 @@ TEST_CASE("a figure draws any plan in the same space") {
     INFO("instance " << i << ": " << text_of(pipeline));
     const Timeline timeline = pipeline.run().timeline;
     const PlanDocument document = document_of(pipeline);
-    const std::string figure = write_figure({document, timeline, pipeline.topology});
+    const std::string figure = report::write_figure({document, timeline, pipeline.topology});
     REQUIRE(figure.find("nan") == std::string::npos);
     REQUIRE(figure.find("inf") == std::string::npos);
     REQUIRE(figure.rfind("</svg>\n") == figure.size() - 7);
-    REQUIRE(figure == write_figure({document, timeline, pipeline.topology}));
+    REQUIRE(figure == report::write_figure({document, timeline, pipeline.topology}));
   }
 }
 

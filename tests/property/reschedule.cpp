@@ -15,8 +15,8 @@ namespace {
 
 using namespace small;
 
-Reschedule to(ScheduleFamily family, Contention contention,
-              Replicas replicas = Replicas::Together) {
+planner::Reschedule to(ScheduleFamily family, Contention contention,
+                       Replicas replicas = Replicas::Together) {
   return {.family = family,
           .chunks_per_device = has_loops(family) ? 2 : 1,
           .contention = contention,
@@ -36,9 +36,9 @@ TEST_CASE("whatever the schedule, the plan is sound and never faster than its or
     const Contention contention = dice.chance(50) ? Contention::Shared : Contention::Off;
     INFO(to_string(family) << ", contention " << to_string(contention) << ", replicas "
                            << to_string(replicas));
-    const auto result = reschedule(pipeline.plan, pipeline.profile, pipeline.topology,
-                                   to(family, contention, replicas));
-    const auto* rescheduled = std::get_if<Rescheduled>(&result);
+    const auto result = planner::reschedule(pipeline.plan, pipeline.profile, pipeline.topology,
+                                            to(family, contention, replicas));
+    const auto* rescheduled = std::get_if<planner::Rescheduled>(&result);
     if (rescheduled == nullptr) continue;
     ++made;
     const Plan& plan = rescheduled->plan;
@@ -62,8 +62,8 @@ TEST_CASE("whatever the schedule, the plan is sound and never faster than its or
   CHECK(proven > 0);
 }
 
-Duration time_of(const std::variant<Rescheduled, NoSchedule>& result) {
-  return std::get<Rescheduled>(result).evaluation.prediction.iteration;
+Duration time_of(const std::variant<planner::Rescheduled, planner::NoSchedule>& result) {
+  return std::get<planner::Rescheduled>(result).evaluation.prediction.iteration;
 }
 
 TEST_CASE("more orders tried never make the plan slower") {
@@ -77,12 +77,13 @@ TEST_CASE("more orders tried never make the plan slower") {
     if (!carries_order(family)) continue;
     const Contention contention = dice.chance(50) ? Contention::Shared : Contention::Off;
     INFO("instance " << i << ", " << to_string(family) << ": " << text_of(pipeline));
-    Reschedule options = to(family, contention);
+    planner::Reschedule options = to(family, contention);
     std::optional<Duration> before;
     for (const std::int64_t orders : {1, 3, 10, 30, 100, 150, 300, 700, 1300}) {
       options.evaluations = orders;
-      const auto result = reschedule(pipeline.plan, pipeline.profile, pipeline.topology, options);
-      if (std::holds_alternative<NoSchedule>(result)) break;
+      const auto result =
+          planner::reschedule(pipeline.plan, pipeline.profile, pipeline.topology, options);
+      if (std::holds_alternative<planner::NoSchedule>(result)) break;
       const Duration time = time_of(result);
       INFO(orders << " orders");
       if (before) REQUIRE(time <= *before);
@@ -102,15 +103,16 @@ TEST_CASE("a 1F1B plan under 1F1B is no slower than it was, and keeps its depths
     const Contention contention = dice.chance(50) ? Contention::Shared : Contention::Off;
     INFO("instance " << i << ": " << text_of(pipeline));
     Plan given = pipeline.plan;
-    const Evaluation own =
-        evaluate(given, pipeline.profile, pipeline.topology, {contention, Replicas::Together});
+    const planner::Evaluation own = planner::evaluate(given, pipeline.profile, pipeline.topology,
+                                                      {contention, Replicas::Together});
     if (!own.shortages.empty()) continue;
-    const auto result = reschedule(pipeline.plan, pipeline.profile, pipeline.topology,
-                                   to(ScheduleFamily::OneFOneB, contention));
+    const auto result = planner::reschedule(pipeline.plan, pipeline.profile, pipeline.topology,
+                                            to(ScheduleFamily::OneFOneB, contention));
     REQUIRE(time_of(result) <= own.prediction.iteration);
     if (time_of(result) < own.prediction.iteration) continue;
     ++kept;
-    REQUIRE(std::get<Rescheduled>(result).plan.warmup_depths == pipeline.plan.warmup_depths);
+    REQUIRE(std::get<planner::Rescheduled>(result).plan.warmup_depths ==
+            pipeline.plan.warmup_depths);
   }
   CHECK(kept > 0);
 }
@@ -124,15 +126,15 @@ TEST_CASE("a plan that deals micro-batches comes under other schedules, or it is
     INFO("instance " << i << ": " << text_of(pipeline));
     const ScheduleFamily family = kOwnFamilies[static_cast<std::size_t>(dice.roll(0, 7))];
     INFO(to_string(family));
-    const auto result =
-        reschedule(pipeline.plan, pipeline.profile, pipeline.topology, to(family, Contention::Off));
-    if (const auto* none = std::get_if<NoSchedule>(&result)) {
+    const auto result = planner::reschedule(pipeline.plan, pipeline.profile, pipeline.topology,
+                                            to(family, Contention::Off));
+    if (const auto* none = std::get_if<planner::NoSchedule>(&result)) {
       ++refused;
       REQUIRE_FALSE(none->reasons.empty());
       continue;
     }
     ++made;
-    const Plan& plan = std::get<Rescheduled>(result).plan;
+    const Plan& plan = std::get<planner::Rescheduled>(result).plan;
     REQUIRE(
         validate(plan, static_cast<std::int32_t>(pipeline.profile.layers.size()), pipeline.topology)
             .empty());
@@ -149,17 +151,17 @@ TEST_CASE("an order of the costs' own is mostly no slower than 1F1B within the s
   for (int i = 0; i < scaled(200); ++i) {
     const Pipeline pipeline = random_pipeline(dice, {});
     const auto under = [&](ScheduleFamily family) {
-      return reschedule(pipeline.plan, pipeline.profile, pipeline.topology,
-                        to(family, Contention::Off));
+      return planner::reschedule(pipeline.plan, pipeline.profile, pipeline.topology,
+                                 to(family, Contention::Off));
     };
     const auto fixed = under(ScheduleFamily::OneFOneB);
     const auto listed = under(ScheduleFamily::ListScheduled);
-    if (!std::holds_alternative<Rescheduled>(fixed)) continue;
+    if (!std::holds_alternative<planner::Rescheduled>(fixed)) continue;
     // At least 1F1B's own order fits wherever 1F1B does.
-    REQUIRE(std::holds_alternative<Rescheduled>(listed));
+    REQUIRE(std::holds_alternative<planner::Rescheduled>(listed));
     ++compared;
     const auto time_of = [](const auto& result) {
-      return std::get<Rescheduled>(result).evaluation.prediction.iteration;
+      return std::get<planner::Rescheduled>(result).evaluation.prediction.iteration;
     };
     if (time_of(listed) > time_of(fixed)) ++slower;
   }

@@ -68,15 +68,15 @@ bool lacks_memory(const ShortOfMemory& problem, const OrderSpace& space) {
   TopologyDescription description = problem.made.topology.description();
   description.devices.front().memory = {kMaxCount};
   const auto roomy =
-      reschedule(problem.made.plan, problem.made.profile, Topology(std::move(description)),
-                 {.family = problem.family, .evaluations = 2000});
-  const Plan& best = std::get<Rescheduled>(roomy).plan;
+      planner::reschedule(problem.made.plan, problem.made.profile, Topology(std::move(description)),
+                          {.family = problem.family, .evaluations = 2000});
+  const Plan& best = std::get<planner::Rescheduled>(roomy).plan;
   const auto fitting = depths_that_fit(space);
   return std::find(fitting.begin(), fitting.end(), best.warmup_depths) == fitting.end();
 }
 
 /// The bound that a file with the plan states, derived anew.
-Duration verified_bound(const ShortOfMemory& problem, const Rescheduled& made) {
+Duration verified_bound(const ShortOfMemory& problem, const planner::Rescheduled& made) {
   PlanDocument document;
   document.profile = problem.made.profile;
   document.topology = problem.made.topology.description();
@@ -84,14 +84,14 @@ Duration verified_bound(const ShortOfMemory& problem, const Rescheduled& made) {
   document.prediction = made.evaluation.prediction;
   document.prediction.lower_bound = made.lower_bound;
   document.prediction.optimality_gap =
-      optimality_gap(document.prediction.iteration, *made.lower_bound);
+      planner::optimality_gap(document.prediction.iteration, *made.lower_bound);
   document.search.planner = kReschedulePlanner;
   document.search.searched = {"orders of " + std::string(to_string(made.plan.family))};
   document.search.cut = {"stages, devices and micro-batches other than the given plan's"};
-  document.warnings = warnings_about(document, problem.made.topology);
-  const PlanVerification verification = verify(document, problem.made.topology);
+  document.warnings = planner::warnings_about(document, problem.made.topology);
+  const planner::PlanVerification verification = planner::verify(document, problem.made.topology);
   REQUIRE(verification.violations.empty());
-  REQUIRE(verification.bound == BoundCheck::Proven);
+  REQUIRE(verification.bound == planner::BoundCheck::Proven);
   return verification.proven;
 }
 
@@ -99,9 +99,9 @@ void compare(const ShortOfMemory& problem, Tally& tally) {
   const CostModel costs(problem.made.profile, problem.made.topology);
   const Plan plan = of_the_family(problem);
   const OrderSpace space{.plan = plan, .costs = costs};
-  const auto result = reschedule(problem.made.plan, problem.made.profile, problem.made.topology,
-                                 {.family = problem.family});
-  const auto* made = std::get_if<Rescheduled>(&result);
+  const auto result = planner::reschedule(problem.made.plan, problem.made.profile,
+                                          problem.made.topology, {.family = problem.family});
+  const auto* made = std::get_if<planner::Rescheduled>(&result);
   if (made == nullptr) {
     if (best_of_all_orders(space, Duration{INT64_MAX})) ++tally.refused;
     return;
@@ -117,7 +117,8 @@ void compare(const ShortOfMemory& problem, Tally& tally) {
   const std::vector<std::int64_t>& own = problem.made.plan.warmup_depths;
   Plan given = problem.made.plan;
   const Duration own_time =
-      evaluate(given, problem.made.profile, problem.made.topology, {}).prediction.iteration;
+      planner::evaluate(given, problem.made.profile, problem.made.topology, {})
+          .prediction.iteration;
   if (*std::max_element(own.begin(), own.end()) <= space.most_in_flight() && own_time < found) {
     ++tally.own_is_faster;
   }
@@ -169,7 +170,7 @@ TEST_CASE("an order fits memory just where a count by the model's formulas says 
     const CostModel costs(problem.made.profile, problem.made.topology);
     const bool counted =
         order_fits(problem.made.profile, problem.made.topology.description(), plan);
-    REQUIRE(memory_shortages(generate(plan), costs.plan_cost(plan)).empty() == counted);
+    REQUIRE(simulate::memory_shortages(generate(plan), costs.plan_cost(plan)).empty() == counted);
     fits += counted ? 1 : 0;
   }
   CAPTURE(rounds, fits);
@@ -208,7 +209,7 @@ Duration time_with_order_of(const Plan& other, Plan plan, const ShortOfMemory& p
                             const Topology& topology) {
   plan.order = other.order;
   fill_depths(plan);
-  return evaluate(plan, problem.made.profile, topology, {}).prediction.iteration;
+  return planner::evaluate(plan, problem.made.profile, topology, {}).prediction.iteration;
 }
 
 TEST_CASE("orders are compared with their reductions and on the links that they share") {
@@ -225,15 +226,15 @@ TEST_CASE("orders are compared with their reductions and on the links that they 
     const Topology topology(std::move(description));
     const auto under = [&](const ModelProfile& profile, Plan plan, Contention contention) {
       for (StagePlan& stage : plan.stages) stage.gradient_buckets.clear();
-      return std::get<Rescheduled>(reschedule(
+      return std::get<planner::Rescheduled>(planner::reschedule(
           plan, profile, topology, {.family = problem.family, .contention = contention}));
     };
     const Plan& given = problem.made.plan;
-    const Rescheduled found = under(problem.made.profile, given, Contention::Shared);
-    const Rescheduled alone = under(problem.made.profile, given, Contention::Off);
+    const planner::Rescheduled found = under(problem.made.profile, given, Contention::Shared);
+    const planner::Rescheduled alone = under(problem.made.profile, given, Contention::Off);
     ModelProfile light = problem.made.profile;
     for (Layer& layer : light.layers) layer.parameters = {};
-    const Rescheduled without = under(light, given, Contention::Shared);
+    const planner::Rescheduled without = under(light, given, Contention::Shared);
     const Duration time = found.evaluation.prediction.iteration;
     const Duration alone_time = time_with_order_of(alone.plan, found.plan, problem, topology);
     const Duration without_time = time_with_order_of(without.plan, found.plan, problem, topology);

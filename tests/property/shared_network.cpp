@@ -19,32 +19,33 @@ using namespace small;
 /// One flow of a scene: rounds, or work at once if it has none.
 struct Part {
   Ticks start;
-  FlowDemand demand;
-  std::optional<Rounds> rounds;
+  simulate::FlowDemand demand;
+  std::optional<simulate::Rounds> rounds;
   Wide work = 0;
 };
 
 struct Scene {
-  std::vector<Rate> capacities;
+  std::vector<simulate::Rate> capacities;
   std::vector<Part> parts;
 };
 
-FlowDemand random_demand(Dice& dice, const std::vector<Rate>& capacities) {
-  FlowDemand demand{dice.roll(1, 3'000), {}};
+simulate::FlowDemand random_demand(Dice& dice, const std::vector<simulate::Rate>& capacities) {
+  simulate::FlowDemand demand{dice.roll(1, 3'000), {}};
   for (std::size_t p = 0; p < capacities.size(); ++p) {
     if (!dice.chance(40)) continue;
-    const std::int64_t weight = dice.chance(50) ? kFullWeight : dice.roll(1, kFullWeight);
+    const std::int64_t weight =
+        dice.chance(50) ? simulate::kFullWeight : dice.roll(1, simulate::kFullWeight);
     demand.ports.emplace_back(index_at<PortIndex>(p), weight);
   }
-  if (demand.ports.empty()) demand.ports.emplace_back(PortIndex{0}, kFullWeight);
+  if (demand.ports.empty()) demand.ports.emplace_back(PortIndex{0}, simulate::kFullWeight);
   return demand;
 }
 
 /// No rate that its ports would not let through.
-void lower_cap(FlowDemand& demand, const std::vector<Rate>& capacities) {
+void lower_cap(simulate::FlowDemand& demand, const std::vector<simulate::Rate>& capacities) {
   for (const auto& [port, weight] : demand.ports) {
-    const Wide most = Wide{capacities[port.position()]} * kFullWeight / weight;
-    demand.cap = static_cast<Rate>(std::min<Wide>(demand.cap, most));
+    const Wide most = Wide{capacities[port.position()]} * simulate::kFullWeight / weight;
+    demand.cap = static_cast<simulate::Rate>(std::min<Wide>(demand.cap, most));
   }
 }
 
@@ -59,7 +60,7 @@ Scene random_scene(Dice& dice) {
     part.demand = random_demand(dice, scene.capacities);
     if (dice.chance(60)) {
       lower_cap(part.demand, scene.capacities);
-      part.rounds = Rounds{
+      part.rounds = simulate::Rounds{
           .count = dice.roll(1, 40), .busy = {dice.roll(0, 900)}, .pause = {dice.roll(1, 60)}};
     } else {
       part.work = dice.roll(1, 900'000);
@@ -89,7 +90,7 @@ class Player {
       if (!starts_.empty()) now = starts_.begin()->first;
       if (!forecasts_.empty()) now = std::min(now, forecasts_.begin()->first);
       while (!forecasts_.empty() && forecasts_.begin()->first == now) {
-        const SharedNetwork::Forecast forecast = forecasts_.begin()->second;
+        const simulate::SharedNetwork::Forecast forecast = forecasts_.begin()->second;
         forecasts_.erase(forecasts_.begin());
         ++events_;
         if (network_.end(now, forecast.flow, forecast.version)) over(forecast.flow, now);
@@ -100,7 +101,7 @@ class Player {
         for (const std::size_t part : parts) start(part, now);
       }
       if (!network_.needs_settling()) continue;
-      for (const SharedNetwork::Forecast& forecast : network_.settle(now)) {
+      for (const simulate::SharedNetwork::Forecast& forecast : network_.settle(now)) {
         forecasts_.emplace(forecast.at, forecast);
       }
       for (std::size_t p = 0; p < scene_.capacities.size(); ++p) {
@@ -142,7 +143,7 @@ class Player {
   }
 
   void round_over(std::size_t index, Ticks now) {
-    const Rounds& rounds = *scene_.parts[index].rounds;
+    const simulate::Rounds& rounds = *scene_.parts[index].rounds;
     const Ticks next = now + rounds.pause;
     if (++round_of_[index] < rounds.count) {
       starts_[next].push_back(index);
@@ -153,12 +154,12 @@ class Player {
 
   const Scene& scene_;
   bool knows_rounds_;
-  SharedNetwork network_;
+  simulate::SharedNetwork network_;
   std::vector<std::int64_t> round_of_;  // of parts whose rounds are flows of their own
   std::vector<Ticks> ends_;
   std::map<std::int32_t, std::size_t> part_of_;  // by flow
   std::map<Ticks, std::vector<std::size_t>> starts_;
-  std::multimap<Ticks, SharedNetwork::Forecast> forecasts_;
+  std::multimap<Ticks, simulate::SharedNetwork::Forecast> forecasts_;
   std::int64_t events_ = 0;
 };
 
@@ -185,9 +186,9 @@ TEST_CASE("alone, rounds take their work and their pauses, to the tick") {
     scene.parts.resize(1);
     Part& part = scene.parts.front();
     lower_cap(part.demand, scene.capacities);
-    part.rounds = Rounds{.count = dice.roll(1, 1'000),
-                         .busy = {dice.roll(0, 1'000'000)},
-                         .pause = {dice.roll(1, 1'000)}};
+    part.rounds = simulate::Rounds{.count = dice.roll(1, 1'000),
+                                   .busy = {dice.roll(0, 1'000'000)},
+                                   .pause = {dice.roll(1, 1'000)}};
     const std::vector<Ticks> ends = Player(scene, true).run();
     REQUIRE(ends.front().count == part.start.count + part.rounds->busy.count +
                                       part.rounds->count * part.rounds->pause.count);

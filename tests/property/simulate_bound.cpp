@@ -15,8 +15,9 @@ TEST_CASE("no plan is simulated faster than its bound") {
   Dice dice(21);
   for (int i = 0; i < scaled(10'000); ++i) {
     const Pipeline pipeline = random_pipeline(dice, {.slowdown = true});
-    const Duration bound = std::max(lower_bound(pipeline.plan, pipeline.costs, pipeline.topology),
-                                    lower_bound_of_order(pipeline.plan, pipeline.costs));
+    const Duration bound =
+        std::max(search::lower_bound(pipeline.plan, pipeline.costs, pipeline.topology),
+                 search::lower_bound_of_order(pipeline.plan, pipeline.costs));
     for (const Contention contention : {Contention::Off, Contention::Shared}) {
       const Duration simulated =
           pipeline.run({.contention = contention, .record = false}).iteration;
@@ -32,8 +33,8 @@ TEST_CASE("the bound grows no longer with a deeper stage, and holds at the plan'
     const Pipeline pipeline = random_pipeline(dice);
     Plan deepest = pipeline.plan;
     for (std::int64_t& depth : deepest.warmup_depths) depth = deepest.num_micro_batches;
-    const Duration own = lower_bound(pipeline.plan, pipeline.costs, pipeline.topology);
-    const Duration any = lower_bound(deepest, pipeline.costs, pipeline.topology);
+    const Duration own = search::lower_bound(pipeline.plan, pipeline.costs, pipeline.topology);
+    const Duration any = search::lower_bound(deepest, pipeline.costs, pipeline.topology);
     if (any > own) FAIL("instance " << i << ": " << text_of(pipeline));
   }
 }
@@ -49,9 +50,9 @@ TEST_CASE("what sticks out of a stage alone is the bound's exposed all-reduce") 
     INFO("instance " << i << ": " << text_of(pipeline));
     const StageCost& stage = pipeline.costs.stages.front();
     const Duration computing = pipeline.plan.num_micro_batches * (stage.forward + stage.backward);
-    const Duration expected = computing + time_after_last_backward(stage);
+    const Duration expected = computing + search::time_after_last_backward(stage);
     REQUIRE(pipeline.run().iteration == expected);
-    REQUIRE(lower_bound(pipeline.plan, pipeline.costs, pipeline.topology) == expected);
+    REQUIRE(search::lower_bound(pipeline.plan, pipeline.costs, pipeline.topology) == expected);
   }
   CHECK(stages > 0);
 }

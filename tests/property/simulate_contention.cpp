@@ -155,8 +155,8 @@ TEST_CASE("where no port is shared, contention changes nothing") {
   for (int i = 0; i < scaled(400); ++i) {
     const Pipeline pipeline = apart(dice);
     INFO("instance " << i << ": " << text_of(pipeline));
-    const SimulationResult shared = pipeline.run(Contention::Shared);
-    const SimulationResult off = pipeline.run(Contention::Off);
+    const simulate::SimulationResult shared = pipeline.run(Contention::Shared);
+    const simulate::SimulationResult off = pipeline.run(Contention::Off);
     REQUIRE(shared.iteration == off.iteration);
     REQUIRE(shared.timeline.actions.size() == off.timeline.actions.size());
     for (std::size_t a = 0; a < shared.timeline.actions.size(); ++a) {
@@ -204,19 +204,20 @@ TEST_CASE("without contention and slowdown, better links never make a plan slowe
     const Pipeline wide(before.profile, improved(dice, description), before.plan);
     INFO("instance " << i << ": " << text_of(narrow));
     INFO("improved: " << text_of(wide));
-    const SimulationOptions options{.contention = Contention::Off, .record = false};
+    const simulate::SimulationOptions options{.contention = Contention::Off, .record = false};
     REQUIRE(wide.run(options).iteration <= narrow.run(options).iteration);
   }
 }
 
-std::vector<FlowDemand> random_flows(Dice& dice, std::int64_t ports) {
-  std::vector<FlowDemand> flows;
+std::vector<simulate::FlowDemand> random_flows(Dice& dice, std::int64_t ports) {
+  std::vector<simulate::FlowDemand> flows;
   const std::int64_t count = dice.roll(1, 12);
   for (std::int64_t f = 0; f < count; ++f) {
-    FlowDemand flow{dice.roll(1, dice.chance(30) ? 20 : 1'000'000), {}};
+    simulate::FlowDemand flow{dice.roll(1, dice.chance(30) ? 20 : 1'000'000), {}};
     for (std::int64_t p = 0; p < ports; ++p) {
       if (!dice.chance(35)) continue;
-      const std::int64_t weight = dice.chance(50) ? kFullWeight : dice.roll(1, kFullWeight);
+      const std::int64_t weight =
+          dice.chance(50) ? simulate::kFullWeight : dice.roll(1, simulate::kFullWeight);
       flow.ports.emplace_back(PortIndex{static_cast<std::int32_t>(p)}, weight);
     }
     flows.push_back(std::move(flow));
@@ -230,18 +231,18 @@ TEST_CASE("each flow has its cap or a full port on which no flow has more") {
   Dice dice(15);
   for (int i = 0; i < scaled(4000); ++i) {
     const std::int64_t ports = dice.roll(1, 6);
-    std::vector<Rate> capacities;
+    std::vector<simulate::Rate> capacities;
     for (std::int64_t p = 0; p < ports; ++p) {
       capacities.push_back(dice.roll(1, dice.chance(30) ? 50 : 2'000'000));
     }
-    const std::vector<FlowDemand> flows = random_flows(dice, ports);
-    std::vector<const FlowDemand*> pointers;
-    for (const FlowDemand& flow : flows) pointers.push_back(&flow);
-    const std::vector<Rate> rates = max_min_rates(pointers, capacities);
+    const std::vector<simulate::FlowDemand> flows = random_flows(dice, ports);
+    std::vector<const simulate::FlowDemand*> pointers;
+    for (const simulate::FlowDemand& flow : flows) pointers.push_back(&flow);
+    const std::vector<simulate::Rate> rates = simulate::max_min_rates(pointers, capacities);
     REQUIRE(rates.size() == flows.size());
     std::vector<Wide> carried(capacities.size(), 0);
     std::vector<Wide> weights(capacities.size(), 0);
-    std::vector<Rate> most(capacities.size(), 0);
+    std::vector<simulate::Rate> most(capacities.size(), 0);
     for (std::size_t f = 0; f < flows.size(); ++f) {
       for (const auto& [port, weight] : flows[f].ports) {
         carried[port.position()] += Wide{rates[f]} * weight;
@@ -250,7 +251,7 @@ TEST_CASE("each flow has its cap or a full port on which no flow has more") {
       }
     }
     for (std::size_t p = 0; p < capacities.size(); ++p) {
-      REQUIRE((carried[p] <= Wide{capacities[p]} * kFullWeight));
+      REQUIRE((carried[p] <= Wide{capacities[p]} * simulate::kFullWeight));
     }
     for (std::size_t f = 0; f < flows.size(); ++f) {
       REQUIRE(rates[f] >= 0);
@@ -259,7 +260,7 @@ TEST_CASE("each flow has its cap or a full port on which no flow has more") {
       const bool has_bottleneck =
           std::any_of(flows[f].ports.begin(), flows[f].ports.end(), [&](const auto& use) {
             const std::size_t p = use.first.position();
-            return Wide{capacities[p]} * kFullWeight - carried[p] < weights[p] &&
+            return Wide{capacities[p]} * simulate::kFullWeight - carried[p] < weights[p] &&
                    most[p] == rates[f];
           });
       REQUIRE(has_bottleneck);

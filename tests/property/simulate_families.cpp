@@ -75,7 +75,7 @@ TEST_CASE("breadth-first idles as little as interleaving and holds every micro-b
             (micro_batches * chunks + groups - 1) * (layer.forward + layer.backward);
         CAPTURE(groups, chunks, micro_batches);
         const Pipeline pipeline = looped(alike(shape, layer), shape);
-        const SimulationResult result = pipeline.run();
+        const simulate::SimulationResult result = pipeline.run();
         REQUIRE(result.iteration.ns == expected);
         for (std::size_t lane = 0; lane < result.timeline.lanes.size(); ++lane) {
           REQUIRE(most_in_flight(result.timeline, index_at<LaneIndex>(lane)) ==
@@ -146,7 +146,8 @@ TEST_CASE("a device with several stages does one thing at a time, each when its 
   Dice dice(43);
   for (int i = 0; i < scaled(800); ++i) {
     const Pipeline pipeline = random_looped(dice);
-    const SimulationResult result = pipeline.run(i % 2 == 0 ? Contention::Off : Contention::Shared);
+    const simulate::SimulationResult result =
+        pipeline.run(i % 2 == 0 ? Contention::Off : Contention::Shared);
     INFO("instance " << i << ": " << text_of(pipeline));
     std::vector<Duration> free(pipeline.schedule.lanes.size());
     std::vector<Duration> compute(pipeline.plan.stages.size());
@@ -223,7 +224,8 @@ TEST_CASE("where devices hold one stage, both questions about missing memory hav
       }
     }
     const std::vector<MemoryShortage> by_costs = memory_shortages(costs);
-    const std::vector<MemoryShortage> by_order = memory_shortages(pipeline.schedule, costs);
+    const std::vector<MemoryShortage> by_order =
+        simulate::memory_shortages(pipeline.schedule, costs);
     REQUIRE(by_costs.size() == by_order.size());
     for (std::size_t k = 0; k < by_costs.size(); ++k) {
       REQUIRE(by_costs[k].device == by_order[k].device);

@@ -37,17 +37,18 @@ TEST_CASE("uniform stages without transfers take (M + S - 1)(F + B), policy A an
       const Pipeline by_policy = uniform(stages, count, layer, false);
       const Pipeline by_gpipe = uniform(stages, count, layer, true);
       for (const Contention contention : kModes) {
-        const SimulationOptions options{.contention = contention, .record = false};
+        const simulate::SimulationOptions options{.contention = contention, .record = false};
         REQUIRE(by_policy.run(options).iteration.ns == expected);
         REQUIRE(by_gpipe.run(options).iteration.ns == expected);
       }
-      REQUIRE(lower_bound(by_policy.plan, by_policy.costs, by_policy.topology).ns == expected);
+      REQUIRE(search::lower_bound(by_policy.plan, by_policy.costs, by_policy.topology).ns ==
+              expected);
     }
   }
 }
 
 void check_against_reference(const Pipeline& pipeline, Contention contention) {
-  const SimulationResult result = pipeline.run(contention);
+  const simulate::SimulationResult result = pipeline.run(contention);
   const ReferenceTimes expected = Reference(pipeline, contention).run();
   const ReferenceTimes times = times_of(pipeline, result);
   REQUIRE((times.forward == expected.forward));
@@ -126,7 +127,7 @@ TEST_CASE("a schedule that the validator accepts runs to its end, each micro-bat
     const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .deal = true});
     INFO("instance " << i << ": " << text_of(pipeline));
     for (const Contention contention : kModes) {
-      const SimulationResult result = pipeline.run(contention);
+      const simulate::SimulationResult result = pipeline.run(contention);
       const auto count = static_cast<std::size_t>(pipeline.plan.num_micro_batches);
       const std::size_t stages = pipeline.plan.stages.size();
       std::vector<std::vector<int>> forwards(stages, std::vector<int>(count, 0));
@@ -154,8 +155,8 @@ TEST_CASE("the same run twice is the same to the last action") {
   for (int i = 0; i < scaled(150); ++i) {
     const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .deal = true});
     for (const Contention contention : kModes) {
-      const SimulationResult first = pipeline.run(contention);
-      const SimulationResult second = pipeline.run(contention);
+      const simulate::SimulationResult first = pipeline.run(contention);
+      const simulate::SimulationResult second = pipeline.run(contention);
       REQUIRE(first.events == second.events);
       REQUIRE(first.timeline.actions.size() == second.timeline.actions.size());
       for (std::size_t a = 0; a < first.timeline.actions.size(); ++a) {
@@ -173,8 +174,9 @@ TEST_CASE("a run without a record ends when a recorded one does") {
   for (int i = 0; i < scaled(150); ++i) {
     const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .deal = true});
     for (const Contention contention : kModes) {
-      const SimulationResult bare = pipeline.run({.contention = contention, .record = false});
-      const SimulationResult recorded = pipeline.run(contention);
+      const simulate::SimulationResult bare =
+          pipeline.run({.contention = contention, .record = false});
+      const simulate::SimulationResult recorded = pipeline.run(contention);
       REQUIRE(bare.iteration == recorded.iteration);
       REQUIRE(bare.events == recorded.events);
     }

@@ -39,10 +39,11 @@ Fastest fastest_of_all(const small::Problem& problem, const Topology& topology,
   small::for_each_plan(problem, topology, false, [&](const Plan& plan, const PlanCost& cost) {
     if (!is_of_family(plan, setting.family)) return;
     const SimulationMode whatever{Contention::Off, setting.mode.replicas};
-    if (lower_bound({plan, cost, topology, whatever}) >= best.iteration) return;
-    const Duration iteration = simulate(generate(plan, setting.mode.replicas), cost, topology,
-                                        {.contention = setting.mode.contention, .record = false})
-                                   .iteration;
+    if (search::lower_bound({plan, cost, topology, whatever}) >= best.iteration) return;
+    const Duration iteration =
+        simulate::simulate(generate(plan, setting.mode.replicas), cost, topology,
+                           {.contention = setting.mode.contention, .record = false})
+            .iteration;
     if (iteration > best.slower_iteration) {
       best.slower = plan;
       best.slower_iteration = iteration;
@@ -85,18 +86,20 @@ TEST_CASE("the fastest time of all plans is verified as their bound, one nanosec
       document.plan = plan;
       document.plan.family = setting.family;
       document.prediction =
-          evaluate(document.plan, problem.profile, topology, setting.mode).prediction;
+          planner::evaluate(document.plan, problem.profile, topology, setting.mode).prediction;
       document.prediction.lower_bound = bound;
-      document.prediction.optimality_gap = optimality_gap(document.prediction.iteration, bound);
-      return verify(document, topology, {.budget = kThrough});
+      document.prediction.optimality_gap =
+          planner::optimality_gap(document.prediction.iteration, bound);
+      return planner::verify(document, topology, {.budget = kThrough});
     };
-    const PlanVerification holds = verified_with(best.plan, best.iteration);
+    const planner::PlanVerification holds = verified_with(best.plan, best.iteration);
     INFO("round " << round);
     CHECK(holds.violations.empty());
-    REQUIRE(holds.bound == BoundCheck::Proven);
+    REQUIRE(holds.bound == planner::BoundCheck::Proven);
     ++verified;
     if (best.slower_iteration <= best.iteration) continue;
-    REQUIRE(verified_with(best.slower, best.iteration + Duration{1}).bound == BoundCheck::Refuted);
+    REQUIRE(verified_with(best.slower, best.iteration + Duration{1}).bound ==
+            planner::BoundCheck::Refuted);
     ++refuted;
   }
   CHECK(verified > small::scaled(100));

@@ -15,32 +15,34 @@ using namespace dapple;
 
 namespace {
 
-FoundOrder search_within(const TaskProblem& problem, std::int64_t evaluations) {
+schedule_search::FoundOrder search_within(const schedule_search::TaskProblem& problem,
+                                          std::int64_t evaluations) {
   REQUIRE(validate(problem).empty());
-  const std::optional<FoundOrder> found = search_order(problem, {.evaluations = evaluations});
+  const std::optional<schedule_search::FoundOrder> found =
+      search_order(problem, {.evaluations = evaluations});
   REQUIRE(found);
-  REQUIRE(check_order(problem, found->order, found->times.starts).empty());
+  REQUIRE(schedule_search::check_order(problem, found->order, found->times.starts).empty());
   REQUIRE(found->objective == found->times.objective(problem.objective));
   REQUIRE(found->lower_bound <= found->objective);
   return *found;
 }
 
 /// What an order of the fixed 1F1B kind takes: K forwards, then a backward and a forward in turn.
-Duration fixed_1f1b(const TaskProblem& problem, std::int32_t depth) {
-  TaskOrder order(problem.memory_limits.size());
+Duration fixed_1f1b(const schedule_search::TaskProblem& problem, std::int32_t depth) {
+  schedule_search::TaskOrder order(problem.memory_limits.size());
   for (std::size_t s = 0; s < order.size(); ++s) {
-    const auto add = [&](TaskKind kind, std::int32_t micro_batch) {
+    const auto add = [&](schedule_search::TaskKind kind, std::int32_t micro_batch) {
       if (micro_batch < problem.num_micro_batches) {
         order[s].push_back({kind, index_at<StageIndex>(s), micro_batch});
       }
     };
-    for (std::int32_t m = 0; m < depth; ++m) add(TaskKind::Forward, m);
+    for (std::int32_t m = 0; m < depth; ++m) add(schedule_search::TaskKind::Forward, m);
     for (std::int32_t m = 0; m < problem.num_micro_batches; ++m) {
-      add(TaskKind::Backward, m);
-      add(TaskKind::Forward, m + depth);
+      add(schedule_search::TaskKind::Backward, m);
+      add(schedule_search::TaskKind::Forward, m + depth);
     }
   }
-  const OrderTimes times = run_order(problem, order);
+  const schedule_search::OrderTimes times = schedule_search::run_order(problem, order);
   REQUIRE(times.waiting.empty());
   return times.objective(problem.objective);
 }
@@ -57,9 +59,9 @@ TEST_CASE("no order of a small problem is better than the one found, nor is the 
   int proven = 0;
   for (int round = 0; round < rounds; ++round) {
     CAPTURE(round);
-    const TaskProblem problem =
+    const schedule_search::TaskProblem problem =
         small::random_tasks(dice, {.most_stages = 3, .most_micro_batches = 5});
-    const FoundOrder found = search_within(problem, 50'000);
+    const schedule_search::FoundOrder found = search_within(problem, 50'000);
     CHECK_FALSE(small::least_objective_below(problem, found.objective.ns));
     proven += found.lower_bound == found.objective ? 1 : 0;
   }
@@ -71,7 +73,7 @@ TEST_CASE("the bound holds with several stages on a device") {
   int paired = 0;
   for (int round = 0; round < small::scaled(600); ++round) {
     CAPTURE(round);
-    const TaskProblem problem =
+    const schedule_search::TaskProblem problem =
         small::random_tasks(dice, {.most_stages = 4, .most_micro_batches = 4});
     paired += problem.memory_limits.size() < problem.stages.size() ? 1 : 0;
     const Duration bound = lower_bound(problem);
@@ -84,10 +86,10 @@ TEST_CASE("orders of larger problems keep all rules, and the same seed makes the
   small::Dice dice(3003);
   for (int round = 0; round < small::scaled(60); ++round) {
     CAPTURE(round);
-    const TaskProblem problem =
+    const schedule_search::TaskProblem problem =
         small::random_tasks(dice, {.most_stages = 10, .most_micro_batches = 24});
-    const FoundOrder found = search_within(problem, 1500);
-    const FoundOrder again = search_within(problem, 1500);
+    const schedule_search::FoundOrder found = search_within(problem, 1500);
+    const schedule_search::FoundOrder again = search_within(problem, 1500);
     REQUIRE(found.order == again.order);
     REQUIRE(found.work == again.work);
   }
@@ -97,7 +99,7 @@ TEST_CASE("more work never makes the order worse") {
   small::Dice dice(3004);
   for (int round = 0; round < small::scaled(30); ++round) {
     CAPTURE(round);
-    const TaskProblem problem =
+    const schedule_search::TaskProblem problem =
         small::random_tasks(dice, {.most_stages = 6, .most_micro_batches = 12});
     Duration last = search_within(problem, 1).objective;
     for (const std::int64_t evaluations : {10, 100, 1000, 3000}) {
@@ -120,15 +122,16 @@ TEST_CASE("the bubble of H1 is (S-1)(F+I-W) wherever W is no longer than F and I
       const std::int64_t backward = dice.roll(1, 60);
       const std::int64_t weight_gradient = dice.roll(1, std::min(forward, backward));
       CAPTURE(stages, micro_batches, forward, backward, weight_gradient);
-      const FoundOrder found = search_within(small::even_tasks({.stages = stages,
-                                                                .micro_batches = micro_batches,
-                                                                .forward = forward,
-                                                                .backward = backward,
-                                                                .weight_gradient = weight_gradient,
-                                                                .taken = 1,
-                                                                .given_by_backward = 0,
-                                                                .limit = stages}),
-                                             200);
+      const schedule_search::FoundOrder found =
+          search_within(small::even_tasks({.stages = stages,
+                                           .micro_batches = micro_batches,
+                                           .forward = forward,
+                                           .backward = backward,
+                                           .weight_gradient = weight_gradient,
+                                           .taken = 1,
+                                           .given_by_backward = 0,
+                                           .limit = stages}),
+                        200);
       const Duration expected{micro_batches * (forward + backward + weight_gradient) +
                               (stages - 1) * (forward + backward - weight_gradient)};
       CHECK(found.objective == expected);
@@ -146,9 +149,9 @@ TEST_CASE(
   double searched = 0;
   for (int round = 0; round < rounds; ++round) {
     CAPTURE(round);
-    TaskProblem problem;
+    schedule_search::TaskProblem problem;
     problem.split_backward = false;
-    problem.objective = OrderObjective::Makespan;
+    problem.objective = schedule_search::OrderObjective::Makespan;
     problem.num_micro_batches = static_cast<std::int32_t>(dice.roll(8, 32));
     const auto stages = static_cast<std::int32_t>(dice.roll(3, 8));
     const auto depth = static_cast<std::int32_t>(dice.roll(2, 4));
@@ -160,7 +163,7 @@ TEST_CASE(
       problem.stages.back().backward_memory = {-1};
       problem.memory_limits.push_back({depth});
     }
-    const FoundOrder found = search_within(problem, 2000);
+    const schedule_search::FoundOrder found = search_within(problem, 2000);
     const Duration in_turn = fixed_1f1b(problem, std::min(depth, problem.num_micro_batches));
     REQUIRE(found.objective <= in_turn);
     fixed += excess(in_turn, found.lower_bound);

@@ -13,25 +13,27 @@
 
 namespace dapple::small {
 
-class DelayingTransport : public Transport {
+class DelayingTransport : public exec::Transport {
  public:
   /// `most`: the longest wait, in microseconds; half of the waits are none.
-  DelayingTransport(Transport& under, std::uint64_t seed, std::int64_t most)
+  DelayingTransport(exec::Transport& under, std::uint64_t seed, std::int64_t most)
       : under_(under), dice_(seed), most_(most) {}
 
-  std::int64_t send(const MessageKey& key, Payload payload) override {
+  std::int64_t send(const exec::MessageKey& key, exec::Payload payload) override {
     delay();
     const std::int64_t arrival = under_.send(key, std::move(payload));
     delay();
     return arrival;
   }
-  Payload receive(const MessageKey& key, const Expected& expected) override {
+  exec::Payload receive(const exec::MessageKey& key,
+                        const exec::ExpectedMessage& expected) override {
     delay();
-    Payload payload = under_.receive(key, expected);
+    exec::Payload payload = under_.receive(key, expected);
     delay();
     return payload;
   }
-  bool reduces(const ReductionGroup& group, const MessageKey& key, Summands& summands) override {
+  bool reduces(const exec::ReductionGroup& group, const exec::MessageKey& key,
+               exec::Summands& summands) override {
     delay();
     return under_.reduces(group, key, summands);
   }
@@ -60,7 +62,7 @@ class DelayingTransport : public Transport {
     if (microseconds > 0) std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
   }
 
-  Transport& under_;
+  exec::Transport& under_;
   std::mutex mutex_;
   Dice dice_;
   const std::int64_t most_;

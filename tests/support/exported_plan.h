@@ -34,16 +34,16 @@ inline PlanShape two_by_two() {
           .stages = {{.layers = 3, .devices = {0, 1}}, {.layers = 3, .devices = {2, 3}}}};
 }
 
-inline const ExportTarget& target(std::string_view name) {
-  for (const ExportTarget& each : export_targets()) {
+inline const interop::ExportTarget& target(std::string_view name) {
+  for (const interop::ExportTarget& each : interop::export_targets()) {
     if (each.name == name) return each;
   }
   throw Bug("no such target");
 }
 
-inline Export exported(const PlanDocument& document, std::string_view name) {
+inline interop::Export exported(const PlanDocument& document, std::string_view name) {
   const Topology topology(document.topology);
-  return export_plan(target(name), {document, topology});
+  return interop::export_plan(target(name), {document, topology});
 }
 
 /// Places and messages, a line each.

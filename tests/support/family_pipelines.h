@@ -24,13 +24,13 @@ inline Pipeline family_pipeline(ScheduleFamily family, std::int32_t devices,
   const TopologyDescription description = cluster({.devices = devices});
   const Pipeline plain(profile, description, shape);
   const bool loops = family == ScheduleFamily::ZeroBubbleV || family == ScheduleFamily::Interleaved;
-  const auto made =
-      reschedule(plain.plan, plain.profile, plain.topology,
-                 {.family = family, .chunks_per_device = loops ? 2 : 1, .evaluations = 50});
-  if (const auto* none = std::get_if<NoSchedule>(&made)) {
+  const auto made = planner::reschedule(
+      plain.plan, plain.profile, plain.topology,
+      {.family = family, .chunks_per_device = loops ? 2 : 1, .evaluations = 50});
+  if (const auto* none = std::get_if<planner::NoSchedule>(&made)) {
     throw std::runtime_error(none->reasons.front());
   }
-  return {profile, description, std::get<Rescheduled>(made).plan};
+  return {profile, description, std::get<planner::Rescheduled>(made).plan};
 }
 
 /// 1F1B or GPipe with replicas on up to a few devices, or interleaved or zero bubble.

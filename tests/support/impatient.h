@@ -8,10 +8,10 @@
 namespace dapple::small {
 
 /// Says stop from the n-th time on that it is asked.
-class Impatient : public Progress {
+class Impatient : public planner::Progress {
  public:
   explicit Impatient(int patience) : patience_(patience) {}
-  void update(const SearchProgress& progress) override {
+  void update(const planner::SearchProgress& progress) override {
     if (progress.best) best_ = *progress.best;
   }
   bool should_stop() override { return --patience_ < 0; }

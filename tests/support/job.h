@@ -33,13 +33,13 @@ inline void side_by_side(std::size_t count, const std::function<void(std::size_t
   }
 }
 
-inline Payload payload_of(const std::vector<float>& values) {
-  HostBytes bytes(values.size() * sizeof(float));
+inline exec::Payload payload_of(const std::vector<float>& values) {
+  exec::HostBytes bytes(values.size() * sizeof(float));
   if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
   return bytes;
 }
 
-inline std::vector<float> floats_of(const Payload& payload) {
+inline std::vector<float> floats_of(const exec::Payload& payload) {
   std::vector<float> values(payload.size() / sizeof(float));
   if (!values.empty()) std::memcpy(values.data(), payload.host().data(), payload.size());
   return values;

@@ -19,16 +19,16 @@ Pipeline::Pipeline(const ModelProfile& model, TopologyDescription description,
                    const PlanShape& shape)
     : Pipeline(model, std::move(description), plan_of(model, shape)) {}
 
-SimulationResult Pipeline::run(const SimulationOptions& options) const {
-  return simulate(schedule, costs, topology, options);
+simulate::SimulationResult Pipeline::run(const simulate::SimulationOptions& options) const {
+  return simulate::simulate(schedule, costs, topology, options);
 }
 
-SimulationResult Pipeline::run(Contention contention) const {
-  return run(SimulationOptions{.contention = contention});
+simulate::SimulationResult Pipeline::run(Contention contention) const {
+  return run(simulate::SimulationOptions{.contention = contention});
 }
 
-SimulationResult Pipeline::run_apart(const SimulationOptions& options) const {
-  return simulate(generate(plan, Replicas::Independent), costs, topology, options);
+simulate::SimulationResult Pipeline::run_apart(const simulate::SimulationOptions& options) const {
+  return simulate::simulate(generate(plan, Replicas::Independent), costs, topology, options);
 }
 
 Pipeline straight(const std::vector<LayerFigures>& stages, const PlanShape& shape,
@@ -36,7 +36,7 @@ Pipeline straight(const std::vector<LayerFigures>& stages, const PlanShape& shap
   return Pipeline(straight_plan(stages, shape, link));
 }
 
-std::string line(const SimulationResult& result, std::int32_t lane, Stream stream) {
+std::string line(const simulate::SimulationResult& result, std::int32_t lane, Stream stream) {
   std::string text;
   for (const TimedAction& timed : result.timeline.actions) {
     if (timed.lane.value != lane || stream_of(timed.action.kind) != stream) continue;
@@ -71,19 +71,19 @@ std::string line(const SimulationResult& result, std::int32_t lane, Stream strea
   return text;
 }
 
-std::string compute(const SimulationResult& result, std::int32_t lane) {
+std::string compute(const simulate::SimulationResult& result, std::int32_t lane) {
   return line(result, lane, Stream::Compute);
 }
 
-std::string activations(const SimulationResult& result, std::int32_t lane) {
+std::string activations(const simulate::SimulationResult& result, std::int32_t lane) {
   return line(result, lane, Stream::SendForward);
 }
 
-std::string gradients(const SimulationResult& result, std::int32_t lane) {
+std::string gradients(const simulate::SimulationResult& result, std::int32_t lane) {
   return line(result, lane, Stream::SendBackward);
 }
 
-std::string reductions(const SimulationResult& result, std::int32_t lane) {
+std::string reductions(const simulate::SimulationResult& result, std::int32_t lane) {
   return line(result, lane, Stream::Collective);
 }
 

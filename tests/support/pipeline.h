@@ -21,10 +21,10 @@ struct Pipeline : CostedPlan {
   Pipeline(ModelProfile model, TopologyDescription description, Plan made);
   Pipeline(const ModelProfile& model, TopologyDescription description, const PlanShape& shape);
 
-  SimulationResult run(const SimulationOptions& options = {}) const;
-  SimulationResult run(Contention contention) const;
+  simulate::SimulationResult run(const simulate::SimulationOptions& options = {}) const;
+  simulate::SimulationResult run(Contention contention) const;
   /// Simulated with independent replicas.
-  SimulationResult run_apart(const SimulationOptions& options = {}) const;
+  simulate::SimulationResult run_apart(const simulate::SimulationOptions& options = {}) const;
 };
 
 /// One layer per stage and one device per stage, in order, on the full mesh of `link`.
@@ -33,11 +33,11 @@ Pipeline straight(const std::vector<LayerFigures>& stages, const PlanShape& shap
 
 /// What a lane does on a stream, by start: "F0[0,10] B0[10,30] S[30,30]". F and B compute, S is the
 /// optimizer step, A and G send activations and gradients, R reduces a bucket, T what is tied.
-std::string line(const SimulationResult& result, std::int32_t lane, Stream stream);
+std::string line(const simulate::SimulationResult& result, std::int32_t lane, Stream stream);
 
-std::string compute(const SimulationResult& result, std::int32_t lane);
-std::string activations(const SimulationResult& result, std::int32_t lane);
-std::string gradients(const SimulationResult& result, std::int32_t lane);
-std::string reductions(const SimulationResult& result, std::int32_t lane);
+std::string compute(const simulate::SimulationResult& result, std::int32_t lane);
+std::string activations(const simulate::SimulationResult& result, std::int32_t lane);
+std::string gradients(const simulate::SimulationResult& result, std::int32_t lane);
+std::string reductions(const simulate::SimulationResult& result, std::int32_t lane);
 
 }  // namespace dapple::small

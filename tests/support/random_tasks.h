@@ -31,8 +31,9 @@ inline std::vector<DeviceIndex> random_devices(Dice& dice, std::int32_t stages, 
   return devices;
 }
 
-inline TaskStage random_stage(Dice& dice, bool is_split, std::int64_t most_transfer) {
-  TaskStage stage;
+inline schedule_search::TaskStage random_stage(Dice& dice, bool is_split,
+                                               std::int64_t most_transfer) {
+  schedule_search::TaskStage stage;
   stage.forward = {dice.roll(1, 9)};
   stage.backward = {dice.roll(1, 9)};
   stage.send_forward = {dice.roll(0, most_transfer)};
@@ -47,12 +48,13 @@ inline TaskStage random_stage(Dice& dice, bool is_split, std::int64_t most_trans
   return stage;
 }
 
-inline TaskProblem random_tasks(Dice& dice, const TaskSizes& sizes) {
-  TaskProblem problem;
+inline schedule_search::TaskProblem random_tasks(Dice& dice, const TaskSizes& sizes) {
+  schedule_search::TaskProblem problem;
   const auto stages = static_cast<std::int32_t>(dice.roll(1, sizes.most_stages));
   problem.num_micro_batches = static_cast<std::int32_t>(dice.roll(1, sizes.most_micro_batches));
   problem.split_backward = dice.chance(75);
-  problem.objective = dice.chance(60) ? OrderObjective::Span : OrderObjective::Makespan;
+  problem.objective = dice.chance(60) ? schedule_search::OrderObjective::Span
+                                      : schedule_search::OrderObjective::Makespan;
   const std::vector<DeviceIndex> devices = random_devices(dice, stages, sizes.has_chunks);
   const std::int64_t most_transfer = dice.chance(50) ? 0 : 5;
   const bool is_even = dice.chance(40);

@@ -36,11 +36,11 @@ inline std::vector<DeviceIndex> members_of(const Plan& plan, ActionKind kind, St
 }
 
 /// Sends what names sender, action and receiver, and notes what it is told that it should not be.
-class SuspiciousBackend : public Backend {
+class SuspiciousBackend : public exec::Backend {
  public:
   explicit SuspiciousBackend(DeviceIndex device) : device_(device) {}
 
-  void take_in(const Action& receive, const SchedulePeer& from, Payload payload) override {
+  void take_in(const Action& receive, const SchedulePeer& from, exec::Payload payload) override {
     const bool is_activation = receive.kind == ActionKind::ReceiveActivation;
     const StageIndex stage = is_activation ? receive.stage.previous() : receive.stage.next();
     const ActionKind kind = is_activation ? ActionKind::SendActivation : ActionKind::SendGradient;
@@ -52,22 +52,22 @@ class SuspiciousBackend : public Backend {
     }
   }
 
-  Payload give_out(const Action& send, const SchedulePeer& to) override {
+  exec::Payload give_out(const Action& send, const SchedulePeer& to) override {
     return content(send, device_, to.device, to.size);
   }
 
-  void compute(const Action& action, const BucketReady& ready) override {
+  void compute(const Action& action, const exec::BucketReady& ready) override {
     computed.push_back(action);
     if (!ready) return;
     for (std::int32_t k = 0; k < buckets[action.stage]; ++k) ready(k);
   }
 
-  std::unique_ptr<Summands> gradients(const Action& reduction, Bytes size) override {
+  std::unique_ptr<exec::Summands> gradients(const Action& reduction, Bytes size) override {
     const std::lock_guard lock(mutex_);
     std::vector<float>& values = reduced[{reduction.kind, reduction.stage, reduction.index}];
     const auto floats = static_cast<std::size_t>(size.count) / sizeof(float) + 1;
     values.assign(floats, static_cast<float>(device_.value + 1));
-    return std::make_unique<HostSummands>(values);
+    return std::make_unique<exec::HostSummands>(values);
   }
 
   void step(const Action& action) override {
@@ -88,10 +88,10 @@ class SuspiciousBackend : public Backend {
   std::vector<std::string> faults;
 
  private:
-  static HostBytes content(const Action& send, DeviceIndex from, DeviceIndex to, Bytes size) {
+  static exec::HostBytes content(const Action& send, DeviceIndex from, DeviceIndex to, Bytes size) {
     const std::string name =
         to_text(send) + " " + std::to_string(from.value) + ">" + std::to_string(to.value) + ";";
-    HostBytes bytes(static_cast<std::size_t>(size.count));
+    exec::HostBytes bytes(static_cast<std::size_t>(size.count));
     for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = std::byte(name[i % name.size()]);
     return bytes;
   }
@@ -145,21 +145,21 @@ inline void check_sent(const DeviceSchedule& schedule, const SuspiciousBackend& 
 /// One device's part of an iteration. Throws where it is told or does other than it should; the
 /// sums that it ended up with.
 inline Reduced run_suspiciously(const Pipeline& pipeline, const DeviceSchedule& schedule,
-                                Transport& end, std::int64_t iteration) {
+                                exec::Transport& end, std::int64_t iteration) {
   SuspiciousBackend backend(schedule.device);
   for (const StageIndex stage : schedule.stages) {
     backend.buckets[stage] =
         static_cast<std::int32_t>(pipeline.plan.stages[stage.position()].gradient_buckets.size());
   }
-  Interpreter interpreter(
+  exec::Interpreter interpreter(
       schedule,
       [&](const Action& reduction) {
-        return ReductionGroup{
+        return exec::ReductionGroup{
             {members_of(pipeline.plan, reduction.kind, reduction.stage, reduction.index)}};
       },
       backend, end);
   const Bytes before = end.sent();
-  const std::vector<MeasuredAction> measured = interpreter.run(iteration);
+  const std::vector<exec::MeasuredAction> measured = interpreter.run(iteration);
   demand(backend.faults.empty(), backend.faults.empty() ? "" : backend.faults.front());
   demand(backend.computed == computations_of(schedule), "computed in another order");
   for (const auto& [what, values] : backend.reduced) {

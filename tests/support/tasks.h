@@ -32,8 +32,8 @@ inline constexpr EvenTasks kPublishedProfile{.stages = 8,
                                              .given_by_backward = 2'048,
                                              .limit = 59'520};
 
-inline TaskProblem even_tasks(const EvenTasks& even) {
-  TaskProblem problem;
+inline schedule_search::TaskProblem even_tasks(const EvenTasks& even) {
+  schedule_search::TaskProblem problem;
   problem.num_micro_batches = even.micro_batches;
   for (std::int32_t s = 0; s < even.stages; ++s) {
     problem.stages.push_back({.device = {s},
@@ -51,9 +51,9 @@ inline TaskProblem even_tasks(const EvenTasks& even) {
 }
 
 /// The same with the backward in one, of the length of both, after which all is given back.
-inline TaskProblem unsplit(TaskProblem problem) {
+inline schedule_search::TaskProblem unsplit(schedule_search::TaskProblem problem) {
   problem.split_backward = false;
-  for (TaskStage& stage : problem.stages) {
+  for (schedule_search::TaskStage& stage : problem.stages) {
     stage.backward += stage.weight_gradient;
     stage.weight_gradient = {};
     stage.weight_gradient_memory = {};
@@ -63,13 +63,14 @@ inline TaskProblem unsplit(TaskProblem problem) {
 }
 
 /// "F0 F1 B0 W0 ..." of a device with one stage.
-inline std::vector<Task> tasks_of(const std::string& text, StageIndex stage) {
-  std::vector<Task> tasks;
+inline std::vector<schedule_search::Task> tasks_of(const std::string& text, StageIndex stage) {
+  std::vector<schedule_search::Task> tasks;
   std::istringstream words(text);
   for (std::string word; words >> word;) {
-    const TaskKind kind = word[0] == 'F'   ? TaskKind::Forward
-                          : word[0] == 'B' ? TaskKind::Backward
-                                           : TaskKind::WeightGradient;
+    const schedule_search::TaskKind kind = word[0] == 'F' ? schedule_search::TaskKind::Forward
+                                           : word[0] == 'B'
+                                               ? schedule_search::TaskKind::Backward
+                                               : schedule_search::TaskKind::WeightGradient;
     tasks.push_back({kind, stage, std::stoi(word.substr(1))});
   }
   return tasks;

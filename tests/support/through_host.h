@@ -9,8 +9,8 @@ namespace dapple::small {
 
 class ThroughHost : public DelayingTransport {
  public:
-  explicit ThroughHost(Transport& under) : DelayingTransport(under, 1, 0) {}
-  std::int64_t send(const MessageKey& key, Payload payload) override {
+  explicit ThroughHost(exec::Transport& under) : DelayingTransport(under, 1, 0) {}
+  std::int64_t send(const exec::MessageKey& key, exec::Payload payload) override {
     payload.bring_to_host();
     return DelayingTransport::send(key, std::move(payload));
   }

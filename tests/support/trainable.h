@@ -20,7 +20,7 @@ namespace dapple::small {
 struct Trainable {
   ModelProfile profile;
   std::shared_ptr<const std::vector<nn::ModelLayer>> layers;
-  std::shared_ptr<const Batches> batches;
+  std::shared_ptr<const exec::Batches> batches;
 };
 
 /// Numbers that depend on nothing but those of iteration and sample: whole ones below `most`, or
@@ -65,7 +65,7 @@ struct TrainableShape {
 };
 
 /// The shape's samples: any numbers, with any right answers.
-class AnyBatches : public Batches {
+class AnyBatches : public exec::Batches {
  public:
   explicit AnyBatches(TrainableShape shape) : shape_(std::move(shape)) {}
   nn::Tensor inputs(std::int64_t iteration, std::int64_t begin, std::int64_t end) const override {

@@ -26,37 +26,37 @@ namespace dapple::small {
 struct Outcome {
   struct Iteration {
     double loss = 0;
-    NamedTensors before;  // the model's tensors and the optimizer's
-    NamedTensors gradients;
+    exec::NamedTensors before;  // the model's tensors and the optimizer's
+    exec::NamedTensors gradients;
     Bytes sent;  // by the iteration itself
   };
   std::vector<Iteration> iterations;
-  NamedTensors parameters;  // in the end
-  std::map<std::pair<DeviceIndex, StageIndex>, Held> held;
+  exec::NamedTensors parameters;  // in the end
+  std::map<std::pair<DeviceIndex, StageIndex>, exec::Held> held;
 };
 
-inline NamedTensors whole_model(DeviceTraining& device) {
-  NamedTensors tensors = device.gather(TensorKind::Parameters);
-  tensors.merge(device.gather(TensorKind::State));
+inline exec::NamedTensors whole_model(exec::DeviceTraining& device) {
+  exec::NamedTensors tensors = device.gather(exec::TensorKind::Parameters);
+  tensors.merge(device.gather(exec::TensorKind::State));
   return tensors;
 }
 
 /// An end over one on threads.
-using MakeEnd =
-    std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport> below, DeviceIndex device)>;
+using MakeEnd = std::function<std::unique_ptr<exec::Transport>(
+    std::unique_ptr<exec::Transport> below, DeviceIndex device)>;
 
 inline Outcome train(
-    const TrainingJob& job, const Topology& topology, std::int64_t iterations,
-    const MakeBackend& make_backend = make_cpu_backend,
+    const exec::TrainingJob& job, const Topology& topology, std::int64_t iterations,
+    const exec::MakeBackend& make_backend = exec::make_cpu_backend,
     const MakeEnd& make_end = [](auto below, DeviceIndex) { return below; }) {
   std::vector<DeviceIndex> devices;
   for (const DeviceSchedule& schedule : job.devices) devices.push_back(schedule.device);
-  ThreadNetwork network(topology, devices, {});
+  exec::ThreadNetwork network(topology, devices, {});
   Outcome outcome;
   std::mutex mutex;
   side_by_side(devices.size(), [&](std::size_t i) {
     const auto end = make_end(network.end_of(devices[i]), devices[i]);
-    DeviceTraining device(job, devices[i], *end, make_backend);
+    exec::DeviceTraining device(job, devices[i], *end, make_backend);
     for (std::int64_t n = 0; n < iterations; ++n) {
       Outcome::Iteration iteration;
       iteration.before = whole_model(device);
@@ -68,10 +68,10 @@ inline Outcome train(
       iteration.sent = network.sent() - sent;
       end->barrier();
       iteration.loss = device.loss();
-      iteration.gradients = device.gather(TensorKind::Gradients);
+      iteration.gradients = device.gather(exec::TensorKind::Gradients);
       if (device.is_lead()) outcome.iterations.push_back(std::move(iteration));
     }
-    NamedTensors parameters = device.gather(TensorKind::Parameters);
+    exec::NamedTensors parameters = device.gather(exec::TensorKind::Parameters);
     const std::lock_guard lock(mutex);
     if (device.is_lead()) outcome.parameters = std::move(parameters);
     for (const StageIndex stage : device.backend().stages()) {
@@ -95,7 +95,7 @@ inline double difference_of(const nn::Tensor& a, const nn::Tensor& b) {
 
 /// Norm of the difference over the norm of all gradients of the layer: the gradient of a bias may
 /// cancel out to nothing but rounding.
-inline void require_close(const NamedTensors& tensors, const NamedTensors& expected,
+inline void require_close(const exec::NamedTensors& tensors, const exec::NamedTensors& expected,
                           double tolerance = 1e-5) {
   REQUIRE(tensors.size() == expected.size());
   std::map<std::string, double> layer_norms;
@@ -112,7 +112,7 @@ inline void require_close(const NamedTensors& tensors, const NamedTensors& expec
   }
 }
 
-inline void require_same(const NamedTensors& tensors, const NamedTensors& expected) {
+inline void require_same(const exec::NamedTensors& tensors, const exec::NamedTensors& expected) {
   REQUIRE(tensors.size() == expected.size());
   for (const auto& [name, tensor] : expected) {
     INFO(name);
@@ -121,18 +121,19 @@ inline void require_same(const NamedTensors& tensors, const NamedTensors& expect
   }
 }
 
-inline TrainingJob job_of(const Trainable& model, const Pipeline& pipeline,
-                          const TrainingSettings& settings) {
-  REQUIRE(training_faults(pipeline.plan, model.profile, *model.layers, settings).empty());
-  return make_training_job(pipeline.plan, model.profile, pipeline.topology, model.layers,
-                           model.batches, settings);
+inline exec::TrainingJob job_of(const Trainable& model, const Pipeline& pipeline,
+                                const exec::TrainingSettings& settings) {
+  REQUIRE(exec::training_faults(pipeline.plan, model.profile, *model.layers, settings).empty());
+  return exec::make_training_job(pipeline.plan, model.profile, pipeline.topology, model.layers,
+                                 model.batches, settings);
 }
 
-inline TrainingSettings random_settings(Dice& dice, const Plan& plan) {
+inline exec::TrainingSettings random_settings(Dice& dice, const Plan& plan) {
   constexpr nn::OptimizerKind kKinds[] = {nn::OptimizerKind::Sgd, nn::OptimizerKind::Momentum,
                                           nn::OptimizerKind::Adam, nn::OptimizerKind::AdamW};
-  TrainingSettings settings{.optimizer = {.kind = kKinds[dice.roll(0, 3)], .learning_rate = 0.05F},
-                            .seed = static_cast<std::uint64_t>(dice.roll(1, 1'000))};
+  exec::TrainingSettings settings{
+      .optimizer = {.kind = kKinds[dice.roll(0, 3)], .learning_rate = 0.05F},
+      .seed = static_cast<std::uint64_t>(dice.roll(1, 1'000))};
   const bool may_clip = plan.gradients.optimizer == OptimizerTiming::AtEnd;
   if (may_clip && dice.chance(30)) settings.clip_norm = 0.1;
   return settings;
@@ -176,10 +177,10 @@ inline std::optional<Pipeline> random_plan(Dice& dice, const Trainable& model,
 }
 
 /// The plan's devices under another family; nothing where the family does not take them.
-inline std::optional<Pipeline> under(const Pipeline& pipeline, const Reschedule& options) {
-  auto made = reschedule(pipeline.plan, pipeline.profile, pipeline.topology, options);
-  if (std::holds_alternative<NoSchedule>(made)) return std::nullopt;
-  Plan plan = std::get<Rescheduled>(std::move(made)).plan;
+inline std::optional<Pipeline> under(const Pipeline& pipeline, const planner::Reschedule& options) {
+  auto made = planner::reschedule(pipeline.plan, pipeline.profile, pipeline.topology, options);
+  if (std::holds_alternative<planner::NoSchedule>(made)) return std::nullopt;
+  Plan plan = std::get<planner::Rescheduled>(std::move(made)).plan;
   fill_gradient_buckets(plan, pipeline.profile);
   return Pipeline(pipeline.profile, pipeline.topology.description(), plan);
 }
@@ -187,7 +188,7 @@ inline std::optional<Pipeline> under(const Pipeline& pipeline, const Reschedule&
 /// With as many stages on each device, or the order, that the family needs.
 inline std::optional<Pipeline> under_family(const Pipeline& pipeline, ScheduleFamily family,
                                             std::int64_t evaluations) {
-  Reschedule options{.family = family, .evaluations = evaluations};
+  planner::Reschedule options{.family = family, .evaluations = evaluations};
   const bool is_looped =
       family == ScheduleFamily::Interleaved || family == ScheduleFamily::BreadthFirst;
   if (is_looped || family == ScheduleFamily::ZeroBubbleV) options.chunks_per_device = 2;

@@ -9,12 +9,12 @@
 
 #include "dapple/report/show.h"
 
-namespace dapple {
+namespace dapple::command_line {
 
 /// A stream and what it can show.
 struct Words {
   std::ostream& stream;
-  const TextStyle& style;
+  const report::TextStyle& style;
 };
 
 /// The reader of stdout has seen enough, such as `head`: it is told nothing, as it does not listen.
@@ -26,8 +26,8 @@ struct Console {
   std::ostream& out;  // kept until the command ends, then delivered as a whole
   std::ostream& err;
   std::ostream& documents;  // the same place as `out`, for what programs read, byte by byte
-  TextStyle out_style;
-  TextStyle err_style;
+  report::TextStyle out_style;
+  report::TextStyle err_style;
   bool shows_progress = false;  // err is a terminal
   bool is_quiet = false;        // --quiet: results that were asked for, warnings and errors alone
   /// Delivers what `out` has collected so far: for commands whose results come one by one. Throws
@@ -51,8 +51,8 @@ std::string text_of_interruption(const Console& console, const std::string& what
 
 /// What a terminal, or what is in the place of one, can show.
 struct Surfaces {
-  TextStyle out;
-  TextStyle err;
+  report::TextStyle out;
+  report::TextStyle err;
   bool shows_progress = false;
 };
 /// Looks at the environment (NO_COLOR, TERM, COLUMNS, LC_ALL, LC_CTYPE, LANG) and, where `out` and
@@ -83,4 +83,4 @@ class SignalGuard {
   std::unique_ptr<Before> before_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::command_line

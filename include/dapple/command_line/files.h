@@ -11,7 +11,7 @@
 #include "dapple/plan/document.h"
 #include "dapple/profile/model_profile.h"
 
-namespace dapple {
+namespace dapple::command_line {
 
 /// A path for messages: printable(), and "<stdin>" for "-".
 std::string source_name(const std::string& path);
@@ -66,8 +66,8 @@ class Results {
 
  private:
   Console& console_;
-  OutputFiles files_;
+  io::OutputFiles files_;
   TextSource for_stdout_;  // empty for none
 };
 
-}  // namespace dapple
+}  // namespace dapple::command_line

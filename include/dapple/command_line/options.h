@@ -11,7 +11,7 @@
 #include "dapple/core/error.h"
 #include "dapple/core/quantity.h"
 
-namespace dapple {
+namespace dapple::command_line {
 
 struct OptionSpec {
   std::string name;  // "model" for --model
@@ -73,4 +73,4 @@ std::optional<Factor> parse_factor(std::string_view text);
 std::optional<std::string> nearest(std::string_view word,
                                    const std::vector<std::string>& candidates);
 
-}  // namespace dapple
+}  // namespace dapple::command_line

@@ -11,7 +11,7 @@
 #include "dapple/command_line/options.h"
 #include "dapple/core/error.h"
 
-namespace dapple {
+namespace dapple::command_line {
 
 inline constexpr int kDone = 0;
 inline constexpr int kBug = 1;
@@ -63,4 +63,4 @@ int exit_code_of(ErrorKind kind);
 int run_tool(const Tool& tool, const std::vector<std::string>& arguments, std::ostream& out,
              std::ostream& err);
 
-}  // namespace dapple
+}  // namespace dapple::command_line

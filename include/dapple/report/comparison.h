@@ -7,7 +7,7 @@
 #include "dapple/report/show.h"
 #include "dapple/timeline/comparison.h"
 
-namespace dapple {
+namespace dapple::report {
 
 /// Headline figures of both with the second's difference, where the time of both goes, what is in
 /// other stages and on other devices than in the first, the memory of devices, then stages side by
@@ -28,4 +28,4 @@ struct MeasuredPair {
 /// the iteration longer than foreseen, by name; a transfer is named by both its stages.
 std::string write_measured(const MeasuredPair& pair, const TextStyle& style);
 
-}  // namespace dapple
+}  // namespace dapple::report

@@ -6,7 +6,7 @@
 #include "dapple/report/show.h"
 #include "dapple/timeline/timeline.h"
 
-namespace dapple {
+namespace dapple::report {
 
 /// One row per lane, time to the right, in one scale: the number of the micro-batch at the start of
 /// its box, forwards and backwards filled differently (and coloured, if the style says so); an
@@ -19,4 +19,4 @@ std::string draw_timeline(const Timeline& timeline, const TextStyle& style);
 
 inline constexpr std::size_t kMostGanttRows = 32;
 
-}  // namespace dapple
+}  // namespace dapple::report

@@ -8,7 +8,7 @@
 #include "dapple/timeline/timeline.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::report {
 
 /// What is drawn. The timeline is one of the document's plan, predicted or measured; `topology` is
 /// the document's own.
@@ -36,4 +36,4 @@ std::string write_figure(const ReportSubject& subject);
 /// and quotes as references. O(length).
 std::string escape_markup(std::string_view text);
 
-}  // namespace dapple
+}  // namespace dapple::report

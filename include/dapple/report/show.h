@@ -13,7 +13,7 @@
 #include "dapple/profile/model_profile.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::report {
 
 /// What the reader can be shown, and wants to see.
 struct TextStyle {
@@ -78,4 +78,4 @@ enum class Ink { Plain, Strong, Faint, Good, Warning, Bad };
 /// Text in that ink, or as it is where the style has no colour.
 std::string paint(std::string_view text, Ink ink, const TextStyle& style);
 
-}  // namespace dapple
+}  // namespace dapple::report

@@ -10,7 +10,7 @@
 #include "dapple/timeline/timeline.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::report {
 
 /// Stages with layer names, devices, times, memory of its limit; iteration, samples/s, speedup,
 /// bubble, exposed communication; the timeline of the first and last micro-batches; baselines; what
@@ -29,4 +29,4 @@ std::string other_replicas_text(const Prediction& prediction, std::optional<Dura
 /// stragglers if any. O(actions log actions). Nothing for an empty timeline.
 std::string write_statistics(const Timeline& timeline, const TextStyle& style);
 
-}  // namespace dapple
+}  // namespace dapple::report

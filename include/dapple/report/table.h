@@ -7,7 +7,7 @@
 
 #include "dapple/report/show.h"
 
-namespace dapple {
+namespace dapple::report {
 
 enum class Align { Left, Right };
 
@@ -45,4 +45,4 @@ class Table {
   std::vector<std::vector<Cell>> rows_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::report

@@ -18,7 +18,7 @@
 #include "dapple/core/quantity.h"
 #include "dapple/schedule_search/tasks/task_order.h"
 
-namespace dapple {
+namespace dapple::schedule_search {
 
 /// No order of the problem, run as its rules say, has a lower objective. The largest, over all
 /// devices, of what one machine needs for the device's tasks if each has a head (it starts no
@@ -97,4 +97,4 @@ struct FoundOrder {
 std::optional<FoundOrder> search_order(const TaskProblem& problem,
                                        const OrderSearchOptions& options);
 
-}  // namespace dapple
+}  // namespace dapple::schedule_search

@@ -9,7 +9,7 @@
 
 #include "dapple/core/quantity.h"
 
-namespace dapple {
+namespace dapple::search {
 
 /// Not to be shared between threads: each has its own part.
 class Allowance {
@@ -61,4 +61,4 @@ class Allowance {
   bool is_stopped_ = false;
 };
 
-}  // namespace dapple
+}  // namespace dapple::search

@@ -9,7 +9,7 @@
 #include "dapple/schedule/schedule.h"
 #include "dapple/timeline/timeline.h"
 
-namespace dapple {
+namespace dapple::simulate {
 
 /// One entry per used device, lane by lane. The stages of a device share one workspace, as it
 /// computes one thing at a time; all else that does not pass with micro-batches adds up.
@@ -28,4 +28,4 @@ std::vector<MemoryShortage> memory_shortages(const Schedule& schedule, const Pla
 std::vector<MemoryShortage> memory_shortages(const std::vector<DeviceMemory>& memory,
                                              const std::vector<Bytes>& peaks);
 
-}  // namespace dapple
+}  // namespace dapple::simulate

@@ -11,7 +11,7 @@
 #include "dapple/core/index.h"
 #include "dapple/core/quantity.h"
 
-namespace dapple {
+namespace dapple::simulate {
 
 /// A rate: bytes per second times 1024, so that shares of slow links keep their fraction.
 using Rate = std::int64_t;
@@ -66,4 +66,4 @@ class MaxMinSolver {
 std::vector<Rate> max_min_rates(const std::vector<const FlowDemand*>& flows,
                                 const std::vector<Rate>& capacities);
 
-}  // namespace dapple
+}  // namespace dapple::simulate

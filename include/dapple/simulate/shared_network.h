@@ -17,7 +17,7 @@
 #include "dapple/core/quantity.h"
 #include "dapple/simulate/max_min.h"
 
-namespace dapple {
+namespace dapple::simulate {
 
 /// rate * ticks that move one byte: 1024 for the rate's unit, 1024 * 10^9 for the ticks of a
 /// second.
@@ -122,4 +122,4 @@ class SharedNetwork {
   std::int32_t round_ = 0;
 };
 
-}  // namespace dapple
+}  // namespace dapple::simulate

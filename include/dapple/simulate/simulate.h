@@ -24,7 +24,7 @@
 #include "dapple/timeline/timeline.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::simulate {
 
 struct SimulationOptions {
   Contention contention = Contention::Shared;
@@ -46,4 +46,4 @@ struct SimulationResult {
 SimulationResult simulate(const Schedule& schedule, const PlanCost& costs, const Topology& topology,
                           const SimulationOptions& options = {});
 
-}  // namespace dapple
+}  // namespace dapple::simulate

@@ -9,7 +9,7 @@
 
 #include "dapple/io/documents/documents.h"
 
-namespace dapple {
+namespace dapple::app {
 namespace {
 
 namespace fs = std::filesystem;
@@ -18,19 +18,19 @@ std::string file_of(const std::string& directory, const std::string& name) {
   return (fs::path(directory) / (name + ".plan.json")).string();
 }
 
-PlanDocument document_of(const BaselinePlan& baseline, const MadePlan& made,
+PlanDocument document_of(const planner::BaselinePlan& baseline, const planner::MadePlan& made,
                          const BaselineGround& ground) {
   PlanDocument document = made.document;
   document.plan = baseline.plan;
   document.prediction =
-      evaluate(document.plan, document.profile, ground.topology, ground.mode).prediction;
+      planner::evaluate(document.plan, document.profile, ground.topology, ground.mode).prediction;
   document.baselines.clear();
   document.schedules.clear();
   document.request.reset();
   document.search = {};
   document.search.planner = baseline.figures.name;
   document.search.cut = {"everything but the best of this kind that was found"};
-  document.warnings = warnings_about(document, ground.topology);
+  document.warnings = planner::warnings_about(document, ground.topology);
   if (!baseline.figures.feasible) {
     document.warnings.push_back(
         fmt::format("does not fit: {} bytes missing", baseline.figures.missing.count));
@@ -40,16 +40,17 @@ PlanDocument document_of(const BaselinePlan& baseline, const MadePlan& made,
 
 }  // namespace
 
-void add_baseline_outputs(const std::string& directory, std::vector<NamedPath>& outputs) {
+void add_baseline_outputs(const std::string& directory,
+                          std::vector<command_line::NamedPath>& outputs) {
   if (directory == "-") {
-    throw usage_error("--write-baselines", "expected a directory, got \"-\"");
+    throw command_line::usage_error("--write-baselines", "expected a directory, got \"-\"");
   }
   std::error_code fault;
   if (!fs::exists(directory, fault)) {
     // "DIR/" has nothing behind its last separator.
     fs::path path = fs::path(directory).lexically_normal();
     if (!path.has_filename()) path = path.parent_path();
-    check_outputs({{"--write-baselines", path.string()}}, {});
+    command_line::check_outputs({{"--write-baselines", path.string()}}, {});
     return;
   }
   if (!fs::is_directory(directory, fault)) {
@@ -57,18 +58,18 @@ void add_baseline_outputs(const std::string& directory, std::vector<NamedPath>& 
                 directory,
                 {{"", "expected a directory for --write-baselines, got a file"}}};
   }
-  for (const char* name : kBaselineNames) {
+  for (const char* name : planner::kBaselineNames) {
     outputs.push_back({"--write-baselines", file_of(directory, name)});
   }
 }
 
-void write_baselines(const std::string& directory, const MadePlan& made,
-                     const BaselineGround& ground, Results& results) {
+void write_baselines(const std::string& directory, const planner::MadePlan& made,
+                     const BaselineGround& ground, command_line::Results& results) {
   results.add_folder(directory);
-  for (const BaselinePlan& baseline : made.baselines) {
+  for (const planner::BaselinePlan& baseline : made.baselines) {
     results.add(file_of(directory, baseline.figures.name),
-                write_plan(document_of(baseline, made, ground)));
+                io::write_plan(document_of(baseline, made, ground)));
   }
 }
 
-}  // namespace dapple
+}  // namespace dapple::app

@@ -8,12 +8,13 @@
 #include "dapple/command_line/console.h"
 #include "dapple/planner/request/planner.h"
 
-namespace dapple {
+namespace dapple::app {
 
 /// Adds the files that write_baselines() may write to, for check_outputs(). A directory that is not
 /// there has no files yet: then only its parent is looked at. Throws Error(Usage) for "-" and
 /// Error(Environment) where the directory could not be made.
-void add_baseline_outputs(const std::string& directory, std::vector<NamedPath>& outputs);
+void add_baseline_outputs(const std::string& directory,
+                          std::vector<command_line::NamedPath>& outputs);
 
 struct BaselineGround {
   const Topology& topology;
@@ -21,7 +22,7 @@ struct BaselineGround {
 };
 /// Adds each baseline as a plan document of its own, NAME.plan.json. One that does not fit is there
 /// too, with a warning that says what it lacks. The directory is made if it is not there.
-void write_baselines(const std::string& directory, const MadePlan& made,
-                     const BaselineGround& ground, Results& results);
+void write_baselines(const std::string& directory, const planner::MadePlan& made,
+                     const BaselineGround& ground, command_line::Results& results);
 
-}  // namespace dapple
+}  // namespace dapple::app

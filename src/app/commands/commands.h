@@ -3,17 +3,17 @@
 
 #include "dapple/command_line/tool.h"
 
-namespace dapple {
+namespace dapple::app {
 
-Command plan_command();
-Command simulate_command();
-Command validate_command();
-Command verify_command();
-Command diff_command();
-Command schedule_command();
-Command report_command();
-Command reschedule_command();
-Command export_command();
-Command import_command();
+command_line::Command plan_command();
+command_line::Command simulate_command();
+command_line::Command validate_command();
+command_line::Command verify_command();
+command_line::Command diff_command();
+command_line::Command schedule_command();
+command_line::Command report_command();
+command_line::Command reschedule_command();
+command_line::Command export_command();
+command_line::Command import_command();
 
-}  // namespace dapple
+}  // namespace dapple::app

@@ -14,7 +14,7 @@
 #include "dapple/planner/request/planner.h"
 #include "dapple/report/comparison.h"
 
-namespace dapple {
+namespace dapple::app {
 namespace {
 
 constexpr const char* kDiffHelp =
@@ -47,7 +47,8 @@ Exit code 0 when compared, whether they differ or not.
 )";
 
 /// As the options say, else as both plans were simulated, else the usual way.
-SimulationMode mode_of(const Options& options, const Prediction& first, const Prediction& second) {
+SimulationMode mode_of(const command_line::Options& options, const Prediction& first,
+                       const Prediction& second) {
   const bool same_contention = first.contention == second.contention;
   const bool same_replicas = first.replicas == second.replicas;
   return {contention_of(options, same_contention ? first.contention : Contention::Shared),
@@ -69,56 +70,59 @@ CommonGround common_ground(const Replacement& given, const PlanDocument& first,
                     "{2} would take instead",
                     what, hash.substr(0, 12), option));
   };
-  if (!given.profile && hash_of(first.profile) != hash_of(second.profile)) {
+  if (!given.profile && io::hash_of(first.profile) != io::hash_of(second.profile)) {
     common.replacement.profile = first.profile;
-    note("model", hash_of(second.profile), "--model");
+    note("model", io::hash_of(second.profile), "--model");
   }
-  if (!given.topology && hash_of(first.topology) != hash_of(second.topology)) {
+  if (!given.topology && io::hash_of(first.topology) != io::hash_of(second.topology)) {
     common.replacement.topology = first.topology;
-    note("topology", hash_of(second.topology), "--topo");
+    note("topology", io::hash_of(second.topology), "--topo");
   }
   return common;
 }
 
 int diff_plans(const std::vector<std::string>& paths, const std::string& second_text,
-               const Options& options, Console& console) {
+               const command_line::Options& options, command_line::Console& console) {
   PlanDocument first = load_own_plan(paths[0]);
   PlanDocument second = own_plan(second_text, paths[1]);
   const SimulationMode mode = mode_of(options, first.prediction, second.prediction);
   const Replacement given = load_replacement(options);
   const CommonGround common = common_ground(given, first, second);
-  Subject a = make_subject(std::move(first), given, source_name(paths[0]));
-  Subject b = make_subject(std::move(second), common.replacement, source_name(paths[1]));
-  PlanComparison comparison =
-      compare_plans(a.document.plan, b.document.plan,
-                    {.profile = a.document.profile, .topology = a.topology, .mode = mode});
-  const ComparedPair pair{.first = {.name = source_name(paths[0]),
+  Subject a = make_subject(std::move(first), given, command_line::source_name(paths[0]));
+  Subject b =
+      make_subject(std::move(second), common.replacement, command_line::source_name(paths[1]));
+  planner::PlanComparison comparison =
+      planner::compare_plans(a.document.plan, b.document.plan,
+                             {.profile = a.document.profile, .topology = a.topology, .mode = mode});
+  const ComparedPair pair{.first = {.name = command_line::source_name(paths[0]),
                                     .plan = std::move(a.document.plan),
                                     .prediction = std::move(comparison.first)},
-                          .second = {.name = source_name(paths[1]),
+                          .second = {.name = command_line::source_name(paths[1]),
                                      .plan = std::move(b.document.plan),
                                      .prediction = std::move(comparison.second)},
                           .profile = a.document.profile,
                           .topology = a.topology,
                           .notes = common.notes};
   if (options.has("json")) {
-    console.documents << write_comparison_json({.tool = kTool, .pair = pair, .mode = mode});
+    console.documents << io::write_comparison_json({.tool = kTool, .pair = pair, .mode = mode});
   } else {
-    console.out << write_comparison(pair, console.out_style);
+    console.out << report::write_comparison(pair, console.out_style);
   }
-  return kDone;
+  return command_line::kDone;
 }
 
-int run_diff(const Options& options, Console& console) {
+int run_diff(const command_line::Options& options, command_line::Console& console) {
   const std::vector<std::string>& paths = options.positional();
   if (paths.size() != 2) {
-    throw usage_error("diff", fmt::format("expected two plan files, got {}", paths.size()));
+    throw command_line::usage_error("diff",
+                                    fmt::format("expected two plan files, got {}", paths.size()));
   }
-  std::vector<NamedPath> inputs = given_paths(options, {"model", "topo"});
+  std::vector<command_line::NamedPath> inputs =
+      command_line::given_paths(options, {"model", "topo"});
   inputs.insert(inputs.begin(), {{"A", paths[0]}, {"B", paths[1]}});
-  check_inputs(inputs);
-  const std::string second_text = read_file(paths[1]);
-  if (document_kind(second_text) == "timeline") {
+  command_line::check_inputs(inputs);
+  const std::string second_text = io::read_file(paths[1]);
+  if (io::document_kind(second_text) == "timeline") {
     return diff_measured(paths[0], {.path = paths[1], .text = second_text}, options, console);
   }
   return diff_plans(paths, second_text, options, console);
@@ -126,7 +130,7 @@ int run_diff(const Options& options, Console& console) {
 
 }  // namespace
 
-Command diff_command() {
+command_line::Command diff_command() {
   return {.name = "diff",
           .help = kDiffHelp,
           .options = {{.name = "model"},
@@ -137,4 +141,4 @@ Command diff_command() {
           .run = run_diff};
 }
 
-}  // namespace dapple
+}  // namespace dapple::app

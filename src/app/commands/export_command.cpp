@@ -13,7 +13,7 @@
 #include "dapple/io/documents/documents.h"
 #include "dapple/report/show.h"
 
-namespace dapple {
+namespace dapple::app {
 namespace {
 
 constexpr const char* kExportHelp =
@@ -53,28 +53,30 @@ Example
 Exit code 3 if the target cannot express the plan.
 )";
 
-const ExportTarget& target_of(const Options& options) {
+const interop::ExportTarget& target_of(const command_line::Options& options) {
   std::vector<std::string> names;
-  for (const ExportTarget& target : export_targets()) names.emplace_back(target.name);
+  for (const interop::ExportTarget& target : interop::export_targets())
+    names.emplace_back(target.name);
   options.required("to", fmt::format("one of {}", fmt::join(names, ", ")));
   const std::string name = options.choice("to", names);
-  for (const ExportTarget& target : export_targets()) {
+  for (const interop::ExportTarget& target : interop::export_targets()) {
     if (target.name == name) return target;
   }
   throw Bug("a choice that is none of the targets");
 }
 
-const ExportTarget& ranks_target() {
-  for (const ExportTarget& target : export_targets()) {
+const interop::ExportTarget& ranks_target() {
+  for (const interop::ExportTarget& target : interop::export_targets()) {
     if (target.name == "ranks") return target;
   }
   throw Bug("no target for ranks");
 }
 
 /// The fault is the plan's, for that target; planning for it has none.
-Export make(const ExportTarget& target, const ExportSubject& subject, const std::string& source) {
+interop::Export make(const interop::ExportTarget& target, const interop::ExportSubject& subject,
+                     const std::string& source) {
   try {
-    return export_plan(target, subject);
+    return interop::export_plan(target, subject);
   } catch (const Error& error) {
     if (target.limits == nullptr) throw Error{error.kind(), source, error.violations()};
     std::vector<Violation> faults = error.violations();
@@ -87,7 +89,7 @@ Export make(const ExportTarget& target, const ExportSubject& subject, const std:
 
 /// Where the wrapper that makes a launcher's ranks the plan's goes: "a.ranks.sh" of
 /// "a.megatron.sh".
-std::string ranks_beside(const std::string& output, const ExportTarget& target) {
+std::string ranks_beside(const std::string& output, const interop::ExportTarget& target) {
   const std::string stem = output.ends_with(target.ending)
                                ? output.substr(0, output.size() - target.ending.size())
                                : output;
@@ -96,7 +98,7 @@ std::string ranks_beside(const std::string& output, const ExportTarget& target) 
 
 /// The files of one export: the target's, and the ranks' where their order makes a difference.
 struct Outgoing {
-  const ExportTarget& target;
+  const interop::ExportTarget& target;
   const Subject& subject;
   std::string output;
   std::optional<std::string> loss;  // in the order of the launcher
@@ -104,40 +106,42 @@ struct Outgoing {
   bool writes_ranks() const { return loss && output != "-"; }
 };
 
-void check_places(const Outgoing& outgoing, const std::vector<NamedPath>& inputs) {
+void check_places(const Outgoing& outgoing, const std::vector<command_line::NamedPath>& inputs) {
   if (outgoing.target.is_folder) {
-    check_output_folder({"--output", outgoing.output}, inputs);
+    command_line::check_output_folder({"--output", outgoing.output}, inputs);
     return;
   }
-  std::vector<NamedPath> outputs{{"--output", outgoing.output}};
+  std::vector<command_line::NamedPath> outputs{{"--output", outgoing.output}};
   if (outgoing.writes_ranks()) {
     outputs.push_back({"--output", ranks_beside(outgoing.output, outgoing.target)});
   }
   check_outputs(outputs, inputs);
 }
 
-void write_all(const Outgoing& outgoing, const Export& made, Console& console) {
-  const ExportTarget& target = outgoing.target;
+void write_all(const Outgoing& outgoing, const interop::Export& made,
+               command_line::Console& console) {
+  const interop::ExportTarget& target = outgoing.target;
   const PlanDocument& document = outgoing.subject.document;
   if (target.is_folder) {
-    write_folder(outgoing.output, {std::string(target.name), hash_of(document), made.files});
+    io::write_folder(outgoing.output,
+                     {std::string(target.name), io::hash_of(document), made.files});
     return;
   }
-  Results results(console);
+  command_line::Results results(console);
   results.add(outgoing.output, made.text);
   if (outgoing.writes_ranks()) {
     results.add(ranks_beside(outgoing.output, target),
-                export_plan(ranks_target(), {document, outgoing.subject.topology}).text);
+                interop::export_plan(ranks_target(), {document, outgoing.subject.topology}).text);
   }
   results.commit();
 }
 
-void tell(const Outgoing& outgoing, const Export& made, Console& console) {
-  const ExportTarget& target = outgoing.target;
-  for (const std::string& warning : made.warnings) print_warning(console, warning);
+void tell(const Outgoing& outgoing, const interop::Export& made, command_line::Console& console) {
+  const interop::ExportTarget& target = outgoing.target;
+  for (const std::string& warning : made.warnings) command_line::print_warning(console, warning);
   const std::string ranks = ranks_beside(outgoing.output, target);
   if (outgoing.loss) {
-    print_warning(
+    command_line::print_warning(
         console,
         fmt::format("launchers number processes server by server, device by device; with "
                     "ranks in that order {}: {} gives each process the plan's rank",
@@ -152,34 +156,35 @@ void tell(const Outgoing& outgoing, const Export& made, Console& console) {
   console.words(false).stream << ranks_target().what << " written to " << printable(ranks) << '\n';
 }
 
-int run_export(const Options& options, Console& console) {
+int run_export(const command_line::Options& options, command_line::Console& console) {
   if (options.positional().size() != 1) {
-    throw usage_error("export",
-                      fmt::format("expected one plan file, got {}", options.positional().size()));
+    throw command_line::usage_error(
+        "export", fmt::format("expected one plan file, got {}", options.positional().size()));
   }
   const std::string& path = options.positional().front();
-  const ExportTarget& target = target_of(options);
-  const Subject subject = make_subject(load_own_plan(path), {}, source_name(path));
+  const interop::ExportTarget& target = target_of(options);
+  const Subject subject = make_subject(load_own_plan(path), {}, command_line::source_name(path));
   const bool is_numbered = target.limits != nullptr && target.limits->numbers_ranks;
   const Outgoing outgoing{.target = target,
                           .subject = subject,
-                          .output = options.text("output").value_or(
-                              default_output(subject.document.profile, std::string(target.ending))),
+                          .output = options.text("output").value_or(command_line::default_output(
+                              subject.document.profile, std::string(target.ending))),
                           .loss = is_numbered ? loss_in_launchers_order(subject) : std::nullopt};
   check_places(outgoing, {{"the plan", path}});
-  const Export made = make(target, {subject.document, subject.topology}, source_name(path));
+  const interop::Export made =
+      make(target, {subject.document, subject.topology}, command_line::source_name(path));
   write_all(outgoing, made, console);
   tell(outgoing, made, console);
-  return kDone;
+  return command_line::kDone;
 }
 
 }  // namespace
 
-Command export_command() {
+command_line::Command export_command() {
   return {.name = "export",
           .help = kExportHelp,
           .options = {{.name = "to"}, {.name = "output", .letter = 'o'}},
           .run = run_export};
 }
 
-}  // namespace dapple
+}  // namespace dapple::app

@@ -16,7 +16,7 @@
 #include "dapple/report/comparison.h"
 #include "dapple/timeline/comparison.h"
 
-namespace dapple {
+namespace dapple::app {
 namespace {
 
 /// How often each device does each action, one after another by name.
@@ -84,40 +84,42 @@ void require_one_after_another(const Timeline& timeline, const Topology& topolog
 }  // namespace
 
 int diff_measured(const std::string& plan_path, const MeasuredFile& measured,
-                  const Options& options, Console& console) {
+                  const command_line::Options& options, command_line::Console& console) {
   for (const char* option : {"model", "topo"}) {
     if (!options.has(option)) continue;
-    throw usage_error(std::string("--") + option,
-                      "expected none beside a timeline, which is of the plan as it is");
+    throw command_line::usage_error(
+        std::string("--") + option,
+        "expected none beside a timeline, which is of the plan as it is");
   }
   PlanDocument document = load_own_plan(plan_path);
-  const std::string hash = hash_of(document);
-  Subject subject = make_subject(std::move(document), {}, source_name(plan_path));
-  const std::string source = source_name(measured.path);
-  const Timeline timeline = read_timeline(measured.text, source, subject.topology, hash);
+  const std::string hash = io::hash_of(document);
+  Subject subject = make_subject(std::move(document), {}, command_line::source_name(plan_path));
+  const std::string source = command_line::source_name(measured.path);
+  const Timeline timeline = io::read_timeline(measured.text, source, subject.topology, hash);
   if (timeline.origin != Timeline::Origin::Measured) {
-    print_warning(console, source + " is simulated: what is called measured here is not");
+    command_line::print_warning(console,
+                                source + " is simulated: what is called measured here is not");
   }
   const Prediction& filed = subject.document.prediction;
   const SimulationMode mode{contention_of(options, filed.contention),
                             replicas_of(options, filed.replicas)};
-  const Evaluation evaluation =
-      evaluate(subject.document.plan, subject.document.profile, subject.topology, mode);
+  const planner::Evaluation evaluation =
+      planner::evaluate(subject.document.plan, subject.document.profile, subject.topology, mode);
   require_same_actions(evaluation.timeline, timeline, source);
   require_one_after_another(timeline, subject.topology, source);
   const TimelineComparison comparison = compare_timelines(evaluation.timeline, timeline);
-  const std::string plan = source_name(plan_path);
+  const std::string plan = command_line::source_name(plan_path);
   if (options.has("json")) {
-    console.documents << write_measurement_json({.tool = kTool,
-                                                 .plan = plan,
-                                                 .plan_sha256 = hash,
-                                                 .timeline = source,
-                                                 .comparison = comparison});
+    console.documents << io::write_measurement_json({.tool = kTool,
+                                                     .plan = plan,
+                                                     .plan_sha256 = hash,
+                                                     .timeline = source,
+                                                     .comparison = comparison});
   } else {
-    console.out << write_measured({.plan = plan, .measurement = source, .comparison = comparison},
-                                  console.out_style);
+    console.out << report::write_measured(
+        {.plan = plan, .measurement = source, .comparison = comparison}, console.out_style);
   }
-  return kDone;
+  return command_line::kDone;
 }
 
-}  // namespace dapple
+}  // namespace dapple::app

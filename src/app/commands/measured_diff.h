@@ -6,7 +6,7 @@
 #include "dapple/command_line/console.h"
 #include "dapple/command_line/options.h"
 
-namespace dapple {
+namespace dapple::app {
 
 /// A timeline's file, read already.
 struct MeasuredFile {
@@ -17,6 +17,6 @@ struct MeasuredFile {
 /// Writes how the measured timeline differs from the plan's simulated one. Throws Error(BadInput)
 /// where it is not that plan's.
 int diff_measured(const std::string& plan_path, const MeasuredFile& measured,
-                  const Options& options, Console& console);
+                  const command_line::Options& options, command_line::Console& console);
 
-}  // namespace dapple
+}  // namespace dapple::app

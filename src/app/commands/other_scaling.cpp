@@ -7,7 +7,7 @@
 #include <string_view>
 #include <variant>
 
-namespace dapple {
+namespace dapple::app {
 namespace {
 
 /// The smallest batch of the layers that were measured at one only; 0 where there are none.
@@ -55,45 +55,47 @@ std::optional<OtherScaling> in_other_scaling(const PlanDocument& document,
   Plan plan = document.plan;
   const SimulationMode mode{document.prediction.contention, document.prediction.replicas};
   scaling.otherwise =
-      evaluate(plan, with_other_scaling(profile), topology, mode).prediction.iteration;
+      planner::evaluate(plan, with_other_scaling(profile), topology, mode).prediction.iteration;
   return scaling;
 }
 
 void search_in_other_scaling(OtherScaling& scaling, const ScalingSearch& search,
-                             Progress* progress) {
+                             planner::Progress* progress) {
   if (scaling.own == BatchScaling::Floor) return;
-  PlannerOptions options = search.options;
+  planner::PlannerOptions options = search.options;
   options.planner = PlannerKind::Dapple;
   options.baselines = false;
   const ModelProfile profile = with_other_scaling(search.profile);
-  const auto made = search.restriction ? make_restricted_plan(profile, search.topology, options,
-                                                              *search.restriction, progress)
-                                       : make_plan(profile, search.topology, options, progress);
-  const auto* plan = std::get_if<MadePlan>(&made);
+  const auto made = search.restriction
+                        ? planner::make_restricted_plan(profile, search.topology, options,
+                                                        *search.restriction, progress)
+                        : planner::make_plan(profile, search.topology, options, progress);
+  const auto* plan = std::get_if<planner::MadePlan>(&made);
   if (plan == nullptr || (progress != nullptr && progress->should_stop())) return;
   scaling.searched = plan->document.prediction.iteration;
   scaling.shape = shape_of(plan->document.plan);
 }
 
-std::string text_of(const OtherScaling& scaling, const TextStyle& style) {
+std::string text_of(const OtherScaling& scaling, const report::TextStyle& style) {
   const bool is_floor = scaling.own == BatchScaling::Floor;
   const Duration in_proportion = is_floor ? scaling.otherwise : scaling.iteration;
   const Duration floor = is_floor ? scaling.iteration : scaling.otherwise;
   std::string text = fmt::format(
       "replicas work on {} sample{} at a time, and the smallest batch measured has {}: {} if times "
       "are in proportion, {} if a small batch takes as long as a measured one (floor).",
-      scaling.samples, scaling.samples == 1 ? "" : "s", scaling.measured, show(in_proportion),
-      show(floor));
+      scaling.samples, scaling.samples == 1 ? "" : "s", scaling.measured,
+      report::show(in_proportion), report::show(floor));
   if (scaling.searched && *scaling.searched < floor) {
     text += fmt::format(
-        " A plan searched under floor takes {} then, {:.1f} % less: {}", show(*scaling.searched),
+        " A plan searched under floor takes {} then, {:.1f} % less: {}",
+        report::show(*scaling.searched),
         100 * static_cast<double>((floor - *scaling.searched).ns) / static_cast<double>(floor.ns),
         scaling.shape);
   } else if (scaling.searched) {
     text += " A plan searched under floor is no faster then";
   }
   constexpr std::string_view kHead = "Small batches: ";
-  return std::string(kHead) + fill_lines(printable(text), kHead.size(), style) + '\n';
+  return std::string(kHead) + report::fill_lines(printable(text), kHead.size(), style) + '\n';
 }
 
-}  // namespace dapple
+}  // namespace dapple::app

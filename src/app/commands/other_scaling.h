@@ -12,7 +12,7 @@
 #include "dapple/report/show.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::app {
 
 /// Replicas below this part of the smallest batch of a layer that was measured at one only.
 inline constexpr std::int64_t kLeaningPart = 8;
@@ -34,15 +34,15 @@ std::optional<OtherScaling> in_other_scaling(const PlanDocument& document,
 struct ScalingSearch {
   const ModelProfile& profile;
   const Topology& topology;
-  const PlannerOptions& options;
-  const std::optional<PlanRestriction>& restriction;
+  const planner::PlannerOptions& options;
+  const std::optional<planner::PlanRestriction>& restriction;
 };
 /// Adds what the DAPPLE planner, whose work has a budget, finds under floor, of a profile whose own
 /// scaling is proportional; nothing where it is told to stop first.
 void search_in_other_scaling(OtherScaling& scaling, const ScalingSearch& search,
-                             Progress* progress);
+                             planner::Progress* progress);
 
 /// A paragraph of the summary.
-std::string text_of(const OtherScaling& scaling, const TextStyle& style);
+std::string text_of(const OtherScaling& scaling, const report::TextStyle& style);
 
-}  // namespace dapple
+}  // namespace dapple::app

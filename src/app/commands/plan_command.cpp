@@ -23,7 +23,7 @@
 #include "dapple/profile/doubts.h"
 #include "dapple/report/summary.h"
 
-namespace dapple {
+namespace dapple::app {
 namespace {
 
 constexpr const char* kPlanHelp =
@@ -69,37 +69,37 @@ Example
 Exit code 4: no plan fits; the message names the tightest device.
 )";
 
-std::vector<OptionSpec> specs() {
-  std::vector<OptionSpec> all{{.name = "model"},
-                              {.name = "topo"},
-                              {.name = "global-batch"},
-                              {.name = "micro-batch"},
-                              {.name = "schedule"},
-                              {.name = "bucket-size"},
-                              {.name = "optimizer-step"},
-                              {.name = "planner"},
-                              {.name = "time-limit"},
-                              {.name = "memory-limit"},
-                              {.name = "gap"},
-                              {.name = "pin", .repeats = true},
-                              {.name = "for"},
-                              {.name = "contention"},
-                              {.name = "replicas"},
-                              {.name = "unlimited-memory", .takes_value = false},
-                              {.name = "time-scale"},
-                              {.name = "threads"},
-                              {.name = "output", .letter = 'o'},
-                              {.name = "trace"},
-                              {.name = "no-baselines", .takes_value = false},
-                              {.name = "write-baselines"}};
-  for (const OptionSpec& spec : foreign_profile_options()) all.push_back(spec);
+std::vector<command_line::OptionSpec> specs() {
+  std::vector<command_line::OptionSpec> all{{.name = "model"},
+                                            {.name = "topo"},
+                                            {.name = "global-batch"},
+                                            {.name = "micro-batch"},
+                                            {.name = "schedule"},
+                                            {.name = "bucket-size"},
+                                            {.name = "optimizer-step"},
+                                            {.name = "planner"},
+                                            {.name = "time-limit"},
+                                            {.name = "memory-limit"},
+                                            {.name = "gap"},
+                                            {.name = "pin", .repeats = true},
+                                            {.name = "for"},
+                                            {.name = "contention"},
+                                            {.name = "replicas"},
+                                            {.name = "unlimited-memory", .takes_value = false},
+                                            {.name = "time-scale"},
+                                            {.name = "threads"},
+                                            {.name = "output", .letter = 'o'},
+                                            {.name = "trace"},
+                                            {.name = "no-baselines", .takes_value = false},
+                                            {.name = "write-baselines"}};
+  for (const command_line::OptionSpec& spec : foreign_profile_options()) all.push_back(spec);
   return all;
 }
 
 constexpr std::int64_t kMostThreads = 256;
 
 /// 1F1B is what the planner does unless told otherwise.
-void choose_families(const Options& options, PlannerOptions& planner) {
+void choose_families(const command_line::Options& options, planner::PlannerOptions& planner) {
   std::vector<std::string> names{"1f1b", "auto"};
   for (const ScheduleFamily family : kScheduleFamilies) {
     if (family == ScheduleFamily::OneFOneB || family == ScheduleFamily::Given) continue;
@@ -112,22 +112,22 @@ void choose_families(const Options& options, PlannerOptions& planner) {
   }
   const bool is_beyond = planner.every_family || (name != "1f1b" && name != "gpipe");
   if (is_beyond && replicas_of(options) == Replicas::Independent) {
-    throw usage_error("--replicas",
-                      fmt::format("expected independent with --schedule 1f1b or gpipe only, got it "
+    throw command_line::usage_error(
+        "--replicas", fmt::format("expected independent with --schedule 1f1b or gpipe only, got it "
                                   "with {}",
                                   name));
   }
   const bool has_planners = planner.every_family || name == "1f1b" || name == "gpipe";
   if (!has_planners && options.has("planner")) {
-    throw usage_error("--planner",
-                      fmt::format("expected it with --schedule 1f1b, gpipe or auto only, got it "
-                                  "with {}",
-                                  name));
+    throw command_line::usage_error(
+        "--planner", fmt::format("expected it with --schedule 1f1b, gpipe or auto only, got it "
+                                 "with {}",
+                                 name));
   }
 }
 
-PlannerOptions planner_options(const Options& options) {
-  PlannerOptions planner;
+planner::PlannerOptions planner_options(const command_line::Options& options) {
+  planner::PlannerOptions planner;
   if (!options.is_word("micro-batch", "auto")) {
     planner.micro_batch_size = options.positive_integer("micro-batch", kMaxCount);
   }
@@ -142,7 +142,8 @@ PlannerOptions planner_options(const Options& options) {
   if (options.choice("planner", {"exact", "dapple"}) == "dapple") {
     planner.planner = PlannerKind::Dapple;
     if (options.has("gap")) {
-      throw usage_error("--gap", "expected only with --planner exact, as dapple proves no gap");
+      throw command_line::usage_error(
+          "--gap", "expected only with --planner exact, as dapple proves no gap");
     }
   }
   planner.memory_limit = memory_limit_of(options);
@@ -152,7 +153,7 @@ PlannerOptions planner_options(const Options& options) {
   planner.ignore_memory = options.has("unlimited-memory");
   planner.baselines = !options.has("no-baselines");
   if (!planner.baselines && options.has("write-baselines")) {
-    throw usage_error("--write-baselines", "expected no --no-baselines beside it");
+    throw command_line::usage_error("--write-baselines", "expected no --no-baselines beside it");
   }
   const std::int64_t cores = std::max<std::int64_t>(1, std::thread::hardware_concurrency());
   planner.threads = static_cast<int>(
@@ -160,9 +161,9 @@ PlannerOptions planner_options(const Options& options) {
   return planner;
 }
 
-void print_infeasible(Console& console, const Infeasible& infeasible, const ModelProfile& profile,
-                      const TopologyDescription& topology) {
-  const std::string error = paint("error:", Ink::Bad, console.err_style);
+void print_infeasible(command_line::Console& console, const planner::Infeasible& infeasible,
+                      const ModelProfile& profile, const TopologyDescription& topology) {
+  const std::string error = report::paint("error:", report::Ink::Bad, console.err_style);
   const std::string subject =
       fmt::format("{} on {}", printable(profile.name), printable(topology.name));
   if (infeasible.stopped) {
@@ -182,8 +183,8 @@ void print_infeasible(Console& console, const Infeasible& infeasible, const Mode
     console.err << fmt::format(
         "  tightest device  {} needs {}, has {}: {} ({} bytes) are missing\n"
         "  closest plan     {}\n",
-        printable(infeasible.device), show(infeasible.needed, infeasible.limit),
-        show(infeasible.limit), show(infeasible.missing(), infeasible.limit),
+        printable(infeasible.device), report::show(infeasible.needed, infeasible.limit),
+        report::show(infeasible.limit), report::show(infeasible.missing(), infeasible.limit),
         infeasible.missing().count, printable(infeasible.closest_plan));
   } else {
     console.err << fmt::format("  because          {}\n", printable(infeasible.conflict));
@@ -197,9 +198,10 @@ struct Inputs {
   std::vector<std::string> warnings;
 };
 
-Inputs load_inputs(const Options& options, const std::string& model, const std::string& topo) {
-  check_inputs({{"--model", model}, {"--topo", topo}});
-  ImportedProfile imported = load_profile(model, options);
+Inputs load_inputs(const command_line::Options& options, const std::string& model,
+                   const std::string& topo) {
+  command_line::check_inputs({{"--model", model}, {"--topo", topo}});
+  interop::ImportedProfile imported = load_profile(model, options);
   Inputs inputs{.profile = std::move(imported.profile),
                 .topology = load_topology(topo),
                 .warnings = std::move(imported.warnings)};
@@ -211,19 +213,21 @@ Inputs load_inputs(const Options& options, const std::string& model, const std::
 }
 
 struct SearchEnd {
-  std::variant<MadePlan, Infeasible> result;
+  std::variant<planner::MadePlan, planner::Infeasible> result;
   StopReason stop_reason = StopReason::None;
   std::optional<OtherScaling> scaling = std::nullopt;
 };
 
 /// Takes the progress line over, as signals are caught while that lives.
-SearchEnd search(const Inputs& inputs, const Topology& topology, const PlannerOptions& planner,
-                 const std::optional<PlanRestriction>& restriction, ProgressLine progress) {
-  auto result =
-      restriction ? make_restricted_plan(inputs.profile, topology, planner, *restriction, &progress)
-                  : make_plan(inputs.profile, topology, planner, &progress);
+SearchEnd search(const Inputs& inputs, const Topology& topology,
+                 const planner::PlannerOptions& planner,
+                 const std::optional<planner::PlanRestriction>& restriction,
+                 ProgressLine progress) {
+  auto result = restriction ? planner::make_restricted_plan(inputs.profile, topology, planner,
+                                                            *restriction, &progress)
+                            : planner::make_plan(inputs.profile, topology, planner, &progress);
   SearchEnd end{.result = std::move(result), .stop_reason = progress.stop_reason()};
-  if (const auto* made = std::get_if<MadePlan>(&end.result)) {
+  if (const auto* made = std::get_if<planner::MadePlan>(&end.result)) {
     end.scaling = in_other_scaling(made->document, topology);
     if (end.scaling && !progress.should_stop()) {
       search_in_other_scaling(*end.scaling, {inputs.profile, topology, planner, restriction},
@@ -247,90 +251,95 @@ void complete_request(PlanRequest& request, const Inputs& inputs, StopReason rea
 }
 
 struct Finding {
-  const MadePlan& made;
+  const planner::MadePlan& made;
   const std::optional<OtherScaling>& scaling;
   const BaselineGround& ground;
 };
 
 /// All files take their names together.
-int write_outputs(const Finding& finding, const Options& options, Console& console) {
+int write_outputs(const Finding& finding, const command_line::Options& options,
+                  command_line::Console& console) {
   const PlanDocument& document = finding.made.document;
   const Topology& topology = finding.ground.topology;
   const Timeline& timeline = finding.made.evaluation.timeline;
   const std::string output =
-      options.text("output").value_or(default_output(document.profile, ".plan.json"));
+      options.text("output").value_or(command_line::default_output(document.profile, ".plan.json"));
   const auto trace = options.text("trace");
   const bool out_is_taken = output == "-" || trace == "-";
   const auto [stream, style] = console.words(out_is_taken);
-  Results results(console);
+  command_line::Results results(console);
   if (const auto directory = options.text("write-baselines")) {
     write_baselines(*directory, finding.made, finding.ground, results);
   }
-  results.add(output, write_plan(document));
-  if (trace) results.add(*trace, write_trace(timeline, topology));
+  results.add(output, io::write_plan(document));
+  if (trace) results.add(*trace, io::write_trace(timeline, topology));
   results.commit();
-  stream << write_summary(document, timeline, topology, style)
-         << other_replicas_text(document.prediction, finding.made.evaluation.otherwise)
+  stream << report::write_summary(document, timeline, topology, style)
+         << report::other_replicas_text(document.prediction, finding.made.evaluation.otherwise)
          << (finding.scaling ? text_of(*finding.scaling, style) : std::string());
-  print_warnings_if_quiet(console, document.warnings);
+  command_line::print_warnings_if_quiet(console, document.warnings);
   if (trace && *trace != "-") stream << "trace written to " << printable(*trace) << '\n';
   if (output != "-") stream << "plan written to " << printable(output) << '\n';
-  return kDone;
+  return command_line::kDone;
 }
 
-int run_plan(const Options& options, Console& console) {
+int run_plan(const command_line::Options& options, command_line::Console& console) {
   options.require_options_only("--model FILE --topo FILE");
   const std::string model = options.required("model", "a layer profile");
   const std::string topo = options.required("topo", "a topology");
-  PlannerOptions planner = planner_options(options);
+  planner::PlannerOptions planner = planner_options(options);
   const auto time_limit = options.positive_seconds("time-limit");
   const Inputs inputs = load_inputs(options, model, topo);
   const auto global_batch = options.positive_integer("global-batch", kMaxCount);
   if (!global_batch && !inputs.profile.global_batch_size) {
-    throw usage_error("--global-batch", "expected the samples of one iteration, got nothing, and " +
-                                            source_name(model) + " does not say it either");
+    throw command_line::usage_error(
+        "--global-batch", "expected the samples of one iteration, got nothing, and " +
+                              command_line::source_name(model) + " does not say it either");
   }
   planner.global_batch_size =
       global_batch ? *global_batch : inputs.profile.global_batch_size.value_or(1);
 
-  std::vector<NamedPath> outputs{
-      {"--output", options.text("output").value_or(default_output(inputs.profile, ".plan.json"))}};
+  std::vector<command_line::NamedPath> outputs{
+      {"--output", options.text("output").value_or(
+                       command_line::default_output(inputs.profile, ".plan.json"))}};
   if (const auto trace = options.text("trace")) outputs.push_back({"--trace", *trace});
   const auto baselines = options.text("write-baselines");
   if (baselines) add_baseline_outputs(*baselines, outputs);
   check_outputs(outputs, {{"--model", model}, {"--topo", topo}});
 
-  const Topology topology{inputs.topology, source_name(topo)};
+  const Topology topology{inputs.topology, command_line::source_name(topo)};
   std::vector<Violation> faults =
       check_compatible(inputs.profile, topology, planner.global_batch_size);
-  if (!faults.empty()) throw Error{ErrorKind::BadInput, source_name(model), std::move(faults)};
+  if (!faults.empty())
+    throw Error{ErrorKind::BadInput, command_line::source_name(model), std::move(faults)};
   planner.pins = parse_pins(options.texts("pin"), inputs.profile, topology);
   const bool is_1f1b = !planner.every_family && planner.family.value_or(ScheduleFamily::OneFOneB) ==
                                                     ScheduleFamily::OneFOneB;
   if (planner.pins.least_depths && !is_1f1b) {
-    throw usage_error("--pin", "expected depths=least with --schedule 1f1b only, got " +
-                                   *options.text("schedule"));
+    throw command_line::usage_error(
+        "--pin",
+        "expected depths=least with --schedule 1f1b only, got " + *options.text("schedule"));
   }
   const auto restriction = restriction_of(options, planner, inputs.profile);
   SearchEnd end = search(inputs, topology, planner, restriction, ProgressLine{console, time_limit});
-  if (const auto* infeasible = std::get_if<Infeasible>(&end.result)) {
+  if (const auto* infeasible = std::get_if<planner::Infeasible>(&end.result)) {
     print_infeasible(console, *infeasible, inputs.profile, inputs.topology);
-    return kInfeasible;
+    return command_line::kInfeasible;
   }
-  MadePlan made = std::get<MadePlan>(std::move(end.result));
+  planner::MadePlan made = std::get<planner::MadePlan>(std::move(end.result));
   made.document.tool = kTool;
-  const bool is_done = is_search_done(made.document) && !made.lacks_baselines;
+  const bool is_done = planner::is_search_done(made.document) && !made.lacks_baselines;
   complete_request(*made.document.request, inputs, is_done ? StopReason::None : end.stop_reason,
                    time_limit);
-  made.document.warnings = warnings_of(made.document, topology);
+  made.document.warnings = planner::warnings_of(made.document, topology);
   const BaselineGround ground{topology, planner.mode()};
   return write_outputs({made, end.scaling, ground}, options, console);
 }
 
 }  // namespace
 
-Command plan_command() {
+command_line::Command plan_command() {
   return {.name = "plan", .help = kPlanHelp, .options = specs(), .run = run_plan};
 }
 
-}  // namespace dapple
+}  // namespace dapple::app

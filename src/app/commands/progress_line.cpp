@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace dapple {
+namespace dapple::app {
 namespace {
 
 constexpr auto kProgressInterval = std::chrono::milliseconds(100);
@@ -16,7 +16,7 @@ constexpr auto kLineInterval = std::chrono::seconds(10);
 
 }  // namespace
 
-ProgressLine::ProgressLine(Console& console, std::optional<Duration> time_limit)
+ProgressLine::ProgressLine(command_line::Console& console, std::optional<Duration> time_limit)
     : console_(console), start_(std::chrono::steady_clock::now()), last_(start_) {
   if (!time_limit) return;
   half_time_ = start_ + std::chrono::nanoseconds(time_limit->ns / 2);
@@ -48,27 +48,29 @@ StopReason ProgressLine::stop_reason() const {
 namespace {
 
 /// The most telling first.
-std::vector<std::string> parts_of(const SearchProgress& progress) {
+std::vector<std::string> parts_of(const planner::SearchProgress& progress) {
   std::vector<std::string> parts;
-  if (progress.best) parts.push_back("best " + show(*progress.best));
+  if (progress.best) parts.push_back("best " + report::show(*progress.best));
   if (progress.bound) {
-    parts.push_back("bound " + show(*progress.bound, progress.best.value_or(*progress.bound)));
+    parts.push_back("bound " +
+                    report::show(*progress.bound, progress.best.value_or(*progress.bound)));
   }
   if (progress.best && progress.bound) {
     const Duration bound = std::min(*progress.best, *progress.bound);
-    const double gap = optimality_gap(*progress.best, bound);
+    const double gap = planner::optimality_gap(*progress.best, bound);
     // Rounded up to what is shown.
-    parts.push_back("gap at most " + show_percent(std::ceil(1000 * gap) / 1000));
+    parts.push_back("gap at most " + report::show_percent(std::ceil(1000 * gap) / 1000));
   }
-  parts.push_back(show_count(progress.states) + " partial plans");
-  if (progress.candidates > 0) parts.push_back(show_count(progress.candidates) + " complete");
-  parts.push_back(show_count(progress.simulated) + " simulated");
+  parts.push_back(report::show_count(progress.states) + " partial plans");
+  if (progress.candidates > 0)
+    parts.push_back(report::show_count(progress.candidates) + " complete");
+  parts.push_back(report::show_count(progress.simulated) + " simulated");
   return parts;
 }
 
 }  // namespace
 
-void ProgressLine::update(const SearchProgress& progress) {
+void ProgressLine::update(const planner::SearchProgress& progress) {
   if (console_.is_quiet) return;
   latest_ = progress;
   if (console_.shows_progress) {
@@ -108,4 +110,4 @@ void ProgressLine::clear() {
   is_shown_ = false;
 }
 
-}  // namespace dapple
+}  // namespace dapple::app

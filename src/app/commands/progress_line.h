@@ -9,19 +9,19 @@
 #include "dapple/plan/request.h"
 #include "dapple/planner/request/planner.h"
 
-namespace dapple {
+namespace dapple::app {
 
 /// One line on a terminal, rewritten at most ten times a second and cleared at the end; elsewhere a
 /// line every ten seconds, so that a log shows that the search goes on; none where the console is
 /// quiet. Says stop once the time limit, counted from here on, is over or a signal came.
-class ProgressLine : public Progress {
+class ProgressLine : public planner::Progress {
  public:
-  ProgressLine(Console& console, std::optional<Duration> time_limit);
+  ProgressLine(command_line::Console& console, std::optional<Duration> time_limit);
   ~ProgressLine() override { clear(); }
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  void update(const SearchProgress& progress) override;
+  void update(const planner::SearchProgress& progress) override;
   bool should_stop() override;
   /// Half of the time limit is for the first part.
   bool should_end_first_part() override;
@@ -34,16 +34,16 @@ class ProgressLine : public Progress {
   void rewrite_line();
   void add_line();
 
-  Console& console_;
-  SignalGuard signals_;
+  command_line::Console& console_;
+  command_line::SignalGuard signals_;
   std::optional<std::chrono::steady_clock::time_point> half_time_;
   std::optional<std::chrono::steady_clock::time_point> deadline_;
   StopReason stop_reason_ = StopReason::None;
   bool has_ended_first_part_ = false;
-  std::optional<SearchProgress> latest_;
+  std::optional<planner::SearchProgress> latest_;
   std::chrono::steady_clock::time_point start_;
   std::chrono::steady_clock::time_point last_;
   bool is_shown_ = false;
 };
 
-}  // namespace dapple
+}  // namespace dapple::app

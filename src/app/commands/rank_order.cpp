@@ -10,11 +10,11 @@
 #include "dapple/planner/request/planner.h"
 #include "dapple/report/show.h"
 
-namespace dapple {
+namespace dapple::app {
 
 std::optional<std::string> loss_in_launchers_order(const Subject& subject) {
   const PlanDocument& document = subject.document;
-  std::vector<DeviceIndex> devices = devices_by_rank(document.plan);
+  std::vector<DeviceIndex> devices = interop::devices_by_rank(document.plan);
   if (std::is_sorted(devices.begin(), devices.end())) return std::nullopt;
   std::sort(devices.begin(), devices.end());
   Plan launched = document.plan;
@@ -29,14 +29,15 @@ std::optional<std::string> loss_in_launchers_order(const Subject& subject) {
     return "the plan cannot be costed";
   }
   const SimulationMode mode{document.prediction.contention, document.prediction.replicas};
-  const Evaluation there = evaluate(launched, document.profile, subject.topology, mode);
+  const planner::Evaluation there =
+      planner::evaluate(launched, document.profile, subject.topology, mode);
   if (!there.shortages.empty()) return "the plan does not fit memory";
   Plan plan = document.plan;
   const Duration here =
-      evaluate(plan, document.profile, subject.topology, mode).prediction.iteration;
+      planner::evaluate(plan, document.profile, subject.topology, mode).prediction.iteration;
   if (there.prediction.iteration == here) return std::nullopt;
-  return fmt::format("an iteration takes {} in place of {}", show(there.prediction.iteration),
-                     show(here));
+  return fmt::format("an iteration takes {} in place of {}",
+                     report::show(there.prediction.iteration), report::show(here));
 }
 
-}  // namespace dapple
+}  // namespace dapple::app

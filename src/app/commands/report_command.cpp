@@ -11,7 +11,7 @@
 #include "dapple/report/page.h"
 #include "dapple/report/show.h"
 
-namespace dapple {
+namespace dapple::app {
 namespace {
 
 constexpr const char* kReportHelp =
@@ -38,7 +38,7 @@ void check_figures(PlanDocument& document, const Prediction& fresh) {
   document.warnings.push_back(
       fmt::format("the file states an iteration of {}, its plan takes {}; the figures are the "
                   "file's, the timeline is not",
-                  show(filed.iteration), show(fresh.iteration)));
+                  report::show(filed.iteration), report::show(fresh.iteration)));
 }
 
 /// A page holds every action of the timeline, about four for each pass, and a browser keeps all of
@@ -58,48 +58,49 @@ void check_size_of_page(const PlanDocument& document, const std::string& source)
                     kMostPassesOfAPage, passes)}}};
 }
 
-int run_report(const Options& options, Console& console) {
+int run_report(const command_line::Options& options, command_line::Console& console) {
   if (options.positional().size() != 1) {
-    throw usage_error("report",
-                      fmt::format("expected one plan file, got {}", options.positional().size()));
+    throw command_line::usage_error(
+        "report", fmt::format("expected one plan file, got {}", options.positional().size()));
   }
   const std::string& path = options.positional().front();
-  Subject subject = make_subject(load_own_plan(path), {}, source_name(path));
+  Subject subject = make_subject(load_own_plan(path), {}, command_line::source_name(path));
   const std::optional<std::string> svg = options.text("svg");
   std::optional<std::string> page = options.text("output");
-  if (!page && !svg) page = default_output(subject.document.profile, ".report.html");
-  std::vector<NamedPath> outputs;
+  if (!page && !svg) page = command_line::default_output(subject.document.profile, ".report.html");
+  std::vector<command_line::NamedPath> outputs;
   if (page) outputs.push_back({"--output", *page});
   if (svg) outputs.push_back({"--svg", *svg});
   check_outputs(outputs, {{"the plan", path}});
-  if (page) check_size_of_page(subject.document, source_name(path));
+  if (page) check_size_of_page(subject.document, command_line::source_name(path));
 
   const Prediction& filed = subject.document.prediction;
-  const Evaluation evaluation = evaluate(subject.document.plan, subject.document.profile,
-                                         subject.topology, {filed.contention, filed.replicas});
+  const planner::Evaluation evaluation =
+      planner::evaluate(subject.document.plan, subject.document.profile, subject.topology,
+                        {filed.contention, filed.replicas});
   check_figures(subject.document, evaluation.prediction);
-  const ReportSubject drawn{
+  const report::ReportSubject drawn{
       .document = subject.document, .timeline = evaluation.timeline, .topology = subject.topology};
-  Results results(console);
-  if (page) results.add(*page, write_page(drawn));
-  if (svg) results.add(*svg, write_figure(drawn));
+  command_line::Results results(console);
+  if (page) results.add(*page, report::write_page(drawn));
+  if (svg) results.add(*svg, report::write_figure(drawn));
   results.commit();
-  std::ostream& words = console.words(takes_stdout(outputs)).stream;
-  for (const NamedPath& output : outputs) {
+  std::ostream& words = console.words(command_line::takes_stdout(outputs)).stream;
+  for (const command_line::NamedPath& output : outputs) {
     if (output.path == "-") continue;
     words << (output.option == "--svg" ? "figure" : "report") << " written to "
           << printable(output.path) << '\n';
   }
-  return kDone;
+  return command_line::kDone;
 }
 
 }  // namespace
 
-Command report_command() {
+command_line::Command report_command() {
   return {.name = "report",
           .help = kReportHelp,
           .options = {{.name = "output", .letter = 'o'}, {.name = "svg"}},
           .run = run_report};
 }
 
-}  // namespace dapple
+}  // namespace dapple::app

@@ -13,7 +13,7 @@
 #include "dapple/planner/families/reschedule.h"
 #include "dapple/report/summary.h"
 
-namespace dapple {
+namespace dapple::app {
 namespace {
 
 constexpr const char* kRescheduleHelp =
@@ -53,7 +53,7 @@ are said.
 constexpr std::int64_t kMostChunks = 1000;
 constexpr std::int64_t kMostOrders = 1'000'000'000;
 
-ScheduleFamily family_of(const Options& options) {
+ScheduleFamily family_of(const command_line::Options& options) {
   options.required("schedule", "a schedule family");
   std::vector<std::string> names;
   for (const ScheduleFamily family : kScheduleFamilies) names.emplace_back(to_string(family));
@@ -64,17 +64,20 @@ ScheduleFamily family_of(const Options& options) {
   throw Bug("a schedule family that was a choice is none");
 }
 
-std::int64_t chunks_of(const Options& options, ScheduleFamily family, const Plan& plan) {
+std::int64_t chunks_of(const command_line::Options& options, ScheduleFamily family,
+                       const Plan& plan) {
   const bool loops =
       family == ScheduleFamily::Interleaved || family == ScheduleFamily::BreadthFirst;
   const auto given = options.positive_integer("chunks", kMostChunks);
   if (given && !loops) {
-    throw usage_error("--chunks", fmt::format("expected it with interleaved or breadth-first "
-                                              "only, got it with {}",
-                                              to_string(family)));
+    throw command_line::usage_error("--chunks",
+                                    fmt::format("expected it with interleaved or breadth-first "
+                                                "only, got it with {}",
+                                                to_string(family)));
   }
   if (given == 1) {
-    throw usage_error("--chunks", "expected 2 or more, as 1f1b has one stage per device, got 1");
+    throw command_line::usage_error("--chunks",
+                                    "expected 2 or more, as 1f1b has one stage per device, got 1");
   }
   if (family == ScheduleFamily::Given) return plan.chunks_per_device;
   if (family == ScheduleFamily::ZeroBubbleV) return 2;
@@ -82,7 +85,7 @@ std::int64_t chunks_of(const Options& options, ScheduleFamily family, const Plan
 }
 
 /// The plan as it was given, but for what the schedule changes.
-void renew(PlanDocument& document, Rescheduled&& made, const Topology& topology,
+void renew(PlanDocument& document, planner::Rescheduled&& made, const Topology& topology,
            StopReason stop_reason) {
   document.tool = kTool;
   document.plan = std::move(made.plan);
@@ -93,15 +96,15 @@ void renew(PlanDocument& document, Rescheduled&& made, const Topology& topology,
   document.schedules.clear();
   document.search.planner = kReschedulePlanner;
   document.search.cut = {"stages, devices and micro-batches other than the given plan's"};
-  document.warnings = warnings_about(document, topology);
-  if (made.is_stopped) document.warnings.push_back(stop_warning(stop_reason));
+  document.warnings = planner::warnings_about(document, topology);
+  if (made.is_stopped) document.warnings.push_back(planner::stop_warning(stop_reason));
   document.search.candidates = made.effort.tried;
   document.search.simulated = made.effort.simulated;
   if (!made.lower_bound) return;
   document.search.searched = {fmt::format("orders of {}", to_string(document.plan.family))};
   document.prediction.lower_bound = made.lower_bound;
   document.prediction.optimality_gap =
-      optimality_gap(document.prediction.iteration, *made.lower_bound);
+      planner::optimality_gap(document.prediction.iteration, *made.lower_bound);
   // The orders that were not tried are one open part of the space.
   document.search.open = document.prediction.iteration == *made.lower_bound ? 0 : 1;
 }
@@ -110,28 +113,30 @@ std::string verdict(const Prediction& before, const Prediction& after) {
   const double change = static_cast<double>(after.iteration.ns - before.iteration.ns) /
                         static_cast<double>(std::max<std::int64_t>(before.iteration.ns, 1));
   return fmt::format("iteration {} before, {} under this schedule ({:+.2f} %)\n",
-                     show(before.iteration), show(after.iteration, before.iteration), 100 * change);
+                     report::show(before.iteration),
+                     report::show(after.iteration, before.iteration), 100 * change);
 }
 
 /// Refuses what would do nothing: of the families only some leave a choice.
-void require_search(const Options& options, ScheduleFamily family) {
-  const bool is_searched = searches_order(family);
+void require_search(const command_line::Options& options, ScheduleFamily family) {
+  const bool is_searched = planner::searches_order(family);
   if (options.has("orders") && !is_searched) {
-    throw usage_error("--orders", fmt::format("expected a schedule whose order is searched, "
-                                              "list-scheduled, zb-h1, zb-h2 or zb-v, got {}",
-                                              to_string(family)));
+    throw command_line::usage_error("--orders",
+                                    fmt::format("expected a schedule whose order is searched, "
+                                                "list-scheduled, zb-h1, zb-h2 or zb-v, got {}",
+                                                to_string(family)));
   }
   if (options.has("time-limit") && !is_searched && family != ScheduleFamily::OneFOneB) {
-    throw usage_error("--time-limit",
-                      fmt::format("expected a schedule that is searched, 1f1b, list-scheduled, "
-                                  "zb-h1, zb-h2 or zb-v, got {}, which is made at once",
-                                  to_string(family)));
+    throw command_line::usage_error(
+        "--time-limit", fmt::format("expected a schedule that is searched, 1f1b, list-scheduled, "
+                                    "zb-h1, zb-h2 or zb-v, got {}, which is made at once",
+                                    to_string(family)));
   }
 }
 
-Reschedule request_of(const Options& options, const Subject& subject) {
+planner::Reschedule request_of(const command_line::Options& options, const Subject& subject) {
   const Plan& plan = subject.document.plan;
-  Reschedule request;
+  planner::Reschedule request;
   request.family = family_of(options);
   request.chunks_per_device = chunks_of(options, request.family, plan);
   request.contention = contention_of(options, subject.document.prediction.contention);
@@ -141,21 +146,23 @@ Reschedule request_of(const Options& options, const Subject& subject) {
   request.memory_limit = memory_limit_of(options);
   const auto order = options.text("order");
   if (order.has_value() != (request.family == ScheduleFamily::Given)) {
-    throw usage_error("--order", order ? "expected --schedule given beside it"
-                                       : "expected a file for --schedule given, got nothing");
+    throw command_line::usage_error("--order",
+                                    order ? "expected --schedule given beside it"
+                                          : "expected a file for --schedule given, got nothing");
   }
   if (order) {
-    request.order = read_order(read_file(*order), source_name(*order), plan, subject.topology);
+    request.order = interop::read_order(io::read_file(*order), command_line::source_name(*order),
+                                        plan, subject.topology);
   }
   return request;
 }
 
 /// Why there is no schedule, and what would make one possible.
-int refuse(Console& console, const NoSchedule& none, const Reschedule& request,
-           const Topology& topology) {
+int refuse(command_line::Console& console, const planner::NoSchedule& none,
+           const planner::Reschedule& request, const Topology& topology) {
   const std::string family(to_string(request.family));
   console.err << fmt::format("{} no {} schedule of these stages: {}\n",
-                             paint("error:", Ink::Bad, console.err_style), family,
+                             report::paint("error:", report::Ink::Bad, console.err_style), family,
                              printable(none.reasons.front()));
   for (std::size_t i = 1; i < none.reasons.size(); ++i) {
     console.err << fmt::format("  also             {}\n", printable(none.reasons[i]));
@@ -168,8 +175,8 @@ int refuse(Console& console, const NoSchedule& none, const Reschedule& request,
     const MemoryShortage& worst = *none.shortage;
     console.err << fmt::format(
         "  tightest device  {} needs {}, has {}: {} ({} bytes) are missing\n",
-        printable(topology.device(worst.device).name), show(worst.needed), show(worst.limit),
-        show(worst.missing()), worst.missing().count);
+        printable(topology.device(worst.device).name), report::show(worst.needed),
+        report::show(worst.limit), report::show(worst.missing()), worst.missing().count);
     if (request.family == ScheduleFamily::Given) {
       remedy = "an order with fewer micro-batches in flight";
     } else if (request.family == ScheduleFamily::GPipe) {
@@ -179,34 +186,34 @@ int refuse(Console& console, const NoSchedule& none, const Reschedule& request,
     }
   }
   console.err << fmt::format("  cheapest remedy  {}\n", remedy);
-  return kInfeasible;
+  return command_line::kInfeasible;
 }
 
-int run_reschedule(const Options& options, Console& console) {
+int run_reschedule(const command_line::Options& options, command_line::Console& console) {
   if (options.positional().size() != 1) {
-    throw usage_error("reschedule",
-                      fmt::format("expected one plan file, got {}", options.positional().size()));
+    throw command_line::usage_error(
+        "reschedule", fmt::format("expected one plan file, got {}", options.positional().size()));
   }
   const std::string& path = options.positional().front();
-  std::vector<NamedPath> inputs = given_paths(options, {"order"});
+  std::vector<command_line::NamedPath> inputs = command_line::given_paths(options, {"order"});
   inputs.insert(inputs.begin(), {"the plan", path});
-  check_inputs(inputs);
-  Subject subject = make_subject(load_own_plan(path), {}, source_name(path));
+  command_line::check_inputs(inputs);
+  Subject subject = make_subject(load_own_plan(path), {}, command_line::source_name(path));
   PlanDocument& document = subject.document;
-  Reschedule request = request_of(options, subject);
-  const std::string output = options.text("output").value_or(
-      default_output(document.profile, fmt::format(".{}.plan.json", to_string(request.family))));
+  planner::Reschedule request = request_of(options, subject);
+  const std::string output = options.text("output").value_or(command_line::default_output(
+      document.profile, fmt::format(".{}.plan.json", to_string(request.family))));
   check_outputs({{"--output", output}}, inputs);
 
   ProgressLine progress{console, options.positive_seconds("time-limit")};
   request.should_stop = [&progress] { return progress.should_stop(); };
-  std::variant<Rescheduled, NoSchedule> made =
-      reschedule(document.plan, document.profile, subject.topology, request);
-  if (const auto* none = std::get_if<NoSchedule>(&made)) {
+  std::variant<planner::Rescheduled, planner::NoSchedule> made =
+      planner::reschedule(document.plan, document.profile, subject.topology, request);
+  if (const auto* none = std::get_if<planner::NoSchedule>(&made)) {
     return refuse(console, *none, request, subject.topology);
   }
   const Prediction before = document.prediction;
-  Rescheduled& rescheduled = std::get<Rescheduled>(made);
+  planner::Rescheduled& rescheduled = std::get<planner::Rescheduled>(made);
   if (!rescheduled.evaluation.shortages.empty()) {
     return refuse(console,
                   {.reasons = {"what it holds does not fit into memory"},
@@ -216,19 +223,19 @@ int run_reschedule(const Options& options, Console& console) {
   const Timeline timeline = std::move(rescheduled.evaluation.timeline);
   const std::optional<Duration> otherwise = rescheduled.evaluation.otherwise;
   renew(document, std::move(rescheduled), subject.topology, progress.stop_reason());
-  write_result(console, output, write_plan(document));
+  command_line::write_result(console, output, io::write_plan(document));
   const auto [stream, style] = console.words(output == "-");
-  stream << write_summary(document, timeline, subject.topology, style)
-         << other_replicas_text(document.prediction, otherwise)
+  stream << report::write_summary(document, timeline, subject.topology, style)
+         << report::other_replicas_text(document.prediction, otherwise)
          << verdict(before, document.prediction);
-  print_warnings_if_quiet(console, document.warnings);
+  command_line::print_warnings_if_quiet(console, document.warnings);
   if (output != "-") stream << "plan written to " << printable(output) << '\n';
-  return kDone;
+  return command_line::kDone;
 }
 
 }  // namespace
 
-Command reschedule_command() {
+command_line::Command reschedule_command() {
   return {.name = "reschedule",
           .help = kRescheduleHelp,
           .options = {{.name = "schedule"},
@@ -243,4 +250,4 @@ Command reschedule_command() {
           .run = run_reschedule};
 }
 
-}  // namespace dapple
+}  // namespace dapple::app

@@ -12,7 +12,7 @@
 #include "dapple/io/documents/schedule_document.h"
 #include "dapple/schedule/schedule.h"
 
-namespace dapple {
+namespace dapple::app {
 namespace {
 
 constexpr const char* kScheduleHelp =
@@ -36,40 +36,40 @@ Example
   dapple-plan schedule bert-large.plan.json --format json > schedule.json
 )";
 
-int run_schedule(const Options& options, Console& console) {
+int run_schedule(const command_line::Options& options, command_line::Console& console) {
   if (options.positional().size() != 1) {
-    throw usage_error("schedule",
-                      fmt::format("expected one plan file, got {}", options.positional().size()));
+    throw command_line::usage_error(
+        "schedule", fmt::format("expected one plan file, got {}", options.positional().size()));
   }
   const std::string format = options.choice("format", {"text", "csv", "json"});
   const std::string& path = options.positional().front();
-  const Subject subject = make_subject(load_own_plan(path), {}, source_name(path));
+  const Subject subject = make_subject(load_own_plan(path), {}, command_line::source_name(path));
   const Schedule schedule = generate(subject.document.plan);
   if (format == "text") {
     console.documents << to_text(schedule, subject.topology);
-    return kDone;
+    return command_line::kDone;
   }
   const CostModel model{subject.document.profile, subject.topology};
   const PlanCost costs = model.plan_cost(subject.document.plan);
-  const ScheduleDocument document{
+  const io::ScheduleDocument document{
       .tool = kTool,
-      .plan_sha256 = hash_of(subject.document),
-      .digest = schedule_digest(subject.document.plan, subject.topology),
+      .plan_sha256 = io::hash_of(subject.document),
+      .digest = io::schedule_digest(subject.document.plan, subject.topology),
       .schedule = schedule,
       .costs = costs};
-  write_result(console, "-",
-               format == "json" ? write_schedule(document, subject.topology)
-                                : write_schedule_csv(document, subject.topology));
-  return kDone;
+  command_line::write_result(console, "-",
+                             format == "json" ? io::write_schedule(document, subject.topology)
+                                              : io::write_schedule_csv(document, subject.topology));
+  return command_line::kDone;
 }
 
 }  // namespace
 
-Command schedule_command() {
+command_line::Command schedule_command() {
   return {.name = "schedule",
           .help = kScheduleHelp,
           .options = {{.name = "format"}},
           .run = run_schedule};
 }
 
-}  // namespace dapple
+}  // namespace dapple::app

@@ -21,7 +21,7 @@
 #include "dapple/planner/request/planner.h"
 #include "dapple/report/summary.h"
 
-namespace dapple {
+namespace dapple::app {
 namespace {
 
 constexpr const char* kSimulateHelp =
@@ -59,13 +59,15 @@ void require_same(const std::string& option, const std::string& given, const std
                         own.substr(0, 12), given.substr(0, 12))}}};
 }
 
-void add_shortages(PlanDocument& document, const Evaluation& evaluation, const Topology& topology) {
+void add_shortages(PlanDocument& document, const planner::Evaluation& evaluation,
+                   const Topology& topology) {
   if (evaluation.shortages.empty()) return;
   const MemoryShortage& worst = evaluation.shortages.front();
   document.warnings.push_back(fmt::format(
       "the plan does not fit: {} device{} short of memory, {} worst: it needs {} and has {}",
       evaluation.shortages.size(), evaluation.shortages.size() == 1 ? " is" : "s are",
-      topology.device(worst.device).name, show(worst.needed, worst.limit), show(worst.limit)));
+      topology.device(worst.device).name, report::show(worst.needed, worst.limit),
+      report::show(worst.limit)));
 }
 
 /// The last line: whether the file's figures are still those of its plan.
@@ -78,50 +80,53 @@ std::string verdict(const Prediction& filed, const Prediction& fresh) {
   const double change = static_cast<double>(fresh.iteration.ns - filed.iteration.ns) /
                         static_cast<double>(std::max<std::int64_t>(filed.iteration.ns, 1));
   return fmt::format("differs from the file: iteration {} there, {} here ({:+.2f} %)\n",
-                     show(filed.iteration), show(fresh.iteration, filed.iteration), 100 * change);
+                     report::show(filed.iteration), report::show(fresh.iteration, filed.iteration),
+                     100 * change);
 }
 
 /// PipeDream's way with the same plan, against the synchronous iteration.
 std::string asynchronous_text(const Subject& subject, Contention contention) {
   const Plan& plan = subject.document.plan;
-  const auto steady = steady_state(plan, subject.document.profile, subject.topology, contention);
+  const auto steady =
+      planner::steady_state(plan, subject.document.profile, subject.topology, contention);
   if (!steady) return "Without flushes  no steady state showed\n";
-  const Duration same_work = time_of(*steady, plan.num_micro_batches);
+  const Duration same_work = planner::time_of(*steady, plan.num_micro_batches);
   const Duration iteration = subject.document.prediction.iteration;
   std::string text = fmt::format(
       "Without flushes  {} a micro-batch, {} for the {} of an iteration ({:+.2f} %), in the "
       "steady\n"
       "                 state; every backward ends in an all-reduce and an update of its\n"
       "                 stage's weights\n",
-      show(time_of(*steady, 1), iteration), show(same_work, iteration), plan.num_micro_batches,
+      report::show(planner::time_of(*steady, 1), iteration), report::show(same_work, iteration),
+      plan.num_micro_batches,
       100 * (static_cast<double>(same_work.ns) / static_cast<double>(iteration.ns) - 1));
   const auto neediest = std::max_element(steady->peak_memory.begin(), steady->peak_memory.end());
   text += fmt::format("                 versions of weights: {}; memory up to {} on stage {}\n",
-                      fmt::join(steady->weight_versions, ", "), show(*neediest),
+                      fmt::join(steady->weight_versions, ", "), report::show(*neediest),
                       neediest - steady->peak_memory.begin());
   if (steady->shortages.empty()) return text;
   const MemoryShortage& worst = steady->shortages.front();
   return text + fmt::format("                 does not fit: {} needs {} and has {}\n",
                             subject.topology.device(worst.device).name,
-                            show(worst.needed, worst.limit), show(worst.limit));
+                            report::show(worst.needed, worst.limit), report::show(worst.limit));
 }
 
 /// What the plan is to be costed with instead of its own documents: what was given, or nothing if
 /// that had to be the same.
-Replacement checked_replacement(const PlanDocument& filed, const Options& options) {
+Replacement checked_replacement(const PlanDocument& filed, const command_line::Options& options) {
   Replacement replacement = load_replacement(options);
   if (options.has("recost")) return replacement;
   if (replacement.profile) {
-    require_same("--model", hash_of(*replacement.profile), hash_of(filed.profile));
+    require_same("--model", io::hash_of(*replacement.profile), io::hash_of(filed.profile));
   }
   if (replacement.topology) {
-    require_same("--topo", hash_of(*replacement.topology), hash_of(filed.topology));
+    require_same("--topo", io::hash_of(*replacement.topology), io::hash_of(filed.topology));
   }
   return {};
 }
 
 /// Puts the fresh figures in the place of those of the file.
-void renew(Subject& subject, const Evaluation& evaluation, bool recost) {
+void renew(Subject& subject, const planner::Evaluation& evaluation, bool recost) {
   PlanDocument& document = subject.document;
   document.prediction = evaluation.prediction;
   // What was searched, and what it was compared with, was so with the file's own costs.
@@ -129,30 +134,33 @@ void renew(Subject& subject, const Evaluation& evaluation, bool recost) {
   document.search = {};
   document.baselines.clear();
   document.schedules.clear();
-  if (recost) document.warnings = warnings_about(document, subject.topology);
+  if (recost) document.warnings = planner::warnings_about(document, subject.topology);
   add_shortages(document, evaluation, subject.topology);
 }
 
-int run_simulate(const Options& options, Console& console) {
+int run_simulate(const command_line::Options& options, command_line::Console& console) {
   if (options.positional().size() != 1) {
-    throw usage_error("simulate",
-                      fmt::format("expected one plan file, got {}", options.positional().size()));
+    throw command_line::usage_error(
+        "simulate", fmt::format("expected one plan file, got {}", options.positional().size()));
   }
   const std::string& path = options.positional().front();
   if (options.has("recost") && !options.has("model") && !options.has("topo")) {
-    throw usage_error("--recost", "expected --model or --topo beside it, got neither");
+    throw command_line::usage_error("--recost",
+                                    "expected --model or --topo beside it, got neither");
   }
-  std::vector<NamedPath> inputs = given_paths(options, {"model", "topo"});
+  std::vector<command_line::NamedPath> inputs =
+      command_line::given_paths(options, {"model", "topo"});
   inputs.push_back({"the plan", path});
-  const std::vector<NamedPath> outputs = given_paths(options, {"trace", "timeline"});
+  const std::vector<command_line::NamedPath> outputs =
+      command_line::given_paths(options, {"trace", "timeline"});
   check_outputs(outputs, inputs);
 
-  UncheckedPlan unchecked = load_unchecked_plan(path);
+  io::UncheckedPlan unchecked = load_unchecked_plan(path);
   PlanDocument& filed = unchecked.document;
   const SimulationMode mode{contention_of(options, filed.prediction.contention),
                             replicas_of(options, filed.prediction.replicas)};
   if (options.has("asynchronous") && filed.plan.family != ScheduleFamily::OneFOneB) {
-    throw usage_error(
+    throw command_line::usage_error(
         "--asynchronous",
         fmt::format("expected a plan under 1f1b, got one under {}; reschedule makes one",
                     to_string(filed.plan.family)));
@@ -160,49 +168,51 @@ int run_simulate(const Options& options, Console& console) {
   const Replacement replacement = checked_replacement(filed, options);
   // Only a sound plan has a schedule, and with it a hash.
   if (replacement.profile || replacement.topology || options.has("timeline")) {
-    make_subject(filed, {}, source_name(path));
+    make_subject(filed, {}, command_line::source_name(path));
   }
-  const std::string plan_hash = options.has("timeline") ? hash_of(filed) : std::string();
+  const std::string plan_hash = options.has("timeline") ? io::hash_of(filed) : std::string();
   const Prediction prediction = filed.prediction;
-  Subject subject = make_subject(std::move(filed), replacement, source_name(path));
-  const Evaluation evaluation = evaluate(subject.document.plan, subject.document.profile,
-                                         subject.topology, mode, unchecked.check_digest);
+  Subject subject = make_subject(std::move(filed), replacement, command_line::source_name(path));
+  const planner::Evaluation evaluation =
+      planner::evaluate(subject.document.plan, subject.document.profile, subject.topology, mode,
+                        unchecked.check_digest);
   renew(subject, evaluation, options.has("recost"));
 
   const auto trace = options.text("trace");
   const auto timeline = options.text("timeline");
-  Results results(console);
-  if (trace) results.add(*trace, write_trace(evaluation.timeline, subject.topology));
+  command_line::Results results(console);
+  if (trace) results.add(*trace, io::write_trace(evaluation.timeline, subject.topology));
   if (timeline) {
-    results.add(*timeline, write_timeline(evaluation.timeline, subject.topology, plan_hash));
+    results.add(*timeline, io::write_timeline(evaluation.timeline, subject.topology, plan_hash));
   }
   results.commit();
-  const auto [stream, words_style] = console.words(takes_stdout(outputs));
-  const TextStyle& style = words_style;  // clang 14 captures no structured binding
+  const auto [stream, words_style] = console.words(command_line::takes_stdout(outputs));
+  const report::TextStyle& style = words_style;  // clang 14 captures no structured binding
   const std::optional<OtherScaling> scaling = in_other_scaling(subject.document, subject.topology);
   // Both walk through all actions.
   std::string summary;
   std::string statistics;
   const std::function<void()> texts[] = {
       [&] {
-        summary = write_summary(subject.document, evaluation.timeline, subject.topology, style);
+        summary =
+            report::write_summary(subject.document, evaluation.timeline, subject.topology, style);
       },
-      [&] { statistics = write_statistics(evaluation.timeline, style); }};
+      [&] { statistics = report::write_statistics(evaluation.timeline, style); }};
   constexpr std::size_t kFewActions = 100'000;
   parallel_for(std::size(texts), evaluation.timeline.actions.size() > kFewActions ? 2 : 1,
                [&](std::size_t i) { texts[i](); });
-  stream << summary << other_replicas_text(evaluation.prediction, evaluation.otherwise)
+  stream << summary << report::other_replicas_text(evaluation.prediction, evaluation.otherwise)
          << (scaling ? text_of(*scaling, style) : std::string()) << statistics
          << (options.has("asynchronous") ? asynchronous_text(subject, mode.contention)
                                          : std::string())
          << verdict(prediction, evaluation.prediction);
-  print_warnings_if_quiet(console, subject.document.warnings);
-  return kDone;
+  command_line::print_warnings_if_quiet(console, subject.document.warnings);
+  return command_line::kDone;
 }
 
 }  // namespace
 
-Command simulate_command() {
+command_line::Command simulate_command() {
   return {.name = "simulate",
           .help = kSimulateHelp,
           .options = {{.name = "model"},
@@ -216,4 +226,4 @@ Command simulate_command() {
           .run = run_simulate};
 }
 
-}  // namespace dapple
+}  // namespace dapple::app

@@ -9,7 +9,7 @@
 #include "app/request/inputs.h"
 #include "dapple/planner/request/planner.h"
 
-namespace dapple {
+namespace dapple::app {
 namespace {
 
 constexpr const char* kValidateHelp =
@@ -30,37 +30,39 @@ Example
 Exit code 3 if there is a fault, 5 if a file cannot be read.
 )";
 
-void validate_file(const std::string& path, Console& console) {
+void validate_file(const std::string& path, command_line::Console& console) {
   const PlanDocument document = load_own_plan(path);
-  const Topology topology{document.topology, source_name(path)};
-  std::vector<Violation> faults = check_plan(document.plan, document.profile, topology);
-  if (!faults.empty()) throw Error{ErrorKind::BadInput, source_name(path), std::move(faults)};
+  const Topology topology{document.topology, command_line::source_name(path)};
+  std::vector<Violation> faults = planner::check_plan(document.plan, document.profile, topology);
+  if (!faults.empty())
+    throw Error{ErrorKind::BadInput, command_line::source_name(path), std::move(faults)};
   std::set<DeviceIndex> used;
   for (const StagePlan& stage : document.plan.stages) {
     used.insert(stage.devices.begin(), stage.devices.end());
   }
   const std::size_t devices = used.size();
   console.words(false).stream << fmt::format(
-      "valid: {}: {} on {}, {} stage{}, {} device{}, {} micro-batch{} of {}\n", source_name(path),
-      printable(document.profile.name), printable(document.topology.name),
-      document.plan.stages.size(), document.plan.stages.size() == 1 ? "" : "s", devices,
-      devices == 1 ? "" : "s", document.plan.num_micro_batches,
-      document.plan.num_micro_batches == 1 ? "" : "es", document.plan.micro_batch_size);
+      "valid: {}: {} on {}, {} stage{}, {} device{}, {} micro-batch{} of {}\n",
+      command_line::source_name(path), printable(document.profile.name),
+      printable(document.topology.name), document.plan.stages.size(),
+      document.plan.stages.size() == 1 ? "" : "s", devices, devices == 1 ? "" : "s",
+      document.plan.num_micro_batches, document.plan.num_micro_batches == 1 ? "" : "es",
+      document.plan.micro_batch_size);
 }
 
-int run_validate(const Options& options, Console& console) {
+int run_validate(const command_line::Options& options, command_line::Console& console) {
   if (options.positional().empty()) {
-    throw usage_error("validate", "expected one plan file or more, got none");
+    throw command_line::usage_error("validate", "expected one plan file or more, got none");
   }
-  check_inputs(numbered_paths(options.positional()));
-  int code = kDone;
+  command_line::check_inputs(command_line::numbered_paths(options.positional()));
+  int code = command_line::kDone;
   for (const std::string& path : options.positional()) {
     try {
       validate_file(path, console);
     } catch (const Error& error) {
       // Every file gets its verdict, whatever is wrong with the one before.
-      print_error(console, error);
-      code = std::max(code, exit_code_of(error.kind()));
+      command_line::print_error(console, error);
+      code = std::max(code, command_line::exit_code_of(error.kind()));
     }
   }
   return code;
@@ -68,8 +70,8 @@ int run_validate(const Options& options, Console& console) {
 
 }  // namespace
 
-Command validate_command() {
+command_line::Command validate_command() {
   return {.name = "validate", .help = kValidateHelp, .options = {}, .run = run_validate};
 }
 
-}  // namespace dapple
+}  // namespace dapple::app

@@ -12,7 +12,7 @@
 #include "dapple/planner/verify/verify.h"
 #include "dapple/report/show.h"
 
-namespace dapple {
+namespace dapple::app {
 namespace {
 
 constexpr const char* kVerifyHelp =
@@ -43,20 +43,20 @@ false or the plan is not sound, 6 if nothing is false but not all is confirmed.
 )";
 
 /// What the bound was derived from; `end`: what ended the derivation, where it was stopped.
-std::string proof_text(const PlanDocument& document, const PlanVerification& verification,
+std::string proof_text(const PlanDocument& document, const planner::PlanVerification& verification,
                        const std::string& end) {
   const std::int64_t tried = verification.partial_plans;
   const std::string partial_plans =
-      fmt::format("{} partial plan{}", show_count(tried), tried == 1 ? "" : "s");
-  if (verification.proof == BoundProof::Exhaustion) {
+      fmt::format("{} partial plan{}", report::show_count(tried), tried == 1 ? "" : "s");
+  if (verification.proof == planner::BoundProof::Exhaustion) {
     return fmt::format("every plan that could be faster was looked at: {}, {} simulated",
-                       partial_plans, show_count(verification.simulated));
+                       partial_plans, report::show_count(verification.simulated));
   }
-  if (verification.proof == BoundProof::Orders) {
+  if (verification.proof == planner::BoundProof::Orders) {
     return "from the tasks of these stages, in whatever order";
   }
   const std::string work = "from the work that every plan has";
-  if (verification.bound == BoundCheck::Proven) return work;
+  if (verification.bound == planner::BoundCheck::Proven) return work;
   if (verification.is_stopped) return fmt::format("{}; {} after {}", work, end, partial_plans);
   if (tried > 0) {
     return fmt::format("{}; {} were not enough for more, --budget allows them", work,
@@ -67,12 +67,12 @@ std::string proof_text(const PlanDocument& document, const PlanVerification& ver
   return is_1f1b ? work : work + "; no plans under other schedules than 1f1b and gpipe are tried";
 }
 
-std::string bound_verdict(const PlanDocument& document, const PlanVerification& verification,
-                          const std::string& end) {
+std::string bound_verdict(const PlanDocument& document,
+                          const planner::PlanVerification& verification, const std::string& end) {
   const auto& stated = document.prediction.lower_bound;
   if (!stated) return "the file states no bound";
   return fmt::format("proven anew: no plan below {}; the file claims {} ({})",
-                     show(verification.proven), show(*stated),
+                     report::show(verification.proven), report::show(*stated),
                      proof_text(document, verification, end));
 }
 
@@ -81,19 +81,19 @@ std::string memory_text(const Prediction& prediction, const Topology& topology) 
   for (const DeviceFigures& device : prediction.devices) {
     if (device.peak_memory <= device.memory_limit) continue;
     return fmt::format("  memory   does not fit: {} needs {} and has {}\n",
-                       topology.device(device.device).name, show(device.peak_memory),
-                       show(device.memory_limit));
+                       topology.device(device.device).name, report::show(device.peak_memory),
+                       report::show(device.memory_limit));
   }
   return {};
 }
 
 /// The target that the plan was asked for: a name in a file like any other.
-std::optional<PlanRestriction> restriction_in(const PlanDocument& document,
-                                              const std::string& source) {
+std::optional<planner::PlanRestriction> restriction_in(const PlanDocument& document,
+                                                       const std::string& source) {
   if (!document.request || document.request->target.empty()) return std::nullopt;
   try {
     return restriction_of(document.request->target,
-                          options_of(*document.request, document.plan.global_batch_size),
+                          planner::options_of(*document.request, document.plan.global_batch_size),
                           document.profile);
   } catch (const Error& error) {
     throw Error{
@@ -101,33 +101,37 @@ std::optional<PlanRestriction> restriction_in(const PlanDocument& document,
   }
 }
 
-std::string unchecked_text(const PlanVerification& verification, const TextStyle& style) {
+std::string unchecked_text(const planner::PlanVerification& verification,
+                           const report::TextStyle& style) {
   std::string text;
   for (const std::string& part : verification.unchecked) {
-    text += fmt::format("  open     {}\n", fill_lines(printable(part), 11, style));
+    text += fmt::format("  open     {}\n", report::fill_lines(printable(part), 11, style));
   }
   return text;
 }
 
-int run_verify(const Options& options, Console& console) {
+int run_verify(const command_line::Options& options, command_line::Console& console) {
   if (options.positional().size() != 1) {
-    throw usage_error("verify",
-                      fmt::format("expected one plan file, got {}", options.positional().size()));
+    throw command_line::usage_error(
+        "verify", fmt::format("expected one plan file, got {}", options.positional().size()));
   }
   const std::string& path = options.positional().front();
-  const Subject subject = make_subject(load_own_plan(path), {}, source_name(path));
+  const Subject subject = make_subject(load_own_plan(path), {}, command_line::source_name(path));
   const PlanDocument& document = subject.document;
-  VerifyOptions asked{.restriction = restriction_in(document, source_name(path))};
-  asked.budget = options.positive_integer("budget", kMaxCount).value_or(kVerificationBudget);
+  planner::VerifyOptions asked{.restriction =
+                                   restriction_in(document, command_line::source_name(path))};
+  asked.budget =
+      options.positive_integer("budget", kMaxCount).value_or(planner::kVerificationBudget);
   StopReason reason = StopReason::None;
-  PlanVerification verification = [&] {
+  planner::PlanVerification verification = [&] {
     ProgressLine progress{console, options.positive_seconds("time-limit")};
-    PlanVerification made = verify(document, subject.topology, asked, &progress);
+    planner::PlanVerification made = verify(document, subject.topology, asked, &progress);
     reason = progress.stop_reason();
     return made;
   }();
   if (!verification.violations.empty()) {
-    throw Error{ErrorKind::BadInput, source_name(path), std::move(verification.violations)};
+    throw Error{ErrorKind::BadInput, command_line::source_name(path),
+                std::move(verification.violations)};
   }
   const Prediction& prediction = document.prediction;
   console.words(false).stream << fmt::format(
@@ -135,27 +139,27 @@ int run_verify(const Options& options, Console& console) {
       "  figures  iteration {}, {} stage{} and {} device{} as simulated anew\n"
       "{}  bound    {}\n{}",
       verification.is_whole() ? "verified" : "nothing is false, but not all is verified",
-      printable(source_name(path)), printable(document.profile.name),
-      printable(document.topology.name), show(prediction.iteration), prediction.stages.size(),
-      prediction.stages.size() == 1 ? "" : "s", prediction.devices.size(),
+      printable(command_line::source_name(path)), printable(document.profile.name),
+      printable(document.topology.name), report::show(prediction.iteration),
+      prediction.stages.size(), prediction.stages.size() == 1 ? "" : "s", prediction.devices.size(),
       prediction.devices.size() == 1 ? "" : "s", memory_text(prediction, subject.topology),
-      fill_lines(bound_verdict(
-                     document, verification,
-                     reason == StopReason::TimeLimit ? "stopped by --time-limit" : "interrupted"),
-                 11, console.out_style),
+      report::fill_lines(bound_verdict(document, verification,
+                                       reason == StopReason::TimeLimit ? "stopped by --time-limit"
+                                                                       : "interrupted"),
+                         11, console.out_style),
       unchecked_text(verification, console.out_style));
-  if (verification.is_whole()) return kDone;
-  print_warnings_if_quiet(console, {"nothing is false, but not all is verified"});
-  return kNotVerified;
+  if (verification.is_whole()) return command_line::kDone;
+  command_line::print_warnings_if_quiet(console, {"nothing is false, but not all is verified"});
+  return command_line::kNotVerified;
 }
 
 }  // namespace
 
-Command verify_command() {
+command_line::Command verify_command() {
   return {.name = "verify",
           .help = kVerifyHelp,
           .options = {{.name = "budget"}, {.name = "time-limit"}},
           .run = run_verify};
 }
 
-}  // namespace dapple
+}  // namespace dapple::app

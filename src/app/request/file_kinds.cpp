@@ -8,7 +8,7 @@
 #include "dapple/interop/topologies/foreign_topology.h"
 #include "dapple/io/documents/documents.h"
 
-namespace dapple {
+namespace dapple::app {
 namespace {
 
 std::string of_kind(std::string_view kind) {
@@ -24,11 +24,11 @@ std::optional<std::string> looks_foreign(std::string_view text, std::string_view
   };
   // One of ours that cannot be read, whatever words are in it.
   if (text.find("\"dapple-") != std::string_view::npos) return std::nullopt;
-  if (const auto format = detect_topology_format(text)) {
+  if (const auto format = interop::detect_topology_format(text)) {
     return taken_by(name_of(*format), "topology");
   }
-  const auto model = detect_model_format(text);
-  const auto plan = detect_plan_format(text);
+  const auto model = interop::detect_model_format(text);
+  const auto plan = interop::detect_plan_format(text);
   // A graph of PipeDream may be either: it is taken for what was expected.
   if (model && !(plan && expected == "plan")) return taken_by(name_of(*model), "model");
   if (plan) return taken_by(name_of(*plan), "plan");
@@ -38,12 +38,12 @@ std::optional<std::string> looks_foreign(std::string_view text, std::string_view
 }  // namespace
 
 std::optional<std::string> looks_like(std::string_view text, std::string_view expected) {
-  const std::string kind = document_kind(text);
+  const std::string kind = io::document_kind(text);
   return kind.empty() ? looks_foreign(text, expected) : of_kind(kind);
 }
 
 void refuse_others(std::string_view text, const std::string& source, std::string_view kind) {
-  if (document_kind(text) == kind) return;
+  if (io::document_kind(text) == kind) return;
   const std::optional<std::string> other = looks_like(text, kind);
   if (!other) return;
   throw Error{ErrorKind::BadInput,
@@ -57,4 +57,4 @@ void refuse_unknown(std::string_view text, const std::string& source, std::strin
   throw Error{ErrorKind::BadInput, source, {{"", fmt::format("expected {}, got {}", what, got)}}};
 }
 
-}  // namespace dapple
+}  // namespace dapple::app

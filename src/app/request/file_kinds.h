@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace dapple {
+namespace dapple::app {
 
 /// What a text is and who takes it: "a topology of ours, which --topo takes", "a file of slurm,
 /// which dapple-plan import topology takes". Nothing of a text that no command takes, or that is
@@ -23,4 +23,4 @@ void refuse_others(std::string_view text, const std::string& source, std::string
 [[noreturn]] void refuse_unknown(std::string_view text, const std::string& source,
                                  std::string_view what);
 
-}  // namespace dapple
+}  // namespace dapple::app

@@ -7,26 +7,28 @@
 #include "dapple/interop/exports/exports.h"
 #include "dapple/report/show.h"
 
-namespace dapple {
+namespace dapple::app {
 namespace {
 
 std::vector<std::string> limited_targets() {
   std::vector<std::string> names;
-  for (const ExportTarget& target : export_targets()) {
+  for (const interop::ExportTarget& target : interop::export_targets()) {
     if (target.limits != nullptr) names.emplace_back(target.name);
   }
   return names;
 }
 
 /// Whether the runtime can run the model under that family.
-bool runs(const RuntimeLimits& limits, const ModelProfile& profile, ScheduleFamily family) {
+bool runs(const interop::RuntimeLimits& limits, const ModelProfile& profile,
+          ScheduleFamily family) {
   if (may_split_backward(family) && !limits.ties && !profile.ties.empty()) return false;
   const bool interleaves = limits.interleaves && family == ScheduleFamily::Interleaved;
   return limits.any_order || interleaves || family == ScheduleFamily::OneFOneB;
 }
 
 /// GPipe is 1F1B with everything in flight.
-std::vector<ScheduleFamily> families_of(const RuntimeLimits& limits, const ModelProfile& profile) {
+std::vector<ScheduleFamily> families_of(const interop::RuntimeLimits& limits,
+                                        const ModelProfile& profile) {
   std::vector<ScheduleFamily> families{ScheduleFamily::OneFOneB};
   for (const ScheduleFamily family : kScheduleFamilies) {
     const bool is_beyond = family != ScheduleFamily::OneFOneB && family != ScheduleFamily::GPipe &&
@@ -36,56 +38,63 @@ std::vector<ScheduleFamily> families_of(const RuntimeLimits& limits, const Model
   return families;
 }
 
-void check_schedule(const RuntimeLimits& limits, const ModelProfile& profile,
-                    const PlannerOptions& planner) {
+void check_schedule(const interop::RuntimeLimits& limits, const ModelProfile& profile,
+                    const planner::PlannerOptions& planner) {
   const ScheduleFamily family = planner.family.value_or(ScheduleFamily::OneFOneB);
   if (planner.every_family || runs(limits, profile, family)) return;
   if (limits.any_order) {
-    throw usage_error("--schedule",
-                      fmt::format("expected whole backwards, as layers share weights, whose "
+    throw command_line::usage_error(
+        "--schedule", fmt::format("expected whole backwards, as layers share weights, whose "
                                   "gradients {} does not make in a second part, got {}",
                                   limits.name, to_string(family)));
   }
-  throw usage_error("--schedule", fmt::format("expected 1f1b{}, which {} runs, got {}",
-                                              limits.interleaves ? " or interleaved" : "",
-                                              limits.name, to_string(family)));
+  throw command_line::usage_error(
+      "--schedule",
+      fmt::format("expected 1f1b{}, which {} runs, got {}",
+                  limits.interleaves ? " or interleaved" : "", limits.name, to_string(family)));
 }
 
 }  // namespace
 
-std::optional<PlanRestriction> restriction_of(const Options& options, const PlannerOptions& planner,
-                                              const ModelProfile& profile) {
+std::optional<planner::PlanRestriction> restriction_of(const command_line::Options& options,
+                                                       const planner::PlannerOptions& planner,
+                                                       const ModelProfile& profile) {
   if (!options.has("for")) return std::nullopt;
   return restriction_of(options.choice("for", limited_targets()), planner, profile);
 }
 
-PlanRestriction restriction_of(const std::string& target, const PlannerOptions& planner,
-                               const ModelProfile& profile) {
-  const auto found = std::find_if(
-      export_targets().begin(), export_targets().end(),
-      [&](const ExportTarget& each) { return each.limits != nullptr && each.name == target; });
-  if (found == export_targets().end()) {
-    throw usage_error("--for", fmt::format("expected one of {}, got \"{}\"",
-                                           fmt::join(limited_targets(), ", "), printable(target)));
+planner::PlanRestriction restriction_of(const std::string& target,
+                                        const planner::PlannerOptions& planner,
+                                        const ModelProfile& profile) {
+  const auto found =
+      std::find_if(interop::export_targets().begin(), interop::export_targets().end(),
+                   [&](const interop::ExportTarget& each) {
+                     return each.limits != nullptr && each.name == target;
+                   });
+  if (found == interop::export_targets().end()) {
+    throw command_line::usage_error(
+        "--for", fmt::format("expected one of {}, got \"{}\"", fmt::join(limited_targets(), ", "),
+                             printable(target)));
   }
-  const RuntimeLimits& limits = *found->limits;
+  const interop::RuntimeLimits& limits = *found->limits;
   check_schedule(limits, profile, planner);
   if (!limits.recomputes && planner.pins.recompute == true) {
-    throw usage_error("--pin",
-                      fmt::format("expected no recompute=on, which {} does not have", limits.name));
+    throw command_line::usage_error(
+        "--pin", fmt::format("expected no recompute=on, which {} does not have", limits.name));
   }
   const bool is_1f1b =
       planner.family.value_or(ScheduleFamily::OneFOneB) == ScheduleFamily::OneFOneB;
-  PlanRestriction restriction{.target = target,
-                              .runtime = std::string{limits.name},
-                              .least_depths = is_1f1b && !limits.any_order && !limits.any_depths,
-                              .recomputes = limits.recomputes,
-                              .in_order = limits.numbers_ranks,
-                              .joints = inexpressible_cuts(limits, profile),
-                              .families = families_of(limits, profile)};
+  planner::PlanRestriction restriction{
+      .target = target,
+      .runtime = std::string{limits.name},
+      .least_depths = is_1f1b && !limits.any_order && !limits.any_depths,
+      .recomputes = limits.recomputes,
+      .in_order = limits.numbers_ranks,
+      .joints = interop::inexpressible_cuts(limits, profile),
+      .families = families_of(limits, profile)};
   for (const std::int32_t cut : planner.pins.cuts) {
     if (!std::binary_search(restriction.joints.begin(), restriction.joints.end(), cut)) continue;
-    throw usage_error(
+    throw command_line::usage_error(
         "--pin",
         fmt::format("expected no cut={}, where {} has no boundary",
                     printable(profile.layers[static_cast<std::size_t>(cut)].name), limits.name));
@@ -93,4 +102,4 @@ PlanRestriction restriction_of(const std::string& target, const PlannerOptions& 
   return restriction;
 }
 
-}  // namespace dapple
+}  // namespace dapple::app

@@ -10,16 +10,18 @@
 #include "dapple/planner/request/restricted.h"
 #include "dapple/profile/model_profile.h"
 
-namespace dapple {
+namespace dapple::app {
 
 /// The restriction of --for; nothing where it is not given. Throws Error(Usage) where the target
 /// can express every plan, or where other options ask for what it cannot, and Error(BadInput) where
 /// it cannot run the model at all.
-std::optional<PlanRestriction> restriction_of(const Options& options, const PlannerOptions& planner,
-                                              const ModelProfile& profile);
+std::optional<planner::PlanRestriction> restriction_of(const command_line::Options& options,
+                                                       const planner::PlannerOptions& planner,
+                                                       const ModelProfile& profile);
 
 /// The same of the target of that name. Throws Error(Usage) where no target with limits has it.
-PlanRestriction restriction_of(const std::string& target, const PlannerOptions& planner,
-                               const ModelProfile& profile);
+planner::PlanRestriction restriction_of(const std::string& target,
+                                        const planner::PlannerOptions& planner,
+                                        const ModelProfile& profile);
 
-}  // namespace dapple
+}  // namespace dapple::app

@@ -14,7 +14,7 @@
 #include "dapple/io/documents/documents.h"
 #include "dapple/report/show.h"
 
-namespace dapple {
+namespace dapple::app {
 namespace {
 
 /// The same devices, by name, in another topology.
@@ -31,34 +31,34 @@ void move_devices(Plan& plan, const Topology& from, const Topology& to, const st
       }
     }
     if (lost.empty()) continue;
-    missing.push_back(
-        {fmt::format("/stages/{}/devices", s),
-         fmt::format("expected devices of the topology {}, got {}",
-                     printable(to.description().name), printable(show_devices(lost, from)))});
+    missing.push_back({fmt::format("/stages/{}/devices", s),
+                       fmt::format("expected devices of the topology {}, got {}",
+                                   printable(to.description().name),
+                                   printable(report::show_devices(lost, from)))});
   }
   if (!missing.empty()) throw Error{ErrorKind::BadInput, source, std::move(missing)};
 }
 
 ModelProfile own_profile(const std::string& text, const std::string& path) {
-  refuse_others(text, source_name(path), "profile");
-  return read_profile(text, source_name(path));
+  refuse_others(text, command_line::source_name(path), "profile");
+  return io::read_profile(text, command_line::source_name(path));
 }
 
 }  // namespace
 
-std::vector<OptionSpec> foreign_profile_options() {
+std::vector<command_line::OptionSpec> foreign_profile_options() {
   return {{.name = "profile-batch"}, {.name = "optimizer"},      {.name = "batch-scaling"},
           {.name = "stash"},         {.name = "profile-device"}, {.name = "time-unit"}};
 }
 
-ForeignProfileOptions foreign_options(const Options& options) {
-  ForeignProfileOptions foreign;
+interop::ForeignProfileOptions foreign_options(const command_line::Options& options) {
+  interop::ForeignProfileOptions foreign;
   foreign.profile_batch = options.positive_integer("profile-batch", kMaxCount);
   foreign.optimizer = options.text("optimizer");
   foreign.global_batch = options.positive_integer("global-batch", kMaxCount);
   foreign.device = options.text("profile-device");
   if (options.has("time-unit")) {
-    foreign.time_unit = time_unit(options.choice("time-unit", {"s", "ms", "us", "ns"}));
+    foreign.time_unit = interop::time_unit(options.choice("time-unit", {"s", "ms", "us", "ns"}));
   }
   if (options.has("batch-scaling")) {
     foreign.batch_scaling = options.choice("batch-scaling", {"proportional", "floor"}) == "floor"
@@ -68,11 +68,12 @@ ForeignProfileOptions foreign_options(const Options& options) {
   if (options.is_word("stash", "output")) {
     foreign.stash = kOne;
   } else if (const auto stash = options.text("stash")) {
-    foreign.stash = parse_factor(*stash);
+    foreign.stash = command_line::parse_factor(*stash);
     if (!foreign.stash) {
-      throw usage_error("--stash", fmt::format("expected output or a factor on the layer's output, "
-                                               "got \"{}\"",
-                                               printable(*stash)));
+      throw command_line::usage_error(
+          "--stash", fmt::format("expected output or a factor on the layer's output, "
+                                 "got \"{}\"",
+                                 printable(*stash)));
     }
   }
   foreign.tensor_parallel = options.positive_integer("tensor-parallel", kMaxCount);
@@ -82,16 +83,19 @@ ForeignProfileOptions foreign_options(const Options& options) {
   return foreign;
 }
 
-ImportedProfile load_profile(const std::string& path, const Options& options) {
-  const std::string text = read_file(path);
-  if (is_pipedream_graph(text)) {
-    spdlog::info("{} is a PipeDream graph", source_name(path));
-    return import_pipedream_graph(text, source_name(path), foreign_options(options));
+interop::ImportedProfile load_profile(const std::string& path,
+                                      const command_line::Options& options) {
+  const std::string text = io::read_file(path);
+  if (interop::is_pipedream_graph(text)) {
+    spdlog::info("{} is a PipeDream graph", command_line::source_name(path));
+    return interop::import_pipedream_graph(text, command_line::source_name(path),
+                                           foreign_options(options));
   }
-  for (const OptionSpec& spec : foreign_profile_options()) {
+  for (const command_line::OptionSpec& spec : foreign_profile_options()) {
     if (options.has(spec.name)) {
-      throw usage_error("--" + spec.name, "expected only with a PipeDream graph as --model, got " +
-                                              source_name(path) + ", which says that itself");
+      throw command_line::usage_error(
+          "--" + spec.name, "expected only with a PipeDream graph as --model, got " +
+                                command_line::source_name(path) + ", which says that itself");
     }
   }
   return {.profile = own_profile(text, path), .warnings = {}};
@@ -103,10 +107,11 @@ void settle_device(ModelProfile& profile, const TopologyDescription& topology,
   std::set<std::string> kinds;
   for (const ServerGroup& group : topology.servers) kinds.insert(group.device);
   if (kinds.size() != 1) {
-    throw usage_error("--profile-device",
-                      fmt::format("expected the kind of device that the profile was measured on, "
-                                  "since the topology has {} kinds",
-                                  kinds.size()));
+    throw command_line::usage_error(
+        "--profile-device",
+        fmt::format("expected the kind of device that the profile was measured on, "
+                    "since the topology has {} kinds",
+                    kinds.size()));
   }
   profile.device = *kinds.begin();
   warnings.push_back(
@@ -116,31 +121,31 @@ void settle_device(ModelProfile& profile, const TopologyDescription& topology,
 }
 
 ModelProfile load_own_profile(const std::string& path) {
-  return own_profile(read_file(path), path);
+  return own_profile(io::read_file(path), path);
 }
 
 TopologyDescription load_topology(const std::string& path) {
-  const std::string text = read_file(path);
-  refuse_others(text, source_name(path), "topology");
-  return read_topology(text, source_name(path));
+  const std::string text = io::read_file(path);
+  refuse_others(text, command_line::source_name(path), "topology");
+  return io::read_topology(text, command_line::source_name(path));
 }
 
 PlanDocument load_own_plan(const std::string& path) {
-  return own_plan(read_file(path), path);
+  return own_plan(io::read_file(path), path);
 }
 
-UncheckedPlan load_unchecked_plan(const std::string& path) {
-  const std::string text = read_file(path);
-  refuse_others(text, source_name(path), "plan");
-  return read_unchecked_plan(text, source_name(path));
+io::UncheckedPlan load_unchecked_plan(const std::string& path) {
+  const std::string text = io::read_file(path);
+  refuse_others(text, command_line::source_name(path), "plan");
+  return io::read_unchecked_plan(text, command_line::source_name(path));
 }
 
 PlanDocument own_plan(const std::string& text, const std::string& path) {
-  refuse_others(text, source_name(path), "plan");
-  return read_plan(text, source_name(path));
+  refuse_others(text, command_line::source_name(path), "plan");
+  return io::read_plan(text, command_line::source_name(path));
 }
 
-void apply_time_scale(const Options& options, const ModelProfile& profile,
+void apply_time_scale(const command_line::Options& options, const ModelProfile& profile,
                       TopologyDescription& topology) {
   const auto factor = options.positive_factor("time-scale");
   if (!factor) return;
@@ -150,18 +155,18 @@ void apply_time_scale(const Options& options, const ModelProfile& profile,
     applied = kind.time_scale.emplace(profile.device, *factor).second || applied;
   }
   if (!applied) {
-    throw usage_error("--time-scale",
-                      fmt::format("expected a topology with a kind of device that has no "
-                                  "time_scale for {}, got {}, where none is missing",
-                                  printable(profile.device), printable(topology.name)));
+    throw command_line::usage_error(
+        "--time-scale", fmt::format("expected a topology with a kind of device that has no "
+                                    "time_scale for {}, got {}, where none is missing",
+                                    printable(profile.device), printable(topology.name)));
   }
 }
 
-Replacement load_replacement(const Options& options) {
+Replacement load_replacement(const command_line::Options& options) {
   Replacement replacement;
   const auto model = options.text("model");
   const auto topology = options.text("topo");
-  if (model && topology) check_inputs({{"--model", *model}, {"--topo", *topology}});
+  if (model && topology) command_line::check_inputs({{"--model", *model}, {"--topo", *topology}});
   if (model) replacement.profile = load_own_profile(*model);
   if (topology) replacement.topology = load_topology(*topology);
   return replacement;
@@ -191,4 +196,4 @@ Subject make_subject(PlanDocument document, const Replacement& replacement,
   return {.document = std::move(document), .topology = std::move(topology)};
 }
 
-}  // namespace dapple
+}  // namespace dapple::app

@@ -9,7 +9,7 @@
 #include "dapple/command_line/options.h"
 #include "dapple/report/show.h"
 
-namespace dapple {
+namespace dapple::app {
 namespace {
 
 constexpr const char* kOption = "--pin";
@@ -41,7 +41,8 @@ class PinParser {
   template <class Value>
   static void set(std::optional<Value>& pin, Value value, const std::string& key) {
     if (pin && *pin != value) {
-      throw usage_error(kOption, fmt::format("expected one value of {}, got two", key));
+      throw command_line::usage_error(kOption,
+                                      fmt::format("expected one value of {}, got two", key));
     }
     pin = value;
   }
@@ -70,11 +71,12 @@ void PinParser::add(const std::string& text) {
     pins_.joints.push_back(layer(key, value));
   } else {
     const auto suggestion =
-        nearest(key, {"stages", "replicas", "recompute", "depths", "cut", "join"});
-    throw usage_error(kOption, fmt::format("expected stages=N, replicas=N, recompute=on|off, "
-                                           "depths=least, cut=LAYER or join=LAYER, got \"{}\"{}",
-                                           printable(text),
-                                           suggestion ? ", nearest is " + *suggestion + '=' : ""));
+        command_line::nearest(key, {"stages", "replicas", "recompute", "depths", "cut", "join"});
+    throw command_line::usage_error(
+        kOption,
+        fmt::format("expected stages=N, replicas=N, recompute=on|off, "
+                    "depths=least, cut=LAYER or join=LAYER, got \"{}\"{}",
+                    printable(text), suggestion ? ", nearest is " + *suggestion + '=' : ""));
   }
 }
 
@@ -83,27 +85,29 @@ std::int32_t PinParser::count(const std::string& key, const std::string& value) 
   if (key == "stages") most = std::min(most, layer_count());
   const std::optional<std::int32_t> number = whole_number(value);
   if (number && *number >= 1 && *number <= most) return *number;
-  throw usage_error(
+  throw command_line::usage_error(
       kOption, fmt::format("expected {}=N with N from 1 to {}, as there are {} layers and {} "
                            "devices, got \"{}\"",
                            key, most, layer_count(), topology_.device_count(), printable(value)));
 }
 
 std::string nearest_text(const std::string& value, const std::vector<std::string>& choices) {
-  const auto suggestion = nearest(value, choices);
+  const auto suggestion = command_line::nearest(value, choices);
   return suggestion ? ", nearest is " + *suggestion : "";
 }
 
 bool PinParser::on_or_off(const std::string& value) const {
   if (value == "on" || value == "off") return value == "on";
-  throw usage_error(kOption, fmt::format("expected recompute=on or recompute=off, got \"{}\"{}",
-                                         printable(value), nearest_text(value, {"on", "off"})));
+  throw command_line::usage_error(
+      kOption, fmt::format("expected recompute=on or recompute=off, got \"{}\"{}", printable(value),
+                           nearest_text(value, {"on", "off"})));
 }
 
 void PinParser::require_least(const std::string& value) const {
   if (value == "least") return;
-  throw usage_error(kOption, fmt::format("expected depths=least, got \"{}\"{}", printable(value),
-                                         nearest_text(value, {"least"})));
+  throw command_line::usage_error(
+      kOption, fmt::format("expected depths=least, got \"{}\"{}", printable(value),
+                           nearest_text(value, {"least"})));
 }
 
 std::int32_t PinParser::layer(const std::string& key, const std::string& value) const {
@@ -113,25 +117,26 @@ std::int32_t PinParser::layer(const std::string& key, const std::string& value) 
     names.push_back(profile_.layers[static_cast<std::size_t>(i)].name);
     if (names.back() != value) continue;
     if (found) {
-      throw usage_error(kOption,
-                        fmt::format("expected the number of a layer, as several are named \"{}\"",
-                                    printable(value)));
+      throw command_line::usage_error(
+          kOption, fmt::format("expected the number of a layer, as several are named \"{}\"",
+                               printable(value)));
     }
     found = i;
   }
   if (!found) found = whole_number(value);
   if (!found || *found >= layer_count()) {
-    const auto suggestion = nearest(value, names);
-    throw usage_error(
+    const auto suggestion = command_line::nearest(value, names);
+    throw command_line::usage_error(
         kOption, fmt::format("expected {}=LAYER with the name of a layer or its number, 1 to {}, "
                              "got \"{}\"{}",
                              key, layer_count() - 1, printable(value),
                              suggestion ? ", nearest is " + printable(*suggestion) : ""));
   }
   if (*found == 0) {
-    throw usage_error(kOption, fmt::format("expected {}=LAYER with a layer behind the first, which "
-                                           "always begins a stage, got \"{}\"",
-                                           key, printable(value)));
+    throw command_line::usage_error(
+        kOption, fmt::format("expected {}=LAYER with a layer behind the first, which "
+                             "always begins a stage, got \"{}\"",
+                             key, printable(value)));
   }
   return *found;
 }
@@ -139,20 +144,21 @@ std::int32_t PinParser::layer(const std::string& key, const std::string& value) 
 void PinParser::check_split() const {
   for (const std::int32_t cut : pins_.cuts) {
     if (!std::binary_search(pins_.joints.begin(), pins_.joints.end(), cut)) continue;
-    throw usage_error(kOption,
-                      fmt::format("expected each layer in cut or in join, got {} in both",
-                                  printable(profile_.layers[static_cast<std::size_t>(cut)].name)));
+    throw command_line::usage_error(
+        kOption, fmt::format("expected each layer in cut or in join, got {} in both",
+                             printable(profile_.layers[static_cast<std::size_t>(cut)].name)));
   }
   const auto least = static_cast<std::int32_t>(pins_.cuts.size()) + 1;
   const auto most = layer_count() - static_cast<std::int32_t>(pins_.joints.size());
   if (least > topology_.device_count()) {
-    throw usage_error(kOption, fmt::format("expected at most {} cuts, as there are {} devices, got "
-                                           "{}",
-                                           topology_.device_count() - 1, topology_.device_count(),
-                                           pins_.cuts.size()));
+    throw command_line::usage_error(
+        kOption,
+        fmt::format("expected at most {} cuts, as there are {} devices, got "
+                    "{}",
+                    topology_.device_count() - 1, topology_.device_count(), pins_.cuts.size()));
   }
   if (pins_.stages && (*pins_.stages < least || *pins_.stages > most)) {
-    throw usage_error(
+    throw command_line::usage_error(
         kOption, fmt::format("expected stages from {} to {}, as {} layers are cut and "
                              "{} joined, got {}",
                              least, most, pins_.cuts.size(), pins_.joints.size(), *pins_.stages));
@@ -177,4 +183,4 @@ Pins parse_pins(const std::vector<std::string>& texts, const ModelProfile& profi
   return parser.finish();
 }
 
-}  // namespace dapple
+}  // namespace dapple::app

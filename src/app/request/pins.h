@@ -8,7 +8,7 @@
 #include "dapple/profile/model_profile.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::app {
 
 /// Each text is one of "stages=N", "replicas=N", "recompute=on", "recompute=off", "cut=LAYER" and
 /// "join=LAYER"; a layer is named, or numbered from 0. Layers come out ascending, each once. Throws
@@ -17,4 +17,4 @@ namespace dapple {
 Pins parse_pins(const std::vector<std::string>& texts, const ModelProfile& profile,
                 const Topology& topology);
 
-}  // namespace dapple
+}  // namespace dapple::app

@@ -9,7 +9,7 @@
 #include "dapple/cuda/kernels/optimizer.h"
 #include "exec/gpu/cuda_math.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 cuda::View part(const cuda::View& view, NumberRange range) {
@@ -145,4 +145,4 @@ void CudaArrays::assign(const TensorPlace& place, TensorKind kind, std::size_t n
   }
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

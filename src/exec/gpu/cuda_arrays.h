@@ -13,7 +13,7 @@
 #include "dapple/nn/optimizer.h"
 #include "exec/train/stage_layout.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 class CudaMath;
 
@@ -60,4 +60,4 @@ class CudaArrays {
   std::vector<float> on_host_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec

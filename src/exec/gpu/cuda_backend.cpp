@@ -9,7 +9,7 @@
 #include "exec/gpu/cuda_math.h"
 #include "exec/train/model_backend.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 void check_precision(cuda::Precision precision, int gpu, const cuda::GpuProperties& found) {
@@ -61,4 +61,4 @@ std::unique_ptr<TrainingBackend> make_cuda_backend(const TrainingJob& job, Devic
   return backend;
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

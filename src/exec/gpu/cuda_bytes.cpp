@@ -4,7 +4,7 @@
 
 #include "dapple/core/error.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 HostBytes CudaDownloads::bytes_at(const std::byte* address, std::size_t size,
                                   const cuda::Event& ready) {
@@ -48,4 +48,4 @@ CudaBytes* cuda_bytes_of(const Payload& payload) {
   return bytes;
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

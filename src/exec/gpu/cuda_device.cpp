@@ -5,7 +5,7 @@
 #include "dapple/core/error.h"
 #include "dapple/cuda/kernels/arrays.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 void CudaDevice::begin() {
   memory_.make_current();
@@ -46,4 +46,4 @@ void CudaDevice::await_reductions() {
   compute().wait_for(recorded_on(reductions_.stream));
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -15,7 +15,7 @@
 #include "dapple/schedule/schedule.h"
 #include "exec/gpu/cuda_marks.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 class CudaDevice {
  public:
@@ -50,4 +50,4 @@ class CudaDevice {
   CudaMarks marks_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec

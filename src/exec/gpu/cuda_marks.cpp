@@ -4,7 +4,7 @@
 
 #include "exec/message/clock.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 void CudaMarks::begin(const cuda::Stream& stream) {
   count_ = 0;
@@ -28,4 +28,4 @@ std::int64_t CudaMarks::moment_of(const Mark& mark) const {
   return std::max(mark.moment, zero_moment_ + event.since(zero_).ns);
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

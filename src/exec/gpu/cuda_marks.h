@@ -8,7 +8,7 @@
 #include "dapple/cuda/memory/device.h"
 #include "dapple/exec/run/backend.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// Marks may be made by several threads; events are used again in each iteration.
 class CudaMarks {
@@ -27,4 +27,4 @@ class CudaMarks {
   std::int64_t zero_moment_ = 0;
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec

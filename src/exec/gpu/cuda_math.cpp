@@ -9,7 +9,7 @@
 #include "dapple/cuda/kernels/arrays.h"
 #include "exec/train/local_stage.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 /// Where samples of a tensor lie.
@@ -78,4 +78,4 @@ void CudaMath::copy(Numbers from, Numbers to) {
   cuda::copy(device_.compute(), from, to);
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

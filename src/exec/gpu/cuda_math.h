@@ -18,7 +18,7 @@
 #include "exec/gpu/cuda_range.h"
 #include "exec/train/loss_scale.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 class CudaMath {
  public:
@@ -105,4 +105,4 @@ class CudaMath {
   std::vector<std::unique_ptr<cuda::Module>> modules_;  // by layer; null of other devices' layers
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec

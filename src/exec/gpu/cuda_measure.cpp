@@ -14,7 +14,7 @@
 #include "exec/gpu/cuda_marks.h"
 #include "exec/measure/timed_passes.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 /// As CpuEngine, on the first GPU.
@@ -156,4 +156,4 @@ CorePasses passes_on_gpu(const MeasurementSubject& subject, const MeasureOptions
   return passes;
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

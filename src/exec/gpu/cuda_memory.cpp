@@ -10,7 +10,7 @@
 #include "exec/train/local_stage.h"
 #include "exec/train/stage_layout.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 /// Every allocation is rounded up, and memory given back leaves gaps.
@@ -113,4 +113,4 @@ CudaMemory cuda_memory(const TrainingJob& job, DeviceIndex device) {
   return memory;
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -11,7 +11,7 @@ void nvtxRangePop() {}
 }  // namespace
 #endif
 
-namespace dapple {
+namespace dapple::exec {
 
 CudaRange::CudaRange(const Action& action) {
   nvtxRangePushA(to_text(action).c_str());
@@ -21,4 +21,4 @@ CudaRange::~CudaRange() {
   nvtxRangePop();
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

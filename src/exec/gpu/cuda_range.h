@@ -4,7 +4,7 @@
 
 #include "dapple/plan/action.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// From its construction to its end, in one thread. Nothing where NVTX was not there to build with,
 /// or nobody looks.
@@ -16,4 +16,4 @@ class CudaRange {
   CudaRange& operator=(const CudaRange&) = delete;
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -15,7 +15,7 @@
 #include "exec/gpu/cuda_device.h"
 #include "exec/replay/replay_backend.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 /// Largest of what a device's actions send, receive and reduce at a time.
@@ -120,4 +120,4 @@ std::unique_ptr<Backend> make_cuda_replay_backend(const ReplayedDevice& device,
       device, pace, std::make_unique<CudaStandIn>(LargestMessages(device.schedule), gpu));
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -6,7 +6,7 @@
 #include "dapple/core/error.h"
 #include "dapple/cuda/kernels/arrays.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 constexpr std::size_t kFloat = sizeof(float);
@@ -76,4 +76,4 @@ void CudaSummands::replace(NumberRange range, Payload payload) {
   reductions_.staging.upload(payload.host(), values.address, stream());
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

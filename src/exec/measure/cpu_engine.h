@@ -13,7 +13,7 @@
 #include "exec/measure/timed_passes.h"
 #include "exec/message/clock.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 class CpuEngine {
  public:
@@ -100,4 +100,4 @@ class CpuEngine::Step {
   std::vector<float> state_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec

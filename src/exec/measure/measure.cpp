@@ -13,7 +13,7 @@
 #include "exec/measure/timed_passes.h"
 #include "exec/run/pinned_thread.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 /// So many layers of a kind are timed: enough for one to find the caches as the others left them.
@@ -178,7 +178,7 @@ std::vector<std::string> warn_of_spread(const std::vector<MeasuredLayer>& layers
                   100 * kTrustedSpread, count, where, 100 * widest)};
 }
 
-MeasuredModel measure_model(const Specification& specification, const std::string& source_name,
+MeasuredModel measure_model(const io::Specification& specification, const std::string& source_name,
                             const MeasureOptions& options) {
   check(!options.batch_sizes.empty() && options.repeats >= 1 && options.cores >= 1,
         "a measurement of nothing");
@@ -217,4 +217,4 @@ MeasuredModel measure_model(const Specification& specification, const std::strin
   return measured;
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

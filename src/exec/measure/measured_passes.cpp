@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <utility>
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 /// The time below which that share of them lies; of two in question the lower. Requires: there is
@@ -77,4 +77,4 @@ Measurement measurement_of(const Passes& layer, const PassTimes& all_medians,
   return measurement;
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -11,7 +11,7 @@
 #include "dapple/nn/model.h"
 #include "dapple/nn/optimizer.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// Passes that do not count, before those that do.
 inline constexpr std::int64_t kWarmUps = 2;
@@ -67,7 +67,7 @@ struct Kinds {
 
 /// What is measured: the distinct layers of a model, and the optimizer's step on all parameters.
 struct MeasurementSubject {
-  const Specification& specification;
+  const io::Specification& specification;
   const std::vector<nn::ModelLayer>& model;
   Kinds kinds;
   nn::OptimizerKind optimizer;
@@ -94,4 +94,4 @@ struct CorePasses {
 /// On a GPU of this machine, by its own clock. Throws Error(Environment) where there is none.
 CorePasses passes_on_gpu(const MeasurementSubject& subject, const MeasureOptions& options);
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -13,7 +13,7 @@
 #include "dapple/exec/run/backend.h"
 #include "exec/measure/measured_passes.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// Lengths of what was done, in its order, once the engine knows them.
 template <class Engine>
@@ -210,4 +210,4 @@ CorePasses timed_passes(Engine& engine, const MeasurementSubject& subject,
   return passes;
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -6,7 +6,7 @@
 #include "dapple/core/error.h"
 #include "exec/message/value_payload.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 /// Part `i` of `parts` that are as even as whole numbers allow.
@@ -145,4 +145,4 @@ void all_reduce(const ReductionGroup& group, MessageKey key, Summands& summands,
   inside.all_gather(all);
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -7,7 +7,7 @@
 
 #include "dapple/plan/action.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// One word without a lock, so that it can lie in memory that a dead process has left.
 class AnnouncedAction {
@@ -34,4 +34,4 @@ class AnnouncedAction {
   std::atomic<std::uint64_t> word_{0};
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec

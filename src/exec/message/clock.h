@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <thread>
 
-namespace dapple {
+namespace dapple::exec {
 
 inline std::int64_t monotonic_now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -19,4 +19,4 @@ inline void sleep_until(std::int64_t moment) {
       std::chrono::steady_clock::time_point(std::chrono::nanoseconds(moment)));
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

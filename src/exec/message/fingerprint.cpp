@@ -4,7 +4,7 @@
 
 #include "dapple/core/error.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 std::uint64_t fingerprint(std::span<const std::byte> bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());
@@ -31,4 +31,4 @@ std::uint64_t Fingerprint::value() const {
   return XXH3_64bits_digest(state_->sums.get());
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

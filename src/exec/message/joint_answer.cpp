@@ -1,6 +1,6 @@
 #include "exec/message/joint_answer.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 /// Yes has a byte.
@@ -35,4 +35,4 @@ bool any_says(bool answer, const std::vector<DeviceSchedule>& devices, std::size
   return answer;
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

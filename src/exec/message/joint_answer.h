@@ -7,7 +7,7 @@
 #include "dapple/exec/message/transport.h"
 #include "dapple/schedule/device_schedule.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// Whether any of the devices says yes, the same on all of them; all ask, each from its place among
 /// them. While nobody does, only messages without bytes pass, which neither count nor take any time
@@ -16,4 +16,4 @@ namespace dapple {
 bool any_says(bool answer, const std::vector<DeviceSchedule>& devices, std::size_t place,
               MessageKey key, Transport& transport);
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -11,7 +11,7 @@
 
 #include "dapple/exec/message/transport.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 struct Mail {
   Payload payload;
@@ -58,4 +58,4 @@ class Mailbox {
   bool is_closed_ = false;
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 constexpr std::int64_t kAlignment = 512;
@@ -51,4 +51,4 @@ Bytes message_memory(const Plan& plan, const DeviceSchedule& device) {
   return memory;
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

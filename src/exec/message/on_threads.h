@@ -10,7 +10,7 @@
 
 #include "dapple/exec/message/thread_transport.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// Runs `work` for every device's place among `devices`, with its end, and waits for all. Throws
 /// what the first one to fail has thrown, once all are at rest; that ends the others' waiting.
@@ -42,4 +42,4 @@ inline void on_threads(ThreadNetwork& network, const std::vector<DeviceIndex>& d
   if (failure) std::rethrow_exception(failure);
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

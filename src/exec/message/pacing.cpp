@@ -8,7 +8,7 @@
 #include "dapple/core/error.h"
 #include "exec/message/clock.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 /// At most so long a piece keeps the slowest port of its route busy: what senders take turns by.
@@ -80,4 +80,4 @@ std::int64_t LinkPacer::pass(const MessageKey& key, Bytes size,
   return moment + scale_up(way.route.latency, pacing_.pace).ns;
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

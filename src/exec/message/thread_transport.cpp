@@ -16,7 +16,7 @@
 #include "exec/message/mailbox.h"
 #include "exec/message/waiting.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 class ThreadNetwork::State {
  public:
@@ -126,7 +126,7 @@ class ThreadNetwork::End : public Transport {
     sent_ += size;
     return arrival;
   }
-  Payload receive(const MessageKey& key, const Expected& /*expected*/) override {
+  Payload receive(const MessageKey& key, const ExpectedMessage& /*expected*/) override {
     check(key.to == device_, "a device takes in what is for another one");
     return state_.receive(key);
   }
@@ -155,4 +155,4 @@ Bytes ThreadNetwork::sent() const {
   return state_->sent();
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -9,7 +9,7 @@
 #include "dapple/core/error.h"
 #include "dapple/exec/message/transport.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 template <class Value>
 Payload payload_of(std::span<Value> values) {
@@ -38,4 +38,4 @@ std::vector<Value> values_of(Payload payload) {
   return values;
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

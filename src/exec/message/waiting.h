@@ -11,7 +11,7 @@
 #include "dapple/exec/message/transport.h"
 #include "dapple/schedule/schedule.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 inline double seconds_of(std::chrono::nanoseconds time) {
   return std::chrono::duration<double>(time).count();
@@ -37,4 +37,4 @@ inline Error missing_message(const WaitingPair& pair, const MessageKey& key,
                         seconds_of(timeout), whereabouts(pair.peer_at))}}};
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -15,7 +15,7 @@
 #error "expected NCCL of version 2.18 or later"
 #endif
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 /// Between two looks at a call that takes time.
@@ -129,4 +129,4 @@ void NcclCommunicator::abort() noexcept {
   static_cast<void>(ncclCommAbort(std::exchange(communicator_, nullptr)));
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

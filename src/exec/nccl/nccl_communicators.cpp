@@ -16,7 +16,7 @@
 #include "exec/message/value_payload.h"
 #include "exec/message/waiting.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 /// Between two looks at what a GPU does.
@@ -210,4 +210,4 @@ void NcclCommunicators::abort() noexcept {
   static_cast<void>(ncclGroupEnd());
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

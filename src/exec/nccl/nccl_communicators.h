@@ -18,7 +18,7 @@
 #include "dapple/exec/nccl/nccl_communicator.h"
 #include "dapple/exec/nccl/nccl_transport.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// Messages below that are none of a device's own, and so none of the bytes that it has sent.
 class Asides {
@@ -99,4 +99,4 @@ class NcclCommunicators {
   std::map<Circle, NcclCommunicator, EarlierCircle> communicators_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec

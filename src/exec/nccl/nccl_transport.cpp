@@ -22,7 +22,7 @@
 #include "exec/message/waiting.h"
 #include "exec/nccl/nccl_communicators.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 /// Between two looks at all communicators.
@@ -59,7 +59,7 @@ class NcclTransport : public Transport {
   void connect();
 
   std::int64_t send(const MessageKey& key, Payload payload) override;
-  Payload receive(const MessageKey& key, const Expected& expected) override;
+  Payload receive(const MessageKey& key, const ExpectedMessage& expected) override;
   bool reduces(const ReductionGroup& group, const MessageKey& key, Summands& summands) override;
   void barrier() override { below_.barrier(); }
   void announce(const Action& action) noexcept override { below_.announce(action); }
@@ -284,7 +284,7 @@ void NcclTransport::take_in(DeviceIndex from) {
   }
 }
 
-Payload NcclTransport::receive(const MessageKey& key, const Expected& expected) {
+Payload NcclTransport::receive(const MessageKey& key, const ExpectedMessage& expected) {
   if (expected.memory == Memory::Host) return below_.receive(key, expected);
   std::optional<Mail> mail;
   try {
@@ -360,4 +360,4 @@ std::unique_ptr<Transport> make_nccl_transport(Transport& below, const Topology&
   return end;
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

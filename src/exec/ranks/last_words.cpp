@@ -23,7 +23,7 @@
 #include "dapple/schedule/schedule.h"
 #include "exec/message/announced.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 [[noreturn]] void refuse(const char* what) {
@@ -188,4 +188,4 @@ int run_watched(const std::function<int(LastWords&)>& work, const Tell& tell) {
   return kEnvironmentCode;
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

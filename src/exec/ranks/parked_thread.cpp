@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 class Parked {
@@ -29,4 +29,4 @@ void park(std::thread thread) {
   parked.add(std::move(thread));
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

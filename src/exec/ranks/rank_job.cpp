@@ -20,7 +20,7 @@
 #include "exec/message/waiting.h"
 #include "exec/ranks/rank_wire.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 using std::chrono::nanoseconds;
@@ -78,7 +78,7 @@ class RankJob::State {
   void join(const Topology& topology, const std::vector<DeviceIndex>& devices,
             const RankTransportOptions& options);
   std::int64_t send(const MessageKey& key, Payload payload);
-  Payload receive(const MessageKey& key, const Expected& expected);
+  Payload receive(const MessageKey& key, const ExpectedMessage& expected);
   void barrier();
   void announce(const Action& action) noexcept;
   void abort() noexcept;
@@ -273,7 +273,7 @@ std::int64_t RankJob::State::send(const MessageKey& key, Payload payload) {
   return arrival.value_or(monotonic_now());
 }
 
-Payload RankJob::State::receive(const MessageKey& key, const Expected& expected) {
+Payload RankJob::State::receive(const MessageKey& key, const ExpectedMessage& expected) {
   std::optional<Mail> mail;
   try {
     mail = mailbox_.take(key, options_.timeout);
@@ -587,7 +587,7 @@ class RankJob::End : public Transport {
     check(key.from == state_.device(), "a device sends in another one's name");
     return state_.send(key, std::move(payload));
   }
-  Payload receive(const MessageKey& key, const Expected& expected) override {
+  Payload receive(const MessageKey& key, const ExpectedMessage& expected) override {
     check(key.to == state_.device(), "a device takes in what is for another one");
     return state_.receive(key, expected);
   }
@@ -632,4 +632,4 @@ bool RankJob::is_first_to_fail() noexcept {
   return state_->is_first_to_fail();
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

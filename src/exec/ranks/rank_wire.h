@@ -11,7 +11,7 @@
 
 #include "dapple/exec/message/transport.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// Goes before the bytes of a message.
 struct Frame {
@@ -69,4 +69,4 @@ class RankWire {
   virtual std::future<void> leave() = 0;
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -11,7 +11,7 @@
 #include "exec/message/on_threads.h"
 #include "exec/run/reduction_groups.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 /// Step of answers, which are of an action that sends nothing.
@@ -105,4 +105,4 @@ Replayed replay(const PlanDocument& document, const Topology& topology,
   return std::move(replayed).value();
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

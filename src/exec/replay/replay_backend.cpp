@@ -4,7 +4,7 @@
 
 #include "exec/message/clock.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 /// As many numbers as a bucket has, which nobody wants to know: nothing holds or adds them.
@@ -55,4 +55,4 @@ std::unique_ptr<Backend> make_replay_backend(const ReplayedDevice& device, const
                                                       std::make_unique<HostStandIn>());
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -13,7 +13,7 @@
 #include "dapple/core/error.h"
 #include "dapple/exec/replay/replay_backend.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 template <class StandIn>
 class ReplayBackend : public Backend {
@@ -112,4 +112,4 @@ void ReplayBackend<StandIn>::step(const Action& action) {
       stage.bucket_steps.empty() ? stage.optimizer_step : stage.bucket_steps[part], action.stage));
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -2,7 +2,7 @@
 
 #include "exec/message/clock.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 Mark Backend::mark(Stream /*stream*/) {
   return {.moment = monotonic_now()};
@@ -12,4 +12,4 @@ std::int64_t Backend::moment_of(const Mark& mark) {
   return mark.moment;
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

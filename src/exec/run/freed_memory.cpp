@@ -2,7 +2,7 @@
 
 #include <malloc.h>
 
-namespace dapple {
+namespace dapple::exec {
 
 void keep_freed_memory() {
   constexpr int kGibibyte = 1 << 30;
@@ -10,4 +10,4 @@ void keep_freed_memory() {
   mallopt(M_TRIM_THRESHOLD, kGibibyte);
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

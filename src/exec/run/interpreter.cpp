@@ -12,7 +12,7 @@
 #include "exec/message/clock.h"
 #include "exec/run/stream.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// One iteration of one device.
 class Interpreter::Run {
@@ -255,4 +255,4 @@ std::vector<MeasuredAction> Interpreter::run(std::int64_t iteration) {
   return run.measured();
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -9,7 +9,7 @@
 #include "dapple/core/error.h"
 #include "exec/message/clock.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 /// Figures and lists of them, one behind the other, to and from a message.
@@ -173,4 +173,4 @@ std::optional<MeasuredRun> gather(const DeviceMeasurements& own,
   return summary(all, devices, pace);
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

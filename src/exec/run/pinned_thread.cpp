@@ -4,7 +4,7 @@
 
 #include <utility>
 
-namespace dapple {
+namespace dapple::exec {
 
 struct PinnedThread::Cores {
   cpu_set_t set;
@@ -31,4 +31,4 @@ PinnedThread::~PinnedThread() {
   if (before_) sched_setaffinity(0, sizeof(before_->set), &before_->set);
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

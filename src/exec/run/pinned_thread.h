@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <memory>
 
-namespace dapple {
+namespace dapple::exec {
 
 /// Cores that this process may use; at least one.
 std::size_t usable_cores();
@@ -25,4 +25,4 @@ class PinnedThread {
   std::unique_ptr<Cores> before_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec

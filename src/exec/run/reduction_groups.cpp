@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 ReductionGroup group_of(std::vector<DeviceIndex> members, const AllReduceCost& cost,
@@ -38,4 +38,4 @@ ReductionGroups reduction_groups(const Plan& plan, const PlanCost& costs,
   return groups;
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

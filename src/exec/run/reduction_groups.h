@@ -6,10 +6,10 @@
 #include "dapple/plan/plan.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// As the cost model reduces them: server by server, or in one ring over all devices. Requires:
 /// `costs` are the plan's.
 ReductionGroups reduction_groups(const Plan& plan, const PlanCost& costs, const Topology& topology);
 
-}  // namespace dapple
+}  // namespace dapple::exec

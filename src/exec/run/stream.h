@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-namespace dapple {
+namespace dapple::exec {
 
 /// Work runs in the order in which it is given. Once some has thrown, the rest is dropped.
 class WorkStream {
@@ -81,4 +81,4 @@ class WorkStream {
   std::jthread thread_;  // last, so that it ends before what it uses
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -11,7 +11,7 @@
 #include "dapple/core/error.h"
 #include "dapple/core/random.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 /// Every sample from a random stream of its own.
@@ -157,7 +157,7 @@ std::uint16_t token_at(std::string_view text, std::size_t number) {
 
 class TokensOfText : public SampleBySample {
  public:
-  TokensOfText(std::shared_ptr<const FileView> text, BatchShape shape, std::uint64_t seed)
+  TokensOfText(std::shared_ptr<const io::FileView> text, BatchShape shape, std::uint64_t seed)
       : SampleBySample(std::move(shape), seed), text_(std::move(text)) {}
 
  private:
@@ -179,7 +179,7 @@ class TokensOfText : public SampleBySample {
     for (std::size_t i = begin; i < begin + length(); ++i) values.push_back(token_at(text, i));
   }
 
-  std::shared_ptr<const FileView> text_;
+  std::shared_ptr<const io::FileView> text_;
 };
 
 /// The first token that is not below `vocabulary`; the number of tokens if all are.
@@ -209,7 +209,7 @@ std::unique_ptr<Batches> make_synthetic_batches(const BatchShape& shape, std::ui
   return std::make_unique<SyntheticNumbers>(shape, seed);
 }
 
-std::unique_ptr<Batches> make_token_batches(std::shared_ptr<const FileView> text,
+std::unique_ptr<Batches> make_token_batches(std::shared_ptr<const io::FileView> text,
                                             const std::string& source_name, const BatchShape& shape,
                                             std::uint64_t seed) {
   const auto refuse = [&source_name](std::string place, std::string message) {
@@ -236,4 +236,4 @@ std::unique_ptr<Batches> make_token_batches(std::shared_ptr<const FileView> text
   return std::make_unique<TokensOfText>(std::move(text), shape, seed);
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -3,10 +3,10 @@
 #include "exec/train/cpu_math.h"
 #include "exec/train/model_backend.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 std::unique_ptr<TrainingBackend> make_cpu_backend(const TrainingJob& job, DeviceIndex device) {
   return std::make_unique<ModelBackend<CpuMath>>(job, device, std::make_unique<CpuMath>(job));
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

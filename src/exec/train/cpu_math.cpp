@@ -6,7 +6,7 @@
 #include "dapple/core/error.h"
 #include "exec/message/value_payload.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 /// Where samples of a tensor lie.
@@ -126,4 +126,4 @@ void CpuArrays::assign(const TensorPlace& place, TensorKind kind, std::size_t nu
                     (is_state ? state_ : parameters_).begin() + static_cast<std::ptrdiff_t>(begin));
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -15,7 +15,7 @@
 #include "exec/message/clock.h"
 #include "exec/train/stage_layout.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// Parameters, gradients and the optimizer's state of one stage.
 class CpuArrays;
@@ -131,4 +131,4 @@ class CpuArrays {
   std::vector<float> state_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec

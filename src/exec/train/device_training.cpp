@@ -9,7 +9,7 @@
 #include "exec/train/loss_and_norm.h"
 #include "exec/train/named_tensors.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 /// What devices tell each other around an optimizer's step, beside what the schedule sends.
@@ -154,12 +154,12 @@ std::optional<MeasuredRun> DeviceTraining::gather_measured(
   const auto count = static_cast<std::int64_t>(iterations.size());
   const DeviceMeasurements own{.sent = {sent_.count / iterations_ * count},
                                .iterations = std::move(iterations)};
-  return dapple::gather(own, job_.devices, place(), iteration_ + 1, kOne, transport_);
+  return exec::gather(own, job_.devices, place(), iteration_ + 1, kOne, transport_);
 }
 
 bool DeviceTraining::any_says(bool answer) {
   const MessageKey answers = key(StageIndex{0}, kAnswer, device_, lead());
-  return dapple::any_says(answer, job_.devices, place(), answers, transport_);
+  return exec::any_says(answer, job_.devices, place(), answers, transport_);
 }
 
 void DeviceTraining::await_readers() {
@@ -195,4 +195,4 @@ NamedTensors PlainTraining::tensors(TensorKind kind) {
   return tensors;
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

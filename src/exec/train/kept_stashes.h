@@ -9,7 +9,7 @@
 
 #include "dapple/exec/train/training_backend.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 template <class Math>
 class KeptStashes {
@@ -47,4 +47,4 @@ class KeptStashes {
   Held most_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace dapple {
+namespace dapple::exec {
 
 std::optional<LocalStage> local_stage(const TrainingJob& job, StageIndex stage,
                                       DeviceIndex device) {
@@ -34,4 +34,4 @@ nn::Shape with_samples(std::int64_t samples, const nn::Shape& sample) {
   return shape;
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -7,7 +7,7 @@
 
 #include "dapple/exec/train/training_job.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 struct LocalStage {
   StageIndex index;
@@ -29,4 +29,4 @@ SampleRange intersection(SampleRange a, SampleRange b);
 /// The shape of so many samples of a shape.
 nn::Shape with_samples(std::int64_t samples, const nn::Shape& sample);
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-namespace dapple {
+namespace dapple::exec {
 
 double mean_loss(std::vector<SampleLoss> losses) {
   std::sort(losses.begin(), losses.end(),
@@ -23,4 +23,4 @@ float clip_factor(double norm, double clip_norm) {
   return static_cast<float>(std::min(1.0, clip_norm / (norm + kAgainstZero)));
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

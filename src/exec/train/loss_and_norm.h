@@ -7,7 +7,7 @@
 
 #include "dapple/exec/train/training_backend.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// Mean over the global batch. Requires: `losses` are those of all its samples, in any order.
 double mean_loss(std::vector<SampleLoss> losses);
@@ -18,4 +18,4 @@ double norm_of(const std::vector<double>& squares);
 /// What gradients are multiplied by so that their norm is at most `clip_norm`, as PyTorch does it.
 float clip_factor(double norm, double clip_norm);
 
-}  // namespace dapple
+}  // namespace dapple::exec

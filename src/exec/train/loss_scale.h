@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace dapple {
+namespace dapple::exec {
 
 class LossScale {
  public:
@@ -44,4 +44,4 @@ class LossScale {
   std::int64_t accepted_ = 0;  // since it has changed
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec

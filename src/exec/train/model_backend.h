@@ -19,7 +19,7 @@
 #include "exec/train/prepared_samples.h"
 #include "exec/train/stage_parameters.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 template <class Math>
 class ModelBackend : public TrainingBackend {
@@ -361,4 +361,4 @@ void ModelBackend<Math>::restore(const NamedTensors& tensors) {
   for (const StageIndex stage : stages_) at(stage).parameters.restore(tensors);
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

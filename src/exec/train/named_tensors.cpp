@@ -5,7 +5,7 @@
 
 #include "dapple/core/error.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 std::string moment_name(const std::string& tensor, std::size_t number) {
   return tensor + ".moment" + std::to_string(number + 1);
@@ -42,4 +42,4 @@ std::span<const float> tensor_of(const NamedTensors& tensors, const std::string&
   return found->second.values;
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

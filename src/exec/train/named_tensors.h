@@ -11,7 +11,7 @@
 #include "dapple/exec/train/named_tensors.h"
 #include "exec/train/stage_layout.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// Name of a tensor's `number`th array of the optimizer's state, from zero.
 std::string moment_name(const std::string& tensor, std::size_t number);
@@ -28,4 +28,4 @@ std::optional<std::size_t> first_not_finite(const nn::Tensor& tensor);
 std::span<const float> tensor_of(const NamedTensors& tensors, const std::string& name,
                                  const nn::Shape& shape);
 
-}  // namespace dapple
+}  // namespace dapple::exec

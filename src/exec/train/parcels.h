@@ -12,7 +12,7 @@
 #include "dapple/exec/message/payload.h"
 #include "exec/train/local_stage.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 enum class Direction : std::uint8_t { Forward, Backward };
 
@@ -111,4 +111,4 @@ class Parcels {
   std::map<ParcelPlace, Parcel> leaving_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 SampleRange samples_in_batch(const TrainingJob& job, const LocalStage& stage,
@@ -57,4 +57,4 @@ nn::Tensor PreparedSamples::make_targets(const LocalStage& stage, std::int32_t m
   return job_.batches->targets(iteration_, samples.begin, samples.end);
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

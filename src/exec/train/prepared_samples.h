@@ -10,7 +10,7 @@
 #include "dapple/nn/tensor.h"
 #include "exec/train/local_stage.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 class PreparedSamples {
  public:
@@ -45,4 +45,4 @@ class PreparedSamples {
   std::map<std::int32_t, nn::Tensor> targets_;  // of the last stage
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec

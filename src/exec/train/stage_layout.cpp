@@ -4,7 +4,7 @@
 
 #include "dapple/schedule/schedule.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 constexpr std::size_t kCacheLine = 64 / sizeof(float);
@@ -91,4 +91,4 @@ LayerRange layers_of_bucket(const TrainingJob& job, StageIndex stage, std::int32
   return {filled_by[number], number == 0 ? layers.end : filled_by[number - 1]};
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -17,7 +17,7 @@
 #include "dapple/exec/message/all_reduce.h"
 #include "dapple/exec/train/training_job.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// Where a tensor of a stage lies.
 struct TensorPlace {
@@ -50,4 +50,4 @@ struct StageLayout {
 /// stage's where there is no bucket.
 LayerRange layers_of_bucket(const TrainingJob& job, StageIndex stage, std::int32_t bucket);
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -13,7 +13,7 @@
 #include "exec/train/named_tensors.h"
 #include "exec/train/stage_layout.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 template <class Math>
 class StageParameters {
@@ -115,4 +115,4 @@ class StageParameters {
   std::vector<LayerViews> views_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec

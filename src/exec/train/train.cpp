@@ -16,7 +16,7 @@
 #include "exec/run/pinned_thread.h"
 #include "exec/train/named_tensors.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 constexpr std::size_t kMostMeasured = 100;
@@ -180,4 +180,4 @@ void run_on_threads(const TrainingJob& job, const Topology& topology, const Thre
   });
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -13,7 +13,7 @@
 #include "dapple/simulate/device_memory.h"
 #include "exec/run/reduction_groups.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 /// Layers are named in messages: `repeat` makes others of an array's entries.
@@ -38,8 +38,8 @@ std::optional<Violation> output_fault(const Layer& layer, const nn::ModelLayer& 
 /// In the order of the devices.
 std::vector<Bytes> memory_of(const std::vector<DeviceSchedule>& devices, const Schedule& schedule,
                              const PlanCost& costs) {
-  const std::vector<DeviceMemory> memory = device_memory(schedule, costs);
-  const std::vector<Bytes> peaks = peak_memories(schedule, memory);
+  const std::vector<DeviceMemory> memory = simulate::device_memory(schedule, costs);
+  const std::vector<Bytes> peaks = simulate::peak_memories(schedule, memory);
   std::map<DeviceIndex, Bytes> by_device;
   for (std::size_t d = 0; d < memory.size(); ++d) by_device[memory[d].device] = peaks[d];
   std::vector<Bytes> in_order;
@@ -132,4 +132,4 @@ TrainingJob on_one_device(const TrainingJob& job) {
           .settings = job.settings};
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -14,7 +14,7 @@
 #include "exec/train/named_tensors.h"
 #include "exec/weights/safetensors.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 constexpr const char* kFormat = "dapple-checkpoint/2";
@@ -232,4 +232,4 @@ std::optional<Violation> restoring_fault(const Checkpoint& checkpoint,
   return first_of(std::move(faults), "a checkpoint of another model?");
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

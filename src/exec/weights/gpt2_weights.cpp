@@ -9,7 +9,7 @@
 #include "dapple/core/error.h"
 #include "exec/weights/safetensors.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 constexpr std::string_view kPrefix = "transformer.";
@@ -184,4 +184,4 @@ std::string write_gpt2_weights(const NamedTensors& tensors,
   return write_safetensors({{"format", "pt"}}, renamed);
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

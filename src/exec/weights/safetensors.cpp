@@ -12,7 +12,7 @@
 #include "dapple/io/json/json_value.h"
 #include "exec/train/named_tensors.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "safetensors are little-endian");
@@ -323,4 +323,4 @@ std::string write_safetensors(const std::vector<std::pair<std::string, std::stri
   return bytes;
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

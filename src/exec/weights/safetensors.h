@@ -15,7 +15,7 @@
 #include "dapple/exec/train/device_training.h"
 #include "dapple/nn/tensor.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// Where the file's texts are.
 inline constexpr const char* kMetadata = "__metadata__";
@@ -65,4 +65,4 @@ std::optional<Violation> first_of(std::vector<Violation> faults, const char* gue
 std::string write_safetensors(const std::vector<std::pair<std::string, std::string>>& metadata,
                               const NamedTensors& tensors);
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -5,7 +5,7 @@
 #include "dapple/exec/replay/replay_backend.h"
 #include "exec/measure/measured_passes.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 [[noreturn]] void refuse() {
@@ -37,4 +37,4 @@ CorePasses passes_on_gpu(const MeasurementSubject& /*subject*/, const MeasureOpt
   refuse();
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

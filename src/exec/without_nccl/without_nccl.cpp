@@ -3,7 +3,7 @@
 #include "dapple/core/error.h"
 #include "dapple/exec/nccl/nccl_transport.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 bool is_built_with_nccl() {
   return false;
@@ -14,4 +14,4 @@ std::unique_ptr<Transport> make_nccl_transport(Transport& /*below*/, const Topol
   throw Bug("messages by NCCL in a program without it");
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -6,7 +6,7 @@
 
 #include "dapple/core/quantity.h"
 
-namespace dapple {
+namespace dapple::exec_app {
 
 /// Of a prediction of no time, how many nanoseconds were measured.
 inline double ratio_of(Duration measured, Duration predicted) {
@@ -14,4 +14,4 @@ inline double ratio_of(Duration measured, Duration predicted) {
          static_cast<double>(std::max<std::int64_t>(1, predicted.ns));
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec_app

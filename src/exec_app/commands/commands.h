@@ -3,10 +3,10 @@
 
 #include "dapple/command_line/tool.h"
 
-namespace dapple {
+namespace dapple::exec_app {
 
-Command profile_command();
-Command replay_command();
-Command train_command();
+command_line::Command profile_command();
+command_line::Command replay_command();
+command_line::Command train_command();
 
-}  // namespace dapple
+}  // namespace dapple::exec_app

@@ -4,7 +4,7 @@
 
 #include <ostream>
 
-namespace dapple {
+namespace dapple::exec_app {
 
 void IterationLine::show(std::int64_t done, std::int64_t all) {
   constexpr std::chrono::milliseconds kPause(100);
@@ -20,4 +20,4 @@ void IterationLine::clear() {
   is_shown_ = false;
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec_app

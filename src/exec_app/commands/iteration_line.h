@@ -6,13 +6,13 @@
 
 #include "dapple/command_line/console.h"
 
-namespace dapple {
+namespace dapple::exec_app {
 
 /// One line, rewritten at most ten times a second and cleared at the end; nothing where err is no
 /// terminal.
 class IterationLine {
  public:
-  explicit IterationLine(Console& console) : console_(console) {}
+  explicit IterationLine(command_line::Console& console) : console_(console) {}
   ~IterationLine() { clear(); }
   IterationLine(const IterationLine&) = delete;
   IterationLine& operator=(const IterationLine&) = delete;
@@ -21,9 +21,9 @@ class IterationLine {
   void clear();
 
  private:
-  Console& console_;
+  command_line::Console& console_;
   std::chrono::steady_clock::time_point last_;
   bool is_shown_ = false;
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec_app

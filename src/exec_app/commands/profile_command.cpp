@@ -18,7 +18,7 @@
 #include "exec_app/commands/rank_process.h"
 #include "exec_app/request/compute_device.h"
 
-namespace dapple {
+namespace dapple::exec_app {
 namespace {
 
 constexpr const char* kProfileHelp =
@@ -64,12 +64,13 @@ std::vector<std::int64_t> batch_sizes_of(const std::string& text) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     const std::string part = text.substr(begin, end - begin);
     // The reader of options knows whole numbers and says what is wrong with others.
-    const Options one({"--batch-sizes=" + part}, {{.name = "batch-sizes"}});
+    const command_line::Options one({"--batch-sizes=" + part}, {{.name = "batch-sizes"}});
     constexpr std::int64_t kMostSamples = 100'000;
     const std::int64_t size = one.positive_integer("batch-sizes", kMostSamples).value_or(0);
     if (!sizes.empty() && size <= sizes.back()) {
-      throw usage_error("--batch-sizes", fmt::format("expected ascending numbers, got {} after {}",
-                                                     size, sizes.back()));
+      throw command_line::usage_error(
+          "--batch-sizes",
+          fmt::format("expected ascending numbers, got {} after {}", size, sizes.back()));
     }
     sizes.push_back(size);
     begin = end + 1;
@@ -77,10 +78,10 @@ std::vector<std::int64_t> batch_sizes_of(const std::string& text) {
   return sizes;
 }
 
-MeasureOptions measure_options(const Options& options) {
+exec::MeasureOptions measure_options(const command_line::Options& options) {
   constexpr std::int64_t kMostRepeats = 10'000;
   constexpr std::int64_t kMostCores = 1'024;
-  MeasureOptions measure;
+  exec::MeasureOptions measure;
   if (const auto sizes = options.text("batch-sizes")) measure.batch_sizes = batch_sizes_of(*sizes);
   if (const auto n = options.positive_integer("repeat", kMostRepeats)) measure.repeats = *n;
   if (const auto n = options.positive_integer("cores", kMostCores)) measure.cores = *n;
@@ -88,71 +89,77 @@ MeasureOptions measure_options(const Options& options) {
   measure.on_gpu = device.kind == ComputeDevice::Kind::Cuda;
   measure.precision = device.precision;
   if (measure.on_gpu && options.has("cores")) {
-    throw usage_error("--cores", "expected --device cpu beside it, got cuda");
+    throw command_line::usage_error("--cores", "expected --device cpu beside it, got cuda");
   }
   measure.device = options.name("device-name").value_or(measure.on_gpu ? "cuda" : "cpu");
   return measure;
 }
 
-void report(const MeasuredModel& measured, std::ostream& out, const TextStyle& style) {
-  Table table({{.header = "layer", .least = 8},
-               {.header = "copies", .align = Align::Right},
-               {.header = "batch", .align = Align::Right},
-               {.header = "forward", .align = Align::Right},
-               {.header = "input grad", .align = Align::Right},
-               {.header = "weight grad", .align = Align::Right},
-               {.header = "spread", .align = Align::Right},
-               {.header = "stash", .align = Align::Right}});
-  for (const MeasuredLayer& layer : measured.layers) {
+void report(const exec::MeasuredModel& measured, std::ostream& out,
+            const report::TextStyle& style) {
+  report::Table table({{.header = "layer", .least = 8},
+                       {.header = "copies", .align = report::Align::Right},
+                       {.header = "batch", .align = report::Align::Right},
+                       {.header = "forward", .align = report::Align::Right},
+                       {.header = "input grad", .align = report::Align::Right},
+                       {.header = "weight grad", .align = report::Align::Right},
+                       {.header = "spread", .align = report::Align::Right},
+                       {.header = "stash", .align = report::Align::Right}});
+  for (const exec::MeasuredLayer& layer : measured.layers) {
     for (std::size_t i = 0; i < layer.measurements.size(); ++i) {
       const Measurement& figures = layer.measurements[i];
       table.add_row({{i == 0 ? layer.name : ""},
-                     {i == 0 ? show_count(layer.copies) : ""},
-                     {show_count(figures.batch_size)},
-                     {show(figures.forward)},
-                     {show(figures.input_gradient.value_or(Duration{}))},
-                     {show(figures.weight_gradient.value_or(Duration{}))},
-                     {show_percent(layer.spreads[i])},
-                     {show(figures.stash)}});
+                     {i == 0 ? report::show_count(layer.copies) : ""},
+                     {report::show_count(figures.batch_size)},
+                     {report::show(figures.forward)},
+                     {report::show(figures.input_gradient.value_or(Duration{}))},
+                     {report::show(figures.weight_gradient.value_or(Duration{}))},
+                     {report::show_percent(layer.spreads[i])},
+                     {report::show(figures.stash)}});
     }
   }
   const std::string head =
       fmt::format("{}: {}", printable(measured.profile.name), printable(measured.profile.source));
-  out << fill_lines(head, 0, style) << "\n\n" << table.text(0, style);
+  out << report::fill_lines(head, 0, style) << "\n\n" << table.text(0, style);
 }
 
-int run_profile(const Options& options, Console& console) {
+int run_profile(const command_line::Options& options, command_line::Console& console) {
   options.require_options_only("--spec FILE");
   if (is_rank()) {
-    throw usage_error("", "expected no launcher: the times are of one process on one core");
+    throw command_line::usage_error(
+        "", "expected no launcher: the times are of one process on one core");
   }
   const std::string path = options.required("spec", "a specification");
-  MeasureOptions measure = measure_options(options);
+  exec::MeasureOptions measure = measure_options(options);
   use_kernels_of(options);
-  const Specification specification = read_specification(read_file(path), source_name(path));
-  const std::string output =
-      options.text("output").value_or(default_output(specification.profile, ".profile.json"));
-  check_outputs({{"--output", output}}, {{"--spec", path}});
-  keep_freed_memory();
-  const SignalGuard interrupt(text_of_interruption(console, "the pass"));
+  const io::Specification specification =
+      io::read_specification(io::read_file(path), command_line::source_name(path));
+  const std::string output = options.text("output").value_or(
+      command_line::default_output(specification.profile, ".profile.json"));
+  command_line::check_outputs({{"--output", output}}, {{"--spec", path}});
+  exec::keep_freed_memory();
+  const command_line::SignalGuard interrupt(
+      command_line::text_of_interruption(console, "the pass"));
   measure.should_stop = [&interrupt] { return interrupt.has_received(); };
-  const MeasuredModel measured = measure_model(specification, source_name(path), measure);
-  write_result(console, output, write_profile(measured.profile));
+  const exec::MeasuredModel measured =
+      exec::measure_model(specification, command_line::source_name(path), measure);
+  command_line::write_result(console, output, io::write_profile(measured.profile));
   const auto [stream, style] = console.words(output == "-");
   report(measured, stream, style);
   if (measured.passes < measure.repeats) {
-    print_warning(console,
-                  fmt::format("interrupted: the profile has the medians of {} of {} passes",
-                              measured.passes, measure.repeats));
+    command_line::print_warning(
+        console, fmt::format("interrupted: the profile has the medians of {} of {} passes",
+                             measured.passes, measure.repeats));
   }
-  for (const std::string& doubt : doubts_about(measured.profile)) print_warning(console, doubt);
+  for (const std::string& doubt : doubts_about(measured.profile))
+    command_line::print_warning(console, doubt);
   if (output != "-") stream << "profile written to " << printable(output) << '\n';
-  return kDone;
+  return command_line::kDone;
 }
 
 }  // namespace
 
-Command profile_command() {
+command_line::Command profile_command() {
   return {.name = "profile",
           .help = kProfileHelp,
           .options = {{.name = "spec"},
@@ -167,4 +174,4 @@ Command profile_command() {
           .run = run_profile};
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec_app

@@ -18,7 +18,7 @@
 #include "dapple/exec/ranks/mpi/mpi_job.h"
 #include "dapple/exec_app/request/launch.h"
 
-namespace dapple {
+namespace dapple::exec_app {
 namespace {
 
 const char* variable(const char* name) {
@@ -35,9 +35,9 @@ constexpr std::chrono::seconds kPatience(3);
 
 /// Ends this process, but not the job, which the launcher does. What carries messages has threads
 /// of its own, so that nothing is torn down.
-[[noreturn]] void fail(Console& console, const Error& error, int code, bool tells) {
+[[noreturn]] void fail(command_line::Console& console, const Error& error, int code, bool tells) {
   if (tells) {
-    print_error(console, error);
+    command_line::print_error(console, error);
     console.err.flush();
   }
   std::_Exit(code);
@@ -51,35 +51,37 @@ Error named(const Error& error, int rank) {
           error.violations()};
 }
 
-std::unique_ptr<RankJob> start(const Launch& launch, std::chrono::nanoseconds timeout) {
-  if (!launch.tcp) return start_mpi_job(timeout);
-  TcpPlace place = *launch.tcp;
+std::unique_ptr<exec::RankJob> start(const Launch& launch, std::chrono::nanoseconds timeout) {
+  if (!launch.tcp) return exec::start_mpi_job(timeout);
+  exec::TcpPlace place = *launch.tcp;
   place.secret = job_secret(variable);
-  return start_tcp_job(place, timeout);
+  return exec::start_tcp_job(place, timeout);
 }
 
 /// Of a job that anybody who reaches rank 0 can join, which says so.
-void warn_of_strangers(Console& console, const Launch& launch) {
+void warn_of_strangers(command_line::Console& console, const Launch& launch) {
   if (!launch.tcp || launch.rank != 0 || launch.tcp->size == 1) return;
-  if (is_loopback(launch.tcp->address) || !job_secret(variable).empty()) return;
-  print_warning(console, fmt::format("whoever reaches port {} of this host can join the job, which "
-                                     "has no secret: {} or {} gives it one",
-                                     launch.tcp->port, kSecretVariable, kSecretFileVariable));
+  if (exec::is_loopback(launch.tcp->address) || !job_secret(variable).empty()) return;
+  command_line::print_warning(
+      console, fmt::format("whoever reaches port {} of this host can join the job, which "
+                           "has no secret: {} or {} gives it one",
+                           launch.tcp->port, kSecretVariable, kSecretFileVariable));
 }
 
 /// Where not all ranks come to MPI, any of them may be the one that does not: the first two speak,
 /// the second after the first has had its time to. Who does not find rank 0 over TCP knows nobody
 /// else: all speak, those after the first two when the launcher has had its time to end them.
-std::unique_ptr<RankJob> start_job(Console& console, std::chrono::nanoseconds timeout,
-                                   const Launch& launch) {
+std::unique_ptr<exec::RankJob> start_job(command_line::Console& console,
+                                         std::chrono::nanoseconds timeout, const Launch& launch) {
   try {
     warn_of_strangers(console, launch);
     return start(launch, timeout);
   } catch (const Error& error) {
     if (launch.rank > (launch.tcp ? 1 : 0)) std::this_thread::sleep_for(kPatience);
-    fail(console, error, exit_code_of(error.kind()), launch.tcp || launch.rank <= 1);
-  } catch (const JobAborted& aborted) {
-    fail(console, Error(ErrorKind::Environment, "", {{"", aborted.what()}}), kEnvironment, false);
+    fail(console, error, command_line::exit_code_of(error.kind()), launch.tcp || launch.rank <= 1);
+  } catch (const exec::JobAborted& aborted) {
+    fail(console, Error(ErrorKind::Environment, "", {{"", aborted.what()}}),
+         command_line::kEnvironment, false);
   }
 }
 
@@ -88,17 +90,17 @@ void keep_from_ending_first(const Launch& launch) {
   if (launch.tcp) std::signal(SIGTERM, SIG_IGN);
 }
 
-[[noreturn]] void fail_part(Console& console, const Error& error, int code, const Launch& launch,
-                            RankJob& job) {
+[[noreturn]] void fail_part(command_line::Console& console, const Error& error, int code,
+                            const Launch& launch, exec::RankJob& job) {
   keep_from_ending_first(launch);
   fail(console, named(error, launch.rank), code, job.is_first_to_fail());
 }
 
 /// What is left to be told when all is done. The code, or another where nobody reads it.
-int deliver(Console& console, int code) {
+int deliver(command_line::Console& console, int code) {
   try {
     console.deliver();
-  } catch (const NobodyListens&) { return kEnvironment; }
+  } catch (const command_line::NobodyListens&) { return command_line::kEnvironment; }
   return code;
 }
 
@@ -109,29 +111,29 @@ Error wrong_rank_count(std::size_t expected, int got) {
                             got)}}};
 }
 
-int run_part(Console& console, std::chrono::nanoseconds timeout, const Launch& launch,
-             const RankPart& part, LastWords* last_words) {
-  const std::unique_ptr<RankJob> job = start_job(console, timeout, launch);
+int run_part(command_line::Console& console, std::chrono::nanoseconds timeout, const Launch& launch,
+             const RankPart& part, exec::LastWords* last_words) {
+  const std::unique_ptr<exec::RankJob> job = start_job(console, timeout, launch);
   try {
     // A launcher that is ending the job keeps MPI from coming to its end.
     const int code = deliver(console, part(*job, last_words));
     job->finish();
     return code;
-  } catch (const NobodyListens&) {
+  } catch (const command_line::NobodyListens&) {
     job->is_first_to_fail();
-    std::_Exit(kEnvironment);
+    std::_Exit(command_line::kEnvironment);
   } catch (const Error& error) {
-    fail_part(console, error, exit_code_of(error.kind()), launch, *job);
-  } catch (const JobAborted& aborted) {
+    fail_part(console, error, command_line::exit_code_of(error.kind()), launch, *job);
+  } catch (const exec::JobAborted& aborted) {
     const Error error(ErrorKind::Environment, "", {{"", aborted.what()}});
-    fail_part(console, error, kEnvironment, launch, *job);
+    fail_part(console, error, command_line::kEnvironment, launch, *job);
   } catch (const std::bad_alloc&) {
     const Error error(ErrorKind::Environment, "", {{"", "out of memory"}});
-    fail_part(console, error, kEnvironment, launch, *job);
+    fail_part(console, error, command_line::kEnvironment, launch, *job);
   } catch (const std::exception& bug) {
     const Error error(ErrorKind::Environment, "",
                       {{"", std::string("this is a bug in dapple-exec: ") + bug.what()}});
-    fail_part(console, error, kBug, launch, *job);
+    fail_part(console, error, command_line::kBug, launch, *job);
   }
 }
 
@@ -141,20 +143,20 @@ bool is_rank() {
   return launch().has_value();
 }
 
-void end_with_others(const Error& error, const TellError& tell) {
+void end_with_others(const Error& error, const command_line::TellError& tell) {
   std::optional<Launch> launched;
   try {
     launched = launch();
   } catch (const Error&) { return; }  // there are others, but who knows where
   if (!launched) return;
   keep_from_ending_first(*launched);
-  std::unique_ptr<RankJob> job;
+  std::unique_ptr<exec::RankJob> job;
   try {
     job = start(*launched, kPatience);
   } catch (const std::exception&) {  // then each rank speaks for itself
   }
   if (!job || job->is_first_to_fail()) tell(named(error, launched->rank));
-  std::_Exit(exit_code_of(error.kind()));
+  std::_Exit(command_line::exit_code_of(error.kind()));
 }
 
 void check_rank_count(std::size_t devices) {
@@ -164,43 +166,45 @@ void check_rank_count(std::size_t devices) {
   if (static_cast<std::size_t>(ranks) != devices) throw wrong_rank_count(devices, ranks);
 }
 
-GpuShare gpu_share(const RankJob& job) {
+GpuShare gpu_share(const exec::RankJob& job) {
   return {.devices = job.is_on_one_host() ? static_cast<std::size_t>(job.size()) : 1,
           .is_rank = true,
           .local_rank = launch().value().local_rank,
           .is_shown_gpus = std::getenv("CUDA_VISIBLE_DEVICES") != nullptr};
 }
 
-void check_rank_inputs(const std::vector<NamedPath>& inputs) {
-  for (const NamedPath& input : inputs) {
+void check_rank_inputs(const std::vector<command_line::NamedPath>& inputs) {
+  for (const command_line::NamedPath& input : inputs) {
     if (input.path != "-") continue;
-    throw usage_error(input.option, "expected a file, which every rank can read, got \"-\"");
+    throw command_line::usage_error(input.option,
+                                    "expected a file, which every rank can read, got \"-\"");
   }
 }
 
-int run_as_rank(Console& console, std::chrono::nanoseconds timeout, const RankPart& part) {
+int run_as_rank(command_line::Console& console, std::chrono::nanoseconds timeout,
+                const RankPart& part) {
   const Launch launched = launch().value();
   if (launched.tcp) return run_part(console, timeout, launched, part, nullptr);
-  return run_watched(
-      [&](LastWords& last_words) {
+  return exec::run_watched(
+      [&](exec::LastWords& last_words) {
         last_words.set_name(fmt::format("rank {}", launched.rank));
         return run_part(console, timeout, launched, part, &last_words);
       },
       [&](const std::string& sentence) {
-        print_error(console, Error(ErrorKind::Environment, "", {{"", sentence}}));
+        command_line::print_error(console, Error(ErrorKind::Environment, "", {{"", sentence}}));
         console.err.flush();
       });
 }
 
-std::unique_ptr<Transport> join_job(RankJob& job, const Topology& topology,
-                                    const std::vector<DeviceIndex>& devices,
-                                    const RankTransportOptions& options) {
+std::unique_ptr<exec::Transport> join_job(exec::RankJob& job, const Topology& topology,
+                                          const std::vector<DeviceIndex>& devices,
+                                          const exec::RankTransportOptions& options) {
   if (static_cast<std::size_t>(job.size()) != devices.size()) {
     throw wrong_rank_count(devices.size(), job.size());
   }
   const DeviceIndex own = devices[static_cast<std::size_t>(job.rank())];
-  spdlog::info("{}", rank_name(job.rank(), topology.device(own).name));
+  spdlog::info("{}", exec::rank_name(job.rank(), topology.device(own).name));
   return job.join(topology, devices, options);
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec_app

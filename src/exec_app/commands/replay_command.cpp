@@ -25,7 +25,7 @@
 #include "exec_app/request/compute_device.h"
 #include "exec_app/request/runnable_plan.h"
 
-namespace dapple {
+namespace dapple::exec_app {
 namespace {
 
 constexpr const char* kReplayHelp =
@@ -85,18 +85,18 @@ std::optional<Slowing> parse_slowing(std::string_view text, std::size_t stages) 
     slowing.stages.push_back({number});
     text.remove_prefix(colon + 1);
   }
-  const std::optional<Factor> slowdown = parse_factor(text);
+  const std::optional<Factor> slowdown = command_line::parse_factor(text);
   if (!slowdown) return std::nullopt;
   slowing.slowdown = *slowdown;
   return slowing;
 }
 
-std::vector<SlowStage> slow_stages(const Options& options) {
-  std::vector<SlowStage> slow;
+std::vector<exec::SlowStage> slow_stages(const command_line::Options& options) {
+  std::vector<exec::SlowStage> slow;
   for (const std::string& text : options.texts("slow-stage")) {
     const std::optional<Slowing> slowing = parse_slowing(text, 1);
     if (!slowing) {
-      throw usage_error(
+      throw command_line::usage_error(
           "--slow-stage",
           fmt::format("expected STAGE:FACTOR, such as 1:1.2, got \"{}\"", printable(text)));
     }
@@ -105,44 +105,48 @@ std::vector<SlowStage> slow_stages(const Options& options) {
   return slow;
 }
 
-std::vector<SlowLink> slow_links(const Options& options) {
-  std::vector<SlowLink> slow;
+std::vector<exec::SlowLink> slow_links(const command_line::Options& options) {
+  std::vector<exec::SlowLink> slow;
   for (const std::string& text : options.texts("slow-link")) {
     const std::optional<Slowing> slowing = parse_slowing(text, 2);
     if (!slowing) {
-      throw usage_error("--slow-link", fmt::format("expected STAGE:NEIGHBOUR:FACTOR, such as "
-                                                   "0:1:2, got \"{}\"",
-                                                   printable(text)));
+      throw command_line::usage_error("--slow-link",
+                                      fmt::format("expected STAGE:NEIGHBOUR:FACTOR, such as "
+                                                  "0:1:2, got \"{}\"",
+                                                  printable(text)));
     }
     const StageIndex from = slowing->stages[0];
     const StageIndex to = slowing->stages[1];
     if (from.value - to.value != 1 && to.value - from.value != 1) {
-      throw usage_error("--slow-link", fmt::format("expected two stages that follow each other, as "
-                                                   "others send each other nothing, got {} and {}",
-                                                   from.value, to.value));
+      throw command_line::usage_error("--slow-link",
+                                      fmt::format("expected two stages that follow each other, as "
+                                                  "others send each other nothing, got {} and {}",
+                                                  from.value, to.value));
     }
     slow.push_back({.from = from, .to = to, .slowdown = slowing->slowdown});
   }
   if (!slow.empty() && options.has("unpaced-links")) {
-    throw usage_error("--slow-link", "expected no --unpaced-links beside it");
+    throw command_line::usage_error("--slow-link", "expected no --unpaced-links beside it");
   }
   return slow;
 }
 
 /// Links between GPUs are what they are.
-void check_links(const Options& options, const ComputeDevice& device) {
+void check_links(const command_line::Options& options, const ComputeDevice& device) {
   if (!device.has_own_links()) return;
   for (const char* option : {"pace", "slow-link", "unpaced-links"}) {
     if (!options.has(option)) continue;
-    throw usage_error(fmt::format("--{}", option),
-                      "expected --oversubscribe beside --device cuda: between GPUs of their own "
-                      "devices have real links");
+    throw command_line::usage_error(
+        fmt::format("--{}", option),
+        "expected --oversubscribe beside --device cuda: between GPUs of their own "
+        "devices have real links");
   }
 }
 
-ReplayOptions replay_options(const Options& options, const ComputeDevice& device) {
+exec::ReplayOptions replay_options(const command_line::Options& options,
+                                   const ComputeDevice& device) {
   constexpr std::int64_t kMostIterations = 100'000;
-  ReplayOptions replay;
+  exec::ReplayOptions replay;
   if (const auto n = options.positive_integer("iterations", kMostIterations))
     replay.iterations = *n;
   if (const auto pace = options.positive_factor("pace")) replay.pace = *pace;
@@ -157,18 +161,20 @@ ReplayOptions replay_options(const Options& options, const ComputeDevice& device
 }
 
 /// Refuses stages that the plan does not have.
-void check_slowed(const ReplayOptions& replay, const Plan& plan) {
+void check_slowed(const exec::ReplayOptions& replay, const Plan& plan) {
   const auto count = static_cast<std::int32_t>(plan.stages.size());
   const auto check_stage = [&](const char* option, StageIndex stage) {
     if (stage.value < count) return;
-    throw usage_error(option, fmt::format("expected stages of the plan, 0 to {}, got {}", count - 1,
-                                          stage.value));
+    throw command_line::usage_error(
+        option,
+        fmt::format("expected stages of the plan, 0 to {}, got {}", count - 1, stage.value));
   };
-  for (const SlowStage& slow : replay.slow_stages) check_stage("--slow-stage", slow.stage);
+  for (const exec::SlowStage& slow : replay.slow_stages) check_stage("--slow-stage", slow.stage);
   if (count == 1 && !replay.slow_links.empty()) {
-    throw usage_error("--slow-link", "expected a plan of two stages or more, got one of one");
+    throw command_line::usage_error("--slow-link",
+                                    "expected a plan of two stages or more, got one of one");
   }
-  for (const SlowLink& slow : replay.slow_links) {
+  for (const exec::SlowLink& slow : replay.slow_links) {
     check_stage("--slow-link", std::max(slow.from, slow.to));
   }
 }
@@ -176,10 +182,10 @@ void check_slowed(const ReplayOptions& replay, const Plan& plan) {
 struct Request {
   std::string plan;
   ComputeDevice device;
-  ReplayOptions replay;
+  exec::ReplayOptions replay;
   std::optional<std::string> timeline;
   std::optional<std::string> trace;
-  std::vector<NamedPath> outputs;  // these two, as far as given
+  std::vector<command_line::NamedPath> outputs;  // these two, as far as given
 };
 
 /// One at which this machine would keep up with room to spare, if messages are what took it `ratio`
@@ -195,11 +201,11 @@ std::int64_t larger_pace(Factor pace, double ratio) {
   return std::clamp<std::int64_t>(units * unit, 2, kMost);
 }
 
-void report(const Request& request, const RunnablePlan& replayable, const Replayed& replayed,
-            const char* carrier, Console& console) {
-  std::ostream& stream = console.words(takes_stdout(request.outputs)).stream;
+void report(const Request& request, const RunnablePlan& replayable, const exec::Replayed& replayed,
+            const char* carrier, command_line::Console& console) {
+  std::ostream& stream = console.words(command_line::takes_stdout(request.outputs)).stream;
   const PlanDocument& document = replayable.document;
-  const ReplayOptions& replay = request.replay;
+  const exec::ReplayOptions& replay = request.replay;
   const Duration predicted = document.prediction.iteration;
   const auto [least, most] =
       std::minmax_element(replayed.iterations.begin(), replayed.iterations.end());
@@ -217,31 +223,33 @@ void report(const Request& request, const RunnablePlan& replayable, const Replay
   if (done < replay.iterations) {
     stream << fmt::format("  interrupted after {} of {} iterations\n", done, replay.iterations);
   }
-  stream << fmt::format("  predicted  {}, simulated\n", show(predicted))
-         << fmt::format("  measured   {}, the median; {} to {}\n", show(replayed.median, predicted),
-                        show(*least, predicted), show(*most, predicted))
+  stream << fmt::format("  predicted  {}, simulated\n", report::show(predicted))
+         << fmt::format("  measured   {}, the median; {} to {}\n",
+                        report::show(replayed.median, predicted), report::show(*least, predicted),
+                        report::show(*most, predicted))
          << fmt::format("  difference {:+.1f} %\n", 100 * (ratio - 1))
-         << fmt::format("  sent       {} per iteration\n", show(replayed.sent));
+         << fmt::format("  sent       {} per iteration\n", report::show(replayed.sent));
   constexpr double kKeptUp = 1.1;
   constexpr double kHard = 0.1;  // GB/s
   const double rate = static_cast<double>(replayed.sent.count) * 1e9 /
                       static_cast<double>(replay.pace.billionths) /
                       static_cast<double>(std::max<std::int64_t>(1, predicted.ns));
   if (replay.paces_links && rate > kHard && ratio > kKeptUp) {
-    print_warning(console, fmt::format("this machine may not keep up with {} GB/s of messages: "
-                                       "--pace {} tells",
-                                       show_rate(rate), larger_pace(replay.pace, ratio)));
+    command_line::print_warning(
+        console, fmt::format("this machine may not keep up with {} GB/s of messages: "
+                             "--pace {} tells",
+                             report::show_rate(rate), larger_pace(replay.pace, ratio)));
   }
 }
 
-Request request_of(const Options& options) {
+Request request_of(const command_line::Options& options) {
   const ComputeDevice device = compute_device(options);
   return {.plan = options.only_file("plan", "a plan file"),
           .device = device,
           .replay = replay_options(options, device),
           .timeline = options.text("timeline"),
           .trace = options.text("trace"),
-          .outputs = given_paths(options, {"timeline", "trace"})};
+          .outputs = command_line::given_paths(options, {"timeline", "trace"})};
 }
 
 /// Also refuses slowed stages that it does not have.
@@ -251,25 +259,27 @@ RunnablePlan replayable_plan(const Request& request) {
   return plan;
 }
 
-void deliver(const Request& request, const RunnablePlan& replayable, const Replayed& replayed,
-             const char* carrier, Console& console) {
+void deliver(const Request& request, const RunnablePlan& replayable, const exec::Replayed& replayed,
+             const char* carrier, command_line::Console& console) {
   const Topology& topology = replayable.topology;
   if (request.timeline) {
-    write_result(console, *request.timeline,
-                 write_timeline(replayed.timeline, topology, hash_of(replayable.document)));
+    command_line::write_result(
+        console, *request.timeline,
+        io::write_timeline(replayed.timeline, topology, io::hash_of(replayable.document)));
   }
   if (request.trace) {
-    write_result(console, *request.trace, write_trace(replayed.timeline, topology));
+    command_line::write_result(console, *request.trace,
+                               io::write_trace(replayed.timeline, topology));
   }
   report(request, replayable, replayed, carrier, console);
 }
 
 /// Shows on a terminal how far it is.
-void show_progress(ReplayOptions& replay, IterationLine& line) {
+void show_progress(exec::ReplayOptions& replay, IterationLine& line) {
   replay.progress = [&line, all = replay.iterations](std::int64_t done) { line.show(done, all); };
 }
 
-int replay_on_threads(Request& request, Console& console) {
+int replay_on_threads(Request& request, command_line::Console& console) {
   check_outputs(request.outputs, {{"--plan", request.plan}});
   const RunnablePlan replayable = replayable_plan(request);
   log_threads(replayable);
@@ -279,65 +289,69 @@ int replay_on_threads(Request& request, Console& console) {
                                                                 .plan = replayable.document.plan,
                                                                 .share = share,
                                                                 .timeout = request.replay.timeout});
-  Replayed replayed;
+  exec::Replayed replayed;
   {
-    const SignalGuard interrupt(text_of_interruption(console, "the iteration"));
+    const command_line::SignalGuard interrupt(
+        command_line::text_of_interruption(console, "the iteration"));
     request.replay.should_stop = [&interrupt] { return interrupt.has_received(); };
     IterationLine line(console);
     show_progress(request.replay, line);
     replayed = replay(replayable.document, replayable.topology, request.replay);
   }
   deliver(request, replayable, replayed, "thread", console);
-  return kDone;
+  return command_line::kDone;
 }
 
-int replay_as_rank(Request& request, const RunnablePlan& replayable, Console& console, RankJob& job,
-                   LastWords* last_words) {
+int replay_as_rank(Request& request, const RunnablePlan& replayable, command_line::Console& console,
+                   exec::RankJob& job, exec::LastWords* last_words) {
   if (job.rank() == 0) check_outputs(request.outputs, {{"--plan", request.plan}});
   const Topology& topology = replayable.topology;
-  const SignalGuard interrupt;
+  const command_line::SignalGuard interrupt;
   request.replay.should_stop = [&interrupt] { return interrupt.has_received(); };
   IterationLine line(console);
   if (job.rank() == 0) show_progress(request.replay, line);
   const GpuShare share = gpu_share(job);
   request.replay.make_backend = make_replay_backend_for(request.device, share);
-  Replay replay(replayable.document, topology, request.replay);
-  const std::unique_ptr<Transport> end = join_job(
+  exec::Replay replay(replayable.document, topology, request.replay);
+  const std::unique_ptr<exec::Transport> end = join_job(
       job, topology, replay.devices(),
       {.pacing = replay.pacing(),
        .timeout = request.replay.timeout,
        .last_words = last_words,
        .agreement = fmt::format(
-           "replay {} {} {} {} {} {}", hash_of(replayable.document), request.replay.iterations,
+           "replay {} {} {} {} {} {}", io::hash_of(replayable.document), request.replay.iterations,
            request.replay.pace.billionths, request.replay.paces_links,
            request.device.kind == ComputeDevice::Kind::Cuda, request.device.oversubscribes)});
   const auto place = static_cast<std::size_t>(job.rank());
-  const MakeEndOver make_end_over =
+  const exec::MakeEndOver make_end_over =
       make_gpu_ends(request.device, {.topology = topology,
                                      .plan = replayable.document.plan,
                                      .share = share,
                                      .timeout = request.replay.timeout});
-  const std::unique_ptr<Transport> between_gpus = make_end_over(*end, replay.schedules(), place);
-  const std::optional<Replayed> replayed = replay.run(place, between_gpus ? *between_gpus : *end);
+  const std::unique_ptr<exec::Transport> between_gpus =
+      make_end_over(*end, replay.schedules(), place);
+  const std::optional<exec::Replayed> replayed =
+      replay.run(place, between_gpus ? *between_gpus : *end);
   line.clear();
   if (replayed) deliver(request, replayable, *replayed, "rank", console);
-  return kDone;
+  return command_line::kDone;
 }
 
-int run_replay(const Options& options, Console& console) {
+int run_replay(const command_line::Options& options, command_line::Console& console) {
   Request request = request_of(options);
   if (!is_rank()) return replay_on_threads(request, console);
   check_rank_inputs({{"--plan", request.plan}});
   const RunnablePlan replayable = replayable_plan(request);
   check_rank_count(replayable.device_count());
-  return run_as_rank(console, request.replay.timeout, [&](RankJob& job, LastWords* last_words) {
-    return replay_as_rank(request, replayable, console, job, last_words);
-  });
+  return run_as_rank(console, request.replay.timeout,
+                     [&](exec::RankJob& job, exec::LastWords* last_words) {
+                       return replay_as_rank(request, replayable, console, job, last_words);
+                     });
 }
 
 }  // namespace
 
-Command replay_command() {
+command_line::Command replay_command() {
   return {.name = "replay",
           .help = kReplayHelp,
           .options = {{.name = "plan"},
@@ -354,4 +368,4 @@ Command replay_command() {
           .run = run_replay};
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec_app

@@ -25,7 +25,7 @@
 #include "exec_app/request/train_request.h"
 #include "exec_app/request/training_session.h"
 
-namespace dapple {
+namespace dapple::exec_app {
 namespace {
 
 constexpr const char* kTrainHelp =
@@ -83,7 +83,7 @@ std::string plural(std::int64_t count, const char* word) {
 /// What is told while a training runs, line by line: beside a result on stdout, on stderr.
 class Teller {
  public:
-  Teller(Console& of, bool out_is_taken)
+  Teller(command_line::Console& of, bool out_is_taken)
       : console(of), out(of.words(out_is_taken).stream), tells_out_(!out_is_taken) {}
 
   /// Hands over as much of what was told as is taken at once; false where nothing is any more: the
@@ -92,15 +92,15 @@ class Teller {
     if (!tells_out_ || fault_ || has_nobody_) return !fault_ && !has_nobody_;
     try {
       console.offer();
-    } catch (const NobodyListens&) { has_nobody_ = true; } catch (const Error& error) {
-      fault_ = error;
-    }
+    } catch (const command_line::NobodyListens&) {
+      has_nobody_ = true;
+    } catch (const Error& error) { fault_ = error; }
     return !fault_ && !has_nobody_;
   }
   /// What could not be told, but for a reader who has gone, who is told nothing.
   const std::optional<Error>& fault() const { return fault_; }
 
-  Console& console;
+  command_line::Console& console;
   std::ostream& out;
 
  private:
@@ -128,9 +128,9 @@ void report_head(const RunnablePlan& plan, const TrainingSession& session, const
   teller.out << '\n';
 }
 
-void report_step(const TrainingSession& session, const StepReport& step, Teller& teller) {
+void report_step(const TrainingSession& session, const exec::StepReport& step, Teller& teller) {
   teller.out << fmt::format("  step {:>4}  loss {:.5f}  {} samples/s\n", step.number, step.loss,
-                            show_rate(samples_per_second(session, step.time)));
+                            report::show_rate(samples_per_second(session, step.time)));
 }
 
 /// Every Nth step is told of when it is over, the last one once it is known to be.
@@ -140,7 +140,7 @@ class StepTeller {
       : every_(request.log_every), session_(session), teller_(teller) {}
 
   /// Whether anybody has heard it.
-  bool tell(const StepReport& step) {
+  bool tell(const exec::StepReport& step) {
     untold_ = step;
     if (step.number % every_ == 0) tell_last();
     return teller_.is_heard();
@@ -154,12 +154,12 @@ class StepTeller {
   const std::int64_t every_;
   const TrainingSession& session_;
   Teller& teller_;
-  std::optional<StepReport> untold_;
+  std::optional<exec::StepReport> untold_;
 };
 
 /// Of a training that was told to end before its last step.
 void report_interruption(const TrainRequest& request, const TrainingSession& session,
-                         const Trained& trained, Teller& teller) {
+                         const exec::Trained& trained, Teller& teller) {
   if (trained.steps == request.steps) return;
   teller.out << fmt::format("  interrupted after step {} of {}{}\n",
                             session.steps_before() + trained.steps,
@@ -170,22 +170,22 @@ void report_interruption(const TrainRequest& request, const TrainingSession& ses
 }
 
 void report_end(const TrainRequest& request, const RunnablePlan& plan,
-                const TrainingSession& session, const Trained& trained, Teller& teller) {
+                const TrainingSession& session, const exec::Trained& trained, Teller& teller) {
   report_interruption(request, session, trained, teller);
   const Duration measured = trained.measured.median;
   const Duration predicted = plan.document.prediction.iteration;
-  teller.out << fmt::format("  predicted  {}, simulated\n", show(predicted))
+  teller.out << fmt::format("  predicted  {}, simulated\n", report::show(predicted))
              << fmt::format(
                     "  measured   {}, the median of the last {}; {} samples/s\n",
-                    show(measured, predicted),
+                    report::show(measured, predicted),
                     plural(static_cast<std::int64_t>(trained.measured.iterations.size()), "step"),
-                    show_rate(samples_per_second(session, measured)))
+                    report::show_rate(samples_per_second(session, measured)))
              << fmt::format(
                     "  whole step {}, from the start of one to that of the next; {} samples/s\n",
-                    show(trained.whole_step, predicted),
-                    show_rate(samples_per_second(session, trained.whole_step)))
+                    report::show(trained.whole_step, predicted),
+                    report::show_rate(samples_per_second(session, trained.whole_step)))
              << fmt::format("  difference {:+.1f} %\n", 100 * (ratio_of(measured, predicted) - 1))
-             << fmt::format("  sent       {} a step\n", show(trained.measured.sent));
+             << fmt::format("  sent       {} a step\n", report::show(trained.measured.sent));
   const auto named = [](const std::string& path) { return path == "-" ? "on stdout" : path; };
   if (request.checkpoint) {
     teller.out << fmt::format("  checkpoint {}, step {}\n", named(*request.checkpoint),
@@ -196,7 +196,8 @@ void report_end(const TrainRequest& request, const RunnablePlan& plan,
   }
 }
 
-Checkpoint checkpoint_of(const TrainingSession& session, std::int64_t steps, NamedTensors tensors) {
+exec::Checkpoint checkpoint_of(const TrainingSession& session, std::int64_t steps,
+                               exec::NamedTensors tensors) {
   return {.steps = steps,
           .seed = session.job.settings.seed,
           .optimizer = session.job.settings.optimizer,
@@ -204,32 +205,34 @@ Checkpoint checkpoint_of(const TrainingSession& session, std::int64_t steps, Nam
 }
 
 void save(const TrainRequest& request, const TrainingSession& session, std::int64_t steps,
-          NamedTensors tensors, Console& console) {
+          exec::NamedTensors tensors, command_line::Console& console) {
   std::string weights;
   if (request.save_weights) {
     const RunnableModel& model = session.model;
-    weights = write_gpt2_weights(tensors, *model.layers, model.operations, model.source);
+    weights = exec::write_gpt2_weights(tensors, *model.layers, model.operations, model.source);
   }
   if (request.checkpoint) {
-    write_result(console, *request.checkpoint,
-                 write_checkpoint(checkpoint_of(session, steps, std::move(tensors))));
+    command_line::write_result(
+        console, *request.checkpoint,
+        exec::write_checkpoint(checkpoint_of(session, steps, std::move(tensors))));
   }
-  if (request.save_weights) write_result(console, *request.save_weights, weights);
+  if (request.save_weights) command_line::write_result(console, *request.save_weights, weights);
 }
 
 /// Of what training goes on from, where it could not be told whether it is as it was written.
-void warn_of_start(const TrainRequest& request, const TrainingSession& session, Console& console) {
+void warn_of_start(const TrainRequest& request, const TrainingSession& session,
+                   command_line::Console& console) {
   if (!request.resume || session.start->is_checked) return;
-  print_warning(console,
-                fmt::format("{}: of dapple-checkpoint/1, which has no digest, it cannot be "
-                            "said whether it is as it was written",
-                            source_name(*request.resume)));
+  command_line::print_warning(
+      console, fmt::format("{}: of dapple-checkpoint/1, which has no digest, it cannot be "
+                           "said whether it is as it was written",
+                           command_line::source_name(*request.resume)));
 }
 
 /// Says of a training that has ended because its words could not be told what it has left.
 Error untold(const Error& fault, const TrainRequest& request, std::int64_t step) {
   const std::string kept = request.checkpoint
-                               ? "which " + source_name(*request.checkpoint) + " has"
+                               ? "which " + command_line::source_name(*request.checkpoint) + " has"
                                : "of which nothing was kept, as --checkpoint keeps it";
   return {fault.kind(),
           fault.source(),
@@ -242,57 +245,60 @@ struct Carrier {
   const char* name = "thread";
   bool is_lead = true;   // of the ranks; it tells what comes out
   bool is_alone = true;  // all devices are in this process
-  std::function<void(const std::function<void(DeviceTraining& device)>& part)> run = nullptr;
+  std::function<void(const std::function<void(exec::DeviceTraining& device)>& part)> run = nullptr;
 };
 
 int train_session(const TrainRequest& request, const RunnablePlan& plan,
                   const TrainingSession& session, const Carrier& carrier, Teller& teller) {
-  Console& console = teller.console;
-  const SignalGuard interrupt(carrier.is_alone ? text_of_interruption(console, "the step")
-                                               : std::string());
-  TrainOptions options{.steps_before = session.steps_before(),
-                       .steps = request.steps,
-                       .save_every = request.checkpoint_every};
+  command_line::Console& console = teller.console;
+  const command_line::SignalGuard interrupt(
+      carrier.is_alone ? command_line::text_of_interruption(console, "the step") : std::string());
+  exec::TrainOptions options{.steps_before = session.steps_before(),
+                             .steps = request.steps,
+                             .save_every = request.checkpoint_every};
   // As a signal does, words that nobody takes end the training with all that it is to leave.
   std::atomic<bool> is_heard = teller.is_heard();
   StepTeller told(request, session, teller);
-  options.on_step = [&](const StepReport& step) { is_heard = told.tell(step); };
+  options.on_step = [&](const exec::StepReport& step) { is_heard = told.tell(step); };
   options.should_stop = [&] { return interrupt.has_received() || !is_heard; };
   if (request.checkpoint || request.save_weights) {
-    options.save = [&](std::int64_t steps, NamedTensors tensors) {
+    options.save = [&](std::int64_t steps, exec::NamedTensors tensors) {
       save(request, session, steps, std::move(tensors), console);
     };
   }
-  std::optional<Trained> trained;
-  carrier.run([&](DeviceTraining& device) {
+  std::optional<exec::Trained> trained;
+  carrier.run([&](exec::DeviceTraining& device) {
     if (session.start) device.restore(session.start->tensors);
-    std::optional<Trained> result = train(device, options);
+    std::optional<exec::Trained> result = exec::train(device, options);
     if (result) trained = std::move(result);
   });
-  if (!trained) return kDone;
+  if (!trained) return command_line::kDone;
   if (!teller.fault()) told.tell_last();
   if (!teller.fault()) report_end(request, plan, session, *trained, teller);
   const Timeline& timeline = trained->measured.timeline;
   if (request.timeline) {
-    write_result(console, *request.timeline,
-                 write_timeline(timeline, plan.topology, hash_of(plan.document)));
+    command_line::write_result(
+        console, *request.timeline,
+        io::write_timeline(timeline, plan.topology, io::hash_of(plan.document)));
   }
-  if (request.trace) write_result(console, *request.trace, write_trace(timeline, plan.topology));
+  if (request.trace)
+    command_line::write_result(console, *request.trace, io::write_trace(timeline, plan.topology));
   if (teller.fault()) {
     throw untold(*teller.fault(), request, session.steps_before() + trained->steps);
   }
-  return kDone;
+  return command_line::kDone;
 }
 
 int verify_session(const TrainRequest& request, const TrainingSession& session,
                    const Carrier& carrier, Teller& teller) {
-  std::optional<Verification> verified;
-  carrier.run([&](DeviceTraining& device) {
+  std::optional<exec::Verification> verified;
+  carrier.run([&](exec::DeviceTraining& device) {
     if (session.start) device.restore(session.start->tensors);
-    std::optional<Verification> result = verify(device, session.steps_before(), request.steps);
+    std::optional<exec::Verification> result =
+        verify(device, session.steps_before(), request.steps);
     if (result) verified = std::move(result);
   });
-  if (!verified) return kDone;
+  if (!verified) return command_line::kDone;
   const std::string tensors = plural(static_cast<std::int64_t>(verified->tensors), "tensor");
   const std::string steps = plural(verified->steps, "step");
   if (verified->gradients.relative == 0) {
@@ -309,13 +315,14 @@ int verify_session(const TrainRequest& request, const TrainingSession& session,
              << fmt::format("  {} what one device does, within {:g}\n",
                             verified->passed() ? "verified:  it is" : "failed:    it is not",
                             verified->tolerance);
-  return verified->passed() ? kDone : kNotVerified;
+  return verified->passed() ? command_line::kDone : command_line::kNotVerified;
 }
 
 int run_session(const TrainRequest& request, const RunnablePlan& plan,
-                const TrainingSession& session, const Carrier& carrier, Console& console) {
-  keep_freed_memory();
-  Teller teller(console, takes_stdout(outputs_of(request)));
+                const TrainingSession& session, const Carrier& carrier,
+                command_line::Console& console) {
+  exec::keep_freed_memory();
+  Teller teller(console, command_line::takes_stdout(outputs_of(request)));
   if (carrier.is_lead) {
     warn_of_start(request, session, console);
     report_head(plan, session, carrier.name, request.device, teller);
@@ -325,13 +332,13 @@ int run_session(const TrainRequest& request, const RunnablePlan& plan,
   return verify_session(request, session, carrier, teller);
 }
 
-int train_on_threads(const TrainRequest& request, Console& console) {
+int train_on_threads(const TrainRequest& request, command_line::Console& console) {
   check_outputs(request);
   const RunnablePlan plan(request.plan);
   const TrainingSession session = make_session(request, plan);
   log_threads(plan);
   const GpuShare share{.devices = session.job.devices.size()};
-  ThreadsOptions threads;
+  exec::ThreadsOptions threads;
   threads.transport.timeout = request.timeout;
   threads.make_backend = make_backend_for(request.device, share);
   threads.make_end_over = make_gpu_ends(request.device, {.topology = plan.topology,
@@ -340,19 +347,19 @@ int train_on_threads(const TrainRequest& request, Console& console) {
                                                          .timeout = request.timeout});
   threads.computes_on_threads = request.device.kind == ComputeDevice::Kind::Cpu;
   Carrier carrier;
-  carrier.run = [&](const std::function<void(DeviceTraining&)>& part) {
-    run_on_threads(session.job, plan.topology, threads, part);
+  carrier.run = [&](const std::function<void(exec::DeviceTraining&)>& part) {
+    exec::run_on_threads(session.job, plan.topology, threads, part);
   };
   return run_session(request, plan, session, carrier, console);
 }
 
-int train_as_rank(const TrainRequest& request, const RunnablePlan& plan, Console& console,
-                  RankJob& job, LastWords* last_words) {
+int train_as_rank(const TrainRequest& request, const RunnablePlan& plan,
+                  command_line::Console& console, exec::RankJob& job, exec::LastWords* last_words) {
   if (job.rank() == 0) check_outputs(request);
   const TrainingSession session = make_session(request, plan);
   std::vector<DeviceIndex> devices;
   for (const DeviceSchedule& schedule : session.job.devices) devices.push_back(schedule.device);
-  const std::unique_ptr<Transport> end =
+  const std::unique_ptr<exec::Transport> end =
       join_job(job, plan.topology, devices,
                {.pacing = {},
                 .timeout = request.timeout,
@@ -360,36 +367,39 @@ int train_as_rank(const TrainRequest& request, const RunnablePlan& plan, Console
                 .agreement = agreement_of(request, plan, session)});
   const DeviceIndex own = devices[static_cast<std::size_t>(job.rank())];
   const GpuShare share = gpu_share(job);
-  const MakeBackend make_backend = make_backend_for(request.device, share);
-  const MakeEndOver make_end_over = make_gpu_ends(request.device, {.topology = plan.topology,
-                                                                   .plan = session.job.plan,
-                                                                   .share = share,
-                                                                   .timeout = request.timeout});
-  const std::unique_ptr<Transport> between_gpus =
+  const exec::MakeBackend make_backend = make_backend_for(request.device, share);
+  const exec::MakeEndOver make_end_over =
+      make_gpu_ends(request.device, {.topology = plan.topology,
+                                     .plan = session.job.plan,
+                                     .share = share,
+                                     .timeout = request.timeout});
+  const std::unique_ptr<exec::Transport> between_gpus =
       make_end_over(*end, session.job.devices, static_cast<std::size_t>(job.rank()));
   Carrier carrier{.name = "rank", .is_lead = job.rank() == 0, .is_alone = false};
-  carrier.run = [&](const std::function<void(DeviceTraining&)>& part) {
-    DeviceTraining device(session.job, own, between_gpus ? *between_gpus : *end, make_backend);
+  carrier.run = [&](const std::function<void(exec::DeviceTraining&)>& part) {
+    exec::DeviceTraining device(session.job, own, between_gpus ? *between_gpus : *end,
+                                make_backend);
     part(device);
   };
   return run_session(request, plan, session, carrier, console);
 }
 
-int run_train(const Options& options, Console& console) {
+int run_train(const command_line::Options& options, command_line::Console& console) {
   const TrainRequest request = train_request(options);
   use_kernels_of(options);
   if (!is_rank()) return train_on_threads(request, console);
   check_rank_inputs(inputs_of(request));
   const RunnablePlan plan(request.plan);
   check_rank_count(plan.device_count());
-  return run_as_rank(console, request.timeout, [&](RankJob& job, LastWords* last_words) {
-    return train_as_rank(request, plan, console, job, last_words);
-  });
+  return run_as_rank(console, request.timeout,
+                     [&](exec::RankJob& job, exec::LastWords* last_words) {
+                       return train_as_rank(request, plan, console, job, last_words);
+                     });
 }
 
 }  // namespace
 
-Command train_command() {
+command_line::Command train_command() {
   return {.name = "train",
           .help = kTrainHelp,
           .options = {{.name = "plan"},
@@ -417,4 +427,4 @@ Command train_command() {
           .run = run_train};
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec_app

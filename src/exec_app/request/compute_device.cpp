@@ -15,7 +15,7 @@
 #include "dapple/exec/train/cpu_backend.h"
 #include "dapple/nn/kernel_choice.h"
 
-namespace dapple {
+namespace dapple::exec_app {
 namespace {
 
 cuda::Precision precision_of(const std::string& name) {
@@ -37,7 +37,7 @@ const char* name_of(cuda::Precision precision) {
 }
 
 /// The place of a device among those of the plan.
-std::size_t place_of(const TrainingJob& job, DeviceIndex device) {
+std::size_t place_of(const exec::TrainingJob& job, DeviceIndex device) {
   std::size_t place = 0;
   while (job.devices[place].device != device) ++place;
   return place;
@@ -50,7 +50,7 @@ std::function<int(std::size_t)> choose_gpus(const ComputeDevice& device, const G
   constexpr int kOnlyIfUnset = 0;
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", kOnlyIfUnset);
   const auto gpu_of = [share, oversubscribes = device.oversubscribes,
-                       usable = usable_gpus()](std::size_t place) {
+                       usable = exec::usable_gpus()](std::size_t place) {
     return chosen_gpu(share, oversubscribes, place, usable);
   };
   gpu_of(0);
@@ -59,7 +59,7 @@ std::function<int(std::size_t)> choose_gpus(const ComputeDevice& device, const G
 
 }  // namespace
 
-ComputeDevice compute_device(const Options& options) {
+ComputeDevice compute_device(const command_line::Options& options) {
   ComputeDevice device{
       .precision = precision_of(options.choice("precision", {"fp32", "bf16", "fp16"})),
       .oversubscribes = options.has("oversubscribe")};
@@ -68,18 +68,19 @@ ComputeDevice compute_device(const Options& options) {
     return device;
   }
   if (device.precision != cuda::Precision::Float32) {
-    throw usage_error("--precision",
-                      fmt::format("expected fp32, the only one of a CPU, or --device "
-                                  "cuda beside it, got {}",
-                                  name_of(device.precision)));
+    throw command_line::usage_error("--precision",
+                                    fmt::format("expected fp32, the only one of a CPU, or --device "
+                                                "cuda beside it, got {}",
+                                                name_of(device.precision)));
   }
   if (device.oversubscribes) {
-    throw usage_error("--oversubscribe", "expected --device cuda beside it: it is about GPUs");
+    throw command_line::usage_error("--oversubscribe",
+                                    "expected --device cuda beside it: it is about GPUs");
   }
   return device;
 }
 
-void use_kernels_of(const Options& options) {
+void use_kernels_of(const command_line::Options& options) {
   if (options.has("kernels")) {
     const std::vector<std::string_view> names = nn::kernel_names();
     nn::use_kernels(options.choice("kernels", {names.begin(), names.end()}));
@@ -94,34 +95,37 @@ std::string to_text(const ComputeDevice& device) {
   return fmt::format(", in {} on GPUs", name_of(device.precision));
 }
 
-MakeEndOver make_gpu_ends(const ComputeDevice& device, const GpuEnds& ends) {
-  return [device, ends](Transport& below, const std::vector<DeviceSchedule>& devices,
-                        std::size_t place) -> std::unique_ptr<Transport> {
+exec::MakeEndOver make_gpu_ends(const ComputeDevice& device, const GpuEnds& ends) {
+  return [device, ends](exec::Transport& below, const std::vector<DeviceSchedule>& devices,
+                        std::size_t place) -> std::unique_ptr<exec::Transport> {
     const bool has_links = device.has_own_links() && devices.size() > 1;
-    if (!has_links || !is_built_with_nccl()) return nullptr;
+    if (!has_links || !exec::is_built_with_nccl()) return nullptr;
     const DeviceSchedule& own = devices[place];
-    return make_nccl_transport(below, ends.topology,
-                               {.here = own.device,
-                                .peers = message_peers(own),
-                                .reductions = reduction_sizes(own),
-                                .gpu = chosen_gpu(ends.share, false, place, usable_gpus()),
-                                .inbox = message_memory(ends.plan, own),
-                                .timeout = ends.timeout});
+    return exec::make_nccl_transport(
+        below, ends.topology,
+        {.here = own.device,
+         .peers = exec::message_peers(own),
+         .reductions = exec::reduction_sizes(own),
+         .gpu = chosen_gpu(ends.share, false, place, exec::usable_gpus()),
+         .inbox = exec::message_memory(ends.plan, own),
+         .timeout = ends.timeout});
   };
 }
 
-MakeBackend make_backend_for(const ComputeDevice& device, const GpuShare& share) {
-  if (device.kind == ComputeDevice::Kind::Cpu) return make_cpu_backend;
-  return [gpu_of = choose_gpus(device, share)](const TrainingJob& job, DeviceIndex own) {
-    return make_cuda_backend(job, own, gpu_of(place_of(job, own)));
+exec::MakeBackend make_backend_for(const ComputeDevice& device, const GpuShare& share) {
+  if (device.kind == ComputeDevice::Kind::Cpu) return exec::make_cpu_backend;
+  return [gpu_of = choose_gpus(device, share)](const exec::TrainingJob& job, DeviceIndex own) {
+    return exec::make_cuda_backend(job, own, gpu_of(place_of(job, own)));
   };
 }
 
-MakeReplayBackend make_replay_backend_for(const ComputeDevice& device, const GpuShare& share) {
-  if (device.kind == ComputeDevice::Kind::Cpu) return make_replay_backend;
-  return [gpu_of = choose_gpus(device, share)](const ReplayedDevice& own, const ReplayPace& pace) {
-    return make_cuda_replay_backend(own, pace, gpu_of(own.place));
+exec::MakeReplayBackend make_replay_backend_for(const ComputeDevice& device,
+                                                const GpuShare& share) {
+  if (device.kind == ComputeDevice::Kind::Cpu) return exec::make_replay_backend;
+  return [gpu_of = choose_gpus(device, share)](const exec::ReplayedDevice& own,
+                                               const exec::ReplayPace& pace) {
+    return exec::make_cuda_replay_backend(own, pace, gpu_of(own.place));
   };
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec_app

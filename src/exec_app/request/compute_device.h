@@ -16,7 +16,7 @@
 #include "dapple/schedule/device_schedule.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::exec_app {
 
 struct ComputeDevice {
   enum class Kind { Cpu, Cuda };
@@ -29,18 +29,18 @@ struct ComputeDevice {
 };
 
 /// Of --device and, where a command has them, --precision and --oversubscribe. Throws Error(Usage).
-ComputeDevice compute_device(const Options& options);
+ComputeDevice compute_device(const command_line::Options& options);
 
 /// Has the CPU compute as --kernels says. Throws Error(Usage) where it cannot. Requires: nothing is
 /// being computed.
-void use_kernels_of(const Options& options);
+void use_kernels_of(const command_line::Options& options);
 
 /// ", in bfloat16 on GPUs"; nothing on CPUs.
 std::string to_text(const ComputeDevice& device);
 
 /// On GPUs as chosen_gpu() says. Throws Error(Environment) where there is none, or as that does.
-MakeBackend make_backend_for(const ComputeDevice& device, const GpuShare& share);
-MakeReplayBackend make_replay_backend_for(const ComputeDevice& device, const GpuShare& share);
+exec::MakeBackend make_backend_for(const ComputeDevice& device, const GpuShare& share);
+exec::MakeReplayBackend make_replay_backend_for(const ComputeDevice& device, const GpuShare& share);
 
 /// Topology and plan must outlive what is made of it.
 struct GpuEnds {
@@ -52,6 +52,6 @@ struct GpuEnds {
 /// What carries messages between GPUs over an end between threads or processes; it makes none where
 /// all messages pass by that: on CPUs, of a single device, without NCCL, or where devices share
 /// GPUs. Throws as make_nccl_transport().
-MakeEndOver make_gpu_ends(const ComputeDevice& device, const GpuEnds& ends);
+exec::MakeEndOver make_gpu_ends(const ComputeDevice& device, const GpuEnds& ends);
 
-}  // namespace dapple
+}  // namespace dapple::exec_app

@@ -4,7 +4,7 @@
 
 #include "dapple/core/error.h"
 
-namespace dapple {
+namespace dapple::exec_app {
 
 int chosen_gpu(const GpuShare& share, bool oversubscribes, std::size_t place, int usable) {
   if (share.is_rank && share.is_shown_gpus && usable == 1) return 0;
@@ -21,4 +21,4 @@ int chosen_gpu(const GpuShare& share, bool oversubscribes, std::size_t place, in
   return static_cast<int>(number % gpus);
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec_app

@@ -13,7 +13,7 @@
 #include "dapple/io/documents/documents.h"
 #include "dapple/report/show.h"
 
-namespace dapple {
+namespace dapple::exec_app {
 namespace {
 
 constexpr std::int64_t kMostRanks = 1'000'000;
@@ -55,8 +55,8 @@ std::string first_host(std::string_view list) {
   return host + first_host(numbers.substr(close + 1));
 }
 
-TcpPlace ranks_of(const EnvironmentLookup& environment, const char* rank, const char* size) {
-  TcpPlace place;
+exec::TcpPlace ranks_of(const EnvironmentLookup& environment, const char* rank, const char* size) {
+  exec::TcpPlace place;
   const std::int64_t ranks = number_in(environment, size, 1, kMostRanks);
   place.size = static_cast<int>(ranks);
   place.rank = static_cast<int>(number_in(environment, rank, 0, ranks - 1));
@@ -84,7 +84,7 @@ Launch by_mpi(const EnvironmentLookup& environment, std::string_view rank) {
 }
 
 Launch by_torchrun(const EnvironmentLookup& environment) {
-  TcpPlace place = ranks_of(environment, "RANK", "WORLD_SIZE");
+  exec::TcpPlace place = ranks_of(environment, "RANK", "WORLD_SIZE");
   const char* address = environment("MASTER_ADDR");
   if (!address || !*address) {
     throw fault_of("MASTER_ADDR", "the address of rank 0's host, or its name", address);
@@ -111,7 +111,7 @@ std::string slurm_address(const EnvironmentLookup& environment) {
 }
 
 std::optional<Launch> by_slurm(const EnvironmentLookup& environment) {
-  TcpPlace place = ranks_of(environment, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS");
+  exec::TcpPlace place = ranks_of(environment, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS");
   if (place.size == 1) return std::nullopt;
   place.address = slurm_address(environment);
   place.port = static_cast<std::uint16_t>(
@@ -148,7 +148,7 @@ std::string job_secret(const EnvironmentLookup& environment) {
                 {{given ? kSecretVariable : kSecretFileVariable, std::move(message)}});
   };
   if (given && path) refuse(fmt::format("expected no {} beside it", kSecretFileVariable));
-  std::string secret = given ? given : read_file(path, kMost);
+  std::string secret = given ? given : io::read_file(path, kMost);
   if (!given && secret.ends_with('\n')) secret.pop_back();
   if (!given && secret.ends_with('\r')) secret.pop_back();
   if (secret.size() < kLeast || secret.size() > kMost) {
@@ -158,4 +158,4 @@ std::string job_secret(const EnvironmentLookup& environment) {
   return secret;
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec_app

@@ -14,13 +14,15 @@
 #include "dapple/report/show.h"
 #include "dapple/schedule/schedule.h"
 
-namespace dapple {
+namespace dapple::exec_app {
 
 RunnablePlan::RunnablePlan(const std::string& path)
-    : document(load_plan(path)), topology(document.topology, source_name(path)) {
+    : document(command_line::load_plan(path)),
+      topology(document.topology, command_line::source_name(path)) {
   std::vector<Violation> faults = costing_faults(document.plan, document.profile, topology);
   if (faults.empty()) faults = validate(generate(document.plan), document.plan);
-  if (!faults.empty()) throw Error(ErrorKind::BadInput, source_name(path), std::move(faults));
+  if (!faults.empty())
+    throw Error(ErrorKind::BadInput, command_line::source_name(path), std::move(faults));
 }
 
 std::size_t RunnablePlan::device_count() const {
@@ -40,7 +42,7 @@ void log_threads(const RunnablePlan& plan) {
       const StagePlan& stage = all[s.position()];
       work += fmt::format("{}stage {}, {} layer{}, {}{}", work.empty() ? "" : "; ", s.value,
                           stage.layers.size(), stage.layers.size() == 1 ? "" : "s",
-                          printable(show_layers(stage.layers, plan.document.profile)),
+                          printable(report::show_layers(stage.layers, plan.document.profile)),
                           stage.recompute ? ", recomputed" : "");
     }
     for (const DeviceIndex device : all[stages.front().position()].devices) {
@@ -50,4 +52,4 @@ void log_threads(const RunnablePlan& plan) {
   }
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec_app

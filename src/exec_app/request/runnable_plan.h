@@ -7,7 +7,7 @@
 #include "dapple/plan/document.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::exec_app {
 
 struct RunnablePlan {
   /// Throws Error(BadInput) where the plan cannot be run; memory is not looked at. "-" is stdin.
@@ -23,4 +23,4 @@ struct RunnablePlan {
 /// Logs, for --verbose, which thread is which device of the plan and what it runs.
 void log_threads(const RunnablePlan& plan);
 
-}  // namespace dapple
+}  // namespace dapple::exec_app

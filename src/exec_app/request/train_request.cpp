@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace dapple {
+namespace dapple::exec_app {
 namespace {
 
 constexpr std::int64_t kMostSteps = 1'000'000'000;
@@ -12,7 +12,7 @@ double number_of(Factor factor) {
   return static_cast<double>(factor.billionths) * 1e-9;
 }
 
-GivenSettings given_settings(const Options& options) {
+GivenSettings given_settings(const command_line::Options& options) {
   GivenSettings given;
   if (options.has("optimizer")) {
     given.optimizer =
@@ -33,7 +33,7 @@ GivenSettings given_settings(const Options& options) {
 
 }  // namespace
 
-TrainRequest train_request(const Options& options) {
+TrainRequest train_request(const command_line::Options& options) {
   TrainRequest request{.plan = options.only_file("plan", "a plan file"),
                        .device = compute_device(options),
                        .settings = given_settings(options),
@@ -51,11 +51,11 @@ TrainRequest train_request(const Options& options) {
   }
   if (const auto every = options.positive_integer("checkpoint-every", kMostSteps)) {
     if (!request.checkpoint) {
-      throw usage_error("--checkpoint-every", "expected --checkpoint FILE beside it");
+      throw command_line::usage_error("--checkpoint-every", "expected --checkpoint FILE beside it");
     }
     if (request.checkpoint == "-") {
-      throw usage_error("--checkpoint-every",
-                        "expected a file as --checkpoint, got \"-\", which takes only one");
+      throw command_line::usage_error(
+          "--checkpoint-every", "expected a file as --checkpoint, got \"-\", which takes only one");
     }
     request.checkpoint_every = *every;
   }
@@ -63,30 +63,32 @@ TrainRequest train_request(const Options& options) {
     request.timeout = std::chrono::nanoseconds(timeout->ns);
   }
   if (request.weights && request.resume) {
-    throw usage_error("--weights", "expected one start, got --resume beside it");
+    throw command_line::usage_error("--weights", "expected one start, got --resume beside it");
   }
   for (const char* name : {"checkpoint", "save-weights", "timeline", "trace"}) {
     if (request.verifies && options.has(name)) {
-      throw usage_error(std::string("--") + name,
-                        "expected a training, got --verify, which compares and writes no file");
+      throw command_line::usage_error(
+          std::string("--") + name,
+          "expected a training, got --verify, which compares and writes no file");
     }
   }
   if (request.verifies && options.has("log-every")) {
-    throw usage_error("--log-every", "expected a training, got --verify, which tells of no steps");
+    throw command_line::usage_error("--log-every",
+                                    "expected a training, got --verify, which tells of no steps");
   }
   return request;
 }
 
-std::vector<NamedPath> inputs_of(const TrainRequest& request) {
-  std::vector<NamedPath> inputs{{"--plan", request.plan}};
+std::vector<command_line::NamedPath> inputs_of(const TrainRequest& request) {
+  std::vector<command_line::NamedPath> inputs{{"--plan", request.plan}};
   if (request.tokens) inputs.push_back({"--tokens", *request.tokens});
   if (request.resume) inputs.push_back({"--resume", *request.resume});
   if (request.weights) inputs.push_back({"--weights", *request.weights});
   return inputs;
 }
 
-std::vector<NamedPath> outputs_of(const TrainRequest& request) {
-  std::vector<NamedPath> outputs;
+std::vector<command_line::NamedPath> outputs_of(const TrainRequest& request) {
+  std::vector<command_line::NamedPath> outputs;
   if (request.checkpoint) outputs.push_back({"--checkpoint", *request.checkpoint});
   if (request.save_weights) outputs.push_back({"--save-weights", *request.save_weights});
   if (request.timeline) outputs.push_back({"--timeline", *request.timeline});
@@ -95,21 +97,25 @@ std::vector<NamedPath> outputs_of(const TrainRequest& request) {
 }
 
 void check_outputs(const TrainRequest& request) {
-  std::vector<NamedPath> outputs = outputs_of(request);
-  std::vector<NamedPath> inputs = inputs_of(request);
-  check_inputs(inputs);
+  std::vector<command_line::NamedPath> outputs = outputs_of(request);
+  std::vector<command_line::NamedPath> inputs = inputs_of(request);
+  command_line::check_inputs(inputs);
   // A checkpoint may be replaced by the one that comes of it, by nothing else.
-  std::erase_if(inputs, [](const NamedPath& input) { return input.option == "--resume"; });
+  std::erase_if(inputs,
+                [](const command_line::NamedPath& input) { return input.option == "--resume"; });
   check_outputs(outputs, inputs);
   if (!request.resume) return;
-  std::erase_if(outputs, [](const NamedPath& output) { return output.option == "--checkpoint"; });
+  std::erase_if(outputs, [](const command_line::NamedPath& output) {
+    return output.option == "--checkpoint";
+  });
   check_outputs(outputs, {{"--resume", *request.resume}});
 }
 
-TrainingSettings settings_of(const TrainRequest& request, const Optimizer& planned,
-                             const std::optional<Checkpoint>& start) {
+exec::TrainingSettings settings_of(const TrainRequest& request, const Optimizer& planned,
+                                   const std::optional<exec::Checkpoint>& start) {
   const GivenSettings& given = request.settings;
-  TrainingSettings settings{.clip_norm = given.clip_norm, .precision = request.device.precision};
+  exec::TrainingSettings settings{.clip_norm = given.clip_norm,
+                                  .precision = request.device.precision};
   settings.optimizer.kind = nn::optimizer_of(planned.name).value_or(settings.optimizer.kind);
   if (start) {
     settings.optimizer = start->optimizer;
@@ -123,4 +129,4 @@ TrainingSettings settings_of(const TrainRequest& request, const Optimizer& plann
   return settings;
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec_app

@@ -13,7 +13,7 @@
 #include "dapple/exec/weights/checkpoint.h"
 #include "exec_app/request/compute_device.h"
 
-namespace dapple {
+namespace dapple::exec_app {
 
 /// Nothing where an option was not given.
 struct GivenSettings {
@@ -43,17 +43,17 @@ struct TrainRequest {
 };
 
 /// Throws Error(Usage).
-TrainRequest train_request(const Options& options);
+TrainRequest train_request(const command_line::Options& options);
 
-std::vector<NamedPath> inputs_of(const TrainRequest& request);
-std::vector<NamedPath> outputs_of(const TrainRequest& request);
+std::vector<command_line::NamedPath> inputs_of(const TrainRequest& request);
+std::vector<command_line::NamedPath> outputs_of(const TrainRequest& request);
 
 /// Refuses outputs as check_outputs() of files does.
 void check_outputs(const TrainRequest& request);
 
 /// What was given goes before what the checkpoint says, that before the optimizer that was planned
 /// with, and that before the defaults, which are AdamW's.
-TrainingSettings settings_of(const TrainRequest& request, const Optimizer& planned,
-                             const std::optional<Checkpoint>& start);
+exec::TrainingSettings settings_of(const TrainRequest& request, const Optimizer& planned,
+                                   const std::optional<exec::Checkpoint>& start);
 
-}  // namespace dapple
+}  // namespace dapple::exec_app

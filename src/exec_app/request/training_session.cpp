@@ -17,7 +17,7 @@
 #include "dapple/io/documents/specification.h"
 #include "dapple/io/files/file_view.h"
 
-namespace dapple {
+namespace dapple::exec_app {
 namespace {
 
 /// Files that all ranks have to read alike.
@@ -25,13 +25,13 @@ class InputFiles {
  public:
   /// Tensors, as read_tensor_file() does.
   std::string read_tensors(const std::string& path) {
-    std::string text = read_tensor_file(path, source_name(path));
+    std::string text = exec::read_tensor_file(path, command_line::source_name(path));
     mark(text);
     return text;
   }
   /// Anything that has an end.
-  std::shared_ptr<const FileView> view(const std::string& path) {
-    std::shared_ptr<const FileView> file = view_file(path, kMostTrainingBytes);
+  std::shared_ptr<const io::FileView> view(const std::string& path) {
+    std::shared_ptr<const io::FileView> file = io::view_file(path, exec::kMostTrainingBytes);
     mark(file->bytes());
     return file;
   }
@@ -39,36 +39,40 @@ class InputFiles {
 
  private:
   void mark(std::string_view bytes) {
-    marks_ += fmt::format(" {:x}", fingerprint(std::as_bytes(std::span(bytes))));
+    marks_ += fmt::format(" {:x}", exec::fingerprint(std::as_bytes(std::span(bytes))));
   }
 
   std::string marks_;
 };
 
 /// Published weights are a checkpoint before the first step.
-std::optional<Checkpoint> read_start(const TrainRequest& request, const RunnableModel& model,
-                                     const Optimizer& planned, InputFiles& files) {
+std::optional<exec::Checkpoint> read_start(const TrainRequest& request, const RunnableModel& model,
+                                           const Optimizer& planned, InputFiles& files) {
   if (request.resume) {
-    return read_checkpoint(files.read_tensors(*request.resume), source_name(*request.resume));
+    return exec::read_checkpoint(files.read_tensors(*request.resume),
+                                 command_line::source_name(*request.resume));
   }
   if (!request.weights) return std::nullopt;
-  Checkpoint start{.optimizer = settings_of(request, planned, std::nullopt).optimizer};
-  start.tensors =
-      read_gpt2_weights(files.read_tensors(*request.weights), source_name(*request.weights),
-                        *model.layers, model.operations, model.source);
-  add_first_state(start.optimizer.kind, start.tensors);
+  exec::Checkpoint start{.optimizer = settings_of(request, planned, std::nullopt).optimizer};
+  start.tensors = exec::read_gpt2_weights(files.read_tensors(*request.weights),
+                                          command_line::source_name(*request.weights),
+                                          *model.layers, model.operations, model.source);
+  exec::add_first_state(start.optimizer.kind, start.tensors);
   return start;
 }
 
 /// Refuses what the model cannot go on from.
-void check_resumed(const TrainRequest& request, const Checkpoint& start, const RunnableModel& model,
-                   const TrainingSettings& settings) {
-  auto fault = restoring_fault(start, *model.layers, settings.optimizer.kind);
-  if (fault) throw Error(ErrorKind::BadInput, source_name(*request.resume), {std::move(*fault)});
-  if (request.steps > kMostTrainingSteps - start.steps) {
-    throw usage_error("--steps", fmt::format("expected at most {} more behind the {} of {}, got {}",
-                                             kMostTrainingSteps - start.steps, start.steps,
-                                             source_name(*request.resume), request.steps));
+void check_resumed(const TrainRequest& request, const exec::Checkpoint& start,
+                   const RunnableModel& model, const exec::TrainingSettings& settings) {
+  auto fault = exec::restoring_fault(start, *model.layers, settings.optimizer.kind);
+  if (fault)
+    throw Error(ErrorKind::BadInput, command_line::source_name(*request.resume),
+                {std::move(*fault)});
+  if (request.steps > exec::kMostTrainingSteps - start.steps) {
+    throw command_line::usage_error(
+        "--steps", fmt::format("expected at most {} more behind the {} of {}, got {}",
+                               exec::kMostTrainingSteps - start.steps, start.steps,
+                               command_line::source_name(*request.resume), request.steps));
   }
 }
 
@@ -76,28 +80,30 @@ void check_resumed(const TrainRequest& request, const Checkpoint& start, const R
 
 RunnableModel::RunnableModel(const RunnablePlan& plan, std::string plan_name)
     : source(std::move(plan_name)),
-      operations(read_operations(plan.document.profile, source)),
+      operations(io::read_operations(plan.document.profile, source)),
       layers(std::make_shared<const std::vector<nn::ModelLayer>>(
           nn::make_model(plan.document.profile, operations, source))) {}
 
 TrainingSession make_session(const TrainRequest& request, const RunnablePlan& plan) {
-  RunnableModel model(plan, source_name(request.plan));
-  if (request.save_weights) check_gpt2_form(*model.layers, model.operations, model.source);
+  RunnableModel model(plan, command_line::source_name(request.plan));
+  if (request.save_weights) exec::check_gpt2_form(*model.layers, model.operations, model.source);
   InputFiles files;
   const Optimizer& planned = plan.document.profile.optimizer;
-  std::optional<Checkpoint> start = read_start(request, model, planned, files);
-  const TrainingSettings settings = settings_of(request, planned, start);
+  std::optional<exec::Checkpoint> start = read_start(request, model, planned, files);
+  const exec::TrainingSettings settings = settings_of(request, planned, start);
   std::vector<Violation> faults =
-      training_faults(plan.document.plan, plan.document.profile, *model.layers, settings);
+      exec::training_faults(plan.document.plan, plan.document.profile, *model.layers, settings);
   if (!faults.empty()) throw Error(ErrorKind::BadInput, model.source, std::move(faults));
   if (request.resume) check_resumed(request, *start, model, settings);
-  const BatchShape shape = batch_shape(model.operations, *model.layers);
-  std::shared_ptr<const Batches> batches =
-      request.tokens ? make_token_batches(files.view(*request.tokens), source_name(*request.tokens),
-                                          shape, settings.seed)
-                     : make_synthetic_batches(shape, settings.seed);
-  TrainingJob job = make_training_job(plan.document.plan, plan.document.profile, plan.topology,
-                                      model.layers, std::move(batches), settings);
+  const exec::BatchShape shape = exec::batch_shape(model.operations, *model.layers);
+  std::shared_ptr<const exec::Batches> batches =
+      request.tokens ? exec::make_token_batches(files.view(*request.tokens),
+                                                command_line::source_name(*request.tokens), shape,
+                                                settings.seed)
+                     : exec::make_synthetic_batches(shape, settings.seed);
+  exec::TrainingJob job =
+      exec::make_training_job(plan.document.plan, plan.document.profile, plan.topology,
+                              model.layers, std::move(batches), settings);
   return {.model = std::move(model),
           .marks = files.take_marks(),
           .job = std::move(job),
@@ -106,14 +112,14 @@ TrainingSession make_session(const TrainRequest& request, const RunnablePlan& pl
 
 std::string agreement_of(const TrainRequest& request, const RunnablePlan& plan,
                          const TrainingSession& session) {
-  const TrainingSettings& settings = session.job.settings;
+  const exec::TrainingSettings& settings = session.job.settings;
   const nn::OptimizerSettings& optimizer = settings.optimizer;
   return fmt::format("train {}{} from {} by {} every {}{}{}, {}{}; {} {} {}; {} {}",
-                     hash_of(plan.document), session.marks, session.steps_before(), request.steps,
-                     request.checkpoint_every, request.checkpoint.has_value(),
+                     io::hash_of(plan.document), session.marks, session.steps_before(),
+                     request.steps, request.checkpoint_every, request.checkpoint.has_value(),
                      request.save_weights.has_value(), request.verifies, to_text(request.device),
                      nn::to_string(optimizer.kind), optimizer.learning_rate, optimizer.weight_decay,
                      settings.clip_norm.value_or(0), settings.seed);
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec_app

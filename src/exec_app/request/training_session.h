@@ -14,7 +14,7 @@
 #include "exec_app/request/runnable_plan.h"
 #include "exec_app/request/train_request.h"
 
-namespace dapple {
+namespace dapple::exec_app {
 
 /// A plan's model as it is run.
 struct RunnableModel {
@@ -29,8 +29,8 @@ struct RunnableModel {
 struct TrainingSession {
   RunnableModel model;
   std::string marks;  // of the files that were read: any change of theirs changes them
-  TrainingJob job;
-  std::optional<Checkpoint> start;
+  exec::TrainingJob job;
+  std::optional<exec::Checkpoint> start;
 
   std::int64_t steps_before() const { return start ? start->steps : 0; }
 };
@@ -42,4 +42,4 @@ TrainingSession make_session(const TrainRequest& request, const RunnablePlan& pl
 std::string agreement_of(const TrainRequest& request, const RunnablePlan& plan,
                          const TrainingSession& session);
 
-}  // namespace dapple
+}  // namespace dapple::exec_app

@@ -20,7 +20,7 @@
 #include "dapple/schedule/device_schedule.h"
 #include "interop/exports/exporting.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 enum class NodeType { Compute = 4, Send = 5, Receive = 6, Collective = 7 };
@@ -301,4 +301,4 @@ Export export_chakra(const ExportSubject& subject) {
   return result;
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -6,7 +6,7 @@
 #include "interop/exports/exporting.h"
 #include "interop/graphs/transformer_blocks.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 Export export_colossalai(const ExportSubject& subject) {
   require_runs(subject, kColossalAi);
@@ -47,4 +47,4 @@ def plan(**options):
   return result;
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -8,7 +8,7 @@
 
 #include "interop/exports/exporting.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 Export export_deepspeed(const ExportSubject& subject) {
   const Plan& plan = subject.document.plan;
@@ -64,4 +64,4 @@ class PlannedPipeline(PipelineModule):
   return result;
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

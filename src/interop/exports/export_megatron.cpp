@@ -6,7 +6,7 @@
 #include "interop/exports/exporting.h"
 #include "interop/graphs/transformer_blocks.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 std::string layout_of(const Plan& plan, LayerRange blocks) {
@@ -55,4 +55,4 @@ Export export_megatron(const ExportSubject& subject) {
   return result;
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

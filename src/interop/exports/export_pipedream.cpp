@@ -9,7 +9,7 @@
 #include "dapple/core/characters.h"
 #include "interop/exports/exporting.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 namespace {
 
@@ -68,4 +68,4 @@ Export export_pipedream(const ExportSubject& subject) {
   return result;
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -9,7 +9,7 @@
 #include "dapple/core/error.h"
 #include "interop/exports/exporting.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 /// Of the device's server, which launchers take as a host's.
@@ -154,4 +154,4 @@ Export export_ranks(const ExportSubject& subject) {
   return result;
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

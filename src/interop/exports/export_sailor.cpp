@@ -6,7 +6,7 @@
 #include "dapple/core/characters.h"
 #include "interop/exports/exporting.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -55,4 +55,4 @@ Export export_sailor(const ExportSubject& subject) {
   return result;
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -9,7 +9,7 @@
 
 #include "interop/exports/exporting.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 bool is_replicated(const Plan& plan) {
@@ -144,4 +144,4 @@ const std::vector<ExportTarget>& export_targets() {
   return targets;
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -10,7 +10,7 @@
 #include "dapple/schedule/schedule.h"
 #include "interop/exports/exporting.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 std::vector<Action> computations_of(const Lane& lane) {
@@ -167,4 +167,4 @@ Export export_torchtitan(const ExportSubject& subject) {
   return result;
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -5,7 +5,7 @@
 
 #include "interop/exports/exporting.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 constexpr double kMebibyte = 1 << 20;
@@ -139,4 +139,4 @@ Export export_torch_python(const ExportSubject& subject) {
   return result;
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -9,7 +9,7 @@
 #include "dapple/schedule/schedule.h"
 #include "interop/graphs/transformer_blocks.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 /// Where a schedule that drains as soon as it can needs no more: stage s of S keeps S - s.
@@ -309,4 +309,4 @@ std::string quoted(std::string_view text) {
   return result + "\"";
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

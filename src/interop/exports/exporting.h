@@ -11,7 +11,7 @@
 #include "dapple/plan/document.h"
 #include "dapple/plan/plan.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 Export export_megatron(const ExportSubject& subject);
 Export export_deepspeed(const ExportSubject& subject);
@@ -114,4 +114,4 @@ std::string quoted(std::string_view text);
 /// One word of a shell, in single quotes.
 std::string single_quoted(std::string_view text);
 
-}  // namespace dapple
+}  // namespace dapple::interop

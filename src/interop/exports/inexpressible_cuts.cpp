@@ -5,7 +5,7 @@
 #include "interop/exports/exporting.h"
 #include "interop/graphs/transformer_blocks.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 /// Runs of cuts, counted at each cut. O(1) a run, and O(cuts) in the end.
@@ -76,4 +76,4 @@ std::vector<std::int32_t> inexpressible_cuts(const RuntimeLimits& runtime,
   return cuts;
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

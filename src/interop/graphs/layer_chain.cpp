@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 /// The operator's name without its arguments, in letters, digits and single underscores.
@@ -109,4 +109,4 @@ std::vector<Layer> layers_in_order(const std::vector<LayerNode>& nodes,
   return layers;
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -9,7 +9,7 @@
 #include "dapple/profile/model_profile.h"
 #include "interop/graphs/narrow_order.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 /// A node that becomes a layer, with a number that no other has.
 struct LayerNode {
@@ -40,4 +40,4 @@ Cycle describe_cycle(const std::vector<LayerNode>& nodes, const std::vector<std:
 std::vector<Layer> layers_in_order(const std::vector<LayerNode>& nodes,
                                    const std::vector<std::int32_t>& order);
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -3,7 +3,7 @@
 #include <set>
 #include <utility>
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 class NarrowOrder {
@@ -129,4 +129,4 @@ std::vector<std::int32_t> narrow_order(const TensorGraph& graph) {
   return NarrowOrder(graph).run();
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -7,7 +7,7 @@
 
 #include "dapple/core/quantity.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 /// Nodes of a graph by position; `inputs` without repetitions.
 struct TensorGraph {
@@ -21,4 +21,4 @@ struct TensorGraph {
 /// O((nodes + edges) log nodes).
 std::vector<std::int32_t> narrow_order(const TensorGraph& graph);
 
-}  // namespace dapple
+}  // namespace dapple::interop

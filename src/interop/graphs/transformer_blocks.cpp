@@ -11,7 +11,7 @@
 
 #include "dapple/core/characters.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 /// Layers that are called the same but for a number.
@@ -109,4 +109,4 @@ std::int32_t blocks_in(LayerRange layers, LayerRange blocks) {
   return std::max(0, std::min(layers.end, blocks.end) - std::max(layers.begin, blocks.begin));
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -8,7 +8,7 @@
 
 #include "dapple/profile/model_profile.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 struct TransformerBlocks {
   LayerRange layers;                   // empty where they cannot be told
@@ -26,4 +26,4 @@ TransformerBlocks find_blocks(const ModelProfile& profile);
 /// How many of a stage's layers are blocks.
 std::int32_t blocks_in(LayerRange layers, LayerRange blocks);
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -8,7 +8,7 @@
 #include "interop/plans/plan_formats.h"
 #include "interop/text/foreign_json.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 std::string_view name_of(PlanFormat format) {
   switch (format) {
@@ -106,4 +106,4 @@ ImportedPlan import_plan(const std::vector<ForeignPlanFile>& files, const PlanGr
   throw Bug("a format of a plan without an importer");
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -10,7 +10,7 @@
 
 #include "dapple/schedule/schedule.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 struct Line {
@@ -183,4 +183,4 @@ std::vector<std::vector<Action>> read_order(std::string_view text, const std::st
   return names_devices ? reader.from_text(lines) : reader.from_csv(lines);
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -15,7 +15,7 @@
 #include "interop/text/foreign_json.h"
 #include "interop/text/foreign_text.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 bool is_word(char c) {
@@ -253,4 +253,4 @@ ImportedPlan import_deepspeed_plan(const std::vector<ForeignPlanFile>& files,
   return DeepspeedImporter(files, ground, options).run();
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

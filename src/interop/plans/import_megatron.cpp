@@ -14,7 +14,7 @@
 #include "interop/text/foreign_text.h"
 #include "interop/text/shell_words.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 constexpr std::string_view kLayoutOption = "--pipeline-model-parallel-layout";
@@ -253,4 +253,4 @@ ImportedPlan import_megatron_plan(const std::vector<ForeignPlanFile>& files,
   return MegatronImporter(files.front(), ground, options).run();
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

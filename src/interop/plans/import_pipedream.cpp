@@ -23,7 +23,7 @@
 #include "interop/text/foreign_json.h"
 #include "interop/text/foreign_text.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 constexpr std::string_view kRanges = "(Split start, split end)";
@@ -401,4 +401,4 @@ ImportedPlan import_pipedream_plan(const std::vector<ForeignPlanFile>& files,
   return PipedreamPlanImporter(files, ground, options).run();
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

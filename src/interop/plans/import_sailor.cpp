@@ -17,7 +17,7 @@
 #include "interop/text/foreign_json.h"
 #include "interop/text/foreign_text.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 using io::ArrayReader;
@@ -45,7 +45,7 @@ LayerRange read_layers(const Field& field) {
   const ArrayReader array(field, "an array with the numbers of the stage's layers");
   LayerRange range;
   for (std::size_t i = 0; i < array.size(); ++i) {
-    const auto number = read_integer(array.at(i), kNumbers);
+    const auto number = io::read_integer(array.at(i), kNumbers);
     if (!number) return range;
     const auto layer = static_cast<std::int32_t>(*number);
     if (i == 0) range = {layer, layer};
@@ -77,7 +77,7 @@ Group read_group(const Field& field) {
       nodes.at(i).refuse("a node as [GPU, GPUs of a node, zone]");
       continue;
     }
-    const std::string kind = read_name(node.at(0)).value_or("");
+    const std::string kind = io::read_name(node.at(0)).value_or("");
     if (group.kind.empty()) group.kind = kind;
     if (group.kind != kind) {
       node.at(0).add(fmt::format("expected GPUs of one kind in a replica, {}, got {}",
@@ -85,7 +85,7 @@ Group read_group(const Field& field) {
     }
   }
   if (nodes.valid() && nodes.size() == 0) pair.at(0).add("expected one node or more, got none");
-  group.degree = required_integer(pair.at(1), kDegrees);
+  group.degree = io::required_integer(pair.at(1), kDegrees);
   return group;
 }
 
@@ -110,7 +110,7 @@ void read_pipeline(const Field& field, SailorPlan& plan) {
   }
   const auto stages = static_cast<std::int64_t>(layers.size());
   if (const Field count = pipeline.field("num_stages"); count.present()) {
-    if (required_integer(count, kNumbers) != stages && layers.valid()) {
+    if (io::required_integer(count, kNumbers) != stages && layers.valid()) {
       count.add(
           fmt::format("expected {}, the stages that have layers, got another number", stages));
     }
@@ -131,10 +131,10 @@ SailorPlan read_plan_of(const Field& field) {
   }
   read_pipeline(pipelines.at(0), plan);
   if (const Field mbs = document.field("mbs"); mbs.present()) {
-    plan.samples = read_integer(mbs, {1, 999'999'999});
+    plan.samples = io::read_integer(mbs, {1, 999'999'999});
   }
   if (const Field gbs = document.field("gbs"); gbs.present()) {
-    plan.global_batch = read_integer(gbs, io::kSampleRange);
+    plan.global_batch = io::read_integer(gbs, io::kSampleRange);
   }
   return plan;
 }
@@ -225,4 +225,4 @@ ImportedPlan import_sailor_plan(const std::vector<ForeignPlanFile>& files, const
   return {.profile = ground.profile, .plan = plan_of(sketch, ground, options), .warnings = {}};
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

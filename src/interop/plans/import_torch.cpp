@@ -17,7 +17,7 @@
 #include "interop/text/foreign_text.h"
 #include "interop/text/shell_words.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 constexpr std::string_view kModules = "--parallelism.module_fqns_per_model_part";
@@ -89,7 +89,7 @@ LayerRange TorchImporter::read_stage(const io::Field& field, std::int32_t begin)
   const io::ArrayReader modules(field, "an array of modules' names");
   LayerRange range{begin, begin};
   for (std::size_t i = 0; i < modules.size(); ++i) {
-    const std::optional<std::string> name = read_text(modules.at(i));
+    const std::optional<std::string> name = io::read_text(modules.at(i));
     if (!name) continue;
     const auto found = layer_of_.find(*name);
     if (found == layer_of_.end()) {
@@ -275,4 +275,4 @@ ImportedPlan import_torch_plan(const std::vector<ForeignPlanFile>& files, const 
   return TorchImporter(files, ground, options).run();
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

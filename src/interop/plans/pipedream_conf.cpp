@@ -6,7 +6,7 @@
 
 #include "interop/text/foreign_json.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 constexpr io::IntegerRange kNumbers{0, 999'999};
@@ -15,7 +15,7 @@ std::vector<std::int32_t> read_numbers(const io::Field& field, std::string_view 
   const io::ArrayReader array(field, what);
   std::vector<std::int32_t> numbers;
   for (std::size_t i = 0; i < array.size(); ++i) {
-    numbers.push_back(static_cast<std::int32_t>(required_integer(array.at(i), kNumbers)));
+    numbers.push_back(static_cast<std::int32_t>(io::required_integer(array.at(i), kNumbers)));
   }
   return numbers;
 }
@@ -45,13 +45,14 @@ class ConfReader {
     const io::Field replication = document.field("replication");
     const io::Field recompute = document.field("recompute");
     if (devices.present()) read_devices(devices);
-    if (global_batch.present()) conf_.global_batch = read_integer(global_batch, io::kSampleRange);
-    if (micro_batch.present()) conf_.micro_batch = read_integer(micro_batch, io::kSampleRange);
+    if (global_batch.present())
+      conf_.global_batch = io::read_integer(global_batch, io::kSampleRange);
+    if (micro_batch.present()) conf_.micro_batch = io::read_integer(micro_batch, io::kSampleRange);
     if (replication.present()) {
-      const bool splits = read_choice(replication, {"split", "deal"}) == 0U;
+      const bool splits = io::read_choice(replication, {"split", "deal"}) == 0U;
       conf_.replication = splits ? Replication::Split : Replication::Deal;
     }
-    if (recompute.present()) conf_.recompute = read_boolean(recompute).value_or(false);
+    if (recompute.present()) conf_.recompute = io::read_boolean(recompute).value_or(false);
   }
 
   std::size_t stage_count() const {
@@ -117,7 +118,7 @@ class ConfReader {
   /// Its depth is how many forwards run before the first that a backward follows.
   void read_depths(const io::Field& field) {
     read_by_stage(field, [&](const io::Field& stage) {
-      conf_.depths.push_back(required_integer(stage, kNumbers) + 1);
+      conf_.depths.push_back(io::required_integer(stage, kNumbers) + 1);
     });
   }
 
@@ -142,4 +143,4 @@ PipedreamConf read_pipedream_conf(const ForeignPlanFile& file, std::size_t modul
   });
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -11,7 +11,7 @@
 
 #include "dapple/interop/plans/foreign_plan.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 struct PipedreamConf {
   std::vector<std::int32_t> stage_of;            // by module, a stage of the plan; rising by one
@@ -31,4 +31,4 @@ struct PipedreamConf {
 PipedreamConf read_pipedream_conf(const ForeignPlanFile& file, std::size_t modules,
                                   const std::string& answer);
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -5,7 +5,7 @@
 #include "dapple/interop/plans/foreign_plan.h"
 #include "interop/text/foreign_text.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 /// "stage 1, replica 0" of "/stages/1/devices/0".
@@ -45,4 +45,4 @@ std::vector<Violation> in_words(std::vector<Violation> faults) {
   return faults;
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

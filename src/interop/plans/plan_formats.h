@@ -8,7 +8,7 @@
 #include "dapple/interop/plans/foreign_plan.h"
 #include "dapple/io/json/json_value.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 ImportedPlan import_pipedream_plan(const std::vector<ForeignPlanFile>& files,
                                    const PlanGround& ground, const ForeignPlanOptions& options);
@@ -43,4 +43,4 @@ struct FileRole {
 std::vector<const ForeignPlanFile*> files_by_role(const std::vector<ForeignPlanFile>& files,
                                                   const std::vector<FileRole>& roles);
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -13,7 +13,7 @@
 #include "dapple/schedule/schedule.h"
 #include "interop/text/foreign_text.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 class PlanMaker {
@@ -298,4 +298,4 @@ void check_degree(std::int64_t degree, const ModelProfile& profile,
                     degree, options.tensor_parallel ? fmt::format("{}", given) : "nothing")}}};
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -9,7 +9,7 @@
 
 #include "dapple/interop/plans/foreign_plan.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 struct PlanSketch {
   std::string source;  // the file whose stages these are
@@ -55,4 +55,4 @@ std::string recomputed_as_a_whole(std::string_view runtime, std::string_view kep
 void check_degree(std::int64_t degree, const ModelProfile& profile,
                   const ForeignPlanOptions& options, const std::string& source);
 
-}  // namespace dapple
+}  // namespace dapple::interop

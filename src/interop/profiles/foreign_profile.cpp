@@ -11,7 +11,7 @@
 #include "interop/profiles/sailor.h"
 #include "interop/text/foreign_json.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 std::string_view name_of(ModelFormat format) {
   switch (format) {
@@ -93,4 +93,4 @@ ImportedProfile import_model(const std::vector<ForeignModelFile>& files,
   return imported;
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -13,7 +13,7 @@
 #include "interop/text/foreign_json.h"
 #include "interop/text/foreign_text.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 using io::Field;
@@ -197,7 +197,7 @@ Memory MemoryReader::read(const Field& field) {
   if (const Field config = object.field("model_config"); config.present()) {
     ObjectReader model(config);
     const Field layers = model.field("n_layers");
-    if (layers.present()) memory.layers = read_integer(layers, {1, 100'000});
+    if (layers.present()) memory.layers = io::read_integer(layers, {1, 100'000});
   }
   return memory;
 }
@@ -364,4 +364,4 @@ ImportedProfile import_galvatron(const std::vector<ForeignModelFile>& files,
   return GalvatronImporter(files[1 - memory], files[memory], options).run();
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

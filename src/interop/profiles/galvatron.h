@@ -10,7 +10,7 @@
 #include "dapple/interop/profiles/foreign_profile.h"
 #include "dapple/io/json/json_value.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 /// Degree 1, which is what the times are of. An embedding, --layers of each kind, a head; a
 /// measurement for each batch size. Throws as import_model(). O(length + layers).
@@ -21,4 +21,4 @@ ImportedProfile import_galvatron(const std::vector<ForeignModelFile>& files,
 bool is_galvatron_computation(const io::JsonValue& object);
 bool is_galvatron_memory(const io::JsonValue& object);
 
-}  // namespace dapple
+}  // namespace dapple::interop

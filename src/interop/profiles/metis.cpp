@@ -12,7 +12,7 @@
 #include "interop/text/foreign_json.h"
 #include "interop/text/foreign_text.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 using io::ArrayReader;
@@ -87,7 +87,7 @@ MetisRun read_run(const Field& field, MetisRun run) {
   if (!document.valid()) return run;
   ObjectReader model(document.field("model"));
   if (const Field name = model.field("model_name"); name.present()) {
-    run.model = read_name(name).value_or("");
+    run.model = io::read_name(name).value_or("");
   }
   ObjectReader parameters(model.field("parameters"));
   ObjectReader times(document.field("execution_time"));
@@ -328,4 +328,4 @@ ImportedProfile import_metis(const std::vector<ForeignModelFile>& files,
   return MetisImporter(files, options).run();
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -7,7 +7,7 @@
 
 #include "dapple/interop/profiles/foreign_profile.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 /// One kind of device and one degree, a measurement for each batch size. Times are those of both
 /// directions together. Of a layer's memory, what grows from the smallest batch to the largest is
@@ -16,4 +16,4 @@ namespace dapple {
 ImportedProfile import_metis(const std::vector<ForeignModelFile>& files,
                              const ForeignProfileOptions& options);
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -9,7 +9,7 @@
 #include "interop/profiles/pipedream_graph.h"
 #include "interop/profiles/profile_options.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 constexpr ProfileNeeds kNeeds{.file = "a PipeDream graph",
@@ -145,4 +145,4 @@ ImportedProfile import_pipedream_graph(std::string_view text, const std::string&
   return imported;
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

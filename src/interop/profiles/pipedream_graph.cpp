@@ -10,7 +10,7 @@
 
 #include "dapple/core/decimal.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 constexpr std::string_view kSeparator = " -- ";
@@ -348,4 +348,4 @@ PipedreamGraph parse_pipedream_graph(std::string_view text, const TimeUnit& time
   return GraphParser(times, faults).run(text);
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

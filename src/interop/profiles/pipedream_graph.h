@@ -12,7 +12,7 @@
 #include "dapple/interop/profiles/foreign_profile.h"
 #include "interop/text/foreign_text.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 struct GraphNode {
   std::int64_t number = 0;  // of "node12"
@@ -52,4 +52,4 @@ struct LayerGraph {
 /// O(nodes + edges).
 LayerGraph keep_layers(std::vector<GraphNode> nodes);
 
-}  // namespace dapple
+}  // namespace dapple::interop

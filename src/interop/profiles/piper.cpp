@@ -14,7 +14,7 @@
 #include "interop/text/foreign_json.h"
 #include "interop/text/foreign_text.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 using io::ArrayReader;
@@ -99,7 +99,7 @@ Variant PiperReader::read_variant(const Field& field) {
   ObjectReader object(field);
   Variant variant;
   if (!object.valid()) return variant;
-  if (const Field id = object.field("id"); id.present()) variant.name = optional_text(id);
+  if (const Field id = object.field("id"); id.present()) variant.name = io::optional_text(id);
   const auto read = [&](std::string_view key, std::int64_t scale, std::string_view unit) {
     return read_scaled(object.field(key), scale, unit).value_or(0);
   };
@@ -182,12 +182,12 @@ void PiperReader::read_node(const Field& field) {
   if (!object.valid()) return;
   LayerNode node;
   const Field id = object.field("id");
-  const std::optional<std::int64_t> number = read_integer(id, {0, kMostNumber});
+  const std::optional<std::int64_t> number = io::read_integer(id, {0, kMostNumber});
   if (!number) return;
   node.number = *number;
   node.description = "node";
   if (const Field name = object.field("name"); name.present()) {
-    node.description = read_text(name).value_or("node");
+    node.description = io::read_text(name).value_or("node");
   }
   if (!position_of_.emplace(node.number, static_cast<std::int32_t>(nodes_.size())).second) {
     id.add(fmt::format("expected every node once, got {} again", node.number));
@@ -218,7 +218,7 @@ void PiperReader::read_edges(const Field& field) {
     if (!edge.valid()) continue;
     const auto end_of = [&](std::string_view key) -> std::optional<std::size_t> {
       const Field end = edge.field(key);
-      const std::optional<std::int64_t> number = read_integer(end, {0, kMostNumber});
+      const std::optional<std::int64_t> number = io::read_integer(end, {0, kMostNumber});
       if (!number) return std::nullopt;
       const auto found = position_of_.find(*number);
       if (found != position_of_.end()) return static_cast<std::size_t>(found->second);
@@ -356,4 +356,4 @@ ImportedProfile import_piper(std::string_view text, const std::string& source_na
   return PiperReader(source_name, options).run(text);
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

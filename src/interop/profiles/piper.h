@@ -8,7 +8,7 @@
 
 #include "dapple/interop/profiles/foreign_profile.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 /// Times are seconds of one sample, both directions together: the forward is what the recomputing
 /// variant takes longer, or as --backward-ratio says. `memoryUsageA` is what a micro-batch in
@@ -17,4 +17,4 @@ namespace dapple {
 ImportedProfile import_piper(std::string_view text, const std::string& source_name,
                              const ForeignProfileOptions& options);
 
-}  // namespace dapple
+}  // namespace dapple::interop

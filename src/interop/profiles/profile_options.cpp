@@ -11,7 +11,7 @@
 #include "interop/graphs/transformer_blocks.h"
 #include "interop/text/foreign_text.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 struct KnownOptimizer {
@@ -234,4 +234,4 @@ BothDirections share_out(Duration both, Factor backward_ratio) {
   return {.forward = forward, .backward = both - forward};
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

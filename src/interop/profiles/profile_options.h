@@ -8,7 +8,7 @@
 
 #include "dapple/interop/profiles/foreign_profile.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 enum class Need { Useless, Optional, Required };
 
@@ -72,4 +72,4 @@ struct BothDirections {
 };
 BothDirections share_out(Duration both, Factor backward_ratio);
 
-}  // namespace dapple
+}  // namespace dapple::interop

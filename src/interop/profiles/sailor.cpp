@@ -15,7 +15,7 @@
 #include "interop/text/foreign_json.h"
 #include "interop/text/foreign_text.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 using io::ArrayReader;
@@ -103,7 +103,7 @@ void SailorReader::read_kinds(const Field& field, SailorDocument& document) {
     return;
   }
   for (std::size_t i = 0; i < array.size(); ++i) {
-    document.kinds.push_back(plain_name(read_name(array.at(i)).value_or("layer"), "layer"));
+    document.kinds.push_back(plain_name(io::read_name(array.at(i)).value_or("layer"), "layer"));
   }
   layer_count_ = document.kinds.size();
 }
@@ -132,9 +132,9 @@ void SailorReader::read_times(const Field& field, SailorDocument& document) {
     ObjectReader row(array.at(i));
     if (!row.valid()) continue;
     Times times;
-    times.device = read_name(row.field("gpu_type")).value_or("");
-    times.batch = required_integer(row.field("micro_batch_size"), io::kSampleRange);
-    times.degree = required_integer(row.field("tp"), {1, 1024});
+    times.device = io::read_name(row.field("gpu_type")).value_or("");
+    times.batch = io::required_integer(row.field("micro_batch_size"), io::kSampleRange);
+    times.degree = io::required_integer(row.field("tp"), {1, 1024});
     times.forward = read_column(row.field("forward_s"), kNanosecondsPerSecond, "seconds");
     times.backward = read_column(row.field("backward_s"), kNanosecondsPerSecond, "seconds");
     if (!known.insert({times.device, times.batch, times.degree}).second) {
@@ -161,7 +161,7 @@ SailorDocument SailorReader::read(const Field& field) {
     return document;
   }
   if (const Field name = object.field("model"); name.present()) {
-    document.name = read_name(name).value_or("");
+    document.name = io::read_name(name).value_or("");
   }
   read_kinds(object.field("layer_kinds"), document);
   if (layer_count_ == 0) return document;
@@ -293,4 +293,4 @@ ImportedProfile import_sailor(std::string_view text, const std::string& source_n
   return SailorReader(source_name, options).run(text);
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -8,7 +8,7 @@
 
 #include "dapple/interop/profiles/foreign_profile.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 /// One kind of GPU and one degree, with a measurement for each micro-batch. What a layer's forward
 /// leaves allocated holds its output and not its input; a stash is the other way round. Throws as
@@ -16,4 +16,4 @@ namespace dapple {
 ImportedProfile import_sailor(std::string_view text, const std::string& source_name,
                               const ForeignProfileOptions& options);
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -7,7 +7,7 @@
 #include "dapple/core/decimal.h"
 #include "dapple/core/error.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 using io::Field;
 using io::JsonValue;
@@ -40,4 +40,4 @@ bool has_key(const JsonValue& object, std::string_view key) {
   return std::find(object.keys.begin(), object.keys.end(), key) != object.keys.end();
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -8,7 +8,7 @@
 
 #include "dapple/io/json/json_reader.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 /// The number times `scale`, rounded up to a whole count from 0 to kMaxCount; a fault that names
 /// the unit is recorded otherwise. Exact, however the number is written. Requires: `scale` from 1
@@ -25,4 +25,4 @@ bool has_key(const io::JsonValue& object, std::string_view key);
 inline constexpr std::int64_t kNanosecondsPerMillisecond = 1'000'000;
 inline constexpr std::int64_t kMebibyte = 1 << 20;
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -7,7 +7,7 @@
 
 #include "dapple/core/error.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 std::string_view trim(std::string_view text) {
   const std::size_t begin = text.find_first_not_of(kBlanks);
@@ -80,4 +80,4 @@ void throw_faults(std::vector<LineFault> faults, const std::string& source_name)
   throw Error(ErrorKind::BadInput, source_name, std::move(violations));
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

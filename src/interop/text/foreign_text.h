@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dapple {
+namespace dapple::interop {
 
 inline constexpr std::string_view kBlanks = " \t\r\v\f";
 
@@ -40,4 +40,4 @@ struct LineFault {
 /// there are none.
 void throw_faults(std::vector<LineFault> faults, const std::string& source_name);
 
-}  // namespace dapple
+}  // namespace dapple::interop

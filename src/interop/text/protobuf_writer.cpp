@@ -1,6 +1,6 @@
 #include "dapple/interop/text/protobuf_writer.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 constexpr unsigned kVarint = 0;
@@ -38,4 +38,4 @@ std::string ProtobufWriter::delimited() const {
   return result + bytes_;
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -7,7 +7,7 @@
 #include "dapple/core/error.h"
 #include "interop/text/foreign_text.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 constexpr std::string_view kSpaces = " \t\r\n\v\f()";
@@ -139,4 +139,4 @@ std::optional<std::int64_t> ShellOptions::count(std::string_view name) const {
                                    shown(option->value)));
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dapple {
+namespace dapple::interop {
 
 struct ShellWord {
   std::int64_t line = 0;  // from 1
@@ -48,4 +48,4 @@ class ShellOptions {
   std::string source_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -7,7 +7,7 @@
 
 #include "interop/text/foreign_text.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 std::int64_t line_at(std::ptrdiff_t offset, const std::string& text) {
@@ -29,4 +29,4 @@ std::int64_t line_of(const pugi::xml_node& node, const std::string& text) {
   return line_at(node.offset_debug(), text);
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -9,7 +9,7 @@ class xml_document;
 class xml_node;
 }  // namespace pugi
 
-namespace dapple {
+namespace dapple::interop {
 
 /// Throws Error(BadInput) with the line if the text is no XML.
 void parse_xml(pugi::xml_document& document, const std::string& text, const std::string& file);
@@ -17,4 +17,4 @@ void parse_xml(pugi::xml_document& document, const std::string& text, const std:
 /// Line of a node of a document that was parsed from `text`. O(length).
 std::int64_t line_of(const pugi::xml_node& node, const std::string& text);
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -10,7 +10,7 @@
 #include "dapple/core/decimal.h"
 #include "interop/text/foreign_text.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 constexpr std::size_t kMostDimensions = 16;
@@ -291,4 +291,4 @@ TopologyDescription read_astra_network(const ForeignFile& file, ImportNotes& not
   return NetworkReader(file, notes).run();
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -10,7 +10,7 @@
 
 #include "interop/topologies/server_wiring.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 bool is_astra_network(std::string_view text);
 
@@ -19,4 +19,4 @@ bool is_astra_network(std::string_view text);
 /// lengths, figures that are none ("tbd"), a dimension that is no switch behind one that is.
 TopologyDescription read_astra_network(const ForeignFile& file, ImportNotes& notes);
 
-}  // namespace dapple
+}  // namespace dapple::interop

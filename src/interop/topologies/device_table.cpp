@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 constexpr Bandwidth kNoLanes{0};
@@ -95,4 +95,4 @@ std::string known_device_names() {
   return names;
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -9,7 +9,7 @@
 
 #include "dapple/core/quantity.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 struct KnownDevice {
   std::string_view name;     // as our topologies call it
@@ -32,4 +32,4 @@ std::string known_device_names();
 /// Most links of any kind that is known.
 inline constexpr std::int32_t kMostLanes = 18;
 
-}  // namespace dapple
+}  // namespace dapple::interop

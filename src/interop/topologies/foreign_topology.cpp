@@ -17,7 +17,7 @@
 #include "interop/topologies/server_wiring.h"
 #include "interop/topologies/slurm_topology.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 struct Format {
@@ -40,7 +40,7 @@ std::string content_of(ServerGroup group) {
   for (Nic& nic : group.nics) nic.source.clear();
   TopologyDescription description;
   description.servers = {std::move(group)};
-  return write_topology(description);
+  return io::write_topology(description);
 }
 
 /// Makes the rings over all devices of a link matrix as fast together as `measured`.
@@ -477,7 +477,7 @@ void Importer::warn_of_unused() {
 void Importer::check_limits() const {
   const std::string& file = files_.front().name;
   try {
-    const Topology accepted(read_topology(write_topology(description_), file), file);
+    const Topology accepted(io::read_topology(io::write_topology(description_), file), file);
     check(accepted.device_count() > 0, "a topology without devices");
   } catch (const Error& error) {
     const Violation& first = error.violations().front();
@@ -534,4 +534,4 @@ ImportedTopology import_topology(const std::vector<ForeignFile>& files,
   return Importer(files, options).run();
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -10,7 +10,7 @@
 #include "interop/text/foreign_text.h"
 #include "interop/text/xml_text.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 constexpr std::size_t kMostObjects = 512;  // of the matrix, and of devices and NICs
@@ -221,4 +221,4 @@ ServerWiring read_hwloc_topology(const ForeignFile& file, ImportNotes& notes) {
   return MachineReader(file, notes).run();
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -4,7 +4,7 @@
 
 #include "interop/topologies/server_wiring.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 bool is_hwloc_topology(std::string_view text);
 
@@ -14,4 +14,4 @@ bool is_hwloc_topology(std::string_view text);
 /// NVML, a matrix of another size than its objects, figures that are no whole number of links.
 ServerWiring read_hwloc_topology(const ForeignFile& file, ImportNotes& notes);
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -9,7 +9,7 @@
 #include "dapple/core/decimal.h"
 #include "interop/text/foreign_text.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 constexpr std::int64_t kGiga = 1'000'000'000;
@@ -244,4 +244,4 @@ MeasuredCollective read_nccl_tests(const ForeignFile& file, ImportNotes& notes) 
   return ResultReader(file, notes).run();
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -10,7 +10,7 @@
 
 #include "interop/topologies/server_wiring.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 struct MeasuredCollective {
   std::string file;
@@ -30,4 +30,4 @@ bool is_nccl_tests(std::string_view text);
 /// doubtful: wrong results, half the columns, strange lines, many runs, noise. O(length).
 MeasuredCollective read_nccl_tests(const ForeignFile& file, ImportNotes& notes);
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -11,7 +11,7 @@
 #include "interop/text/xml_text.h"
 #include "interop/topologies/device_table.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 constexpr std::size_t kMostDevices = 256;  // of a host, and as many NICs
@@ -438,4 +438,4 @@ std::vector<ServerWiring> read_nccl_topology(const ForeignFile& file, ImportNote
   return SystemReader(file, notes).run();
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -4,7 +4,7 @@
 
 #include "interop/topologies/server_wiring.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 bool is_nccl_topology(std::string_view text);
 
@@ -15,4 +15,4 @@ bool is_nccl_topology(std::string_view text);
 /// switches with a slower link up than their devices have. O(length), and ends^2 times depth.
 std::vector<ServerWiring> read_nccl_topology(const ForeignFile& file, ImportNotes& notes);
 
-}  // namespace dapple
+}  // namespace dapple::interop

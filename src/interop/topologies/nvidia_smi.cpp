@@ -9,7 +9,7 @@
 
 #include "interop/text/foreign_text.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 /// The most devices of a server that are read.
@@ -349,4 +349,4 @@ ServerWiring read_nvidia_smi(const ForeignFile& file, ImportNotes& notes) {
   return TableReader(file, notes).run();
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

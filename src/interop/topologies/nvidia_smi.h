@@ -5,7 +5,7 @@
 
 #include "interop/topologies/server_wiring.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 bool is_nvidia_smi(std::string_view text);
 
@@ -14,4 +14,4 @@ bool is_nvidia_smi(std::string_view text);
 /// and its column, affinities that are no ranges of CPUs. O(cells).
 ServerWiring read_nvidia_smi(const ForeignFile& file, ImportNotes& notes);
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -9,7 +9,7 @@
 #include "interop/text/foreign_text.h"
 #include "interop/topologies/device_table.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 using Numbers = std::vector<std::int32_t>;
@@ -492,4 +492,4 @@ std::string gigabytes(Bandwidth bandwidth) {
   return text + " GB/s";
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

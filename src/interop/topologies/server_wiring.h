@@ -13,7 +13,7 @@
 #include "dapple/interop/topologies/foreign_topology.h"
 #include "dapple/topology/description.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 /// What lies between two devices, or a device and a NIC, on PCIe; nvidia-smi's words.
 enum class PcieDistance {
@@ -101,4 +101,4 @@ std::optional<Bandwidth> pcie_bandwidth(std::string_view transfers, std::int32_t
 /// "370.8 GB/s", decimal, three places at most.
 std::string gigabytes(Bandwidth bandwidth);
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -10,7 +10,7 @@
 
 #include "interop/text/foreign_text.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 constexpr std::size_t kMostHosts = 65'536;
@@ -337,4 +337,4 @@ SlurmTree read_slurm_topology(const ForeignFile& file, const std::optional<std::
   return TreeReader(file, notes).run(nodes);
 }
 
-}  // namespace dapple
+}  // namespace dapple::interop

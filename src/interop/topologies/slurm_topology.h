@@ -7,7 +7,7 @@
 
 #include "interop/topologies/server_wiring.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 struct SlurmRack {
   std::string name;
@@ -34,4 +34,4 @@ std::optional<std::vector<std::string>> expand_hosts(std::string_view list);
 SlurmTree read_slurm_topology(const ForeignFile& file, const std::optional<std::string>& nodes,
                               ImportNotes& notes);
 
-}  // namespace dapple
+}  // namespace dapple::interop

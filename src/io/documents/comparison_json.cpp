@@ -4,8 +4,7 @@
 #include "io/documents/plan_parts.h"
 #include "io/json/json_writer.h"
 
-namespace dapple {
-namespace io {
+namespace dapple::io {
 namespace {
 
 using Layout = JsonWriter::Layout;
@@ -129,7 +128,6 @@ void write_memory(JsonWriter& writer, const ComparedPair& pair) {
 }
 
 }  // namespace
-}  // namespace io
 
 std::string write_comparison_json(const ComparisonDocument& document) {
   const ComparedPair& pair = document.pair;
@@ -137,27 +135,27 @@ std::string write_comparison_json(const ComparisonDocument& document) {
   const Prediction& b = pair.second.prediction;
   const TopologyDescription& topology = pair.topology.description();
   const PlanDifference plans = difference(pair.first.plan, pair.second.plan);
-  io::JsonWriter writer(io::JsonWriter::Hidden::Escaped);
-  writer.open_object(io::JsonWriter::Layout::Lines);
+  JsonWriter writer(JsonWriter::Hidden::Escaped);
+  writer.open_object(JsonWriter::Layout::Lines);
   writer.key("schema").text("dapple-comparison/1");
   writer.key("tool").text(document.tool);
-  io::write_source(writer.key("model"), pair.profile.name, hash_of(pair.profile));
-  io::write_source(writer.key("topology"), topology.name, hash_of(topology));
+  write_source(writer.key("model"), pair.profile.name, hash_of(pair.profile));
+  write_source(writer.key("topology"), topology.name, hash_of(topology));
   writer.key("contention").text(to_string(document.mode.contention));
   writer.key("replicas").text(to_string(document.mode.replicas));
   writer.key("notes").texts(pair.notes);
-  io::write_plan_figures(writer.key("a"), pair.first);
-  io::write_plan_figures(writer.key("b"), pair.second);
+  write_plan_figures(writer.key("a"), pair.first);
+  write_plan_figures(writer.key("b"), pair.second);
   writer.key("same_plan").boolean(same_plan(pair.first.plan, pair.second.plan));
   writer.key("b_less_a_ns").integer((b.iteration - a.iteration).ns);
-  io::write_time_parts(writer.key("b_less_a"), io::difference_of(a.parts, b.parts));
-  io::write_moves(writer, plans, pair.topology);
-  io::write_memory(writer.key("memory"), pair);
-  writer.key("stages").open_array(io::JsonWriter::Layout::Lines);
+  write_time_parts(writer.key("b_less_a"), difference_of(a.parts, b.parts));
+  write_moves(writer, plans, pair.topology);
+  write_memory(writer.key("memory"), pair);
+  writer.key("stages").open_array(JsonWriter::Layout::Lines);
   for (const StagePair& both : plans.stages) {
-    writer.open_object(io::JsonWriter::Layout::Lines);
-    io::write_stage(writer.key("a"), pair.first, both.first, pair.topology);
-    io::write_stage(writer.key("b"), pair.second, both.second, pair.topology);
+    writer.open_object(JsonWriter::Layout::Lines);
+    write_stage(writer.key("a"), pair.first, both.first, pair.topology);
+    write_stage(writer.key("b"), pair.second, both.second, pair.topology);
     writer.close();
   }
   writer.close();
@@ -165,4 +163,4 @@ std::string write_comparison_json(const ComparisonDocument& document) {
   return writer.finish();
 }
 
-}  // namespace dapple
+}  // namespace dapple::io

@@ -12,8 +12,7 @@
 #include "dapple/core/parallel.h"
 #include "dapple/io/documents/documents.h"
 
-namespace dapple {
-namespace io {
+namespace dapple::io {
 
 struct Sha256::State {
   std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context{EVP_MD_CTX_new(),
@@ -49,23 +48,21 @@ std::string sha256(std::string_view text) {
   return hash.finish();
 }
 
-}  // namespace io
-
 std::string hash_of(const ModelProfile& profile) {
-  return io::sha256(write_profile(profile));
+  return sha256(write_profile(profile));
 }
 
 std::string hash_of(const TopologyDescription& topology) {
-  return io::sha256(write_topology(topology));
+  return sha256(write_topology(topology));
 }
 
 std::string hash_of(const PlanDocument& document) {
-  return io::sha256(write_plan(document));
+  return sha256(write_plan(document));
 }
 
 std::string schedule_digest(const Plan& plan, const Topology& topology) {
   Schedule schedule = outline(plan);
-  io::Sha256 hash;
+  Sha256 hash;
   // Lane by lane, in the same memory, since a long schedule has hundreds of megabytes and its text
   // repeats every lane's list for each device; a few lanes are made side by side.
   struct List {
@@ -98,4 +95,4 @@ std::string schedule_digest(const Plan& plan, const Topology& topology) {
   return hash.finish();
 }
 
-}  // namespace dapple
+}  // namespace dapple::io

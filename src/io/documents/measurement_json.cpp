@@ -3,8 +3,7 @@
 #include "dapple/schedule/schedule.h"
 #include "io/json/json_writer.h"
 
-namespace dapple {
-namespace io {
+namespace dapple::io {
 namespace {
 
 using Layout = JsonWriter::Layout;
@@ -20,12 +19,10 @@ void write_action(JsonWriter& writer, const LengthComparison& length) {
 }
 
 }  // namespace
-}  // namespace io
 
 std::string write_measurement_json(const MeasurementDocument& document) {
-  using io::Layout;
   const TimelineComparison& comparison = document.comparison;
-  io::JsonWriter writer;
+  JsonWriter writer;
   writer.open_object(Layout::Lines);
   writer.key("schema").text("dapple-measurement/1");
   writer.key("tool").text(document.tool);
@@ -35,24 +32,24 @@ std::string write_measurement_json(const MeasurementDocument& document) {
   writer.close();
   writer.key("timeline").text(document.timeline);
   writer.key("iteration").open_object(Layout::Line);
-  io::write_times(writer, comparison.predicted, comparison.measured);
+  write_times(writer, comparison.predicted, comparison.measured);
   writer.close();
   writer.key("waiting").open_object(Layout::Line);
-  io::write_times(writer, comparison.predicted_waiting, comparison.measured_waiting);
+  write_times(writer, comparison.predicted_waiting, comparison.measured_waiting);
   writer.close();
   writer.key("lengths").open_array(Layout::Lines);
   for (const LengthComparison& length : comparison.lengths) {
     writer.open_object(Layout::Line);
-    io::write_action(writer, length);
+    write_action(writer, length);
     writer.key("count").integer(length.count);
-    io::write_times(writer, length.predicted, length.measured);
+    write_times(writer, length.predicted, length.measured);
     writer.close();
   }
   writer.close();
   writer.key("slower_than_predicted").open_array(Layout::Lines);
   for (const LengthComparison& length : slower_than_predicted(comparison)) {
     writer.open_object(Layout::Line);
-    io::write_action(writer, length);
+    write_action(writer, length);
     writer.key("beyond_ns").integer(length.beyond().ns);
     writer.close();
   }
@@ -61,4 +58,4 @@ std::string write_measurement_json(const MeasurementDocument& document) {
   return writer.finish();
 }
 
-}  // namespace dapple
+}  // namespace dapple::io

@@ -9,8 +9,7 @@
 #include "io/documents/embedded.h"
 #include "io/documents/request_json.h"
 
-namespace dapple {
-namespace io {
+namespace dapple::io {
 namespace {
 
 constexpr IntegerRange kLayerRange{0, 100'000};
@@ -378,10 +377,9 @@ ReadPlan read_plan_document(const Field& field) {
 }
 
 }  // namespace
-}  // namespace io
 
 UncheckedPlan read_unchecked_plan(std::string_view text, const std::string& source_name) {
-  io::ReadPlan read = io::read_document<io::ReadPlan>(text, source_name, io::read_plan_document);
+  ReadPlan read = read_document<ReadPlan>(text, source_name, read_plan_document);
   UncheckedPlan result{.document = std::move(read.document), .check_digest = {}};
   result.check_digest = [plan = result.document.plan, topology = std::move(read.topology),
                          layers = static_cast<std::int32_t>(result.document.profile.layers.size()),
@@ -391,7 +389,7 @@ UncheckedPlan read_unchecked_plan(std::string_view text, const std::string& sour
     if (!validate(plan, layers, *topology).empty()) return;
     const std::string digest = schedule_digest(plan, *topology);
     if (digest == stated) return;
-    Violation fault{place, io::wrong_hash("the schedule that the plan generates", digest, stated)};
+    Violation fault{place, wrong_hash("the schedule that the plan generates", digest, stated)};
     throw Error{ErrorKind::BadInput, source_name, {std::move(fault)}};
   };
   return result;
@@ -405,9 +403,9 @@ PlanDocument read_plan(std::string_view text, const std::string& source_name) {
 
 std::string document_kind(std::string_view text) {
   constexpr std::string_view kOurs = "dapple-";
-  const std::string schema = io::find_schema(text);
+  const std::string schema = find_schema(text);
   if (schema.compare(0, kOurs.size(), kOurs) != 0) return "";
   return schema.substr(kOurs.size(), schema.find('/') - kOurs.size());
 }
 
-}  // namespace dapple
+}  // namespace dapple::io

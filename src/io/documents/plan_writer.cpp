@@ -5,8 +5,7 @@
 #include "io/documents/plan_parts.h"
 #include "io/documents/request_json.h"
 
-namespace dapple {
-namespace io {
+namespace dapple::io {
 namespace {
 
 using Layout = JsonWriter::Layout;
@@ -174,7 +173,6 @@ void write_schedules(JsonWriter& writer, const std::vector<ScheduleRecord>& sche
 }
 
 }  // namespace
-}  // namespace io
 
 std::string write_plan(const PlanDocument& document) {
   const Plan& plan = document.plan;
@@ -183,28 +181,26 @@ std::string write_plan(const PlanDocument& document) {
   const Topology topology(document.topology);
   const auto layers = static_cast<std::int32_t>(document.profile.layers.size());
   check(validate(plan, layers, topology).empty(), "a plan is written that is not sound");
-  io::JsonWriter writer;
-  writer.open_object(io::JsonWriter::Layout::Lines);
+  JsonWriter writer;
+  writer.open_object(JsonWriter::Layout::Lines);
   writer.key("schema").text("dapple-plan/1");
   writer.key("tool").text(document.tool);
-  io::write_model(writer.key("model"), document.profile);
-  io::write_description(writer.key("topology"), document.topology);
+  write_model(writer.key("model"), document.profile);
+  write_description(writer.key("topology"), document.topology);
   writer.key("global_batch_size").integer(plan.global_batch_size);
   writer.key("micro_batch_size").integer(plan.micro_batch_size);
   writer.key("num_micro_batches").integer(plan.num_micro_batches);
-  io::write_gradients(writer.key("gradients"), plan.gradients);
-  io::write_schedule(writer.key("schedule"), plan, topology);
-  io::write_stages(writer.key("stages"), document, topology);
-  io::write_prediction(writer.key("predicted"), document.prediction, topology);
-  io::write_baselines(writer.key("baselines"), document.baselines);
-  if (document.request) io::write_request(writer.key("request"), *document.request);
-  io::write_search(writer.key("search_space"), document.search);
-  if (!document.schedules.empty()) {
-    io::write_schedules(writer.key("schedules"), document.schedules);
-  }
+  write_gradients(writer.key("gradients"), plan.gradients);
+  write_schedule(writer.key("schedule"), plan, topology);
+  write_stages(writer.key("stages"), document, topology);
+  write_prediction(writer.key("predicted"), document.prediction, topology);
+  write_baselines(writer.key("baselines"), document.baselines);
+  if (document.request) write_request(writer.key("request"), *document.request);
+  write_search(writer.key("search_space"), document.search);
+  if (!document.schedules.empty()) { write_schedules(writer.key("schedules"), document.schedules); }
   writer.key("warnings").texts(document.warnings);
   writer.close();
   return writer.finish();
 }
 
-}  // namespace dapple
+}  // namespace dapple::io

@@ -7,8 +7,7 @@
 #include "io/documents/layers_json.h"
 #include "io/json/number_text.h"
 
-namespace dapple {
-namespace io {
+namespace dapple::io {
 namespace {
 
 constexpr std::int64_t kMostTensorParallel = 1024;
@@ -117,17 +116,15 @@ void write_profile(JsonWriter& writer, const ModelProfile& profile) {
   writer.close();
 }
 
-}  // namespace io
-
 ModelProfile read_profile(std::string_view text, const std::string& source_name) {
-  return io::read_document<ModelProfile>(
-      text, source_name, [](const io::Field& field) { return io::read_profile(field); });
+  return read_document<ModelProfile>(text, source_name,
+                                     [](const Field& field) { return read_profile(field); });
 }
 
 std::string write_profile(const ModelProfile& profile) {
-  io::JsonWriter writer;
-  io::write_profile(writer, profile);
+  JsonWriter writer;
+  write_profile(writer, profile);
   return writer.finish();
 }
 
-}  // namespace dapple
+}  // namespace dapple::io

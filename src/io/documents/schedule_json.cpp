@@ -10,10 +10,8 @@
 #include "dapple/schedule/device_schedule.h"
 #include "io/json/json_writer.h"
 
-namespace dapple {
+namespace dapple::io {
 namespace {
-
-using io::JsonWriter;
 
 std::string_view kind_name(ActionKind kind) {
   switch (kind) {
@@ -187,4 +185,4 @@ TextSource write_schedule_csv(const ScheduleDocument& document, const Topology& 
   return [&](const TextSink& sink) { write_csv(document, topology, sink); };
 }
 
-}  // namespace dapple
+}  // namespace dapple::io

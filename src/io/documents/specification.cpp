@@ -8,8 +8,7 @@
 
 #include "io/documents/embedded.h"
 
-namespace dapple {
-namespace io {
+namespace dapple::io {
 namespace {
 
 constexpr IntegerRange kDimension{1, kMaxDimension};
@@ -191,7 +190,6 @@ class OperationsReader {
 };
 
 }  // namespace
-}  // namespace io
 
 std::vector<Operation> read_operations(const ModelProfile& profile,
                                        const std::string& source_name) {
@@ -203,15 +201,15 @@ std::vector<Operation> read_operations(const ModelProfile& profile,
                   "expected an \"op\" in each, which says what the layer does, got none: the model "
                   "can be planned and replayed, not run"}});
   }
-  return io::OperationsReader(source_name).read(profile.layers);
+  return OperationsReader(source_name).read(profile.layers);
 }
 
 Specification read_specification(std::string_view text, const std::string& source_name) {
-  auto profile = io::read_document<ModelProfile>(text, source_name, [](const io::Field& field) {
-    return io::read_profile(field, io::Measurements::NoneOrAll);
+  auto profile = read_document<ModelProfile>(text, source_name, [](const Field& field) {
+    return read_profile(field, Measurements::NoneOrAll);
   });
   std::vector<Operation> operations = read_operations(profile, source_name);
   return {std::move(profile), std::move(operations)};
 }
 
-}  // namespace dapple
+}  // namespace dapple::io

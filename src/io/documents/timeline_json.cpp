@@ -3,8 +3,7 @@
 #include "dapple/io/documents/documents.h"
 #include "io/json/json_writer.h"
 
-namespace dapple {
-namespace io {
+namespace dapple::io {
 namespace {
 
 using Layout = JsonWriter::Layout;
@@ -64,23 +63,22 @@ void write_memory(JsonWriter& writer, const Timeline& timeline, const Topology& 
 }
 
 }  // namespace
-}  // namespace io
 
 TextSource write_timeline(const Timeline& timeline, const Topology& topology,
                           std::string plan_sha256) {
   return [&timeline, &topology, plan_sha256 = std::move(plan_sha256)](const TextSink& sink) {
     const bool is_predicted = timeline.origin == Timeline::Origin::Predicted;
-    io::JsonWriter writer(io::JsonWriter::Hidden::Escaped, sink);
-    writer.open_object(io::JsonWriter::Layout::Lines);
+    JsonWriter writer(JsonWriter::Hidden::Escaped, sink);
+    writer.open_object(JsonWriter::Layout::Lines);
     writer.key("schema").text("dapple-timeline/1");
     writer.key("plan_sha256").text(plan_sha256);
     writer.key("origin").text(is_predicted ? "predicted" : "measured");
     writer.key("clock").text(is_predicted ? "simulated" : "wall");
-    io::write_actions(writer.key("actions"), timeline, topology);
-    io::write_memory(writer.key("memory"), timeline, topology);
+    write_actions(writer.key("actions"), timeline, topology);
+    write_memory(writer.key("memory"), timeline, topology);
     writer.close();
     writer.finish();
   };
 }
 
-}  // namespace dapple
+}  // namespace dapple::io

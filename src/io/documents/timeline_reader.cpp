@@ -7,8 +7,7 @@
 #include "dapple/io/documents/documents.h"
 #include "dapple/io/json/json_reader.h"
 
-namespace dapple {
-namespace io {
+namespace dapple::io {
 namespace {
 
 /// Devices that the timeline speaks of, each as a lane of its own.
@@ -132,32 +131,28 @@ bool is_of_plan(const Field& field, const std::string& plan_sha256) {
 }
 
 }  // namespace
-}  // namespace io
 
 Timeline read_timeline(std::string_view text, const std::string& source_name,
                        const Topology& topology, const std::string& plan_sha256) {
-  return io::read_document<Timeline>(text, source_name, [&](const io::Field& field) {
-    io::ObjectReader object(field);
+  return read_document<Timeline>(text, source_name, [&](const Field& field) {
+    ObjectReader object(field);
     Timeline timeline;
-    if (!io::check_schema(object, "dapple-timeline/1")) return timeline;
-    if (!io::is_of_plan(object.field("plan_sha256"), plan_sha256)) return timeline;
-    io::Lanes lanes(topology, timeline);
-    const bool is_measured =
-        io::read_choice(object.field("origin"), {"predicted", "measured"}) == 1U;
-    io::read_choice(object.field("clock"), {"simulated", "wall"});
+    if (!check_schema(object, "dapple-timeline/1")) return timeline;
+    if (!is_of_plan(object.field("plan_sha256"), plan_sha256)) return timeline;
+    Lanes lanes(topology, timeline);
+    const bool is_measured = read_choice(object.field("origin"), {"predicted", "measured"}) == 1U;
+    read_choice(object.field("clock"), {"simulated", "wall"});
     timeline.origin = is_measured ? Timeline::Origin::Measured : Timeline::Origin::Predicted;
-    const io::ArrayReader actions(object.field("actions"), "an array of actions");
+    const ArrayReader actions(object.field("actions"), "an array of actions");
     for (std::size_t i = 0; i < actions.size(); ++i) {
-      io::read_timed_action(actions.at(i), lanes, timeline);
+      read_timed_action(actions.at(i), lanes, timeline);
     }
-    const io::ArrayReader memory(object.field("memory"), "an array of devices");
-    for (std::size_t i = 0; i < memory.size(); ++i) {
-      io::read_memory(memory.at(i), lanes, timeline);
-    }
+    const ArrayReader memory(object.field("memory"), "an array of devices");
+    for (std::size_t i = 0; i < memory.size(); ++i) { read_memory(memory.at(i), lanes, timeline); }
     object.finish();
     sort_actions(timeline);
     return timeline;
   });
 }
 
-}  // namespace dapple
+}  // namespace dapple::io

@@ -9,8 +9,7 @@
 #include "io/documents/units.h"
 #include "io/json/number_text.h"
 
-namespace dapple {
-namespace io {
+namespace dapple::io {
 namespace {
 
 constexpr std::int64_t kMaxDevices = 65'536;
@@ -564,16 +563,15 @@ void write_topology(JsonWriter& writer, const TopologyDescription& topology) {
   writer.close();
 }
 
-}  // namespace io
-
 TopologyDescription read_topology(std::string_view text, const std::string& source_name) {
-  return io::read_document<TopologyDescription>(text, source_name, io::read_topology);
+  return read_document<TopologyDescription>(text, source_name,
+                                            [](const Field& root) { return read_topology(root); });
 }
 
 std::string write_topology(const TopologyDescription& topology) {
-  io::JsonWriter writer;
-  io::write_topology(writer, topology);
+  JsonWriter writer;
+  write_topology(writer, topology);
   return writer.finish();
 }
 
-}  // namespace dapple
+}  // namespace dapple::io

@@ -18,8 +18,7 @@
 #include "dapple/io/documents/documents.h"
 #include "io/json/json_writer.h"
 
-namespace dapple {
-namespace io {
+namespace dapple::io {
 namespace {
 
 using Layout = JsonWriter::Layout;
@@ -266,12 +265,11 @@ void TraceWriter::write_memory(const DeviceMemory& memory) {
 }
 
 }  // namespace
-}  // namespace io
 
 TextSource write_trace(const Timeline& timeline, const Topology& topology) {
   return [&timeline, &topology](const TextSink& sink) {
-    io::TraceWriter(timeline, topology, sink).write();
+    TraceWriter(timeline, topology, sink).write();
   };
 }
 
-}  // namespace dapple
+}  // namespace dapple::io

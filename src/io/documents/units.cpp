@@ -197,14 +197,14 @@ std::string duration_text(Duration duration) {
 
 }  // namespace dapple::io
 
-namespace dapple {
+namespace dapple::io {
 namespace {
 
 /// "25 GB/s" or "25GB/s" in its parts.
-std::optional<io::Quantity> split_loosely(std::string_view text) {
+std::optional<Quantity> split_loosely(std::string_view text) {
   const std::size_t end = text.find_first_not_of("0123456789.");
   if (end == std::string_view::npos) return std::nullopt;
-  const io::Quantity quantity{text.substr(0, end), text.substr(text[end] == ' ' ? end + 1 : end)};
+  const Quantity quantity{text.substr(0, end), text.substr(text[end] == ' ' ? end + 1 : end)};
   return is_plain_decimal(quantity.number) ? std::optional(quantity) : std::nullopt;
 }
 
@@ -221,20 +221,20 @@ std::optional<std::int64_t> whole_count(std::string_view number, std::int64_t mu
 }  // namespace
 
 std::optional<Bytes> parse_size(std::string_view text) {
-  const std::optional<io::Quantity> quantity = split_loosely(text);
-  const auto multiple = quantity ? io::find_prefix(quantity->unit, "B") : std::nullopt;
+  const std::optional<Quantity> quantity = split_loosely(text);
+  const auto multiple = quantity ? find_prefix(quantity->unit, "B") : std::nullopt;
   if (!multiple) return std::nullopt;
   const std::optional<std::int64_t> count = whole_count(quantity->number, *multiple, 1);
   return count ? std::optional(Bytes{*count}) : std::nullopt;
 }
 
 std::optional<Bandwidth> parse_bandwidth(std::string_view text) {
-  const std::optional<io::Quantity> quantity = split_loosely(text);
-  const auto unit = quantity ? io::find_bandwidth(quantity->unit) : std::nullopt;
+  const std::optional<Quantity> quantity = split_loosely(text);
+  const auto unit = quantity ? find_bandwidth(quantity->unit) : std::nullopt;
   if (!unit) return std::nullopt;
   const std::optional<std::int64_t> count =
       whole_count(quantity->number, unit->multiple, unit->divisor);
   return count ? std::optional(Bandwidth{*count}) : std::nullopt;
 }
 
-}  // namespace dapple
+}  // namespace dapple::io

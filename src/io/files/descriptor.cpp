@@ -4,7 +4,7 @@
 
 #include <utility>
 
-namespace dapple {
+namespace dapple::io {
 
 Descriptor::~Descriptor() {
   if (number_ >= 0) ::close(number_);
@@ -19,4 +19,4 @@ bool Descriptor::close() {
   return ::close(std::exchange(number_, -1)) == 0;
 }
 
-}  // namespace dapple
+}  // namespace dapple::io

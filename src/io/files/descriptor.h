@@ -3,7 +3,7 @@
 
 #include <utility>
 
-namespace dapple {
+namespace dapple::io {
 
 /// Closed at the end of the scope; none where the number is negative.
 class Descriptor {
@@ -22,4 +22,4 @@ class Descriptor {
   int number_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::io

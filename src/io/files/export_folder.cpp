@@ -21,7 +21,7 @@
 #include "io/files/temporary_file.h"
 #include "io/json/json_writer.h"
 
-namespace dapple {
+namespace dapple::io {
 namespace {
 
 namespace fs = std::filesystem;
@@ -29,7 +29,6 @@ namespace fs = std::filesystem;
 constexpr std::string_view kSchema = "dapple-export/1";
 
 std::string list_of(const ExportFolder& folder) {
-  using io::JsonWriter;
   JsonWriter writer;
   writer.open_object(JsonWriter::Layout::Lines);
   writer.key("schema").text(kSchema);
@@ -48,12 +47,12 @@ std::optional<std::set<std::string>> listed_files(const fs::path& list) {
   try {
     const std::string text = read_file(list.string(), kMost);
     const auto names =
-        io::read_document<std::vector<std::string>>(text, list.string(), [](const io::Field& root) {
-          io::ObjectReader object(root);
-          io::check_schema(object, kSchema);
-          io::read_name(object.field("target"));
-          io::read_hash(object.field("plan_sha256"));
-          std::vector<std::string> files = io::read_texts(object.field("files"));
+        read_document<std::vector<std::string>>(text, list.string(), [](const Field& root) {
+          ObjectReader object(root);
+          check_schema(object, kSchema);
+          read_name(object.field("target"));
+          read_hash(object.field("plan_sha256"));
+          std::vector<std::string> files = read_texts(object.field("files"));
           object.finish();
           return files;
         });
@@ -84,7 +83,7 @@ std::string fault_of(const fs::path& folder) {
     return fmt::format(
         "expected nothing but what export has made there, which it would replace, "
         "got {}",
-        io::printable(name));
+        printable(name));
   }
   return "";
 }
@@ -93,21 +92,21 @@ std::string fault_of(const fs::path& folder) {
 fs::path target_of(const std::string& path) {
   std::string name = path;
   while (name.size() > 1 && name.back() == '/') name.pop_back();
-  const fs::path target = io::follow_links(name);
+  const fs::path target = follow_links(name);
   const fs::path last = target.filename();
   if (last.empty() || last == "." || last == "..") {
-    io::refuse_output(path, "expected the name of a folder, got one without a name of its own");
+    refuse_output(path, "expected the name of a folder, got one without a name of its own");
   }
   return target;
 }
 
 void write_new(const fs::path& name, std::string_view text, const std::string& path) {
   const Descriptor open(::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (open.number() < 0) io::refuse_output(path, errno);
-  io::write_output(open.number(), text, path);
+  if (open.number() < 0) refuse_output(path, errno);
+  write_output(open.number(), text, path);
   // Says what could not be written.
   Descriptor other(::dup(open.number()));
-  if (other.number() < 0 || !other.close()) io::refuse_output(path, errno);
+  if (other.number() < 0 || !other.close()) refuse_output(path, errno);
 }
 
 void fill(const TemporaryFolder& made, const ExportFolder& folder, const std::string& path) {
@@ -124,12 +123,12 @@ void fill(const TemporaryFolder& made, const ExportFolder& folder, const std::st
 std::optional<mode_t> check_place(const fs::path& target, const std::string& path) {
   struct stat status {};
   if (::stat(target.c_str(), &status) != 0) {
-    if (errno != ENOENT) io::refuse_output(path, errno);
+    if (errno != ENOENT) refuse_output(path, errno);
     return std::nullopt;
   }
-  if (!S_ISDIR(status.st_mode)) io::refuse_output(path, "expected a folder, got a file");
-  if (::access(target.c_str(), W_OK) != 0) io::refuse_output(path, errno);
-  if (const std::string fault = fault_of(target); !fault.empty()) io::refuse_output(path, fault);
+  if (!S_ISDIR(status.st_mode)) refuse_output(path, "expected a folder, got a file");
+  if (::access(target.c_str(), W_OK) != 0) refuse_output(path, errno);
+  if (const std::string fault = fault_of(target); !fault.empty()) refuse_output(path, fault);
   return status.st_mode & 07777;
 }
 
@@ -140,18 +139,18 @@ void write_folder(const std::string& path, const ExportFolder& folder) {
   const std::optional<mode_t> mode = check_place(target, path);
   const SignalHold signals;
   TemporaryFolder made(target);
-  if (made.number() < 0) io::refuse_output(path, errno);
+  if (made.number() < 0) refuse_output(path, errno);
   fill(made, folder, path);
-  if (mode && ::fchmod(made.number(), *mode) != 0) io::refuse_output(path, errno);
+  if (mode && ::fchmod(made.number(), *mode) != 0) refuse_output(path, errno);
   // What is not there, or empty, is replaced by the system, which looks once more.
   if (made.take_place()) return;
-  if (errno != ENOTEMPTY && errno != EEXIST) io::refuse_output(path, errno);
-  if (!made.exchange()) io::refuse_output(path, errno);
+  if (errno != ENOTEMPTY && errno != EEXIST) refuse_output(path, errno);
+  if (!made.exchange()) refuse_output(path, errno);
   // Nothing that came meanwhile is lost.
   const std::string fault = fault_of(made.name());
   if (fault.empty()) return;
   made.exchange();
-  io::refuse_output(path, fault);
+  refuse_output(path, fault);
 }
 
-}  // namespace dapple
+}  // namespace dapple::io

@@ -18,7 +18,7 @@
 #include "io/documents/units.h"
 #include "io/files/descriptor.h"
 
-namespace dapple {
+namespace dapple::io {
 namespace {
 
 [[noreturn]] void refuse(const std::string& path, std::string message) {
@@ -34,7 +34,7 @@ constexpr std::string_view kNotRead = "cannot be read";
 
 [[noreturn]] void refuse_larger(const std::string& name, std::size_t most) {
   refuse(name, fmt::format("expected at most {}, got more",
-                           io::size_text({static_cast<std::int64_t>(most)})));
+                           size_text({static_cast<std::int64_t>(most)})));
 }
 
 std::string read_all(int number, const std::string& name, std::size_t most) {
@@ -120,4 +120,4 @@ std::optional<FileStart> look_at_file(const std::string& path, std::size_t count
   return start_of(open_to_read(path).number(), path, count);
 }
 
-}  // namespace dapple
+}  // namespace dapple::io

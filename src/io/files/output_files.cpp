@@ -14,23 +14,23 @@
 #include "io/files/signal_hold.h"
 #include "io/files/temporary_file.h"
 
-namespace dapple {
+namespace dapple::io {
 namespace {
 
 void write_pieces(int number, const TextSource& text, const std::string& path) {
-  text([&](std::string_view piece) { io::write_output(number, piece, path); });
+  text([&](std::string_view piece) { write_output(number, piece, path); });
 }
 
 /// Devices and pipes, which cannot be replaced by another file.
 void write_in_place(const std::string& path, const TextSource& text) {
   Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
   while (file.number() < 0 && errno == EINTR) {  // a pipe waits for its reader
-    if (SignalHold::is_over()) io::refuse_output(path, EINTR);
+    if (SignalHold::is_over()) refuse_output(path, EINTR);
     file = Descriptor(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
   }
-  if (file.number() < 0) io::refuse_output(path, errno);
+  if (file.number() < 0) refuse_output(path, errno);
   write_pieces(file.number(), text, path);
-  if (!file.close()) io::refuse_output(path, errno);
+  if (!file.close()) refuse_output(path, errno);
 }
 
 /// A file, a device or a pipe. Throws where it may not be written.
@@ -41,19 +41,17 @@ struct Target {
 };
 
 Target find_target(const std::string& path) {
-  Target target{.path = io::follow_links(path), .mode = std::nullopt};
+  Target target{.path = follow_links(path), .mode = std::nullopt};
   struct stat status {};
   if (::stat(target.path.c_str(), &status) != 0) {
-    if (errno != ENOENT) io::refuse_output(path, errno);
+    if (errno != ENOENT) refuse_output(path, errno);
     return target;
   }
-  if (S_ISDIR(status.st_mode)) io::refuse_output(path, "expected a file, got a directory");
+  if (S_ISDIR(status.st_mode)) refuse_output(path, "expected a file, got a directory");
   target.is_regular = S_ISREG(status.st_mode);
   target.mode = status.st_mode & 07777;
   // A file that may not be written must not be replaced either.
-  if (target.is_regular && ::access(target.path.c_str(), W_OK) != 0) {
-    io::refuse_output(path, errno);
-  }
+  if (target.is_regular && ::access(target.path.c_str(), W_OK) != 0) { refuse_output(path, errno); }
   return target;
 }
 
@@ -99,7 +97,7 @@ void OutputFiles::add_folder(const std::string& path) {
   if (::mkdir(path.c_str(), 0777) == 0) {
     state_->folders.emplace_back(path);
   } else if (errno != EEXIST) {
-    io::refuse_output(path, errno);
+    refuse_output(path, errno);
   }
 }
 
@@ -111,10 +109,10 @@ void OutputFiles::add(const std::string& path, const TextSource& text) {
     return;
   }
   auto file = std::make_unique<TemporaryFile>(target.path);
-  if (file->number() < 0) io::refuse_output(path, errno);
-  if (target.mode && ::fchmod(file->number(), *target.mode) != 0) io::refuse_output(path, errno);
+  if (file->number() < 0) refuse_output(path, errno);
+  if (target.mode && ::fchmod(file->number(), *target.mode) != 0) refuse_output(path, errno);
   write_pieces(file->number(), text, path);
-  if (!file->finish()) io::refuse_output(path, errno);
+  if (!file->finish()) refuse_output(path, errno);
   state_->files.push_back({.path = path, .file = std::move(file)});
 }
 
@@ -124,11 +122,11 @@ void OutputFiles::commit() {
     if (written.file == nullptr) write_in_place(written.path, written.text);
   }
   if (SignalHold::is_over() && !state_->files.empty()) {
-    io::refuse_output(state_->files.front().path, EINTR);
+    refuse_output(state_->files.front().path, EINTR);
   }
   for (const State::Written& written : state_->files) {
     if (written.file != nullptr && !written.file->replace_target()) {
-      io::refuse_output(written.path, errno);
+      refuse_output(written.path, errno);
     }
   }
   for (MadeFolder& folder : state_->folders) folder.keep();
@@ -137,7 +135,7 @@ void OutputFiles::commit() {
 
 void write_file(const std::string& path, std::string_view text) {
   if (path == "-") {
-    io::write_output(STDOUT_FILENO, text, "standard output");
+    write_output(STDOUT_FILENO, text, "standard output");
     return;
   }
   OutputFiles files;
@@ -145,4 +143,4 @@ void write_file(const std::string& path, std::string_view text) {
   files.commit();
 }
 
-}  // namespace dapple
+}  // namespace dapple::io

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <mutex>
 
-namespace dapple {
+namespace dapple::io {
 namespace {
 
 constexpr std::array<int, 3> kSignals{SIGHUP, SIGINT, SIGTERM};
@@ -81,4 +81,4 @@ bool SignalHold::is_over() {
   return false;
 }
 
-}  // namespace dapple
+}  // namespace dapple::io

@@ -4,7 +4,7 @@
 #include <array>
 #include <csignal>
 
-namespace dapple {
+namespace dapple::io {
 
 /// SIGHUP, SIGINT and SIGTERM, which it notes in place of what they would do; the last hold to end
 /// lets them do it, in the end's thread. Those that the process ignores stay ignored. Not restarted
@@ -22,4 +22,4 @@ class SignalHold {
   static bool is_over();
 };
 
-}  // namespace dapple
+}  // namespace dapple::io

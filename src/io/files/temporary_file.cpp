@@ -14,7 +14,7 @@
 #include <system_error>
 #include <utility>
 
-namespace dapple {
+namespace dapple::io {
 namespace {
 
 namespace fs = std::filesystem;
@@ -188,4 +188,4 @@ bool TemporaryFolder::exchange_in_steps() {
   return true;
 }
 
-}  // namespace dapple
+}  // namespace dapple::io

@@ -7,7 +7,7 @@
 
 #include "io/files/descriptor.h"
 
-namespace dapple {
+namespace dapple::io {
 
 /// Has no name while it is written where the file system can (O_TMPFILE), else, and for the moment
 /// in which it takes the target's, ".TARGET.PROCESS-COUNT.part" beside that, of a long name its
@@ -65,4 +65,4 @@ class TemporaryFolder {
   Descriptor folder_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::io

@@ -9,7 +9,7 @@
 #include "planner/candidates/scoring.h"
 #include "planner/request/gradient_handlings.h"
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 /// Simulated actions that one baseline may take; and improving its depths in the end.
@@ -44,9 +44,9 @@ class BaselineSearch {
 
  private:
   bool is_stopped() const { return problem_.should_stop && problem_.should_stop(); }
-  void add(const Candidate& candidate);
-  Plan plan_at(const Candidate& candidate, std::int64_t depth) const;
-  std::int64_t actions_of(const Candidate& candidate) const {
+  void add(const search::Candidate& candidate);
+  Plan plan_at(const search::Candidate& candidate, std::int64_t depth) const;
+  std::int64_t actions_of(const search::Candidate& candidate) const {
     return least_actions(candidate, options_.global_batch_size);
   }
   Scored fastest() const;
@@ -57,10 +57,10 @@ class BaselineSearch {
   PlannerOptions options_;
   CostModel costs_;
   Scorer scorer_;
-  std::vector<Candidate> candidates_;
+  std::vector<search::Candidate> candidates_;
 };
 
-Plan BaselineSearch::plan_at(const Candidate& candidate, std::int64_t depth) const {
+Plan BaselineSearch::plan_at(const search::Candidate& candidate, std::int64_t depth) const {
   Plan plan{.global_batch_size = options_.global_batch_size,
             .micro_batch_size = candidate.micro_batch_size,
             .num_micro_batches = options_.global_batch_size / candidate.micro_batch_size,
@@ -75,21 +75,21 @@ Plan BaselineSearch::plan_at(const Candidate& candidate, std::int64_t depth) con
 }
 
 /// Both variants of a candidate, with their bounds at any depths.
-void BaselineSearch::add(const Candidate& candidate) {
+void BaselineSearch::add(const search::Candidate& candidate) {
   const std::int64_t micro_batches = options_.global_batch_size / candidate.micro_batch_size;
   if (lane_passes(candidate.stages, micro_batches, options_.replicas) >
       most_passes(options_.memory_limit)) {
     return;
   }
   for (const bool recompute : {false, true}) {
-    Candidate& variant = candidates_.emplace_back(candidate);
+    search::Candidate& variant = candidates_.emplace_back(candidate);
     variant.gradients = usual_gradients(options_);
     for (StagePlan& stage : variant.stages) stage.recompute = recompute;
     const Plan plan = plan_at(variant, micro_batches);
     make_room(costs_, options_);
     const PlanCost cost = costs_.plan_cost(plan);
     variant.bound =
-        lower_bound({plan, cost, problem_.topology, {Contention::Off, options_.replicas}});
+        search::lower_bound({plan, cost, problem_.topology, {Contention::Off, options_.replicas}});
   }
 }
 
@@ -108,7 +108,7 @@ Scored BaselineSearch::fastest() const {
   }
   if (!best.feasible()) return best;
   // A step looks at two neighbours for each stage.
-  const Candidate& chosen = candidates_[best.order];
+  const search::Candidate& chosen = candidates_[best.order];
   const std::int64_t step =
       2 * static_cast<std::int64_t>(chosen.stages.size()) * actions_of(chosen);
   return step <= kRefinementBudget ? scorer_.refine(best, kRefinementBudget).best : best;
@@ -117,7 +117,7 @@ Scored BaselineSearch::fastest() const {
 BaselinePlan BaselineSearch::least_memory() const {
   Plan closest;
   Bytes least{INT64_MAX};
-  for (const Candidate& candidate : candidates_) {
+  for (const search::Candidate& candidate : candidates_) {
     Plan plan = plan_at(candidate, 1);
     make_room(costs_, options_);
     const std::vector<MemoryShortage> shortages = memory_shortages(costs_.plan_cost(plan));
@@ -127,15 +127,15 @@ BaselinePlan BaselineSearch::least_memory() const {
     closest = std::move(plan);
   }
   const Duration iteration =
-      simulate(generate(closest, options_.replicas), costs_.plan_cost(closest), problem_.topology,
-               {.contention = options_.contention, .record = false})
+      simulate::simulate(generate(closest, options_.replicas), costs_.plan_cost(closest),
+                         problem_.topology, {.contention = options_.contention, .record = false})
           .iteration;
   return as_baseline(name_, std::move(closest), iteration, problem_);
 }
 
 std::optional<BaselinePlan> BaselineSearch::run() {
   if (candidates_.empty()) return std::nullopt;
-  std::vector<Candidate> promising;
+  std::vector<search::Candidate> promising;
   for (const std::size_t position : by_promise(candidates_)) {
     promising.push_back(std::move(candidates_[position]));
   }
@@ -175,10 +175,10 @@ BaselinePlan as_baseline(std::string name, Plan plan, Duration iteration,
                          const PlanningProblem& problem) {
   const PlanCost costs = CostModel(problem.profile, problem.topology).plan_cost(plan);
   const Schedule schedule = generate(plan, problem.options.replicas);
-  const auto time_without = [&](SimulationOptions options) {
+  const auto time_without = [&](simulate::SimulationOptions options) {
     options.contention = problem.options.contention;
     options.record = false;
-    return simulate(schedule, costs, problem.topology, options).iteration;
+    return simulate::simulate(schedule, costs, problem.topology, options).iteration;
   };
   const Duration without_transfers = time_without({.free_transfers = true});
   const Duration alone = has_reductions(costs)
@@ -207,4 +207,4 @@ std::optional<BaselinePlan> best_of(const BaselineFamily& family, const Planning
   return BaselineSearch(family, problem).run();
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -11,7 +11,7 @@
 #include "dapple/planner/request/planner.h"
 #include "dapple/search/dapple_search/dapple_search.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 /// What is planned, and how; outlives whoever holds it.
 struct PlanningProblem {
@@ -35,7 +35,7 @@ struct BaselineFamily {
   std::string name;
   ScheduleFamily schedule = ScheduleFamily::OneFOneB;
   std::size_t count = 0;
-  std::function<Candidate(std::size_t)> candidate;  // not recomputing; one of `count`
+  std::function<search::Candidate(std::size_t)> candidate;  // not recomputing; one of `count`
 };
 
 /// The fastest that fits, or of equals the first by micro-batches and bound; where none fits, the
@@ -44,4 +44,4 @@ struct BaselineFamily {
 /// what large problems leave untried is limited by simulated actions, not by time.
 std::optional<BaselinePlan> best_of(const BaselineFamily& family, const PlanningProblem& problem);
 
-}  // namespace dapple
+}  // namespace dapple::planner

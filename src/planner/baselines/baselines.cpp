@@ -15,7 +15,7 @@
 #include "planner/request/micro_batches.h"
 #include "planner/request/stop_question.h"
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 using Devices = std::vector<DeviceIndex>;
@@ -27,7 +27,7 @@ constexpr std::int32_t kMostPipedreamStates = 250;
 std::int32_t most_pipedream_states(const Topology& topology) {
   constexpr double kMostSteps = 1e9;
   double units = 1;
-  for (const PipedreamLevel& level : pipedream_levels(topology)) {
+  for (const search::PipedreamLevel& level : search::pipedream_levels(topology)) {
     units = std::max(units, static_cast<double>(level.units));
   }
   const double most = 2 * std::sqrt(kMostSteps) / units;
@@ -56,9 +56,9 @@ struct Shapes {
     placements.push_back(std::move(placement));
   }
 
-  Candidate candidate(std::size_t number) const {
+  search::Candidate candidate(std::size_t number) const {
     const std::vector<Devices>& placement = placements[shapes[number].placement];
-    Candidate candidate{
+    search::Candidate candidate{
         .micro_batch_size = shapes[number].micro_batch_size, .stages = {}, .bound = {}};
     const std::vector<LayerRange> ranges = split(candidate.micro_batch_size, placement);
     for (std::size_t s = 0; s < ranges.size(); ++s) {
@@ -104,14 +104,14 @@ class BaselineShapes {
 std::vector<std::vector<Devices>> BaselineShapes::placements(std::int32_t stages,
                                                              std::int32_t replicas) const {
   std::vector<std::vector<Devices>> found;
-  for (const PlacementPolicy policy : kPlacementPolicies) {
+  for (const search::PlacementPolicy policy : search::kPlacementPolicies) {
     std::vector<std::int32_t> used(static_cast<std::size_t>(topology_.server_count()), 0);
     std::vector<Devices> placement(static_cast<std::size_t>(stages));
     // Policies place the last stage first.
     for (std::size_t s = placement.size(); s-- > 0;) {
-      const auto taken = place(policy, used, replicas, topology_);
+      const auto taken = search::place(policy, used, replicas, topology_);
       check(taken.has_value(), "a baseline needs more devices than there are");
-      placement[s] = take_devices(used, *taken, topology_);
+      placement[s] = search::take_devices(used, *taken, topology_);
     }
     if (std::find(found.begin(), found.end(), placement) == found.end()) {
       found.push_back(std::move(placement));
@@ -155,8 +155,8 @@ Shapes BaselineShapes::even() const {
   }
   shapes.split = [this](std::int64_t size, const std::vector<Devices>& placement) {
     make_room(costs_, options_);
-    return even_split(table(size, placement.front()), layers_,
-                      static_cast<std::int32_t>(placement.size()));
+    return search::even_split(table(size, placement.front()), layers_,
+                              static_cast<std::int32_t>(placement.size()));
   };
   return shapes;
 }
@@ -176,23 +176,25 @@ Shapes BaselineShapes::straight() const {
       const LayerTable& own = *times[static_cast<std::size_t>(stage)];
       return own.forward(layers) + own.backward(layers);
     };
-    return balanced_split(layers_, static_cast<std::int32_t>(placement.size()), time_of);
+    return search::balanced_split(layers_, static_cast<std::int32_t>(placement.size()), time_of);
   };
   return shapes;
 }
 
 /// PipeDream's partition, of the minibatch that was profiled, for every size of micro-batch.
 Shapes BaselineShapes::pipedream() const {
-  const PipedreamOptions options{
-      .samples = profiled_batch(profile_),
+  const search::PipedreamOptions options{
+      .samples = search::profiled_batch(profile_),
       .time_scale = time_scale(profile_, topology_.kind_of(DeviceIndex{0})).value_or(kOne),
       .max_states = most_pipedream_states(topology_)};
-  const std::vector<PipedreamState> states = pipedream_states(profile_, options).states;
-  const PipedreamPartition partition =
-      partition_pipedream(states, pipedream_levels(topology_), should_stop_);
+  const std::vector<search::PipedreamState> states =
+      search::pipedream_states(profile_, options).states;
+  const search::PipedreamPartition partition =
+      search::partition_pipedream(states, search::pipedream_levels(topology_), should_stop_);
   if (partition.stages.empty()) return {};
   const std::vector<LayerRange> ranges =
-      nearest_ranges(partition, states, layer_compute_times(profile_, options)).ranges;
+      search::nearest_ranges(partition, states, search::layer_compute_times(profile_, options))
+          .ranges;
   Devices in_fill_order;
   for (std::int32_t s = 0; s < topology_.server_count(); ++s) {
     const Devices& devices = topology_.fill_order(ServerIndex{s});
@@ -200,7 +202,7 @@ Shapes BaselineShapes::pipedream() const {
   }
   std::vector<Devices> placement;
   std::size_t most_replicas = 0;
-  for (const PipedreamStage& stage : partition.stages) {
+  for (const search::PipedreamStage& stage : partition.stages) {
     Devices& devices = placement.emplace_back();
     for (const std::int32_t position : stage.devices) {
       devices.push_back(in_fill_order[static_cast<std::size_t>(position)]);
@@ -251,4 +253,4 @@ std::vector<BaselinePlan> make_baselines(const ModelProfile& profile, const Topo
   return baselines;
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

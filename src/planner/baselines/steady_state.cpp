@@ -10,7 +10,7 @@
 #include "dapple/search/bounds/bound.h"
 #include "dapple/simulate/simulate.h"
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 /// Micro-batches simulated at first and at most, and the most of them times stages.
@@ -48,7 +48,7 @@ PlanCost costs_with_updates(const Plan& plan, const CostModel& model) {
   all_turns.global_batch_size *= turns_of(plan);
   PlanCost costs = model.plan_cost(all_turns);
   for (StageCost& stage : costs.stages) {
-    const Duration update = time_after_last_backward(stage);
+    const Duration update = search::time_after_last_backward(stage);
     stage.backward += update;
     for (ReplicaCost& replica : stage.replicas) replica.backward += update;
     stage.tied_reduction_from_here = {};
@@ -112,8 +112,8 @@ std::vector<std::vector<Duration>> SteadyStateSearch::simulate_first(
   const Plan endless = without_flushes(plan_, micro_batches);
   const Schedule schedule = generate(endless);
   check(validate(schedule, endless).empty(), "an order without flushes is none");
-  const SimulationResult result =
-      simulate(schedule, costs_, topology_, {.contention = contention_, .record = true});
+  const simulate::SimulationResult result =
+      simulate::simulate(schedule, costs_, topology_, {.contention = contention_, .record = true});
   return starts_of(result.timeline, plan_.stages.size(), micro_batches);
 }
 
@@ -192,4 +192,4 @@ std::optional<SteadyState> steady_state(const Plan& plan, const ModelProfile& pr
   return steady;
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

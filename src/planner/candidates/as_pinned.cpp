@@ -4,7 +4,7 @@
 
 #include "dapple/planner/candidates/depths.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 namespace {
 
@@ -50,4 +50,4 @@ bool is_as_pinned(const Plan& plan, const Pins& pins) {
   });
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

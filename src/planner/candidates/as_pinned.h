@@ -4,7 +4,7 @@
 #include "dapple/plan/pins.h"
 #include "dapple/plan/plan.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 /// The number of stages, depths, and every stage by itself. O(stages * pins).
 bool is_as_pinned(const Plan& plan, const Pins& pins);
@@ -14,4 +14,4 @@ bool is_as_pinned(const Plan& plan, const Pins& pins);
 /// no device is in two stages.
 bool put_in_order(std::vector<StagePlan>& stages);
 
-}  // namespace dapple
+}  // namespace dapple::planner

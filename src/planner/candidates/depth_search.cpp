@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 /// A step of a timetable takes that part of the time of a simulated action.
@@ -18,7 +18,7 @@ PlanCost costs_at(Plan plan, const Depths& depths, const CostModel& costs) {
 }
 
 /// Where the box is widest for its depth, of equals the last stage.
-std::size_t widest(const DepthBox& box) {
+std::size_t widest(const search::DepthBox& box) {
   std::size_t best = 0;
   for (std::size_t s = 1; s < box.least.size(); ++s) {
     if (box.most[s] * box.least[best] >= box.most[best] * box.least[s]) best = s;
@@ -27,7 +27,7 @@ std::size_t widest(const DepthBox& box) {
 }
 
 /// The last stage whose depth is open: the beginning that all depths have in common ends there.
-std::size_t last_open(const DepthBox& box) {
+std::size_t last_open(const search::DepthBox& box) {
   std::size_t stage = box.least.size() - 1;
   while (box.least[stage] == box.most[stage]) --stage;
   return stage;
@@ -41,8 +41,8 @@ std::int64_t middle(std::int64_t least, std::int64_t most) {
 }
 
 /// From a run at the box's least depths.
-EarliestStarts beginning_of(const Recorded& recorded, const DepthBox& box,
-                            std::int64_t num_micro_batches) {
+search::EarliestStarts beginning_of(const Recorded& recorded, const search::DepthBox& box,
+                                    std::int64_t num_micro_batches) {
   const auto stage_of = [](const TimedAction& timed) { return timed.action.stage.position(); };
   // When some stage has run all the forwards that come before its first backward at any depth.
   Duration parting = recorded.result.iteration;
@@ -52,8 +52,8 @@ EarliestStarts beginning_of(const Recorded& recorded, const DepthBox& box,
     if (is_last && timed.action.kind == ActionKind::Forward) parting = std::min(parting, timed.end);
   }
   const std::vector<Duration> alike(static_cast<std::size_t>(num_micro_batches), parting);
-  EarliestStarts starts{.forwards = {box.least.size(), alike},
-                        .backwards = {box.least.size(), alike}};
+  search::EarliestStarts starts{.forwards = {box.least.size(), alike},
+                                .backwards = {box.least.size(), alike}};
   for (const TimedAction& timed : recorded.result.timeline.actions) {
     const auto position = static_cast<std::size_t>(timed.action.index);
     if (timed.start >= parting) continue;
@@ -75,7 +75,7 @@ DepthSearch::DepthSearch(const Scored& start, const CostModel& costs, const Plan
       costs_(costs_at(start.plan, Depths(start.plan.stages.size(), 1), costs)),
       limits_(start.plan, costs, options.ignore_memory),
       timetable_({start.plan, costs_, topology_, options.mode()}) {
-  DepthBox all{.least = Depths(start.plan.stages.size(), 1), .most = limits_.caps()};
+  search::DepthBox all{.least = Depths(start.plan.stages.size(), 1), .most = limits_.caps()};
   if (options.family == ScheduleFamily::GPipe) {
     all.most.assign(all.most.size(), start.plan.num_micro_batches);
     all.least = all.most;
@@ -84,7 +84,7 @@ DepthSearch::DepthSearch(const Scored& start, const CostModel& costs, const Plan
   open_.push({.bound = {}, .number = boxes_++, .box = std::move(all), .splits = 0});
 }
 
-void DepthSearch::push(DepthBox box, const Open& whole, const Scored& best, Score& score) {
+void DepthSearch::push(search::DepthBox box, const Open& whole, const Scored& best, Score& score) {
   if (!limits_.may_fit(box)) return;
   score.actions += 1 + timetable_.steps() / kStepsPerAction;
   const Duration bound = std::max(whole.bound, timetable_.bound(box));
@@ -97,14 +97,14 @@ void DepthSearch::push(DepthBox box, const Open& whole, const Scored& best, Scor
 
 /// Depths do not rise from stage to stage, so a limit holds on one side of the stage.
 void DepthSearch::split(const Open& open, const Scored& best, Score& score) {
-  const DepthBox& box = open.box;
+  const search::DepthBox& box = open.box;
   const std::size_t stage = open.splits < kPatience ? widest(box) : last_open(box);
   const std::int64_t last = middle(box.least[stage], box.most[stage]);
-  DepthBox shallow = box;
+  search::DepthBox shallow = box;
   for (std::size_t s = stage; s < box.most.size(); ++s) {
     shallow.most[s] = std::min(shallow.most[s], last);
   }
-  DepthBox deep = box;
+  search::DepthBox deep = box;
   for (std::size_t s = 0; s <= stage; ++s) deep.least[s] = std::max(deep.least[s], last + 1);
   push(std::move(shallow), open, best, score);
   push(std::move(deep), open, best, score);
@@ -117,7 +117,8 @@ void DepthSearch::begin(Open open, Scored& best, Score& score) {
   const Recorded recorded =
       record_and_count(attempt.plan, {costs_, topology_, options_.mode()}, score);
   attempt.iteration = recorded.result.iteration;
-  const EarliestStarts known = beginning_of(recorded, open.box, start_.plan.num_micro_batches);
+  const search::EarliestStarts known =
+      beginning_of(recorded, open.box, start_.plan.num_micro_batches);
   score.actions += 1 + timetable_.steps() / kStepsPerAction;
   const Duration bound = std::max(open.bound, timetable_.bound(open.box, &known));
   open.splits = bound > open.bound ? 0 : open.splits + 1;
@@ -157,4 +158,4 @@ Score DepthSearch::advance(const Stretch& stretch) {
   return score;
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -6,7 +6,7 @@
 #include "dapple/planner/candidates/depths.h"
 #include "dapple/search/bounds/timetable.h"
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 /// Of the iteration, what a change may cost in the beginning: a thousandth.
@@ -50,7 +50,7 @@ Score walk_depths(const Scored& start, const CostModel& costs, const PlannerOpti
   const DepthLimits memory(plan, costs, options.ignore_memory);
   const PlanCost cost = costs.plan_cost(plan);
   const SimulationGround ground{cost, costs.topology(), options.mode(), limits.should_stop};
-  Timetable timetable({plan, cost, costs.topology(), options.mode()});
+  search::Timetable timetable({plan, cost, costs.topology(), options.mode()});
   Draws draws;
   Score score;
   score.best = start;
@@ -75,4 +75,4 @@ Score walk_depths(const Scored& start, const CostModel& costs, const PlannerOpti
   return score;
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

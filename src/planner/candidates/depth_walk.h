@@ -12,7 +12,7 @@
 #include "dapple/planner/candidates/score.h"
 #include "dapple/planner/request/planner.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 /// How far to go: so many simulated actions, and one simulation more, or until told to stop.
 struct WalkLimits {
@@ -25,4 +25,4 @@ struct WalkLimits {
 Score walk_depths(const Scored& start, const CostModel& costs, const PlannerOptions& options,
                   const WalkLimits& limits);
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -5,7 +5,7 @@
 
 #include "dapple/search/bounds/bound.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 DepthLimits::DepthLimits(const Plan& plan, const CostModel& costs, bool ignore_memory)
     : num_micro_batches_(plan.num_micro_batches), ignore_memory_(ignore_memory) {
@@ -79,7 +79,7 @@ bool DepthLimits::fit_as_they_are(const Depths& depths) const {
   return true;
 }
 
-bool DepthLimits::may_fit(const DepthBox& box) const {
+bool DepthLimits::may_fit(const search::DepthBox& box) const {
   if (ignore_memory_) return true;
   for (std::size_t s = 0; s < stages_.size(); ++s) {
     const bool is_first = s == 0;
@@ -167,7 +167,7 @@ Depths depths_for_target(const PlanCost& costs, std::int64_t num_micro_batches, 
       round_trip[s] += there + round_trip[s + 1] + costs.boundaries[s].backward.front().time;
       tail[s] = stage.forward + there + tail[s + 1];
     }
-    const Duration after = time_after_last_backward(stage);
+    const Duration after = search::time_after_last_backward(stage);
     tail[s] = std::max(tail[s], round_trip[s] + after);
   }
   Depths depths(stages, 1);
@@ -238,4 +238,4 @@ std::vector<Depths> neighbours(const Depths& depths, std::int64_t num_micro_batc
   return result;
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -14,7 +14,7 @@
 #include "dapple/simulate/device_memory.h"
 #include "planner/candidates/scoring.h"
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 /// The whole batch at once on the quickest device, memory not counted.
@@ -62,8 +62,8 @@ std::optional<Duration> with_other_replicas(const Plan& plan, const PlanCost& co
   if (lane_passes(plan.stages, plan.num_micro_batches, other) > kMostPassesOfOther) {
     return std::nullopt;
   }
-  return simulate(generate(plan, other), costs, topology,
-                  {.contention = mode.contention, .record = false})
+  return simulate::simulate(generate(plan, other), costs, topology,
+                            {.contention = mode.contention, .record = false})
       .iteration;
 }
 
@@ -98,12 +98,12 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
   Evaluation evaluation;
   evaluation.costs = model.plan_cost(plan);
   evaluation.schedule = generate(plan, mode.replicas);
-  const auto time_without = [&](SimulationOptions options) {
+  const auto time_without = [&](simulate::SimulationOptions options) {
     options.contention = mode.contention;
     options.record = false;
-    return simulate(evaluation.schedule, evaluation.costs, topology, options).iteration;
+    return simulate::simulate(evaluation.schedule, evaluation.costs, topology, options).iteration;
   };
-  SimulationResult run;
+  simulate::SimulationResult run;
   std::optional<Duration> without_any_transfers;
   std::optional<Duration> without_reductions;
   std::optional<Duration> alone;  // without both
@@ -112,8 +112,8 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
   const bool reduces = has_reductions(evaluation.costs);
   const std::function<void()> parts[] = {
       [&] {
-        run = simulate(evaluation.schedule, evaluation.costs, topology,
-                       {.contention = mode.contention});
+        run = simulate::simulate(evaluation.schedule, evaluation.costs, topology,
+                                 {.contention = mode.contention});
       },
       [&] {
         if (!has_transfers) return;
@@ -130,9 +130,9 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
       [&] { evaluation.otherwise = with_other_replicas(plan, evaluation.costs, topology, mode); },
       [&] {
         const std::vector<DeviceMemory> memory =
-            device_memory(evaluation.schedule, evaluation.costs);
-        peaks = peak_memories(evaluation.schedule, memory);
-        evaluation.shortages = memory_shortages(memory, peaks);
+            simulate::device_memory(evaluation.schedule, evaluation.costs);
+        peaks = simulate::peak_memories(evaluation.schedule, memory);
+        evaluation.shortages = simulate::memory_shortages(memory, peaks);
       },
       [&] {
         if (beside) beside();
@@ -187,7 +187,8 @@ std::vector<Violation> check_plan(const Plan& plan, const ModelProfile& profile,
   violations = validate(schedule, plan);
   if (!violations.empty()) return violations;
   const CostModel model(profile, topology);
-  for (const MemoryShortage& shortage : memory_shortages(schedule, model.plan_cost(plan))) {
+  for (const MemoryShortage& shortage :
+       simulate::memory_shortages(schedule, model.plan_cost(plan))) {
     violations.push_back(
         {fmt::format("/stages/{}", shortage.stage.value),
          fmt::format("memory exceeded: device {} needs {} bytes, has {}: {} are missing",
@@ -309,4 +310,4 @@ PlanComparison compare_plans(Plan first, Plan second, const ComparisonGround& gr
   return comparison;
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 /// What a plan computes, in nanoseconds.
@@ -91,4 +91,4 @@ TimeParts time_parts(const TimedSchedule& timed, const Topology& topology) {
   return parts;
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <tuple>
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 /// How high a step is, as a part of the least bound.
@@ -13,11 +13,11 @@ constexpr std::int64_t kBoundSteps = 200;
 
 }  // namespace
 
-std::vector<std::size_t> by_promise(const std::vector<Candidate>& candidates) {
+std::vector<std::size_t> by_promise(const std::vector<search::Candidate>& candidates) {
   Duration least{INT64_MAX};
-  for (const Candidate& candidate : candidates) least = std::min(least, candidate.bound);
+  for (const search::Candidate& candidate : candidates) least = std::min(least, candidate.bound);
   const auto promise = [&](std::size_t position) {
-    const Candidate& candidate = candidates[position];
+    const search::Candidate& candidate = candidates[position];
     const Wide above = Wide{(candidate.bound - least).ns} * kBoundSteps;
     return std::tuple(static_cast<std::int64_t>(above / std::max<std::int64_t>(1, least.ns)),
                       -candidate.micro_batch_size, candidate.stages.size(), candidate.bound);
@@ -29,4 +29,4 @@ std::vector<std::size_t> by_promise(const std::vector<Candidate>& candidates) {
   return positions;
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

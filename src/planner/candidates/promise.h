@@ -6,10 +6,10 @@
 
 #include "dapple/search/dapple_search/dapple_search.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 /// Their positions by rising bound, in steps; within one, those with the fewest micro-batches
 /// first, as they take the least to simulate; of equals the first. O(n log n).
-std::vector<std::size_t> by_promise(const std::vector<Candidate>& candidates);
+std::vector<std::size_t> by_promise(const std::vector<search::Candidate>& candidates);
 
-}  // namespace dapple
+}  // namespace dapple::planner

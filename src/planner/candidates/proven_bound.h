@@ -6,7 +6,7 @@
 
 #include "dapple/planner/request/planner.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 /// No plan is below `bound`, nor, as far as is known, below its own iteration; nothing is said
 /// where nothing was proven.
@@ -18,4 +18,4 @@ inline void set_proven_bound(Prediction& prediction, std::optional<Duration> bou
   prediction.optimality_gap = optimality_gap(prediction.iteration, *prediction.lower_bound);
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -4,7 +4,7 @@
 #include <tuple>
 #include <vector>
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 std::int64_t devices_used(const Plan& plan) {
@@ -50,7 +50,7 @@ Recorded run_and_count(const Plan& plan, const SimulationGround& ground, bool re
   }
   score.actions += actions_of_flows(plan, ground);
   ++score.simulated;
-  recorded.result = simulate(
+  recorded.result = simulate::simulate(
       recorded.schedule, ground.costs, ground.topology,
       {.contention = ground.mode.contention, .record = record, .should_stop = ground.should_stop});
   return recorded;
@@ -66,4 +66,4 @@ Recorded record_and_count(const Plan& plan, const SimulationGround& ground, Scor
   return run_and_count(plan, ground, true, score);
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

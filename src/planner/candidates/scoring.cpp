@@ -5,7 +5,7 @@
 #include "dapple/search/bounds/bound.h"
 #include "planner/candidates/depth_walk.h"
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 /// Up to so many legal depths of a plan are all tried.
@@ -19,7 +19,7 @@ std::int64_t most_tries(const Plan& plan, std::int64_t budget) {
 
 }  // namespace
 
-Plan Scorer::plan_of(const Candidate& candidate) const {
+Plan Scorer::plan_of(const search::Candidate& candidate) const {
   Plan plan{.global_batch_size = options_.global_batch_size,
             .micro_batch_size = candidate.micro_batch_size,
             .num_micro_batches = options_.global_batch_size / candidate.micro_batch_size,
@@ -32,10 +32,10 @@ Plan Scorer::plan_of(const Candidate& candidate) const {
 }
 
 Duration Scorer::bound_of(const Plan& plan, const PlanCost& cost) const {
-  return lower_bound({plan, cost, topology_, options_.mode()});
+  return search::lower_bound({plan, cost, topology_, options_.mode()});
 }
 
-Duration Scorer::bound(const Candidate& candidate) const {
+Duration Scorer::bound(const search::Candidate& candidate) const {
   Plan plan = plan_of(candidate);
   plan.warmup_depths.assign(plan.stages.size(), plan.num_micro_batches);
   return bound_of(plan, CostModel(profile_, topology_).plan_cost(plan));
@@ -46,8 +46,8 @@ bool Scorer::try_depths(const Depths& depths, const CostModel& costs, Scored& cu
   Scored attempt = current;
   attempt.plan.warmup_depths = depths;
   const PlanCost cost = costs.plan_cost(attempt.plan);
-  const BoundedPlan bounded{attempt.plan, cost, topology_, options_.mode()};
-  if (std::max(lower_bound(bounded), lower_bound_of_order(bounded)) >= current.iteration)
+  const search::BoundedPlan bounded{attempt.plan, cost, topology_, options_.mode()};
+  if (std::max(lower_bound(bounded), search::lower_bound_of_order(bounded)) >= current.iteration)
     return true;
   attempt.iteration =
       simulate_and_count(attempt.plan, {cost, topology_, options_.mode(), should_stop_}, score);
@@ -84,7 +84,7 @@ std::vector<Depths> Scorer::depths_to_try(const Plan& plan, const PlanCost& cost
   return depths;
 }
 
-Score Scorer::score(const Candidate& candidate, std::size_t order, Duration to_beat,
+Score Scorer::score(const search::Candidate& candidate, std::size_t order, Duration to_beat,
                     std::int64_t budget) const {
   const CostModel costs(profile_, topology_);
   Score score;
@@ -131,14 +131,15 @@ Score Scorer::score(const Candidate& candidate, std::size_t order, Duration to_b
   return score;
 }
 
-std::unique_ptr<DepthSearch> Scorer::depths_of(const Candidate& candidate,
+std::unique_ptr<DepthSearch> Scorer::depths_of(const search::Candidate& candidate,
                                                std::size_t order) const {
   const CostModel costs(profile_, topology_);
   const Scored start{.plan = plan_of(candidate), .iteration = Duration{INT64_MAX}, .order = order};
   return std::make_unique<DepthSearch>(start, costs, options_);
 }
 
-Score Scorer::improve(const Candidate& candidate, std::size_t order, std::int64_t budget) const {
+Score Scorer::improve(const search::Candidate& candidate, std::size_t order,
+                      std::int64_t budget) const {
   Score first = score(candidate, order, Duration{INT64_MAX}, budget / 2);
   if (!first.best.feasible()) return first;
   Score refined = refine(first.best, budget - first.actions);
@@ -181,4 +182,4 @@ Score Scorer::refine(const Scored& start, std::int64_t budget) const {
   return score;
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

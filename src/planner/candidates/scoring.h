@@ -21,14 +21,15 @@
 #include "dapple/planner/request/planner.h"
 #include "dapple/search/dapple_search/dapple_search.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 /// That a simulation has at least: a forward and a backward for each stage and micro-batch. What
 /// they send comes on top.
 inline std::int64_t least_actions(std::size_t stages, std::int64_t num_micro_batches) {
   return 2 * static_cast<std::int64_t>(stages) * num_micro_batches;
 }
-inline std::int64_t least_actions(const Candidate& candidate, std::int64_t global_batch_size) {
+inline std::int64_t least_actions(const search::Candidate& candidate,
+                                  std::int64_t global_batch_size) {
   return least_actions(candidate.stages.size(), global_batch_size / candidate.micro_batch_size);
 }
 
@@ -65,7 +66,7 @@ inline Bytes simulation_bytes(const std::vector<StagePlan>& stages, std::int64_t
   return {lane_passes(stages, num_micro_batches, replicas) * kBytesOfAPass +
           devices * kBytesOfADevice};
 }
-inline Bytes simulation_bytes(const Candidate& candidate, const PlannerOptions& options) {
+inline Bytes simulation_bytes(const search::Candidate& candidate, const PlannerOptions& options) {
   return simulation_bytes(candidate.stages, options.global_batch_size / candidate.micro_batch_size,
                           options.replicas);
 }
@@ -85,12 +86,13 @@ int threads_with_room(const Items& items, const BytesOf& bytes_of, const Planner
 }
 
 /// What a search of its depths keeps as long as it lasts: when each pass ends at the earliest.
-inline Bytes depth_search_bytes(const Candidate& candidate, std::int64_t global_batch_size) {
+inline Bytes depth_search_bytes(const search::Candidate& candidate,
+                                std::int64_t global_batch_size) {
   return {least_actions(candidate, global_batch_size) / 2 * 3 * 8};
 }
 /// Itself.
-inline Bytes size_of(const Candidate& candidate) {
-  std::int64_t size = sizeof(Candidate);
+inline Bytes size_of(const search::Candidate& candidate) {
+  std::int64_t size = sizeof(search::Candidate);
   for (const StagePlan& stage : candidate.stages) {
     size +=
         static_cast<std::int64_t>(sizeof(StagePlan) + stage.devices.size() * sizeof(DeviceIndex));
@@ -111,19 +113,20 @@ class Scorer {
         should_stop_(std::move(should_stop)) {}
 
   /// No depths make it faster, however much memory there is.
-  Duration bound(const Candidate& candidate) const;
+  Duration bound(const search::Candidate& candidate) const;
 
   /// The best of all legal depths that memory allows where these are few, else of the depth
   /// families. Infeasible if none fits or is faster than `to_beat`. No further depths are tried
   /// once `budget` actions are spent; the candidate is not settled then.
-  Score score(const Candidate& candidate, std::size_t order, Duration to_beat,
+  Score score(const search::Candidate& candidate, std::size_t order, Duration to_beat,
               std::int64_t budget = INT64_MAX) const;
 
   /// The best of the depth families, whatever is to be beaten, then steps from there.
-  Score improve(const Candidate& candidate, std::size_t order, std::int64_t budget) const;
+  Score improve(const search::Candidate& candidate, std::size_t order, std::int64_t budget) const;
 
   /// All its depths, yet to be gone through.
-  std::unique_ptr<DepthSearch> depths_of(const Candidate& candidate, std::size_t order) const;
+  std::unique_ptr<DepthSearch> depths_of(const search::Candidate& candidate,
+                                         std::size_t order) const;
 
   /// Steps to a faster neighbour's depths until there is none or `budget` actions are spent, or
   /// twice that within a step, or so many neighbours were ruled out without being simulated.
@@ -134,7 +137,7 @@ class Scorer {
 
  private:
   bool is_stopped() const { return should_stop_ && should_stop_(); }
-  Plan plan_of(const Candidate& candidate) const;
+  Plan plan_of(const search::Candidate& candidate) const;
   bool has_free_depths() const {
     return options_.family != ScheduleFamily::GPipe && !options_.pins.least_depths;
   }
@@ -151,4 +154,4 @@ class Scorer {
   std::function<bool()> should_stop_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -5,7 +5,7 @@
 #include "dapple/search/families/family_bound.h"
 #include "planner/request/micro_batches.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 Duration work_floor(const ModelProfile& profile, const Topology& topology,
                     const PlannerOptions& options) {
@@ -15,11 +15,11 @@ Duration work_floor(const ModelProfile& profile, const Topology& topology,
   for (const std::int64_t size : micro_batch_sizes(options).sizes) {
     // Each size needs many tables, and no other size needs them again.
     costs.forget_tables();
-    const FamilyBound bound(costs, {.global_batch_size = options.global_batch_size,
-                                    .micro_batch_size = size,
-                                    .split_backward = true,
-                                    .optimizer = options.optimizer,
-                                    .ignore_memory = true});
+    const search::FamilyBound bound(costs, {.global_batch_size = options.global_batch_size,
+                                            .micro_batch_size = size,
+                                            .split_backward = true,
+                                            .optimizer = options.optimizer,
+                                            .ignore_memory = true});
     // How long the stages in front take is of replicas that start together.
     const bool is_together = options.replicas == Replicas::Together;
     least = std::min(least, is_together ? bound.of_loops(least) : bound.of_work(least));
@@ -27,4 +27,4 @@ Duration work_floor(const ModelProfile& profile, const Topology& topology,
   return least;
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -4,7 +4,7 @@
 
 #include "dapple/planner/request/planner.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 /// No plan of the options' micro-batch sizes whose replicas have equal shares is faster, whatever
 /// its stages, family and order: bounds of search/families/family_bound.h.
@@ -12,4 +12,4 @@ namespace dapple {
 Duration work_floor(const ModelProfile& profile, const Topology& topology,
                     const PlannerOptions& options);
 
-}  // namespace dapple
+}  // namespace dapple::planner

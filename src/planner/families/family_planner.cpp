@@ -19,7 +19,7 @@
 #include "planner/request/micro_batches.h"
 #include "planner/request/stop_question.h"
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 /// Stages that shapes are made of, at most, and how many shapes are looked at.
@@ -91,7 +91,7 @@ class FamilyPlanner {
   struct Space {
     std::int64_t micro_batch_size = 1;
     Duration bound;
-    std::vector<Candidate> shapes;
+    std::vector<search::Candidate> shapes;
   };
   struct Attempt {
     Scored scored;
@@ -116,7 +116,7 @@ class FamilyPlanner {
   void improve();
   void finish();
   void account(const Attempt& attempt);
-  Plan plan_of(const Candidate& candidate) const;
+  Plan plan_of(const search::Candidate& candidate) const;
   bool is_near_enough() const;
   void tell_progress() const;
 
@@ -155,7 +155,7 @@ void FamilyPlanner::look_at(Space& space) const {
   const PlannerOptions& options = problem_.options;
   // What V and the loops hold is not what one stage per device would.
   const bool loops = has_loops(request_.family);
-  FamilyProblem problem;
+  search::FamilyProblem problem;
   problem.global_batch_size = options.global_batch_size;
   problem.micro_batch_size = space.micro_batch_size;
   problem.split_backward = may_split_backward(request_.family);
@@ -166,10 +166,10 @@ void FamilyPlanner::look_at(Space& space) const {
   problem.pins = options.pins;
   const Duration most = std::min(request_.to_beat, kLongest);
   if (is_stopped_()) {
-    space.bound = std::min(most, bound_of_work_alone(costs, problem));
+    space.bound = std::min(most, search::bound_of_work_alone(costs, problem));
     return;
   }
-  FamilyBound bound(costs, problem);
+  search::FamilyBound bound(costs, problem);
   space.bound = loops ? bound.of_loops(most) : bound.of_pipelines(most);
   if (space.bound >= std::min(request_.enough, kLongest) || is_stopped_()) return;
   const Duration least = loops ? bound.of_pipelines(kLongest) : space.bound;
@@ -198,7 +198,7 @@ void FamilyPlanner::raise_bound(Duration most) {
   outcome_.lower_bound = std::max(outcome_.lower_bound, of_any_order);
 }
 
-Plan FamilyPlanner::plan_of(const Candidate& candidate) const {
+Plan FamilyPlanner::plan_of(const search::Candidate& candidate) const {
   const std::int64_t global = problem_.options.global_batch_size;
   return {.global_batch_size = global,
           .micro_batch_size = candidate.micro_batch_size,
@@ -232,7 +232,7 @@ Plan FamilyPlanner::replicate_everywhere() const {
   StagePlan whole;
   whole.layers = {0, static_cast<std::int32_t>(problem_.profile.layers.size())};
   for (std::int32_t device = 0; device < replicas; ++device) whole.devices.push_back({device});
-  Candidate candidate;
+  search::Candidate candidate;
   candidate.micro_batch_size = *std::lower_bound(sizes.begin(), sizes.end(), replicas);
   candidate.stages = {std::move(whole)};
   return plan_of(candidate);
@@ -246,7 +246,8 @@ void FamilyPlanner::collect_shapes() {
                   [](const Plan& start) { return start.stages.size() == 1; });
   if (!has_one_stage && request_.to_beat >= kLongest) add_shape(replicate_everywhere(), {});
   for (const Space& space : spaces_) {
-    for (const Candidate& candidate : space.shapes) add_shape(plan_of(candidate), candidate.bound);
+    for (const search::Candidate& candidate : space.shapes)
+      add_shape(plan_of(candidate), candidate.bound);
   }
   std::stable_sort(shapes_.begin(), shapes_.end(),
                    [](const Shape& a, const Shape& b) { return a.bound < b.bound; });
@@ -280,7 +281,7 @@ void FamilyPlanner::explain_shortage(const Plan& plan, const CostModel& costs,
   if (!validate(least, costs.layer_count(), problem_.topology).empty()) return;
   fill_gradient_buckets(least, problem_.profile);
   fill_depths(least);
-  const auto shortages = memory_shortages(generate(least), costs.plan_cost(least));
+  const auto shortages = simulate::memory_shortages(generate(least), costs.plan_cost(least));
   if (!shortages.empty()) attempt.shortage = shortages.front();
   attempt.shape = shape_of(least);
 }
@@ -309,7 +310,7 @@ FamilyPlanner::Attempt FamilyPlanner::attempt(const Plan& start, std::int64_t ch
   Plan plan = std::move(reordered.plan);
   if (!is_as_pinned(plan, problem_.options.pins)) return result;
   const PlanCost cost = costs.plan_cost(plan);
-  const auto shortages = memory_shortages(generate(plan), cost);
+  const auto shortages = simulate::memory_shortages(generate(plan), cost);
   if (!shortages.empty()) {
     result.shortage = shortages.front();
     result.shape = shape_of(plan);
@@ -471,4 +472,4 @@ FamilyOutcome plan_family(const PlanningProblem& problem, const FamilyRequest& r
   return FamilyPlanner(problem, request, progress).run();
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

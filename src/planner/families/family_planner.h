@@ -15,7 +15,7 @@
 #include "planner/baselines/baseline_search.h"
 #include "planner/candidates/scoring.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 struct FamilyRequest {
   ScheduleFamily family = ScheduleFamily::ListScheduled;
@@ -47,4 +47,4 @@ bool has_loops(ScheduleFamily family);
 FamilyOutcome plan_family(const PlanningProblem& problem, const FamilyRequest& request,
                           Progress* progress);
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -15,7 +15,7 @@
 #include "planner/request/search_record.h"
 #include "planner/request/stop_question.h"
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 /// The same devices with room for everything, where memory is not to be looked at.
@@ -309,4 +309,4 @@ std::variant<MadePlan, Infeasible> plan_families(std::variant<MadePlan, Infeasib
   return FamilyComparison(problem, progress).run(std::move(first));
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

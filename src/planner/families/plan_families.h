@@ -6,7 +6,7 @@
 #include "dapple/planner/request/planner.h"
 #include "planner/baselines/baseline_search.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 /// In the order in which they are searched: what changes least comes first.
 inline constexpr ScheduleFamily kFamiliesBeyond1F1B[] = {
@@ -27,4 +27,4 @@ std::variant<MadePlan, Infeasible> plan_families(std::variant<MadePlan, Infeasib
                                                  const PlanningProblem& problem,
                                                  Progress* progress);
 
-}  // namespace dapple
+}  // namespace dapple::planner

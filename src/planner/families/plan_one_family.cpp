@@ -18,7 +18,7 @@
 #include "planner/one_family/exact_planner.h"
 #include "planner/request/stop_question.h"
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 /// The DAPPLE search narrows; the plan that needs the least memory settles whether anything fits.
@@ -29,7 +29,7 @@ std::variant<Scored, Infeasible> plan_of_least_memory(const ModelProfile& profil
   const CostModel costs(profile, topology);
   auto any = find_any_plan(costs, options, should_stop);
   if (auto* infeasible = std::get_if<Infeasible>(&any)) return std::move(*infeasible);
-  auto& candidate = std::get<Candidate>(any);
+  auto& candidate = std::get<search::Candidate>(any);
   if (options.pins.in_order) put_in_order(candidate.stages);
   const Score score = Scorer(profile, topology, options).score(candidate, 0, Duration{INT64_MAX});
   if (score.best.feasible()) return score.best;
@@ -160,4 +160,4 @@ std::variant<MadePlan, Infeasible> plan_one_family(const ModelProfile& profile,
   return made;
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

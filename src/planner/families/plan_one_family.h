@@ -8,7 +8,7 @@
 #include "dapple/planner/request/planner.h"
 #include "planner/candidates/scoring.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 /// As make_plan() for one of these families. `known`: plans to start from, which may be beyond what
 /// is pinned: the best of them is the result if nothing as pinned is faster, and its iteration then
@@ -27,4 +27,4 @@ std::vector<BaselinePlan> plans_of_others(const ModelProfile& profile, const Top
 /// Whether the options, pins and all, allow for the plan. Memory is not looked at.
 bool is_asked_for(const Plan& plan, const PlannerOptions& options);
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -9,7 +9,7 @@
 #include "dapple/plan/plan.h"
 #include "dapple/planner/families/reschedule.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 struct Reordered {
   Plan plan;
@@ -24,4 +24,4 @@ struct Reordered {
 std::variant<Reordered, NoSchedule> reorder(const Plan& plan, const CostModel& costs,
                                             const Reschedule& options);
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -14,7 +14,7 @@
 #include "planner/families/reorder.h"
 #include "planner/families/searched_order.h"
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 constexpr std::int64_t kActionsForDepths = 24'000'000;
@@ -22,8 +22,8 @@ constexpr std::int64_t kActionsForDepths = 24'000'000;
 /// Bytes that a search of orders keeps for each task: the task in the given and in the best order,
 /// as actions and as tasks; two words of each of five searches; the order under change with its
 /// starts and prefixes; the starts of one order; and its part of a simulation.
-constexpr std::int64_t kBytesOfATask = 4 * sizeof(Action) + 2 * sizeof(Task) + 5 * 2 * 4 +
-                                       8 * sizeof(std::int64_t) + sizeof(Duration) +
+constexpr std::int64_t kBytesOfATask = 4 * sizeof(Action) + 2 * sizeof(schedule_search::Task) +
+                                       5 * 2 * 4 + 8 * sizeof(std::int64_t) + sizeof(Duration) +
                                        kBytesOfAPass / 2;
 
 class Rescheduler {
@@ -151,7 +151,7 @@ bool Rescheduler::recut() {
   };
   plan_.stages.clear();
   const std::vector<LayerRange> cuts =
-      balanced_split(costs_.layer_count(), static_cast<std::int32_t>(stages), time_of);
+      search::balanced_split(costs_.layer_count(), static_cast<std::int32_t>(stages), time_of);
   for (std::int64_t s = 0; s < stages; ++s) {
     StagePlan stage = filed_.stages[group_of(s)];
     stage.layers = cuts[static_cast<std::size_t>(s)];
@@ -233,7 +233,7 @@ std::optional<Scored> Rescheduler::own_depths() {
   own.warmup_depths = filed_.warmup_depths;
   if (!is_kept_ || !validate(own, costs_.layer_count(), topology_).empty()) return std::nullopt;
   const PlanCost cost = costs_.plan_cost(own);
-  if (!memory_shortages(generate(own), cost).empty()) return std::nullopt;
+  if (!simulate::memory_shortages(generate(own), cost).empty()) return std::nullopt;
   Score work;
   const Duration time =
       simulate_and_count(own, {cost, topology_, {options_.contention, options_.replicas}}, work);
@@ -258,11 +258,11 @@ void Rescheduler::search_order() {
                     to_string(plan_.family)));
   }
   std::optional<SearchedOrder> found =
-      dapple::search_order({.plan = plan_,
-                            .known = known(),
-                            .costs = costs_,
-                            .options = options_,
-                            .should_stop = [this] { return is_told_to_stop(); }});
+      planner::search_order({.plan = plan_,
+                             .known = known(),
+                             .costs = costs_,
+                             .options = options_,
+                             .should_stop = [this] { return is_told_to_stop(); }});
   if (!found) {
     return refuse_memory(fmt::format("no order of {} fits into memory, not even one micro-batch "
                                      "after the other",
@@ -286,7 +286,7 @@ const Plan* Rescheduler::known() const {
 
 /// `least` needs the least memory of all that the family allows.
 void Rescheduler::refuse_memory(std::string reason, const Plan& least) {
-  const auto shortages = memory_shortages(generate(least), costs_.plan_cost(least));
+  const auto shortages = simulate::memory_shortages(generate(least), costs_.plan_cost(least));
   check(!shortages.empty(), "nothing was found to fit where the least of plans does");
   shortage_ = shortages.front();
   refuse(std::move(reason));
@@ -383,4 +383,4 @@ std::variant<Rescheduled, NoSchedule> reschedule(const Plan& plan, const ModelPr
   return result;
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -11,7 +11,7 @@
 #include "dapple/simulate/simulate.h"
 #include "planner/families/task_problem.h"
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 using ActionLists = std::vector<std::vector<Action>>;
@@ -55,14 +55,15 @@ class OrderFinder {
  private:
   Duration simulate_order(const ActionLists& order);
   void take(ActionLists order, Duration iteration);
-  void try_known(const TaskProblem& problem);
+  void try_known(const schedule_search::TaskProblem& problem);
   bool fits();
-  Duration bound_of(const FoundOrder& found, const TaskProblem& problem) const;
+  Duration bound_of(const schedule_search::FoundOrder& found,
+                    const schedule_search::TaskProblem& problem) const;
 
   const OrderQuestion& question_;
   Plan plan_;
   PlanCost costs_;
-  std::vector<TaskOrder> known_;
+  std::vector<schedule_search::TaskOrder> known_;
   std::optional<SearchedOrder> best_;
   std::int64_t simulated_ = 0;
 };
@@ -70,8 +71,9 @@ class OrderFinder {
 Duration OrderFinder::simulate_order(const ActionLists& order) {
   ++simulated_;
   plan_.order = order;
-  return simulate(generate(plan_, question_.options.replicas), costs_, question_.costs.topology(),
-                  {.contention = question_.options.contention, .record = false})
+  return simulate::simulate(generate(plan_, question_.options.replicas), costs_,
+                            question_.costs.topology(),
+                            {.contention = question_.options.contention, .record = false})
       .iteration;
 }
 
@@ -81,11 +83,14 @@ void OrderFinder::take(ActionLists order, Duration iteration) {
 }
 
 /// The known plan's order, where it may be an order of the family.
-void OrderFinder::try_known(const TaskProblem& problem) {
+void OrderFinder::try_known(const schedule_search::TaskProblem& problem) {
   if (question_.known == nullptr) return;
   ActionLists lists = computations_of(*question_.known);
-  TaskOrder tasks = tasks_of(lists, problem.split_backward);
-  if (!check_order(problem, tasks, run_order(problem, tasks).starts).empty()) return;
+  schedule_search::TaskOrder tasks = tasks_of(lists, problem.split_backward);
+  if (!schedule_search::check_order(problem, tasks,
+                                    schedule_search::run_order(problem, tasks).starts)
+           .empty())
+    return;
   known_.push_back(std::move(tasks));
   // As it is, with whole backwards: reductions then overlap with more of the last one.
   plan_.order = lists;
@@ -98,29 +103,31 @@ bool OrderFinder::fits() {
   fill_depths(plan_);
   const Schedule schedule = generate(plan_);
   return validate(schedule, plan_).empty() &&
-         memory_shortages(schedule, question_.costs.plan_cost(plan_)).empty();
+         simulate::memory_shortages(schedule, question_.costs.plan_cost(plan_)).empty();
 }
 
-Duration OrderFinder::bound_of(const FoundOrder& found, const TaskProblem& problem) const {
+Duration OrderFinder::bound_of(const schedule_search::FoundOrder& found,
+                               const schedule_search::TaskProblem& problem) const {
   const SimulationMode mode{question_.options.contention, question_.options.replicas};
-  const bool independent = follows_least_path({plan_, costs_, question_.costs.topology(), mode});
+  const bool independent =
+      search::follows_least_path({plan_, costs_, question_.costs.topology(), mode});
   // In one piece nothing else is possible than what the search has bounded.
   if (!independent && !problem.split_backward) return found.lower_bound;
-  return dapple::lower_bound(for_bound(problem, costs_, independent));
+  return schedule_search::lower_bound(for_bound(problem, costs_, independent));
 }
 
 std::optional<SearchedOrder> OrderFinder::run() {
-  const TaskProblem problem = task_problem(plan_, costs_, question_.costs);
+  const schedule_search::TaskProblem problem = task_problem(plan_, costs_, question_.costs);
   try_known(problem);
   const bool is_split = problem.split_backward;
-  const std::optional<FoundOrder> found = dapple::search_order(
+  const std::optional<schedule_search::FoundOrder> found = schedule_search::search_order(
       problem,
       {.evaluations = question_.options.evaluations.value_or(usual_orders(
            plan_.family, static_cast<std::int64_t>(plan_.stages.size()),
            static_cast<std::int64_t>(problem.memory_limits.size()), plan_.num_micro_batches)),
        .should_stop = question_.should_stop,
        .known = known_,
-       .simulate = [&](const TaskOrder& order) {
+       .simulate = [&](const schedule_search::TaskOrder& order) {
          return simulate_order(actions_of(order, is_split));
        }});
   if (!found) return std::nullopt;
@@ -142,10 +149,10 @@ std::optional<Duration> bound_of_orders(const Plan& plan, const CostModel& costs
                                         SimulationMode mode) {
   const Plan unordered = without_order(plan);
   const PlanCost cost = costs.plan_cost(unordered);
-  const TaskProblem problem = task_problem(unordered, cost, costs);
-  if (!validate(problem).empty() || !has_order(problem)) return std::nullopt;
-  const bool independent = follows_least_path({unordered, cost, costs.topology(), mode});
-  return dapple::lower_bound(
+  const schedule_search::TaskProblem problem = task_problem(unordered, cost, costs);
+  if (!validate(problem).empty() || !schedule_search::has_order(problem)) return std::nullopt;
+  const bool independent = search::follows_least_path({unordered, cost, costs.topology(), mode});
+  return schedule_search::lower_bound(
       independent || problem.split_backward ? for_bound(problem, cost, independent) : problem);
 }
 
@@ -180,4 +187,4 @@ Plan one_by_one(Plan plan) {
   return plan;
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

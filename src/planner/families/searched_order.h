@@ -12,7 +12,7 @@
 #include "dapple/plan/simulation_mode.h"
 #include "dapple/planner/families/reschedule.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 struct OrderQuestion {
   const Plan& plan;  // of the family, with its stages and gradient buckets; depths and order unused
@@ -56,4 +56,4 @@ std::int64_t usual_orders(ScheduleFamily family, std::int64_t stages, std::int64
 /// parts that its family has. Its depths are filled in.
 Plan one_by_one(Plan plan);
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -5,7 +5,7 @@
 
 #include "dapple/search/bounds/bound.h"
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 /// What one replica of a group holds of each of its stages, and what it has room for.
@@ -53,7 +53,7 @@ std::int64_t most_by_family(const Plan& plan) {
 }
 
 /// One stage per device: a micro-batch in flight is one slot, whatever it holds.
-void count_slots(TaskProblem& problem, const Plan& plan, std::size_t stage,
+void count_slots(schedule_search::TaskProblem& problem, const Plan& plan, std::size_t stage,
                  const std::vector<ReplicaMemory>& replicas) {
   std::int64_t slots = most_by_family(plan);
   for (const ReplicaMemory& replica : replicas) {
@@ -65,7 +65,7 @@ void count_slots(TaskProblem& problem, const Plan& plan, std::size_t stage,
       slots = std::min(slots, room.count / each);
     }
   }
-  TaskStage& task = problem.stages[stage];
+  schedule_search::TaskStage& task = problem.stages[stage];
   task.forward_memory = {1};
   (problem.split_backward ? task.weight_gradient_memory : task.backward_memory) = {-1};
   problem.memory_limits.push_back({slots});
@@ -87,12 +87,12 @@ const ReplicaMemory& tightest(const std::vector<ReplicaMemory>& replicas) {
 
 /// The bytes of the tightest replica: where several stages share a device, or weight gradients that
 /// wait hold what was computed again.
-void count_bytes(TaskProblem& problem, const Plan& plan, const std::vector<StageIndex>& stages,
-                 const ReplicaMemory& replica) {
+void count_bytes(schedule_search::TaskProblem& problem, const Plan& plan,
+                 const std::vector<StageIndex>& stages, const ReplicaMemory& replica) {
   Bytes one_of_each;
   Bytes recomputed;  // of one backward at least
   for (std::size_t c = 0; c < stages.size(); ++c) {
-    TaskStage& task = problem.stages[stages[c].position()];
+    schedule_search::TaskStage& task = problem.stages[stages[c].position()];
     const Bytes each = replica.per_micro_batch[c];
     const Bytes stash = replica.recompute_stash[c];
     task.forward_memory = each;
@@ -116,20 +116,21 @@ void count_bytes(TaskProblem& problem, const Plan& plan, const std::vector<Stage
 
 /// What the stages of a group hold on each replica, with what waits at their boundaries, where
 /// these lie between different devices.
-void limit_holdings(TaskProblem& problem, const Plan& plan, const std::vector<StageIndex>& stages,
+void limit_holdings(schedule_search::TaskProblem& problem, const Plan& plan,
+                    const std::vector<StageIndex>& stages,
                     const std::vector<ReplicaMemory>& replicas, const CostModel& model) {
   for (const ReplicaMemory& replica : replicas) {
-    HoldingLimit limit{.device = problem.stages[stages.front().position()].device,
-                       .room = replica.room,
-                       .stages = {}};
+    schedule_search::HoldingLimit limit{.device = problem.stages[stages.front().position()].device,
+                                        .room = replica.room,
+                                        .stages = {}};
     for (std::size_t c = 0; c < stages.size(); ++c) {
       const std::size_t s = stages[c].position();
       const StagePlan& stage = plan.stages[s];
-      StageHolding holding{.stage = stages[c],
-                           .by_forward = replica.per_micro_batch[c],
-                           .by_backward = replica.recompute_stash[c],
-                           .before = {},
-                           .behind = {}};
+      schedule_search::StageHolding holding{.stage = stages[c],
+                                            .by_forward = replica.per_micro_batch[c],
+                                            .by_backward = replica.recompute_stash[c],
+                                            .before = {},
+                                            .behind = {}};
       if (s > 0 && plan.stages[s - 1].devices != stage.devices) {
         holding.before = model.boundary_size(stage.layers.begin, replica.samples[c]);
       }
@@ -143,7 +144,8 @@ void limit_holdings(TaskProblem& problem, const Plan& plan, const std::vector<St
 }
 
 /// How long the computations and transfers of a stage take.
-void set_times(TaskStage& task, const PlanCost& costs, std::size_t stage, bool split_backward) {
+void set_times(schedule_search::TaskStage& task, const PlanCost& costs, std::size_t stage,
+               bool split_backward) {
   const StageCost& cost = costs.stages[stage];
   task.forward = cost.forward;
   task.backward = split_backward ? cost.input_gradient : cost.backward;
@@ -158,7 +160,7 @@ void set_times(TaskStage& task, const PlanCost& costs, std::size_t stage, bool s
 Duration time_after_last_weight_gradient(StageCost cost) {
   cost.bucket_ready = cost.bucket_ready_in_weights;
   cost.backward = cost.weight_gradient;
-  return time_after_last_backward(cost);
+  return search::time_after_last_backward(cost);
 }
 
 /// What follows the last task of a device at least; all that follows it where the device has one
@@ -166,7 +168,8 @@ Duration time_after_last_weight_gradient(StageCost cost) {
 Duration after_last(const std::vector<StageIndex>& stages, const PlanCost& costs, bool is_split) {
   if (stages.size() == 1) {
     const StageCost& cost = costs.stages[stages.front().position()];
-    return is_split ? time_after_last_weight_gradient(cost) : time_after_last_backward(cost);
+    return is_split ? time_after_last_weight_gradient(cost)
+                    : search::time_after_last_backward(cost);
   }
   Duration steps;
   for (const StageIndex stage : stages) steps += costs.stages[stage.position()].optimizer_step;
@@ -175,16 +178,17 @@ Duration after_last(const std::vector<StageIndex>& stages, const PlanCost& costs
 
 }  // namespace
 
-TaskProblem task_problem(const Plan& plan, const PlanCost& costs, const CostModel& model) {
-  TaskProblem problem;
+schedule_search::TaskProblem task_problem(const Plan& plan, const PlanCost& costs,
+                                          const CostModel& model) {
+  schedule_search::TaskProblem problem;
   problem.num_micro_batches = static_cast<std::int32_t>(plan.num_micro_batches);
   problem.split_backward = may_split_backward(plan.family);
-  problem.objective = OrderObjective::Makespan;
+  problem.objective = schedule_search::OrderObjective::Makespan;
   problem.stages.resize(plan.stages.size());
   const std::vector<std::vector<StageIndex>> groups = stages_by_device_group(plan);
   for (std::size_t g = 0; g < groups.size(); ++g) {
     for (const StageIndex stage : groups[g]) {
-      TaskStage& task = problem.stages[stage.position()];
+      schedule_search::TaskStage& task = problem.stages[stage.position()];
       task.device = index_at<DeviceIndex>(g);
       set_times(task, costs, stage.position(), problem.split_backward);
     }
@@ -202,12 +206,13 @@ TaskProblem task_problem(const Plan& plan, const PlanCost& costs, const CostMode
   return problem;
 }
 
-TaskProblem for_bound(TaskProblem problem, const PlanCost& costs, bool independent) {
-  const PlanCost least = independent ? least_path(costs) : PlanCost{};
+schedule_search::TaskProblem for_bound(schedule_search::TaskProblem problem, const PlanCost& costs,
+                                       bool independent) {
+  const PlanCost least = independent ? search::least_path(costs) : PlanCost{};
   const PlanCost& path = independent ? least : costs;
   std::vector<std::vector<StageIndex>> stages(problem.memory_limits.size());
   for (std::size_t s = 0; s < problem.stages.size(); ++s) {
-    TaskStage& task = problem.stages[s];
+    schedule_search::TaskStage& task = problem.stages[s];
     set_times(task, path, s, problem.split_backward);
     if (problem.split_backward) {
       const Duration rest = path.stages[s].backward - path.stages[s].input_gradient;
@@ -224,25 +229,28 @@ TaskProblem for_bound(TaskProblem problem, const PlanCost& costs, bool independe
   return problem;
 }
 
-TaskOrder tasks_of(const std::vector<std::vector<Action>>& lists, bool split_backward) {
-  TaskOrder order;
+schedule_search::TaskOrder tasks_of(const std::vector<std::vector<Action>>& lists,
+                                    bool split_backward) {
+  schedule_search::TaskOrder order;
   for (const std::vector<Action>& list : lists) {
-    std::vector<Task>& tasks = order.emplace_back();
+    std::vector<schedule_search::Task>& tasks = order.emplace_back();
     for (const Action& action : list) {
-      const auto add = [&](TaskKind kind) { tasks.push_back({kind, action.stage, action.index}); };
+      const auto add = [&](schedule_search::TaskKind kind) {
+        tasks.push_back({kind, action.stage, action.index});
+      };
       switch (action.kind) {
         case ActionKind::Forward:
-          add(TaskKind::Forward);
+          add(schedule_search::TaskKind::Forward);
           break;
         case ActionKind::Backward:
-          add(TaskKind::Backward);
-          if (split_backward) add(TaskKind::WeightGradient);
+          add(schedule_search::TaskKind::Backward);
+          if (split_backward) add(schedule_search::TaskKind::WeightGradient);
           break;
         case ActionKind::InputGradient:
-          add(TaskKind::Backward);
+          add(schedule_search::TaskKind::Backward);
           break;
         case ActionKind::WeightGradient:
-          if (split_backward) add(TaskKind::WeightGradient);
+          if (split_backward) add(schedule_search::TaskKind::WeightGradient);
           break;
         default:
           break;  // communication is no task
@@ -252,26 +260,27 @@ TaskOrder tasks_of(const std::vector<std::vector<Action>>& lists, bool split_bac
   return order;
 }
 
-std::vector<std::vector<Action>> actions_of(const TaskOrder& order, bool split_backward) {
-  const auto kind_of = [split_backward](TaskKind kind) {
+std::vector<std::vector<Action>> actions_of(const schedule_search::TaskOrder& order,
+                                            bool split_backward) {
+  const auto kind_of = [split_backward](schedule_search::TaskKind kind) {
     switch (kind) {
-      case TaskKind::Forward:
+      case schedule_search::TaskKind::Forward:
         return ActionKind::Forward;
-      case TaskKind::Backward:
+      case schedule_search::TaskKind::Backward:
         return split_backward ? ActionKind::InputGradient : ActionKind::Backward;
-      case TaskKind::WeightGradient:
+      case schedule_search::TaskKind::WeightGradient:
         return ActionKind::WeightGradient;
     }
     throw Bug("a task without a kind");
   };
   std::vector<std::vector<Action>> lists;
-  for (const std::vector<Task>& tasks : order) {
+  for (const std::vector<schedule_search::Task>& tasks : order) {
     std::vector<Action>& list = lists.emplace_back();
-    for (const Task& task : tasks) {
+    for (const schedule_search::Task& task : tasks) {
       list.push_back({kind_of(task.kind), task.micro_batch, task.stage});
     }
   }
   return lists;
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -8,7 +8,7 @@
 #include "dapple/plan/plan.h"
 #include "dapple/schedule_search/tasks/task_order.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 /// The stages with their costs, one device per group of devices, and as memory what is left beside
 /// what does not pass with micro-batches. Where a device has one stage, memory is counted in
@@ -18,19 +18,23 @@ namespace dapple {
 /// H2 and V are kept to their own limits too. Transfers and reductions take the time that they have
 /// on idle links.
 /// Requires: sound chunks and devices; depths of one, `costs` with them.
-TaskProblem task_problem(const Plan& plan, const PlanCost& costs, const CostModel& model);
+schedule_search::TaskProblem task_problem(const Plan& plan, const PlanCost& costs,
+                                          const CostModel& model);
 
 /// The same problem with times that no order of the plan undercuts: a backward in one piece may
 /// take the place of its two parts, which together may take longer, and reductions overlap with
 /// more of it; where replicas are independent, along the least path through them (least_path() in
 /// search/bounds/bound.h), which is `independent`.
-TaskProblem for_bound(TaskProblem problem, const PlanCost& costs, bool independent);
+schedule_search::TaskProblem for_bound(schedule_search::TaskProblem problem, const PlanCost& costs,
+                                       bool independent);
 
 /// A plan's order, device by device, as tasks: a backward in one piece is two tasks where backwards
 /// are split, and the two parts are one where they are not, in the place of the first.
-TaskOrder tasks_of(const std::vector<std::vector<Action>>& lists, bool split_backward);
+schedule_search::TaskOrder tasks_of(const std::vector<std::vector<Action>>& lists,
+                                    bool split_backward);
 
 /// The order in a plan's words, group by group.
-std::vector<std::vector<Action>> actions_of(const TaskOrder& order, bool split_backward);
+std::vector<std::vector<Action>> actions_of(const schedule_search::TaskOrder& order,
+                                            bool split_backward);
 
-}  // namespace dapple
+}  // namespace dapple::planner

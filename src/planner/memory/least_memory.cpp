@@ -8,7 +8,7 @@
 #include "planner/request/gradient_handlings.h"
 #include "planner/request/micro_batches.h"
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 /// Stages looked at to find out whether anything fits, and to say what would help if nothing does.
@@ -42,8 +42,8 @@ std::int32_t fewest_as_pinned(const Pins& pins) {
 
 class LeastMemorySearch {
  public:
-  LeastMemorySearch(const CostModel& costs, const SearchProblem& problem, std::int32_t devices,
-                    Allowance& allowance)
+  LeastMemorySearch(const CostModel& costs, const search::SearchProblem& problem,
+                    std::int32_t devices, search::Allowance& allowance)
       : costs_(costs),
         problem_(problem),
         devices_(devices),
@@ -82,17 +82,17 @@ class LeastMemorySearch {
   void add_stage(const Table& before, Table& behind, const Pinned& stages);
   void fill_tables();
   std::size_t best_use() const;
-  void read_tables(std::size_t used, Candidate& plan);
+  void read_tables(std::size_t used, search::Candidate& plan);
   DeviceIndex device(std::int32_t position) const {
     return DeviceIndex{std::min(position, costs_.topology().device_count() - 1)};
   }
 
   const CostModel& costs_;
-  const SearchProblem& problem_;
+  const search::SearchProblem& problem_;
   std::int32_t devices_;
   std::int64_t micro_batches_;
   std::int64_t depth_;
-  Allowance& allowance_;
+  search::Allowance& allowance_;
   Goal goal_ = Goal::LeastMissing;
   std::vector<std::int32_t> alike_until_;  // by device: the first one behind that differs
   std::vector<Table> tables_;
@@ -256,7 +256,7 @@ std::size_t LeastMemorySearch::best_use() const {
   return used;
 }
 
-void LeastMemorySearch::read_tables(std::size_t used, Candidate& plan) {
+void LeastMemorySearch::read_tables(std::size_t used, search::Candidate& plan) {
   for (auto end = static_cast<std::size_t>(costs_.layer_count()); end > 0;) {
     const Choice& choice = tables_.back()[end][used];
     used -= static_cast<std::size_t>(choice.replicas);
@@ -311,7 +311,7 @@ double gibibytes(Bytes size) {
   return static_cast<double>(size.count) / (1024.0 * 1024 * 1024);
 }
 
-std::string shape_of(const Candidate& plan) {
+std::string shape_of(const search::Candidate& plan) {
   std::int64_t devices = 0;
   bool recompute = false;
   for (const StagePlan& stage : plan.stages) {
@@ -327,13 +327,13 @@ std::string shape_of(const Candidate& plan) {
 /// counts as if it did not fit.
 class Remedies {
  public:
-  explicit Remedies(const CostModel& costs, Allowance& allowance)
+  explicit Remedies(const CostModel& costs, search::Allowance& allowance)
       : costs_(costs), allowance_(allowance) {}
 
-  bool works(const SearchProblem& problem) {
+  bool works(const search::SearchProblem& problem) {
     return works(problem, costs_.topology().device_count());
   }
-  bool works(const SearchProblem& problem, std::int32_t devices) {
+  bool works(const search::SearchProblem& problem, std::int32_t devices) {
     const LeastMemory least = least_memory(costs_, problem, devices, allowance_);
     return least.is_known && least.can_run(problem.ignore_memory);
   }
@@ -342,7 +342,7 @@ class Remedies {
 
  private:
   const CostModel& costs_;
-  Allowance& allowance_;
+  search::Allowance& allowance_;
 };
 
 std::int64_t smallest_micro_batch(const PlannerOptions& options) {
@@ -352,7 +352,8 @@ std::int64_t smallest_micro_batch(const PlannerOptions& options) {
 }
 
 /// How many more devices like the last would make room, or nothing if none would.
-std::optional<std::int32_t> enough_devices(Remedies& remedies, const SearchProblem& problem) {
+std::optional<std::int32_t> enough_devices(Remedies& remedies,
+                                           const search::SearchProblem& problem) {
   const std::int32_t there = remedies.costs().topology().device_count();
   const std::int32_t most =
       std::min<std::int32_t>(remedies.costs().layer_count(), std::max(2 * there, there + 64));
@@ -367,9 +368,9 @@ std::optional<std::int32_t> enough_devices(Remedies& remedies, const SearchProbl
 }
 
 std::string remedy_for(Remedies& remedies, const PlannerOptions& options,
-                       const SearchProblem& closest, Bytes missing) {
+                       const search::SearchProblem& closest, Bytes missing) {
   const std::int32_t devices = remedies.costs().topology().device_count();
-  SearchProblem freed = closest;
+  search::SearchProblem freed = closest;
   if (options.micro_batch_size) {
     freed.micro_batch_size = smallest_micro_batch(options);
     if (freed.micro_batch_size < closest.micro_batch_size && remedies.works(freed)) {
@@ -400,8 +401,9 @@ std::string remedy_for(Remedies& remedies, const PlannerOptions& options,
 }
 
 /// The request with other pins, at the micro-batch size and bucket size that need the least memory.
-SearchProblem least_problem(const CostModel& costs, const PlannerOptions& options, const Pins& pins,
-                            const std::vector<std::int64_t>& micro_batch_sizes) {
+search::SearchProblem least_problem(const CostModel& costs, const PlannerOptions& options,
+                                    const Pins& pins,
+                                    const std::vector<std::int64_t>& micro_batch_sizes) {
   const auto enough = std::lower_bound(micro_batch_sizes.begin(), micro_batch_sizes.end(),
                                        pins.replicas.value_or(1));
   return {
@@ -467,13 +469,13 @@ std::string conflict_of(const CostModel& costs, const Pins& pins, std::int64_t m
 
 /// A larger micro-batch than the one asked for, with which something fits and can be simulated.
 std::optional<std::string> larger_micro_batch(Remedies& remedies, const PlannerOptions& options,
-                                              const SearchProblem& closest) {
+                                              const search::SearchProblem& closest) {
   if (!options.micro_batch_size) return std::nullopt;
   PlannerOptions free = options;
   free.micro_batch_size.reset();
   for (const std::int64_t size : micro_batch_sizes(free).sizes) {
     if (size <= closest.micro_batch_size) continue;
-    SearchProblem larger = closest;
+    search::SearchProblem larger = closest;
     larger.micro_batch_size = size;
     if (remedies.works(larger)) {
       return fmt::format("a larger --micro-batch helps: {} or more", size);
@@ -483,8 +485,8 @@ std::optional<std::string> larger_micro_batch(Remedies& remedies, const PlannerO
 }
 
 /// Any plan would have more stage passes than can be simulated.
-void explain_passes(const LeastMemory& least, const SearchProblem& problem, Bytes memory_limit,
-                    Infeasible& infeasible) {
+void explain_passes(const LeastMemory& least, const search::SearchProblem& problem,
+                    Bytes memory_limit, Infeasible& infeasible) {
   const std::int64_t micro_batches = problem.global_batch_size / problem.micro_batch_size;
   infeasible.conflict = fmt::format(
       "{} {}, the fewest that {}, and {} micro-batches make {} stage passes; at most {} can be "
@@ -501,7 +503,7 @@ void explain_passes(const LeastMemory& least, const SearchProblem& problem, Byte
 }
 
 /// The tightest device of the closest plan.
-void explain_memory(const LeastMemory& closest, const SearchProblem& problem,
+void explain_memory(const LeastMemory& closest, const search::SearchProblem& problem,
                     const CostModel& costs, Infeasible& infeasible) {
   Plan plan{.global_batch_size = problem.global_batch_size,
             .micro_batch_size = problem.micro_batch_size,
@@ -526,7 +528,7 @@ void explain_memory(const LeastMemory& closest, const SearchProblem& problem,
 Infeasible explain_infeasible(const CostModel& costs, const PlannerOptions& options,
                               const std::vector<std::int64_t>& micro_batch_sizes,
                               const LeastMemory& closest) {
-  SearchProblem problem = least_problem(costs, options, options.pins, micro_batch_sizes);
+  search::SearchProblem problem = least_problem(costs, options, options.pins, micro_batch_sizes);
   problem.micro_batch_size = closest.plan.micro_batch_size;
   Infeasible infeasible;
   infeasible.pins = to_texts(options.pins, costs.profile());
@@ -538,7 +540,7 @@ Infeasible explain_infeasible(const CostModel& costs, const PlannerOptions& opti
     infeasible.remedy = "fewer and larger layers in the profile, or a larger --memory-limit";
     return infeasible;
   }
-  Allowance allowance({.work = kWorkOfExplanation, .kept = options.memory_limit});
+  search::Allowance allowance({.work = kWorkOfExplanation, .kept = options.memory_limit});
   Remedies remedies(costs, allowance);
   const auto fewer_pins = remedy_among_pins(remedies, options, micro_batch_sizes);
   if (closest.plan.stages.empty() && closest.too_many_lanes == 0) {
@@ -564,18 +566,18 @@ Infeasible explain_infeasible(const CostModel& costs, const PlannerOptions& opti
 
 }  // namespace
 
-LeastMemory least_memory(const CostModel& costs, const SearchProblem& problem, std::int32_t devices,
-                         Allowance& allowance) {
+LeastMemory least_memory(const CostModel& costs, const search::SearchProblem& problem,
+                         std::int32_t devices, search::Allowance& allowance) {
   return LeastMemorySearch(costs, problem, devices, allowance).run();
 }
 
-std::variant<Candidate, Infeasible> find_any_plan(const CostModel& costs,
-                                                  const PlannerOptions& options,
-                                                  const std::function<bool()>& should_stop) {
+std::variant<search::Candidate, Infeasible> find_any_plan(
+    const CostModel& costs, const PlannerOptions& options,
+    const std::function<bool()>& should_stop) {
   const std::vector<std::int64_t> sizes = micro_batch_sizes(options).sizes;
-  Allowance allowance(
+  search::Allowance allowance(
       {.work = kWorkOfAnyPlan, .kept = options.memory_limit, .should_stop = should_stop});
-  SearchProblem problem = least_problem(costs, options, options.pins, sizes);
+  search::SearchProblem problem = least_problem(costs, options, options.pins, sizes);
   std::optional<LeastMemory> closest;
   for (const std::int64_t size : sizes) {
     if (size < problem.micro_batch_size) continue;
@@ -595,4 +597,4 @@ std::variant<Candidate, Infeasible> find_any_plan(const CostModel& costs,
   return explain_infeasible(costs, options, sizes, *closest);
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

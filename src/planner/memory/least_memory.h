@@ -11,11 +11,11 @@
 #include "dapple/search/allowance.h"
 #include "dapple/search/dapple_search/dapple_search.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 struct LeastMemory {
   bool is_known = true;  // false: the allowance ended first, and nothing below is filled
-  Candidate plan;
+  search::Candidate plan;
   Bytes missing;  // on its tightest device; not above zero if it fits; INT64_MAX: no plan is as
                   // pinned, and there is none here
   /// Its stages, or replicas that start on their own, where no plan that fits has few enough of
@@ -36,14 +36,14 @@ struct LeastMemory {
 /// last. Only plans that are as the problem's pins say, their number of stages included.
 /// The allowance is spent by stages looked at, O(layers^2 * devices * replica counts) of them,
 /// times the number of stages if that is pinned.
-LeastMemory least_memory(const CostModel& costs, const SearchProblem& problem, std::int32_t devices,
-                         Allowance& allowance);
+LeastMemory least_memory(const CostModel& costs, const search::SearchProblem& problem,
+                         std::int32_t devices, search::Allowance& allowance);
 
 /// A plan that fits and can be simulated, at the smallest micro-batch size at which there is one;
 /// else why there is none, and the cheapest remedy that works: where there are pins, the first one
 /// without which something fits.
-std::variant<Candidate, Infeasible> find_any_plan(const CostModel& costs,
-                                                  const PlannerOptions& options,
-                                                  const std::function<bool()>& should_stop);
+std::variant<search::Candidate, Infeasible> find_any_plan(const CostModel& costs,
+                                                          const PlannerOptions& options,
+                                                          const std::function<bool()>& should_stop);
 
-}  // namespace dapple
+}  // namespace dapple::planner

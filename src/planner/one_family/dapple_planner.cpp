@@ -18,7 +18,7 @@
 #include "planner/request/search_record.h"
 #include "planner/request/stop_question.h"
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 /// Up to this many the search is still wide.
@@ -40,7 +40,7 @@ std::int32_t states_that_fit(const SearchSize& size, std::int32_t most) {
 }
 
 /// A first look that finds a good incumbent.
-SearchEffort scout(const SearchSize& size, Duration incumbent) {
+search::SearchEffort scout(const SearchSize& size, Duration incumbent) {
   const bool few = size.devices <= kFewDevices;
   return {.incumbent = incumbent,
           .states_per_cut = few ? 12 : states_that_fit(size, 12),
@@ -50,12 +50,12 @@ SearchEffort scout(const SearchSize& size, Duration incumbent) {
 }
 
 /// The search proper, for plans faster than the incumbent.
-SearchEffort thorough(const SearchSize& size, Duration incumbent) {
-  SearchEffort effort{.incumbent = incumbent,
-                      .states_per_cut = 1000,
-                      .labels_per_state = 8,
-                      .candidates = 200,
-                      .all_replica_counts = size.devices <= kFewDevices};
+search::SearchEffort thorough(const SearchSize& size, Duration incumbent) {
+  search::SearchEffort effort{.incumbent = incumbent,
+                              .states_per_cut = 1000,
+                              .labels_per_state = 8,
+                              .candidates = 200,
+                              .all_replica_counts = size.devices <= kFewDevices};
   if (size.devices <= kFewDevices) return effort;
   const bool some = size.devices <= kSomeDevices;
   effort.states_per_cut = states_that_fit(size, some ? 120 : 24);
@@ -114,16 +114,16 @@ class DapplePlanner {
   DapplePlans run();
 
  private:
-  std::vector<Candidate> opening() const;
-  bool is_allowed(const Candidate& candidate) const;
+  std::vector<search::Candidate> opening() const;
+  bool is_allowed(const search::Candidate& candidate) const;
   Duration incumbent() const {
     return kept_.empty() ? Duration{INT64_MAX} : kept_.front().iteration;
   }
-  std::vector<Candidate> search(SearchEffort effort);
-  bool is_long(const Candidate& candidate) const;
-  void simulate_best_first(const std::vector<Candidate>& candidates, std::int64_t budget);
-  void simulate_shortest(const std::vector<Candidate>& candidates);
-  void simulate_side_by_side(const std::vector<Candidate>& candidates,
+  std::vector<search::Candidate> search(search::SearchEffort effort);
+  bool is_long(const search::Candidate& candidate) const;
+  void simulate_best_first(const std::vector<search::Candidate>& candidates, std::int64_t budget);
+  void simulate_shortest(const std::vector<search::Candidate>& candidates);
+  void simulate_side_by_side(const std::vector<search::Candidate>& candidates,
                              std::span<const std::size_t> positions);
   void account(const Score& score);
   void tell_progress();
@@ -149,8 +149,8 @@ class DapplePlanner {
 /// Stages of even load on equal numbers of devices in order, for every number of stages that
 /// divides the devices, or with as many replicas as pinned: what anyone would try first, and a bar
 /// for the search.
-std::vector<Candidate> DapplePlanner::opening() const {
-  std::vector<Candidate> candidates;
+std::vector<search::Candidate> DapplePlanner::opening() const {
+  std::vector<search::Candidate> candidates;
   const std::int32_t devices = topology_.device_count();
   const auto layers = static_cast<std::int32_t>(profile_.layers.size());
   const CostModel costs(profile_, topology_);
@@ -183,12 +183,12 @@ std::vector<Candidate> DapplePlanner::opening() const {
     // They are by size, so that one table is enough at a time.
     if (std::exchange(size_of_table, size) != size) costs.forget_tables();
     const LayerTable& table = costs.table(size, topology_.device(DeviceIndex{0}).kind);
-    Candidate candidate{.micro_batch_size = size,
-                        .gradients = usual_gradients(options_),
-                        .stages = {},
-                        .bound = {}};
+    search::Candidate candidate{.micro_batch_size = size,
+                                .gradients = usual_gradients(options_),
+                                .stages = {},
+                                .bound = {}};
     std::int32_t device = 0;
-    for (const LayerRange range : even_split(table, layers, stages)) {
+    for (const LayerRange range : search::even_split(table, layers, stages)) {
       StagePlan& stage = candidate.stages.emplace_back();
       stage.layers = range;
       for (std::int32_t r = 0; r < pinned.value_or(devices / stages); ++r) {
@@ -216,7 +216,7 @@ std::vector<Candidate> DapplePlanner::opening() const {
   return candidates;
 }
 
-bool DapplePlanner::is_allowed(const Candidate& candidate) const {
+bool DapplePlanner::is_allowed(const search::Candidate& candidate) const {
   const Pins& pins = options_.pins;
   if (pins.stages && *pins.stages != static_cast<std::int32_t>(candidate.stages.size())) {
     return false;
@@ -227,8 +227,8 @@ bool DapplePlanner::is_allowed(const Candidate& candidate) const {
   });
 }
 
-std::vector<Candidate> DapplePlanner::search(SearchEffort effort) {
-  std::vector<SearchOutcome> outcomes(micro_batch_sizes_.size() * gradients_.size());
+std::vector<search::Candidate> DapplePlanner::search(search::SearchEffort effort) {
+  std::vector<search::SearchOutcome> outcomes(micro_batch_sizes_.size() * gradients_.size());
   effort.limits = {
       .work = std::max(kSearchWork / static_cast<std::int64_t>(outcomes.size()), kLeastSearchWork),
       .kept = {options_.memory_limit.count / 2 / kSearchesSideBySide},
@@ -236,21 +236,21 @@ std::vector<Candidate> DapplePlanner::search(SearchEffort effort) {
   const int threads = std::min(options_.threads, kSearchesSideBySide);
   parallel_for(outcomes.size(), threads, [&](std::size_t i) {
     const CostModel costs(profile_, topology_);
-    outcomes[i] =
-        search_dapple(costs,
-                      {.global_batch_size = options_.global_batch_size,
-                       .micro_batch_size = micro_batch_sizes_[i % micro_batch_sizes_.size()],
-                       .gradients = gradients_[i / micro_batch_sizes_.size()],
-                       .ignore_memory = options_.ignore_memory,
-                       .gpipe = options_.family == ScheduleFamily::GPipe,
-                       .pins = options_.pins},
-                      effort);
+    outcomes[i] = search::search_dapple(
+        costs,
+        {.global_batch_size = options_.global_batch_size,
+         .micro_batch_size = micro_batch_sizes_[i % micro_batch_sizes_.size()],
+         .gradients = gradients_[i / micro_batch_sizes_.size()],
+         .ignore_memory = options_.ignore_memory,
+         .gpipe = options_.family == ScheduleFamily::GPipe,
+         .pins = options_.pins},
+        effort);
   });
-  std::vector<Candidate> candidates;
-  for (SearchOutcome& outcome : outcomes) {
+  std::vector<search::Candidate> candidates;
+  for (search::SearchOutcome& outcome : outcomes) {
     record_.states += outcome.states;
     narrowed_ += outcome.narrowed;
-    for (Candidate& candidate : outcome.candidates) {
+    for (search::Candidate& candidate : outcome.candidates) {
       if (is_allowed(candidate)) candidates.push_back(std::move(candidate));
     }
   }
@@ -259,8 +259,9 @@ std::vector<Candidate> DapplePlanner::search(SearchEffort effort) {
       if (put_in_order(candidates[i].stages)) candidates[i].bound = scorer_.bound(candidates[i]);
     });
   }
-  std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.bound < b.bound; });
+  std::stable_sort(
+      candidates.begin(), candidates.end(),
+      [](const search::Candidate& a, const search::Candidate& b) { return a.bound < b.bound; });
   record_.candidates += static_cast<std::int64_t>(candidates.size());
   tell_progress();
   return candidates;
@@ -274,13 +275,13 @@ void DapplePlanner::account(const Score& score) {
 }
 
 /// Whether a single simulation takes more than a candidate may.
-bool DapplePlanner::is_long(const Candidate& candidate) const {
+bool DapplePlanner::is_long(const search::Candidate& candidate) const {
   return least_actions(candidate, options_.global_batch_size) > action_budget_ / kCandidatePart;
 }
 
 /// Until `budget` actions are spent, all told. Those that take long only where nothing else is
 /// there, and then until there is a plan.
-void DapplePlanner::simulate_best_first(const std::vector<Candidate>& candidates,
+void DapplePlanner::simulate_best_first(const std::vector<search::Candidate>& candidates,
                                         std::int64_t budget) {
   std::vector<std::size_t> order = by_promise(candidates);
   const auto first_long =
@@ -305,8 +306,8 @@ void DapplePlanner::simulate_best_first(const std::vector<Candidate>& candidates
 
 /// Where there was no time for any plan: of those that fit, the one that takes the least to
 /// simulate, at the first depths that fit.
-void DapplePlanner::simulate_shortest(const std::vector<Candidate>& candidates) {
-  const auto work_of = [&](const Candidate& candidate) {
+void DapplePlanner::simulate_shortest(const std::vector<search::Candidate>& candidates) {
+  const auto work_of = [&](const search::Candidate& candidate) {
     std::int64_t of_micro_batch = 2 * static_cast<std::int64_t>(candidate.stages.size());
     for (std::size_t s = 1; s < candidate.stages.size(); ++s) {
       // Each boundary's replicas send to one another.
@@ -326,7 +327,7 @@ void DapplePlanner::simulate_shortest(const std::vector<Candidate>& candidates) 
   tell_progress();
 }
 
-void DapplePlanner::simulate_side_by_side(const std::vector<Candidate>& candidates,
+void DapplePlanner::simulate_side_by_side(const std::vector<search::Candidate>& candidates,
                                           std::span<const std::size_t> positions) {
   const Duration to_beat = incumbent();
   if (std::all_of(positions.begin(), positions.end(),
@@ -366,7 +367,7 @@ DapplePlans DapplePlanner::run() {
                                                       : gradient_handlings(options_, profile_);
   const SearchSize size{.layers = static_cast<std::int64_t>(profile_.layers.size()),
                         .devices = topology_.device_count()};
-  const std::vector<Candidate> first = opening();
+  const std::vector<search::Candidate> first = opening();
   record_.candidates += static_cast<std::int64_t>(first.size());
   simulate_best_first(first, action_budget_ / kOpeningPart);
   is_opening_ = false;
@@ -417,4 +418,4 @@ std::optional<BaselinePlan> baseline_of(const DapplePlans& dapple, const Plannin
   return as_baseline(*std::rbegin(kBaselineNames), best.plan, best.iteration, problem);
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -10,7 +10,7 @@
 #include "planner/baselines/baseline_search.h"
 #include "planner/candidates/scoring.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 struct DapplePlans {
   std::vector<Scored> best;  // the best few, best first; empty where it finds nothing that fits
@@ -24,4 +24,4 @@ DapplePlans plan_by_dapple(const ModelProfile& profile, const Topology& topology
 /// The best of them as the baseline "dapple"; nothing where there is none.
 std::optional<BaselinePlan> baseline_of(const DapplePlans& dapple, const PlanningProblem& problem);
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -16,7 +16,7 @@
 #include "planner/request/search_record.h"
 #include "planner/request/stop_question.h"
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 /// Simulated actions, and stages tried, that a search may spend; deterministic, unlike time.
@@ -78,9 +78,9 @@ constexpr std::int64_t kPartOfSearch = 2;
 constexpr std::int64_t kPartOfDepths = 8;
 
 /// All that options ask for: by bucket size, then micro-batch size.
-std::vector<SearchProblem> search_problems(const PlannerOptions& options,
-                                           const ModelProfile& profile) {
-  std::vector<SearchProblem> problems;
+std::vector<search::SearchProblem> search_problems(const PlannerOptions& options,
+                                                   const ModelProfile& profile) {
+  std::vector<search::SearchProblem> problems;
   for (const GradientHandling& gradients : gradient_handlings(options, profile)) {
     for (const std::int64_t size : micro_batch_sizes(options).sizes) {
       problems.push_back({.global_batch_size = options.global_batch_size,
@@ -98,7 +98,7 @@ std::vector<SearchProblem> search_problems(const PlannerOptions& options,
 
 /// A candidate that some depths may make faster than the best plan.
 struct Unsettled {
-  Candidate candidate;  // its bound rises as more of its depths are known
+  search::Candidate candidate;  // its bound rises as more of its depths are known
   std::size_t order = 0;
   bool is_improved = false;
   std::unique_ptr<DepthSearch> depths;  // once begun
@@ -120,8 +120,8 @@ class ExactPlanner {
  private:
   void prepare();
   void advance();
-  std::vector<Candidate> take_batch();
-  void simulate(const std::vector<Candidate>& candidates);
+  std::vector<search::Candidate> take_batch();
+  void simulate(const std::vector<search::Candidate>& candidates);
   bool improve();
   void walk();
   std::size_t begin_depths(std::size_t count);
@@ -155,8 +155,9 @@ class ExactPlanner {
   Scorer scorer_;
   Progress* progress_;
   StopQuestion is_stopped_;
-  std::vector<std::unique_ptr<ExactSearch>> searches_;  // by bucket size, then micro-batch size
-  std::vector<Scored> best_;                            // the best few, best first
+  std::vector<std::unique_ptr<search::ExactSearch>>
+      searches_;              // by bucket size, then micro-batch size
+  std::vector<Scored> best_;  // the best few, best first
   std::vector<Unsettled> unsettled_;
   SearchRecord record_;
   std::int64_t actions_ = 0;
@@ -201,8 +202,8 @@ bool ExactPlanner::is_spent() const {
 
 void ExactPlanner::prepare() {
   record_.cut = micro_batch_sizes(options_).cut;
-  for (const SearchProblem& problem : search_problems(options_, profile_)) {
-    searches_.push_back(std::make_unique<ExactSearch>(profile_, topology_, problem));
+  for (const search::SearchProblem& problem : search_problems(options_, profile_)) {
+    searches_.push_back(std::make_unique<search::ExactSearch>(profile_, topology_, problem));
   }
   const std::int64_t all_steps = all_front_steps(profile_, topology_);
   for (std::size_t first = 0; first < searches_.size(); first += kFrontsSideBySide) {
@@ -210,7 +211,7 @@ void ExactPlanner::prepare() {
     const Spent spent = spent_by_searches();
     // Most that are bounded later close early, so these may take more than their share.
     const auto part = static_cast<std::int64_t>(kFrontsSideBySide);
-    const Allowance::Limits limits{
+    const search::Allowance::Limits limits{
         .work = std::min(front_steps(profile_, topology_), (all_steps - spent.work) / part),
         .kept = {(options_.memory_limit.count / kPartOfFronts - spent.kept.count) / part},
         .should_stop = [this] { return is_stopped_(); }};
@@ -241,10 +242,10 @@ void ExactPlanner::advance() {
 }
 
 /// Those that wait with the least bounds.
-std::vector<Candidate> ExactPlanner::take_batch() {
-  std::vector<Candidate> batch;
+std::vector<search::Candidate> ExactPlanner::take_batch() {
+  std::vector<search::Candidate> batch;
   while (batch.size() < kBatch) {
-    ExactSearch* least = nullptr;
+    search::ExactSearch* least = nullptr;
     for (const auto& search : searches_) {
       if (search->waiting() == 0) continue;
       if (least == nullptr || *search->next_bound() < *least->next_bound()) least = search.get();
@@ -263,10 +264,12 @@ void ExactPlanner::account(const Score& score) {
   best_.push_back(score.best);
 }
 
-void ExactPlanner::simulate(const std::vector<Candidate>& candidates) {
+void ExactPlanner::simulate(const std::vector<search::Candidate>& candidates) {
   const Duration before = best();
   std::vector<Score> scores(candidates.size());
-  const auto bytes_of = [&](const Candidate& some) { return simulation_bytes(some, options_); };
+  const auto bytes_of = [&](const search::Candidate& some) {
+    return simulation_bytes(some, options_);
+  };
   const int threads = threads_with_room(candidates, bytes_of, options_);
   parallel_for(candidates.size(), threads, [&](std::size_t i) {
     scores[i] = scorer_.score(candidates[i], order_ + i, before);
@@ -416,7 +419,7 @@ ExactPlans ExactPlanner::run(std::vector<Scored> known) {
   while (bound() < threshold() && !is_spent()) {
     if (is_stopped_()) break;
     advance();
-    const std::vector<Candidate> batch = take_batch();
+    const std::vector<search::Candidate> batch = take_batch();
     simulate(batch);
     tell_progress();
     const bool is_stuck =
@@ -444,7 +447,7 @@ SearchRecord ExactPlanner::record() const {
     record.cut.push_back(std::move(pinned));
   }
   if (options_.family == ScheduleFamily::GPipe) record.cut.emplace_back(kCutOrders);
-  if (topology_.device_count() > ExactSearch::kMostDevices) {
+  if (topology_.device_count() > search::ExactSearch::kMostDevices) {
     record.cut.push_back(cut_of_many_devices());
   } else if (const auto count = std::count_if(searches_.begin(), searches_.end(),
                                               [&](const auto& search) {
@@ -475,7 +478,7 @@ ExactPlans plan_exactly(const ModelProfile& profile, const Topology& topology,
 
 Duration bound_of_any_order(const ModelProfile& profile, const Topology& topology,
                             const PlannerOptions& options, Duration most, Progress* progress) {
-  std::vector<SearchProblem> problems = search_problems(options, profile);
+  std::vector<search::SearchProblem> problems = search_problems(options, profile);
   const StopQuestion is_stopped(progress);
   const std::int64_t states = kStateBudgetOfAnyOrder / static_cast<std::int64_t>(problems.size());
   std::vector<Duration> bounds(problems.size());
@@ -486,7 +489,7 @@ Duration bound_of_any_order(const ModelProfile& profile, const Topology& topolog
   parallel_for(
       problems.size(), std::min<int>(options.threads, kFrontsSideBySide), [&](std::size_t i) {
         problems[i].any_order = true;
-        ExactSearch search(profile, topology, problems[i]);
+        search::ExactSearch search(profile, topology, problems[i]);
         search.prepare(most, {.work = std::min(front_steps(profile, topology), all_steps),
                               .kept = {options.memory_limit.count / kPartOfFronts / threads},
                               .should_stop = [&] { return is_stopped(); }});
@@ -502,4 +505,4 @@ Duration bound_of_any_order(const ModelProfile& profile, const Topology& topolog
   return std::min(most, *std::min_element(bounds.begin(), bounds.end()));
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -8,7 +8,7 @@
 #include "dapple/planner/request/planner.h"
 #include "planner/candidates/scoring.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 struct ExactPlans {
   std::vector<Scored> best;  // the best few, best first; empty where nothing fits
@@ -27,4 +27,4 @@ ExactPlans plan_exactly(const ModelProfile& profile, const Topology& topology,
 Duration bound_of_any_order(const ModelProfile& profile, const Topology& topology,
                             const PlannerOptions& options, Duration most, Progress* progress);
 
-}  // namespace dapple
+}  // namespace dapple::planner

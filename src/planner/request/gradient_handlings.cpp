@@ -4,7 +4,7 @@
 
 #include "dapple/cost/buckets.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 std::vector<GradientHandling> gradient_handlings(const PlannerOptions& options,
                                                  const ModelProfile& profile) {
@@ -35,4 +35,4 @@ GradientHandling usual_gradients(const PlannerOptions& options) {
           .optimizer = options.optimizer};
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -7,7 +7,7 @@
 #include "dapple/planner/request/planner.h"
 #include "dapple/profile/model_profile.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 /// With the bucket size that is asked for; if none is, with 1, 5, 25, 100 and 400 MiB, as far as
 /// they cut the model's gradients differently, and with all in one bucket. By rising size.
@@ -18,4 +18,4 @@ std::vector<GradientHandling> gradient_handlings(const PlannerOptions& options,
 /// With the bucket size that is asked for; if none is, with the default one: what others do.
 GradientHandling usual_gradients(const PlannerOptions& options);
 
-}  // namespace dapple
+}  // namespace dapple::planner

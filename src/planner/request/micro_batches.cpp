@@ -7,7 +7,7 @@
 #include "dapple/core/error.h"
 #include "dapple/plan/limits.h"
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 std::vector<std::int64_t> divisors(std::int64_t number) {
@@ -64,4 +64,4 @@ MicroBatchSizes micro_batch_sizes(const PlannerOptions& options) {
   return result;
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

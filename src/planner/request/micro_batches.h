@@ -7,7 +7,7 @@
 
 #include "dapple/planner/request/planner.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 struct MicroBatchSizes {
   std::vector<std::int64_t> sizes;  // ascending
@@ -18,4 +18,4 @@ struct MicroBatchSizes {
 /// no divisor or makes too many micro-batches. O(sqrt of the global batch).
 MicroBatchSizes micro_batch_sizes(const PlannerOptions& options);
 
-}  // namespace dapple
+}  // namespace dapple::planner

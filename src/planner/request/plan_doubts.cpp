@@ -14,7 +14,7 @@
 #include "dapple/planner/request/planner.h"
 #include "dapple/profile/doubts.h"
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 constexpr double kGibibyte = std::int64_t{1} << 30;
@@ -102,4 +102,4 @@ std::vector<std::string> warnings_about(const PlanDocument& document, const Topo
   return warnings;
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -3,7 +3,7 @@
 #include "dapple/planner/request/planner.h"
 #include "planner/request/search_record.h"
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 /// Nothing to say where the search ended early though all was proven that was asked for.
@@ -95,4 +95,4 @@ std::vector<std::string> warnings_of(const PlanDocument& document, const Topolog
   return warnings;
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -10,7 +10,7 @@
 
 #include "dapple/search/exact/exact_search.h"
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 bool is_number(std::string_view text) {
@@ -26,7 +26,7 @@ std::string cut_of_many_devices() {
   return fmt::format(
       "more than {} devices: nothing was searched beyond the first plans, and the bound is that of "
       "the work alone",
-      ExactSearch::kMostDevices);
+      search::ExactSearch::kMostDevices);
 }
 
 std::string cut_of_runtime(const PlanRestriction& restriction, bool only_least_depths) {
@@ -101,7 +101,7 @@ void add_causes_of_pipelines(const PlanDocument& document, Duration bound, Durat
   if (is_unsearched) {
     causes.push_back(
         fmt::format("on more than {} devices nothing was searched beyond the first plans",
-                    ExactSearch::kMostDevices));
+                    search::ExactSearch::kMostDevices));
   } else if (has_line(kCutTooLong)) {
     causes.emplace_back("some of the searches would have taken too long");
   }
@@ -174,4 +174,4 @@ bool is_line_of(std::string_view pattern, std::string_view line) {
   return is_line_of(pattern, line);
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

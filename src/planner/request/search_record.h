@@ -11,7 +11,7 @@
 #include "dapple/planner/request/restricted.h"
 #include "dapple/profile/model_profile.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 /// Which planner a record is of, as the record says it.
 inline constexpr std::string_view kExactPlanner = "exact";
@@ -83,4 +83,4 @@ bool is_beyond_1f1b(ScheduleFamily family);
 /// Whether `line` is `pattern` with a number in the place of each {}.
 bool is_line_of(std::string_view pattern, std::string_view line);
 
-}  // namespace dapple
+}  // namespace dapple::planner

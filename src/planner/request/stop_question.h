@@ -5,7 +5,7 @@
 
 #include "dapple/planner/request/planner.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 /// The caller's progress is asked by one thread at a time. Never says so without one; once it has,
 /// it does so always.
@@ -25,4 +25,4 @@ class StopQuestion {
   mutable std::mutex asking_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -10,7 +10,7 @@
 #include "dapple/core/error.h"
 #include "dapple/core/quantity.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 class Claims {
  public:
@@ -39,4 +39,4 @@ class Claims {
   std::vector<Violation> violations_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -17,7 +17,7 @@
 #include "dapple/simulate/simulate.h"
 #include "planner/candidates/as_pinned.h"
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 /// Micro-batches times stages whose simulation takes about as long as costing a partial plan.
@@ -215,7 +215,7 @@ class Exhaustive {
   void choose_depths(std::size_t stage, const PlanCost& cost);
   void simulate_plan();
   /// Whatever the contention.
-  BoundedPlan bounded(const PlanCost& cost) const {
+  search::BoundedPlan bounded(const PlanCost& cost) const {
     return {plan_, cost, topology_, {Contention::Off, problem_.mode.replicas}};
   }
   bool is_over();
@@ -470,9 +470,10 @@ void Exhaustive::simulate_plan() {
                    kPassesPerPartialPlan;
   const PlanCost cost = costs_.plan_cost(plan_);
   if (!problem_.ignore_memory && !memory_shortages(cost).empty()) return;
-  const Duration iteration = simulate(generate(plan_, problem_.mode.replicas), cost, topology_,
-                                      {.contention = problem_.mode.contention, .record = false})
-                                 .iteration;
+  const Duration iteration =
+      simulate::simulate(generate(plan_, problem_.mode.replicas), cost, topology_,
+                         {.contention = problem_.mode.contention, .record = false})
+          .iteration;
   if (iteration >= problem_.below) return;
   outcome_.faster = plan_;
   // Of alike devices any were chosen.
@@ -487,4 +488,4 @@ ExhaustiveOutcome search_exhaustively(const ModelProfile& profile, const Topolog
   return Exhaustive(profile, topology, problem, progress).run();
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -13,7 +13,7 @@
 #include "dapple/profile/model_profile.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 /// The space: all splits, device sets, recomputation and depths of one family, as far as they are
 /// as pinned, at every micro-batch size and gradient handling of the lists.
@@ -46,4 +46,4 @@ struct ExhaustiveOutcome {
 ExhaustiveOutcome search_exhaustively(const ModelProfile& profile, const Topology& topology,
                                       const ExhaustiveProblem& problem, Progress* progress);
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -15,7 +15,7 @@
 #include "planner/verify/verify_bound.h"
 #include "planner/verify/verify_record.h"
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 void check_stages(Claims& claims, const Prediction& fresh, const Prediction& claimed) {
@@ -314,4 +314,4 @@ PlanVerification verify(const PlanDocument& document, const Topology& topology,
   return verification;
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -11,7 +11,7 @@
 #include "planner/request/micro_batches.h"
 #include "planner/verify/exhaustive.h"
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 /// The search for a bound between the one that the work proves and the stated one may take one part
@@ -43,11 +43,11 @@ Duration least_work(const ClaimedPlan& claimed, const PlannerOptions& options,
   const bool loops = has_loops(family);
   Duration least = kNoBound;
   for (const std::int64_t size : micro_batch_sizes(options).sizes) {
-    FamilyBound bound(costs, {.global_batch_size = options.global_batch_size,
-                              .micro_batch_size = size,
-                              .split_backward = may_split_backward(family),
-                              .optimizer = options.optimizer,
-                              .ignore_memory = options.ignore_memory || loops});
+    search::FamilyBound bound(costs, {.global_batch_size = options.global_batch_size,
+                                      .micro_batch_size = size,
+                                      .split_backward = may_split_backward(family),
+                                      .optimizer = options.optimizer,
+                                      .ignore_memory = options.ignore_memory || loops});
     if (options.replicas == Replicas::Independent) {
       least = std::min(least, bound.of_work(least));
     } else {
@@ -238,4 +238,4 @@ void derive_bound(Claims& claims, const ClaimedPlan& claimed, const VerifyOption
   BoundDerivation(claimed, options, progress, verification).run(claims);
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -20,7 +20,7 @@
 #include "planner/request/search_record.h"
 #include "planner/request/stop_question.h"
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 /// A line that a list of texts has to hold, with any number in the place of each {} if it counts.
@@ -243,7 +243,7 @@ std::vector<ExpectedLine> cuts_of_exact(const ClaimedPlan& claimed, const Planne
                                         bool all_placements) {
   std::vector<ExpectedLine> lines;
   if (options.family == ScheduleFamily::GPipe) lines.push_back({.text = std::string{kCutOrders}});
-  if (claimed.topology.device_count() > ExactSearch::kMostDevices) {
+  if (claimed.topology.device_count() > search::ExactSearch::kMostDevices) {
     lines.push_back({.text = cut_of_many_devices()});
   } else {
     lines.push_back({.text = kCutTooLong, .counts = true, .may_be_missing = true});
@@ -295,7 +295,7 @@ void check_record(Claims& claims, const ClaimedPlan& claimed) {
   const PlannerOptions options = options_of_part(claimed);
   const std::string_view planner = expected_planner(claimed, options);
   claims.expect_text("/search_space/planner", planner, document.search.planner);
-  const bool all_placements = PlacementSpace(claimed.topology).is_complete();
+  const bool all_placements = search::PlacementSpace(claimed.topology).is_complete();
   std::vector<ExpectedLine> searched;
   std::vector<ExpectedLine> cut = fixed_lines(micro_batch_sizes(options).cut);
   const PlanRequest& request = *document.request;
@@ -707,4 +707,4 @@ void check_baselines_anew(Claims& claims, const ClaimedPlan& claimed, Progress* 
   }
 }
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -10,7 +10,7 @@
 #include "dapple/planner/request/restricted.h"
 #include "planner/verify/claims.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 /// A document and what it is checked with; outlives whoever holds it.
 struct ClaimedPlan {
@@ -46,4 +46,4 @@ void check_unasked(Claims& claims, const ClaimedPlan& claimed);
 void check_baselines_anew(Claims& claims, const ClaimedPlan& claimed, Progress* progress,
                           std::vector<std::string>& unchecked);
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -6,7 +6,7 @@
 
 #include "dapple/schedule_search/tasks/task_order.h"
 
-namespace dapple {
+namespace dapple::schedule_search {
 namespace {
 
 using TaskName = std::tuple<TaskKind, StageIndex, std::int32_t>;
@@ -201,4 +201,4 @@ std::vector<Violation> check_order(const TaskProblem& problem, const TaskOrder& 
   return OrderChecker(problem, order, starts).run();
 }
 
-}  // namespace dapple
+}  // namespace dapple::schedule_search

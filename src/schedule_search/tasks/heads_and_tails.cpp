@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace dapple {
+namespace dapple::schedule_search {
 namespace {
 
 class HeadAndTailMaker {
@@ -229,4 +229,4 @@ HeadsAndTails heads_and_tails(const TaskGraph& graph, const std::vector<MemoryNe
   return HeadAndTailMaker(graph, needs, of, goal).make();
 }
 
-}  // namespace dapple
+}  // namespace dapple::schedule_search

@@ -7,7 +7,7 @@
 
 #include "schedule_search/tasks/task_graph.h"
 
-namespace dapple {
+namespace dapple::schedule_search {
 
 /// By task: no start is earlier than `heads` after the first start, no end that counts earlier than
 /// `tails` after the task's end; what must follow a device's last task is part of its end. What has
@@ -39,4 +39,4 @@ std::int32_t weights_needed(const TaskGraph& graph, std::int32_t stage, std::int
 HeadsAndTails heads_and_tails(const TaskGraph& graph, const std::vector<MemoryNeeds>& needs,
                               std::int32_t of, std::int64_t goal);
 
-}  // namespace dapple
+}  // namespace dapple::schedule_search

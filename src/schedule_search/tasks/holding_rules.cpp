@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace dapple {
+namespace dapple::schedule_search {
 namespace {
 
 /// Numbers in flight of all stages that are looked at one by one, and sets made from them, at most.
@@ -278,4 +278,4 @@ std::vector<std::vector<std::int32_t>> cap_sets(const TaskGraph& graph, const Ho
   return CapSets(graph, rules).make();
 }
 
-}  // namespace dapple
+}  // namespace dapple::schedule_search

@@ -6,7 +6,7 @@
 
 #include "schedule_search/tasks/task_graph.h"
 
-namespace dapple {
+namespace dapple::schedule_search {
 
 /// What an order holds at most at a time.
 struct Holdings {
@@ -69,4 +69,4 @@ class HoldingRules {
 /// and micro-batches, some for many. O(2^12 * stages) for few, else O(stages * M * limits).
 std::vector<std::vector<std::int32_t>> cap_sets(const TaskGraph& graph, const HoldingRules& rules);
 
-}  // namespace dapple
+}  // namespace dapple::schedule_search

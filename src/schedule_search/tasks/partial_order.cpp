@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace dapple {
+namespace dapple::schedule_search {
 
 PartialOrder::PartialOrder(const TaskGraph& graph)
     : graph_(graph),
@@ -112,4 +112,4 @@ std::int64_t PartialOrder::sum() const {
   return sum;
 }
 
-}  // namespace dapple
+}  // namespace dapple::schedule_search

@@ -6,7 +6,7 @@
 
 #include "schedule_search/tasks/task_graph.h"
 
-namespace dapple {
+namespace dapple::schedule_search {
 
 class PartialOrder {
  public:
@@ -72,4 +72,4 @@ class PartialOrder {
   Words words_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::schedule_search

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace dapple {
+namespace dapple::schedule_search {
 
 TaskGraph::TaskGraph(const TaskProblem& problem)
     : stages_(static_cast<std::int32_t>(problem.stages.size())),
@@ -83,4 +83,4 @@ Words TaskGraph::to_words(const TaskOrder& order) const {
   return words;
 }
 
-}  // namespace dapple
+}  // namespace dapple::schedule_search

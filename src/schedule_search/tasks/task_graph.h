@@ -12,7 +12,7 @@
 
 #include "dapple/schedule_search/tasks/task_order.h"
 
-namespace dapple {
+namespace dapple::schedule_search {
 
 constexpr std::size_t at(std::int32_t position) {
   return static_cast<std::size_t>(position);
@@ -109,4 +109,4 @@ class TaskGraph {
   std::vector<std::int64_t> after_last_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::schedule_search

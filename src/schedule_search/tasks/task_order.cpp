@@ -6,7 +6,7 @@
 
 #include "schedule_search/tasks/task_graph.h"
 
-namespace dapple {
+namespace dapple::schedule_search {
 namespace {
 
 constexpr std::int64_t kMaxTasks = std::int64_t{1} << 27;
@@ -228,4 +228,4 @@ OrderTimes run_order(const TaskProblem& problem, const TaskOrder& order) {
   return times;
 }
 
-}  // namespace dapple
+}  // namespace dapple::schedule_search

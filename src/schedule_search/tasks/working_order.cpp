@@ -4,7 +4,7 @@
 
 #include "dapple/core/error.h"
 
-namespace dapple {
+namespace dapple::schedule_search {
 
 WorkingOrder::WorkingOrder(const TaskGraph& graph, const HoldingRules& rules, const Words& words)
     : graph_(graph),
@@ -265,4 +265,4 @@ void WorkingOrder::undo() {
             .end = move_.end});
 }
 
-}  // namespace dapple
+}  // namespace dapple::schedule_search

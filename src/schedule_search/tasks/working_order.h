@@ -9,7 +9,7 @@
 #include "schedule_search/tasks/holding_rules.h"
 #include "schedule_search/tasks/task_graph.h"
 
-namespace dapple {
+namespace dapple::schedule_search {
 
 /// How good an order is: by the memory that it lacks for what waits, by its objective, then by the
 /// sum of all devices' objectives.
@@ -109,4 +109,4 @@ class WorkingOrder {
   std::vector<std::int32_t> next_number_;  // by symbol, of a range being renumbered; else all
 };
 
-}  // namespace dapple
+}  // namespace dapple::schedule_search

@@ -4,7 +4,7 @@
 
 #include "search/bounds/last_gradients.h"
 
-namespace dapple {
+namespace dapple::search {
 namespace {
 
 /// Line 3: with `depth` slots, at most that many micro-batches are between their forward and the
@@ -273,4 +273,4 @@ Duration lower_bound_of_order(const Plan& plan, const PlanCost& costs) {
   return bound;
 }
 
-}  // namespace dapple
+}  // namespace dapple::search

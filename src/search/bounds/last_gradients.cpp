@@ -6,7 +6,7 @@
 
 #include "dapple/search/bounds/bound.h"
 
-namespace dapple {
+namespace dapple::search {
 namespace {
 
 /// Shares of a port are in parts of 2^20, rounded down.
@@ -412,4 +412,4 @@ std::vector<LastSending> last_sendings(const PlanCost& costs, const Topology& to
   return sendings;
 }
 
-}  // namespace dapple
+}  // namespace dapple::search

@@ -15,7 +15,7 @@
 #include "dapple/core/quantity.h"
 #include "dapple/cost/plan_cost.h"
 
-namespace dapple {
+namespace dapple::search {
 
 /// Both at least, from the end of the stage's last backward.
 struct LastSending {
@@ -29,4 +29,4 @@ struct LastSending {
 /// how many flows may share a port is carried from stage to stage.
 std::vector<LastSending> last_sendings(const PlanCost& costs, const Topology& topology);
 
-}  // namespace dapple
+}  // namespace dapple::search

@@ -3,7 +3,7 @@
 
 #include "dapple/search/bounds/bound.h"
 
-namespace dapple {
+namespace dapple::search {
 namespace {
 
 /// From one replica's last backward to the end of the stage's all-reduces and its own optimizer
@@ -102,4 +102,4 @@ PlanCost least_path(const PlanCost& costs) {
   return least;
 }
 
-}  // namespace dapple
+}  // namespace dapple::search

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace dapple {
+namespace dapple::search {
 namespace {
 
 /// The end of all as it depends on a depth K: at + K * slope.
@@ -78,4 +78,4 @@ Duration bound_of_order(const std::vector<OrderedStage>& stages, const BeforePar
   return bound;
 }
 
-}  // namespace dapple
+}  // namespace dapple::search

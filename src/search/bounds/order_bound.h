@@ -14,7 +14,7 @@
 
 #include "dapple/core/quantity.h"
 
-namespace dapple {
+namespace dapple::search {
 
 /// A stage of a part of a plan, first to last.
 struct OrderedStage {
@@ -41,4 +41,4 @@ struct BeforePart {
 Duration bound_of_order(const std::vector<OrderedStage>& stages, const BeforePart& before,
                         std::int64_t num_micro_batches);
 
-}  // namespace dapple
+}  // namespace dapple::search

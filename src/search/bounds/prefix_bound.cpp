@@ -5,7 +5,7 @@
 
 #include "dapple/cost/compatible.h"
 
-namespace dapple {
+namespace dapple::search {
 namespace {
 
 /// Keeps floating-point sums on the safe side of the whole numbers that they bound.
@@ -111,4 +111,4 @@ std::int32_t PrefixBound::first_layer_within(std::int32_t end, double capacity,
   return std::min(end - 1, static_cast<std::int32_t>(first - round_trip_.begin()));
 }
 
-}  // namespace dapple
+}  // namespace dapple::search

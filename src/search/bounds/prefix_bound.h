@@ -7,7 +7,7 @@
 #include "dapple/core/quantity.h"
 #include "dapple/cost/cost_model.h"
 
-namespace dapple {
+namespace dapple::search {
 
 class PrefixBound {
  public:
@@ -51,4 +51,4 @@ class PrefixBound {
   std::vector<double> speeds_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::search

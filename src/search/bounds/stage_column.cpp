@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace dapple {
+namespace dapple::search {
 namespace {
 
 /// Replicas that differ in nothing that a stage's costs depend on.
@@ -188,4 +188,4 @@ StageColumn make_stage_column(const CostModel& costs, const StageDevices& stage,
   return column;
 }
 
-}  // namespace dapple
+}  // namespace dapple::search

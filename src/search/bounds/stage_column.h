@@ -8,7 +8,7 @@
 #include "dapple/cost/cost_model.h"
 #include "dapple/search/bounds/bound.h"
 
-namespace dapple {
+namespace dapple::search {
 
 struct StageColumn {
   std::int32_t first = 0;          // the lowest first layer that is in it
@@ -44,4 +44,4 @@ struct ColumnRequest {
 StageColumn make_stage_column(const CostModel& costs, const StageDevices& stage,
                               const ColumnRequest& request);
 
-}  // namespace dapple
+}  // namespace dapple::search

@@ -5,7 +5,7 @@
 #include "dapple/search/bounds/bound.h"
 #include "search/bounds/last_gradients.h"
 
-namespace dapple {
+namespace dapple::search {
 namespace {
 
 /// Before everything; far from where sums would overflow.
@@ -175,4 +175,4 @@ Duration Timetable::bound(const DepthBox& box, const EarliestStarts* known) {
   return end;
 }
 
-}  // namespace dapple
+}  // namespace dapple::search

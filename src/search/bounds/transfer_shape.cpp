@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace dapple {
+namespace dapple::search {
 namespace {
 
 std::vector<TransferEnd> shares(const std::vector<DeviceIndex>& devices, std::int64_t samples) {
@@ -163,4 +163,4 @@ const TransferShape& TransferShapes::shape(std::int32_t front, std::int32_t back
       .first->second;
 }
 
-}  // namespace dapple
+}  // namespace dapple::search

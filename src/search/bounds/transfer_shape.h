@@ -11,7 +11,7 @@
 #include "dapple/cost/cost_model.h"
 #include "dapple/search/bounds/bound.h"
 
-namespace dapple {
+namespace dapple::search {
 
 /// Samples of each micro-batch that go through a port.
 struct PortShape {
@@ -79,4 +79,4 @@ class TransferShapes {
   std::map<std::pair<std::int32_t, std::int32_t>, TransferShape> shapes_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::search

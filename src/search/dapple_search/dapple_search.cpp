@@ -12,7 +12,7 @@
 #include "search/bounds/transfer_shape.h"
 #include "search/table_count.h"
 
-namespace dapple {
+namespace dapple::search {
 namespace {
 
 /// A partial plan: a stage in front of another partial plan.
@@ -349,4 +349,4 @@ SearchOutcome search_dapple(const CostModel& costs, const SearchProblem& problem
   return DappleSearch(costs, problem, effort).run();
 }
 
-}  // namespace dapple
+}  // namespace dapple::search

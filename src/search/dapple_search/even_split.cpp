@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace dapple {
+namespace dapple::search {
 
 std::vector<LayerRange> even_split(const LayerTable& table, std::int32_t layers,
                                    std::int32_t stages) {
@@ -122,4 +122,4 @@ std::vector<LayerRange> balanced_split(std::int32_t layers, std::int32_t stages,
   return ranges;
 }
 
-}  // namespace dapple
+}  // namespace dapple::search

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-namespace dapple {
+namespace dapple::search {
 namespace {
 
 /// Whether `a` is busy for longer than `b`.
@@ -69,4 +69,4 @@ Duration busy_with_both(const PortShape& shape, const BothBoundaries& boundaries
   return queue_at(port, boundaries.num_micro_batches + 1) + shape.latency;
 }
 
-}  // namespace dapple
+}  // namespace dapple::search

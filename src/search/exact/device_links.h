@@ -7,7 +7,7 @@
 #include "dapple/topology/topology.h"
 #include "search/bounds/transfer_shape.h"
 
-namespace dapple {
+namespace dapple::search {
 
 /// All bytes of some samples that leave a device, or reach it, whatever the way.
 struct DeviceShapes {
@@ -42,4 +42,4 @@ struct BothBoundaries {
 };
 Duration busy_with_both(const PortShape& shape, const BothBoundaries& boundaries);
 
-}  // namespace dapple
+}  // namespace dapple::search

@@ -15,7 +15,7 @@
 #include "search/exact/front_bounds.h"
 #include "search/exact/stage_columns.h"
 
-namespace dapple {
+namespace dapple::search {
 namespace {
 
 /// The boundary behind a stage.
@@ -486,4 +486,4 @@ std::int64_t ExactSearch::work() const {
   return search_->work();
 }
 
-}  // namespace dapple
+}  // namespace dapple::search

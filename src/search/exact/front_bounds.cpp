@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace dapple {
+namespace dapple::search {
 namespace {
 
 constexpr std::int32_t kFamiliesBetweenQuestions = 16;
@@ -375,4 +375,4 @@ const std::vector<Front>& FrontBounds::choices(const Behind& behind) {
   return choices;
 }
 
-}  // namespace dapple
+}  // namespace dapple::search

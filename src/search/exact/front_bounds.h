@@ -22,7 +22,7 @@
 #include "search/exact/stage_families.h"
 #include "search/table_count.h"
 
-namespace dapple {
+namespace dapple::search {
 
 /// Stages before a cut. The plan's end is at least every one of: end + E, last + tail, span + V,
 /// trip + RT, waves * RT + steep, own, crossing + part of the tail, with the label (RT, V, E, tail)
@@ -139,4 +139,4 @@ class FrontBounds {
 /// the front includes the boundary between them.
 Duration completed(const Front& front, const BoundLabel& label);
 
-}  // namespace dapple
+}  // namespace dapple::search

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace dapple {
+namespace dapple::search {
 namespace {
 
 std::size_t at(std::int32_t position) {
@@ -84,4 +84,4 @@ StageColumn StageColumns::least(std::int32_t end, const std::vector<const Taking
   return least;
 }
 
-}  // namespace dapple
+}  // namespace dapple::search

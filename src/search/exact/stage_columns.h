@@ -10,7 +10,7 @@
 #include "search/bounds/prefix_bound.h"
 #include "search/bounds/stage_column.h"
 
-namespace dapple {
+namespace dapple::search {
 
 class StageColumns {
  public:
@@ -40,4 +40,4 @@ class StageColumns {
   Bytes kept_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::search

@@ -6,7 +6,7 @@
 
 #include "dapple/cost/compatible.h"
 
-namespace dapple {
+namespace dapple::search {
 namespace {
 
 /// Up to so many pairs of takings are looked at for one boundary; beyond, the widest links count.
@@ -436,4 +436,4 @@ BoundaryFloor StageFamilies::before(std::int32_t cut, std::int32_t front,
   return floor_of(shapes_before(front, back_taking), cut);
 }
 
-}  // namespace dapple
+}  // namespace dapple::search

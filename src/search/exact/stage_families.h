@@ -13,7 +13,7 @@
 #include "search/bounds/transfer_shape.h"
 #include "search/exact/device_links.h"
 
-namespace dapple {
+namespace dapple::search {
 
 /// What a boundary takes at least, over several ways to put its sides.
 struct BoundaryFloor {
@@ -106,4 +106,4 @@ class StageFamilies {
   std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, BoundaryFloor> floors_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::search

@@ -6,7 +6,7 @@
 #include "search/bounds/prefix_bound.h"
 #include "search/families/layer_floors.h"
 
-namespace dapple {
+namespace dapple::search {
 namespace {
 
 /// Stages tried, at most, to find out whether some time is enough.
@@ -357,4 +357,4 @@ std::vector<Candidate> FamilyBound::shapes(Duration least, std::int32_t most_sta
   return search_->shapes(least, most_stages);
 }
 
-}  // namespace dapple
+}  // namespace dapple::search

@@ -5,7 +5,7 @@
 
 #include "dapple/cost/compatible.h"
 
-namespace dapple {
+namespace dapple::search {
 namespace {
 
 /// Above so many devices, routes are not looked at one by one, and boundaries count as free.
@@ -224,4 +224,4 @@ Duration LayerFloors::crossing(std::int32_t cut, std::int32_t replicas, std::int
   return crossings_[static_cast<std::size_t>(flows)][static_cast<std::size_t>(cut)];
 }
 
-}  // namespace dapple
+}  // namespace dapple::search

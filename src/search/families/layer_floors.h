@@ -8,7 +8,7 @@
 #include "dapple/core/quantity.h"
 #include "dapple/cost/cost_model.h"
 
-namespace dapple {
+namespace dapple::search {
 
 /// One micro-batch on a stage, at least.
 struct StageFloor {
@@ -100,4 +100,4 @@ class LayerFloors {
   Duration least_layer_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::search

@@ -9,7 +9,7 @@
 
 #include "dapple/core/error.h"
 
-namespace dapple {
+namespace dapple::search {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -385,4 +385,4 @@ PipedreamRanges nearest_ranges(const PipedreamPartition& partition,
   return result;
 }
 
-}  // namespace dapple
+}  // namespace dapple::search

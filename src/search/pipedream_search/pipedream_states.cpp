@@ -7,7 +7,7 @@
 #include "dapple/core/error.h"
 #include "dapple/search/pipedream_search/pipedream_search.h"
 
-namespace dapple {
+namespace dapple::search {
 namespace {
 
 /// A set of layers, one bit each.
@@ -221,4 +221,4 @@ PipedreamStates pipedream_states(const ModelProfile& profile, const PipedreamOpt
   return prefix_states(profile, options);
 }
 
-}  // namespace dapple
+}  // namespace dapple::search

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace dapple {
+namespace dapple::search {
 namespace {
 
 std::int32_t free_devices(const std::vector<std::int32_t>& used, std::size_t server,
@@ -122,4 +122,4 @@ std::int32_t PlacementTable::number(const std::vector<std::int32_t>& used,
   return entry->second;
 }
 
-}  // namespace dapple
+}  // namespace dapple::search

@@ -6,7 +6,7 @@
 
 #include "dapple/search/placement/placement.h"
 
-namespace dapple {
+namespace dapple::search {
 namespace {
 
 /// Above so many ways to use the pools, only the policies' takings are looked at.
@@ -255,4 +255,4 @@ std::vector<std::vector<DeviceIndex>> PlacementSpace::devices_of(
   return stages;
 }
 
-}  // namespace dapple
+}  // namespace dapple::search

@@ -12,24 +12,24 @@ namespace {
 
 using small::bytes_per_ns;
 
-PlannerOptions batch(std::int64_t global) {
-  PlannerOptions options;
+planner::PlannerOptions batch(std::int64_t global) {
+  planner::PlannerOptions options;
   options.global_batch_size = global;
   return options;
 }
 
 PlanDocument plan_for(const ModelProfile& profile, const Topology& topology,
-                      const PlannerOptions& options) {
-  auto made = make_plan(profile, topology, options);
-  REQUIRE(std::holds_alternative<MadePlan>(made));
-  return std::get<MadePlan>(std::move(made)).document;
+                      const planner::PlannerOptions& options) {
+  auto made = planner::make_plan(profile, topology, options);
+  REQUIRE(std::holds_alternative<planner::MadePlan>(made));
+  return std::get<planner::MadePlan>(std::move(made)).document;
 }
 
-Infeasible refusal(const ModelProfile& profile, const Topology& topology,
-                   const PlannerOptions& options) {
-  auto made = make_plan(profile, topology, options);
-  REQUIRE(std::holds_alternative<Infeasible>(made));
-  return std::get<Infeasible>(std::move(made));
+planner::Infeasible refusal(const ModelProfile& profile, const Topology& topology,
+                            const planner::PlannerOptions& options) {
+  auto made = planner::make_plan(profile, topology, options);
+  REQUIRE(std::holds_alternative<planner::Infeasible>(made));
+  return std::get<planner::Infeasible>(std::move(made));
 }
 
 TopologyDescription with_memory(TopologyDescription description, std::int64_t bytes) {
@@ -91,7 +91,7 @@ TEST_CASE("too little memory for any stash makes a stage recompute") {
   // and once 400. Depth 1 either way, so 450 bytes fit neither, 520 fit only the recomputing
   // plan... of depth 1: 100 + 400 = 500.
   const Topology tight(with_memory(small::cluster({.servers = 1, .devices = 1}), 399));
-  const Infeasible nothing = refusal(even_model(0, 1, 100), tight, batch(4));
+  const planner::Infeasible nothing = refusal(even_model(0, 1, 100), tight, batch(4));
   CHECK(nothing.missing() == Bytes{1});
   CHECK(nothing.needed == Bytes{400});
   CHECK(nothing.device == "node0:0");
@@ -121,22 +121,22 @@ TEST_CASE("recomputation buys depth where memory holds back a long pipeline") {
 TEST_CASE("an impossible request names a remedy that works") {
   const ModelProfile profile = even_model(1000, 1, 1);
   // Each layer weighs 2,000 bytes; four layers on one device 8,000 and the stash.
-  const Infeasible one_device = refusal(
+  const planner::Infeasible one_device = refusal(
       profile, Topology(with_memory(small::cluster({.servers = 1, .devices = 1}), 2500)), batch(4));
   CHECK(one_device.remedy.find("4 devices") != std::string::npos);
-  const Infeasible hopeless = refusal(
+  const planner::Infeasible hopeless = refusal(
       profile, Topology(with_memory(small::cluster({.servers = 4, .devices = 1}), 1500)), batch(4));
   CHECK(hopeless.remedy.find("a deeper split would not help") != std::string::npos);
-  PlannerOptions large = batch(64);
+  planner::PlannerOptions large = batch(64);
   large.micro_batch_size = 64;
-  const Infeasible pinned =
+  const planner::Infeasible pinned =
       refusal(even_model(0, 1, 100),
               Topology(with_memory(small::cluster({.servers = 1, .devices = 1}), 450)), large);
   CHECK(pinned.remedy.find("--micro-batch") != std::string::npos);
-  PlannerOptions gpipe = batch(64);
+  planner::PlannerOptions gpipe = batch(64);
   gpipe.family = ScheduleFamily::GPipe;
   gpipe.micro_batch_size = 1;
-  const Infeasible held =
+  const planner::Infeasible held =
       refusal(even_model(0, 1, 100),
               Topology(with_memory(small::cluster({.servers = 1, .devices = 1}), 450)), gpipe);
   CHECK(held.remedy.find("--schedule 1f1b") != std::string::npos);
@@ -146,12 +146,12 @@ TEST_CASE("where pins leave no room, the closest plan is one that is as pinned")
   const ModelProfile profile = even_model(1000, 1, 1);
   // A layer's weights and gradients are 2,000 bytes: one layer fits beside its buffers, not two.
   const Topology topology(with_memory(small::cluster({.servers = 4, .devices = 1}), 3000));
-  PlannerOptions options = batch(4);
+  planner::PlannerOptions options = batch(4);
   options.planner = PlannerKind::Dapple;
   CHECK(plan_for(profile, topology, options).plan.stages.size() == 4);
   options.pins.stages = 3;
   options.pins.recompute = false;
-  const Infeasible pinned = refusal(profile, topology, options);
+  const planner::Infeasible pinned = refusal(profile, topology, options);
   CHECK(pinned.pins == std::vector<std::string>{"stages=3", "recompute=off"});
   CHECK(pinned.conflict.empty());
   CHECK(pinned.closest_plan == "3 stages on 3 devices, micro-batches of 1");
@@ -164,35 +164,35 @@ TEST_CASE("where pins leave no room, the closest plan is one that is as pinned")
 TEST_CASE("a layer that is joined makes a stage too large, and leaving that out is the remedy") {
   const ModelProfile profile = even_model(1000, 1, 1);
   const Topology topology(with_memory(small::cluster({.servers = 4, .devices = 1}), 3000));
-  PlannerOptions options = batch(4);
+  planner::PlannerOptions options = batch(4);
   options.planner = PlannerKind::Dapple;
   options.pins.cuts = {1};
   options.pins.joints = {2};
-  const Infeasible joined = refusal(profile, topology, options);
+  const planner::Infeasible joined = refusal(profile, topology, options);
   CHECK(joined.pins == std::vector<std::string>{"cut=layer1", "join=layer2"});
   CHECK(joined.remedy == "leave out --pin join=layer2");
 }
 
 TEST_CASE("pins that contradict the devices say how many they need") {
   const Topology topology(small::cluster({.servers = 1, .devices = 4}));
-  PlannerOptions options = batch(4);
+  planner::PlannerOptions options = batch(4);
   options.planner = PlannerKind::Dapple;
   options.pins.cuts = {1, 2};
   options.pins.replicas = 2;
-  const Infeasible torn = refusal(even_model(0, 1, 1), topology, options);
+  const planner::Infeasible torn = refusal(even_model(0, 1, 1), topology, options);
   CHECK(torn.conflict == "3 stages of 2 replicas need 6 devices, there are 4");
   CHECK(torn.remedy == "leave out --pin replicas=2");
   options.pins = {};
   options.pins.replicas = 3;
   options.micro_batch_size = 2;
-  const Infeasible few_samples = refusal(even_model(0, 1, 1), topology, options);
+  const planner::Infeasible few_samples = refusal(even_model(0, 1, 1), topology, options);
   CHECK(few_samples.conflict ==
         "3 replicas need micro-batches of 3 samples or more, the largest has 2");
 }
 
 TEST_CASE("with unlimited memory, pins that nothing fits are planned all the same") {
   const Topology topology(with_memory(small::cluster({.servers = 4, .devices = 1}), 100));
-  PlannerOptions options = batch(4);
+  planner::PlannerOptions options = batch(4);
   options.planner = PlannerKind::Dapple;
   options.ignore_memory = true;
   options.pins.stages = 2;
@@ -202,27 +202,27 @@ TEST_CASE("with unlimited memory, pins that nothing fits are planned all the sam
 TEST_CASE("a search that is told to stop ends with the best plan so far, an even split at least") {
   const ModelProfile profile = even_model(1000, 10, 1);
   const Topology topology(small::cluster({.servers = 2, .devices = 2}));
-  PlannerOptions options = batch(16);
+  planner::PlannerOptions options = batch(16);
   options.planner = PlannerKind::Dapple;
   for (int patience = 0; patience < 40; ++patience) {
     small::Impatient progress(patience);
-    const auto made = make_plan(profile, topology, options, &progress);
-    REQUIRE(std::holds_alternative<MadePlan>(made));
-    CHECK(std::get<MadePlan>(made).document.prediction.iteration <= progress.best());
+    const auto made = planner::make_plan(profile, topology, options, &progress);
+    REQUIRE(std::holds_alternative<planner::MadePlan>(made));
+    CHECK(std::get<planner::MadePlan>(made).document.prediction.iteration <= progress.best());
   }
 }
 
 TEST_CASE("a micro-batch size that does not divide the global batch is refused") {
-  PlannerOptions options = batch(10);
+  planner::PlannerOptions options = batch(10);
   options.micro_batch_size = 3;
   const Topology topology(small::cluster({.servers = 1, .devices = 1}));
-  CHECK_THROWS_WITH(make_plan(even_model(0, 1, 1), topology, options),
+  CHECK_THROWS_WITH(planner::make_plan(even_model(0, 1, 1), topology, options),
                     "--micro-batch: expected a divisor of the global batch of 10, got 3");
 }
 
 TEST_CASE("the GPipe family holds every micro-batch on every stage") {
   const Topology topology(small::cluster({.servers = 2, .devices = 1}));
-  PlannerOptions options = batch(16);
+  planner::PlannerOptions options = batch(16);
   options.family = ScheduleFamily::GPipe;
   const PlanDocument document = plan_for(even_model(100'000, 1, 1), topology, options);
   REQUIRE(document.plan.stages.size() == 2);
@@ -239,17 +239,17 @@ TEST_CASE("check_plan names each fault of a plan") {
                 .num_micro_batches = 4,
                 .depths = {2, 1},
                 .stages = {{.layers = 2, .devices = {0}}, {.layers = 2, .devices = {1}}}});
-  CHECK(check_plan(plan, profile, topology).empty());
+  CHECK(planner::check_plan(plan, profile, topology).empty());
   plan.stages[0].layers.end = 3;
   plan.stages[1].layers.begin = 3;
-  const std::vector<Violation> faults = check_plan(plan, profile, topology);
+  const std::vector<Violation> faults = planner::check_plan(plan, profile, topology);
   REQUIRE(faults.size() == 1);
   // 3 * 2000 of weights and gradients, two micro-batches of 3 bytes, buffers of 4 + 1 tensors.
   CHECK(faults.front().place == "/stages/0");
   CHECK(faults.front().message ==
         "memory exceeded: device node0:0 needs 6011 bytes, has 5000: 1011 are missing");
   plan.warmup_depths = {1, 2};
-  CHECK(check_plan(plan, profile, topology).front().place == "/schedule/warmup_depths/1");
+  CHECK(planner::check_plan(plan, profile, topology).front().place == "/schedule/warmup_depths/1");
 }
 
 TEST_CASE("exposed time is what the iteration would lose without that work") {
@@ -261,7 +261,8 @@ TEST_CASE("exposed time is what the iteration would lose without that work") {
        .depths = {1, 1},
        .stages = {{.layers = 2, .devices = {0}}, {.layers = 2, .devices = {1}}}});
   Plan plan = pipeline.plan;
-  const Evaluation evaluation = evaluate(plan, profile, pipeline.topology, {Contention::Shared});
+  const planner::Evaluation evaluation =
+      planner::evaluate(plan, profile, pipeline.topology, {Contention::Shared});
   // 20 + 100 + 20 + 40 + 100 + 40: both transfers are exposed, nothing is reduced.
   CHECK(evaluation.prediction.iteration == Duration{320});
   CHECK(evaluation.prediction.exposed_transfer == Duration{200});

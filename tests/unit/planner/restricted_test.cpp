@@ -10,7 +10,7 @@
 #include "../../support/impatient.h"
 #include "../../support/pipeline.h"
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 struct Found {
@@ -135,4 +135,4 @@ TEST_CASE("a restricted search that is stopped has a plan with a bound that is b
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -8,7 +8,7 @@
 
 #include "examples.h"
 
-namespace dapple {
+namespace dapple::report {
 namespace {
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -133,4 +133,4 @@ TEST_CASE("an empty timeline draws nothing") {
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::report

@@ -8,7 +8,7 @@
 #include "dapple/report/summary.h"
 #include "examples.h"
 
-namespace dapple {
+namespace dapple::report {
 namespace {
 
 std::size_t count_of(std::string_view part, std::string_view text) {
@@ -89,4 +89,4 @@ TEST_CASE("the statistics name stragglers") {
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::report

@@ -7,7 +7,7 @@
 #include "dapple/report/show.h"
 #include "examples.h"
 
-namespace dapple {
+namespace dapple::report {
 namespace {
 
 TEST_CASE("a time is shown with four significant digits in the unit that suits it") {
@@ -163,4 +163,4 @@ TEST_CASE("filled lines stay below the width and lose no word") {
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::report

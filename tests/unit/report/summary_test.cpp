@@ -9,7 +9,7 @@
 #include "dapple/report/comparison.h"
 #include "examples.h"
 
-namespace dapple {
+namespace dapple::report {
 namespace {
 
 std::string summary_of(const PlanDocument& document, const Topology& topology,
@@ -248,4 +248,4 @@ TEST_CASE("a comparison marks what is the same, what differs, and which is faste
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::report

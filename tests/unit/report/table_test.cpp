@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace dapple {
+namespace dapple::report {
 namespace {
 
 TEST_CASE("columns are aligned by their widest cell, numbers to the right") {
@@ -97,4 +97,4 @@ TEST_CASE("colours do not move the columns") {
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::report

@@ -6,7 +6,7 @@
 #include "../../support/tasks.h"
 #include "dapple/schedule_search/order_search.h"
 
-namespace dapple {
+namespace dapple::schedule_search {
 namespace {
 
 using small::even_tasks;
@@ -163,4 +163,4 @@ TEST_CASE("a search is over when its work is used up or it is told to stop") {
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::schedule_search

@@ -9,7 +9,7 @@
 #include "../../support/tasks.h"
 #include "dapple/schedule_search/order_search.h"
 
-namespace dapple {
+namespace dapple::schedule_search {
 namespace {
 
 TaskProblem problem_of(const nlohmann::json& text) {
@@ -71,4 +71,4 @@ TEST_CASE("each published case is solved, and proven to be") {
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::schedule_search

@@ -5,14 +5,14 @@
 using namespace dapple;
 
 TEST_CASE("an allowance ends with the step, or the byte, that is one too many, and stays over") {
-  Allowance work({.work = 10});
+  search::Allowance work({.work = 10});
   CHECK(work.spend(10));
   CHECK(!work.spend(1));
   CHECK(work.is_over());
   CHECK(!work.is_stopped());
   CHECK(work.work() == 11);
 
-  Allowance kept({.kept = {100}});
+  search::Allowance kept({.kept = {100}});
   CHECK(kept.keep({100}));
   CHECK(kept.keep({-40}));
   CHECK(kept.kept() == Bytes{60});
@@ -24,7 +24,7 @@ TEST_CASE("an allowance ends with the step, or the byte, that is one too many, a
 
 TEST_CASE("an allowance asks whether to stop before long, and then ends") {
   int questions = 0;
-  Allowance allowance({.should_stop = [&] { return ++questions == 2; }});
+  search::Allowance allowance({.should_stop = [&] { return ++questions == 2; }});
   CHECK(allowance.spend(1));
   CHECK(questions == 1);
   CHECK(allowance.spend(1));

@@ -6,7 +6,7 @@
 
 #include "../../support/pipeline.h"
 
-namespace dapple {
+namespace dapple::simulate {
 namespace {
 
 using namespace small;
@@ -195,4 +195,4 @@ TEST_CASE("all-reduces of two stages over one NIC share it") {
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::simulate

@@ -5,7 +5,7 @@
 
 #include "../../support/pipeline.h"
 
-namespace dapple {
+namespace dapple::simulate {
 namespace {
 
 using namespace small;
@@ -200,4 +200,4 @@ TEST_CASE("between its rounds an all-reduce leaves its links to a transfer") {
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::simulate

@@ -4,7 +4,7 @@
 
 #include "dapple/simulate/max_min.h"
 
-namespace dapple {
+namespace dapple::simulate {
 namespace {
 
 std::vector<Rate> share(const std::vector<FlowDemand>& flows, const std::vector<Rate>& capacities) {
@@ -58,4 +58,4 @@ TEST_CASE("a flow of least weight on the widest port is held by its cap") {
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::simulate

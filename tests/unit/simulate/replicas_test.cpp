@@ -5,7 +5,7 @@
 
 #include "../../support/pipeline.h"
 
-namespace dapple {
+namespace dapple::simulate {
 namespace {
 
 using namespace small;
@@ -147,4 +147,4 @@ TEST_CASE("every replica is a lane with its share, its device and its memory") {
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::simulate

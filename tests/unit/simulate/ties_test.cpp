@@ -5,7 +5,7 @@
 
 #include "../../support/pipeline.h"
 
-namespace dapple {
+namespace dapple::simulate {
 namespace {
 
 using namespace small;
@@ -97,4 +97,4 @@ TEST_CASE("ties of different stages wait for each other where they share one") {
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::simulate

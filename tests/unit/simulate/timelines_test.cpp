@@ -5,7 +5,7 @@
 
 #include "../../support/pipeline.h"
 
-namespace dapple {
+namespace dapple::simulate {
 namespace {
 
 using namespace small;
@@ -415,4 +415,4 @@ TEST_CASE("a schedule that deadlocks is our own mistake") {
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::simulate

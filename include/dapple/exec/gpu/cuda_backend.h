@@ -18,7 +18,7 @@
 #include "dapple/core/quantity.h"
 #include "dapple/exec/train/training_backend.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// GPUs that this process may use. Throws Error(Environment) where the program was built without
 /// CUDA, or there is none.
@@ -40,4 +40,4 @@ CudaMemory cuda_memory(const TrainingJob& job, DeviceIndex device);
 std::unique_ptr<TrainingBackend> make_cuda_backend(const TrainingJob& job, DeviceIndex device,
                                                    int gpu);
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -9,7 +9,7 @@
 #include "dapple/cuda/memory/device.h"
 #include "dapple/exec/message/payload.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// The way from a device's memory to the host for whatever leaves the process, for any thread.
 /// Every message has it, and so keeps that memory until the last one is gone.
@@ -64,4 +64,4 @@ cuda::Event recorded_on(const cuda::Stream& stream);
 /// The message as one in GPU memory; null where it lies on the host.
 CudaBytes* cuda_bytes_of(const Payload& payload);
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -10,7 +10,7 @@
 #include "dapple/exec/gpu/cuda_bytes.h"
 #include "dapple/exec/message/all_reduce.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// What reductions of a device share. One thread at a time reduces.
 struct CudaReductions {
@@ -50,4 +50,4 @@ class CudaSummands : public Summands {
   cuda::Event complete_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -22,7 +22,7 @@
 #include "dapple/io/documents/specification.h"
 #include "dapple/profile/model_profile.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 struct MeasureOptions {
   std::vector<std::int64_t> batch_sizes{1, 2, 4, 8};  // ascending
@@ -58,7 +58,7 @@ struct MeasuredModel {
 /// batch size, each above zero and the one before; repeats and cores >= 1.
 /// Throws Error(Usage) where this process may not use so many cores, Error(Environment) where it
 /// has no GPU, or one without the memory.
-MeasuredModel measure_model(const Specification& specification, const std::string& source_name,
+MeasuredModel measure_model(const io::Specification& specification, const std::string& source_name,
                             const MeasureOptions& options);
 
 /// Half of the passes should lie within so much of the median.
@@ -69,4 +69,4 @@ inline constexpr double kTrustedSpread = 0.2;
 /// of the profile, and of the plans that are made from it.
 std::vector<std::string> warn_of_spread(const std::vector<MeasuredLayer>& layers);
 
-}  // namespace dapple
+}  // namespace dapple::exec

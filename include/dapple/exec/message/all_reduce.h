@@ -16,7 +16,7 @@
 #include "dapple/exec/message/transport.h"
 #include "dapple/schedule/device_schedule.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// Members, server by server, as many in each; one server: a flat ring over all of them.
 struct ReductionGroup {
@@ -95,4 +95,4 @@ class HostSummands : public Summands {
 void all_reduce(const ReductionGroup& group, MessageKey key, Summands& summands,
                 Transport& transport);
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -6,7 +6,7 @@
 #include <memory>
 #include <span>
 
-namespace dapple {
+namespace dapple::exec {
 
 /// XXH3 (github.com/Cyan4973/xxHash, the 64 bits of seed 0): a change goes unseen once in 2^64 or
 /// so. Not against malice. As quick as memory. O(size).
@@ -29,4 +29,4 @@ class Fingerprint {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -9,7 +9,7 @@
 #include "dapple/plan/plan.h"
 #include "dapple/schedule/device_schedule.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// Whom the device sends to or receives from, ascending. O(actions * peers).
 std::vector<DeviceIndex> message_peers(const DeviceSchedule& device);
@@ -19,4 +19,4 @@ std::vector<DeviceIndex> message_peers(const DeviceSchedule& device);
 /// takes a multiple of 512 bytes, and 512 keep the memory. O(actions * peers).
 Bytes message_memory(const Plan& plan, const DeviceSchedule& device);
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -20,7 +20,7 @@
 #include "dapple/exec/message/transport.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// What stage `from` sends to its neighbour `to` passes at the bandwidth divided by `slowdown`.
 struct SlowLink {
@@ -60,4 +60,4 @@ class LinkPacer {
   std::span<std::int64_t> memory_;  // a lock, then for each port from when on it is free
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace dapple {
+namespace dapple::exec {
 
 using HostBytes = std::vector<std::byte>;
 
@@ -61,4 +61,4 @@ class Payload {
   std::unique_ptr<DeviceBytes> device_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec

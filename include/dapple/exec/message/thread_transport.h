@@ -13,7 +13,7 @@
 #include "dapple/exec/message/transport.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 struct ThreadTransportOptions {
   std::optional<Pacing> pacing = {};                            // unpaced if not given
@@ -41,4 +41,4 @@ class ThreadNetwork {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec

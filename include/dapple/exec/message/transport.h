@@ -22,8 +22,10 @@
 #include "dapple/plan/action.h"
 
 namespace dapple {
-
 struct DeviceSchedule;
+}
+
+namespace dapple::exec {
 
 /// Which message: sent once in an iteration by one device for one action to another. An action that
 /// sends several, as the steps of an all-reduce, numbers them.
@@ -47,7 +49,7 @@ struct EarlierMessage {
 };
 
 /// What a receiver knows of a message before it comes.
-struct Expected {
+struct ExpectedMessage {
   std::optional<Bytes> size = {};  // any, where it does not know
   /// Where the sender's bytes lie: on a device for all messages of a kind, or for none.
   Memory memory = Memory::Host;
@@ -75,7 +77,7 @@ class Transport {
 
   /// Waits for the message; what lies on a device need not be there yet. Throws Error(Environment)
   /// naming it if it does not come in time. Requires: it is as expected.
-  virtual Payload receive(const MessageKey& key, const Expected& expected) = 0;
+  virtual Payload receive(const MessageKey& key, const ExpectedMessage& expected) = 0;
 
   /// Sums the numbers up over the group as all_reduce() does, if this transport can do so where
   /// they lie; false, and nothing is done, if they have to be sent as messages. The same answer for
@@ -106,4 +108,4 @@ class Transport {
 using MakeEndOver = std::function<std::unique_ptr<Transport>(
     Transport& below, const std::vector<DeviceSchedule>& devices, std::size_t place)>;
 
-}  // namespace dapple
+}  // namespace dapple::exec

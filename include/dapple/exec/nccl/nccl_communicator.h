@@ -12,7 +12,7 @@
 #include "dapple/cuda/memory/device.h"
 #include "dapple/cuda/memory/tensor.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// By which its members find each other.
 using NcclId = std::array<std::byte, NCCL_UNIQUE_ID_BYTES>;
@@ -61,4 +61,4 @@ class NcclCommunicator {
   ncclComm_t communicator_ = nullptr;
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec

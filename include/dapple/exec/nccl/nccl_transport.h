@@ -34,7 +34,7 @@
 #include "dapple/exec/message/transport.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 struct NcclTransportOptions {
   DeviceIndex here;
@@ -57,4 +57,4 @@ bool is_built_with_nccl();
 std::unique_ptr<Transport> make_nccl_transport(Transport& below, const Topology& topology,
                                                const NcclTransportOptions& options);
 
-}  // namespace dapple
+}  // namespace dapple::exec

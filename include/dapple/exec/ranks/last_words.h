@@ -7,7 +7,7 @@
 
 #include "dapple/plan/action.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// A page of memory that outlives the process which writes it.
 class LastWords {
@@ -40,4 +40,4 @@ class LastWords {
 int run_watched(const std::function<int(LastWords&)>& work,
                 const std::function<void(const std::string& sentence)>& tell);
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -38,7 +38,7 @@
 #include "dapple/exec/ranks/last_words.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 class RankWire;
 struct WireHandler;
@@ -94,4 +94,4 @@ class RankJob {
 /// "rank 2 (node1:0)".
 std::string rank_name(int rank, const std::string& device);
 
-}  // namespace dapple
+}  // namespace dapple::exec

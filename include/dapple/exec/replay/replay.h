@@ -20,7 +20,7 @@
 #include "dapple/schedule/device_schedule.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 struct ReplayOptions {
   std::int64_t iterations = 10;
@@ -73,4 +73,4 @@ class Replay {
 Replayed replay(const PlanDocument& document, const Topology& topology,
                 const ReplayOptions& options);
 
-}  // namespace dapple
+}  // namespace dapple::exec

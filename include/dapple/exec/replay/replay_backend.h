@@ -15,7 +15,7 @@
 #include "dapple/exec/run/backend.h"
 #include "dapple/schedule/device_schedule.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// Everything that the stage computes takes so many times as long as the plan says.
 struct SlowStage {
@@ -47,4 +47,4 @@ std::unique_ptr<Backend> make_replay_backend(const ReplayedDevice& device, const
 std::unique_ptr<Backend> make_cuda_replay_backend(const ReplayedDevice& device,
                                                   const ReplayPace& pace, int gpu);
 
-}  // namespace dapple
+}  // namespace dapple::exec

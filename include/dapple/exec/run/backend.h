@@ -12,7 +12,7 @@
 #include "dapple/schedule/device_schedule.h"
 #include "dapple/schedule/schedule.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// Told, in the order of the buckets, that a bucket's gradients are complete on this device.
 using BucketReady = std::function<void(std::int32_t bucket)>;
@@ -60,4 +60,4 @@ class Backend {
   virtual std::int64_t moment_of(const Mark& mark);
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec

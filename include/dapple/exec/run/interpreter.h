@@ -16,7 +16,7 @@
 #include "dapple/schedule/device_schedule.h"
 #include "dapple/timeline/timeline.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// One action as it was run, in moments of the transport's clock.
 struct MeasuredAction {
@@ -53,4 +53,4 @@ class Interpreter {
   BeforeSteps before_steps_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -11,7 +11,7 @@
 #include "dapple/schedule/device_schedule.h"
 #include "dapple/timeline/timeline.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// An iteration on one device, in moments of the first device's clock.
 struct MeasuredIteration {
@@ -42,4 +42,4 @@ std::optional<MeasuredRun> gather(const DeviceMeasurements& own,
                                   const std::vector<DeviceSchedule>& devices, std::size_t place,
                                   std::int64_t iteration, Factor pace, Transport& transport);
 
-}  // namespace dapple
+}  // namespace dapple::exec

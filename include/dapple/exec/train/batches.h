@@ -13,7 +13,7 @@
 #include "dapple/nn/tensor.h"
 #include "dapple/profile/operation.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 struct Batch {
   nn::Tensor inputs;   // [samples, ...]: what the model's first layer takes
@@ -59,8 +59,8 @@ std::unique_ptr<Batches> make_synthetic_batches(const BatchShape& shape, std::ui
 /// size, fewer tokens than a sample and its last target need, a token that is not in the
 /// vocabulary, a model that takes no tokens or does not predict each next one. Nothing of the text
 /// is copied. O(size of the text).
-std::unique_ptr<Batches> make_token_batches(std::shared_ptr<const FileView> text,
+std::unique_ptr<Batches> make_token_batches(std::shared_ptr<const io::FileView> text,
                                             const std::string& source_name, const BatchShape& shape,
                                             std::uint64_t seed);
 
-}  // namespace dapple
+}  // namespace dapple::exec

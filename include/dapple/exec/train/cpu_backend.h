@@ -6,9 +6,9 @@
 #include "dapple/core/index.h"
 #include "dapple/exec/train/training_backend.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// Parameters as before training. The job must outlive it.
 std::unique_ptr<TrainingBackend> make_cpu_backend(const TrainingJob& job, DeviceIndex device);
 
-}  // namespace dapple
+}  // namespace dapple::exec

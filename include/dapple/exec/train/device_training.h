@@ -18,7 +18,7 @@
 #include "dapple/exec/train/training_backend.h"
 #include "dapple/exec/train/training_job.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 class DeviceTraining {
  public:
@@ -94,4 +94,4 @@ class PlainTraining {
   std::unique_ptr<TrainingBackend> backend_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec

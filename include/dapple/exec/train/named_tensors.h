@@ -6,11 +6,11 @@
 
 #include "dapple/nn/tensor.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// "LAYER.PARAMETER"; state of the optimizer "LAYER.PARAMETER.moment1", "... .moment2".
 using NamedTensors = std::map<std::string, nn::Tensor>;
 
 enum class TensorKind { Parameters, Gradients, State };
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -14,7 +14,7 @@
 #include "dapple/exec/run/measured_run.h"
 #include "dapple/exec/train/device_training.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 struct StepReport {
   std::int64_t number = 0;  // from one, over the whole training
@@ -87,4 +87,4 @@ struct ThreadsOptions {
 void run_on_threads(const TrainingJob& job, const Topology& topology, const ThreadsOptions& options,
                     const std::function<void(DeviceTraining& device)>& work);
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -14,7 +14,7 @@
 #include "dapple/exec/train/named_tensors.h"
 #include "dapple/exec/train/training_job.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 struct SampleLoss {
   std::int64_t sample = 0;  // of the global batch
@@ -68,4 +68,4 @@ class TrainingBackend : public Backend {
 using MakeBackend =
     std::function<std::unique_ptr<TrainingBackend>(const TrainingJob& job, DeviceIndex device)>;
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -18,7 +18,7 @@
 #include "dapple/schedule/device_schedule.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 struct TrainingSettings {
   nn::OptimizerSettings optimizer = {};
@@ -68,4 +68,4 @@ TrainingJob make_training_job(const Plan& plan, const ModelProfile& profile,
 /// all devices of the job have together.
 TrainingJob on_one_device(const TrainingJob& job);
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -16,7 +16,7 @@
 #include "dapple/exec/train/device_training.h"
 #include "dapple/nn/optimizer.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// A training has at most so many steps.
 inline constexpr std::int64_t kMostTrainingSteps = 1'000'000'000'000'000;
@@ -47,4 +47,4 @@ std::optional<Violation> restoring_fault(const Checkpoint& checkpoint,
                                          const std::vector<nn::ModelLayer>& layers,
                                          nn::OptimizerKind optimizer);
 
-}  // namespace dapple
+}  // namespace dapple::exec

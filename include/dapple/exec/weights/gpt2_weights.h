@@ -14,7 +14,7 @@
 #include "dapple/nn/model.h"
 #include "dapple/profile/operation.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// Throws Error(BadInput) of `model_name` where the model is of another form.
 void check_gpt2_form(const std::vector<nn::ModelLayer>& layers,
@@ -38,4 +38,4 @@ std::string write_gpt2_weights(const NamedTensors& tensors,
                                const std::vector<Operation>& operations,
                                const std::string& model_name);
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <optional>
 
-namespace dapple {
+namespace dapple::exec_app {
 
 /// What is known of a process that computes devices of the plan: all of them, or one, as a rank.
 struct GpuShare {
@@ -20,4 +20,4 @@ struct GpuShare {
 /// them begin again from the first. Throws Error(Environment) without it. Requires: usable >= 1.
 int chosen_gpu(const GpuShare& share, bool oversubscribes, std::size_t place, int usable);
 
-}  // namespace dapple
+}  // namespace dapple::exec_app

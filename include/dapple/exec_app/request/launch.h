@@ -10,14 +10,14 @@
 
 #include "dapple/exec/ranks/tcp/tcp_job.h"
 
-namespace dapple {
+namespace dapple::exec_app {
 
 struct Launch {
   int rank = 0;
   /// Among the ranks of its host, where the launcher says it.
   std::optional<int> local_rank = {};
   /// Where the ranks find each other by TCP; without it they do by MPI.
-  std::optional<TcpPlace> tcp = {};
+  std::optional<exec::TcpPlace> tcp = {};
 };
 
 /// Looks up a variable of the environment; null where it is not set.
@@ -44,4 +44,4 @@ inline constexpr const char* kSecretFileVariable = "DAPPLE_SECRET_FILE";
 /// 16 bytes, which could be guessed, or more than 4096. No message repeats it.
 std::string job_secret(const EnvironmentLookup& environment);
 
-}  // namespace dapple
+}  // namespace dapple::exec_app

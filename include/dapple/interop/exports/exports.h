@@ -19,7 +19,7 @@
 #include "dapple/profile/model_profile.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 struct ExportSubject {
   const PlanDocument& document;
@@ -29,7 +29,7 @@ struct ExportSubject {
 struct Export {
   std::string text;  // of the one file; empty where the target is a folder
   std::vector<std::string> warnings;
-  std::vector<FileText> files = {};  // of that folder
+  std::vector<io::FileText> files = {};  // of that folder
 };
 
 /// What a runtime can do, where it is less than a plan may ask for.
@@ -94,4 +94,4 @@ Export export_plan(const ExportTarget& target, const ExportSubject& subject);
 /// The device of each rank; where a device has several, of their groups. O(stages + devices).
 std::vector<DeviceIndex> devices_by_rank(const Plan& plan);
 
-}  // namespace dapple
+}  // namespace dapple::interop

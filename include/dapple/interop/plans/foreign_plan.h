@@ -28,7 +28,7 @@
 #include "dapple/profile/model_profile.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 enum class PlanFormat { Pipedream, Megatron, Deepspeed, Torch, Sailor };
 
@@ -78,4 +78,4 @@ std::vector<Violation> in_words(std::vector<Violation> faults);
 ImportedPlan import_plan(const std::vector<ForeignPlanFile>& files, const PlanGround& ground,
                          const ForeignPlanOptions& options);
 
-}  // namespace dapple
+}  // namespace dapple::interop

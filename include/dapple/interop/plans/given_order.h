@@ -8,7 +8,7 @@
 #include "dapple/plan/plan.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 /// Forwards and backwards by group of devices, from one of two forms:
 ///   text  "node0:3: 0RECV_F0 0F0 ...", a line per device, as `dapple-plan schedule` prints it; the
@@ -22,4 +22,4 @@ namespace dapple {
 std::vector<std::vector<Action>> read_order(std::string_view text, const std::string& source_name,
                                             const Plan& plan, const Topology& topology);
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -26,7 +26,7 @@
 #include "dapple/core/quantity.h"
 #include "dapple/profile/model_profile.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 enum class ModelFormat { PipedreamGraph, Piper, Metis, Sailor, Galvatron };
 
@@ -80,4 +80,4 @@ struct ForeignModelFile {
 ImportedProfile import_model(const std::vector<ForeignModelFile>& files,
                              const ForeignProfileOptions& options);
 
-}  // namespace dapple
+}  // namespace dapple::interop

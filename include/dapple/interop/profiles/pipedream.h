@@ -6,7 +6,7 @@
 
 #include "dapple/interop/profiles/foreign_profile.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 /// True if the text looks like a PipeDream graph (its first line is a node line).
 bool is_pipedream_graph(std::string_view text);
@@ -21,4 +21,4 @@ bool is_pipedream_graph(std::string_view text);
 ImportedProfile import_pipedream_graph(std::string_view text, const std::string& source_name,
                                        const ForeignProfileOptions& options);
 
-}  // namespace dapple
+}  // namespace dapple::interop

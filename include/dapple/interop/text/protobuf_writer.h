@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace dapple {
+namespace dapple::interop {
 
 class ProtobufWriter {
  public:
@@ -24,4 +24,4 @@ class ProtobufWriter {
   std::string bytes_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -20,7 +20,7 @@
 #include "dapple/core/quantity.h"
 #include "dapple/topology/description.h"
 
-namespace dapple {
+namespace dapple::interop {
 
 enum class TopologyFormat { NvidiaSmi, NcclXml, HwlocXml, NcclTests, Slurm, AstraSim };
 
@@ -72,4 +72,4 @@ struct ImportedTopology {
 ImportedTopology import_topology(const std::vector<ForeignFile>& files,
                                  const ForeignTopologyOptions& options);
 
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -7,7 +7,7 @@
 #include "dapple/plan/comparison.h"
 #include "dapple/plan/simulation_mode.h"
 
-namespace dapple {
+namespace dapple::io {
 
 struct ComparisonDocument {
   std::string tool;  // "dapple-plan 0.1.0"
@@ -19,4 +19,4 @@ struct ComparisonDocument {
 /// plans valid on the pair's profile and topology.
 std::string write_comparison_json(const ComparisonDocument& document);
 
-}  // namespace dapple
+}  // namespace dapple::io

@@ -19,7 +19,7 @@
 #include "dapple/topology/description.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::io {
 
 /// `text` is a whole document, `source_name` what errors call it. All throw Error(BadInput).
 ModelProfile read_profile(std::string_view text, const std::string& source_name);
@@ -91,4 +91,4 @@ struct FileStart {
 /// which may have no end.
 std::optional<FileStart> look_at_file(const std::string& path, std::size_t count);
 
-}  // namespace dapple
+}  // namespace dapple::io

@@ -6,7 +6,7 @@
 
 #include "dapple/timeline/comparison.h"
 
-namespace dapple {
+namespace dapple::io {
 
 struct MeasurementDocument {
   std::string tool;         // "dapple-plan 0.1.0"
@@ -19,4 +19,4 @@ struct MeasurementDocument {
 /// Canonical: the same content gives the same bytes. O(kinds of actions).
 std::string write_measurement_json(const MeasurementDocument& document);
 
-}  // namespace dapple
+}  // namespace dapple::io

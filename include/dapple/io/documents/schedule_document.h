@@ -9,7 +9,7 @@
 #include "dapple/schedule/device_schedule.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::io {
 
 struct ScheduleDocument {
   std::string tool;         // "dapple-plan 0.1.0"
@@ -30,4 +30,4 @@ TextSource write_schedule(const ScheduleDocument& document, const Topology& topo
 /// is a '+', '-' or '@' in front, which spreadsheets take for the beginning of a formula.
 TextSource write_schedule_csv(const ScheduleDocument& document, const Topology& topology);
 
-}  // namespace dapple
+}  // namespace dapple::io

@@ -9,7 +9,7 @@
 #include "dapple/profile/model_profile.h"
 #include "dapple/profile/operation.h"
 
-namespace dapple {
+namespace dapple::io {
 
 /// What each layer does, by its `op`. Throws Error(BadInput) with every fault, each under the name
 /// of its layer: no `op`, a kind that is not known, keys and dimensions that are missing, out of
@@ -25,4 +25,4 @@ struct Specification {
 /// Throws Error(BadInput), as read_profile() and read_operations() do.
 Specification read_specification(std::string_view text, const std::string& source_name);
 
-}  // namespace dapple
+}  // namespace dapple::io

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-namespace dapple {
+namespace dapple::io {
 
 class FileView {
  public:
@@ -35,4 +35,4 @@ class FileView {
 /// then looks at what is gone.
 std::shared_ptr<const FileView> view_file(const std::string& path, std::size_t most);
 
-}  // namespace dapple
+}  // namespace dapple::io

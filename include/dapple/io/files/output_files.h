@@ -20,7 +20,7 @@
 
 #include "dapple/core/text_source.h"
 
-namespace dapple {
+namespace dapple::io {
 
 /// Writes a file; "-" is stdout. A symbolic link stays one, a file keeps its mode; a device or a
 /// pipe is written to as it is.
@@ -75,4 +75,4 @@ inline constexpr std::string_view kExportList = "dapple-export.json";
 /// list and nothing that is not on it; a link to a folder stays one, a folder keeps its mode.
 void write_folder(const std::string& path, const ExportFolder& folder);
 
-}  // namespace dapple
+}  // namespace dapple::io

@@ -32,7 +32,7 @@
 #include "dapple/profile/model_profile.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 struct SteadyState {
   Duration period;  // of so many micro-batches:
@@ -50,4 +50,4 @@ Duration time_of(const SteadyState& steady, std::int64_t count);
 std::optional<SteadyState> steady_state(const Plan& plan, const ModelProfile& profile,
                                         const Topology& topology, Contention contention);
 
-}  // namespace dapple
+}  // namespace dapple::planner

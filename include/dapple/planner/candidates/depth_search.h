@@ -16,7 +16,7 @@
 #include "dapple/planner/request/planner.h"
 #include "dapple/search/bounds/timetable.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 class DepthSearch {
  public:
@@ -37,7 +37,7 @@ class DepthSearch {
   struct Open {
     Duration bound;
     std::int64_t number = 0;
-    DepthBox box;
+    search::DepthBox box;
     std::int32_t splits = 0;  // since the bound last rose
 
     /// Of equals the latest comes first: it is the smallest.
@@ -45,7 +45,7 @@ class DepthSearch {
       return a.bound != b.bound ? a.bound > b.bound : a.number < b.number;
     }
   };
-  void push(DepthBox box, const Open& whole, const Scored& best, Score& score);
+  void push(search::DepthBox box, const Open& whole, const Scored& best, Score& score);
   void split(const Open& open, const Scored& best, Score& score);
   void begin(Open open, Scored& best, Score& score);
   void simulate_at(const Depths& depths, Scored& best, Score& score) const;
@@ -55,9 +55,9 @@ class DepthSearch {
   Scored start_;
   PlanCost costs_;
   DepthLimits limits_;
-  Timetable timetable_;
+  search::Timetable timetable_;
   std::priority_queue<Open> open_;
   std::int64_t boxes_ = 0;
 };
 
-}  // namespace dapple
+}  // namespace dapple::planner

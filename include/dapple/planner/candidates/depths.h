@@ -10,7 +10,7 @@
 #include "dapple/plan/plan.h"
 #include "dapple/search/bounds/timetable.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 using Depths = std::vector<std::int64_t>;  // per stage
 
@@ -30,7 +30,7 @@ class DepthLimits {
 
   /// Whether some depths of the box may fit, as far as each stage tells beside what it is best
   /// for it that its neighbours hold. O(stages).
-  bool may_fit(const DepthBox& box) const;
+  bool may_fit(const search::DepthBox& box) const;
 
   /// Depths that no legal ones that fit exceed anywhere: every stage's own limit, what waits at the
   /// boundaries left out, and that of the stages before it. O(stages).
@@ -78,4 +78,4 @@ std::vector<Depths> legal_depths(std::size_t stages, std::int64_t num_micro_batc
 /// Depths next to these: one more up to some stage, one less from some stage on.
 std::vector<Depths> neighbours(const Depths& depths, std::int64_t num_micro_batches);
 
-}  // namespace dapple
+}  // namespace dapple::planner

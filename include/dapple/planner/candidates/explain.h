@@ -21,7 +21,7 @@
 #include "dapple/schedule/schedule.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 /// A plan with its costs and its schedule, and how long that takes.
 struct TimedSchedule {
@@ -38,4 +38,4 @@ TimeParts time_parts(const TimedSchedule& timed, const Topology& topology);
 /// Whether any gradients are reduced: those of a single replica are not.
 bool has_reductions(const PlanCost& costs);
 
-}  // namespace dapple
+}  // namespace dapple::planner

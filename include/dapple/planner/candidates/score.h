@@ -12,7 +12,7 @@
 #include "dapple/schedule/schedule.h"
 #include "dapple/simulate/simulate.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 /// A candidate with the best depths found so far; infeasible until it has some.
 struct Scored {
@@ -49,8 +49,8 @@ Duration simulate_and_count(const Plan& plan, const SimulationGround& ground, Sc
 /// The same with all that happened.
 struct Recorded {
   Schedule schedule;
-  SimulationResult result;
+  simulate::SimulationResult result;
 };
 Recorded record_and_count(const Plan& plan, const SimulationGround& ground, Score& score);
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -24,7 +24,7 @@
 #include "dapple/profile/model_profile.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 /// Whether reschedule() searches the orders of the family, which follow from costs.
 inline bool searches_order(ScheduleFamily family) {
@@ -91,4 +91,4 @@ std::variant<Rescheduled, NoSchedule> reschedule(const Plan& plan, const ModelPr
                                                  const Topology& topology,
                                                  const Reschedule& options);
 
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -26,7 +26,7 @@
 #include "dapple/profile/model_profile.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 struct PlannerOptions;
 class Progress;
@@ -50,4 +50,4 @@ std::vector<BaselinePlan> make_baselines(const ModelProfile& profile, const Topo
                                          const PlannerOptions& options,
                                          Progress* progress = nullptr);
 
-}  // namespace dapple
+}  // namespace dapple::planner

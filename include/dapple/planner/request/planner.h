@@ -25,7 +25,7 @@
 #include "dapple/timeline/timeline.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 /// How far a search is.
 struct SearchProgress {
@@ -178,4 +178,4 @@ struct ComparisonGround {
 /// Requires: both plans valid on that ground.
 PlanComparison compare_plans(Plan first, Plan second, const ComparisonGround& ground);
 
-}  // namespace dapple
+}  // namespace dapple::planner

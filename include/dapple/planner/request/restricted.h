@@ -14,7 +14,7 @@
 
 #include "dapple/planner/request/planner.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 struct PlanRestriction {
   std::string target = {};                // "megatron", as it was asked for
@@ -38,4 +38,4 @@ std::variant<MadePlan, Infeasible> make_restricted_plan(const ModelProfile& prof
                                                         const PlanRestriction& restriction,
                                                         Progress* progress = nullptr);
 
-}  // namespace dapple
+}  // namespace dapple::planner

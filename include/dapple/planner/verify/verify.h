@@ -16,7 +16,7 @@
 #include "dapple/planner/request/restricted.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::planner {
 
 enum class BoundCheck {
   NotStated,  // the file states no bound
@@ -86,4 +86,4 @@ struct VerifyOptions {
 PlanVerification verify(const PlanDocument& document, const Topology& topology,
                         const VerifyOptions& options = {}, Progress* progress = nullptr);
 
-}  // namespace dapple
+}  // namespace dapple::planner

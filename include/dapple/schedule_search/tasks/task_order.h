@@ -27,7 +27,7 @@
 #include "dapple/core/index.h"
 #include "dapple/core/quantity.h"
 
-namespace dapple {
+namespace dapple::schedule_search {
 
 enum class TaskKind : std::uint8_t {
   Forward,
@@ -147,4 +147,4 @@ OrderTimes run_order(const TaskProblem& problem, const TaskOrder& order);
 std::vector<Violation> check_order(const TaskProblem& problem, const TaskOrder& order,
                                    const TaskStarts& starts);
 
-}  // namespace dapple
+}  // namespace dapple::schedule_search

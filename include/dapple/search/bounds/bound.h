@@ -25,7 +25,7 @@
 #include "dapple/plan/plan.h"
 #include "dapple/plan/simulation_mode.h"
 
-namespace dapple {
+namespace dapple::search {
 
 /// One stage, as the bound sees it: its slowest replica where they start together, else its
 /// quickest.
@@ -132,4 +132,4 @@ Duration exposed_all_reduce(const StageCost& stage);
 /// The same until its optimizer steps are done, all at the end or bucket by bucket.
 Duration time_after_last_backward(const StageCost& stage);
 
-}  // namespace dapple
+}  // namespace dapple::search

@@ -20,7 +20,7 @@
 #include "dapple/cost/transfer.h"
 #include "dapple/search/bounds/bound.h"
 
-namespace dapple {
+namespace dapple::search {
 
 /// Warm-up depths per stage, from `least` to `most`; of them the legal ones, which do not rise.
 struct DepthBox {
@@ -101,4 +101,4 @@ class Timetable {
   std::vector<std::vector<Duration>> gradient_here_;  // by stage and micro-batch
 };
 
-}  // namespace dapple
+}  // namespace dapple::search

@@ -17,7 +17,7 @@
 #include "dapple/plan/simulation_mode.h"
 #include "dapple/search/allowance.h"
 
-namespace dapple {
+namespace dapple::search {
 
 struct SearchProblem {
   std::int64_t global_batch_size = 1;
@@ -64,4 +64,4 @@ struct SearchOutcome {
 SearchOutcome search_dapple(const CostModel& costs, const SearchProblem& problem,
                             const SearchEffort& effort);
 
-}  // namespace dapple
+}  // namespace dapple::search

@@ -8,7 +8,7 @@
 #include "dapple/core/quantity.h"
 #include "dapple/profile/model_profile.h"
 
-namespace dapple {
+namespace dapple::search {
 
 /// Stages that each end as soon as the layers up to there take their even part of the time, forward
 /// and backward together, and never take the last layers that the stages behind need to have one
@@ -28,4 +28,4 @@ std::vector<LayerRange> balanced_split(
     std::int32_t layers, std::int32_t stages,
     const std::function<Duration(std::int32_t stage, LayerRange layers)>& time_of);
 
-}  // namespace dapple
+}  // namespace dapple::search

@@ -16,7 +16,7 @@
 #include "dapple/search/allowance.h"
 #include "dapple/search/dapple_search/dapple_search.h"
 
-namespace dapple {
+namespace dapple::search {
 
 class ExactSearch {
  public:
@@ -71,4 +71,4 @@ class ExactSearch {
   std::unique_ptr<Search> search_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::search

@@ -55,7 +55,7 @@
 #include "dapple/search/allowance.h"
 #include "dapple/search/dapple_search/dapple_search.h"
 
-namespace dapple {
+namespace dapple::search {
 
 struct FamilyProblem {
   std::int64_t global_batch_size = 1;
@@ -106,4 +106,4 @@ class FamilyBound {
   std::unique_ptr<Search> search_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::search

@@ -31,7 +31,7 @@
 #include "dapple/profile/model_profile.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::search {
 
 /// A place where a model may be cut: some layers with all that they depend on. Figures are of one
 /// minibatch and of all these layers, `output` excepted.
@@ -135,4 +135,4 @@ PipedreamRanges nearest_ranges(const PipedreamPartition& partition,
 std::vector<Duration> layer_compute_times(const ModelProfile& profile,
                                           const PipedreamOptions& options);
 
-}  // namespace dapple
+}  // namespace dapple::search

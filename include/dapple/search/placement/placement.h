@@ -14,7 +14,7 @@
 #include "dapple/cost/all_reduce.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::search {
 
 enum class PlacementPolicy {
   FreshFirst,    // servers that nobody uses yet, then the others
@@ -69,4 +69,4 @@ class PlacementTable {
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::int32_t>> options_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::search

@@ -18,7 +18,7 @@
 #include "dapple/cost/all_reduce.h"
 #include "dapple/topology/topology.h"
 
-namespace dapple {
+namespace dapple::search {
 
 /// Devices that are interchangeable, consecutive in number.
 struct DevicePool {
@@ -106,4 +106,4 @@ class PlacementSpace {
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<Option>> options_;
 };
 
-}  // namespace dapple
+}  // namespace dapple::search

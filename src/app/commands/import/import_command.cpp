@@ -1,7 +1,7 @@
 #include "app/commands/commands.h"
 #include "app/commands/import/import_parts.h"
 
-namespace dapple {
+namespace dapple::app {
 namespace {
 
 constexpr const char* kImportHelp =
@@ -24,10 +24,10 @@ Example
 
 }  // namespace
 
-Command import_command() {
+command_line::Command import_command() {
   return {.name = "import",
           .help = kImportHelp,
           .parts = {import_topology_command(), import_model_command(), import_plan_command()}};
 }
 
-}  // namespace dapple
+}  // namespace dapple::app

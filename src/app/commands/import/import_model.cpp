@@ -15,7 +15,7 @@
 #include "dapple/io/documents/documents.h"
 #include "dapple/report/show.h"
 
-namespace dapple {
+namespace dapple::app {
 namespace {
 
 constexpr const char* kImportModelHelp =
@@ -68,28 +68,32 @@ std::vector<std::string> files_among(const std::vector<std::string>& paths) {
       if (entry.is_regular_file(fault)) files.push_back(entry.path().string());
     }
     if (files.size() == first) {
-      throw usage_error("import model", fmt::format("expected a folder with files, got {}, which "
-                                                    "has none",
-                                                    printable(path)));
+      throw command_line::usage_error("import model",
+                                      fmt::format("expected a folder with files, got {}, which "
+                                                  "has none",
+                                                  printable(path)));
     }
     std::sort(files.begin() + static_cast<std::ptrdiff_t>(first), files.end());
   }
   return files;
 }
 
-std::vector<ForeignModelFile> read_files(const std::vector<std::string>& paths,
-                                         const Options& options) {
-  std::optional<ModelFormat> forced;
+std::vector<interop::ForeignModelFile> read_files(const std::vector<std::string>& paths,
+                                                  const command_line::Options& options) {
+  std::optional<interop::ModelFormat> forced;
   std::vector<std::string> names{"detect"};
-  for (const ModelFormat format : all_model_formats()) names.emplace_back(name_of(format));
+  for (const interop::ModelFormat format : interop::all_model_formats())
+    names.emplace_back(name_of(format));
   const std::string choice = options.choice("format", names);
-  for (const ModelFormat format : all_model_formats()) {
+  for (const interop::ModelFormat format : interop::all_model_formats()) {
     if (choice == name_of(format)) forced = format;
   }
-  std::vector<ForeignModelFile> files;
+  std::vector<interop::ForeignModelFile> files;
   for (const std::string& path : paths) {
-    ForeignModelFile file{.text = read_file(path), .name = source_name(path)};
-    const std::optional<ModelFormat> format = forced ? forced : detect_model_format(file.text);
+    interop::ForeignModelFile file{.text = io::read_file(path),
+                                   .name = command_line::source_name(path)};
+    const std::optional<interop::ModelFormat> format =
+        forced ? forced : interop::detect_model_format(file.text);
     if (!format) {
       refuse_unknown(file.text, file.name,
                      "a profile of PipeDream, Piper, Metis, Sailor or Galvatron");
@@ -119,46 +123,50 @@ void write_summary(const ModelProfile& profile, std::ostream& words) {
       "  backward        {}\n"
       "  kept for it     {}\n",
       printable(profile.name), profile.layers.size(), profile.layers.size() == 1 ? "" : "s",
-      printable(profile.device), show(parameters), show(sum.forward), sum.batch_size,
-      sum.batch_size == 1 ? "" : "s", show(sum.backward), show(sum.stash));
+      printable(profile.device), report::show(parameters), report::show(sum.forward),
+      sum.batch_size, sum.batch_size == 1 ? "" : "s", report::show(sum.backward),
+      report::show(sum.stash));
 }
 
-int run(const Options& options, Console& console) {
+int run(const command_line::Options& options, command_line::Console& console) {
   if (options.positional().empty()) {
-    throw usage_error("import model", "expected one file or more, got none");
+    throw command_line::usage_error("import model", "expected one file or more, got none");
   }
   const std::vector<std::string> paths = files_among(options.positional());
-  ImportedProfile imported = import_model(read_files(paths, options), foreign_options(options));
+  interop::ImportedProfile imported =
+      interop::import_model(read_files(paths, options), foreign_options(options));
   ModelProfile& profile = imported.profile;
   if (profile.device.empty()) {
-    throw usage_error("--profile-device",
-                      "expected the kind of device that was measured, which the file does not say, "
-                      "got nothing");
+    throw command_line::usage_error(
+        "--profile-device",
+        "expected the kind of device that was measured, which the file does not say, "
+        "got nothing");
   }
   profile.name = options.text("name").value_or(profile.name);
   const std::string output =
-      options.text("output").value_or(default_output(profile, ".profile.json"));
-  check_outputs({{"--output", output}}, numbered_paths(paths));
-  const std::string document = write_profile(profile);
-  read_profile(document, "the imported profile");  // names that nothing could read
+      options.text("output").value_or(command_line::default_output(profile, ".profile.json"));
+  check_outputs({{"--output", output}}, command_line::numbered_paths(paths));
+  const std::string document = io::write_profile(profile);
+  io::read_profile(document, "the imported profile");  // names that nothing could read
 
-  for (const std::string& warning : imported.warnings) print_warning(console, warning);
+  for (const std::string& warning : imported.warnings)
+    command_line::print_warning(console, warning);
   std::ostream& words = console.words(output == "-").stream;
   write_summary(profile, words);
-  write_result(console, output, document);
+  command_line::write_result(console, output, document);
   if (output != "-") words << "profile written to " << printable(output) << '\n';
-  return kDone;
+  return command_line::kDone;
 }
 
 }  // namespace
 
-Command import_model_command() {
-  std::vector<OptionSpec> specs{
+command_line::Command import_model_command() {
+  std::vector<command_line::OptionSpec> specs{
       {.name = "output", .letter = 'o'}, {.name = "format"},          {.name = "name"},
       {.name = "global-batch"},          {.name = "tensor-parallel"}, {.name = "backward-ratio"},
       {.name = "output-size"},           {.name = "layers"}};
-  for (const OptionSpec& spec : foreign_profile_options()) specs.push_back(spec);
+  for (const command_line::OptionSpec& spec : foreign_profile_options()) specs.push_back(spec);
   return {.name = "model", .help = kImportModelHelp, .options = std::move(specs), .run = run};
 }
 
-}  // namespace dapple
+}  // namespace dapple::app

@@ -3,10 +3,10 @@
 
 #include "dapple/command_line/tool.h"
 
-namespace dapple {
+namespace dapple::app {
 
-Command import_topology_command();
-Command import_model_command();
-Command import_plan_command();
+command_line::Command import_topology_command();
+command_line::Command import_model_command();
+command_line::Command import_plan_command();
 
-}  // namespace dapple
+}  // namespace dapple::app

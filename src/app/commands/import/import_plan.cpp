@@ -17,7 +17,7 @@
 #include "dapple/planner/request/planner.h"
 #include "dapple/report/summary.h"
 
-namespace dapple {
+namespace dapple::app {
 namespace {
 
 constexpr const char* kImportPlanHelp =
@@ -77,9 +77,10 @@ void add_devices(const std::string& text, std::vector<std::string>& devices) {
   const int first = number(colon + 1, dash);
   const int last = number(dash + 1, text.size());
   if (first < 0 || last < first || last - first >= kMostDevices) {
-    throw usage_error("--devices", fmt::format("expected devices as node0:0 or node0:0-3, got "
-                                               "\"{}\"",
-                                               printable(text)));
+    throw command_line::usage_error("--devices",
+                                    fmt::format("expected devices as node0:0 or node0:0-3, got "
+                                                "\"{}\"",
+                                                printable(text)));
   }
   for (int device = first; device <= last; ++device) {
     devices.push_back(fmt::format("{}{}", text.substr(0, colon + 1), device));
@@ -98,7 +99,7 @@ std::vector<std::string> parts_of(const std::string& list) {
   return parts;
 }
 
-std::vector<std::int64_t> replicas_option(const Options& options) {
+std::vector<std::int64_t> replicas_option(const command_line::Options& options) {
   std::vector<std::int64_t> replicas;
   const std::optional<std::string> text = options.text("replicas");
   if (!text) return replicas;
@@ -108,7 +109,8 @@ std::vector<std::int64_t> replicas_option(const Options& options) {
                            part.find_first_not_of("0123456789") == std::string::npos &&
                            part.find_first_not_of('0') != std::string::npos;
     if (!is_number) {
-      throw usage_error("--replicas", fmt::format("expected a number, or one for each stage as "
+      throw command_line::usage_error("--replicas",
+                                      fmt::format("expected a number, or one for each stage as "
                                                   "12,1,1, got \"{}\"",
                                                   printable(*text)));
     }
@@ -117,8 +119,8 @@ std::vector<std::int64_t> replicas_option(const Options& options) {
   return replicas;
 }
 
-ForeignPlanOptions plan_options(const Options& options) {
-  ForeignPlanOptions plan;
+interop::ForeignPlanOptions plan_options(const command_line::Options& options) {
+  interop::ForeignPlanOptions plan;
   plan.global_batch = options.positive_integer("global-batch", kMaxCount);
   plan.micro_batch = options.positive_integer("micro-batch", kMaxCount);
   plan.replicas = replicas_option(options);
@@ -133,24 +135,28 @@ ForeignPlanOptions plan_options(const Options& options) {
   return plan;
 }
 
-std::vector<ForeignPlanFile> read_files(const Options& options) {
-  std::optional<PlanFormat> forced;
+std::vector<interop::ForeignPlanFile> read_files(const command_line::Options& options) {
+  std::optional<interop::PlanFormat> forced;
   std::vector<std::string> names{"detect"};
-  for (const PlanFormat format : all_plan_formats()) names.emplace_back(name_of(format));
+  for (const interop::PlanFormat format : interop::all_plan_formats())
+    names.emplace_back(name_of(format));
   const std::string choice = options.choice("format", names);
-  for (const PlanFormat format : all_plan_formats()) {
+  for (const interop::PlanFormat format : interop::all_plan_formats()) {
     if (choice == name_of(format)) forced = format;
   }
-  std::vector<ForeignPlanFile> files;
+  std::vector<interop::ForeignPlanFile> files;
   if (const auto layout = options.text("layout")) {
     if (!options.positional().empty() || options.has("format")) {
-      throw usage_error("--layout", "expected it in place of files and --format, got both");
+      throw command_line::usage_error("--layout",
+                                      "expected it in place of files and --format, got both");
     }
-    files.push_back({.text = *layout, .name = "--layout", .format = PlanFormat::Megatron});
+    files.push_back({.text = *layout, .name = "--layout", .format = interop::PlanFormat::Megatron});
   }
   for (const std::string& path : options.positional()) {
-    ForeignPlanFile file{.text = read_file(path), .name = source_name(path)};
-    const std::optional<PlanFormat> format = forced ? forced : detect_plan_format(file.text);
+    interop::ForeignPlanFile file{.text = io::read_file(path),
+                                  .name = command_line::source_name(path)};
+    const std::optional<interop::PlanFormat> format =
+        forced ? forced : interop::detect_plan_format(file.text);
     if (!format) {
       refuse_unknown(file.text, file.name,
                      "a plan of PipeDream, Megatron-LM, DeepSpeed, PyTorch or Sailor");
@@ -162,7 +168,7 @@ std::vector<ForeignPlanFile> read_files(const Options& options) {
 }
 
 /// All that a plan file says of a plan that nobody searched.
-PlanDocument document_of(ImportedPlan imported, const TopologyDescription& topology) {
+PlanDocument document_of(interop::ImportedPlan imported, const TopologyDescription& topology) {
   PlanDocument document;
   document.tool = kTool;
   document.profile = std::move(imported.profile);
@@ -181,7 +187,7 @@ void check_costs(const PlanDocument& document, const Topology& topology, const s
   if (faults.empty()) return;
   const bool is_of_devices = faults.front().place.starts_with("/devices");
   if (is_of_devices) throw Error{ErrorKind::BadInput, topology_source, std::move(faults)};
-  throw Error{ErrorKind::BadInput, source, in_words(std::move(faults))};
+  throw Error{ErrorKind::BadInput, source, interop::in_words(std::move(faults))};
 }
 
 /// Devices of a stage that lack as much are one fault.
@@ -202,15 +208,16 @@ std::vector<Violation> memory_faults(const std::vector<MemoryShortage>& shortage
     faults.push_back(
         {fmt::format("stage {}", first.stage.value),
          fmt::format("memory exceeded: device{} {} need{} {}, ha{} {}", is_one ? "" : "s",
-                     show_devices(devices, topology), is_one ? "s" : "", show(first.needed),
-                     is_one ? "s" : "ve", show(first.limit))});
+                     report::show_devices(devices, topology), is_one ? "s" : "",
+                     report::show(first.needed), is_one ? "s" : "ve", report::show(first.limit))});
   }
   return faults;
 }
 
 /// What is short of memory is refused, unless the plan is wanted all the same.
-void check_memory(const Evaluation& evaluation, const Topology& topology, const Options& options,
-                  const std::string& source, std::vector<std::string>& warnings) {
+void check_memory(const planner::Evaluation& evaluation, const Topology& topology,
+                  const command_line::Options& options, const std::string& source,
+                  std::vector<std::string>& warnings) {
   const std::size_t count = evaluation.shortages.size();
   if (count == 0) return;
   if (!options.has("unlimited-memory")) {
@@ -222,47 +229,48 @@ void check_memory(const Evaluation& evaluation, const Topology& topology, const 
                                  count == 1 ? " is" : "s are"));
 }
 
-int run(const Options& options, Console& console) {
+int run(const command_line::Options& options, command_line::Console& console) {
   if (options.positional().empty() && !options.has("layout")) {
-    throw usage_error("import plan", "expected one file or more, or --layout, got none");
+    throw command_line::usage_error("import plan",
+                                    "expected one file or more, or --layout, got none");
   }
   const std::string model = options.required("model", "the profile that the plan is for");
   const std::string topo = options.required("topo", "a topology");
   const ModelProfile profile = load_own_profile(model);
   TopologyDescription description = load_topology(topo);
   apply_time_scale(options, profile, description);
-  const Topology topology{description, source_name(topo)};
+  const Topology topology{description, command_line::source_name(topo)};
   const std::string output =
-      options.text("output").value_or(default_output(profile, ".imported.plan.json"));
-  std::vector<NamedPath> inputs = numbered_paths(options.positional());
+      options.text("output").value_or(command_line::default_output(profile, ".imported.plan.json"));
+  std::vector<command_line::NamedPath> inputs = command_line::numbered_paths(options.positional());
   inputs.push_back({"--model", model});
   inputs.push_back({"--topo", topo});
   check_outputs({{"--output", output}}, inputs);
 
-  const std::vector<ForeignPlanFile> files = read_files(options);
+  const std::vector<interop::ForeignPlanFile> files = read_files(options);
   const std::string& source = files.front().name;
-  PlanDocument document =
-      document_of(import_plan(files, {profile, topology}, plan_options(options)), description);
-  check_costs(document, topology, source, source_name(topo));
-  const Evaluation evaluation =
-      evaluate(document.plan, document.profile, topology, {contention_of(options)});
+  PlanDocument document = document_of(
+      interop::import_plan(files, {profile, topology}, plan_options(options)), description);
+  check_costs(document, topology, source, command_line::source_name(topo));
+  const planner::Evaluation evaluation =
+      planner::evaluate(document.plan, document.profile, topology, {contention_of(options)});
   check_memory(evaluation, topology, options, source, document.warnings);
   document.prediction = evaluation.prediction;
-  for (std::string& warning : warnings_about(document, topology)) {
+  for (std::string& warning : planner::warnings_about(document, topology)) {
     document.warnings.push_back(std::move(warning));
   }
-  write_result(console, output, write_plan(document));
+  command_line::write_result(console, output, io::write_plan(document));
   const auto [stream, style] = console.words(output == "-");
-  stream << write_summary(document, evaluation.timeline, topology, style)
-         << other_replicas_text(document.prediction, evaluation.otherwise);
-  print_warnings_if_quiet(console, document.warnings);
+  stream << report::write_summary(document, evaluation.timeline, topology, style)
+         << report::other_replicas_text(document.prediction, evaluation.otherwise);
+  command_line::print_warnings_if_quiet(console, document.warnings);
   if (output != "-") stream << "plan written to " << printable(output) << '\n';
-  return kDone;
+  return command_line::kDone;
 }
 
 }  // namespace
 
-Command import_plan_command() {
+command_line::Command import_plan_command() {
   return {.name = "plan",
           .help = kImportPlanHelp,
           .options = {{.name = "model"},
@@ -282,4 +290,4 @@ Command import_plan_command() {
           .run = run};
 }
 
-}  // namespace dapple
+}  // namespace dapple::app

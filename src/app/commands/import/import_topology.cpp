@@ -17,7 +17,7 @@
 #include "dapple/io/documents/quantity_text.h"
 #include "dapple/report/table.h"
 
-namespace dapple {
+namespace dapple::app {
 namespace {
 
 constexpr const char* kImportTopologyHelp =
@@ -56,31 +56,32 @@ Example ("nvidia-smi topo -m > topo.txt" makes such a file)
     --socket-bandwidth "22 GB/s"
 )";
 
-std::optional<Bandwidth> bandwidth_of(const Options& options, const std::string& name) {
+std::optional<Bandwidth> bandwidth_of(const command_line::Options& options,
+                                      const std::string& name) {
   const std::optional<std::string> text = options.text(name);
   if (!text) return std::nullopt;
-  const std::optional<Bandwidth> bandwidth = parse_bandwidth(*text);
+  const std::optional<Bandwidth> bandwidth = io::parse_bandwidth(*text);
   if (!bandwidth) {
-    throw usage_error("--" + name,
-                      fmt::format("expected a bandwidth such as \"25 GB/s\" or \"200 Gbit/s\", got "
-                                  "\"{}\"",
-                                  printable(*text)));
+    throw command_line::usage_error(
+        "--" + name, fmt::format("expected a bandwidth such as \"25 GB/s\" or \"200 Gbit/s\", got "
+                                 "\"{}\"",
+                                 printable(*text)));
   }
   return bandwidth;
 }
 
 /// An uplink is a bandwidth, or a plain number, the oversubscription.
-void read_uplink(const Options& options, const std::string& name,
+void read_uplink(const command_line::Options& options, const std::string& name,
                  std::optional<Bandwidth>& bandwidth, std::optional<Factor>& oversubscription) {
   if (const std::optional<std::string> text = options.text(name)) {
-    oversubscription = parse_factor(*text);
+    oversubscription = command_line::parse_factor(*text);
     if (!oversubscription) bandwidth = bandwidth_of(options, name);
   }
 }
 
-ForeignTopologyOptions topology_options(const Options& options) {
+interop::ForeignTopologyOptions topology_options(const command_line::Options& options) {
   constexpr std::int64_t kMost = 65'536;
-  ForeignTopologyOptions foreign;
+  interop::ForeignTopologyOptions foreign;
   foreign.name = options.name("name").value_or(foreign.name);
   foreign.device = options.name("device");
   foreign.memory = options.size("memory");
@@ -98,21 +99,23 @@ ForeignTopologyOptions topology_options(const Options& options) {
   return foreign;
 }
 
-std::vector<ForeignFile> read_files(const Options& options, const std::vector<std::string>& paths) {
-  std::optional<TopologyFormat> forced;
+std::vector<interop::ForeignFile> read_files(const command_line::Options& options,
+                                             const std::vector<std::string>& paths) {
+  std::optional<interop::TopologyFormat> forced;
   if (options.has("format")) {
     std::vector<std::string> names;
-    for (const TopologyFormat format : all_topology_formats()) names.emplace_back(name_of(format));
+    for (const interop::TopologyFormat format : interop::all_topology_formats())
+      names.emplace_back(name_of(format));
     const std::string choice = options.choice("format", names);
-    for (const TopologyFormat format : all_topology_formats()) {
+    for (const interop::TopologyFormat format : interop::all_topology_formats()) {
       if (choice == name_of(format)) forced = format;
     }
   }
-  std::vector<ForeignFile> files;
+  std::vector<interop::ForeignFile> files;
   for (const std::string& path : paths) {
-    ForeignFile file{.text = read_file(path), .name = source_name(path)};
-    const std::optional<TopologyFormat> format =
-        forced ? forced : detect_topology_format(file.text);
+    interop::ForeignFile file{.text = io::read_file(path), .name = command_line::source_name(path)};
+    const std::optional<interop::TopologyFormat> format =
+        forced ? forced : interop::detect_topology_format(file.text);
     if (!format) {
       refuse_unknown(file.text, file.name,
                      "a file of nvidia-smi topo -m, NCCL (topology XML), hwloc (XML), nccl-tests, "
@@ -177,45 +180,48 @@ std::vector<UsedLink> used_links(const TopologyDescription& description) {
 }
 
 /// The smallest and the largest message of every measurement.
-std::string measurements_text(const TopologyDescription& description, const TextStyle& style) {
-  Table table({{.header = "all-reduce, measured over", .least = 20},
-               {.header = "message", .align = Align::Right},
-               {.header = "bus GB/s", .align = Align::Right},
-               {.header = "time", .align = Align::Right}});
+std::string measurements_text(const TopologyDescription& description,
+                              const report::TextStyle& style) {
+  report::Table table({{.header = "all-reduce, measured over", .least = 20},
+                       {.header = "message", .align = report::Align::Right},
+                       {.header = "bus GB/s", .align = report::Align::Right},
+                       {.header = "time", .align = report::Align::Right}});
   bool is_empty = true;
   for (const ServerGroup& group : description.servers) {
     for (const BusBandwidthTable& measured : group.bus_bandwidth) {
       for (const BusBandwidthTable::Point* point :
            {&measured.points.front(), &measured.points.back()}) {
         is_empty = false;
-        table.add_row(
-            {{.text = printable(fmt::format("{}: {} x {} devices", group.name, measured.servers,
-                                            measured.devices))},
-             {.text = show(point->size)},
-             {.text = show_rate(static_cast<double>(point->bandwidth.bytes_per_second) / 1e9)},
-             {.text = show(reduction_time(measured, *point))}});
+        table.add_row({{.text = printable(fmt::format("{}: {} x {} devices", group.name,
+                                                      measured.servers, measured.devices))},
+                       {.text = report::show(point->size)},
+                       {.text = report::show_rate(
+                            static_cast<double>(point->bandwidth.bytes_per_second) / 1e9)},
+                       {.text = report::show(reduction_time(measured, *point))}});
       }
     }
   }
   return is_empty ? "" : table.text(0, style) + '\n';
 }
 
-void write_summary(const ImportedTopology& imported, std::ostream& words, const TextStyle& style) {
+void write_summary(const interop::ImportedTopology& imported, std::ostream& words,
+                   const report::TextStyle& style) {
   const Topology topology(imported.description);
   words << fmt::format("{}: {} server{}, {} device{}\n", printable(imported.description.name),
                        topology.server_count(), topology.server_count() == 1 ? "" : "s",
                        topology.device_count(), topology.device_count() == 1 ? "" : "s");
   for (const DeviceKind& kind : imported.description.devices) {
     words << fmt::format("{}: {} of memory, {} of it reserved\n", printable(kind.name),
-                         show(kind.memory), show(kind.reserved));
+                         report::show(kind.memory), report::show(kind.reserved));
   }
-  Table table({{.header = "link, each direction", .least = 20},
-               {.header = "GB/s", .align = Align::Right},
-               {.header = "latency", .align = Align::Right}});
+  report::Table table({{.header = "link, each direction", .least = 20},
+                       {.header = "GB/s", .align = report::Align::Right},
+                       {.header = "latency", .align = report::Align::Right}});
   for (const UsedLink& link : used_links(imported.description)) {
-    table.add_row({{.text = printable(link.what)},
-                   {.text = show_rate(static_cast<double>(link.bandwidth.bytes_per_second) / 1e9)},
-                   {.text = show(link.latency)}});
+    table.add_row(
+        {{.text = printable(link.what)},
+         {.text = report::show_rate(static_cast<double>(link.bandwidth.bytes_per_second) / 1e9)},
+         {.text = report::show(link.latency)}});
   }
   if (topology.device_count() > 1) words << '\n' << table.text(0, style) << '\n';
   words << measurements_text(imported.description, style);
@@ -233,40 +239,42 @@ std::string kind_of(const std::string& warning) {
 }
 
 /// The first of each kind, and how many there are like it; all of them where all is asked for.
-void print_warnings(Console& console, const std::vector<std::string>& warnings) {
+void print_warnings(command_line::Console& console, const std::vector<std::string>& warnings) {
   std::map<std::string, std::size_t> counts;
   for (const std::string& warning : warnings) ++counts[kind_of(warning)];
   for (const std::string& warning : warnings) {
     std::size_t& count = counts[kind_of(warning)];
     if (count == 0) continue;
     const bool stands_for_others = count > 1 && !console.err_style.verbose;
-    print_warning(console, stands_for_others
-                               ? fmt::format("{}; {} more like it (-v)", warning, count - 1)
-                               : warning);
+    command_line::print_warning(
+        console,
+        stands_for_others ? fmt::format("{}; {} more like it (-v)", warning, count - 1) : warning);
     if (!console.err_style.verbose) count = 0;
   }
 }
 
-int run(const Options& options, Console& console) {
+int run(const command_line::Options& options, command_line::Console& console) {
   const std::vector<std::string>& paths = options.positional();
-  if (paths.empty()) throw usage_error("import topology", "expected one file or more, got none");
-  const ForeignTopologyOptions foreign = topology_options(options);
+  if (paths.empty())
+    throw command_line::usage_error("import topology", "expected one file or more, got none");
+  const interop::ForeignTopologyOptions foreign = topology_options(options);
   const std::string output =
-      options.text("output").value_or(default_output(foreign.name, ".topology.json"));
-  check_outputs({{"--output", output}}, numbered_paths(paths));
+      options.text("output").value_or(command_line::default_output(foreign.name, ".topology.json"));
+  check_outputs({{"--output", output}}, command_line::numbered_paths(paths));
 
-  const ImportedTopology imported = import_topology(read_files(options, paths), foreign);
+  const interop::ImportedTopology imported =
+      interop::import_topology(read_files(options, paths), foreign);
   print_warnings(console, imported.warnings);
   const auto [stream, style] = console.words(output == "-");
   write_summary(imported, stream, style);
-  write_result(console, output, write_topology(imported.description));
+  command_line::write_result(console, output, io::write_topology(imported.description));
   if (output != "-") stream << "topology written to " << printable(output) << '\n';
-  return kDone;
+  return command_line::kDone;
 }
 
 }  // namespace
 
-Command import_topology_command() {
+command_line::Command import_topology_command() {
   return {.name = "topology",
           .help = kImportTopologyHelp,
           .options = {{.name = "output", .letter = 'o'},
@@ -288,4 +296,4 @@ Command import_topology_command() {
           .run = run};
 }
 
-}  // namespace dapple
+}  // namespace dapple::app

@@ -4,7 +4,7 @@
 
 #include "exec/ranks/mpi/mpi_loop.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 std::unique_ptr<RankJob> start_mpi_job(std::chrono::nanoseconds timeout) {
   return std::make_unique<RankJob>([timeout](WireHandler handler) {
@@ -12,4 +12,4 @@ std::unique_ptr<RankJob> start_mpi_job(std::chrono::nanoseconds timeout) {
   });
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

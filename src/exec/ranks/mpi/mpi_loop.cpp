@@ -13,7 +13,7 @@
 #include "exec/message/waiting.h"
 #include "exec/ranks/parked_thread.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 enum Tag { kFrameTag = 1, kBytesTag, kNoticeTag, kClockTag };
@@ -351,4 +351,4 @@ std::future<void> MpiLoop::leave() {
   return left->get_future();
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -19,7 +19,7 @@
 
 #include "exec/ranks/rank_wire.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 class MpiLoop : public RankWire {
  public:
@@ -87,4 +87,4 @@ class MpiLoop : public RankWire {
   std::thread thread_;  // last: it uses all the others
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec

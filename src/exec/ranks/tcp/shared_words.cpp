@@ -12,7 +12,7 @@
 
 #include "dapple/core/error.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 constexpr std::size_t kBytes = (SharedWords::kCount + 1) * sizeof(std::int64_t);
@@ -76,4 +76,4 @@ SharedWords SharedWords::look_at(std::int64_t process, std::int64_t number, std:
   return shared;
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-namespace dapple {
+namespace dapple::exec {
 
 class SharedWords {
  public:
@@ -33,4 +33,4 @@ class SharedWords {
   std::int64_t* words_ = nullptr;
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -9,7 +9,7 @@
 #include <new>
 #include <utility>
 
-namespace dapple::tcp {
+namespace dapple::exec {
 namespace {
 
 namespace asio = boost::asio;
@@ -163,4 +163,4 @@ void Connection::close_sending() {
   socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
 }
 
-}  // namespace dapple::tcp
+}  // namespace dapple::exec

@@ -12,7 +12,7 @@
 
 #include "exec/ranks/tcp/tcp_protocol.h"
 
-namespace dapple::tcp {
+namespace dapple::exec {
 
 struct ConnectionHandler {
   std::function<void(const Frame& frame, HostBytes bytes)> message;
@@ -85,4 +85,4 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool has_ended_ = false;
 };
 
-}  // namespace dapple::tcp
+}  // namespace dapple::exec

@@ -6,7 +6,7 @@
 #include "dapple/core/error.h"
 #include "exec/ranks/tcp/tcp_loop.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 bool is_loopback(const std::string& address) {
   boost::system::error_code is_name;
@@ -21,4 +21,4 @@ std::unique_ptr<RankJob> start_tcp_job(const TcpPlace& place, std::chrono::nanos
   });
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -9,7 +9,7 @@
 
 #include "dapple/core/error.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 namespace asio = boost::asio;
@@ -42,10 +42,9 @@ TcpLoop::TcpLoop(WireHandler handler, const TcpPlace& place, std::chrono::nanose
       stays_(asio::make_work_guard(context_)),
       turns_(context_),
       parting_(context_) {
-  if (size_ > 1) meeting_ = tcp::meet(context_, place, timeout);
+  if (size_ > 1) meeting_ = meet(context_, place, timeout);
   for (auto& [rank, socket] : meeting_.sockets) {
-    connections_[rank] =
-        std::make_shared<tcp::Connection>(std::move(socket), rank, of_connections_);
+    connections_[rank] = std::make_shared<Connection>(std::move(socket), rank, of_connections_);
   }
   thread_ = std::thread([this] { serve(); });
 }
@@ -110,7 +109,7 @@ void TcpLoop::send(int to, const Frame& frame, std::span<const std::byte> bytes,
 
 void TcpLoop::send(int to, const Notice& notice) {
   asio::post(context_, [this, to, notice] {
-    if (to != rank_) return connections_.at(to)->send(tcp::envelope_of(notice));
+    if (to != rank_) return connections_.at(to)->send(envelope_of(notice));
     Notice own = notice;
     own.from = rank_;
     handler_.notice(own);
@@ -120,7 +119,7 @@ void TcpLoop::send(int to, const Notice& notice) {
 std::future<void> TcpLoop::leave() {
   asio::post(context_, [this] {
     for (const auto& [rank, connection] : connections_) {
-      connection->send(tcp::envelope_of(tcp::EnvelopeKind::Leaving), [this] {
+      connection->send(envelope_of(EnvelopeKind::Leaving), [this] {
         ++told_;
         note_leaving(rank_);
       });
@@ -137,4 +136,4 @@ void TcpLoop::note_leaving(int rank) {
   left_.set_value();
 }
 
-}  // namespace dapple
+}  // namespace dapple::exec

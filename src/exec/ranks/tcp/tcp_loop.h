@@ -19,7 +19,7 @@
 #include "exec/ranks/tcp/tcp_connection.h"
 #include "exec/ranks/tcp/tcp_meeting.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 class TcpLoop : public RankWire {
  public:
@@ -50,14 +50,14 @@ class TcpLoop : public RankWire {
   const int size_;
   const WireHandler handler_;
   const std::chrono::nanoseconds turn_;  // from one to the next
-  tcp::ConnectionHandler of_connections_;
+  ConnectionHandler of_connections_;
   boost::asio::io_context context_;
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> stays_;
   boost::asio::steady_timer turns_;
   boost::asio::steady_timer parting_;
-  tcp::Meeting meeting_;
+  Meeting meeting_;
   SharedWords shared_;
-  std::map<int, std::shared_ptr<tcp::Connection>> connections_;
+  std::map<int, std::shared_ptr<Connection>> connections_;
 
   // Of the loop's thread.
   std::set<int> leaving_;    // ranks
@@ -68,4 +68,4 @@ class TcpLoop : public RankWire {
   std::thread thread_;  // last: it uses all the others
 };
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -28,7 +28,7 @@
 #include "exec/ranks/tcp/tcp_proof.h"
 #include "exec/ranks/tcp/tcp_reception.h"
 
-namespace dapple::tcp {
+namespace dapple::exec {
 namespace {
 
 namespace asio = boost::asio;
@@ -455,4 +455,4 @@ Meeting meet(asio::io_context& context, const TcpPlace& place, nanoseconds timeo
   }
 }
 
-}  // namespace dapple::tcp
+}  // namespace dapple::exec

@@ -12,7 +12,7 @@
 #include "exec/ranks/tcp/shared_words.h"
 #include "exec/ranks/tcp/tcp_protocol.h"
 
-namespace dapple::tcp {
+namespace dapple::exec {
 
 /// What comes of it.
 struct Meeting {
@@ -30,4 +30,4 @@ struct Meeting {
 Meeting meet(boost::asio::io_context& context, const TcpPlace& place,
              std::chrono::nanoseconds timeout);
 
-}  // namespace dapple::tcp
+}  // namespace dapple::exec

@@ -11,7 +11,7 @@
 
 #include "dapple/core/error.h"
 
-namespace dapple::tcp {
+namespace dapple::exec {
 namespace {
 
 /// So that nobody's proof can be given back as another one's.
@@ -69,4 +69,4 @@ bool is_same(const Proof& a, const Proof& b) {
   return CRYPTO_memcmp(a.data(), b.data(), sizeof a) == 0;
 }
 
-}  // namespace dapple::tcp
+}  // namespace dapple::exec

@@ -10,7 +10,7 @@
 
 #include "exec/ranks/tcp/tcp_protocol.h"
 
-namespace dapple::tcp {
+namespace dapple::exec {
 
 /// Nobody knows it before, and it does not come again. Throws Error(Environment) where the system
 /// has none.
@@ -32,4 +32,4 @@ Proof answer_proof(const std::string& secret, const Talk& talk, const Answer& an
 /// In a time that does not depend on where they differ.
 bool is_same(const Proof& a, const Proof& b);
 
-}  // namespace dapple::tcp
+}  // namespace dapple::exec

@@ -13,13 +13,13 @@
 #include "exec/message/announced.h"
 #include "exec/ranks/rank_wire.h"
 
-namespace dapple::tcp {
+namespace dapple::exec {
 
 using Word = std::uint64_t;
 
 inline constexpr Word kMagic = 0x72'2D'65'6C'70'70'61'64;  // "dapple-r" where the low byte is first
 inline constexpr Word kOrder = 0x01'02'03'04'05'06'07'08;
-inline constexpr Word kVersion = 2;
+inline constexpr Word kProtocolVersion = 2;
 
 /// Words of which the last one tells whether the others have changed.
 template <std::size_t kWords>
@@ -50,7 +50,7 @@ inline bool is_rank(std::span<const Word> words) {
 }
 
 inline bool has_own_protocol(std::span<const Word> words) {
-  return words[0] == kMagic && words[1] == kOrder && words[2] == kVersion;
+  return words[0] == kMagic && words[1] == kOrder && words[2] == kProtocolVersion;
 }
 
 using Nonce = std::array<Word, 4>;
@@ -74,8 +74,8 @@ struct Hello {
 };
 
 inline HelloWords words_of(const Hello& hello) {
-  return {kMagic,     kOrder,         kVersion,       hello.rank,     hello.size,    hello.port,
-          hello.host, hello.nonce[0], hello.nonce[1], hello.nonce[2], hello.nonce[3]};
+  return {kMagic,     kOrder,         kProtocolVersion, hello.rank,     hello.size,    hello.port,
+          hello.host, hello.nonce[0], hello.nonce[1],   hello.nonce[2], hello.nonce[3]};
 }
 
 /// Requires: has_own_protocol(words).
@@ -89,7 +89,7 @@ inline Hello hello_of(const HelloWords& words) {
 
 /// To a caller of any version: who is of another one reads no further than that.
 inline ChallengeWords challenge_of(const Nonce& nonce) {
-  return {kMagic, kOrder, kVersion, 0, nonce[0], nonce[1], nonce[2], nonce[3]};
+  return {kMagic, kOrder, kProtocolVersion, 0, nonce[0], nonce[1], nonce[2], nonce[3]};
 }
 
 enum class Verdict : Word { Welcome = 1, Unproven, OtherSize, NoSuchRank, Taken };
@@ -183,4 +183,4 @@ inline std::optional<Notice> notice_of(const Envelope& words, int from) {
                 .action = words[4]};
 }
 
-}  // namespace dapple::tcp
+}  // namespace dapple::exec

@@ -15,7 +15,7 @@
 #include "exec/message/clock.h"
 #include "exec/ranks/tcp/tcp_proof.h"
 
-namespace dapple::tcp {
+namespace dapple::exec {
 namespace {
 
 namespace asio = boost::asio;
@@ -109,7 +109,7 @@ Reception::~Reception() {
   context_.poll();
 }
 
-void Reception::open(const Expected& expected, const Answer& answer) {
+void Reception::open(const ExpectedRanks& expected, const Answer& answer) {
   expected_ = expected;
   answer_ = answer;
   await_call();
@@ -281,4 +281,4 @@ void Reception::tell_time(const std::shared_ptr<Call>& call) {
   });
 }
 
-}  // namespace dapple::tcp
+}  // namespace dapple::exec

@@ -19,10 +19,10 @@
 #include "dapple/exec/ranks/tcp/tcp_job.h"
 #include "exec/ranks/tcp/tcp_protocol.h"
 
-namespace dapple::tcp {
+namespace dapple::exec {
 
 /// Which ranks are expected: from `first` to size - 1, of the job that they know.
-struct Expected {
+struct ExpectedRanks {
   int rank = 0;  // that they call
   int first = 0;
   int size = 1;
@@ -46,7 +46,7 @@ class Reception {
 
   /// Talks with whoever calls, answers with `answer` where it is welcome, and tells it the time as
   /// often as it asks. The context runs it.
-  void open(const Expected& expected, const Answer& answer);
+  void open(const ExpectedRanks& expected, const Answer& answer);
 
   bool is_complete() const;
   /// The lowest that is missing. Requires: not complete.
@@ -81,7 +81,7 @@ class Reception {
   const std::size_t most_unproven_;
   boost::asio::ip::tcp::acceptor acceptor_;
   boost::asio::steady_timer pause_;
-  Expected expected_;
+  ExpectedRanks expected_;
   Answer answer_;
   std::set<int> greeted_;
   std::list<std::shared_ptr<Call>> calls_;  // by their age
@@ -89,4 +89,4 @@ class Reception {
   std::string turned_away_;
 };
 
-}  // namespace dapple::tcp
+}  // namespace dapple::exec

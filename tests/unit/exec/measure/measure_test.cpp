@@ -11,12 +11,12 @@
 #include "dapple/core/error.h"
 #include "dapple/io/documents/documents.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
-Specification shipped(const std::string& name) {
+io::Specification shipped(const std::string& name) {
   const std::string path = "profiles/" + name + ".json";
-  return read_specification(test::source_file(path), path);
+  return io::read_specification(test::source_file(path), path);
 }
 
 TEST_CASE("a measured model can be planned from, and layers that do the same count as one") {
@@ -39,9 +39,9 @@ TEST_CASE("a measured model can be planned from, and layers that do the same cou
     CHECK(one.stash == Bytes{4 * (64 * (130 + 3 * 64 + 192 + 512) + 4 * 64 * 64)});
     CHECK(profile.layers[block].measurements[1].stash == 2 * one.stash);
   }
-  const std::string text = write_profile(profile);
-  CHECK(write_profile(read_profile(text, "m.json")) == text);
-  CHECK(read_specification(text, "m.json").operations.size() == 9);
+  const std::string text = io::write_profile(profile);
+  CHECK(io::write_profile(io::read_profile(text, "m.json")) == text);
+  CHECK(io::read_specification(text, "m.json").operations.size() == 9);
 }
 
 TEST_CASE(
@@ -105,4 +105,4 @@ TEST_CASE("a measurement that is stopped has the passes that were made, and says
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::exec

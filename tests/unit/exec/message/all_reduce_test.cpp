@@ -5,7 +5,7 @@
 #include "../../../support/dice.h"
 #include "../../../support/job.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 using namespace small;
@@ -106,4 +106,4 @@ TEST_CASE("a member alone keeps what it has and sends nothing") {
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -6,7 +6,7 @@
 
 #include "../../../support/job.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 using namespace small;
@@ -39,4 +39,4 @@ TEST_CASE("threads carry messages as every transport must") {
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::exec

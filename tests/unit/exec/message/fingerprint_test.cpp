@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 std::uint64_t of_text(std::string_view text) {
@@ -35,4 +35,4 @@ TEST_CASE("a fingerprint of parts is that of the whole") {
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 /// Stage 1 of three, of micro-batches whose samples two devices send and one takes in.
@@ -38,4 +38,4 @@ TEST_CASE("memory of messages is what the earlier stage has in flight, and one t
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -9,7 +9,7 @@
 
 #include "../../../support/job.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 using namespace small;
@@ -152,4 +152,4 @@ TEST_CASE("one end that gives up wakes all that wait") {
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -15,7 +15,7 @@
 #include "../../../support/suspicious_backend.h"
 #include "dapple/exec/replay/replay.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 using namespace small;
@@ -194,4 +194,4 @@ TEST_CASE("a replay ends on all devices after the iteration in which any is told
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -9,7 +9,7 @@
 
 #include "dapple/core/error.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 const BatchShape kTokens{.input = {4}, .vocabulary = 10, .targets = {4}, .classes = 10};
@@ -25,13 +25,13 @@ std::string text_of(const std::vector<int>& tokens) {
   return text;
 }
 
-std::shared_ptr<const FileView> view_of(const std::vector<int>& tokens) {
-  return std::make_shared<const FileView>(text_of(tokens));
+std::shared_ptr<const io::FileView> view_of(const std::vector<int>& tokens) {
+  return std::make_shared<const io::FileView>(text_of(tokens));
 }
 
 std::string refusal_of(const std::string& text, const BatchShape& shape) {
   try {
-    make_token_batches(std::make_shared<const FileView>(text), "tokens.bin", shape, 1);
+    make_token_batches(std::make_shared<const io::FileView>(text), "tokens.bin", shape, 1);
   } catch (const Error& error) { return error.what(); }
   return "";
 }
@@ -162,4 +162,4 @@ TEST_CASE("a file that does not hold the model's tokens is refused") {
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -17,7 +17,7 @@
 #include "dapple/core/error.h"
 #include "dapple/exec/train/train.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 using namespace small;
@@ -472,4 +472,4 @@ TEST_CASE("verification finds nothing in a sound plan, and what differs most in 
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -15,7 +15,7 @@
 #include "../../../support/trainable.h"
 #include "dapple/core/error.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 using namespace small;
@@ -237,4 +237,4 @@ TEST_CASE("a model of another form has no such weights") {
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -11,7 +11,7 @@
 #include "../../../support/safetensors_file.h"
 #include "dapple/core/error.h"
 
-namespace dapple {
+namespace dapple::exec {
 namespace {
 
 namespace fs = std::filesystem;
@@ -62,4 +62,4 @@ TEST_CASE("what cannot be a file of tensors is refused before it is read") {
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::exec

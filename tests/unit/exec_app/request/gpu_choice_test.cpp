@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-namespace dapple {
+namespace dapple::exec_app {
 namespace {
 
 TEST_CASE("the devices of one process take the GPUs in their order") {
@@ -43,4 +43,4 @@ TEST_CASE("a rank that is shown a single GPU takes it, whatever its number") {
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::exec_app

@@ -6,7 +6,7 @@
 
 #include "dapple/core/error.h"
 
-namespace dapple {
+namespace dapple::exec_app {
 namespace {
 
 using Variables = std::map<std::string, std::string>;
@@ -146,4 +146,4 @@ TEST_CASE("a job's secret is what one variable says, and never repeated") {
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::exec_app

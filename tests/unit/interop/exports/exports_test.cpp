@@ -11,7 +11,7 @@
 #include "dapple/cost/buckets.h"
 #include "dapple/schedule/schedule.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 using namespace small;
@@ -380,7 +380,7 @@ TEST_CASE("what a plan chooses is in a target's files, or refused, or named as l
        }}};
   const auto files_of = [](const Export& made) {
     std::string text = made.text;
-    for (const FileText& file : made.files) text += file.name + file.text;
+    for (const io::FileText& file : made.files) text += file.name + file.text;
     return text;
   };
   const std::vector<std::string> launchers{"rankfile", "hostfile", "visible-devices", "ranks"};
@@ -475,4 +475,4 @@ TEST_CASE("execution traces have a file for each rank, and groups where gradient
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -17,8 +17,8 @@ using namespace dapple::test;
 
 namespace {
 
-ForeignProfileOptions options() {
-  ForeignProfileOptions result;
+interop::ForeignProfileOptions options() {
+  interop::ForeignProfileOptions result;
   result.profile_batch = 1;
   result.optimizer = "sgd";
   result.global_batch = 64;
@@ -101,9 +101,9 @@ TEST_CASE("the branch that leaves fewer bytes alive comes first") {
   // 1 feeds 2 (wide) and 3 (narrow); 4 joins them. 1:100, 2:50, 3:10.
   // After 1: placing 2 adds 50, placing 3 adds 10; then 2 adds 50 and ends the life of 1.
   const ModelProfile profile =
-      import_pipedream_graph(node(1, 100) + node(2, 50) + node(3, 10) + node(4, 1) + edge(1, 2) +
-                                 edge(1, 3) + edge(2, 4) + edge(3, 4),
-                             "g.txt", options())
+      interop::import_pipedream_graph(node(1, 100) + node(2, 50) + node(3, 10) + node(4, 1) +
+                                          edge(1, 2) + edge(1, 3) + edge(2, 4) + edge(3, 4),
+                                      "g.txt", options())
           .profile;
   CHECK(names_of(profile) == std::vector<std::string>{"Op.1", "Op.3", "Op.2", "Op.4"});
   CHECK(cuts(profile) == std::vector<std::int64_t>{0, 100, 110, 60, 0});
@@ -112,9 +112,10 @@ TEST_CASE("the branch that leaves fewer bytes alive comes first") {
 TEST_CASE("a layer without inputs stands right before its first consumer") {
   // 1 -> 2 -> 4, and 3 -> 4, 5: the small tensor of 3 would otherwise be carried past 1 and 2.
   const ModelProfile profile =
-      import_pipedream_graph(node(1, 100) + node(2, 100) + node(3, 1) + node(4, 100) + node(5, 1) +
-                                 edge(1, 2) + edge(2, 4) + edge(3, 4) + edge(3, 5) + edge(4, 5),
-                             "g.txt", options())
+      interop::import_pipedream_graph(node(1, 100) + node(2, 100) + node(3, 1) + node(4, 100) +
+                                          node(5, 1) + edge(1, 2) + edge(2, 4) + edge(3, 4) +
+                                          edge(3, 5) + edge(4, 5),
+                                      "g.txt", options())
           .profile;
   CHECK(names_of(profile) == std::vector<std::string>{"Op.1", "Op.2", "Op.3", "Op.4", "Op.5"});
   CHECK(cuts(profile) == std::vector<std::int64_t>{0, 100, 100, 101, 101, 0});
@@ -122,9 +123,9 @@ TEST_CASE("a layer without inputs stands right before its first consumer") {
 
 TEST_CASE("equal choices go by node number, not by the order of lines or digits") {
   const ModelProfile profile =
-      import_pipedream_graph(node(10, 5) + node(9, 5) + node(2, 5) + node(1, 5) + edge(1, 10) +
-                                 edge(1, 9) + edge(1, 2),
-                             "g.txt", options())
+      interop::import_pipedream_graph(node(10, 5) + node(9, 5) + node(2, 5) + node(1, 5) +
+                                          edge(1, 10) + edge(1, 9) + edge(1, 2),
+                                      "g.txt", options())
           .profile;
   CHECK(names_of(profile) == std::vector<std::string>{"Op.1", "Op.2", "Op.9", "Op.10"});
 }
@@ -193,10 +194,11 @@ TEST_CASE("each choice of the order is the best one, on random graphs") {
       placed[static_cast<std::size_t>(best)] = true;
     }
     INFO(text);
-    const ModelProfile profile = import_pipedream_graph(text, "g.txt", options()).profile;
+    const ModelProfile profile = interop::import_pipedream_graph(text, "g.txt", options()).profile;
     REQUIRE(names_of(profile) == expected);
     REQUIRE(expected.size() == static_cast<std::size_t>(nodes));
-    check_same(import_pipedream_graph(shuffled(text, random), "g.txt", options()).profile, profile);
+    check_same(interop::import_pipedream_graph(shuffled(text, random), "g.txt", options()).profile,
+               profile);
   }
 }
 
@@ -218,8 +220,9 @@ TEST_CASE("published graphs are read whole, in whatever order their lines stand"
     if (!file) continue;
     const std::string& text = *file;
     INFO(graph.path);
-    CHECK(is_pipedream_graph(text));
-    const ModelProfile profile = import_pipedream_graph(text, graph.path, options()).profile;
+    CHECK(interop::is_pipedream_graph(text));
+    const ModelProfile profile =
+        interop::import_pipedream_graph(text, graph.path, options()).profile;
     CHECK(profile.name == graph.name);
     CHECK(profile.layers.size() == graph.layers);
     std::int64_t parameters = 0;
@@ -233,8 +236,9 @@ TEST_CASE("published graphs are read whole, in whatever order their lines stand"
     CHECK(parameters == graph.parameter_bytes);
     CHECK(compute == graph.compute_ns);
     for (int round = 0; round < 3; ++round) {
-      check_same(import_pipedream_graph(shuffled(text, random), graph.path, options()).profile,
-                 profile);
+      check_same(
+          interop::import_pipedream_graph(shuffled(text, random), graph.path, options()).profile,
+          profile);
     }
   }
 }
@@ -258,7 +262,8 @@ TEST_CASE("cuts of the residual graphs are narrower than in the order of their n
     if (!file) continue;
     const std::string& text = *file;
     INFO(graph.path);
-    const ModelProfile profile = import_pipedream_graph(text, graph.path, options()).profile;
+    const ModelProfile profile =
+        interop::import_pipedream_graph(text, graph.path, options()).profile;
     std::vector<std::pair<int, std::size_t>> numbered;
     for (std::size_t i = 0; i < profile.layers.size(); ++i) {
       const std::string& name = profile.layers[i].name;

@@ -8,7 +8,7 @@
 #include "dapple/interop/plans/given_order.h"
 #include "dapple/schedule/schedule.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 using namespace small;
@@ -74,4 +74,4 @@ TEST_CASE("faults of a given order name their line") {
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -13,7 +13,7 @@
 #include "dapple/io/documents/documents.h"
 #include "dapple/schedule/schedule.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 using namespace test;
@@ -21,8 +21,8 @@ using small::stages_of;
 
 /// The golden pair: an embedding, two blocks and an output, on mesh0:0-1 and box0:0-1.
 struct Pair {
-  ModelProfile profile = read_profile(source_file("tests/golden/pair.profile.json"), "profile");
-  Topology topology{read_topology(source_file("tests/golden/pair.topology.json"), "topology")};
+  ModelProfile profile = io::read_profile(source_file("tests/golden/pair.profile.json"), "profile");
+  Topology topology{io::read_topology(source_file("tests/golden/pair.topology.json"), "topology")};
 };
 
 struct NamedText {
@@ -587,4 +587,4 @@ TEST_CASE("replicas that PipeDream does not say are asked for, and how many, che
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -10,7 +10,7 @@
 #include "dapple/io/documents/documents.h"
 #include "graph_text.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 using namespace test;
@@ -534,7 +534,7 @@ TEST_CASE("a language model without an output layer is named, and in the plan") 
               "an embedding and transformer blocks, and behind them nothing like an output layer "
               "(Block.4 is the last one)"));
   REQUIRE(headless.profile.warnings.size() == 1);
-  const ModelProfile again = read_profile(write_profile(headless.profile), "again");
+  const ModelProfile again = io::read_profile(io::write_profile(headless.profile), "again");
   CHECK(again.warnings == headless.profile.warnings);
   // Blocks without an embedding are no language model.
   const std::string other =
@@ -562,4 +562,4 @@ TEST_CASE("published files of others are imported") {
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -15,8 +15,8 @@ using namespace dapple::test;
 
 namespace {
 
-ForeignProfileOptions all_options() {
-  ForeignProfileOptions options;
+interop::ForeignProfileOptions all_options() {
+  interop::ForeignProfileOptions options;
   options.profile_batch = 32;
   options.optimizer = "momentum";
   options.global_batch = 256;
@@ -26,8 +26,8 @@ ForeignProfileOptions all_options() {
   return options;
 }
 
-ImportedProfile import(const std::string& text) {
-  return import_pipedream_graph(text, "models/tiny/graph.txt", all_options());
+interop::ImportedProfile import(const std::string& text) {
+  return interop::import_pipedream_graph(text, "models/tiny/graph.txt", all_options());
 }
 
 std::string node(int number, const std::string& description, const std::string& output = "100") {
@@ -36,9 +36,10 @@ std::string node(int number, const std::string& description, const std::string& 
          ", parameter_size=8.000\n";
 }
 
-Error error_of(const std::string& text, const ForeignProfileOptions& options = all_options()) {
+Error error_of(const std::string& text,
+               const interop::ForeignProfileOptions& options = all_options()) {
   try {
-    import_pipedream_graph(text, "g.txt", options);
+    interop::import_pipedream_graph(text, "g.txt", options);
   } catch (const Error& error) { return error; }
   FAIL("expected an Error");
   throw Bug("not reached");
@@ -63,7 +64,7 @@ TEST_CASE("a chain becomes layers with exact figures") {
       "backward_compute_time=4.551, activation_size=411041792.000, parameter_size=37632.000\n"
       "\tnode1 -- node2\n"
       "  node2 -- node3";  // two blanks, no final newline
-  const ImportedProfile imported = import(text);
+  const interop::ImportedProfile imported = import(text);
   const ModelProfile& profile = imported.profile;
 
   CHECK(profile.name == "tiny");
@@ -135,7 +136,7 @@ TEST_CASE("line ends, order of lines and fields, and a byte order mark do not ma
   };
   for (const std::string& variant : variants) {
     INFO(variant);
-    CHECK(is_pipedream_graph(variant));
+    CHECK(interop::is_pipedream_graph(variant));
     const ModelProfile profile = import(variant).profile;
     REQUIRE(names_of(profile) == names_of(expected));
     for (std::size_t i = 0; i < profile.layers.size(); ++i) {
@@ -147,17 +148,17 @@ TEST_CASE("line ends, order of lines and fields, and a byte order mark do not ma
 }
 
 TEST_CASE("a graph is told from other texts by its first line") {
-  CHECK(is_pipedream_graph("node1 -- Input -- forward_compute_time=0"));
-  CHECK(is_pipedream_graph("\n\tnode1 -- node2\n"));
-  CHECK_FALSE(is_pipedream_graph(""));
-  CHECK_FALSE(is_pipedream_graph("\n \n"));
-  CHECK_FALSE(is_pipedream_graph("{\"schema\": \"dapple-profile/1\"}"));
-  CHECK_FALSE(is_pipedream_graph("nodes -- x"));
-  CHECK_FALSE(is_pipedream_graph("node1: x\nnode2 -- y"));
+  CHECK(interop::is_pipedream_graph("node1 -- Input -- forward_compute_time=0"));
+  CHECK(interop::is_pipedream_graph("\n\tnode1 -- node2\n"));
+  CHECK_FALSE(interop::is_pipedream_graph(""));
+  CHECK_FALSE(interop::is_pipedream_graph("\n \n"));
+  CHECK_FALSE(interop::is_pipedream_graph("{\"schema\": \"dapple-profile/1\"}"));
+  CHECK_FALSE(interop::is_pipedream_graph("nodes -- x"));
+  CHECK_FALSE(interop::is_pipedream_graph("node1: x\nnode2 -- y"));
 }
 
 TEST_CASE("names are unique, and plain where the file's are") {
-  const ImportedProfile imported =
+  const interop::ImportedProfile imported =
       import(node(1, "layer_0") + node(2, "layer_1") + node(3, "Add") + node(4, "Add") +
              node(5, "__getitem__(0)") + node(6, "\xC3\xA4(x)") + node(7, "a b -- c") +
              node(8, "Conv2d(1, 2)") + edge(1, 2) + edge(2, 3) + edge(3, 4) + edge(4, 5) +
@@ -174,7 +175,7 @@ TEST_CASE("inputs and dangling views are left out, work is not") {
   const std::string none =
       " -- forward_compute_time=0, backward_compute_time=0, "
       "activation_size=5, parameter_size=0\n";
-  const ImportedProfile imported =
+  const interop::ImportedProfile imported =
       import("node1 -- Input0" + none + "node2 -- Input" + none + node(3, "LSTM(1, 2)") +
              "node4 -- __getitem__(1)" + none + "node5 -- __getitem__(0)" + none + node(6, "Dead") +
              node(7, "InputProjection") + node(8, "Input8") + edge(1, 3) + edge(2, 7) + edge(3, 4) +
@@ -189,12 +190,13 @@ TEST_CASE("inputs and dangling views are left out, work is not") {
 
 TEST_CASE("what was assumed is a warning, what was said is none") {
   const std::string text = node(1, "A");
-  ForeignProfileOptions options = all_options();
-  CHECK(import_pipedream_graph(text, "g.txt", options).warnings.empty());
+  interop::ForeignProfileOptions options = all_options();
+  CHECK(interop::import_pipedream_graph(text, "g.txt", options).warnings.empty());
 
   options.batch_scaling.reset();
   options.stash.reset();
-  const std::vector<std::string> warnings = import_pipedream_graph(text, "g.txt", options).warnings;
+  const std::vector<std::string> warnings =
+      interop::import_pipedream_graph(text, "g.txt", options).warnings;
   REQUIRE(warnings.size() == 2);
   CHECK(warnings[0].find("--batch-scaling") != std::string::npos);
   CHECK(warnings[1].find("--stash") != std::string::npos);
@@ -202,12 +204,12 @@ TEST_CASE("what was assumed is a warning, what was said is none") {
   options = all_options();
   options.stash = Factor{2'500'000'000};
   const ModelProfile profile =
-      import_pipedream_graph(node(1, "A", "101"), "g.txt", options).profile;
+      interop::import_pipedream_graph(node(1, "A", "101"), "g.txt", options).profile;
   CHECK(profile.layers[0].measurements[0].stash == Bytes{253});  // 2.5 * 101 = 252.5
   CHECK(profile.notes[0].find("2.5 x its output") != std::string::npos);
 
   options.device.reset();
-  const ImportedProfile unknown = import_pipedream_graph(text, "g.txt", options);
+  const interop::ImportedProfile unknown = interop::import_pipedream_graph(text, "g.txt", options);
   CHECK(unknown.profile.device.empty());
   CHECK(unknown.warnings.empty());  // whoever knows the topology says what it is taken for
 
@@ -226,7 +228,7 @@ TEST_CASE("what the graph cannot say has to be given, and all of it is asked for
   CHECK(missing.violations()[1].place == "--optimizer");
   CHECK(missing.violations()[2].place == "--global-batch");
 
-  ForeignProfileOptions wrong = all_options();
+  interop::ForeignProfileOptions wrong = all_options();
   wrong.profile_batch = 0;
   wrong.optimizer = "adamw";
   wrong.global_batch = 2'147'483'648;
@@ -243,9 +245,10 @@ TEST_CASE("optimizers keep 0, 1, 1 and 2 bytes of state per parameter byte") {
   const std::vector<std::pair<std::string, std::int64_t>> expected{
       {"sgd", 0}, {"momentum", 1}, {"rmsprop", 1}, {"adam", 2}};
   for (const auto& [name, bytes] : expected) {
-    ForeignProfileOptions options = all_options();
+    interop::ForeignProfileOptions options = all_options();
     options.optimizer = name;
-    const ModelProfile profile = import_pipedream_graph(node(1, "A"), "g.txt", options).profile;
+    const ModelProfile profile =
+        interop::import_pipedream_graph(node(1, "A"), "g.txt", options).profile;
     CHECK(profile.optimizer.state_bytes_per_parameter_byte == Factor{bytes * kOne.billionths});
   }
 }
@@ -362,9 +365,9 @@ TEST_CASE("random changes of a graph end in a profile or in an Error") {
           break;
       }
     }
-    is_pipedream_graph(text);
+    interop::is_pipedream_graph(text);
     try {
-      const ImportedProfile imported = import(text);
+      const interop::ImportedProfile imported = import(text);
       ++accepted;
       std::vector<std::string> names = names_of(imported.profile);
       for (std::size_t i = 0; i < names.size(); ++i) {

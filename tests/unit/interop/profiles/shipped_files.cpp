@@ -19,7 +19,7 @@ using namespace dapple::test;
 namespace {
 
 ModelProfile shipped_profile(const std::string& name) {
-  return read_profile(source_file("profiles/" + name + ".json"), name);
+  return io::read_profile(source_file("profiles/" + name + ".json"), name);
 }
 
 struct Totals {
@@ -58,8 +58,8 @@ TEST_CASE("shipped profiles are canonical and state what they come from") {
   for (const std::string& name : kProfiles) {
     INFO(name);
     const std::string text = source_file("profiles/" + name + ".json");
-    const ModelProfile profile = read_profile(text, name);
-    CHECK(write_profile(profile) == text);
+    const ModelProfile profile = io::read_profile(text, name);
+    CHECK(io::write_profile(profile) == text);
     CHECK(profile.name == name);
     CHECK(profile.device == "V100-16GB");
     CHECK(profile.batch_scaling == BatchScaling::Proportional);
@@ -145,11 +145,11 @@ TEST_CASE("the shipped ResNet-50 is the published graph in the importer's order"
   const std::string path = "pipedream/resnet50/graph.txt";
   const std::optional<std::string> text = shared_file(path);
   if (!text) return;
-  ForeignProfileOptions options;
+  interop::ForeignProfileOptions options;
   options.profile_batch = 128;
   options.optimizer = "momentum";
   options.global_batch = 2048;
-  const ModelProfile imported = import_pipedream_graph(*text, path, options).profile;
+  const ModelProfile imported = interop::import_pipedream_graph(*text, path, options).profile;
   const ModelProfile shipped = shipped_profile("resnet-50");
   REQUIRE(shipped.layers.size() == imported.layers.size());
   for (std::size_t i = 0; i < shipped.layers.size(); ++i) {
@@ -165,22 +165,22 @@ TEST_CASE("the shipped ResNet-50 is the published graph in the importer's order"
 }
 
 TEST_CASE("an imported profile survives being written and read") {
-  ForeignProfileOptions options;
+  interop::ForeignProfileOptions options;
   options.profile_batch = 4;
   options.optimizer = "adam";
   options.global_batch = 8;
   // Two layers without inputs and one that nothing consumes.
   const ModelProfile imported =
-      import_pipedream_graph(
+      interop::import_pipedream_graph(
           "node1 -- A -- forward_compute_time=1, backward_compute_time=2, activation_size=3, "
           "parameter_size=4\nnode2 -- B(x) -- forward_compute_time=1, backward_compute_time=2, "
           "activation_size=3, parameter_size=4\nnode3 -- C -- forward_compute_time=1, "
           "backward_compute_time=2, activation_size=3, parameter_size=4\n\tnode1 -- node3\n",
           "g.txt", options)
           .profile;
-  const std::string text = write_profile(imported);
-  const ModelProfile again = read_profile(text, "g.json");
-  CHECK(write_profile(again) == text);
+  const std::string text = io::write_profile(imported);
+  const ModelProfile again = io::read_profile(text, "g.json");
+  CHECK(io::write_profile(again) == text);
   REQUIRE(again.layers.size() == imported.layers.size());
   for (std::size_t i = 0; i < again.layers.size(); ++i) {
     CHECK(again.layers[i].name == imported.layers[i].name);
@@ -192,7 +192,7 @@ TEST_CASE("every shipped topology is sound and can be planned with every shipped
   for (const std::string& name : kTopologies) {
     INFO(name);
     const TopologyDescription description =
-        read_topology(source_file("topologies/" + name + ".json"), name);
+        io::read_topology(source_file("topologies/" + name + ".json"), name);
     CHECK(description.name == name);
     CHECK_FALSE(description.source.empty());
     for (const DeviceKind& kind : description.devices) {
@@ -213,7 +213,7 @@ TEST_CASE("every shipped topology is sound and can be planned with every shipped
 }
 
 TEST_CASE("the shipped DGX-1 is a symmetric mesh of six lanes per device with six rings") {
-  const Topology topology(read_topology(source_file("topologies/8xV100.json"), "8xV100.json"),
+  const Topology topology(io::read_topology(source_file("topologies/8xV100.json"), "8xV100.json"),
                           "8xV100.json");
   const ServerLinks& links = topology.description().servers[0].links;
   REQUIRE(links.kind == ServerLinks::Kind::Matrix);
@@ -233,8 +233,8 @@ TEST_CASE("the shipped DGX-1 is a symmetric mesh of six lanes per device with si
 }
 
 TEST_CASE("the paper's cluster A has the links that its configuration names") {
-  const Topology topology(read_topology(source_file("topologies/2x8xV100.json"), "2x8xV100.json"),
-                          "2x8xV100.json");
+  const Topology topology(
+      io::read_topology(source_file("topologies/2x8xV100.json"), "2x8xV100.json"), "2x8xV100.json");
   REQUIRE(topology.device_count() == 16);
   const Route inside = topology.route(DeviceIndex{0}, DeviceIndex{7});
   CHECK(inside.bandwidth == Bandwidth{130'000'000'000});

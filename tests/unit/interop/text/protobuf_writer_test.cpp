@@ -3,7 +3,7 @@
 
 #include "dapple/interop/text/protobuf_writer.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 using namespace std::string_literals;
@@ -30,4 +30,4 @@ TEST_CASE("a message in a stream has its length in front") {
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -9,7 +9,7 @@
 #include "dapple/interop/topologies/foreign_topology.h"
 #include "dapple/io/documents/documents.h"
 
-namespace dapple {
+namespace dapple::interop {
 namespace {
 
 using test::changed;
@@ -164,7 +164,7 @@ TEST_CASE("bridges and virtual interfaces of NCCL's list are no NICs") {
   const ImportedTopology imported = import_topology({foreign(text)}, {});
   CHECK(warns(imported, "docker0, veth12, veth34 stand below no PCI device"));
   CHECK(warns(imported, "count for nothing: "));
-  CHECK(write_topology(imported.description) == write_topology(plain.description));
+  CHECK(io::write_topology(imported.description) == io::write_topology(plain.description));
   // Where nothing else is there, somebody has to say what there is.
   const std::string alone =
       "<system version='1'><cpu host_hash='0x1' arch='x86_64' vendor='AuthenticAMD'>"
@@ -451,4 +451,4 @@ TEST_CASE("a network faster than its NICs is doubted") {
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::interop

@@ -179,13 +179,13 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 }
 
 std::vector<std::string> profile_faults(const std::string& text) {
-  return faults([&text] { read_profile(text, "f.json"); });
+  return faults([&text] { io::read_profile(text, "f.json"); });
 }
 std::vector<std::string> topology_faults(const std::string& text) {
-  return faults([&text] { read_topology(text, "f.json"); });
+  return faults([&text] { io::read_topology(text, "f.json"); });
 }
 std::vector<std::string> plan_faults(const std::string& text) {
-  return faults([&text] { read_plan(text, "f.json"); });
+  return faults([&text] { io::read_plan(text, "f.json"); });
 }
 
 bool same(const ModelProfile& a, const ModelProfile& b) {
@@ -349,8 +349,8 @@ TopologyDescription random_topology(Dice& dice) {
 PlanDocument small_plan() {
   PlanDocument document;
   document.tool = "dapple-plan 0.1.0";
-  document.profile = read_profile(kProfileText, "profile");
-  document.topology = read_topology(kTopologyText, "topology");
+  document.profile = io::read_profile(kProfileText, "profile");
+  document.topology = io::read_topology(kTopologyText, "topology");
   document.plan = {
       .global_batch_size = 8,
       .micro_batch_size = 2,

@@ -14,26 +14,27 @@ using Faults = std::vector<std::string>;
 
 TEST_CASE("a plan that was written is read as it was, and written again as it was") {
   const PlanDocument document = small_plan();
-  const std::string text = write_plan(document);
-  const PlanDocument again = read_plan(text, "f.json");
+  const std::string text = io::write_plan(document);
+  const PlanDocument again = io::read_plan(text, "f.json");
   CHECK(same(document, again));
-  CHECK(write_plan(again) == text);
-  CHECK(hash_of(again) == hash_of(document));
+  CHECK(io::write_plan(again) == text);
+  CHECK(io::hash_of(again) == io::hash_of(document));
 }
 
 TEST_CASE("how gradients are handled is read as it was written, and need not be there") {
   PlanDocument document = small_plan();
   const std::string usual =
       R"("gradients": {"bucket_bytes": 26214400, "optimizer_step": "at-end"},)";
-  std::string text = write_plan(document);
+  std::string text = io::write_plan(document);
   text.erase(text.find(usual), usual.size());
-  CHECK(read_plan(text, "f.json").plan.gradients == GradientHandling{});
+  CHECK(io::read_plan(text, "f.json").plan.gradients == GradientHandling{});
   document.plan.gradients = {.bucket_size = {400}, .optimizer = OptimizerTiming::PerBucket};
-  CHECK(read_plan(write_plan(document), "f.json").plan.gradients == document.plan.gradients);
+  CHECK(io::read_plan(io::write_plan(document), "f.json").plan.gradients ==
+        document.plan.gradients);
 }
 
 TEST_CASE("a plan has the keys of its format, in their order") {
-  const std::string text = write_plan(small_plan());
+  const std::string text = io::write_plan(small_plan());
   const std::vector<std::string> lines{
       "{\n  \"schema\": \"dapple-plan/1\",\n  \"tool\": \"dapple-plan 0.1.0\",\n  \"model\": {\n   "
       " \"name\": \"m\",",
@@ -85,37 +86,37 @@ TEST_CASE("a plan has the keys of its format, in their order") {
 TEST_CASE("a plan says whether transfers slowed each other, and a file that does not means on") {
   PlanDocument document = small_plan();
   document.prediction.contention = Contention::Off;
-  const std::string text = write_plan(document);
+  const std::string text = io::write_plan(document);
   CHECK(text.find("\"contention\": \"off\"") != std::string::npos);
-  CHECK(same(read_plan(text, "f.json"), document));
+  CHECK(same(io::read_plan(text, "f.json"), document));
   const std::string older = replaced(text, "\"contention\": \"off\",\n    ", "");
-  CHECK(read_plan(older, "f.json").prediction.contention == Contention::Shared);
+  CHECK(io::read_plan(older, "f.json").prediction.contention == Contention::Shared);
 }
 
 TEST_CASE("a plan says what its space never holds, and an older file stays as it is") {
   const PlanDocument document = small_plan();
   CHECK(document.search.outside == kOutsideSpace);
-  const std::string text = write_plan(document);
+  const std::string text = io::write_plan(document);
   const std::string line = "    \"outside\": \"" + std::string(kOutsideSpace) + "\",\n";
   REQUIRE(text.find(line) != std::string::npos);
-  CHECK(same(read_plan(text, "f.json"), document));
+  CHECK(same(io::read_plan(text, "f.json"), document));
   const std::string older = replaced(text, line, "");
-  const PlanDocument read = read_plan(older, "f.json");
+  const PlanDocument read = io::read_plan(older, "f.json");
   CHECK(read.search.outside.empty());
-  CHECK(write_plan(read) == older);
+  CHECK(io::write_plan(read) == older);
 }
 
 TEST_CASE("a plan says where replicas were on their own, and one that does not means together") {
   PlanDocument document = small_plan();
   document.prediction.replicas = Replicas::Independent;
-  const std::string text = write_plan(document);
+  const std::string text = io::write_plan(document);
   const std::string line = "    \"replicas\": \"independent\",\n";
   CHECK(text.find("\"contention\": \"on\",\n" + line) != std::string::npos);
-  CHECK(same(read_plan(text, "f.json"), document));
+  CHECK(same(io::read_plan(text, "f.json"), document));
   document.prediction.replicas = Replicas::Together;
-  CHECK(write_plan(document) == replaced(text, line, ""));
+  CHECK(io::write_plan(document) == replaced(text, line, ""));
   const std::string spelt_out = replaced(text, "independent", "together");
-  CHECK(same(read_plan(spelt_out, "f.json"), document));
+  CHECK(same(io::read_plan(spelt_out, "f.json"), document));
 }
 
 TEST_CASE("a computed figure keeps its last bit through the file") {
@@ -128,35 +129,35 @@ TEST_CASE("a computed figure keeps its last bit through the file") {
     document.prediction.bubble_fraction = static_cast<double>(random() >> 11) * 0x1p-53;
     document.prediction.optimality_gap = document.prediction.bubble_fraction / 3;
     document.prediction.lower_bound = Duration{i};
-    REQUIRE(same(read_plan(write_plan(document), "f.json"), document));
+    REQUIRE(same(io::read_plan(io::write_plan(document), "f.json"), document));
   }
 }
 
 TEST_CASE("a figure that is not finite is our mistake and is not written") {
   PlanDocument document = small_plan();
   document.prediction.samples_per_second = std::numeric_limits<double>::infinity();
-  CHECK_THROWS_AS(write_plan(document), Bug);
+  CHECK_THROWS_AS(io::write_plan(document), Bug);
 }
 
 TEST_CASE("a plan that is not sound is our mistake and is not written") {
   PlanDocument document = small_plan();
   document.plan.warmup_depths = {1, 2};
-  CHECK_THROWS_AS(write_plan(document), Bug);
-  CHECK_THROWS_AS(hash_of(document), Bug);
+  CHECK_THROWS_AS(io::write_plan(document), Bug);
+  CHECK_THROWS_AS(io::hash_of(document), Bug);
 }
 
 TEST_CASE("a plan whose documents do not match their hashes is refused") {
   const PlanDocument document = small_plan();
-  const std::string text = write_plan(document);
+  const std::string text = io::write_plan(document);
   CHECK(plan_faults(replaced(text, "\"forward_ns\": 10,", "\"forward_ns\": 11,")) ==
         Faults{"/model/sha256: expected the SHA-256 of the profile in its canonical form, " +
-               hash_of(read_profile(
+               io::hash_of(io::read_profile(
                    replaced(kProfileText, "\"forward_ns\": 10,", "\"forward_ns\": 11,"), "p")) +
-               ", got \"" + hash_of(document.profile) + "\""});
+               ", got \"" + io::hash_of(document.profile) + "\""});
   CHECK(plan_faults(replaced(text, "\"16 GiB\"", "\"17 GiB\"")).size() == 1);
   CHECK(plan_faults(replaced(text, "\"sha256\": \"", "\"sha256\": \"X")) ==
         Faults{"/model/sha256: expected 64 hexadecimal digits, got \"X" +
-               hash_of(document.profile) + "\""});
+               io::hash_of(document.profile) + "\""});
 }
 
 TEST_CASE("a plan whose schedule is not the one of its digest is refused") {
@@ -164,16 +165,16 @@ TEST_CASE("a plan whose schedule is not the one of its digest is refused") {
   const Topology topology(document.topology);
   PlanDocument other = document;
   other.plan.warmup_depths = {3, 1};
-  const std::string text = replaced(write_plan(document), "[2, 1]", "[3, 1]");
+  const std::string text = replaced(io::write_plan(document), "[2, 1]", "[3, 1]");
   CHECK(plan_faults(text) ==
         Faults{"/schedule/digest: expected the SHA-256 of the schedule that the plan generates, " +
-               schedule_digest(other.plan, topology) + ", got \"" +
-               schedule_digest(document.plan, topology) + "\""});
+               io::schedule_digest(other.plan, topology) + ", got \"" +
+               io::schedule_digest(document.plan, topology) + "\""});
 }
 
 TEST_CASE("an unsound plan can be read, to be told what is wrong with it") {
-  const std::string text = replaced(write_plan(small_plan()), "[2, 1]", "[1, 2]");
-  const PlanDocument document = read_plan(text, "f.json");
+  const std::string text = replaced(io::write_plan(small_plan()), "[2, 1]", "[1, 2]");
+  const PlanDocument document = io::read_plan(text, "f.json");
   CHECK(document.plan.warmup_depths == std::vector<std::int64_t>{1, 2});
   CHECK_FALSE(validate(document.plan, 3, Topology(document.topology)).empty());
 }
@@ -190,7 +191,7 @@ TEST_CASE("the digest is the hash of the schedule's whole text") {
       "1RECV_F3 1F3 1B3 1SEND_B3 1REDUCE_GRAD0 1STEP\n";
   CHECK(to_text(generate(document.plan), topology) == text);
   // sha256sum of that text.
-  CHECK(schedule_digest(document.plan, topology) ==
+  CHECK(io::schedule_digest(document.plan, topology) ==
         "4d6bee723f7b39c89b882609c10f32ca4ddd6c0a40f0d5af86eec60bc8405f18");
 }
 
@@ -265,7 +266,7 @@ TEST_CASE("a plan that is wrong is refused with what was expected") {
        "ms or "
        "s), got \"1 h\""},
   };
-  const std::string text = write_plan(small_plan());
+  const std::string text = io::write_plan(small_plan());
   for (const BadPlan& bad : cases) {
     INFO(bad.to);
     CHECK(plan_faults(replaced(text, bad.from, bad.to)) == Faults{bad.fault});
@@ -279,8 +280,8 @@ TEST_CASE("what keeps a plan's topology from being one is told with its place in
   const std::string network =
       ",\n      \"network\": {\"kind\": \"switch\", \"bandwidth\": \"1 GB/s\", \"latency\": \"0 "
       "us\"}";
-  const std::string text = replaced(replaced(write_plan(document), network, ""),
-                                    hash_of(document.topology), hash_of(apart));
+  const std::string text = replaced(replaced(io::write_plan(document), network, ""),
+                                    io::hash_of(document.topology), io::hash_of(apart));
   const Faults found = plan_faults(text);
   REQUIRE(found.size() == 1);
   CHECK(found[0].substr(0, 30) == "/topology/description/network:");

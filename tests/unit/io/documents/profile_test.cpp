@@ -8,7 +8,7 @@ namespace {
 using Faults = std::vector<std::string>;
 
 TEST_CASE("a repeated entry becomes numbered layers, each fed by the one before") {
-  const ModelProfile profile = read_profile(kProfileText, "f.json");
+  const ModelProfile profile = io::read_profile(kProfileText, "f.json");
   REQUIRE(profile.layers.size() == 3);
   CHECK(profile.layers[0].name == "a");
   CHECK(profile.layers[1].name == "b.0");
@@ -29,12 +29,12 @@ TEST_CASE("a repeated entry becomes numbered layers, each fed by the one before"
 }
 
 TEST_CASE("a profile in canonical form is written byte by byte as it was") {
-  CHECK(write_profile(read_profile(kProfileText, "f.json")) == kProfileText);
+  CHECK(io::write_profile(io::read_profile(kProfileText, "f.json")) == kProfileText);
 }
 
 TEST_CASE("the hash is the SHA-256 of the canonical form") {
   // printf of kProfileText through sha256sum.
-  CHECK(hash_of(read_profile(kProfileText, "f.json")) ==
+  CHECK(io::hash_of(io::read_profile(kProfileText, "f.json")) ==
         "67bcc4b4e91c1a1161e3fb7ef66b837feebf3416e18e100ff5b173134aad269f");
 }
 
@@ -46,14 +46,14 @@ TEST_CASE("order of keys, blanks and spelling of numbers change nothing") {
     {"gradient_bytes_per_parameter_byte":10e-1,"state_bytes_per_parameter_byte":0.0,"name":"\u0073gd"},
     "batch_scaling":"proportional","device":"D","source":"made up","name":"m",
     "schema":"dapple-profile/1"})";
-  CHECK(write_profile(read_profile(text, "f.json")) == kProfileText);
+  CHECK(io::write_profile(io::read_profile(text, "f.json")) == kProfileText);
 }
 
 TEST_CASE("layers that stand before their inputs are put behind them") {
   std::string text =
       replaced(kProfileText, R"("name": "a",)", R"("name": "a", "inputs": ["b.1"],)");
   text = replaced(text, R"("name": "b",)", R"("name": "b", "inputs": [],)");
-  const ModelProfile profile = read_profile(text, "f.json");
+  const ModelProfile profile = io::read_profile(text, "f.json");
   REQUIRE(profile.layers.size() == 3);
   CHECK(profile.layers[0].name == "b.0");
   CHECK(profile.layers[0].inputs.empty());
@@ -67,16 +67,16 @@ TEST_CASE("writing a profile and reading it gives the same profile and the same 
   Dice dice(20240517);
   for (int i = 0; i < 500; ++i) {
     const ModelProfile profile = random_profile(dice);
-    const std::string text = write_profile(profile);
+    const std::string text = io::write_profile(profile);
     INFO("profile " << i << "\n" << text);
-    const ModelProfile again = read_profile(text, "f.json");
+    const ModelProfile again = io::read_profile(text, "f.json");
     REQUIRE(same(profile, again));
-    REQUIRE(write_profile(again) == text);
+    REQUIRE(io::write_profile(again) == text);
   }
 }
 
 TEST_CASE("a run of copies is written as one entry, and one that differs ends it") {
-  ModelProfile profile = read_profile(kProfileText, "f.json");
+  ModelProfile profile = io::read_profile(kProfileText, "f.json");
   Layer layer = profile.layers[2];
   for (int copy = 2; copy < 5; ++copy) {
     layer.name = "b." + std::to_string(copy);
@@ -84,11 +84,11 @@ TEST_CASE("a run of copies is written as one entry, and one that differs ends it
     profile.layers.push_back(layer);
   }
   profile.layers[4].parameters = Bytes{7};  // b.3
-  const std::string text = write_profile(profile);
+  const std::string text = io::write_profile(profile);
   CHECK(text.find(R"("repeat": 3)") != std::string::npos);
   CHECK(text.find(R"("name": "b.3")") != std::string::npos);
   CHECK(text.find(R"("name": "b.4")") != std::string::npos);
-  CHECK(same(read_profile(text, "f.json"), profile));
+  CHECK(same(io::read_profile(text, "f.json"), profile));
 }
 
 TEST_CASE("decimals of an optimizer are exact to nine places, and more are refused") {
@@ -97,7 +97,8 @@ TEST_CASE("decimals of an optimizer are exact to nine places, and more are refus
                     R"(_byte": 0, "step_ns_per_parameter_byte": )" + number + "}");
   };
   const auto read = [&step](const std::string& number) {
-    return read_profile(step(number), "f.json").optimizer.step_ns_per_parameter_byte->billionths;
+    return io::read_profile(step(number), "f.json")
+        .optimizer.step_ns_per_parameter_byte->billionths;
   };
   CHECK(read("0.004") == 4'000'000);
   CHECK(read("0.123456789") == 123'456'789);
@@ -117,7 +118,7 @@ TEST_CASE("an operation is kept as JSON text in one form") {
   const std::string text = replaced(
       kProfileText, R"("name": "a",)",
       R"("name": "a", "op": {"kind":"block",  "hidden": 1024, "causal":false, "p": 0.50},)");
-  CHECK(read_profile(text, "f.json").layers[0].operation ==
+  CHECK(io::read_profile(text, "f.json").layers[0].operation ==
         R"({"causal": false, "hidden": 1024, "kind": "block", "p": 0.5})");
 }
 
@@ -292,23 +293,23 @@ TEST_CASE("of thousands of faults the first hundred are told, and how many more 
 
 TEST_CASE("a profile of a hundred thousand layers is read, and no longer one") {
   const std::string text = replaced(kProfileText, R"("repeat": 2)", R"("repeat": 99999)");
-  CHECK(read_profile(text, "f.json").layers.size() == 100'000);
+  CHECK(io::read_profile(text, "f.json").layers.size() == 100'000);
   CHECK(profile_faults(replaced(text, "99999", "100000")) ==
         Faults{"/layers: expected at most 100000 layers, got 100001"});
 }
 
 TEST_CASE("a document's kind is that of its schema, wherever the key stands") {
-  CHECK(document_kind(kProfileText) == "profile");
-  CHECK(document_kind(kTopologyText) == "topology");
-  CHECK(document_kind(
+  CHECK(io::document_kind(kProfileText) == "profile");
+  CHECK(io::document_kind(kTopologyText) == "topology");
+  CHECK(io::document_kind(
             R"({"a": {"schema": "dapple-plan/1"}, "b": [1], "schema": "dapple-timeline/1"})") ==
         "timeline");
-  CHECK(document_kind(R"({"schema": "dapple-profile/1", "then": broken)") == "profile");
+  CHECK(io::document_kind(R"({"schema": "dapple-profile/1", "then": broken)") == "profile");
   for (const char* text :
        {"", "[]", "[{\"schema\": \"dapple-plan/1\"}]", "{\"schema\": 3}",
         "{\"schema\": ", "node1 -- Input0 -- forward_compute_time=0", "{\"schema\": \"other/1\"}",
         "{\"schema\": [\"dapple-plan/1\"]}", "\xff\xfe"})
-    CHECK(document_kind(text).empty());
+    CHECK(io::document_kind(text).empty());
 }
 
 }  // namespace

@@ -21,12 +21,12 @@ TEST_CASE("every shipped profile and specification is in canonical form") {
   std::size_t specifications = 0;
   for (const std::string& file : files) {
     INFO(file);
-    const std::string text = read_file(file);
+    const std::string text = io::read_file(file);
     if (text.find("\"measurements\"") != std::string::npos) {
-      CHECK(write_profile(read_profile(text, file)) == text);
+      CHECK(io::write_profile(io::read_profile(text, file)) == text);
     } else {
-      CHECK(write_profile(read_specification(text, file).profile) == text);
-      CHECK_THROWS_AS(read_profile(text, file), Error);
+      CHECK(io::write_profile(io::read_specification(text, file).profile) == text);
+      CHECK_THROWS_AS(io::read_profile(text, file), Error);
       ++specifications;
     }
   }
@@ -38,9 +38,9 @@ TEST_CASE("every shipped topology says the same when written and read again") {
   REQUIRE(files.size() >= 10);
   for (const std::string& file : files) {
     INFO(file);
-    const TopologyDescription topology = read_topology(read_file(file), file);
+    const TopologyDescription topology = io::read_topology(io::read_file(file), file);
     CHECK_NOTHROW(Topology(topology, file));
-    CHECK(same(read_topology(write_topology(topology), file), topology));
+    CHECK(same(io::read_topology(io::write_topology(topology), file), topology));
   }
 }
 

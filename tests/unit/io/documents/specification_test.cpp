@@ -20,7 +20,7 @@ std::string layer_of(const std::string& operation) {
 /// What the reader says of a model of these layers.
 std::string refusal_of(const std::string& layers) {
   try {
-    read_specification(document_of(layers), "m.json");
+    io::read_specification(document_of(layers), "m.json");
   } catch (const Error& error) {
     CHECK(error.kind() == ErrorKind::BadInput);
     return error.what();
@@ -30,7 +30,7 @@ std::string refusal_of(const std::string& layers) {
 
 TEST_CASE("an operation is read with its dimensions and its defaults") {
   const auto read = [](const std::string& operation) {
-    return read_specification(document_of(layer_of(operation)), "m.json").operations.at(0);
+    return io::read_specification(document_of(layer_of(operation)), "m.json").operations.at(0);
   };
   const auto linear =
       std::get<LinearOperation>(read(R"({"kind": "linear", "inputs": 3, "outputs": 5})"));
@@ -110,9 +110,10 @@ TEST_CASE("a profile whose layers say what they do can be run and be planned fro
                         "stash_bytes": 12},
                        {"batch_size": 2, "forward_ns": 2, "backward_ns": 2, "output_bytes": 8,
                         "stash_bytes": 24}]})");
-  const Specification specification = read_specification(text, "m.json");
+  const io::Specification specification = io::read_specification(text, "m.json");
   CHECK(specification.operations.size() == 1);
-  CHECK(write_profile(specification.profile) == write_profile(read_profile(text, "m.json")));
+  CHECK(io::write_profile(specification.profile) ==
+        io::write_profile(io::read_profile(text, "m.json")));
 }
 
 }  // namespace

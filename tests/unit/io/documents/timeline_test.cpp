@@ -27,8 +27,8 @@ Timeline small_timeline() {
 }
 
 TEST_CASE("a timeline has a line for each action on each device") {
-  const Topology topology(read_topology(kTopologyText, "t"));
-  CHECK(whole_text(write_timeline(small_timeline(), topology, "abc")) == R"({
+  const Topology topology(io::read_topology(kTopologyText, "t"));
+  CHECK(whole_text(io::write_timeline(small_timeline(), topology, "abc")) == R"({
   "schema": "dapple-timeline/1",
   "plan_sha256": "abc",
   "origin": "predicted",
@@ -53,28 +53,28 @@ TEST_CASE("a timeline has a line for each action on each device") {
 }
 
 TEST_CASE("a timeline that was written is read with a lane for each device") {
-  const Topology topology(read_topology(kTopologyText, "t"));
+  const Topology topology(io::read_topology(kTopologyText, "t"));
   const std::string hash(64, 'a');
-  const std::string text = whole_text(write_timeline(small_timeline(), topology, hash));
-  const Timeline timeline = read_timeline(text, "f.json", topology, hash);
+  const std::string text = whole_text(io::write_timeline(small_timeline(), topology, hash));
+  const Timeline timeline = io::read_timeline(text, "f.json", topology, hash);
   CHECK(timeline.origin == Timeline::Origin::Predicted);
   REQUIRE(timeline.lanes.size() == 3);
   CHECK(timeline.lanes[1].stages == std::vector{StageIndex{1}});
   CHECK(timeline.lanes[1].devices == std::vector{DeviceIndex{2}});
   CHECK(timeline.actions.size() == 10);
   CHECK(timeline.memory.front().stages == small_timeline().memory.front().stages);
-  CHECK(whole_text(write_timeline(timeline, topology, hash)) == text);
+  CHECK(whole_text(io::write_timeline(timeline, topology, hash)) == text);
 }
 
 TEST_CASE("faults of a timeline are named by their places") {
-  const Topology topology(read_topology(kTopologyText, "t"));
+  const Topology topology(io::read_topology(kTopologyText, "t"));
   const std::string sound =
-      whole_text(write_timeline(small_timeline(), topology, std::string(64, 'a')));
+      whole_text(io::write_timeline(small_timeline(), topology, std::string(64, 'a')));
   const auto fault_of = [&](const std::string& part, const std::string& instead) {
     std::string text = sound;
     text.replace(text.find(part), part.size(), instead);
     try {
-      read_timeline(text, "f", topology, std::string(64, 'a'));
+      io::read_timeline(text, "f", topology, std::string(64, 'a'));
     } catch (const Error& error) { return std::string(error.what()); }
     return std::string("none");
   };
@@ -110,14 +110,14 @@ TEST_CASE("faults of a timeline are named by their places") {
 }
 
 TEST_CASE("a trace has names, actions in microseconds, and what a device holds") {
-  const Topology topology(read_topology(kTopologyText, "t"));
+  const Topology topology(io::read_topology(kTopologyText, "t"));
   Timeline timeline = small_timeline();
   timeline.actions.resize(3);
   timeline.lanes[1].devices.pop_back();
   timeline.memory[0].stages[0].recompute_stash = {0};
   // Two used devices, four tracks each; device 2 is in the second server: process 2.
   // The arrow begins with the message and ends with the forward that takes it in.
-  CHECK(whole_text(write_trace(timeline, topology)) == R"({
+  CHECK(whole_text(io::write_trace(timeline, topology)) == R"({
   "displayTimeUnit": "ns",
   "traceEvents": [
     {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "n0"}},
@@ -143,8 +143,8 @@ TEST_CASE("a trace has names, actions in microseconds, and what a device holds")
 }
 
 TEST_CASE("in a trace each device of the larger side of a message has an arrow") {
-  const Topology topology(read_topology(kTopologyText, "t"));
-  const std::string trace = whole_text(write_trace(small_timeline(), topology));
+  const Topology topology(io::read_topology(kTopologyText, "t"));
+  const std::string trace = whole_text(io::write_trace(small_timeline(), topology));
   // One device sends to two: two arrows from its one slice.
   for (const char* end :
        {R"("ph": "s", "id": 1,)", R"("ph": "s", "id": 2,)", R"("ph": "f", "bp": "e", "id": 1,)",
@@ -156,12 +156,12 @@ TEST_CASE("in a trace each device of the larger side of a message has an arrow")
 }
 
 TEST_CASE("messages that overlap are on tracks of their own in a trace") {
-  const Topology topology(read_topology(kTopologyText, "t"));
+  const Topology topology(io::read_topology(kTopologyText, "t"));
   Timeline timeline = small_timeline();
   timeline.actions.resize(3);
   timeline.actions.insert(timeline.actions.begin() + 2,
                           {LaneIndex{0}, {ActionKind::SendActivation, 1}, {1'800}, {2'300}, {16}});
-  const std::string trace = whole_text(write_trace(timeline, topology));
+  const std::string trace = whole_text(io::write_trace(timeline, topology));
   CHECK(trace.find(R"("tid": 3, "args": {"name": "n0:0 send forward 2"}})") != std::string::npos);
   CHECK(trace.find(
             R"("SEND_F1", "cat": "transfer", "ts": 1.800, "dur": 0.500, "pid": 1, "tid": 3)") !=
@@ -169,11 +169,11 @@ TEST_CASE("messages that overlap are on tracks of their own in a trace") {
 }
 
 TEST_CASE("a long timeline and its trace are handed on in pieces") {
-  const Topology topology(read_topology(kTopologyText, "t"));
+  const Topology topology(io::read_topology(kTopologyText, "t"));
   Timeline timeline = small_timeline();
   while (timeline.actions.size() < 50'000) timeline.actions.push_back(timeline.actions.back());
   for (const TextSource& source :
-       {write_timeline(timeline, topology, "abc"), write_trace(timeline, topology)}) {
+       {io::write_timeline(timeline, topology, "abc"), io::write_trace(timeline, topology)}) {
     std::string text;
     std::size_t longest = 0;
     source([&](std::string_view piece) {

@@ -42,7 +42,7 @@ std::string with_measured(const std::string& points) {
 
 TEST_CASE("a bandwidth is what its unit says, exactly") {
   const auto read = [](const std::string& text) {
-    return read_topology(with_bandwidth(text), "f.json")
+    return io::read_topology(with_bandwidth(text), "f.json")
         .servers[0]
         .links.port.bandwidth.bytes_per_second;
   };
@@ -66,14 +66,14 @@ TEST_CASE("a bandwidth is what its unit says, exactly") {
 
 TEST_CASE("a size and a time are what their units say, exactly") {
   const auto memory = [](const std::string& text) {
-    return read_topology(with_memory(text), "f.json").devices[0].memory.count;
+    return io::read_topology(with_memory(text), "f.json").devices[0].memory.count;
   };
   CHECK(memory("16 GiB") == 17'179'869'184);
   CHECK(memory("16 GB") == 16'000'000'000);
   CHECK(memory("1.5 KiB") == 1'536);
   CHECK(memory("1 B") == 1);
   const auto latency = [](const std::string& text) {
-    return read_topology(with_latency(text), "f.json").servers[0].links.port.latency.ns;
+    return io::read_topology(with_latency(text), "f.json").servers[0].links.port.latency.ns;
   };
   CHECK(latency("0 us") == 0);
   CHECK(latency("1.5 us") == 1'500);
@@ -125,9 +125,9 @@ TEST_CASE("a quantity that is not whole or out of range is refused") {
 }
 
 TEST_CASE("quantities are written in the largest unit that shows them in few digits") {
-  TopologyDescription topology = read_topology(kTopologyText, "f.json");
+  TopologyDescription topology = io::read_topology(kTopologyText, "f.json");
   const auto shows = [&topology](const std::string& text) {
-    return write_topology(topology).find("\"" + text + "\"") != std::string::npos;
+    return io::write_topology(topology).find("\"" + text + "\"") != std::string::npos;
   };
   topology.network->bandwidth = {3'125'000'000};
   CHECK(shows("3.125 GB/s"));
@@ -150,18 +150,18 @@ TEST_CASE("quantities are written in the largest unit that shows them in few dig
 }
 
 TEST_CASE("a topology in canonical form is written byte by byte as it was") {
-  CHECK(write_topology(read_topology(kTopologyText, "f.json")) == kTopologyText);
+  CHECK(io::write_topology(io::read_topology(kTopologyText, "f.json")) == kTopologyText);
 }
 
 TEST_CASE("writing a topology and reading it gives the same topology and the same bytes") {
   Dice dice(99);
   for (int i = 0; i < 500; ++i) {
     const TopologyDescription topology = random_topology(dice);
-    const std::string text = write_topology(topology);
+    const std::string text = io::write_topology(topology);
     INFO("topology " << i << "\n" << text);
-    const TopologyDescription again = read_topology(text, "f.json");
+    const TopologyDescription again = io::read_topology(text, "f.json");
     REQUIRE(same(topology, again));
-    REQUIRE(write_topology(again) == text);
+    REQUIRE(io::write_topology(again) == text);
   }
 }
 
@@ -169,14 +169,16 @@ TEST_CASE("kinds of devices and links stand by name, whatever their order in the
   const std::string two =
       replaced(kTopologyText, R"("devices": {)",
                R"("devices": {"Z": {"memory": "1 GiB"}, "A": {"memory": "2 GiB"},)");
-  const TopologyDescription topology = read_topology(two, "f.json");
+  const TopologyDescription topology = io::read_topology(two, "f.json");
   REQUIRE(topology.devices.size() == 3);
   CHECK(topology.devices[0].name == "A");
   CHECK(topology.devices[1].name == "D");
   CHECK(topology.devices[2].name == "Z");
 
   const ServerLinks links =
-      read_topology(matrix_topology(R"([["-", "NV1"], ["NV2", "-"]])"), "f.json").servers[0].links;
+      io::read_topology(matrix_topology(R"([["-", "NV1"], ["NV2", "-"]])"), "f.json")
+          .servers[0]
+          .links;
   REQUIRE(links.kinds.size() == 2);
   CHECK(links.kinds[0].name == "NV1");
   CHECK(links.kinds[0].lanes == 1);

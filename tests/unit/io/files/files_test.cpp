@@ -68,20 +68,20 @@ TEST_CASE("a file is looked at where it lies, and what is none is read") {
   const Folder folder;
   const std::string path = folder.file("tokens");
   const std::string text = "every" + std::string(100'000, '\0') + "byte";
-  write_file(path, text);
+  io::write_file(path, text);
   {
-    const auto view = view_file(path, text.size());
+    const auto view = io::view_file(path, text.size());
     CHECK(view->bytes() == text);
     CHECK(content("/proc/self/maps").find(path) != std::string::npos);
   }
   CHECK(content("/proc/self/maps").find(path) == std::string::npos);
-  CHECK(kind_of_failure([&] { view_file(path, text.size() - 1); }) == ErrorKind::Environment);
-  CHECK(kind_of_failure([&] { view_file(folder.file("none"), 9); }) == ErrorKind::Environment);
-  CHECK(kind_of_failure([&] { view_file("/dev/zero", 9); }) == ErrorKind::Environment);
-  CHECK(kind_of_failure([&] { view_file(folder.path(), 9); }) == ErrorKind::Environment);
-  write_file(folder.file("empty"), "");
-  CHECK(view_file(folder.file("empty"), 9)->bytes().empty());
-  CHECK(FileView("in memory").bytes() == "in memory");
+  CHECK(kind_of_failure([&] { io::view_file(path, text.size() - 1); }) == ErrorKind::Environment);
+  CHECK(kind_of_failure([&] { io::view_file(folder.file("none"), 9); }) == ErrorKind::Environment);
+  CHECK(kind_of_failure([&] { io::view_file("/dev/zero", 9); }) == ErrorKind::Environment);
+  CHECK(kind_of_failure([&] { io::view_file(folder.path(), 9); }) == ErrorKind::Environment);
+  io::write_file(folder.file("empty"), "");
+  CHECK(io::view_file(folder.file("empty"), 9)->bytes().empty());
+  CHECK(io::FileView("in memory").bytes() == "in memory");
   const std::string pipe = folder.file("pipe");
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
   const int both = ::open(pipe.c_str(), O_RDWR | O_CLOEXEC);
@@ -91,32 +91,34 @@ TEST_CASE("a file is looked at where it lies, and what is none is read") {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     ::close(both);
   });
-  CHECK(view_file(pipe, 9)->bytes() == "piped");
+  CHECK(io::view_file(pipe, 9)->bytes() == "piped");
 }
 
 TEST_CASE("what was written is read, every byte of it") {
   const Folder folder;
   std::string text;
   for (int i = 0; i < 300'000; ++i) text += static_cast<char>(i * 7);
-  write_file(folder.file("a"), text);
-  CHECK(read_file(folder.file("a")) == text);
-  write_file(folder.file("a"), "");
-  CHECK(read_file(folder.file("a")).empty());
+  io::write_file(folder.file("a"), text);
+  CHECK(io::read_file(folder.file("a")) == text);
+  io::write_file(folder.file("a"), "");
+  CHECK(io::read_file(folder.file("a")).empty());
   CHECK(folder.count() == 1);
 }
 
 TEST_CASE("a file is looked at before it is read") {
   const Folder folder;
-  write_file(folder.file("a"), "12345");
-  const std::optional<FileStart> start = look_at_file(folder.file("a"), 3);
+  io::write_file(folder.file("a"), "12345");
+  const std::optional<io::FileStart> start = io::look_at_file(folder.file("a"), 3);
   REQUIRE(start);
   CHECK(start->bytes == "123");
   CHECK(start->size == 5);
-  CHECK(look_at_file(folder.file("a"), 9)->bytes == "12345");
+  CHECK(io::look_at_file(folder.file("a"), 9)->bytes == "12345");
   // Who waits for a reader of a pipe still waits.
   REQUIRE(mkfifo(folder.file("pipe").c_str(), 0600) == 0);
-  CHECK_FALSE(look_at_file(folder.file("pipe"), 3));
-  const auto look = [](const std::string& path) { return faults([&] { look_at_file(path, 3); }); };
+  CHECK_FALSE(io::look_at_file(folder.file("pipe"), 3));
+  const auto look = [](const std::string& path) {
+    return faults([&] { io::look_at_file(path, 3); });
+  };
   CHECK(look("/dev/zero") == Faults{"expected a file, or a pipe, got a device"});
   CHECK(look(folder.path().string()) == Faults{"expected a file, got a directory"});
   CHECK(look(folder.file("missing")) == Faults{"cannot be read: No such file or directory"});
@@ -124,27 +126,29 @@ TEST_CASE("a file is looked at before it is read") {
 
 TEST_CASE("a file that is too large is refused before it is read") {
   const Folder folder;
-  write_file(folder.file("a"), "12345");
-  CHECK(read_file(folder.file("a"), 5) == "12345");
-  CHECK(faults([&] { read_file(folder.file("a"), 4); }) ==
+  io::write_file(folder.file("a"), "12345");
+  CHECK(io::read_file(folder.file("a"), 5) == "12345");
+  CHECK(faults([&] { io::read_file(folder.file("a"), 4); }) ==
         Faults{"expected at most 4 B, got more"});
 }
 
 TEST_CASE("a file that cannot be read is named, with the reason") {
   const Folder folder;
-  const auto read = [](const std::string& path) { return faults([&path] { read_file(path); }); };
+  const auto read = [](const std::string& path) {
+    return faults([&path] { io::read_file(path); });
+  };
   CHECK(read(folder.file("missing")) == Faults{"cannot be read: No such file or directory"});
   CHECK(read(folder.path().string()) == Faults{"expected a file, got a directory"});
   CHECK(read("") == Faults{"expected the name of a file, got an empty one"});
   CHECK(read("/dev/zero") == Faults{"expected at most 256 MiB, got more"});
-  CHECK(kind_of_failure([&folder] { read_file(folder.file("missing")); }) ==
+  CHECK(kind_of_failure([&folder] { io::read_file(folder.file("missing")); }) ==
         ErrorKind::Environment);
 }
 
 TEST_CASE("a file that cannot be written leaves nothing behind") {
   const Folder folder;
   const auto write = [](const std::string& path) {
-    return faults([&path] { write_file(path, "text"); });
+    return faults([&path] { io::write_file(path, "text"); });
   };
   CHECK(write(folder.file("no/such/folder")) ==
         Faults{"cannot be written: No such file or directory"});
@@ -154,7 +158,7 @@ TEST_CASE("a file that cannot be written leaves nothing behind") {
   CHECK(write("/dev/full") == Faults{"cannot be written: No space left on device"});
   CHECK(write("") == Faults{"expected the name of a file, got an empty one"});
   CHECK(folder.count() == 0);
-  CHECK(kind_of_failure([] { write_file("/dev/full", "text"); }) == ErrorKind::Environment);
+  CHECK(kind_of_failure([] { io::write_file("/dev/full", "text"); }) == ErrorKind::Environment);
 }
 
 TEST_CASE("a file that may not be written is kept as it is") {
@@ -163,12 +167,12 @@ TEST_CASE("a file that may not be written is kept as it is") {
     return;
   }
   const Folder folder;
-  write_file(folder.file("a"), "old");
+  io::write_file(folder.file("a"), "old");
   ::chmod(folder.file("a").c_str(), 0444);
-  CHECK(faults([&folder] { write_file(folder.file("a"), "new"); }) ==
+  CHECK(faults([&folder] { io::write_file(folder.file("a"), "new"); }) ==
         Faults{"cannot be written: Permission denied"});
   ::chmod(folder.path().c_str(), 0555);
-  CHECK(faults([&folder] { write_file(folder.file("b"), "new"); }) ==
+  CHECK(faults([&folder] { io::write_file(folder.file("b"), "new"); }) ==
         Faults{"cannot be written: Permission denied"});
   ::chmod(folder.path().c_str(), 0755);
   CHECK(content(folder.file("a")) == "old");
@@ -177,30 +181,30 @@ TEST_CASE("a file that may not be written is kept as it is") {
 
 TEST_CASE("a file keeps its mode, and a link stays a link") {
   const Folder folder;
-  write_file(folder.file("a"), "old");
+  io::write_file(folder.file("a"), "old");
   ::chmod(folder.file("a").c_str(), 0640);
   fs::create_symlink("a", folder.file("link"));
-  write_file(folder.file("link"), "new");
+  io::write_file(folder.file("link"), "new");
   CHECK(fs::is_symlink(folder.file("link")));
   CHECK(content(folder.file("a")) == "new");
   struct stat status {};
   REQUIRE(::stat(folder.file("a").c_str(), &status) == 0);
   CHECK((status.st_mode & 07777) == 0640);
   fs::create_symlink("made", folder.file("dangling"));
-  write_file(folder.file("dangling"), "made");
+  io::write_file(folder.file("dangling"), "made");
   CHECK(content(folder.file("made")) == "made");
   fs::create_symlink("loop", folder.file("loop"));
-  CHECK(faults([&folder] { write_file(folder.file("loop"), "x"); }) ==
+  CHECK(faults([&folder] { io::write_file(folder.file("loop"), "x"); }) ==
         Faults{"cannot be written: Too many levels of symbolic links"});
 }
 
 TEST_CASE("of several files all are written or none") {
   const Folder folder;
   const Folder other;
-  write_file(folder.file("a"), "old");
+  io::write_file(folder.file("a"), "old");
   ::chmod(folder.file("a").c_str(), 0640);
   {
-    OutputFiles files;
+    io::OutputFiles files;
     files.add(folder.file("a"), source_of("new"));
     files.add(other.file("b"), source_of("other"));
     CHECK(content(folder.file("a")) == "old");
@@ -215,7 +219,7 @@ TEST_CASE("of several files all are written or none") {
   fs::create_directory(folder.file("c"));
   const auto write_both = [&](const std::string& second) {
     return faults([&] {
-      OutputFiles files;
+      io::OutputFiles files;
       files.add(folder.file("a"), source_of("newer"));
       files.add(second, source_of("x"));
       files.commit();
@@ -226,7 +230,7 @@ TEST_CASE("of several files all are written or none") {
   CHECK(write_both(folder.file("no/b")) == Faults{"cannot be written: No such file or directory"});
   CHECK(content(folder.file("a")) == "new");
   {
-    OutputFiles forgotten;
+    io::OutputFiles forgotten;
     forgotten.add(folder.file("a"), source_of("newest"));
   }
   CHECK(content(folder.file("a")) == "new");
@@ -240,7 +244,7 @@ TEST_CASE("a folder that was made for files is gone unless they are all written"
   const std::string made = parent.file("made");
   const auto write_into = [&](const std::string& other) {
     return faults([&] {
-      OutputFiles files;
+      io::OutputFiles files;
       files.add_folder(made);
       files.add(made + "/a", source_of("a"));
       files.add(other, source_of("x"));
@@ -253,7 +257,7 @@ TEST_CASE("a folder that was made for files is gone unless they are all written"
   CHECK(content(made + "/a") == "a");
   CHECK_FALSE(write_into("/dev/full").empty());
   CHECK(content(made + "/a") == "a");
-  CHECK(faults([&] { OutputFiles().add_folder(parent.file("no/b")); }) ==
+  CHECK(faults([&] { io::OutputFiles().add_folder(parent.file("no/b")); }) ==
         Faults{"cannot be written: No such file or directory"});
 }
 
@@ -265,7 +269,7 @@ pid_t write_file_and_pipe(const Folder& folder) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   // Without the handlers that Catch has.
   for (const int number : {SIGHUP, SIGINT, SIGTERM}) ::signal(number, SIG_DFL);
-  OutputFiles files;
+  io::OutputFiles files;
   files.add(folder.file("a"), source_of("new"));
   files.add(folder.file("pipe"), source_of("new"));
   files.commit();
@@ -275,7 +279,7 @@ pid_t write_file_and_pipe(const Folder& folder) {
 TEST_CASE("a signal that ends the process leaves nothing of what it was writing") {
   for (const int number : {SIGHUP, SIGINT, SIGTERM}) {
     const Folder folder;
-    write_file(folder.file("a"), "old");
+    io::write_file(folder.file("a"), "old");
     REQUIRE(mkfifo(folder.file("pipe").c_str(), 0600) == 0);
     const pid_t child = write_file_and_pipe(folder);
     REQUIRE(child > 0);
@@ -297,7 +301,7 @@ TEST_CASE("a signal with a handler comes when all is written") {
   const Folder folder;
   const auto before = ::signal(SIGTERM, [](int) { ++signals_seen; });
   {
-    OutputFiles files;
+    io::OutputFiles files;
     files.add(folder.file("a"), source_of("new"));
     ::raise(SIGTERM);
     CHECK(signals_seen == 0);
@@ -313,8 +317,8 @@ TEST_CASE("a signal with a handler comes when all is written") {
 const std::string kHash(64, '0');
 
 /// What replacing a folder with one of these files says.
-Faults replace_folder(const std::string& path, std::vector<FileText> files) {
-  return faults([&] { write_folder(path, {"chakra", kHash, std::move(files)}); });
+Faults replace_folder(const std::string& path, std::vector<io::FileText> files) {
+  return faults([&] { io::write_folder(path, {"chakra", kHash, std::move(files)}); });
 }
 
 TEST_CASE("a folder of an export takes the place of another one") {
@@ -368,7 +372,7 @@ TEST_CASE("a folder that holds anything else is not replaced") {
   fs::remove(out + "/dapple-export.json");
   CHECK(replace_folder(out, {{"a", "3"}}) == Faults{no_list});
   CHECK(content(out + "/a") == "2");
-  write_file(parent.file("file"), "text");
+  io::write_file(parent.file("file"), "text");
   CHECK(replace_folder(parent.file("file"), {{"a", "3"}}) ==
         Faults{"expected a folder, got a file"});
   CHECK(replace_folder(parent.file("no/out"), {{"a", "3"}}) ==
@@ -391,12 +395,12 @@ TEST_CASE("what a killed process has left of a file is removed when that is writ
   std::ofstream(folder.file(".a.78-0.part")) << "half";
   const int other = ::open(folder.file(".a.78-0.part").c_str(), O_RDONLY | O_CLOEXEC);
   REQUIRE(::flock(other, LOCK_EX | LOCK_NB) == 0);
-  write_file(folder.file("a"), "whole");
+  io::write_file(folder.file("a"), "whole");
   CHECK(content(folder.file("a")) == "whole");
   CHECK_FALSE(is_there(".a.77-3.part"));
   CHECK(is_there(".a.78-0.part"));
   ::close(other);
-  write_file(folder.file("a"), "whole");
+  io::write_file(folder.file("a"), "whole");
   CHECK_FALSE(is_there(".a.78-0.part"));
   // Those of other files are none of its business.
   for (const char* name : {".ab.77-3.part", ".a.b.77-3.part", ".a.part", ".a.x.part"}) {
@@ -408,13 +412,13 @@ TEST_CASE("what a killed process has left of a file is removed when that is writ
 
 TEST_CASE("a file that grows beyond the limit is refused, and the old one stays whole") {
   const Folder folder;
-  write_file(folder.file("a"), "old");
+  io::write_file(folder.file("a"), "old");
   struct rlimit before {};
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
   const auto handler = ::signal(SIGXFSZ, SIG_IGN);  // as the tools do
   const struct rlimit small { 1000, before.rlim_max };
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
-  const Faults found = faults([&] { write_file(folder.file("a"), std::string(2000, 'x')); });
+  const Faults found = faults([&] { io::write_file(folder.file("a"), std::string(2000, 'x')); });
   ::setrlimit(RLIMIT_FSIZE, &before);
   ::signal(SIGXFSZ, handler);
   CHECK(found == Faults{"cannot be written: File too large"});
@@ -423,7 +427,7 @@ TEST_CASE("a file that grows beyond the limit is refused, and the old one stays 
 }
 
 TEST_CASE("a device is written to and not replaced") {
-  write_file("/dev/null", "text");
+  io::write_file("/dev/null", "text");
   CHECK(fs::is_character_file("/dev/null"));
 }
 

@@ -64,7 +64,7 @@ TEST_CASE("a byte order mark is no fault") {
 }
 
 TEST_CASE("a document cut off anywhere is refused") {
-  const std::string plan = write_plan(small_plan());
+  const std::string plan = io::write_plan(small_plan());
   for (std::size_t size = 0; size + 1 < plan.size(); ++size)
     REQUIRE(plan_faults(plan.substr(0, size)).size() == 1);
   for (std::size_t size = 0; size + 2 < kTopologyText.size(); ++size)
@@ -101,19 +101,19 @@ std::string mutated(std::string text, std::mt19937_64& random) {
 
 TEST_CASE("a mutated document is read, or refused with at least one fault, and nothing else") {
   std::mt19937_64 random(7);
-  const std::string plan = write_plan(small_plan());
+  const std::string plan = io::write_plan(small_plan());
   int refused = 0;
   for (int i = 0; i < 6'000; ++i) {
     try {
       switch (i % 3) {
         case 0:
-          read_profile(mutated(kProfileText, random), "f.json");
+          io::read_profile(mutated(kProfileText, random), "f.json");
           break;
         case 1:
-          read_topology(mutated(kTopologyText, random), "f.json");
+          io::read_topology(mutated(kTopologyText, random), "f.json");
           break;
         default:
-          read_plan(mutated(plan, random), "f.json");
+          io::read_plan(mutated(plan, random), "f.json");
           break;
       }
     } catch (const Error& error) {

@@ -14,8 +14,8 @@ using namespace dapple;
 
 namespace {
 
-PlannerOptions batch(std::int64_t global) {
-  PlannerOptions options;
+planner::PlannerOptions batch(std::int64_t global) {
+  planner::PlannerOptions options;
   options.global_batch_size = global;
   return options;
 }
@@ -33,25 +33,25 @@ Topology pair_of_devices(std::int64_t memory = kMaxCount) {
   return Topology(description);
 }
 
-std::optional<BaselinePlan> find(const std::vector<BaselinePlan>& baselines,
-                                 const std::string& name) {
-  const auto found =
-      std::find_if(baselines.begin(), baselines.end(),
-                   [&](const BaselinePlan& baseline) { return baseline.figures.name == name; });
+std::optional<planner::BaselinePlan> find(const std::vector<planner::BaselinePlan>& baselines,
+                                          const std::string& name) {
+  const auto found = std::find_if(
+      baselines.begin(), baselines.end(),
+      [&](const planner::BaselinePlan& baseline) { return baseline.figures.name == name; });
   return found == baselines.end() ? std::nullopt : std::optional(*found);
 }
 
-BaselinePlan baseline(const std::string& name, const ModelProfile& profile,
-                      const Topology& topology, const PlannerOptions& options) {
-  auto found = find(make_baselines(profile, topology, options), name);
+planner::BaselinePlan baseline(const std::string& name, const ModelProfile& profile,
+                               const Topology& topology, const planner::PlannerOptions& options) {
+  auto found = find(planner::make_baselines(profile, topology, options), name);
   INFO(name);
   REQUIRE(found);
   return std::move(*found);
 }
 
-std::vector<std::string> names(const std::vector<BaselinePlan>& baselines) {
+std::vector<std::string> names(const std::vector<planner::BaselinePlan>& baselines) {
   std::vector<std::string> result;
-  for (const BaselinePlan& baseline : baselines) result.push_back(baseline.figures.name);
+  for (const planner::BaselinePlan& baseline : baselines) result.push_back(baseline.figures.name);
   return result;
 }
 
@@ -88,7 +88,7 @@ TEST_CASE("data parallelism pays for its gradients, and is shown where it has no
   // Weights and gradients of four layers take 8 * 1000 bytes, the one bucket 4 * 1000, and the
   // stash of a micro-batch of 2 on 2 replicas 4: 12,004 of 5,000 bytes. Recomputation would need
   // one more, for the first layer's stash beside that of the whole stage.
-  const BaselinePlan infeasible =
+  const planner::BaselinePlan infeasible =
       baseline("data-parallel", even_model(1000, 0, 1), pair_of_devices(5000), batch(4));
   CHECK_FALSE(infeasible.figures.feasible);
   CHECK(infeasible.figures.missing == Bytes{7004});
@@ -96,9 +96,9 @@ TEST_CASE("data parallelism pays for its gradients, and is shown where it has no
   // Two micro-batches of 120, then 4000 bytes around a ring of two at 1 byte/ns.
   CHECK(infeasible.figures.iteration == Duration{2 * 120 + 4000});
   CHECK(infeasible.figures.parts.all_reduce == Duration{4000});
-  PlannerOptions unlimited = batch(4);
+  planner::PlannerOptions unlimited = batch(4);
   unlimited.ignore_memory = true;
-  const BaselinePlan ignored =
+  const planner::BaselinePlan ignored =
       baseline("data-parallel", even_model(1000, 0, 1), pair_of_devices(5000), unlimited);
   CHECK(ignored.figures.feasible);
   CHECK(ignored.figures.shape == "2, 1 of 4");
@@ -108,17 +108,21 @@ TEST_CASE("GPipe recomputes where it would not fit without") {
   // A stage's weights and gradients take 4000 bytes, the stashes of four samples in flight 4 * 2;
   // with recomputation the first stage keeps 4 * 1 and once 2.
   const ModelProfile profile = even_model(1000, 0, 1);
-  const BaselinePlan roomy = baseline("gpipe-even", profile, pair_of_devices(4008), batch(4));
+  const planner::BaselinePlan roomy =
+      baseline("gpipe-even", profile, pair_of_devices(4008), batch(4));
   CHECK(roomy.figures.shape == "2 straight, 4 of 1");
   CHECK(roomy.figures.iteration == Duration{5 * 60});
-  const BaselinePlan tight = baseline("gpipe-even", profile, pair_of_devices(4006), batch(4));
+  const planner::BaselinePlan tight =
+      baseline("gpipe-even", profile, pair_of_devices(4006), batch(4));
   CHECK(tight.figures.shape == "2 straight, 4 of 1, recomputing");
   CHECK(tight.figures.iteration == Duration{5 * 80});
   CHECK(tight.figures.parts.recomputation == Duration{80});
-  const BaselinePlan none = baseline("gpipe-even", profile, pair_of_devices(4005), batch(4));
+  const planner::BaselinePlan none =
+      baseline("gpipe-even", profile, pair_of_devices(4005), batch(4));
   CHECK(none.figures.missing == Bytes{1});
   // 1F1B needs no more than two micro-batches of one sample in flight: 4000 + 2 * 2.
-  const BaselinePlan shallow = baseline("1f1b-even", profile, pair_of_devices(4004), batch(4));
+  const planner::BaselinePlan shallow =
+      baseline("1f1b-even", profile, pair_of_devices(4004), batch(4));
   CHECK(shallow.figures.feasible);
   CHECK_FALSE(shallow.figures.depth_limited);
   CHECK(shallow.plan.warmup_depths == std::vector<std::int64_t>{2, 1});
@@ -126,7 +130,7 @@ TEST_CASE("GPipe recomputes where it would not fit without") {
 
 TEST_CASE("a depth that memory holds down is named") {
   // One sample in flight: 4000 + 2. A second one would need 2 more, recomputation 1 more.
-  const BaselinePlan held =
+  const planner::BaselinePlan held =
       baseline("1f1b-even", even_model(1000, 0, 1), pair_of_devices(4002), batch(4));
   CHECK(held.plan.warmup_depths == std::vector<std::int64_t>{1, 1});
   CHECK(held.figures.depth_limited);
@@ -142,7 +146,7 @@ TEST_CASE("the straight pipeline makes its slowest stage as fast as it can be") 
                                                 {.forward = 30, .backward = 60},
                                                 {.forward = 20, .backward = 70}});
   const Topology topology(small::cluster({.servers = 1, .devices = 3}));
-  const BaselinePlan straight = baseline("straight", profile, topology, batch(8));
+  const planner::BaselinePlan straight = baseline("straight", profile, topology, batch(8));
   REQUIRE(straight.plan.stages.size() == 3);
   CHECK(straight.plan.stages[0].layers == LayerRange{0, 2});
   CHECK(straight.plan.stages[1].layers == LayerRange{2, 3});
@@ -151,7 +155,7 @@ TEST_CASE("the straight pipeline makes its slowest stage as fast as it can be") 
 
 TEST_CASE("PipeDream's partition runs synchronously") {
   // 10^6 bytes per layer take longer to reduce than anything else; two stages of one device.
-  const BaselinePlan split =
+  const planner::BaselinePlan split =
       baseline("pipedream", even_model(1'000'000, 1, 1), pair_of_devices(), batch(4));
   CHECK(split.figures.shape == "2 straight, 4 of 1");
   // 20 + 1 to the second stage, its four micro-batches of 60, 1 + 40 back.
@@ -161,36 +165,37 @@ TEST_CASE("PipeDream's partition runs synchronously") {
 
 TEST_CASE("a baseline that does not exist is left out, and the others keep their order") {
   const ModelProfile profile = even_model(0, 0, 1);
-  CHECK(names(make_baselines(profile, pair_of_devices(), batch(4))) ==
+  CHECK(names(planner::make_baselines(profile, pair_of_devices(), batch(4))) ==
         std::vector<std::string>{"data-parallel", "gpipe-even", "1f1b-even", "straight",
                                  "pipedream"});
   const Topology one(small::cluster({.servers = 1, .devices = 1}));
-  CHECK(names(make_baselines(profile, one, batch(4))) ==
+  CHECK(names(planner::make_baselines(profile, one, batch(4))) ==
         std::vector<std::string>{"data-parallel", "pipedream"});
   // Three devices, two layers, batches of two: no number of stages divides the devices, and
   // PipeDream shares the layers among all three, more than there are samples.
   const ModelProfile two = small::model_of({{.forward = 10}, {.forward = 10}});
   const Topology three(small::cluster({.servers = 1, .devices = 3}));
-  const std::vector<BaselinePlan> few = make_baselines(two, three, batch(2));
+  const std::vector<planner::BaselinePlan> few = planner::make_baselines(two, three, batch(2));
   CHECK(names(few) == std::vector<std::string>{"data-parallel", "straight"});
   CHECK(few.front().figures.shape == "2, 1 of 2");
 }
 
 TEST_CASE("who says stop gets the baselines that have a plan by then") {
   const ModelProfile profile = even_model(10, 3, 1);
-  PlannerOptions options = batch(8);
+  planner::PlannerOptions options = batch(8);
   options.threads = 1;
-  const std::vector<BaselinePlan> all = make_baselines(profile, pair_of_devices(), options);
+  const std::vector<planner::BaselinePlan> all =
+      planner::make_baselines(profile, pair_of_devices(), options);
   std::size_t most = 0;
   for (int patience = 0; patience < 400; ++patience) {
     small::Impatient progress(patience);
-    const std::vector<BaselinePlan> some =
-        make_baselines(profile, pair_of_devices(), options, &progress);
+    const std::vector<planner::BaselinePlan> some =
+        planner::make_baselines(profile, pair_of_devices(), options, &progress);
     INFO("patience " << patience);
     CHECK((patience > 0 || some.empty()));
     auto next = all.begin();
-    for (const BaselinePlan& baseline : some) {
-      next = std::find_if(next, all.end(), [&](const BaselinePlan& other) {
+    for (const planner::BaselinePlan& baseline : some) {
+      next = std::find_if(next, all.end(), [&](const planner::BaselinePlan& other) {
         return other.figures.name == baseline.figures.name;
       });
       REQUIRE(next != all.end());
@@ -203,10 +208,10 @@ TEST_CASE("who says stop gets the baselines that have a plan by then") {
 }
 
 TEST_CASE("the micro-batch size that was asked for holds for all baselines") {
-  PlannerOptions options = batch(8);
+  planner::PlannerOptions options = batch(8);
   options.micro_batch_size = 2;
-  for (const BaselinePlan& each :
-       make_baselines(even_model(10, 3, 1), pair_of_devices(), options)) {
+  for (const planner::BaselinePlan& each :
+       planner::make_baselines(even_model(10, 3, 1), pair_of_devices(), options)) {
     CHECK(each.plan.micro_batch_size == 2);
   }
 }
@@ -216,12 +221,14 @@ TEST_CASE("a baseline's figures are those of its plan, whatever the threads and 
   for (int i = 0; i < small::scaled(60); ++i) {
     const small::Problem problem = small::random_problem(dice, 6, 4);
     const Topology topology(problem.topology);
-    PlannerOptions options = batch(problem.global_batch);
+    planner::PlannerOptions options = batch(problem.global_batch);
     options.contention = dice.chance(50) ? Contention::Shared : Contention::Off;
     options.threads = 1;
-    const std::vector<BaselinePlan> baselines = make_baselines(problem.profile, topology, options);
+    const std::vector<planner::BaselinePlan> baselines =
+        planner::make_baselines(problem.profile, topology, options);
     options.threads = 4;
-    const std::vector<BaselinePlan> again = make_baselines(problem.profile, topology, options);
+    const std::vector<planner::BaselinePlan> again =
+        planner::make_baselines(problem.profile, topology, options);
     REQUIRE(names(again) == names(baselines));
     for (std::size_t b = 0; b < baselines.size(); ++b) {
       const Baseline& figures = baselines[b].figures;
@@ -232,7 +239,8 @@ TEST_CASE("a baseline's figures are those of its plan, whatever the threads and 
       Plan plan = baselines[b].plan;
       const auto layers = static_cast<std::int32_t>(problem.profile.layers.size());
       REQUIRE(validate(plan, layers, topology).empty());
-      const Evaluation evaluation = evaluate(plan, problem.profile, topology, options.mode());
+      const planner::Evaluation evaluation =
+          planner::evaluate(plan, problem.profile, topology, options.mode());
       CHECK(evaluation.prediction.iteration == figures.iteration);
       CHECK(evaluation.prediction.parts == figures.parts);
       CHECK(evaluation.shortages.empty() == figures.feasible);

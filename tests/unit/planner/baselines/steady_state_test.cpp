@@ -11,7 +11,7 @@
 #include "../../../support/random_problem.h"
 #include "dapple/search/pipedream_search/pipedream_search.h"
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 using namespace small;
@@ -132,14 +132,14 @@ TEST_CASE("the partition that PipeDream's planner chooses takes what it says") {
                                          {.forward = 2, .backward = 4},
                                          {.forward = 2, .backward = 4},
                                          {.forward = 8, .backward = 16}});
-  PipedreamOptions options;
-  const PipedreamStates states = pipedream_states(profile, options);
-  const PipedreamPartition partition =
-      partition_pipedream(states.states, {{.units = 3, .bandwidth = bytes_per_ns(1)}});
+  search::PipedreamOptions options;
+  const search::PipedreamStates states = search::pipedream_states(profile, options);
+  const search::PipedreamPartition partition =
+      search::partition_pipedream(states.states, {{.units = 3, .bandwidth = bytes_per_ns(1)}});
   PlanShape shape{.micro_batch_size = 1, .num_micro_batches = 9};
   std::int32_t layers_before = 0;
-  for (const PipedreamStage& stage : partition.stages) {
-    const auto layers = static_cast<std::int32_t>(layers_of(stage, states.states).size());
+  for (const search::PipedreamStage& stage : partition.stages) {
+    const auto layers = static_cast<std::int32_t>(search::layers_of(stage, states.states).size());
     shape.stages.push_back(
         {.layers = layers, .devices = stage.devices, .dealt = stage.devices.size() > 1});
     shape.depths.push_back(1);
@@ -153,4 +153,4 @@ TEST_CASE("the partition that PipeDream's planner chooses takes what it says") {
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -15,12 +15,12 @@ TimeParts parts_of(const small::Pipeline& pipeline, Contention contention = Cont
   const Duration alone =
       pipeline.run({.contention = contention, .free_transfers = true, .free_all_reduce = true})
           .iteration;
-  return time_parts({.costs = pipeline.costs,
-                     .schedule = pipeline.schedule,
-                     .iteration = pipeline.run(contention).iteration,
-                     .without_transfers = without_transfers,
-                     .alone = alone},
-                    pipeline.topology);
+  return planner::time_parts({.costs = pipeline.costs,
+                              .schedule = pipeline.schedule,
+                              .iteration = pipeline.run(contention).iteration,
+                              .without_transfers = without_transfers,
+                              .alone = alone},
+                             pipeline.topology);
 }
 
 }  // namespace

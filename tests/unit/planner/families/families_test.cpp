@@ -8,7 +8,7 @@
 #include "../../../support/pipeline.h"
 #include "dapple/planner/request/planner.h"
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 using namespace small;
@@ -117,4 +117,4 @@ TEST_CASE("a model that fits only where a device holds stages apart is planned s
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::planner

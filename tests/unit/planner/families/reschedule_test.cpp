@@ -7,7 +7,7 @@
 #include "../../../support/pipeline.h"
 #include "dapple/planner/families/reschedule.h"
 
-namespace dapple {
+namespace dapple::planner {
 namespace {
 
 using namespace small;
@@ -128,4 +128,4 @@ TEST_CASE("why there is no schedule is said") {
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::planner

@@ -29,19 +29,20 @@ void set_memory(Problem& problem, std::int64_t bytes) {
   problem.topology.devices.front().memory = {bytes};
 }
 
-std::variant<MadePlan, Infeasible> answer_for(const Problem& problem, const Pins& pins) {
-  PlannerOptions options;
+std::variant<planner::MadePlan, planner::Infeasible> answer_for(const Problem& problem,
+                                                                const Pins& pins) {
+  planner::PlannerOptions options;
   options.global_batch_size = problem.global_batch;
   options.pins = pins;
   options.threads = 1;
-  return make_plan(problem.profile, Topology(problem.topology), options);
+  return planner::make_plan(problem.profile, Topology(problem.topology), options);
 }
 
 /// The plan proven to be the fastest.
 PlanDocument best_plan(const Problem& problem, const Pins& pins = {}) {
   auto answer = answer_for(problem, pins);
-  REQUIRE(std::holds_alternative<MadePlan>(answer));
-  PlanDocument document = std::get<MadePlan>(std::move(answer)).document;
+  REQUIRE(std::holds_alternative<planner::MadePlan>(answer));
+  PlanDocument document = std::get<planner::MadePlan>(std::move(answer)).document;
   REQUIRE(document.prediction.lower_bound);
   CHECK(document.prediction.lower_bound->ns == document.prediction.iteration.ns);
   CHECK(document.search.complete == pins.empty());  // what is pinned is cut from the space

@@ -28,13 +28,13 @@ struct Tiny {
     document.topology = topology.description();
     document.plan = small::plan_of(profile, shape);
     document.prediction =
-        evaluate(document.plan, profile, topology, {Contention::Shared}).prediction;
+        planner::evaluate(document.plan, profile, topology, {Contention::Shared}).prediction;
   }
 
   void claim(Duration bound) {
     document.prediction.lower_bound = bound;
     document.prediction.optimality_gap =
-        optimality_gap(std::max(bound, document.prediction.iteration), bound);
+        planner::optimality_gap(std::max(bound, document.prediction.iteration), bound);
     document.search.complete = true;
   }
 };
@@ -48,10 +48,10 @@ struct Reduced {
   PlanDocument document;
 
   Reduced() {
-    PlannerOptions options;
+    planner::PlannerOptions options;
     options.global_batch_size = 4;
     options.replicas = Replicas::Independent;
-    document = std::get<MadePlan>(make_plan(profile, topology, options)).document;
+    document = std::get<planner::MadePlan>(planner::make_plan(profile, topology, options)).document;
   }
 };
 
@@ -70,24 +70,24 @@ const small::PlanShape kReplicated{.micro_batch_size = 4,
 TEST_CASE("a plan with the figures of its simulation is verified") {
   const Tiny tiny(kStraight);
   REQUIRE(tiny.document.prediction.iteration == Duration{150});
-  const PlanVerification verification = verify(tiny.document, tiny.topology);
+  const planner::PlanVerification verification = planner::verify(tiny.document, tiny.topology);
   CHECK(verification.violations.empty());
-  CHECK(verification.bound == BoundCheck::NotStated);
+  CHECK(verification.bound == planner::BoundCheck::NotStated);
 }
 
 TEST_CASE("the time of the best plan is a bound, and a nanosecond more is none") {
   Tiny best(kReplicated);
   REQUIRE(best.document.prediction.iteration == Duration{120});
   best.claim({120});
-  const PlanVerification holds = verify(best.document, best.topology);
+  const planner::PlanVerification holds = planner::verify(best.document, best.topology);
   CHECK(holds.violations.empty());
-  CHECK(holds.bound == BoundCheck::Proven);
+  CHECK(holds.bound == planner::BoundCheck::Proven);
   CHECK(holds.proven == Duration{120});
 
   Tiny straight(kStraight);
   straight.claim({121});
-  const PlanVerification refuted = verify(straight.document, straight.topology);
-  CHECK(refuted.bound == BoundCheck::Refuted);
+  const planner::PlanVerification refuted = planner::verify(straight.document, straight.topology);
+  CHECK(refuted.bound == planner::BoundCheck::Refuted);
   REQUIRE(refuted.violations.size() == 1);
   CHECK(refuted.violations.front().place == "/predicted/lower_bound_ns");
   // Micro-batches of 1 have no second replica to share them: 2 * 30 twice, of 2 samples each.
@@ -101,7 +101,8 @@ TEST_CASE("each figure that is not the simulation's is named with its place") {
   tiny.document.prediction.iteration.ns += 1;
   tiny.document.prediction.stages[1].backward.ns = 7;
   tiny.document.prediction.devices[0].peak_memory.count += 5;
-  const std::vector<Violation> violations = verify(tiny.document, tiny.topology).violations;
+  const std::vector<Violation> violations =
+      planner::verify(tiny.document, tiny.topology).violations;
   REQUIRE(violations.size() == 3);
   CHECK(violations[0].place == "/stages/1/costs/backward_ns");
   CHECK(violations[0].message == "expected 20, got 7");
@@ -124,21 +125,22 @@ TEST_CASE("the plan is simulated as its file says, with contention or without") 
                                            .stages = {{.layers = 1, .devices = {0}},
                                                       {.layers = 1, .devices = {1}},
                                                       {.layers = 1, .devices = {2}}}});
-  document.prediction = evaluate(document.plan, profile, topology, {Contention::Off}).prediction;
-  CHECK(verify(document, topology).violations.empty());
+  document.prediction =
+      planner::evaluate(document.plan, profile, topology, {Contention::Off}).prediction;
+  CHECK(planner::verify(document, topology).violations.empty());
   document.prediction.contention = Contention::Shared;
-  CHECK_FALSE(verify(document, topology).violations.empty());
+  CHECK_FALSE(planner::verify(document, topology).violations.empty());
 }
 
 TEST_CASE("a space that is too large is given up and not called verified") {
   const Reduced best;
-  const PlanVerification whole = verify(best.document, best.topology);
-  REQUIRE(whole.bound == BoundCheck::Proven);
-  CHECK(whole.proof == BoundProof::Exhaustion);
-  const PlanVerification given_up =
-      verify(best.document, best.topology, {.budget = whole.partial_plans / 2});
+  const planner::PlanVerification whole = planner::verify(best.document, best.topology);
+  REQUIRE(whole.bound == planner::BoundCheck::Proven);
+  CHECK(whole.proof == planner::BoundProof::Exhaustion);
+  const planner::PlanVerification given_up =
+      planner::verify(best.document, best.topology, {.budget = whole.partial_plans / 2});
   CHECK(given_up.violations.empty());
-  CHECK(given_up.bound == BoundCheck::NotProven);
+  CHECK(given_up.bound == planner::BoundCheck::NotProven);
   CHECK_FALSE(given_up.is_whole());
   // No plan does less than half of 4 * 2 * 30 on each device.
   CHECK(given_up.proven >= Duration{120});
@@ -147,25 +149,26 @@ TEST_CASE("a space that is too large is given up and not called verified") {
 
 TEST_CASE("no more partial plans are tried than the budget allows") {
   const Reduced best;
-  const std::int64_t all = verify(best.document, best.topology).partial_plans;
+  const std::int64_t all = planner::verify(best.document, best.topology).partial_plans;
   REQUIRE(all > 10);
   for (std::int64_t budget = 1; budget <= all + 1; ++budget) {
-    const PlanVerification made = verify(best.document, best.topology, {.budget = budget});
+    const planner::PlanVerification made =
+        planner::verify(best.document, best.topology, {.budget = budget});
     CHECK(made.partial_plans <= budget);
     CHECK_FALSE(made.is_stopped);
   }
 }
 
 TEST_CASE("who says stop gets the figures verified and no bound") {
-  class Stop : public Progress {
+  class Stop : public planner::Progress {
    public:
-    void update(const SearchProgress& /*progress*/) override {}
+    void update(const planner::SearchProgress& /*progress*/) override {}
     bool should_stop() override { return true; }
   } stop;
   const Reduced best;
-  const PlanVerification stopped = verify(best.document, best.topology, {}, &stop);
+  const planner::PlanVerification stopped = verify(best.document, best.topology, {}, &stop);
   CHECK(stopped.violations.empty());
-  CHECK(stopped.bound == BoundCheck::NotProven);
+  CHECK(stopped.bound == planner::BoundCheck::NotProven);
   CHECK(stopped.partial_plans == 0);
 }
 
@@ -173,8 +176,8 @@ TEST_CASE("a bound over a part of the space that the file does not name is not r
   Tiny tiny(kStraight);
   tiny.claim({121});
   tiny.document.search.complete = false;
-  const PlanVerification verification = verify(tiny.document, tiny.topology);
-  CHECK(verification.bound == BoundCheck::NotProven);
+  const planner::PlanVerification verification = planner::verify(tiny.document, tiny.topology);
+  CHECK(verification.bound == planner::BoundCheck::NotProven);
   CHECK(verification.partial_plans == 0);
   CHECK(verification.violations.empty());
 }
@@ -182,8 +185,8 @@ TEST_CASE("a bound over a part of the space that the file does not name is not r
 TEST_CASE("of a file that does not say what was asked, figures and bound alone are verified") {
   Tiny best(kReplicated);
   best.claim({120});
-  const PlanVerification verification = verify(best.document, best.topology);
-  CHECK(verification.bound == BoundCheck::Proven);
+  const planner::PlanVerification verification = planner::verify(best.document, best.topology);
+  CHECK(verification.bound == planner::BoundCheck::Proven);
   CHECK(verification.unchecked ==
         std::vector<std::string>{
             "baselines, warnings and the space: the file does not say what was asked"});
@@ -192,13 +195,14 @@ TEST_CASE("of a file that does not say what was asked, figures and bound alone a
 
 namespace {
 
-PlanDocument made_with(const Tiny& tiny, const PlannerOptions& options) {
-  return std::get<MadePlan>(make_plan(tiny.profile, tiny.topology, options)).document;
+PlanDocument made_with(const Tiny& tiny, const planner::PlannerOptions& options) {
+  return std::get<planner::MadePlan>(planner::make_plan(tiny.profile, tiny.topology, options))
+      .document;
 }
 
 std::vector<std::string> places_of(const PlanDocument& document, const Topology& topology) {
   std::vector<std::string> places;
-  for (const Violation& violation : verify(document, topology).violations) {
+  for (const Violation& violation : planner::verify(document, topology).violations) {
     places.push_back(violation.place);
   }
   return places;
@@ -208,10 +212,11 @@ std::vector<std::string> places_of(const PlanDocument& document, const Topology&
 
 TEST_CASE("a plan as it was made is verified as a whole, whatever was asked") {
   const Tiny tiny(kStraight);
-  PlannerOptions options;
+  planner::PlannerOptions options;
   options.global_batch_size = 4;
   const auto is_whole = [&] {
-    const PlanVerification verification = verify(made_with(tiny, options), tiny.topology);
+    const planner::PlanVerification verification =
+        planner::verify(made_with(tiny, options), tiny.topology);
     for (const Violation& violation : verification.violations) {
       UNSCOPED_INFO(violation.place << ": " << violation.message);
     }
@@ -236,7 +241,7 @@ TEST_CASE("a plan as it was made is verified as a whole, whatever was asked") {
 
 TEST_CASE("what a file says of its search is made anew from what was asked") {
   const Tiny tiny(kStraight);
-  PlannerOptions options;
+  planner::PlannerOptions options;
   options.global_batch_size = 4;
   const PlanDocument made = made_with(tiny, options);
   const auto places_with = [&](const auto& change) {
@@ -278,12 +283,13 @@ TEST_CASE("buckets that are not closed at the size that the file states are refu
   ModelProfile profile = small::model_of(
       std::vector<small::LayerFigures>(2, {.forward = 10, .backward = 20, .parameters = 1000}));
   const Topology topology(small::cluster({.servers = 1, .devices = 2}));
-  PlannerOptions options;
+  planner::PlannerOptions options;
   options.global_batch_size = 4;
   options.bucket_size = Bytes{1000};
   options.pins.stages = 1;
   options.pins.replicas = 2;
-  PlanDocument document = std::get<MadePlan>(make_plan(profile, topology, options)).document;
+  PlanDocument document =
+      std::get<planner::MadePlan>(planner::make_plan(profile, topology, options)).document;
   CHECK(places_of(document, topology).empty());
   document.plan.gradients.bucket_size = Bytes{2000};
   document.request->bucket_size = Bytes{2000};
@@ -297,7 +303,7 @@ TEST_CASE("bound, gap and completeness must not contradict each other") {
   CHECK(tiny.document.prediction.optimality_gap == 0.5);
   const auto places = [&] {
     std::vector<std::string> found;
-    for (const Violation& violation : verify(tiny.document, tiny.topology).violations) {
+    for (const Violation& violation : planner::verify(tiny.document, tiny.topology).violations) {
       found.push_back(violation.place);
     }
     return found;
@@ -332,12 +338,13 @@ TEST_CASE("a plan that does not fit has a bound over plans that need not fit eit
                                            .num_micro_batches = 1,
                                            .depths = {1},
                                            .stages = {{.layers = 2, .devices = {0}}}});
-  document.prediction = evaluate(document.plan, profile, topology, {Contention::Shared}).prediction;
+  document.prediction =
+      planner::evaluate(document.plan, profile, topology, {Contention::Shared}).prediction;
   document.search.complete = true;
   document.prediction.lower_bound = Duration{60};
   document.prediction.optimality_gap = 0.0;
   REQUIRE(document.prediction.iteration == Duration{60});
-  CHECK(verify(document, topology).bound == BoundCheck::Proven);
+  CHECK(planner::verify(document, topology).bound == planner::BoundCheck::Proven);
   document.prediction.lower_bound = Duration{61};
-  CHECK_FALSE(verify(document, topology).violations.empty());
+  CHECK_FALSE(planner::verify(document, topology).violations.empty());
 }

@@ -6,7 +6,7 @@
 #include "../../../support/tasks.h"
 #include "dapple/schedule_search/tasks/task_order.h"
 
-namespace dapple {
+namespace dapple::schedule_search {
 namespace {
 
 using small::even_tasks;
@@ -234,4 +234,4 @@ TEST_CASE("a stage may have fewer in flight than memory allows") {
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::schedule_search

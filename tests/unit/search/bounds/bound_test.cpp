@@ -8,53 +8,53 @@ using namespace dapple;
 
 namespace {
 
-StageBound stage(std::int64_t forward, std::int64_t backward, std::int64_t depth,
-                 std::int64_t after = 0) {
+search::StageBound stage(std::int64_t forward, std::int64_t backward, std::int64_t depth,
+                         std::int64_t after = 0) {
   return {.forward = {forward},
           .backward = {backward},
           .after_backward = {after},
           .depth_limit = depth};
 }
 
-const BoundaryBound kNoBoundary{};
+const search::BoundaryBound kNoBoundary{};
 
 }  // namespace
 
 TEST_CASE("the bound of one stage is its own work and what follows it") {
-  const BoundLabel label = bound_of_last(stage(3, 5, 1, 7), 4);
+  const search::BoundLabel label = search::bound_of_last(stage(3, 5, 1, 7), 4);
   CHECK(label.round_trip == Duration{8});
   CHECK(label.span == Duration{32});  // 4 * (3 + 5)
   CHECK(label.end == Duration{39});
 }
 
 TEST_CASE("two equal stages at depth 2 are bound by fill, work and drain") {
-  const BoundLabel last = bound_of_last(stage(2, 4, 1), 5);
-  const BoundLabel both = bound_with_front(stage(2, 4, 2), kNoBoundary, last, 5);
+  const search::BoundLabel last = search::bound_of_last(stage(2, 4, 1), 5);
+  const search::BoundLabel both = search::bound_with_front(stage(2, 4, 2), kNoBoundary, last, 5);
   CHECK(both.round_trip == Duration{12});
   CHECK(both.span == Duration{36});  // (M + S - 1)(F + B) = 6 * 6
   CHECK(both.end == Duration{36});
 }
 
 TEST_CASE("a single slot makes every micro-batch wait for its round trip") {
-  const BoundLabel last = bound_of_last(stage(2, 4, 1), 5);
-  const BoundLabel both = bound_with_front(stage(2, 4, 1), kNoBoundary, last, 5);
+  const search::BoundLabel last = search::bound_of_last(stage(2, 4, 1), 5);
+  const search::BoundLabel both = search::bound_with_front(stage(2, 4, 1), kNoBoundary, last, 5);
   CHECK(both.span == Duration{60});  // 5 round trips of 12
 }
 
 TEST_CASE("a port is never faster than its own work, in each direction on its own") {
-  BoundaryBound boundary;
+  search::BoundaryBound boundary;
   boundary.forward = {100};
   boundary.backward = {100};
   boundary.forward_ports = {{.size = {100}, .bandwidth = {1'000'000'000}, .time = {100}}};
-  const BoundLabel last = bound_of_last(stage(1, 1, 1), 10);
-  const BoundLabel both = bound_with_front(stage(1, 1, 10), boundary, last, 10);
+  const search::BoundLabel last = search::bound_of_last(stage(1, 1, 1), 10);
+  const search::BoundLabel both = search::bound_with_front(stage(1, 1, 10), boundary, last, 10);
   // F + 9 transfers of 100 behind each other, the last one's 100, there F + B, back 100, B.
   CHECK(both.span == Duration{1 + 900 + 100 + 2 + 100 + 1});
 }
 
 TEST_CASE("a later stage's reduction may end the iteration") {
-  const BoundLabel last = bound_of_last(stage(2, 4, 1, 1000), 5);
-  const BoundLabel both = bound_with_front(stage(2, 4, 2, 3), kNoBoundary, last, 5);
+  const search::BoundLabel last = search::bound_of_last(stage(2, 4, 1, 1000), 5);
+  const search::BoundLabel both = search::bound_with_front(stage(2, 4, 2, 3), kNoBoundary, last, 5);
   CHECK(both.end == Duration{2 + 30 + 1000});  // F of the first, 5 * 6, the reduction
 }
 
@@ -66,9 +66,9 @@ TEST_CASE("reductions stick out by what does not fit beside the backward") {
   cost.buckets[0].time = {80};
   cost.buckets[1].time = {30};
   // The first runs from 40 to 120, the second waits for it and ends at 150.
-  CHECK(exposed_all_reduce(cost) == Duration{50});
+  CHECK(search::exposed_all_reduce(cost) == Duration{50});
   cost.buckets[0].time = {10};
-  CHECK(exposed_all_reduce(cost) == Duration{30});
+  CHECK(search::exposed_all_reduce(cost) == Duration{30});
 }
 
 TEST_CASE("the least path is of the quickest replica, the quickest pair, what no replica hides") {
@@ -83,12 +83,12 @@ TEST_CASE("the least path is of the quickest replica, the quickest pair, what no
           .num_micro_batches = 4,
           .depths = {2, 1},
           .stages = {{.layers = 1, .devices = {0, 1}}, {.layers = 1, .devices = {2, 3}}}}};
-  const PlanCost least = least_path(pipeline.costs);
+  const PlanCost least = search::least_path(pipeline.costs);
   CHECK(least.stages[0].forward == Duration{10});
   CHECK(least.stages[0].backward == Duration{20});
   CHECK(least.stages[1].forward == Duration{5});
   // Of the last layer's gradients nothing is hidden on either replica.
-  CHECK(exposed_all_reduce(least.stages[0]) == pipeline.costs.stages[0].buckets[0].time);
+  CHECK(search::exposed_all_reduce(least.stages[0]) == pipeline.costs.stages[0].buckets[0].time);
   for (const std::vector<TransferCost>* way :
        {&least.boundaries[0].forward, &least.boundaries[0].backward}) {
     CHECK(way->front().time == Duration{4 + 3});
@@ -97,9 +97,9 @@ TEST_CASE("the least path is of the quickest replica, the quickest pair, what no
   }
   // The work of the slow replica, four times 20 + 40, is more than any quick path; then the
   // reduction.
-  const BoundedPlan apart{
+  const search::BoundedPlan apart{
       pipeline.plan, pipeline.costs, pipeline.topology, {Contention::Off, Replicas::Independent}};
-  CHECK(lower_bound(apart) == Duration{4 * 60} + pipeline.costs.stages[0].buckets[0].time);
+  CHECK(search::lower_bound(apart) == Duration{4 * 60} + pipeline.costs.stages[0].buckets[0].time);
 }
 
 TEST_CASE("the bound of uniform stages under policy A is (M + S - 1)(F + B)") {
@@ -110,7 +110,7 @@ TEST_CASE("the bound of uniform stages under policy A is (M + S - 1)(F + B)") {
         small::straight_plan(std::vector<small::LayerFigures>(static_cast<std::size_t>(stages),
                                                               {.forward = 3, .backward = 5}),
                              shape);
-    CHECK(lower_bound(pipeline.plan, pipeline.costs, pipeline.topology) ==
+    CHECK(search::lower_bound(pipeline.plan, pipeline.costs, pipeline.topology) ==
           (7 + stages - 1) * Duration{8});
   }
 }

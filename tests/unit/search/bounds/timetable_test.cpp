@@ -9,8 +9,8 @@ using namespace dapple;
 
 namespace {
 
-Duration bound_within(const small::CostedPlan& pipeline, const DepthBox& box) {
-  return Timetable({pipeline.plan, pipeline.costs, pipeline.topology, {Contention::Off}})
+Duration bound_within(const small::CostedPlan& pipeline, const search::DepthBox& box) {
+  return search::Timetable({pipeline.plan, pipeline.costs, pipeline.topology, {Contention::Off}})
       .bound(box);
 }
 
@@ -48,13 +48,12 @@ TEST_CASE("the last gradients and the all-reduce of who sends them share a port"
                        {.forward = 10, .backward = 10, .parameters = 1000}}),
       small::cluster({.servers = 3}),
       {.micro_batch_size = 2, .depths = {1, 1}, .stages = {{.devices = {0}}, {.devices = {1, 2}}}});
-  CHECK(lower_bound(pipeline.plan, pipeline.costs, pipeline.topology) == Duration{1240});
-  CHECK(lower_bound_with_contention(pipeline.plan, pipeline.costs, pipeline.topology) ==
+  CHECK(search::lower_bound(pipeline.plan, pipeline.costs, pipeline.topology) == Duration{1240});
+  CHECK(search::lower_bound_with_contention(pipeline.plan, pipeline.costs, pipeline.topology) ==
         Duration{1338});
-  const DepthBox box{{1, 1}, {1, 1}};
-  CHECK(
-      Timetable({pipeline.plan, pipeline.costs, pipeline.topology, {Contention::Off}}).bound(box) ==
-      Duration{1240});
-  CHECK(Timetable({pipeline.plan, pipeline.costs, pipeline.topology, {}}).bound(box) ==
+  const search::DepthBox box{{1, 1}, {1, 1}};
+  CHECK(search::Timetable({pipeline.plan, pipeline.costs, pipeline.topology, {Contention::Off}})
+            .bound(box) == Duration{1240});
+  CHECK(search::Timetable({pipeline.plan, pipeline.costs, pipeline.topology, {}}).bound(box) ==
         Duration{1338});
 }

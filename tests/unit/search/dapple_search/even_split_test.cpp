@@ -65,9 +65,9 @@ TEST_CASE("even stages end where their part of the time is reached, and none is 
                                                 {.forward = 5, .backward = 5},
                                                 {.forward = 5, .backward = 5}});
   const LayerTable table(profile, 1, kOne);
-  CHECK(even_split(table, 4, 3) == std::vector<LayerRange>{{0, 1}, {1, 2}, {2, 4}});
-  CHECK(even_split(table, 4, 2) == std::vector<LayerRange>{{0, 1}, {1, 4}});
-  CHECK(even_split(table, 4, 4) == std::vector<LayerRange>{{0, 1}, {1, 2}, {2, 3}, {3, 4}});
+  CHECK(search::even_split(table, 4, 3) == std::vector<LayerRange>{{0, 1}, {1, 2}, {2, 4}});
+  CHECK(search::even_split(table, 4, 2) == std::vector<LayerRange>{{0, 1}, {1, 4}});
+  CHECK(search::even_split(table, 4, 4) == std::vector<LayerRange>{{0, 1}, {1, 2}, {2, 3}, {3, 4}});
 }
 
 TEST_CASE("no cut has a faster slowest stage than the balanced one") {
@@ -77,7 +77,7 @@ TEST_CASE("no cut has a faster slowest stage than the balanced one") {
     for (std::int64_t l = dice.roll(1, 9); l > 0; --l) times.push_back(dice.roll(0, 20));
     const auto layers = static_cast<std::int32_t>(times.size());
     const auto stages = static_cast<std::int32_t>(dice.roll(1, layers));
-    const std::vector<LayerRange> ranges = balanced_split(
+    const std::vector<LayerRange> ranges = search::balanced_split(
         layers, stages, [&](std::int32_t, LayerRange range) { return sum(times, range); });
     REQUIRE(ranges.size() == static_cast<std::size_t>(stages));
     Duration slowest;
@@ -101,6 +101,7 @@ TEST_CASE("of equally balanced splits the one with the most layers in the last s
     const auto layers = static_cast<std::int32_t>(times.size());
     const auto stages = static_cast<std::int32_t>(dice.roll(1, layers));
     const auto time_of = [&](std::int32_t, LayerRange range) { return sum(times, range); };
-    CHECK(balanced_split(layers, stages, time_of) == split_by_trial(layers, stages, time_of));
+    CHECK(search::balanced_split(layers, stages, time_of) ==
+          split_by_trial(layers, stages, time_of));
   }
 }

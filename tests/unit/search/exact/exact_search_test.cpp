@@ -24,7 +24,7 @@ TEST_CASE("candidates come by rising bound, each of them once, below the thresho
   // 80 + 30 = 120; of one stage of both layers 2 * 80 = 160, not below the threshold.
   const ModelProfile profile = two_layers();
   const Topology topology(small::cluster({.servers = 1, .devices = 2}));
-  ExactSearch search(profile, topology, {.global_batch_size = 2, .micro_batch_size = 1});
+  search::ExactSearch search(profile, topology, {.global_batch_size = 2, .micro_batch_size = 1});
   search.prepare({150}, {.should_stop = kNeverStop});
   CHECK(search.bound() == Duration{90});
   search.advance({.threshold = {150}, .candidates = 100, .states = 1000});
@@ -34,7 +34,7 @@ TEST_CASE("candidates come by rising bound, each of them once, below the thresho
   std::vector<std::int64_t> bounds;
   std::vector<std::size_t> stages;
   while (search.waiting() > 0) {
-    const Candidate candidate = search.take();
+    const search::Candidate candidate = search.take();
     bounds.push_back(candidate.bound.ns);
     stages.push_back(candidate.stages.size());
   }
@@ -49,7 +49,7 @@ TEST_CASE(
   // 2 samples * 60 on two devices.
   const ModelProfile profile = two_layers();
   const Topology topology(small::cluster({.servers = 1, .devices = 2}));
-  Allowance::Limits limits;
+  search::Allowance::Limits limits;
   SECTION("stopped") {
     limits.should_stop = [] { return true; };
   }
@@ -59,7 +59,7 @@ TEST_CASE(
   SECTION("too large") {
     limits.kept = {};
   }
-  ExactSearch search(profile, topology, {.global_batch_size = 2, .micro_batch_size = 1});
+  search::ExactSearch search(profile, topology, {.global_batch_size = 2, .micro_batch_size = 1});
   search.prepare({150}, limits);
   CHECK(!search.is_prepared());
   CHECK(search.bound() <= Duration{60});

@@ -6,7 +6,7 @@
 
 #include "../../../support/plans.h"
 
-namespace dapple {
+namespace dapple::search {
 namespace {
 
 using namespace small;
@@ -100,4 +100,4 @@ TEST_CASE("shapes have the stages that are asked for, first those that could be 
 }
 
 }  // namespace
-}  // namespace dapple
+}  // namespace dapple::search

@@ -42,19 +42,19 @@ ModelProfile model_of(const std::vector<LayerSpec>& specs) {
   return profile;
 }
 
-PipedreamStates states_of(const ModelProfile& profile, std::int32_t max_states = 500) {
-  PipedreamOptions options;
-  options.samples = profiled_batch(profile);
+search::PipedreamStates states_of(const ModelProfile& profile, std::int32_t max_states = 500) {
+  search::PipedreamOptions options;
+  options.samples = search::profiled_batch(profile);
   options.max_states = max_states;
-  return pipedream_states(profile, options);
+  return search::pipedream_states(profile, options);
 }
 
 /// Seconds, bytes and bytes of single states, as sums over all states so far.
-std::vector<PipedreamState> chain(const std::vector<std::int64_t>& seconds,
-                                  const std::vector<std::int64_t>& parameters,
-                                  const std::vector<std::int64_t>& outputs) {
-  std::vector<PipedreamState> states;
-  PipedreamState state;
+std::vector<search::PipedreamState> chain(const std::vector<std::int64_t>& seconds,
+                                          const std::vector<std::int64_t>& parameters,
+                                          const std::vector<std::int64_t>& outputs) {
+  std::vector<search::PipedreamState> states;
+  search::PipedreamState state;
   for (std::size_t number = 0; number < seconds.size(); ++number) {
     state.layers.push_back(static_cast<std::int32_t>(number));
     state.compute += Duration{seconds[number] * 1'000'000'000};
@@ -65,9 +65,9 @@ std::vector<PipedreamState> chain(const std::vector<std::int64_t>& seconds,
   return states;
 }
 
-std::vector<std::vector<std::int32_t>> layer_sets(const PipedreamStates& states) {
+std::vector<std::vector<std::int32_t>> layer_sets(const search::PipedreamStates& states) {
   std::vector<std::vector<std::int32_t>> sets;
-  for (const PipedreamState& state : states.states) sets.push_back(state.layers);
+  for (const search::PipedreamState& state : states.states) sets.push_back(state.layers);
   return sets;
 }
 
@@ -79,7 +79,7 @@ struct ChainOracle {
   std::vector<double> seconds;
   std::vector<double> parameters;
   std::vector<double> outputs;
-  std::vector<PipedreamLevel> levels;
+  std::vector<search::PipedreamLevel> levels;
 
   double sum(const std::vector<double>& of, std::size_t begin, std::size_t end) const {
     double total = 0;
@@ -128,22 +128,22 @@ struct ChainOracle {
 };
 
 /// True if every device of the levels is in exactly one stage.
-bool uses_all_devices(const PipedreamPartition& partition,
-                      const std::vector<PipedreamLevel>& levels) {
+bool uses_all_devices(const search::PipedreamPartition& partition,
+                      const std::vector<search::PipedreamLevel>& levels) {
   std::vector<std::int32_t> used;
-  for (const PipedreamStage& stage : partition.stages) {
+  for (const search::PipedreamStage& stage : partition.stages) {
     used.insert(used.end(), stage.devices.begin(), stage.devices.end());
   }
   std::sort(used.begin(), used.end());
   std::int32_t count = 1;
-  for (const PipedreamLevel& level : levels) count *= level.units;
+  for (const search::PipedreamLevel& level : levels) count *= level.units;
   std::vector<std::int32_t> all(static_cast<std::size_t>(count));
   std::iota(all.begin(), all.end(), 0);
   return used == all;
 }
 
 struct RandomChain {
-  std::vector<PipedreamState> states;
+  std::vector<search::PipedreamState> states;
   ChainOracle oracle;
 };
 
@@ -192,17 +192,19 @@ std::pair<std::int64_t, std::int64_t> distance_of(const std::vector<std::int32_t
 // --- The partition ------------------------------------------------------------------------------
 
 TEST_CASE("one state on one device takes its own time") {
-  const PipedreamPartition found = partition_pipedream(chain({7}, {100}, {100}), {});
+  const search::PipedreamPartition found =
+      search::partition_pipedream(chain({7}, {100}, {100}), {});
   CHECK(found.seconds == 7);
-  CHECK(found.stages == std::vector<PipedreamStage>{{0, 1, {0}}});
-  CHECK(partition_pipedream(chain({7}, {100}, {100}), {{1, {1}}}).stages == found.stages);
+  CHECK(found.stages == std::vector<search::PipedreamStage>{{0, 1, {0}}});
+  CHECK(search::partition_pipedream(chain({7}, {100}, {100}), {{1, {1}}}).stages == found.stages);
 }
 
 TEST_CASE("replicas of one stage share its work and add their synchronisation") {
   // (12 + 4 * 2 * 6 / (3 * 4)) / 3 = (12 + 4) / 3; nothing leaves the only state.
-  const PipedreamPartition found = partition_pipedream(chain({12}, {6}, {1000}), {{3, {4}}});
+  const search::PipedreamPartition found =
+      search::partition_pipedream(chain({12}, {6}, {1000}), {{3, {4}}});
   CHECK(found.seconds == 16.0 / 3);
-  CHECK(found.stages == std::vector<PipedreamStage>{{0, 1, {0, 1, 2}}});
+  CHECK(found.stages == std::vector<search::PipedreamStage>{{0, 1, {0, 1, 2}}});
 }
 
 TEST_CASE("three states on three devices are cut as worked out by hand") {
@@ -211,34 +213,34 @@ TEST_CASE("three states on three devices are cut as worked out by hand") {
   // (10 + 4*1*3/2) / 2 = 8. Behind the second: on 2 + 1 devices max(6/2, 6) = 6; on 1 + 2 devices
   // max(6, (6 + 6) / 2) = 6. Everywhere: max(2, 4, 6) = 6. The transfer of 1 byte there and back
   // takes 2. Of equals, the earliest last cut with the fewest replicas behind it.
-  const PipedreamPartition light =
-      partition_pipedream(chain({2, 4, 6}, {0, 0, 3}, {1, 1, 9}), {{3, {1}}});
+  const search::PipedreamPartition light =
+      search::partition_pipedream(chain({2, 4, 6}, {0, 0, 3}, {1, 1, 9}), {{3, {1}}});
   CHECK(light.seconds == 6);
-  CHECK(light.stages == std::vector<PipedreamStage>{{0, 2, {0, 1}}, {2, 3, {2}}});
+  CHECK(light.stages == std::vector<search::PipedreamStage>{{0, 2, {0, 1}}, {2, 3, {2}}});
   // With 4 bytes behind the second state one receiver takes 8 s and loses to two, with 4 s.
-  const PipedreamPartition heavy =
-      partition_pipedream(chain({2, 4, 6}, {0, 0, 3}, {1, 4, 9}), {{3, {1}}});
+  const search::PipedreamPartition heavy =
+      search::partition_pipedream(chain({2, 4, 6}, {0, 0, 3}, {1, 4, 9}), {{3, {1}}});
   CHECK(heavy.seconds == 6);
-  CHECK(heavy.stages == std::vector<PipedreamStage>{{0, 2, {0}}, {2, 3, {1, 2}}});
+  CHECK(heavy.stages == std::vector<search::PipedreamStage>{{0, 2, {0}}, {2, 3, {1, 2}}});
 }
 
 TEST_CASE("a pipeline inside each server is replicated device by device over the servers") {
   // Inside, at 1 byte/s: one stage on two devices takes (8 + 4*16/2) / 2 = 20, two take
   // max(4, 4, 2*1) = 4. Over two servers at 10^6 bytes/s: (4 + 4*16/(2*10^6) / 2) / 2 = 2.000008;
   // cut there, a state on a server's two devices takes (4 + 4*8/2) / 2 = 10.
-  const PipedreamPartition found =
-      partition_pipedream(chain({4, 4}, {8, 8}, {1, 1}), {{2, {1}}, {2, {1'000'000}}});
+  const search::PipedreamPartition found =
+      search::partition_pipedream(chain({4, 4}, {8, 8}, {1, 1}), {{2, {1}}, {2, {1'000'000}}});
   CHECK(found.seconds == Approx(2.000008).epsilon(1e-15));
-  CHECK(found.stages == std::vector<PipedreamStage>{{0, 1, {0, 2}}, {1, 2, {1, 3}}});
+  CHECK(found.stages == std::vector<search::PipedreamStage>{{0, 1, {0, 2}}, {1, 2, {1, 3}}});
 }
 
 TEST_CASE("ties keep the uncut range, then the earliest cut") {
   // Uncut (7 + 4*2/(2*4)) / 2 = 4; cut max(3, 4) = 4.
-  CHECK(partition_pipedream(chain({3, 4}, {2, 0}, {0, 0}), {{2, {4}}}).stages ==
-        std::vector<PipedreamStage>{{0, 2, {0, 1}}});
+  CHECK(search::partition_pipedream(chain({3, 4}, {2, 0}, {0, 0}), {{2, {4}}}).stages ==
+        std::vector<search::PipedreamStage>{{0, 2, {0, 1}}});
   // The middle state takes no time: 5 s wherever it goes. Uncut (6 + 4*100/2) / 2 = 103.
-  CHECK(partition_pipedream(chain({1, 0, 5}, {0, 0, 100}, {0, 0, 0}), {{2, {1}}}).stages ==
-        std::vector<PipedreamStage>{{0, 1, {0}}, {1, 3, {1}}});
+  CHECK(search::partition_pipedream(chain({1, 0, 5}, {0, 0, 100}, {0, 0, 0}), {{2, {1}}}).stages ==
+        std::vector<search::PipedreamStage>{{0, 1, {0}}, {1, 3, {1}}});
 }
 
 TEST_CASE("a layer that cannot be replicated bounds the partition of a graph") {
@@ -249,8 +251,9 @@ TEST_CASE("a layer that cannot be replicated bounds the partition of a graph") {
                                          {4 * kSecond, 1000, 0, {0}},
                                          {10 * kSecond, 1000, 0, {0}},
                                          {1 * kSecond, 1000, 0, {1, 2}}});
-  const std::vector<PipedreamLevel> levels{{2, {1}}, {2, {1}}};
-  const PipedreamPartition found = partition_pipedream(states_of(profile).states, levels);
+  const std::vector<search::PipedreamLevel> levels{{2, {1}}, {2, {1}}};
+  const search::PipedreamPartition found =
+      search::partition_pipedream(states_of(profile).states, levels);
   CHECK(found.seconds == 10);
   CHECK(found.stages.size() == 4);
 }
@@ -260,11 +263,12 @@ TEST_CASE("no partition of a small chain is faster than the one found") {
   for (int instance = 0; instance < 600; ++instance) {
     INFO("instance " << instance);
     const RandomChain problem = random_chain(random, 1);
-    const PipedreamPartition found = partition_pipedream(problem.states, problem.oracle.levels);
+    const search::PipedreamPartition found =
+        search::partition_pipedream(problem.states, problem.oracle.levels);
     const std::size_t count = problem.states.size();
     CHECK(found.seconds == Approx(problem.oracle.fastest(0, 0, count)).epsilon(1e-12));
     double slowest = 0;
-    for (const PipedreamStage& stage : found.stages) {
+    for (const search::PipedreamStage& stage : found.stages) {
       slowest = std::max(slowest, problem.oracle.stage(0, 0, static_cast<std::size_t>(stage.begin),
                                                        static_cast<std::size_t>(stage.end),
                                                        static_cast<int>(stage.devices.size())));
@@ -279,7 +283,8 @@ TEST_CASE("no hierarchical partition of a small chain is faster than the one fou
   for (int instance = 0; instance < 400; ++instance) {
     INFO("instance " << instance);
     const RandomChain problem = random_chain(random, instance % 4 == 0 ? 3 : 2);
-    const PipedreamPartition found = partition_pipedream(problem.states, problem.oracle.levels);
+    const search::PipedreamPartition found =
+        search::partition_pipedream(problem.states, problem.oracle.levels);
     const std::size_t outermost = problem.oracle.levels.size() - 1;
     CHECK(found.seconds ==
           Approx(problem.oracle.fastest(outermost, 0, problem.states.size())).epsilon(1e-12));
@@ -292,13 +297,13 @@ TEST_CASE("no hierarchical partition of a small chain is faster than the one fou
 TEST_CASE("a diamond has five states, and sends on what PipeDream counts") {
   const ModelProfile profile =
       model_of({{3, 1, 10, {}}, {30, 2, 20, {0}}, {300, 4, 40, {0}}, {3000, 8, 80, {1, 2}}});
-  const PipedreamStates states = states_of(profile);
+  const search::PipedreamStates states = states_of(profile);
   CHECK(layer_sets(states) ==
         std::vector<std::vector<std::int32_t>>{{0}, {0, 1}, {0, 2}, {0, 1, 2}, {0, 1, 2, 3}});
   std::vector<std::int64_t> compute;
   std::vector<std::int64_t> parameters;
   std::vector<std::int64_t> outputs;
-  for (const PipedreamState& state : states.states) {
+  for (const search::PipedreamState& state : states.states) {
     compute.push_back(state.compute.ns);
     parameters.push_back(state.parameters.count);
     outputs.push_back(state.output.count);
@@ -336,9 +341,9 @@ TEST_CASE("states of random graphs with one source are their sets closed under i
       }
       if (is_closed) closed.insert(set);
     }
-    const PipedreamStates states = states_of(model_of(specs));
+    const search::PipedreamStates states = states_of(model_of(specs));
     const std::vector<std::vector<std::int32_t>> sets = layer_sets(states);
-    CHECK(states.kind == PipedreamStateKind::Antichains);
+    CHECK(states.kind == search::PipedreamStateKind::Antichains);
     CHECK(std::set<std::vector<std::int32_t>>(sets.begin(), sets.end()) == closed);
     CHECK(sets.size() == closed.size());
   }
@@ -358,9 +363,9 @@ TEST_CASE("a graph with too many states is cut along its order") {
   for (int branch = 0; branch < 6; ++branch) specs.push_back({1, 1, 7, {0}});
   specs.push_back({1, 1, 9, {1, 2, 3, 4, 5, 6}});
   CHECK(states_of(model_of(specs), 65).states.size() == 65);
-  CHECK(states_of(model_of(specs), 65).kind == PipedreamStateKind::Antichains);
-  const PipedreamStates prefixes = states_of(model_of(specs), 64);
-  CHECK(prefixes.kind == PipedreamStateKind::Prefixes);
+  CHECK(states_of(model_of(specs), 65).kind == search::PipedreamStateKind::Antichains);
+  const search::PipedreamStates prefixes = states_of(model_of(specs), 64);
+  CHECK(prefixes.kind == search::PipedreamStateKind::Prefixes);
   REQUIRE(prefixes.states.size() == 8);
   CHECK(prefixes.states[2].layers == std::vector<std::int32_t>{0, 1, 2});
   CHECK(prefixes.states[2].compute == Duration{3});
@@ -369,28 +374,29 @@ TEST_CASE("a graph with too many states is cut along its order") {
 }
 
 TEST_CASE("a model in two parts that share nothing is cut along its order") {
-  const PipedreamStates states = states_of(model_of({{}, {}, {0, 0, 0, {0}}, {0, 0, 0, {1}}}));
-  CHECK(states.kind == PipedreamStateKind::Prefixes);
+  const search::PipedreamStates states =
+      states_of(model_of({{}, {}, {0, 0, 0, {0}}, {0, 0, 0, {1}}}));
+  CHECK(states.kind == search::PipedreamStateKind::Prefixes);
   CHECK(states.states.size() == 4);
 }
 
 TEST_CASE("a chain of too many layers is cut only at evenly spread places") {
   std::vector<LayerSpec> specs{{1, 1, 1, {}}};
   for (std::int32_t layer = 1; layer < 10; ++layer) specs.push_back({1, 1, 1, {layer - 1}});
-  const PipedreamStates states = states_of(model_of(specs), 4);
-  CHECK(states.kind == PipedreamStateKind::MergedPrefixes);
+  const search::PipedreamStates states = states_of(model_of(specs), 4);
+  CHECK(states.kind == search::PipedreamStateKind::MergedPrefixes);
   std::vector<std::size_t> ends;  // 10/4, 20/4, 30/4, 40/4, rounded down
-  for (const PipedreamState& state : states.states) ends.push_back(state.layers.size());
+  for (const search::PipedreamState& state : states.states) ends.push_back(state.layers.size());
   CHECK(ends == std::vector<std::size_t>{2, 5, 7, 10});
   CHECK(states.states[1].compute == Duration{5});
 }
 
 TEST_CASE("states are costed for the samples and the device that are asked for") {
   const ModelProfile profile = model_of({{800, 1, 80, {}}});
-  PipedreamOptions options;
+  search::PipedreamOptions options;
   options.samples = 4;                 // of 8 measured
   options.time_scale = {500'000'000};  // half of the time
-  const PipedreamState state = pipedream_states(profile, options).states[0];
+  const search::PipedreamState state = search::pipedream_states(profile, options).states[0];
   CHECK(state.compute == Duration{201});  // 266 / 4 = 66.5 and 534 / 4 = 133.5, each rounded up
   CHECK(state.output == Bytes{40});
 }
@@ -400,13 +406,14 @@ TEST_CASE("states are costed for the samples and the device that are asked for")
 TEST_CASE("a stage that is no range of layers gets the nearest one") {
   // Layers 0 and 2 first: a cut behind 2 has layer 1 (1 ns) on the wrong side, a cut behind 0 has
   // layer 2 (5 ns).
-  std::vector<PipedreamState> states(2);
+  std::vector<search::PipedreamState> states(2);
   states[0].layers = {0, 2};
   states[1].layers = {0, 1, 2, 3};
-  PipedreamPartition partition;
+  search::PipedreamPartition partition;
   partition.stages = {{0, 1, {0}}, {1, 2, {1}}};
-  CHECK(layers_of(partition.stages[1], states) == std::vector<std::int32_t>{1, 3});
-  const PipedreamRanges found = nearest_ranges(partition, states, {{5}, {1}, {5}, {5}});
+  CHECK(search::layers_of(partition.stages[1], states) == std::vector<std::int32_t>{1, 3});
+  const search::PipedreamRanges found =
+      search::nearest_ranges(partition, states, {{5}, {1}, {5}, {5}});
   CHECK(found.ranges == std::vector<LayerRange>{{0, 3}, {3, 4}});
   CHECK(found.displaced == std::vector<std::int32_t>{1});
 }
@@ -426,13 +433,13 @@ TEST_CASE("no other ranges of layers are nearer than those found") {
     // Three stages: the first layers of a random order, more of them, all.
     const auto first = std::uniform_int_distribution(1, count - 2)(random);
     const auto second = std::uniform_int_distribution(first + 1, count - 1)(random);
-    std::vector<PipedreamState> states(3);
+    std::vector<search::PipedreamState> states(3);
     for (const auto& [state, end] :
          {std::pair(0u, first), std::pair(1u, second), std::pair(2u, count)}) {
       states[state].layers.assign(order.begin(), order.begin() + end);
       std::sort(states[state].layers.begin(), states[state].layers.end());
     }
-    PipedreamPartition partition;
+    search::PipedreamPartition partition;
     partition.stages = {{0, 1, {0}}, {1, 2, {1}}, {2, 3, {2}}};
     const auto distance = [&](std::int32_t a, std::int32_t b) {
       const auto one = distance_of(states[0].layers, a, compute);
@@ -445,7 +452,7 @@ TEST_CASE("no other ranges of layers are nearer than those found") {
         if (!least || distance(a, b) < *least) least = distance(a, b);
       }
     }
-    const PipedreamRanges found = nearest_ranges(partition, states, compute);
+    const search::PipedreamRanges found = search::nearest_ranges(partition, states, compute);
     REQUIRE(found.ranges.size() == 3);
     CHECK(found.ranges[0].begin == 0);
     CHECK(found.ranges[1].begin == found.ranges[0].end);

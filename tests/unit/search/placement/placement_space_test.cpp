@@ -8,9 +8,9 @@ using namespace dapple;
 
 namespace {
 
-std::vector<std::int32_t> sizes_of(const std::vector<DevicePool>& pools) {
+std::vector<std::int32_t> sizes_of(const std::vector<search::DevicePool>& pools) {
   std::vector<std::int32_t> sizes;
-  for (const DevicePool& pool : pools) sizes.push_back(pool.size);
+  for (const search::DevicePool& pool : pools) sizes.push_back(pool.size);
   return sizes;
 }
 
@@ -24,29 +24,30 @@ Nic nic_of(std::vector<std::int32_t> devices) {
 }  // namespace
 
 TEST_CASE("devices of one switch server and one NIC are one pool") {
-  CHECK(sizes_of(device_pools(Topology(small::cluster({.servers = 2, .devices = 4})))) ==
+  CHECK(sizes_of(search::device_pools(Topology(small::cluster({.servers = 2, .devices = 4})))) ==
         std::vector<std::int32_t>{4, 4});
 }
 
 TEST_CASE("alike servers of one device are one pool, for only their number matters") {
-  CHECK(sizes_of(device_pools(Topology(small::cluster({.servers = 16, .devices = 1})))) ==
+  CHECK(sizes_of(search::device_pools(Topology(small::cluster({.servers = 16, .devices = 1})))) ==
         std::vector<std::int32_t>{16});
 }
 
 TEST_CASE("devices that share NICs differently are apart, those with one NIC each are not") {
   TopologyDescription description = small::cluster({.servers = 2, .devices = 4});
   description.servers.front().nics = {nic_of({0, 1}), nic_of({2, 3})};
-  CHECK(sizes_of(device_pools(Topology(description))) == std::vector<std::int32_t>{2, 2, 2, 2});
+  CHECK(sizes_of(search::device_pools(Topology(description))) ==
+        std::vector<std::int32_t>{2, 2, 2, 2});
   description.servers.front().nics = {nic_of({0}), nic_of({1}), nic_of({2}), nic_of({3})};
-  CHECK(sizes_of(device_pools(Topology(description))) == std::vector<std::int32_t>{4, 4});
+  CHECK(sizes_of(search::device_pools(Topology(description))) == std::vector<std::int32_t>{4, 4});
 }
 
 TEST_CASE("a stage of three on two servers of two has two placements, then one is left") {
   // Two and one, or one and two. Beside the first, the second server has one device left.
   const Topology topology(small::cluster({.servers = 2, .devices = 2}));
-  PlacementSpace space(topology);
+  search::PlacementSpace space(topology);
   CHECK(space.is_complete());
-  const auto options = space.options(PlacementSpace::kNothing, 3);
+  const auto options = space.options(search::PlacementSpace::kNothing, 3);
   REQUIRE(options.size() == 2);
   CHECK(space.taking(options[0].taking).counts == std::vector<std::int32_t>{1, 2});
   CHECK(space.taking(options[1].taking).counts == std::vector<std::int32_t>{2, 1});
@@ -62,10 +63,10 @@ TEST_CASE("a stage of three on two servers of two has two placements, then one i
 
 TEST_CASE("with too many ways to use the pools, only the policies' placements are looked at") {
   const Topology topology(small::cluster({.servers = 16, .devices = 8}));
-  PlacementSpace space(topology);
+  search::PlacementSpace space(topology);
   CHECK_FALSE(space.is_complete());
   // Eight devices: one whole server (fresh and append alike), or half of them one each.
-  const auto options = space.options(PlacementSpace::kNothing, 8);
+  const auto options = space.options(search::PlacementSpace::kNothing, 8);
   CHECK(options.size() == 2);
 }
 
@@ -76,11 +77,11 @@ TEST_CASE("alike servers of one device are a pool for each rack, unless they are
   rack.count = 2;
   rack.members = 3;
   description.racks = {rack};
-  CHECK(sizes_of(device_pools(Topology(description))) == std::vector<std::int32_t>{3, 3});
+  CHECK(sizes_of(search::device_pools(Topology(description))) == std::vector<std::int32_t>{3, 3});
   rack.count = 6;
   rack.members = 1;
   description.racks = {rack};
-  CHECK(sizes_of(device_pools(Topology(description))) == std::vector<std::int32_t>{6});
+  CHECK(sizes_of(search::device_pools(Topology(description))) == std::vector<std::int32_t>{6});
 }
 
 TEST_CASE("devices that reach their NIC through different PCIe roots are apart") {
@@ -92,20 +93,21 @@ TEST_CASE("devices that reach their NIC through different PCIe roots are apart")
                     .nics = std::move(nics)};
   };
   description.servers[0].pcie_roots = {root({0, 1}, {0}), root({2, 3}, {})};
-  CHECK(sizes_of(device_pools(Topology(description))) == std::vector<std::int32_t>{2, 2, 2, 2});
+  CHECK(sizes_of(search::device_pools(Topology(description))) ==
+        std::vector<std::int32_t>{2, 2, 2, 2});
   // A NIC each, below the same root: nothing passes a root's port.
   description.servers[0].nics = {nic_of({0}), nic_of({1}), nic_of({2}), nic_of({3})};
   description.servers[0].pcie_roots = {root({0, 1}, {0, 1}), root({2, 3}, {2, 3})};
-  CHECK(sizes_of(device_pools(Topology(description))) == std::vector<std::int32_t>{4, 4});
+  CHECK(sizes_of(search::device_pools(Topology(description))) == std::vector<std::int32_t>{4, 4});
 }
 
 TEST_CASE("devices on the host path alone are a pool for each PCIe root") {
   TopologyDescription description =
       small::mesh({{0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}}, {{1'000'000'000}, {}},
                   {{1'000'000'000}, {}});
-  CHECK(sizes_of(device_pools(Topology(description))) == std::vector<std::int32_t>{4});
+  CHECK(sizes_of(search::device_pools(Topology(description))) == std::vector<std::int32_t>{4});
   const Link link{{500'000'000}, {}};
   description.servers[0].pcie_roots = {{.source = "", .link = link, .devices = {0, 1}, .nics = {}},
                                        {.source = "", .link = link, .devices = {2, 3}, .nics = {}}};
-  CHECK(sizes_of(device_pools(Topology(description))) == std::vector<std::int32_t>{2, 2});
+  CHECK(sizes_of(search::device_pools(Topology(description))) == std::vector<std::int32_t>{2, 2});
 }

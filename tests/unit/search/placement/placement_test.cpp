@@ -18,33 +18,39 @@ Topology three_servers_of_four() {
 
 TEST_CASE("fresh first takes whole servers that nobody uses, the last server first") {
   const Topology topology = three_servers_of_four();
-  CHECK(place(PlacementPolicy::FreshFirst, {0, 0, 0}, 6, topology) == Counts{0, 2, 4});
-  CHECK(place(PlacementPolicy::FreshFirst, {0, 0, 1}, 6, topology) == Counts{2, 4, 0});
-  CHECK(place(PlacementPolicy::FreshFirst, {0, 0, 1}, 10, topology) == Counts{4, 4, 2});
+  CHECK(search::place(search::PlacementPolicy::FreshFirst, {0, 0, 0}, 6, topology) ==
+        Counts{0, 2, 4});
+  CHECK(search::place(search::PlacementPolicy::FreshFirst, {0, 0, 1}, 6, topology) ==
+        Counts{2, 4, 0});
+  CHECK(search::place(search::PlacementPolicy::FreshFirst, {0, 0, 1}, 10, topology) ==
+        Counts{4, 4, 2});
 }
 
 TEST_CASE("append first fills up servers already in use") {
   const Topology topology = three_servers_of_four();
-  CHECK(place(PlacementPolicy::AppendFirst, {0, 2, 4}, 3, topology) == Counts{1, 2, 0});
+  CHECK(search::place(search::PlacementPolicy::AppendFirst, {0, 2, 4}, 3, topology) ==
+        Counts{1, 2, 0});
 }
 
 TEST_CASE("scatter first spreads evenly over what is left") {
   const Topology topology = three_servers_of_four();
-  CHECK(place(PlacementPolicy::ScatterFirst, {0, 0, 0}, 6, topology) == Counts{2, 2, 2});
-  CHECK(place(PlacementPolicy::ScatterFirst, {0, 0, 3}, 5, topology) == Counts{2, 2, 1});
+  CHECK(search::place(search::PlacementPolicy::ScatterFirst, {0, 0, 0}, 6, topology) ==
+        Counts{2, 2, 2});
+  CHECK(search::place(search::PlacementPolicy::ScatterFirst, {0, 0, 3}, 5, topology) ==
+        Counts{2, 2, 1});
 }
 
 TEST_CASE("no policy takes more than there is") {
   const Topology topology = three_servers_of_four();
-  for (const PlacementPolicy policy : kPlacementPolicies) {
-    CHECK_FALSE(place(policy, {4, 4, 2}, 3, topology));
-    CHECK(place(policy, {4, 4, 2}, 2, topology) == Counts{0, 0, 2});
+  for (const search::PlacementPolicy policy : search::kPlacementPolicies) {
+    CHECK_FALSE(search::place(policy, {4, 4, 2}, 3, topology));
+    CHECK(search::place(policy, {4, 4, 2}, 2, topology) == Counts{0, 0, 2});
   }
 }
 
 TEST_CASE("a placement is numbered once, and stages never share a device") {
   const Topology topology = three_servers_of_four();
-  PlacementTable table(topology);
+  search::PlacementTable table(topology);
   const std::vector<std::int32_t> whole = table.options(-1, 12);
   REQUIRE(whole.size() == 1);  // all policies take everything
   CHECK(table.at(whole.front()).used_count == 12);

@@ -9,11 +9,11 @@
 
 #include "dapple/exec/ranks/rank_job.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// One at a time, and one in a process's life; where it is not finished, the job ends with code 5.
 /// Throws Error(Environment) where MPI cannot be used, was not there to build with, or some rank
 /// does not start it in time. What is left to do then is to end the process by std::_Exit().
 std::unique_ptr<RankJob> start_mpi_job(std::chrono::nanoseconds timeout);
 
-}  // namespace dapple
+}  // namespace dapple::exec

@@ -22,7 +22,7 @@
 
 #include "dapple/exec/ranks/rank_job.h"
 
-namespace dapple {
+namespace dapple::exec {
 
 /// A rank's place in its job, and where rank 0 is to be found. Where `address` is a loopback
 /// address or "localhost", all ranks listen there only; else on every address of their host.
@@ -42,4 +42,4 @@ bool is_loopback(const std::string& address);
 /// Requires: 0 <= rank < size, of which one needs neither address nor port.
 std::unique_ptr<RankJob> start_tcp_job(const TcpPlace& place, std::chrono::nanoseconds timeout);
 
-}  // namespace dapple
+}  // namespace dapple::exec
