@@ -31,6 +31,15 @@ TEST_CASE("a whole iteration is drawn to scale, numbers first, backwards filled 
   CHECK(lines[3] == "          |0 ms               |5 ms");
 }
 
+TEST_CASE("ticks say all of their digits and no zero behind the last") {
+  // One stage, one micro-batch: 3 ms on 90 columns, a tick every 0.5 ms.
+  const Timeline timeline = examples::pipeline_timeline({.stages = 1, .micro_batches = 1});
+  const auto lines = lines_of(draw_timeline(timeline, {.width = 101}));
+  CHECK(lines.back() ==
+        "          |0 ms          |0.5 ms        |1 ms          |1.5 ms        |2 ms          |2.5 "
+        "ms");
+}
+
 TEST_CASE("an all-reduce is drawn where nothing is computed, the step at its end") {
   // As above with an all-reduce of 2 ms after each stage's last backward and a step of 1 ms: the
   // end is at 12 ms, 48 columns.
