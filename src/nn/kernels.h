@@ -16,7 +16,7 @@ namespace dapple::nn {
 
 /// A factor of a product: rows of `stride` numbers from one's first to the next one's. Transposed,
 /// they are the columns that the product takes.
-struct Factor {
+struct StridedMatrix {
   const float* first = nullptr;
   std::int64_t stride = 0;
   bool transposed = false;
@@ -65,7 +65,8 @@ struct LayerNormRow {
 };
 
 /// to += left right. Requires: not both factors are transposed, and no dimension is zero.
-using AddProduct = void (*)(const Factor& left, const Factor& right, const ProductSum& to);
+using AddProduct = void (*)(const StridedMatrix& left, const StridedMatrix& right,
+                            const ProductSum& to);
 
 /// Functions of `count` numbers from an address on.
 struct Elementwise {
@@ -93,18 +94,18 @@ struct Kernels {
 };
 
 namespace portable {
-void add_product(const Factor& left, const Factor& right, const ProductSum& to);
+void add_product(const StridedMatrix& left, const StridedMatrix& right, const ProductSum& to);
 }
 namespace baseline {
-void add_product(const Factor& left, const Factor& right, const ProductSum& to);
+void add_product(const StridedMatrix& left, const StridedMatrix& right, const ProductSum& to);
 extern const Elementwise kElementwise;
 }  // namespace baseline
 namespace avx2 {
-void add_product(const Factor& left, const Factor& right, const ProductSum& to);
+void add_product(const StridedMatrix& left, const StridedMatrix& right, const ProductSum& to);
 extern const Elementwise kElementwise;
 }  // namespace avx2
 namespace avx512 {
-void add_product(const Factor& left, const Factor& right, const ProductSum& to);
+void add_product(const StridedMatrix& left, const StridedMatrix& right, const ProductSum& to);
 extern const Elementwise kElementwise;
 }  // namespace avx512
 

@@ -57,7 +57,7 @@ inline ConstArray array_of(const Tensor& tensor) {
 
 /// A matrix in a product, row by row.
 struct Operand {
-  Factor factor;
+  StridedMatrix factor;
   std::int64_t rows = 0;
   std::int64_t columns = 0;
 };

@@ -27,7 +27,7 @@
 namespace {
 
 using namespace dapple;
-using cuda::Tensor;
+using cuda::DeviceTensor;
 using cuda::Type;
 using cuda::View;
 
@@ -49,7 +49,7 @@ struct Work {
 
 /// Parameters and sums of gradients of one module.
 struct Weights {
-  std::vector<Tensor> tensors;
+  std::vector<DeviceTensor> tensors;
   std::vector<View> parameters;
   std::vector<View> sums;
   std::int64_t count = 0;
@@ -110,11 +110,11 @@ class Bench {
 
   void run_optimizer() {
     const std::int64_t count = parameter_count();
-    const Tensor parameters = random({count}, Type::Float32);
-    const Tensor gradients = random({count}, Type::Float32);
-    const Tensor state = make_tensor(device_, {2 * count}, Type::Float32);
+    const DeviceTensor parameters = random({count}, Type::Float32);
+    const DeviceTensor gradients = random({count}, Type::Float32);
+    const DeviceTensor state = make_tensor(device_, {2 * count}, Type::Float32);
     fill_with_zeros(device_.compute(), state.view());
-    const Tensor copy = make_tensor(device_, {count}, type_of(kPrecision));
+    const DeviceTensor copy = make_tensor(device_, {count}, type_of(kPrecision));
     const cuda::Buffer norm = device_.allocate({sizeof(double)});
     const auto bytes = [&](double of_each) {
       return Work{of_each * static_cast<double>(count), 0};
@@ -137,7 +137,7 @@ class Bench {
     const auto modules = make_modules(operations, kPrecision);
     std::vector<Weights> weights;
     for (const Operation& operation : operations) weights.emplace_back(device_, operation);
-    std::vector<Tensor> optimizer;  // masters, then state
+    std::vector<DeviceTensor> optimizer;  // masters, then state
     for (const Weights& of_layer : weights) {
       for (const View& parameter : of_layer.parameters) {
         optimizer.push_back(make_tensor(device_, {parameter.count}, Type::Float32));
@@ -147,10 +147,10 @@ class Bench {
       }
     }
     const nn::Tensor tokens = random_whole({sequences_, kSequence}, kVocabulary);
-    const Tensor targets = to_device(device_, tokens, Type::Int32);
+    const DeviceTensor targets = to_device(device_, tokens, Type::Int32);
     const auto step = [&] {
-      std::vector<cuda::Stash> stashes(modules.size());
-      Tensor values = to_device(device_, tokens, Type::Int32);
+      std::vector<cuda::DeviceStash> stashes(modules.size());
+      DeviceTensor values = to_device(device_, tokens, Type::Int32);
       for (std::size_t i = 0; i < modules.size(); ++i) {
         values = modules[i]->forward(device_, weights[i].parameters, std::move(values), targets,
                                      stashes[i]);
@@ -187,8 +187,8 @@ class Bench {
   static constexpr std::int64_t kDrawn = std::int64_t{1} << 20;
 
   /// The same normal numbers again and again.
-  Tensor random(nn::Shape shape, Type type) {
-    Tensor tensor = make_tensor(device_, std::move(shape), type);
+  DeviceTensor random(nn::Shape shape, Type type) {
+    DeviceTensor tensor = make_tensor(device_, std::move(shape), type);
     const std::int64_t count = tensor.count();
     for (std::int64_t begin = 0; begin < count; begin += kDrawn) {
       const std::int64_t end = std::min(count, begin + kDrawn);
@@ -238,8 +238,8 @@ class Bench {
   void measure_best() {
     {
       constexpr std::int64_t kCount = std::int64_t{1} << 28;
-      const Tensor from = random({kCount}, Type::Float32);
-      const Tensor to = make_tensor(device_, {kCount}, Type::Float32);
+      const DeviceTensor from = random({kCount}, Type::Float32);
+      const DeviceTensor to = make_tensor(device_, {kCount}, Type::Float32);
       best_.bytes =
           8.0 * kCount / median_of([&] { copy(device_.compute(), from.view(), to.view()); });
     }
@@ -247,9 +247,9 @@ class Bench {
     const LinearOperation square{kSide, kSide, false};
     const Weights weights(device_, square);
     const auto module = cuda::make_module(square, kPrecision);
-    Tensor input = random({kSide, kSide}, type_of(kPrecision));
+    DeviceTensor input = random({kSide, kSide}, type_of(kPrecision));
     best_.operations = 2.0 * kSide * kSide * kSide / median_of([&] {
-                         cuda::Stash stash;
+                         cuda::DeviceStash stash;
                          module->forward(device_, weights.parameters, std::move(input), {}, stash);
                          input = std::move(stash.tensors[0]);
                        });
@@ -276,18 +276,18 @@ class Bench {
     const auto module = cuda::make_module(operation, kPrecision);
     const bool has_tokens = std::holds_alternative<EmbeddingOperation>(operation);
     const bool is_loss = std::holds_alternative<SoftmaxCrossEntropyOperation>(operation);
-    const Tensor targets =
+    const DeviceTensor targets =
         to_device(device_, random_whole({is_loss ? rows_ : 1}, kVocabulary), Type::Int32);
-    const Tensor source = has_tokens
-                              ? to_device(device_, random_whole(shape, kVocabulary), Type::Int32)
-                              : random(shape, type_of(kPrecision));
+    const DeviceTensor source =
+        has_tokens ? to_device(device_, random_whole(shape, kVocabulary), Type::Int32)
+                   : random(shape, type_of(kPrecision));
     const auto input = [&] {
-      Tensor tensor = make_tensor(device_, source.shape, source.type);
+      DeviceTensor tensor = make_tensor(device_, source.shape, source.type);
       copy(device_.compute(), source.view(), tensor.view());
       return tensor;
     };
-    cuda::Stash stash;
-    const auto forward = [&](Tensor from) {
+    cuda::DeviceStash stash;
+    const auto forward = [&](DeviceTensor from) {
       stash = {};
       return module->forward(device_, weights.parameters, std::move(from), targets, stash);
     };
@@ -296,7 +296,7 @@ class Bench {
     report(name + ", forward", work, of_forward);
     const double of_input =
         median_of([&] {
-          Tensor slope = forward(input());
+          DeviceTensor slope = forward(input());
           module->input_gradient(device_, weights.parameters, std::move(slope), stash);
         }) -
         of_forward - preparing;
@@ -304,7 +304,7 @@ class Bench {
     if (weights.sums.empty()) return;
     const double of_weights =
         median_of([&] {
-          Tensor slope = forward(input());
+          DeviceTensor slope = forward(input());
           module->input_gradient(device_, weights.parameters, std::move(slope), stash);
           module->weight_gradient(device_, stash, weights.sums);
         }) -
@@ -313,7 +313,7 @@ class Bench {
   }
 
   cuda::Device device_;
-  Tensor drawn_;
+  DeviceTensor drawn_;
   Model model_;
   std::int64_t rows_;
   std::int64_t sequences_;

@@ -15,7 +15,7 @@ namespace {
 
 double squared_norm_of(const nn::Tensor& tensor) {
   cuda::Device& device = small::device_of_tests();
-  const cuda::Tensor values = to_device(device, tensor, Type::Float32);
+  const cuda::DeviceTensor values = to_device(device, tensor, Type::Float32);
   const cuda::Buffer result = device.allocate({sizeof(double)});
   squared_norm(device, values.view(), result.address());
   double norm = 0;
@@ -60,8 +60,8 @@ TEST_CASE("arrays are added, scaled and cleared wherever they begin", "[cuda]") 
     for (std::int64_t begin = 0; begin < 9; ++begin) {
       const nn::Tensor first = small::random_normal({700}, 1, dice);
       const nn::Tensor second = small::rounded(small::random_normal({700}, 1, dice), type);
-      const cuda::Tensor sum = to_device(device, first, Type::Float32);
-      const cuda::Tensor addend = to_device(device, second, type);
+      const cuda::DeviceTensor sum = to_device(device, first, Type::Float32);
+      const cuda::DeviceTensor addend = to_device(device, second, type);
       const std::int64_t end = 700 - dice.roll(0, 9);
       add(device.compute(), addend.view().part(begin, end), sum.view().part(begin, end));
       scale(device.compute(), 0.5F, sum.view().part(begin, end));
@@ -85,8 +85,8 @@ TEST_CASE("pieces of an array are added to arrays that lie anywhere", "[cuda]") 
     const std::int64_t count = dice.roll(1, 700);
     const nn::Tensor first = small::random_normal({pieces * (count + 3)}, 1, dice);
     const nn::Tensor second = small::random_normal({pieces * count}, 1, dice);
-    const cuda::Tensor sum = to_device(device, first, Type::Float32);
-    const cuda::Tensor addend = to_device(device, second, Type::Float32);
+    const cuda::DeviceTensor sum = to_device(device, first, Type::Float32);
+    const cuda::DeviceTensor addend = to_device(device, second, Type::Float32);
     std::vector<cuda::View> sums;
     nn::Tensor expected = first;
     for (std::int64_t piece = pieces; piece-- > 0;) {  // the last array first

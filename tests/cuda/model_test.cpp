@@ -72,7 +72,7 @@ nn::Tensor train_on_host(const std::vector<Operation>& operations, nn::Tensor to
   return losses;
 }
 
-using Modules = std::vector<std::unique_ptr<cuda::Module>>;
+using Modules = std::vector<std::unique_ptr<cuda::DeviceModule>>;
 
 /// As if each layer were a stage.
 Modules separate_modules(const std::vector<Operation>& operations, cuda::Precision precision) {
@@ -92,12 +92,12 @@ nn::Tensor train_on_device(const Modules& modules, const nn::Tensor& tokens,
                            cuda::Precision precision) {
   using cuda::Type;
   cuda::Device& device = small::device_of_tests();
-  std::vector<cuda::Stash> stashes(modules.size());
-  std::vector<cuda::Tensor> tensors;
+  std::vector<cuda::DeviceStash> stashes(modules.size());
+  std::vector<cuda::DeviceTensor> tensors;
   std::vector<std::vector<cuda::View>> parameters(modules.size());
   std::vector<std::vector<cuda::View>> sums(modules.size());
-  const cuda::Tensor device_targets = to_device(device, targets, Type::Int32);
-  cuda::Tensor values = to_device(device, tokens, Type::Int32);
+  const cuda::DeviceTensor device_targets = to_device(device, targets, Type::Int32);
+  cuda::DeviceTensor values = to_device(device, tokens, Type::Int32);
   for (std::size_t i = 0; i < modules.size(); ++i) {
     for (const nn::Tensor& tensor : layers[i].parameters) {
       tensors.push_back(to_device(device, tensor, type_of(precision)));
@@ -175,11 +175,11 @@ TEST_CASE("only between a head and its loss rows have gaps", "[cuda]") {
                                           SoftmaxCrossEntropyOperation{kVocabulary}};
   cuda::Device& device = small::device_of_tests();
   const auto scores_by = [&](const Modules& modules) {
-    const cuda::Tensor weight =
+    const cuda::DeviceTensor weight =
         to_device(device, nn::zeros({kVocabulary, kHidden}), type_of(kPrecision));
     const cuda::View parameters[] = {weight.view()};
-    cuda::Tensor input = to_device(device, nn::zeros({2, 3, kHidden}), type_of(kPrecision));
-    cuda::Stash stash;
+    cuda::DeviceTensor input = to_device(device, nn::zeros({2, 3, kHidden}), type_of(kPrecision));
+    cuda::DeviceStash stash;
     return modules[0]->forward(device, parameters, std::move(input), {}, stash).shape;
   };
   CHECK(scores_by(neighbouring_modules(operations, kPrecision)) == nn::Shape{2, 3, 56});

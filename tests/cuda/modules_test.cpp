@@ -253,22 +253,24 @@ TEST_CASE("a module takes no more for a moment than it says", "[cuda]") {
     const Bytes limit = workspace_of(operation, shape, kPrecision) -
                         workspace_of(ReluOperation{}, shape, kPrecision);
     cuda::Device device(0, Bytes{std::int64_t{32} << 20});
-    std::vector<cuda::Tensor> parameters;
+    std::vector<cuda::DeviceTensor> parameters;
     std::vector<cuda::View> views;
     const auto described = nn::make_module(operation);
     for (const nn::ParameterSpec& parameter : described->parameters()) {
       parameters.push_back(to_device(device, nn::zeros(parameter.shape), Type::Float32));
       views.push_back(parameters.back().view());
     }
-    const cuda::Tensor targets = to_device(device, nn::zeros({shape[0], shape[1]}), Type::Int32);
+    const cuda::DeviceTensor targets =
+        to_device(device, nn::zeros({shape[0], shape[1]}), Type::Int32);
     const auto module = cuda::make_module(operation, kPrecision);
-    cuda::Stash stash;
-    cuda::Tensor input = to_device(device, nn::zeros(shape), Type::Float32);
+    cuda::DeviceStash stash;
+    cuda::DeviceTensor input = to_device(device, nn::zeros(shape), Type::Float32);
     Bytes most = device.most_memory_in_use();
     const auto note = [&] { most = std::max(most, device.memory_in_use()); };
-    cuda::Tensor slope = module->forward(device, views, std::move(input), targets, stash);
+    cuda::DeviceTensor slope = module->forward(device, views, std::move(input), targets, stash);
     note();
-    const cuda::Tensor gradient = module->input_gradient(device, views, std::move(slope), stash);
+    const cuda::DeviceTensor gradient =
+        module->input_gradient(device, views, std::move(slope), stash);
     note();
     constexpr std::int64_t kSlack = 16'384;  // small arrays, and pieces rounded up
     CHECK(device.most_memory_in_use().count <= most.count + limit.count + kSlack);

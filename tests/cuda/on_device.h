@@ -93,7 +93,7 @@ inline Results run_on_device(const Operation& operation, cuda::Precision precisi
   using cuda::Type;
   cuda::Device& device = device_of_tests();
   const Type type = cuda::type_of(precision);
-  std::vector<cuda::Tensor> tensors;
+  std::vector<cuda::DeviceTensor> tensors;
   std::vector<cuda::View> values;
   std::vector<cuda::View> gradients;
   for (const nn::Tensor& parameter : parameters) {
@@ -104,16 +104,17 @@ inline Results run_on_device(const Operation& operation, cuda::Precision precisi
     gradients.push_back(tensors.emplace_back(to_device(device, sum, Type::Float32)).view());
   }
   const auto module = cuda::make_module(operation, precision);
-  cuda::Stash stash;
-  cuda::Tensor input = to_device(device, batch.input, batch.has_tokens ? Type::Int32 : type);
-  cuda::Tensor targets;
+  cuda::DeviceStash stash;
+  cuda::DeviceTensor input = to_device(device, batch.input, batch.has_tokens ? Type::Int32 : type);
+  cuda::DeviceTensor targets;
   if (!batch.targets.values.empty()) targets = to_device(device, batch.targets, Type::Int32);
   const bool is_loss = std::holds_alternative<SoftmaxCrossEntropyOperation>(operation);
-  cuda::Tensor slopes = to_device(device, slope, is_loss ? Type::Float32 : type);
+  cuda::DeviceTensor slopes = to_device(device, slope, is_loss ? Type::Float32 : type);
   Results results;
-  const cuda::Tensor output = module->forward(device, values, std::move(input), targets, stash);
+  const cuda::DeviceTensor output =
+      module->forward(device, values, std::move(input), targets, stash);
   results.output = to_host(device, output);
-  cuda::Tensor gradient = module->input_gradient(device, values, std::move(slopes), stash);
+  cuda::DeviceTensor gradient = module->input_gradient(device, values, std::move(slopes), stash);
   if (gradient.memory) results.input_gradient = to_host(device, gradient);
   module->weight_gradient(device, stash, gradients);
   for (auto sum = tensors.begin() + first_sum; sum != tensors.end(); ++sum) {

@@ -21,12 +21,14 @@ TEST_CASE("optimizers step as nn's do, and write the copy in the precision of co
           .kind = kind, .learning_rate = 0.01F, .weight_decay = 0.1F};
       nn::Tensor parameters = small::random_normal({count}, 1, dice);
       nn::Tensor state = nn::zeros({nn::state_count(kind) * count});
-      const cuda::Tensor device_parameters = to_device(device, parameters, cuda::Type::Float32);
-      const cuda::Tensor device_state = to_device(device, state, cuda::Type::Float32);
-      const cuda::Tensor copy = make_tensor(device, {count}, type);
+      const cuda::DeviceTensor device_parameters =
+          to_device(device, parameters, cuda::Type::Float32);
+      const cuda::DeviceTensor device_state = to_device(device, state, cuda::Type::Float32);
+      const cuda::DeviceTensor copy = make_tensor(device, {count}, type);
       for (std::int64_t number = 1; number <= 3; ++number) {
         nn::Tensor gradients = small::random_normal({count}, 8, dice);
-        const cuda::Tensor device_gradients = to_device(device, gradients, cuda::Type::Float32);
+        const cuda::DeviceTensor device_gradients =
+            to_device(device, gradients, cuda::Type::Float32);
         constexpr float kFactor = 0.125F;
         update(device.compute(), settings, number, kFactor,
                {.parameters = device_parameters.view(),
@@ -52,9 +54,9 @@ TEST_CASE("an optimizer steps on what lies anywhere in an array, and on nothing 
   const nn::Tensor gradients = small::random_normal({64}, 1, dice);
   for (std::int64_t begin = 0; begin < 5; ++begin) {
     const std::int64_t end = begin + 32;
-    const cuda::Tensor parameters = to_device(device, before, cuda::Type::Float32);
-    const cuda::Tensor slopes = to_device(device, gradients, cuda::Type::Float32);
-    const cuda::Tensor state = to_device(device, nn::zeros({64}), cuda::Type::Float32);
+    const cuda::DeviceTensor parameters = to_device(device, before, cuda::Type::Float32);
+    const cuda::DeviceTensor slopes = to_device(device, gradients, cuda::Type::Float32);
+    const cuda::DeviceTensor state = to_device(device, nn::zeros({64}), cuda::Type::Float32);
     update(device.compute(), settings, 1, 1,
            {.parameters = parameters.view().part(begin, end),
             .gradients = slopes.view().part(begin, end),

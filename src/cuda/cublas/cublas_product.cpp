@@ -117,7 +117,7 @@ Layout make_layout(Type type, std::int64_t rows, std::int64_t columns, std::int6
 }
 
 /// Of a factor as it is stored.
-Layout make_layout(const Factor& factor, std::int64_t rows, std::int64_t columns) {
+Layout make_layout(const MatrixOperand& factor, std::int64_t rows, std::int64_t columns) {
   if (factor.is_transposed) std::swap(rows, columns);
   return make_layout(factor.numbers.type, rows, columns, factor.stride);
 }
@@ -144,7 +144,7 @@ class Plan {
     require_blas(cublasLtMatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F),
                  "cublasLtMatmulDescCreate");
     operation_.reset(operation);
-    const auto way_round = [](const Factor& factor) {
+    const auto way_round = [](const MatrixOperand& factor) {
       return factor.is_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     };
     set(operation_, CUBLASLT_MATMUL_DESC_TRANSA, way_round(product.right));

@@ -96,7 +96,7 @@ void FusedAttention::run(Device& device, const AttentionShape& shape,
                          const AttentionBackward& arrays) {
   const View& together = arrays.forward.queries_keys_values;
   const View& gradients = arrays.input_gradient;
-  const Tensor query_sum =
+  const DeviceTensor query_sum =
       make_tensor(device, {shape.samples, shape.heads, shape.sequence, shape.width}, Type::Float32);
   if (cudnnGetVersion() < kClearsQuerySum) fill_with_zeros(device.compute(), query_sum.view());
   const Place places[] = {{kQueries, part_of(together, shape, 0).address},

@@ -61,7 +61,7 @@ void add_column_sums(Device& device, View gradient, View sums) {
     using Number = typename decltype(of)::Number;
     const unsigned blocks = blocks_for(columns, kWarp * pack.value);
     const std::int64_t parts = parts_of(rows, blocks);
-    const Tensor partials = make_tensor(device, {parts, columns}, Type::Float32);
+    const DeviceTensor partials = make_tensor(device, {parts, columns}, Type::Float32);
     launch(partial_kernel<Number, pack.value>,
            {{blocks, static_cast<unsigned>(parts), 1}, {kWarp, kRowThreads, 1}}, device.compute(),
            numbers_in<Number>(gradient), rows, static_cast<int>(columns),

@@ -36,12 +36,13 @@ std::int64_t padded_stride(std::int64_t columns, Type type) {
   return (columns + unit - 1) / unit * unit;
 }
 
-Tensor with_stride(Device& device, Tensor tensor, std::int64_t columns, std::int64_t stride) {
+DeviceTensor with_stride(Device& device, DeviceTensor tensor, std::int64_t columns,
+                         std::int64_t stride) {
   const std::int64_t from_stride = tensor.shape.back();
   if (from_stride == stride) return tensor;
   nn::Shape shape = tensor.shape;
   shape.back() = stride;
-  Tensor copy = make_tensor(device, std::move(shape), tensor.type);
+  DeviceTensor copy = make_tensor(device, std::move(shape), tensor.type);
   constexpr unsigned kThreads = 256;
   with_floats(tensor.type, [&](auto of) {
     using Number = typename decltype(of)::Number;

@@ -10,6 +10,7 @@ std::int64_t padded_stride(std::int64_t columns, Type type);
 
 /// The tensor with rows of `columns` numbers that begin `stride` numbers apart, its last dimension:
 /// itself where they do, else a copy. In gaps lies whatever was there.
-Tensor with_stride(Device& device, Tensor tensor, std::int64_t columns, std::int64_t stride);
+DeviceTensor with_stride(Device& device, DeviceTensor tensor, std::int64_t columns,
+                         std::int64_t stride);
 
 }  // namespace dapple::cuda

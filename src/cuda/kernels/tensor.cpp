@@ -8,23 +8,23 @@
 
 namespace dapple::cuda {
 
-Tensor make_tensor(Device& device, nn::Shape shape, Type type) {
+DeviceTensor make_tensor(Device& device, nn::Shape shape, Type type) {
   const Bytes size{nn::count_of(shape) * size_of(type)};
   return {std::move(shape), type, device.allocate(size)};
 }
 
-Tensor to_device(Device& device, const nn::Tensor& tensor, Type type) {
-  Tensor exact = make_tensor(device, tensor.shape, Type::Float32);
+DeviceTensor to_device(Device& device, const nn::Tensor& tensor, Type type) {
+  DeviceTensor exact = make_tensor(device, tensor.shape, Type::Float32);
   device.upload(std::as_bytes(std::span(tensor.values)), exact.memory.address(), device.compute());
   if (type == Type::Float32) return exact;
-  Tensor rounded = make_tensor(device, tensor.shape, type);
+  DeviceTensor rounded = make_tensor(device, tensor.shape, type);
   copy(device.compute(), exact.view(), rounded.view());
   return rounded;
 }
 
-nn::Tensor to_host(Device& device, const Tensor& tensor) {
+nn::Tensor to_host(Device& device, const DeviceTensor& tensor) {
   if (tensor.type != Type::Float32) {
-    const Tensor exact = make_tensor(device, tensor.shape, Type::Float32);
+    const DeviceTensor exact = make_tensor(device, tensor.shape, Type::Float32);
     copy(device.compute(), tensor.view(), exact.view());
     return to_host(device, exact);
   }

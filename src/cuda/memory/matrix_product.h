@@ -11,7 +11,7 @@
 namespace dapple::cuda {
 
 /// A factor: [rows, columns] as it is multiplied; stored that way round, or as its transpose.
-struct Factor {
+struct MatrixOperand {
   View numbers;
   bool is_transposed = false;
   std::int64_t stride = 0;  // numbers from a stored row to the next; 0: no gaps
@@ -22,8 +22,8 @@ struct Product {
   std::int64_t rows = 0;     // of left and result
   std::int64_t depth = 0;    // columns of left, rows of right
   std::int64_t columns = 0;  // of right and result
-  Factor left;
-  Factor right;
+  MatrixOperand left;
+  MatrixOperand right;
   View result;                     // of the factors' type, or Float32
   std::int64_t result_stride = 0;  // likewise; with gaps there is only the product
   View addend = {};  // as the result, which it may be itself; nothing is added if empty

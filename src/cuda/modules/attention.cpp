@@ -9,7 +9,7 @@
 
 namespace dapple::cuda {
 
-AttentionShape shape_of(const AttentionOperation& operation, const Tensor& tensor) {
+AttentionShape shape_of(const AttentionOperation& operation, const DeviceTensor& tensor) {
   return {.samples = tensor.shape[0],
           .sequence = tensor.shape[1],
           .heads = operation.heads,
@@ -32,22 +32,22 @@ void attend_fastest(Device& device, const AttentionShape& shape, const Attention
 
 namespace {
 
-class AttentionHeads : public WithoutParameters {
+class AttentionHeads : public DeviceModuleWithoutParameters {
  public:
   explicit AttentionHeads(const AttentionOperation& operation) : operation_(operation) {}
 
-  Tensor forward(Device& device, Parameters, Tensor input, const Tensor&,
-                 Stash& stash) const override {
+  DeviceTensor forward(Device& device, Parameters, DeviceTensor input, const DeviceTensor&,
+                       DeviceStash& stash) const override {
     const AttentionShape shape = shape_of(operation_, input);
-    Tensor output =
+    DeviceTensor output =
         make_tensor(device, {shape.samples, shape.sequence, operation_.hidden}, input.type);
-    Tensor log_sums =
+    DeviceTensor log_sums =
         make_tensor(device, {shape.samples, shape.heads, shape.sequence}, Type::Float32);
     attend_fastest(device, shape,
                    AttentionForward{.queries_keys_values = input.view(),
                                     .output = output.view(),
                                     .log_sums = log_sums.view()});
-    Tensor kept = make_tensor(device, output.shape, output.type);
+    DeviceTensor kept = make_tensor(device, output.shape, output.type);
     copy(device.compute(), output.view(), kept.view());
     stash.tensors.push_back(std::move(input));
     stash.tensors.push_back(std::move(kept));
@@ -55,10 +55,10 @@ class AttentionHeads : public WithoutParameters {
     return output;
   }
 
-  Tensor input_gradient(Device& device, Parameters, Tensor output_gradient,
-                        Stash& stash) const override {
-    const Tensor& input = stash.tensors[0];
-    Tensor gradient = make_tensor(device, input.shape, input.type);
+  DeviceTensor input_gradient(Device& device, Parameters, DeviceTensor output_gradient,
+                              DeviceStash& stash) const override {
+    const DeviceTensor& input = stash.tensors[0];
+    DeviceTensor gradient = make_tensor(device, input.shape, input.type);
     attend_fastest(device, shape_of(operation_, input),
                    AttentionBackward{.forward = {.queries_keys_values = input.view(),
                                                  .output = stash.tensors[1].view(),
@@ -75,7 +75,7 @@ class AttentionHeads : public WithoutParameters {
 
 }  // namespace
 
-std::unique_ptr<Module> make_attention_heads(const AttentionOperation& operation) {
+std::unique_ptr<DeviceModule> make_attention_heads(const AttentionOperation& operation) {
   return std::make_unique<AttentionHeads>(operation);
 }
 

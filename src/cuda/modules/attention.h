@@ -7,7 +7,7 @@
 namespace dapple::cuda {
 
 /// Of an input [samples, sequence, 3 hidden] or an output [samples, sequence, hidden].
-AttentionShape shape_of(const AttentionOperation& operation, const Tensor& tensor);
+AttentionShape shape_of(const AttentionOperation& operation, const DeviceTensor& tensor);
 
 void attend_fastest(Device& device, const AttentionShape& shape, const AttentionForward& arrays);
 void attend_fastest(Device& device, const AttentionShape& shape, const AttentionBackward& arrays);

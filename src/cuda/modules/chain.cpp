@@ -6,17 +6,17 @@
 namespace dapple::cuda {
 namespace {
 
-class Chain : public Module {
+class Chain : public DeviceModule {
  public:
-  explicit Chain(std::vector<std::unique_ptr<Module>> parts) : parts_(std::move(parts)) {
+  explicit Chain(std::vector<std::unique_ptr<DeviceModule>> parts) : parts_(std::move(parts)) {
     check(!parts_.empty(), "a chain needs a part");
     for (const auto& part : parts_) parameter_count_ += part->parameter_count();
   }
 
   std::size_t parameter_count() const override { return parameter_count_; }
 
-  Tensor forward(Device& device, Parameters parameters, Tensor input, const Tensor& targets,
-                 Stash& stash) const override {
+  DeviceTensor forward(Device& device, Parameters parameters, DeviceTensor input,
+                       const DeviceTensor& targets, DeviceStash& stash) const override {
     stash.parts.resize(parts_.size());
     std::size_t first = 0;
     for (std::size_t i = 0; i < parts_.size(); ++i) {
@@ -28,8 +28,8 @@ class Chain : public Module {
     return input;
   }
 
-  Tensor input_gradient(Device& device, Parameters parameters, Tensor output_gradient,
-                        Stash& stash) const override {
+  DeviceTensor input_gradient(Device& device, Parameters parameters, DeviceTensor output_gradient,
+                              DeviceStash& stash) const override {
     std::size_t end = parameter_count_;
     for (std::size_t i = parts_.size(); i-- > 0;) {
       const std::size_t count = parts_[i]->parameter_count();
@@ -40,7 +40,7 @@ class Chain : public Module {
     return output_gradient;
   }
 
-  void weight_gradient(Device& device, Stash& stash, Gradients sums) const override {
+  void weight_gradient(Device& device, DeviceStash& stash, Gradients sums) const override {
     std::size_t first = 0;
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const std::size_t count = parts_[i]->parameter_count();
@@ -51,13 +51,13 @@ class Chain : public Module {
   }
 
  private:
-  std::vector<std::unique_ptr<Module>> parts_;
+  std::vector<std::unique_ptr<DeviceModule>> parts_;
   std::size_t parameter_count_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<Module> make_chain(std::vector<std::unique_ptr<Module>> parts) {
+std::unique_ptr<DeviceModule> make_chain(std::vector<std::unique_ptr<DeviceModule>> parts) {
   return std::make_unique<Chain>(std::move(parts));
 }
 

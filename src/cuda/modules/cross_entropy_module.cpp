@@ -7,17 +7,17 @@
 namespace dapple::cuda {
 namespace {
 
-class SoftmaxCrossEntropy : public WithoutParameters {
+class SoftmaxCrossEntropy : public DeviceModuleWithoutParameters {
  public:
   explicit SoftmaxCrossEntropy(const SoftmaxCrossEntropyOperation& operation)
       : classes_(operation.classes) {}
 
-  Tensor forward(Device& device, Parameters, Tensor input, const Tensor& targets,
-                 Stash& stash) const override {
-    Tensor losses = make_tensor(device, {input.samples()}, Type::Float32);
-    Tensor kept = make_tensor(device, targets.shape, targets.type);
+  DeviceTensor forward(Device& device, Parameters, DeviceTensor input, const DeviceTensor& targets,
+                       DeviceStash& stash) const override {
+    DeviceTensor losses = make_tensor(device, {input.samples()}, Type::Float32);
+    DeviceTensor kept = make_tensor(device, targets.shape, targets.type);
     copy(device.compute(), targets.view(), kept.view());
-    Tensor log_sums = make_tensor(device, {targets.count()}, Type::Float32);
+    DeviceTensor log_sums = make_tensor(device, {targets.count()}, Type::Float32);
     cross_entropy(device, arrays_of(input, kept, log_sums), losses.view());
     stash.tensors.push_back(std::move(input));
     stash.tensors.push_back(std::move(kept));
@@ -26,9 +26,9 @@ class SoftmaxCrossEntropy : public WithoutParameters {
   }
 
   /// The scores' gradients take their place.
-  Tensor input_gradient(Device& device, Parameters, Tensor output_gradient,
-                        Stash& stash) const override {
-    Tensor gradient = std::move(stash.tensors[0]);
+  DeviceTensor input_gradient(Device& device, Parameters, DeviceTensor output_gradient,
+                              DeviceStash& stash) const override {
+    DeviceTensor gradient = std::move(stash.tensors[0]);
     cross_entropy_gradient(device.compute(),
                            arrays_of(gradient, stash.tensors[1], stash.tensors[2]),
                            output_gradient.view());
@@ -37,8 +37,8 @@ class SoftmaxCrossEntropy : public WithoutParameters {
   }
 
  private:
-  CrossEntropy arrays_of(const Tensor& scores, const Tensor& targets,
-                         const Tensor& log_sums) const {
+  CrossEntropy arrays_of(const DeviceTensor& scores, const DeviceTensor& targets,
+                         const DeviceTensor& log_sums) const {
     return {.classes = classes_,
             .stride = scores.shape.back(),
             .scores = scores.view(),
@@ -51,7 +51,8 @@ class SoftmaxCrossEntropy : public WithoutParameters {
 
 }  // namespace
 
-std::unique_ptr<Module> make_softmax_cross_entropy(const SoftmaxCrossEntropyOperation& operation) {
+std::unique_ptr<DeviceModule> make_softmax_cross_entropy(
+    const SoftmaxCrossEntropyOperation& operation) {
   return std::make_unique<SoftmaxCrossEntropy>(operation);
 }
 

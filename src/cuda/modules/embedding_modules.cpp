@@ -7,15 +7,15 @@
 namespace dapple::cuda {
 namespace {
 
-class Embedding : public Module {
+class Embedding : public DeviceModule {
  public:
   Embedding(const EmbeddingOperation& operation, Type type) : operation_(operation), type_(type) {}
 
   std::size_t parameter_count() const override { return operation_.positions ? 2 : 1; }
 
-  Tensor forward(Device& device, Parameters parameters, Tensor input, const Tensor&,
-                 Stash& stash) const override {
-    Tensor output =
+  DeviceTensor forward(Device& device, Parameters parameters, DeviceTensor input,
+                       const DeviceTensor&, DeviceStash& stash) const override {
+    DeviceTensor output =
         make_tensor(device, {input.samples(), operation_.sequence, operation_.hidden}, type_);
     look_up(device.compute(), {.hidden = operation_.hidden,
                                .tokens = input.view(),
@@ -26,12 +26,13 @@ class Embedding : public Module {
     return output;
   }
 
-  Tensor input_gradient(Device&, Parameters, Tensor output_gradient, Stash& stash) const override {
+  DeviceTensor input_gradient(Device&, Parameters, DeviceTensor output_gradient,
+                              DeviceStash& stash) const override {
     stash.tensors.push_back(std::move(output_gradient));
     return {};
   }
 
-  void weight_gradient(Device& device, Stash& stash, Gradients sums) const override {
+  void weight_gradient(Device& device, DeviceStash& stash, Gradients sums) const override {
     const View gradient = stash.tensors[1].view();
     add_token_gradients(device.compute(), operation_.hidden, stash.tensors[0].view(), gradient,
                         sums[0]);
@@ -44,25 +45,25 @@ class Embedding : public Module {
   Type type_;
 };
 
-class PositionEmbedding : public Module {
+class PositionEmbedding : public DeviceModule {
  public:
   std::size_t parameter_count() const override { return 1; }
 
-  Tensor forward(Device& device, Parameters parameters, Tensor input, const Tensor&,
-                 Stash&) const override {
+  DeviceTensor forward(Device& device, Parameters parameters, DeviceTensor input,
+                       const DeviceTensor&, DeviceStash&) const override {
     add_positions(device.compute(), parameters[0], input.view());
     return input;
   }
 
-  Tensor input_gradient(Device& device, Parameters, Tensor output_gradient,
-                        Stash& stash) const override {
-    Tensor gradient = make_tensor(device, output_gradient.shape, output_gradient.type);
+  DeviceTensor input_gradient(Device& device, Parameters, DeviceTensor output_gradient,
+                              DeviceStash& stash) const override {
+    DeviceTensor gradient = make_tensor(device, output_gradient.shape, output_gradient.type);
     copy(device.compute(), output_gradient.view(), gradient.view());
     stash.tensors.push_back(std::move(output_gradient));
     return gradient;
   }
 
-  void weight_gradient(Device& device, Stash& stash, Gradients sums) const override {
+  void weight_gradient(Device& device, DeviceStash& stash, Gradients sums) const override {
     add_position_gradients(device.compute(), stash.tensors[0].view(), sums[0]);
     stash.tensors.clear();
   }
@@ -70,11 +71,11 @@ class PositionEmbedding : public Module {
 
 }  // namespace
 
-std::unique_ptr<Module> make_embedding(const EmbeddingOperation& operation, Type type) {
+std::unique_ptr<DeviceModule> make_embedding(const EmbeddingOperation& operation, Type type) {
   return std::make_unique<Embedding>(operation, type);
 }
 
-std::unique_ptr<Module> make_position_embedding() {
+std::unique_ptr<DeviceModule> make_position_embedding() {
   return std::make_unique<PositionEmbedding>();
 }
 

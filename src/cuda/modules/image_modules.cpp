@@ -8,27 +8,27 @@
 namespace dapple::cuda {
 namespace {
 
-class MaxPool : public WithoutParameters {
+class MaxPool : public DeviceModuleWithoutParameters {
  public:
   explicit MaxPool(const MaxPoolOperation& operation) : operation_(operation) {}
 
   /// Keeps where the largest are, and the input's shape.
-  Tensor forward(Device& device, Parameters, Tensor input, const Tensor&,
-                 Stash& stash) const override {
+  DeviceTensor forward(Device& device, Parameters, DeviceTensor input, const DeviceTensor&,
+                       DeviceStash& stash) const override {
     const Windows windows = windows_in(input.shape);
     const nn::Shape shape{input.shape[0], input.shape[1], windows.rows(), windows.columns()};
-    Tensor output = make_tensor(device, shape, input.type);
-    Tensor pixels = make_tensor(device, shape, Type::Int32);
+    DeviceTensor output = make_tensor(device, shape, input.type);
+    DeviceTensor pixels = make_tensor(device, shape, Type::Int32);
     max_pool(device.compute(), windows, input.view(), output.view(), pixels.view());
     stash.tensors.push_back({input.shape, input.type, {}});
     stash.tensors.push_back(std::move(pixels));
     return output;
   }
 
-  Tensor input_gradient(Device& device, Parameters, Tensor output_gradient,
-                        Stash& stash) const override {
+  DeviceTensor input_gradient(Device& device, Parameters, DeviceTensor output_gradient,
+                              DeviceStash& stash) const override {
     const nn::Shape& shape = stash.tensors[0].shape;
-    Tensor gradient = make_tensor(device, shape, output_gradient.type);
+    DeviceTensor gradient = make_tensor(device, shape, output_gradient.type);
     max_pool_gradient(device.compute(), windows_in(shape), stash.tensors[1].view(),
                       output_gradient.view(), gradient.view());
     stash.tensors.clear();
@@ -43,16 +43,18 @@ class MaxPool : public WithoutParameters {
   MaxPoolOperation operation_;
 };
 
-class Flatten : public WithoutParameters {
+class Flatten : public DeviceModuleWithoutParameters {
  public:
-  Tensor forward(Device&, Parameters, Tensor input, const Tensor&, Stash& stash) const override {
+  DeviceTensor forward(Device&, Parameters, DeviceTensor input, const DeviceTensor&,
+                       DeviceStash& stash) const override {
     stash.tensors.push_back({input.shape, input.type, {}});
     const std::int64_t samples = input.samples();
     input.shape = {samples, input.count() / samples};
     return input;
   }
 
-  Tensor input_gradient(Device&, Parameters, Tensor output_gradient, Stash& stash) const override {
+  DeviceTensor input_gradient(Device&, Parameters, DeviceTensor output_gradient,
+                              DeviceStash& stash) const override {
     output_gradient.shape = std::move(stash.tensors[0].shape);
     stash.tensors.clear();
     return output_gradient;
@@ -60,7 +62,7 @@ class Flatten : public WithoutParameters {
 };
 
 /// A product per sample, whose columns are the places of the kernel.
-class Convolution : public Module {
+class Convolution : public DeviceModule {
  public:
   explicit Convolution(const ConvolutionOperation& operation)
       : operation_(operation),
@@ -70,11 +72,11 @@ class Convolution : public Module {
 
   std::size_t parameter_count() const override { return 2; }
 
-  Tensor forward(Device& device, Parameters parameters, Tensor input, const Tensor&,
-                 Stash& stash) const override {
+  DeviceTensor forward(Device& device, Parameters parameters, DeviceTensor input,
+                       const DeviceTensor&, DeviceStash& stash) const override {
     const nn::Shape shape{input.samples(), operation_.out_channels, rows_, columns_};
-    Tensor output = make_tensor(device, shape, input.type);
-    const Tensor patches = make_tensor(device, {patch_, places()}, input.type);
+    DeviceTensor output = make_tensor(device, shape, input.type);
+    const DeviceTensor patches = make_tensor(device, {patch_, places()}, input.type);
     for (std::int64_t sample = 0; sample < input.samples(); ++sample) {
       to_patches(device.compute(), operation_, image_of(input, sample), patches.view());
       multiply(device, {.rows = operation_.out_channels,
@@ -89,10 +91,10 @@ class Convolution : public Module {
     return output;
   }
 
-  Tensor input_gradient(Device& device, Parameters parameters, Tensor output_gradient,
-                        Stash& stash) const override {
-    Tensor gradient = make_tensor(device, stash.tensors[0].shape, output_gradient.type);
-    const Tensor patches = make_tensor(device, {patch_, places()}, output_gradient.type);
+  DeviceTensor input_gradient(Device& device, Parameters parameters, DeviceTensor output_gradient,
+                              DeviceStash& stash) const override {
+    DeviceTensor gradient = make_tensor(device, stash.tensors[0].shape, output_gradient.type);
+    const DeviceTensor patches = make_tensor(device, {patch_, places()}, output_gradient.type);
     for (std::int64_t sample = 0; sample < gradient.samples(); ++sample) {
       multiply(device, {.rows = patch_,
                         .depth = operation_.out_channels,
@@ -106,10 +108,10 @@ class Convolution : public Module {
     return gradient;
   }
 
-  void weight_gradient(Device& device, Stash& stash, Gradients sums) const override {
-    const Tensor& input = stash.tensors[0];
-    const Tensor& gradient = stash.tensors[1];
-    const Tensor patches = make_tensor(device, {patch_, places()}, input.type);
+  void weight_gradient(Device& device, DeviceStash& stash, Gradients sums) const override {
+    const DeviceTensor& input = stash.tensors[0];
+    const DeviceTensor& gradient = stash.tensors[1];
+    const DeviceTensor patches = make_tensor(device, {patch_, places()}, input.type);
     for (std::int64_t sample = 0; sample < input.samples(); ++sample) {
       to_patches(device.compute(), operation_, image_of(input, sample), patches.view());
       multiply(device, {.rows = operation_.out_channels,
@@ -127,7 +129,7 @@ class Convolution : public Module {
  private:
   std::int64_t places() const { return rows_ * columns_; }
 
-  static View image_of(const Tensor& tensor, std::int64_t sample) {
+  static View image_of(const DeviceTensor& tensor, std::int64_t sample) {
     const std::int64_t count = tensor.count() / tensor.samples();
     return tensor.view().part(sample * count, (sample + 1) * count);
   }
@@ -144,15 +146,15 @@ class Convolution : public Module {
 
 }  // namespace
 
-std::unique_ptr<Module> make_convolution(const ConvolutionOperation& operation) {
+std::unique_ptr<DeviceModule> make_convolution(const ConvolutionOperation& operation) {
   return std::make_unique<Convolution>(operation);
 }
 
-std::unique_ptr<Module> make_max_pool(const MaxPoolOperation& operation) {
+std::unique_ptr<DeviceModule> make_max_pool(const MaxPoolOperation& operation) {
   return std::make_unique<MaxPool>(operation);
 }
 
-std::unique_ptr<Module> make_flatten() {
+std::unique_ptr<DeviceModule> make_flatten() {
   return std::make_unique<Flatten>();
 }
 

@@ -7,16 +7,16 @@
 namespace dapple::cuda {
 namespace {
 
-class LayerNorm : public Module {
+class LayerNorm : public DeviceModule {
  public:
   explicit LayerNorm(const LayerNormOperation& operation) : hidden_(operation.hidden) {}
 
   std::size_t parameter_count() const override { return 2; }
 
-  Tensor forward(Device& device, Parameters parameters, Tensor input, const Tensor&,
-                 Stash& stash) const override {
-    Tensor output = make_tensor(device, input.shape, input.type);
-    Tensor statistics = make_tensor(device, {2, input.count() / hidden_}, Type::Float32);
+  DeviceTensor forward(Device& device, Parameters parameters, DeviceTensor input,
+                       const DeviceTensor&, DeviceStash& stash) const override {
+    DeviceTensor output = make_tensor(device, input.shape, input.type);
+    DeviceTensor statistics = make_tensor(device, {2, input.count() / hidden_}, Type::Float32);
     normalise(device.compute(), {.columns = hidden_,
                                  .input = input.view(),
                                  .scale = parameters[0],
@@ -29,11 +29,11 @@ class LayerNorm : public Module {
   }
 
   /// Of what the parameters' gradients need, only those of this batch are left.
-  Tensor input_gradient(Device& device, Parameters parameters, Tensor output_gradient,
-                        Stash& stash) const override {
-    const Tensor& input = stash.tensors[0];
-    Tensor gradient = make_tensor(device, input.shape, input.type);
-    Tensor sums = make_tensor(device, {2, hidden_}, Type::Float32);
+  DeviceTensor input_gradient(Device& device, Parameters parameters, DeviceTensor output_gradient,
+                              DeviceStash& stash) const override {
+    const DeviceTensor& input = stash.tensors[0];
+    DeviceTensor gradient = make_tensor(device, input.shape, input.type);
+    DeviceTensor sums = make_tensor(device, {2, hidden_}, Type::Float32);
     normalise_backward(device, {.columns = hidden_,
                                 .input = input.view(),
                                 .scale = parameters[0],
@@ -46,7 +46,7 @@ class LayerNorm : public Module {
     return gradient;
   }
 
-  void weight_gradient(Device& device, Stash& stash, Gradients sums) const override {
+  void weight_gradient(Device& device, DeviceStash& stash, Gradients sums) const override {
     add_pieces(device.compute(), stash.tensors[0].view(), sums);
     stash.tensors.clear();
   }
@@ -57,13 +57,13 @@ class LayerNorm : public Module {
 
 }  // namespace
 
-RowStatistics row_statistics(const Tensor& tensor) {
+RowStatistics row_statistics(const DeviceTensor& tensor) {
   const View numbers = tensor.view();
   const std::int64_t rows = tensor.shape[1];
   return {numbers.part(0, rows), numbers.part(rows, 2 * rows)};
 }
 
-std::unique_ptr<Module> make_layer_norm(const LayerNormOperation& operation) {
+std::unique_ptr<DeviceModule> make_layer_norm(const LayerNormOperation& operation) {
   return std::make_unique<LayerNorm>(operation);
 }
 

@@ -42,10 +42,10 @@ void apply_backward(Device& device, const LinearOperation& operation,
 
 void add_weight_gradients(Device& device, const LinearOperation& operation,
                           const LinearSums& arrays) {
-  const Factor input{arrays.input};
-  const Factor gradient{arrays.output_gradient, false, arrays.output_gradient_stride};
-  const Factor& left = operation.transposed ? gradient : input;
-  const Factor& right = operation.transposed ? input : gradient;
+  const MatrixOperand input{arrays.input};
+  const MatrixOperand gradient{arrays.output_gradient, false, arrays.output_gradient_stride};
+  const MatrixOperand& left = operation.transposed ? gradient : input;
+  const MatrixOperand& right = operation.transposed ? input : gradient;
   device.libraries().products.multiply(
       device, {.rows = operation.transposed ? operation.outputs : operation.inputs,
                .depth = arrays.input.count / operation.inputs,
@@ -60,18 +60,18 @@ void add_weight_gradients(Device& device, const LinearOperation& operation,
 
 namespace {
 
-class Linear : public Module {
+class Linear : public DeviceModule {
  public:
   Linear(const LinearOperation& operation, Rows output) : operation_(operation), output_(output) {}
 
   std::size_t parameter_count() const override { return operation_.bias ? 2 : 1; }
 
-  Tensor forward(Device& device, Parameters parameters, Tensor input, const Tensor&,
-                 Stash& stash) const override {
+  DeviceTensor forward(Device& device, Parameters parameters, DeviceTensor input,
+                       const DeviceTensor&, DeviceStash& stash) const override {
     const std::int64_t stride = product_stride(input.type);
     nn::Shape shape = input.shape;
     shape.back() = stride;
-    Tensor output = make_tensor(device, std::move(shape), input.type);
+    DeviceTensor output = make_tensor(device, std::move(shape), input.type);
     apply(device, operation_,
           {.input = input.view(),
            .weight = parameters[0],
@@ -83,11 +83,11 @@ class Linear : public Module {
     return with_stride(device, std::move(output), operation_.outputs, operation_.outputs);
   }
 
-  Tensor input_gradient(Device& device, Parameters parameters, Tensor output_gradient,
-                        Stash& stash) const override {
+  DeviceTensor input_gradient(Device& device, Parameters parameters, DeviceTensor output_gradient,
+                              DeviceStash& stash) const override {
     const std::int64_t stride = product_stride(output_gradient.type);
     output_gradient = with_stride(device, std::move(output_gradient), operation_.outputs, stride);
-    Tensor gradient = make_tensor(device, stash.tensors[0].shape, output_gradient.type);
+    DeviceTensor gradient = make_tensor(device, stash.tensors[0].shape, output_gradient.type);
     apply_backward(device, operation_,
                    {.output_gradient = output_gradient.view(),
                     .weight = parameters[0],
@@ -97,8 +97,8 @@ class Linear : public Module {
     return gradient;
   }
 
-  void weight_gradient(Device& device, Stash& stash, Gradients sums) const override {
-    const Tensor& output_gradient = stash.tensors[1];
+  void weight_gradient(Device& device, DeviceStash& stash, Gradients sums) const override {
+    const DeviceTensor& output_gradient = stash.tensors[1];
     add_weight_gradients(device, operation_,
                          {.input = stash.tensors[0].view(),
                           .output_gradient = output_gradient.view(),
@@ -125,7 +125,7 @@ std::int64_t stride_with_gaps(const LinearOperation& operation, Type type) {
   return may_have_gaps ? padded_stride(operation.outputs, type) : operation.outputs;
 }
 
-std::unique_ptr<Module> make_linear(const LinearOperation& operation, Rows output) {
+std::unique_ptr<DeviceModule> make_linear(const LinearOperation& operation, Rows output) {
   return std::make_unique<Linear>(operation, output);
 }
 

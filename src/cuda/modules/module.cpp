@@ -7,69 +7,69 @@
 
 namespace dapple::cuda {
 
-Bytes size_of(const Stash& stash) {
+Bytes size_of(const DeviceStash& stash) {
   Bytes size;
-  for (const Tensor& tensor : stash.tensors) size += tensor.memory.size();
-  for (const Stash& part : stash.parts) size += size_of(part);
+  for (const DeviceTensor& tensor : stash.tensors) size += tensor.memory.size();
+  for (const DeviceStash& part : stash.parts) size += size_of(part);
   return size;
 }
 
-void WithoutParameters::weight_gradient(Device&, Stash& stash, Gradients) const {
+void DeviceModuleWithoutParameters::weight_gradient(Device&, DeviceStash& stash, Gradients) const {
   stash.tensors.clear();
 }
 
 namespace {
 
-std::unique_ptr<Module> make(const EmbeddingOperation& operation, Type type) {
+std::unique_ptr<DeviceModule> make(const EmbeddingOperation& operation, Type type) {
   return make_embedding(operation, type);
 }
 
-std::unique_ptr<Module> make(const PositionEmbeddingOperation&, Type) {
+std::unique_ptr<DeviceModule> make(const PositionEmbeddingOperation&, Type) {
   return make_position_embedding();
 }
 
-std::unique_ptr<Module> make(const LinearOperation& operation, Type) {
+std::unique_ptr<DeviceModule> make(const LinearOperation& operation, Type) {
   return make_linear(operation);
 }
 
-std::unique_ptr<Module> make(const LayerNormOperation& operation, Type) {
+std::unique_ptr<DeviceModule> make(const LayerNormOperation& operation, Type) {
   return make_layer_norm(operation);
 }
 
-std::unique_ptr<Module> make(const ReluOperation&, Type) {
+std::unique_ptr<DeviceModule> make(const ReluOperation&, Type) {
   return make_relu();
 }
 
-std::unique_ptr<Module> make(const GeluOperation&, Type) {
+std::unique_ptr<DeviceModule> make(const GeluOperation&, Type) {
   return make_gelu();
 }
 
-std::unique_ptr<Module> make(const AttentionOperation& operation, Type) {
+std::unique_ptr<DeviceModule> make(const AttentionOperation& operation, Type) {
   const std::int64_t hidden = operation.hidden;
-  std::vector<std::unique_ptr<Module>> parts;
+  std::vector<std::unique_ptr<DeviceModule>> parts;
   parts.push_back(make_linear({hidden, 3 * hidden, true}));
   parts.push_back(make_attention_heads(operation));
   parts.push_back(make_linear({hidden, hidden, true}));
   return make_chain(std::move(parts));
 }
 
-std::unique_ptr<Module> make(const TransformerBlockOperation& operation, Type) {
+std::unique_ptr<DeviceModule> make(const TransformerBlockOperation& operation, Type) {
   return make_transformer_block(operation);
 }
 
-std::unique_ptr<Module> make(const ConvolutionOperation& operation, Type) {
+std::unique_ptr<DeviceModule> make(const ConvolutionOperation& operation, Type) {
   return make_convolution(operation);
 }
 
-std::unique_ptr<Module> make(const MaxPoolOperation& operation, Type) {
+std::unique_ptr<DeviceModule> make(const MaxPoolOperation& operation, Type) {
   return make_max_pool(operation);
 }
 
-std::unique_ptr<Module> make(const FlattenOperation&, Type) {
+std::unique_ptr<DeviceModule> make(const FlattenOperation&, Type) {
   return make_flatten();
 }
 
-std::unique_ptr<Module> make(const SoftmaxCrossEntropyOperation& operation, Type) {
+std::unique_ptr<DeviceModule> make(const SoftmaxCrossEntropyOperation& operation, Type) {
   return make_softmax_cross_entropy(operation);
 }
 
@@ -82,14 +82,14 @@ const LinearOperation* head_before(std::span<const Operation> operations, std::s
 
 }  // namespace
 
-std::unique_ptr<Module> make_module(const Operation& operation, Precision precision) {
+std::unique_ptr<DeviceModule> make_module(const Operation& operation, Precision precision) {
   const Type type = type_of(precision);
   return std::visit([type](const auto& kind) { return make(kind, type); }, operation);
 }
 
-std::vector<std::unique_ptr<Module>> make_modules(std::span<const Operation> operations,
-                                                  Precision precision) {
-  std::vector<std::unique_ptr<Module>> modules;
+std::vector<std::unique_ptr<DeviceModule>> make_modules(std::span<const Operation> operations,
+                                                        Precision precision) {
+  std::vector<std::unique_ptr<DeviceModule>> modules;
   for (std::size_t i = 0; i < operations.size(); ++i) {
     const LinearOperation* head = head_before(operations, i + 1);
     modules.push_back(head != nullptr ? make_linear(*head, Rows::MayHaveGaps)

@@ -11,33 +11,35 @@
 namespace dapple::cuda {
 
 /// For what has nothing to learn.
-class WithoutParameters : public Module {
+class DeviceModuleWithoutParameters : public DeviceModule {
  public:
   std::size_t parameter_count() const override { return 0; }
-  void weight_gradient(Device& device, Stash& stash, Gradients sums) const override;
+  void weight_gradient(Device& device, DeviceStash& stash, Gradients sums) const override;
 };
 
-std::unique_ptr<Module> make_embedding(const EmbeddingOperation& operation, Type type);
-std::unique_ptr<Module> make_position_embedding();
+std::unique_ptr<DeviceModule> make_embedding(const EmbeddingOperation& operation, Type type);
+std::unique_ptr<DeviceModule> make_position_embedding();
 /// Whether a module may leave gaps behind the rows of its output: the last dimension then is how
 /// far apart they begin.
 enum class Rows { Dense, MayHaveGaps };
-std::unique_ptr<Module> make_linear(const LinearOperation& operation, Rows output = Rows::Dense);
+std::unique_ptr<DeviceModule> make_linear(const LinearOperation& operation,
+                                          Rows output = Rows::Dense);
 std::int64_t stride_with_gaps(const LinearOperation& operation, Type type);
-std::unique_ptr<Module> make_layer_norm(const LayerNormOperation& operation);
-std::unique_ptr<Module> make_relu();
-std::unique_ptr<Module> make_gelu();
+std::unique_ptr<DeviceModule> make_layer_norm(const LayerNormOperation& operation);
+std::unique_ptr<DeviceModule> make_relu();
+std::unique_ptr<DeviceModule> make_gelu();
 /// Queries, keys and values, one after another in the last dimension, to what the heads attend to:
 /// [sequence, 3 hidden] to [sequence, hidden].
-std::unique_ptr<Module> make_attention_heads(const AttentionOperation& operation);
-std::unique_ptr<Module> make_transformer_block(const TransformerBlockOperation& operation);
-std::unique_ptr<Module> make_convolution(const ConvolutionOperation& operation);
-std::unique_ptr<Module> make_max_pool(const MaxPoolOperation& operation);
-std::unique_ptr<Module> make_flatten();
+std::unique_ptr<DeviceModule> make_attention_heads(const AttentionOperation& operation);
+std::unique_ptr<DeviceModule> make_transformer_block(const TransformerBlockOperation& operation);
+std::unique_ptr<DeviceModule> make_convolution(const ConvolutionOperation& operation);
+std::unique_ptr<DeviceModule> make_max_pool(const MaxPoolOperation& operation);
+std::unique_ptr<DeviceModule> make_flatten();
 /// Takes scores with gaps behind the rows too; their gradients then have them as well.
-std::unique_ptr<Module> make_softmax_cross_entropy(const SoftmaxCrossEntropyOperation& operation);
+std::unique_ptr<DeviceModule> make_softmax_cross_entropy(
+    const SoftmaxCrossEntropyOperation& operation);
 
 /// One after another. Requires: at least one.
-std::unique_ptr<Module> make_chain(std::vector<std::unique_ptr<Module>> parts);
+std::unique_ptr<DeviceModule> make_chain(std::vector<std::unique_ptr<DeviceModule>> parts);
 
 }  // namespace dapple::cuda

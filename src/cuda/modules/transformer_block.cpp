@@ -46,7 +46,7 @@ enum : std::size_t {
 
 /// Pre-norm, as nn makes it of single modules. Here biases, GELU and the ways around are done
 /// inside the products, and gradients meet inside the norms' backward.
-class TransformerBlock : public Module {
+class TransformerBlock : public DeviceModule {
  public:
   explicit TransformerBlock(const TransformerBlockOperation& operation)
       : hidden_(operation.hidden),
@@ -58,8 +58,8 @@ class TransformerBlock : public Module {
 
   std::size_t parameter_count() const override { return kParameters; }
 
-  Tensor forward(Device& device, Parameters parameters, Tensor input, const Tensor&,
-                 Stash& stash) const override {
+  DeviceTensor forward(Device& device, Parameters parameters, DeviceTensor input,
+                       const DeviceTensor&, DeviceStash& stash) const override {
     stash.tensors.resize(kTensors);
     stash.tensors[kInput] = std::move(input);
     normalise_rows(device, parameters.subspan(kNorm1Scale, 2), stash,
@@ -70,32 +70,33 @@ class TransformerBlock : public Module {
     return feed_forward(device, parameters, stash);
   }
 
-  Tensor input_gradient(Device& device, Parameters parameters, Tensor output_gradient,
-                        Stash& stash) const override {
+  DeviceTensor input_gradient(Device& device, Parameters parameters, DeviceTensor output_gradient,
+                              DeviceStash& stash) const override {
     stash.tensors[kOutputGradient] = std::move(output_gradient);
-    Tensor norm_sums = make_tensor(device, {4, hidden_}, Type::Float32);
-    const Tensor of_normed2 = feed_forward_gradient(device, parameters, stash);
+    DeviceTensor norm_sums = make_tensor(device, {4, hidden_}, Type::Float32);
+    const DeviceTensor of_normed2 = feed_forward_gradient(device, parameters, stash);
     // The way around the feed-forward joins here.
-    Tensor of_middle = norm_gradient(device, parameters[kNorm2Scale], stash,
-                                     {.input = kMiddle,
-                                      .statistics = kStatistics2,
-                                      .output_gradient = of_normed2.view(),
-                                      .addend = stash.tensors[kOutputGradient].view(),
-                                      .sums = norm_sums.view().part(2 * hidden_, 4 * hidden_)});
+    DeviceTensor of_middle =
+        norm_gradient(device, parameters[kNorm2Scale], stash,
+                      {.input = kMiddle,
+                       .statistics = kStatistics2,
+                       .output_gradient = of_normed2.view(),
+                       .addend = stash.tensors[kOutputGradient].view(),
+                       .sums = norm_sums.view().part(2 * hidden_, 4 * hidden_)});
     stash.tensors[kMiddle] = std::move(of_middle);
-    const Tensor of_normed1 = attention_gradient(device, parameters, stash);
-    Tensor gradient = norm_gradient(device, parameters[kNorm1Scale], stash,
-                                    {.input = kInput,
-                                     .statistics = kStatistics1,
-                                     .output_gradient = of_normed1.view(),
-                                     .addend = stash.tensors[kMiddle].view(),
-                                     .sums = norm_sums.view().part(0, 2 * hidden_)});
+    const DeviceTensor of_normed1 = attention_gradient(device, parameters, stash);
+    DeviceTensor gradient = norm_gradient(device, parameters[kNorm1Scale], stash,
+                                          {.input = kInput,
+                                           .statistics = kStatistics1,
+                                           .output_gradient = of_normed1.view(),
+                                           .addend = stash.tensors[kMiddle].view(),
+                                           .sums = norm_sums.view().part(0, 2 * hidden_)});
     stash.tensors[kStatistics2] = std::move(norm_sums);
     for (const std::size_t spent : {kInput, kStatistics1, kLogSums}) stash.tensors[spent] = {};
     return gradient;
   }
 
-  void weight_gradient(Device& device, Stash& stash, Gradients sums) const override {
+  void weight_gradient(Device& device, DeviceStash& stash, Gradients sums) const override {
     const auto add_of = [&](const LinearOperation& operation, std::size_t input,
                             std::size_t gradient, std::size_t weight) {
       add_weight_gradients(device, operation,
@@ -129,16 +130,16 @@ class TransformerBlock : public Module {
   };
 
   /// [samples, sequence, columns] in the precision of the input.
-  Tensor make_rows(Device& device, const Stash& stash, std::int64_t columns) const {
-    const Tensor& input = stash.tensors[kInput];
+  DeviceTensor make_rows(Device& device, const DeviceStash& stash, std::int64_t columns) const {
+    const DeviceTensor& input = stash.tensors[kInput];
     return make_tensor(device, {input.shape[0], input.shape[1], columns}, input.type);
   }
 
-  void normalise_rows(Device& device, Parameters scale_and_shift, Stash& stash,
+  void normalise_rows(Device& device, Parameters scale_and_shift, DeviceStash& stash,
                       const NormTensors& at) const {
-    const Tensor& input = stash.tensors[at.input];
-    Tensor output = make_rows(device, stash, hidden_);
-    Tensor statistics = make_tensor(device, {2, input.count() / hidden_}, Type::Float32);
+    const DeviceTensor& input = stash.tensors[at.input];
+    DeviceTensor output = make_rows(device, stash, hidden_);
+    DeviceTensor statistics = make_tensor(device, {2, input.count() / hidden_}, Type::Float32);
     normalise(device.compute(), {.columns = hidden_,
                                  .input = input.view(),
                                  .scale = scale_and_shift[0],
@@ -149,7 +150,7 @@ class TransformerBlock : public Module {
     stash.tensors[at.statistics] = std::move(statistics);
   }
 
-  void attend_heads(Device& device, Parameters parameters, Stash& stash) const {
+  void attend_heads(Device& device, Parameters parameters, DeviceStash& stash) const {
     auto& tensors = stash.tensors;
     tensors[kQkv] = make_rows(device, stash, 3 * hidden_);
     apply(device, qkv_,
@@ -171,13 +172,13 @@ class TransformerBlock : public Module {
            .addend = tensors[kInput].view()});
   }
 
-  static AttentionForward attention_forward(const Stash& stash) {
+  static AttentionForward attention_forward(const DeviceStash& stash) {
     return {.queries_keys_values = stash.tensors[kQkv].view(),
             .output = stash.tensors[kAttended].view(),
             .log_sums = stash.tensors[kLogSums].view()};
   }
 
-  Tensor feed_forward(Device& device, Parameters parameters, Stash& stash) const {
+  DeviceTensor feed_forward(Device& device, Parameters parameters, DeviceStash& stash) const {
     auto& tensors = stash.tensors;
     tensors[kGeluInput] = make_rows(device, stash, expand_.outputs);
     tensors[kExpanded] = make_rows(device, stash, expand_.outputs);
@@ -187,7 +188,7 @@ class TransformerBlock : public Module {
            .bias = parameters[kExpandBias],
            .output = tensors[kExpanded].view(),
            .gelu_input = tensors[kGeluInput].view()});
-    Tensor output = make_rows(device, stash, hidden_);
+    DeviceTensor output = make_rows(device, stash, hidden_);
     apply(device, reduce_,
           {.input = tensors[kExpanded].view(),
            .weight = parameters[kReduceWeight],
@@ -198,16 +199,17 @@ class TransformerBlock : public Module {
   }
 
   /// Of the second norm's output; that of GELU's input takes its place.
-  Tensor feed_forward_gradient(Device& device, Parameters parameters, Stash& stash) const {
+  DeviceTensor feed_forward_gradient(Device& device, Parameters parameters,
+                                     DeviceStash& stash) const {
     auto& tensors = stash.tensors;
-    Tensor of_gelu_input = make_rows(device, stash, expand_.outputs);
+    DeviceTensor of_gelu_input = make_rows(device, stash, expand_.outputs);
     apply_backward(device, reduce_,
                    {.output_gradient = tensors[kOutputGradient].view(),
                     .weight = parameters[kReduceWeight],
                     .input_gradient = of_gelu_input.view(),
                     .gelu_input = tensors[kGeluInput].view()});
     tensors[kGeluInput] = std::move(of_gelu_input);
-    Tensor gradient = make_rows(device, stash, hidden_);
+    DeviceTensor gradient = make_rows(device, stash, hidden_);
     apply_backward(device, expand_,
                    {.output_gradient = tensors[kGeluInput].view(),
                     .weight = parameters[kExpandWeight],
@@ -216,20 +218,20 @@ class TransformerBlock : public Module {
   }
 
   /// Of the first norm's output; that of queries, keys and values takes their place.
-  Tensor attention_gradient(Device& device, Parameters parameters, Stash& stash) const {
+  DeviceTensor attention_gradient(Device& device, Parameters parameters, DeviceStash& stash) const {
     auto& tensors = stash.tensors;
-    const Tensor of_attended = make_rows(device, stash, hidden_);
+    const DeviceTensor of_attended = make_rows(device, stash, hidden_);
     apply_backward(device, projection_,
                    {.output_gradient = tensors[kMiddle].view(),
                     .weight = parameters[kProjectionWeight],
                     .input_gradient = of_attended.view()});
-    Tensor of_qkv = make_rows(device, stash, 3 * hidden_);
+    DeviceTensor of_qkv = make_rows(device, stash, 3 * hidden_);
     attend_fastest(device, shape_of(attention_, tensors[kQkv]),
                    AttentionBackward{.forward = attention_forward(stash),
                                      .output_gradient = of_attended.view(),
                                      .input_gradient = of_qkv.view()});
     tensors[kQkv] = std::move(of_qkv);
-    Tensor gradient = make_rows(device, stash, hidden_);
+    DeviceTensor gradient = make_rows(device, stash, hidden_);
     apply_backward(device, qkv_,
                    {.output_gradient = tensors[kQkv].view(),
                     .weight = parameters[kQkvWeight],
@@ -237,9 +239,9 @@ class TransformerBlock : public Module {
     return gradient;
   }
 
-  Tensor norm_gradient(Device& device, const View& scale, const Stash& stash,
-                       const NormGradient& of) const {
-    Tensor gradient = make_rows(device, stash, hidden_);
+  DeviceTensor norm_gradient(Device& device, const View& scale, const DeviceStash& stash,
+                             const NormGradient& of) const {
+    DeviceTensor gradient = make_rows(device, stash, hidden_);
     normalise_backward(device, {.columns = hidden_,
                                 .input = stash.tensors[of.input].view(),
                                 .scale = scale,
@@ -261,7 +263,7 @@ class TransformerBlock : public Module {
 
 }  // namespace
 
-std::unique_ptr<Module> make_transformer_block(const TransformerBlockOperation& operation) {
+std::unique_ptr<DeviceModule> make_transformer_block(const TransformerBlockOperation& operation) {
   return std::make_unique<TransformerBlock>(operation);
 }
 

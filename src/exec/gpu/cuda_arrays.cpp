@@ -12,7 +12,7 @@
 namespace dapple::exec {
 namespace {
 
-cuda::View part(const cuda::View& view, NumberRange range) {
+cuda::View part(const cuda::View& view, ElementRange range) {
   return view.part(static_cast<std::int64_t>(range.begin), static_cast<std::int64_t>(range.end));
 }
 
@@ -40,11 +40,11 @@ cuda::View CudaArrays::zeros(std::size_t count, cuda::Type type, cuda::Buffer& m
   return view;
 }
 
-cuda::View CudaArrays::parameters(NumberRange range) const {
+cuda::View CudaArrays::parameters(ElementRange range) const {
   return part(copies_.count > 0 ? copies_ : masters_, range);
 }
 
-cuda::View CudaArrays::gradients(NumberRange range) const {
+cuda::View CudaArrays::gradients(ElementRange range) const {
   return part(gradients_, range);
 }
 
@@ -57,7 +57,7 @@ float CudaArrays::gradient_factor() const {
   return factor_ / math_.loss_scale();
 }
 
-std::vector<double> CudaArrays::squares(const std::vector<NumberRange>& ranges) {
+std::vector<double> CudaArrays::squares(const std::vector<ElementRange>& ranges) {
   cuda::Device& device = math_.device();
   std::vector<double> squares(ranges.size());
   const std::span<std::byte> bytes = std::as_writable_bytes(std::span(squares));
@@ -71,8 +71,8 @@ std::vector<double> CudaArrays::squares(const std::vector<NumberRange>& ranges) 
   return squares;
 }
 
-void CudaArrays::update(NumberRange range, std::int64_t number) {
-  const NumberRange states{range.begin * states_, range.end * states_};
+void CudaArrays::update(ElementRange range, std::int64_t number) {
+  const ElementRange states{range.begin * states_, range.end * states_};
   cuda::update(math_.device().compute(), optimizer_, number, gradient_factor(),
                {.parameters = part(masters_, range),
                 .gradients = part(gradients_, range),
@@ -100,7 +100,7 @@ void CudaArrays::warm_up() {
 }
 
 std::size_t CudaArrays::state_of(const TensorPlace& place, std::size_t number) const {
-  for (const NumberRange& unit : layout_.stepped) {
+  for (const ElementRange& unit : layout_.stepped) {
     if (place.numbers.begin < unit.begin || place.numbers.end > unit.end) continue;
     return unit.begin * states_ + number * unit.size() + place.numbers.begin - unit.begin;
   }

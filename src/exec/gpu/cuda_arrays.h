@@ -22,14 +22,14 @@ class CudaArrays {
   CudaArrays(CudaMath& math, const StageLayout& layout, const nn::OptimizerSettings& optimizer);
 
   /// Working copies.
-  cuda::View parameters(NumberRange range) const;
-  cuda::View gradients(NumberRange range) const;
+  cuda::View parameters(ElementRange range) const;
+  cuda::View gradients(ElementRange range) const;
   void clear_gradients();
   /// Not where they lie, but wherever they are read.
   void scale_gradients(float factor) { factor_ *= factor; }
   /// Waits for them.
-  std::vector<double> squares(const std::vector<NumberRange>& ranges);
-  void update(NumberRange range, std::int64_t number);
+  std::vector<double> squares(const std::vector<ElementRange>& ranges);
+  void update(ElementRange range, std::int64_t number);
   /// Does to a few zeros what may be done to parameters and gradients. Waits for it.
   void warm_up();
   std::span<const float> values(TensorKind kind);

@@ -13,7 +13,7 @@ namespace dapple::exec {
 namespace {
 
 /// Where samples of a tensor lie.
-cuda::View numbers_of(const cuda::Tensor& tensor, SampleRange samples) {
+cuda::View numbers_of(const cuda::DeviceTensor& tensor, SampleRange samples) {
   const std::int64_t each = tensor.count() / std::max<std::int64_t>(1, tensor.samples());
   return tensor.view().part(samples.begin * each, samples.end * each);
 }
@@ -39,13 +39,13 @@ CudaMath::CudaMath(const TrainingJob& job, DeviceIndex device, int gpu)
   }
 }
 
-cuda::Tensor CudaMath::zeros(nn::Shape shape) {
+cuda::DeviceTensor CudaMath::zeros(nn::Shape shape) {
   Tensor tensor = make_tensor(std::move(shape));
   cuda::fill_with_zeros(device_.compute(), tensor.view());
   return tensor;
 }
 
-cuda::Tensor CudaMath::copy_of(const Tensor& tensor) {
+cuda::DeviceTensor CudaMath::copy_of(const Tensor& tensor) {
   Tensor copy = cuda::make_tensor(device_, tensor.shape, tensor.type);
   cuda::copy(device_.compute(), tensor.view(), copy.view());
   return copy;
@@ -67,7 +67,7 @@ void CudaMath::copy_samples(const Tensor& from, SampleRange samples, Tensor& to,
   copy(numbers_of(from, samples), numbers_of(to, places));
 }
 
-cuda::Tensor CudaMath::loss_gradient(std::int64_t samples, float share) {
+cuda::DeviceTensor CudaMath::loss_gradient(std::int64_t samples, float share) {
   const nn::Tensor shares{
       .shape = {samples},
       .values = std::vector<float>(static_cast<std::size_t>(samples), share * loss_scale())};

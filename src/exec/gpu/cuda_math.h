@@ -24,8 +24,8 @@ class CudaMath {
  public:
   static constexpr Memory kMemory = Memory::Device;
 
-  using Tensor = cuda::Tensor;
-  using Stash = cuda::Stash;
+  using Tensor = cuda::DeviceTensor;
+  using Stash = cuda::DeviceStash;
   using ParameterView = cuda::View;
   using Numbers = cuda::View;
   using Parameters = cuda::Parameters;
@@ -93,7 +93,7 @@ class CudaMath {
   float loss_scale() const { return loss_scale_.factor(); }
 
  private:
-  const cuda::Module& module(std::int32_t layer) const {
+  const cuda::DeviceModule& module(std::int32_t layer) const {
     return *modules_[static_cast<std::size_t>(layer)];
   }
 
@@ -102,7 +102,8 @@ class CudaMath {
   CudaDevice on_gpu_;
   cuda::Device& device_;  // its memory
   LossScale loss_scale_;
-  std::vector<std::unique_ptr<cuda::Module>> modules_;  // by layer; null of other devices' layers
+  std::vector<std::unique_ptr<cuda::DeviceModule>>
+      modules_;  // by layer; null of other devices' layers
 };
 
 }  // namespace dapple::exec

@@ -20,8 +20,8 @@ namespace {
 /// As CpuEngine, on the first GPU.
 class CudaEngine {
  public:
-  using Tensor = cuda::Tensor;
-  using Stash = cuda::Stash;
+  using Tensor = cuda::DeviceTensor;
+  using Stash = cuda::DeviceStash;
   class Layer;
   class Step;
 
@@ -115,8 +115,8 @@ class CudaEngine::Layer {
   const cuda::Precision precision_;
   std::vector<Operation> operations_;  // of the model
   const std::size_t number_;           // among them
-  std::unique_ptr<cuda::Module> module_;
-  std::vector<cuda::Tensor> parameters_;
+  std::unique_ptr<cuda::DeviceModule> module_;
+  std::vector<cuda::DeviceTensor> parameters_;
   std::vector<cuda::Buffer> gradients_;
   std::vector<cuda::View> parameter_views_;
   std::vector<cuda::View> gradient_views_;

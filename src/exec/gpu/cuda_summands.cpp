@@ -24,7 +24,7 @@ CudaSummands::CudaSummands(CudaReductions& reductions, const cuda::View& gradien
       others_(std::move(others)),
       complete_(std::move(complete)) {}
 
-cuda::View CudaSummands::at(NumberRange range) const {
+cuda::View CudaSummands::at(ElementRange range) const {
   return gradients_.part(static_cast<std::int64_t>(range.begin),
                          static_cast<std::int64_t>(range.end));
 }
@@ -35,12 +35,12 @@ void CudaSummands::begin() {
   for (const cuda::View& own : others_) cuda::add(stream(), own, gradients_);
 }
 
-Payload CudaSummands::give_out(NumberRange range) {
+Payload CudaSummands::give_out(ElementRange range) {
   return Payload(
       std::make_unique<CudaBytes>(reductions_.downloads, at(range).bytes(), recorded_on(stream())));
 }
 
-CudaBytes* CudaSummands::on_this_gpu(NumberRange range, Payload& payload) const {
+CudaBytes* CudaSummands::on_this_gpu(ElementRange range, Payload& payload) const {
   check(payload.size() == range.size() * kFloat, "a message has another size than its values");
   CudaBytes* bytes = cuda_bytes_of(payload);
   if (bytes != nullptr && bytes->gpu() == reductions_.gpu) return bytes;
@@ -49,7 +49,7 @@ CudaBytes* CudaSummands::on_this_gpu(NumberRange range, Payload& payload) const 
   return nullptr;
 }
 
-void CudaSummands::add(NumberRange range, Payload payload) {
+void CudaSummands::add(ElementRange range, Payload payload) {
   const cuda::View sum = at(range);
   if (CudaBytes* bytes = on_this_gpu(range, payload)) {
     stream().wait_for(bytes->ready());
@@ -65,7 +65,7 @@ void CudaSummands::add(NumberRange range, Payload payload) {
                            });
 }
 
-void CudaSummands::replace(NumberRange range, Payload payload) {
+void CudaSummands::replace(ElementRange range, Payload payload) {
   const cuda::View values = at(range);
   if (CudaBytes* bytes = on_this_gpu(range, payload)) {
     stream().wait_for(bytes->ready());

@@ -10,7 +10,7 @@ namespace dapple::exec {
 namespace {
 
 /// Part `i` of `parts` that are as even as whole numbers allow.
-NumberRange part(const NumberRange& whole, std::size_t i, std::size_t parts) {
+ElementRange part(const ElementRange& whole, std::size_t i, std::size_t parts) {
   return {whole.begin + whole.size() * i / parts, whole.begin + whole.size() * (i + 1) / parts};
 }
 
@@ -28,18 +28,18 @@ class Ring {
   std::size_t size() const { return members_.size(); }
 
   /// The part whose sum is here once the values are scattered.
-  NumberRange own_part(const NumberRange& range) const {
+  ElementRange own_part(const ElementRange& range) const {
     return part(range, (place_ + 1) % size(), size());
   }
 
-  void reduce_scatter(const NumberRange& range) {
+  void reduce_scatter(const ElementRange& range) {
     for (std::size_t step = 0; step + 1 < size(); ++step) {
       send(part(range, (place_ + size() - step) % size(), size()));
       receive(part(range, (place_ + 2 * size() - step - 1) % size(), size()), true);
     }
   }
 
-  void all_gather(const NumberRange& range) {
+  void all_gather(const ElementRange& range) {
     for (std::size_t step = 0; step + 1 < size(); ++step) {
       send(part(range, (place_ + 1 + size() - step) % size(), size()));
       receive(part(range, (place_ + size() - step) % size(), size()), false);
@@ -47,13 +47,13 @@ class Ring {
   }
 
  private:
-  void send(const NumberRange& range) {
+  void send(const ElementRange& range) {
     MessageKey key = key_;
     key.to = members_[(place_ + 1) % size()];
     transport_.send(key, summands_.give_out(range));
   }
 
-  void receive(const NumberRange& range, bool add) {
+  void receive(const ElementRange& range, bool add) {
     MessageKey key = key_;
     key.from = members_[(place_ + size() - 1) % size()];
     key.to = key_.from;
@@ -105,18 +105,18 @@ ReductionSizes reduction_sizes(const DeviceSchedule& device) {
   return sizes;
 }
 
-Payload HostSummands::give_out(NumberRange range) {
+Payload HostSummands::give_out(ElementRange range) {
   return payload_of(std::span<const float>(at(range)));
 }
 
-void HostSummands::add(NumberRange range, Payload payload) {
+void HostSummands::add(ElementRange range, Payload payload) {
   const std::span<float> mine = at(range);
   theirs_.resize(range.size());
   copy_values(std::move(payload), std::span(theirs_));
   for (std::size_t i = 0; i < mine.size(); ++i) mine[i] += theirs_[i];
 }
 
-void HostSummands::replace(NumberRange range, Payload payload) {
+void HostSummands::replace(ElementRange range, Payload payload) {
   copy_values(std::move(payload), at(range));
 }
 
@@ -135,11 +135,11 @@ void all_reduce(const ReductionGroup& group, MessageKey key, Summands& summands,
   for (const std::vector<DeviceIndex>& other : group.servers) {
     across.push_back(other[static_cast<std::size_t>(place)]);
   }
-  const NumberRange all{0, summands.size()};
+  const ElementRange all{0, summands.size()};
   Ring inside(server, key, summands, transport);
   Ring between(across, key, summands, transport);
   inside.reduce_scatter(all);
-  const NumberRange own = inside.size() == 1 ? all : inside.own_part(all);
+  const ElementRange own = inside.size() == 1 ? all : inside.own_part(all);
   between.reduce_scatter(own);
   between.all_gather(own);
   inside.all_gather(all);

@@ -13,9 +13,9 @@ class NoGradients : public Summands {
   explicit NoGradients(Bytes size)
       : size_((static_cast<std::size_t>(size.count) + sizeof(float) - 1) / sizeof(float)) {}
   std::size_t size() const override { return size_; }
-  Payload give_out(NumberRange range) override { return HostBytes(range.size() * sizeof(float)); }
-  void add(NumberRange /*range*/, Payload /*payload*/) override {}
-  void replace(NumberRange /*range*/, Payload /*payload*/) override {}
+  Payload give_out(ElementRange range) override { return HostBytes(range.size() * sizeof(float)); }
+  void add(ElementRange /*range*/, Payload /*payload*/) override {}
+  void replace(ElementRange /*range*/, Payload /*payload*/) override {}
 
  private:
   std::size_t size_;

@@ -84,9 +84,9 @@ void CpuArrays::scale_gradients(float factor) {
   for (float& gradient : gradients_) gradient *= factor;
 }
 
-std::vector<double> CpuArrays::squares(const std::vector<NumberRange>& ranges) {
+std::vector<double> CpuArrays::squares(const std::vector<ElementRange>& ranges) {
   std::vector<double> squares;
-  for (const NumberRange& range : ranges) {
+  for (const ElementRange& range : ranges) {
     double sum = 0;
     for (const float gradient : gradients(range)) sum += double{gradient} * double{gradient};
     squares.push_back(sum);
@@ -95,9 +95,9 @@ std::vector<double> CpuArrays::squares(const std::vector<NumberRange>& ranges) {
 }
 
 /// Tensor by tensor, so that what an optimizer's formulas read several times is in a cache.
-void CpuArrays::update(NumberRange range, std::int64_t number) {
+void CpuArrays::update(ElementRange range, std::int64_t number) {
   for (const TensorPlace& place : layout_.places) {
-    const NumberRange own = place.numbers;
+    const ElementRange own = place.numbers;
     if (own.begin < range.begin || own.end > range.end) continue;
     nn::update(optimizer_, number, std::span(parameters_).subspan(own.begin, own.size()),
                gradients(own),
@@ -119,7 +119,7 @@ std::span<const float> CpuArrays::values(TensorKind kind) const {
 
 void CpuArrays::assign(const TensorPlace& place, TensorKind kind, std::size_t number,
                        std::span<const float> values) {
-  const NumberRange own = place.numbers;
+  const ElementRange own = place.numbers;
   const bool is_state = kind == TensorKind::State;
   const std::size_t begin = is_state ? own.begin * states_ + number * own.size() : own.begin;
   std::ranges::copy(values,

@@ -101,20 +101,20 @@ class CpuArrays {
   /// All zero. The layout must outlive it.
   CpuArrays(CpuMath& math, const StageLayout& layout, const nn::OptimizerSettings& optimizer);
 
-  CpuMath::ParameterView parameters(NumberRange range) const {
+  CpuMath::ParameterView parameters(ElementRange range) const {
     return std::span(parameters_).subspan(range.begin, range.size());
   }
-  CpuMath::Numbers gradients(NumberRange range) {
+  CpuMath::Numbers gradients(ElementRange range) {
     return std::span(gradients_).subspan(range.begin, range.size());
   }
   void clear_gradients();
   void scale_gradients(float factor);
   /// The sum over each range.
-  std::vector<double> squares(const std::vector<NumberRange>& ranges);
+  std::vector<double> squares(const std::vector<ElementRange>& ranges);
 
   /// The `number`th step of the optimizer, from one. Requires: the range is that of some layers or
   /// of a tie in the layout.
-  void update(NumberRange range, std::int64_t number);
+  void update(ElementRange range, std::int64_t number);
 
   /// All of a kind, on the host. Valid until the next call.
   std::span<const float> values(TensorKind kind) const;

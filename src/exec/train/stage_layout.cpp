@@ -19,7 +19,7 @@ bool contains(LayerRange layers, std::int32_t layer) {
 
 /// Requires: what is chosen lies together.
 template <class Chosen>
-NumberRange range_of(const std::vector<TensorPlace>& places, const Chosen& is_chosen) {
+ElementRange range_of(const std::vector<TensorPlace>& places, const Chosen& is_chosen) {
   const auto first = std::find_if(places.begin(), places.end(), is_chosen);
   const auto last = std::find_if(places.rbegin(), places.rend(), is_chosen);
   if (first == places.end()) return {};
@@ -68,17 +68,17 @@ StageLayout::StageLayout(const TrainingJob& job, StageIndex stage) {
   for (const std::int32_t tie : ties) stepped.push_back(of_tie(tie));
 }
 
-NumberRange StageLayout::of(LayerRange layers) const {
+ElementRange StageLayout::of(LayerRange layers) const {
   return range_of(places, [&](const TensorPlace& place) {
     return !place.tie && contains(layers, place.layer);
   });
 }
 
-NumberRange StageLayout::of_tie(std::int32_t tie) const {
+ElementRange StageLayout::of_tie(std::int32_t tie) const {
   return range_of(places, [&](const TensorPlace& place) { return place.tie == tie; });
 }
 
-NumberRange StageLayout::own(std::int32_t layer) const {
+ElementRange StageLayout::own(std::int32_t layer) const {
   return range_of(places,
                   [&](const TensorPlace& place) { return place.layer == layer && !place.is_copy; });
 }

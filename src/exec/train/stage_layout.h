@@ -26,7 +26,7 @@ struct TensorPlace {
   std::optional<std::int32_t> tie;  // in the plan's tied gradients, if its gradient is among them
   bool is_copy = false;             // of a layer's on another stage
   nn::Shape shape;
-  NumberRange numbers;
+  ElementRange numbers;
 };
 
 struct StageLayout {
@@ -35,15 +35,15 @@ struct StageLayout {
 
   std::vector<TensorPlace> places;  // in memory's order
   /// What one step of the optimizer changes at a time: buckets, or all layers, and ties.
-  std::vector<NumberRange> stepped;
+  std::vector<ElementRange> stepped;
 
   /// Of all of them together.
   std::size_t size() const { return places.empty() ? 0 : places.back().numbers.end; }
   /// Those of layers that no other stage adds to, and those of a tie.
-  NumberRange of(LayerRange layers) const;
-  NumberRange of_tie(std::int32_t tie) const;
+  ElementRange of(LayerRange layers) const;
+  ElementRange of_tie(std::int32_t tie) const;
   /// A layer's own, tied or not; none of a copy.
-  NumberRange own(std::int32_t layer) const;
+  ElementRange own(std::int32_t layer) const;
 };
 
 /// From the layer that fills a bucket to the one that has filled the bucket before; all of the

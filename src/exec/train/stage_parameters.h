@@ -42,7 +42,7 @@ class StageParameters {
 
   /// Sums of the squares of the gradients of a layer's own parameters, by layer.
   std::vector<double> squares() {
-    std::vector<NumberRange> ranges;
+    std::vector<ElementRange> ranges;
     for (std::int32_t layer = layers_.begin; layer < layers_.end; ++layer) {
       ranges.push_back(layout_.own(layer));
     }

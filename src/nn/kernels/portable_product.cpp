@@ -72,7 +72,7 @@ Steps behind(const Steps& steps, std::int64_t across, std::int64_t along) {
 
 }  // namespace
 
-void add_product(const Factor& left, const Factor& right, const ProductSum& to) {
+void add_product(const StridedMatrix& left, const StridedMatrix& right, const ProductSum& to) {
   const Steps rows =
       left.transposed ? Steps{left.first, 1, left.stride} : Steps{left.first, left.stride, 1};
   const Steps columns =

@@ -15,7 +15,7 @@ constexpr int kRows = Eigen::RowMajor;
 
 /// Rows of the sum are columns of its transpose, right^T left^T.
 template <int kLeftOrder, int kRightOrder>
-void add(const Factor& left, const Factor& right, const ProductSum& to) {
+void add(const StridedMatrix& left, const StridedMatrix& right, const ProductSum& to) {
   using Product =
       Eigen::internal::general_matrix_matrix_product<Index, float, kRightOrder, false, float,
                                                      kLeftOrder, false, kColumns, 1>;
@@ -28,7 +28,7 @@ void add(const Factor& left, const Factor& right, const ProductSum& to) {
 
 }  // namespace
 
-void add_product(const Factor& left, const Factor& right, const ProductSum& to) {
+void add_product(const StridedMatrix& left, const StridedMatrix& right, const ProductSum& to) {
   if (left.transposed) return add<kRows, kColumns>(left, right, to);
   if (right.transposed) return add<kColumns, kRows>(left, right, to);
   add<kColumns, kColumns>(left, right, to);

@@ -50,7 +50,7 @@ struct View {
   }
 };
 
-struct Tensor {
+struct DeviceTensor {
   nn::Shape shape;
   Type type = Type::Float32;
   Buffer memory;
@@ -61,12 +61,12 @@ struct Tensor {
 };
 
 /// Whatever was there.
-Tensor make_tensor(Device& device, nn::Shape shape, Type type);
+DeviceTensor make_tensor(Device& device, nn::Shape shape, Type type);
 
 /// On the compute stream, rounded to the type; token numbers to Int32.
-Tensor to_device(Device& device, const nn::Tensor& tensor, Type type);
+DeviceTensor to_device(Device& device, const nn::Tensor& tensor, Type type);
 
 /// The calling thread waits for it.
-nn::Tensor to_host(Device& device, const Tensor& tensor);
+nn::Tensor to_host(Device& device, const DeviceTensor& tensor);
 
 }  // namespace dapple::cuda

@@ -22,49 +22,49 @@
 namespace dapple::cuda {
 
 /// As nn::Stash.
-struct Stash {
-  std::vector<Tensor> tensors;
-  std::vector<Stash> parts;
+struct DeviceStash {
+  std::vector<DeviceTensor> tensors;
+  std::vector<DeviceStash> parts;
 };
 
 /// Of all numbers in it. O(tensors).
-Bytes size_of(const Stash& stash);
+Bytes size_of(const DeviceStash& stash);
 
 /// A module's parameters, in its precision, or the sums of their gradients, Float32, in the order
 /// of nn::Module::parameters().
 using Parameters = std::span<const View>;
 using Gradients = std::span<const View>;
 
-class Module {
+class DeviceModule {
  public:
-  virtual ~Module() = default;
+  virtual ~DeviceModule() = default;
 
   /// How many parameters it has.
   virtual std::size_t parameter_count() const = 0;
 
   /// `targets` are the samples' right answers: only a loss looks at them. Requires: the stash is
   /// empty, the input is what nn's module takes, and numbers of tokens and classes are in range.
-  virtual Tensor forward(Device& device, Parameters parameters, Tensor input, const Tensor& targets,
-                         Stash& stash) const = 0;
+  virtual DeviceTensor forward(Device& device, Parameters parameters, DeviceTensor input,
+                               const DeviceTensor& targets, DeviceStash& stash) const = 0;
 
   /// The gradient of the input, given that of the output (of a loss: Float32, one per sample). What
   /// the weights' gradients need is left in the stash, the rest taken out of it. A module whose
   /// input has no gradient (token numbers) gives an empty tensor.
-  virtual Tensor input_gradient(Device& device, Parameters parameters, Tensor output_gradient,
-                                Stash& stash) const = 0;
+  virtual DeviceTensor input_gradient(Device& device, Parameters parameters,
+                                      DeviceTensor output_gradient, DeviceStash& stash) const = 0;
 
   /// Adds the weights' gradients of the stash's samples to `sums`, and leaves nothing in the stash.
   /// Requires: input_gradient() was called on it.
-  virtual void weight_gradient(Device& device, Stash& stash, Gradients sums) const = 0;
+  virtual void weight_gradient(Device& device, DeviceStash& stash, Gradients sums) const = 0;
 };
 
 /// Requires: violations_of(operation) is empty.
-std::unique_ptr<Module> make_module(const Operation& operation, Precision precision);
+std::unique_ptr<DeviceModule> make_module(const Operation& operation, Precision precision);
 
 /// Of layers that run one after another, each on nothing but what the one before has made: between
 /// a head and its loss, scores may have gaps behind the rows, where the products are quickest.
-std::vector<std::unique_ptr<Module>> make_modules(std::span<const Operation> operations,
-                                                  Precision precision);
+std::vector<std::unique_ptr<DeviceModule>> make_modules(std::span<const Operation> operations,
+                                                        Precision precision);
 
 /// What the `number`th of them takes, where all before it takes is without gaps: the shape, samples
 /// included, with a last dimension that is how far apart its rows begin.

@@ -30,9 +30,9 @@ class CudaSummands : public Summands {
   std::size_t size() const override { return static_cast<std::size_t>(gradients_.count); }
   Memory memory() const override { return Memory::Device; }
   void begin() override;
-  Payload give_out(NumberRange range) override;
-  void add(NumberRange range, Payload payload) override;
-  void replace(NumberRange range, Payload payload) override;
+  Payload give_out(ElementRange range) override;
+  void add(ElementRange range, Payload payload) override;
+  void replace(ElementRange range, Payload payload) override;
 
   /// For transports that reduce by themselves: where they lie, and the stream on which that is to
   /// be done.
@@ -40,9 +40,9 @@ class CudaSummands : public Summands {
   const cuda::Stream& stream() const { return reductions_.stream; }
 
  private:
-  cuda::View at(NumberRange range) const;
+  cuda::View at(ElementRange range) const;
   /// The payload's bytes if they lie on this GPU; else it is brought to the host.
-  CudaBytes* on_this_gpu(NumberRange range, Payload& payload) const;
+  CudaBytes* on_this_gpu(ElementRange range, Payload& payload) const;
 
   CudaReductions& reductions_;
   cuda::View gradients_;

@@ -42,7 +42,7 @@ using ReductionSizes = std::map<std::vector<DeviceIndex>, std::set<Bytes>>;
 ReductionSizes reduction_sizes(const DeviceSchedule& device);
 
 /// Some of the numbers of an array.
-struct NumberRange {
+struct ElementRange {
   std::size_t begin = 0;
   std::size_t end = 0;
   std::size_t size() const { return end - begin; }
@@ -62,11 +62,11 @@ class Summands {
   /// Their values as they are, to be sent. On a device a receiver may read them where they lie:
   /// all_reduce() overwrites a number only with what has come of reading it, and an iteration is
   /// over on all devices before the next one begins.
-  virtual Payload give_out(NumberRange range) = 0;
+  virtual Payload give_out(ElementRange range) = 0;
   /// What came from another member is added, or takes the place of what is here. Throw Bug where it
   /// has another size.
-  virtual void add(NumberRange range, Payload payload) = 0;
-  virtual void replace(NumberRange range, Payload payload) = 0;
+  virtual void add(ElementRange range, Payload payload) = 0;
+  virtual void replace(ElementRange range, Payload payload) = 0;
 };
 
 /// Numbers in host memory, which must outlive it.
@@ -74,12 +74,12 @@ class HostSummands : public Summands {
  public:
   explicit HostSummands(std::span<float> values) : values_(values) {}
   std::size_t size() const override { return values_.size(); }
-  Payload give_out(NumberRange range) override;
-  void add(NumberRange range, Payload payload) override;
-  void replace(NumberRange range, Payload payload) override;
+  Payload give_out(ElementRange range) override;
+  void add(ElementRange range, Payload payload) override;
+  void replace(ElementRange range, Payload payload) override;
 
  private:
-  std::span<float> at(NumberRange range) const {
+  std::span<float> at(ElementRange range) const {
     return values_.subspan(range.begin, range.size());
   }
 

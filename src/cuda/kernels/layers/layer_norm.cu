@@ -176,7 +176,7 @@ void normalise(const Stream& stream, const NormForward& arrays) {
 void normalise_backward(Device& device, const NormBackward& arrays) {
   const std::int64_t rows = arrays.input.count / arrays.columns;
   const unsigned parts = blocks_for(rows, kRowsOfPart);
-  const Tensor partials = make_tensor(device, {parts, arrays.sums.count}, Type::Float32);
+  const DeviceTensor partials = make_tensor(device, {parts, arrays.sums.count}, Type::Float32);
   with_packs(
       arrays.input.type, arrays.columns,
       {arrays.input, arrays.scale, arrays.output_gradient, arrays.addend, arrays.input_gradient},

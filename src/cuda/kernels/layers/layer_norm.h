@@ -12,7 +12,7 @@ struct RowStatistics {
 };
 
 /// Of a tensor [2, rows].
-RowStatistics row_statistics(const Tensor& tensor);
+RowStatistics row_statistics(const DeviceTensor& tensor);
 
 struct NormForward {
   std::int64_t columns = 0;
