@@ -9,7 +9,7 @@
 #include "../oracle/simulation_reference.h"
 #include "../support/random_pipeline.h"
 #include "dapple/search/bounds/bound.h"
-#include "dapple/search/bounds/timetable.h"
+#include "dapple/search/bounds/earliest_start_bound.h"
 #include "exact_planner_checks.h"
 
 namespace dapple {
@@ -62,8 +62,9 @@ TEST_CASE("with crowded ways and measured reductions no simulation ends before t
     REQUIRE(search::lower_bound_of_order(pipeline.plan, pipeline.costs) <= off);
     const std::vector<std::int64_t>& depths = pipeline.plan.warmup_depths;
     for (const Contention contention : {Contention::Shared, Contention::Off}) {
-      search::Timetable timetable({pipeline.plan, pipeline.costs, pipeline.topology, {contention}});
-      REQUIRE(timetable.bound({.least = depths, .most = depths}) <=
+      search::EarliestStartBound earliest_start_bound(
+          {pipeline.plan, pipeline.costs, pipeline.topology, {contention}});
+      REQUIRE(earliest_start_bound.bound({.least = depths, .most = depths}) <=
               (contention == Contention::Shared ? shared : off));
     }
     tight += bound == shared ? 1 : 0;
@@ -102,8 +103,9 @@ TEST_CASE(
     const Duration shared =
         pipeline.run({.contention = Contention::Shared, .record = false}).iteration;
     const std::vector<std::int64_t>& depths = pipeline.plan.warmup_depths;
-    search::Timetable timetable({pipeline.plan, pipeline.costs, pipeline.topology, {}});
-    const Duration bound = timetable.bound({.least = depths, .most = depths});
+    search::EarliestStartBound earliest_start_bound(
+        {pipeline.plan, pipeline.costs, pipeline.topology, {}});
+    const Duration bound = earliest_start_bound.bound({.least = depths, .most = depths});
     CHECK(bound <= shared);
     CHECK(search::lower_bound_with_contention(pipeline.plan, pipeline.costs, pipeline.topology) <=
           shared);

@@ -7,7 +7,7 @@
 
 #include "../support/random_pipeline.h"
 #include "dapple/search/bounds/bound.h"
-#include "dapple/search/bounds/timetable.h"
+#include "dapple/search/bounds/earliest_start_bound.h"
 #include "dapple/timeline/statistics.h"
 
 namespace dapple {
@@ -195,7 +195,8 @@ TEST_CASE("no plan of independent replicas is simulated faster than its bounds")
     for (const Contention contention : kModes) {
       const search::BoundedPlan bounded{
           pipeline.plan, pipeline.costs, pipeline.topology, {contention, Replicas::Independent}};
-      const Duration by_table = search::Timetable(bounded).bound({.least = depths, .most = depths});
+      const Duration by_table =
+          search::EarliestStartBound(bounded).bound({.least = depths, .most = depths});
       const Duration bound =
           std::max({search::lower_bound(bounded), search::lower_bound_of_order(bounded), by_table});
       const Duration simulated =

@@ -6,7 +6,7 @@
 #include "../support/random_pipeline.h"
 #include "../support/random_planning_problem.h"
 #include "dapple/search/bounds/bound.h"
-#include "dapple/search/bounds/timetable.h"
+#include "dapple/search/bounds/earliest_start_bound.h"
 
 using namespace dapple;
 
@@ -30,8 +30,8 @@ search::DepthBox around(small::Dice& dice, const std::vector<std::int64_t>& dept
 }
 
 struct Tables {
-  search::Timetable off;
-  search::Timetable shared;
+  search::EarliestStartBound off;
+  search::EarliestStartBound shared;
 
   Tables(const small::Pipeline& pipeline, const Topology& topology)
       : off({pipeline.plan, pipeline.costs, topology, {Contention::Off}}),

@@ -74,7 +74,7 @@ DepthSearch::DepthSearch(const Scored& start, const CostModel& costs, const Plan
       start_(start),
       costs_(costs_at(start.plan, Depths(start.plan.stages.size(), 1), costs)),
       limits_(start.plan, costs, options.ignore_memory),
-      timetable_({start.plan, costs_, topology_, options.mode()}) {
+      earliest_start_bound_({start.plan, costs_, topology_, options.mode()}) {
   search::DepthBox all{.least = Depths(start.plan.stages.size(), 1), .most = limits_.caps()};
   if (options.family == ScheduleFamily::GPipe) {
     all.most.assign(all.most.size(), start.plan.num_micro_batches);
@@ -86,8 +86,8 @@ DepthSearch::DepthSearch(const Scored& start, const CostModel& costs, const Plan
 
 void DepthSearch::push(search::DepthBox box, const Open& whole, const Scored& best, Score& score) {
   if (!limits_.may_fit(box)) return;
-  score.actions += 1 + timetable_.steps() / kStepsPerAction;
-  const Duration bound = std::max(whole.bound, timetable_.bound(box));
+  score.actions += 1 + earliest_start_bound_.steps() / kStepsPerAction;
+  const Duration bound = std::max(whole.bound, earliest_start_bound_.bound(box));
   if (bound >= best.iteration) return;
   open_.push({.bound = bound,
               .number = boxes_++,
@@ -119,8 +119,8 @@ void DepthSearch::begin(Open open, Scored& best, Score& score) {
   attempt.iteration = recorded.result.iteration;
   const search::EarliestStarts known =
       beginning_of(recorded, open.box, start_.plan.num_micro_batches);
-  score.actions += 1 + timetable_.steps() / kStepsPerAction;
-  const Duration bound = std::max(open.bound, timetable_.bound(open.box, &known));
+  score.actions += 1 + earliest_start_bound_.steps() / kStepsPerAction;
+  const Duration bound = std::max(open.bound, earliest_start_bound_.bound(open.box, &known));
   open.splits = bound > open.bound ? 0 : open.splits + 1;
   open.bound = bound;
   const bool is_better = attempt.iteration < best.iteration;

@@ -4,7 +4,7 @@
 #include <random>
 
 #include "dapple/planner/candidates/depths.h"
-#include "dapple/search/bounds/timetable.h"
+#include "dapple/search/bounds/earliest_start_bound.h"
 
 namespace dapple::planner {
 namespace {
@@ -50,12 +50,12 @@ Score walk_depths(const Scored& start, const CostModel& costs, const PlannerOpti
   const DepthLimits memory(plan, costs, options.ignore_memory);
   const PlanCost cost = costs.plan_cost(plan);
   const SimulationGround ground{cost, costs.topology(), options.mode(), limits.should_stop};
-  search::Timetable timetable({plan, cost, costs.topology(), options.mode()});
+  search::EarliestStartBound earliest_start_bound({plan, cost, costs.topology(), options.mode()});
   Draws draws;
   Score score;
   score.best = start;
   Scored here = start;
-  std::int64_t tries_left = kTries * (1 + budget / timetable.steps());
+  std::int64_t tries_left = kTries * (1 + budget / earliest_start_bound.steps());
   while (score.actions < budget && tries_left-- > 0) {
     if (limits.should_stop && limits.should_stop()) break;
     Scored next = here;
@@ -66,7 +66,7 @@ Score walk_depths(const Scored& start, const CostModel& costs, const PlannerOpti
     if (!memory.fit_as_they_are(depths)) continue;
     const Wide allowance = Wide{score.best.iteration.ns / kAllowance} * (budget - score.actions);
     const Duration most = here.iteration + Duration{divide_down(allowance, budget)};
-    if (timetable.bound({.least = depths, .most = depths}) > most) continue;
+    if (earliest_start_bound.bound({.least = depths, .most = depths}) > most) continue;
     next.iteration = simulate_and_count(next.plan, ground, score);
     if (next.iteration > most) continue;
     here = next;

@@ -75,11 +75,11 @@ constexpr std::int64_t kMostTableSteps = 20'000'000;
 
 /// What any stages of the first layers take at least, on whatever devices, in a plan that takes
 /// less than a given time.
-class PrefixFloor {
+class PrefixLowerBound {
  public:
   /// With `replicas`, all stages have as many.
-  PrefixFloor(const CostModel& costs, const ExhaustiveProblem& problem,
-              std::int64_t micro_batch_size, std::optional<std::int64_t> replicas);
+  PrefixLowerBound(const CostModel& costs, const ExhaustiveProblem& problem,
+                   std::int64_t micro_batch_size, std::optional<std::int64_t> replicas);
 
   /// Of one micro-batch, through the first `layers` layers and back on at most `devices` devices in
   /// stages each of which, behind the round trip to it, has time for all of its own work;
@@ -113,8 +113,9 @@ class PrefixFloor {
   std::vector<std::vector<Duration>> round_trips_;  // by layers, then devices
 };
 
-PrefixFloor::PrefixFloor(const CostModel& costs, const ExhaustiveProblem& problem,
-                         std::int64_t micro_batch_size, std::optional<std::int64_t> replicas)
+PrefixLowerBound::PrefixLowerBound(const CostModel& costs, const ExhaustiveProblem& problem,
+                                   std::int64_t micro_batch_size,
+                                   std::optional<std::int64_t> replicas)
     : num_micro_batches_(problem.global_batch_size / micro_batch_size),
       devices_(costs.topology().device_count()),
       below_(problem.below),
@@ -138,7 +139,7 @@ PrefixFloor::PrefixFloor(const CostModel& costs, const ExhaustiveProblem& proble
 }
 
 /// Forward and backward on the quickest kind.
-Duration PrefixFloor::least(const std::vector<const LayerTable*>& tables, LayerRange layers) {
+Duration PrefixLowerBound::least(const std::vector<const LayerTable*>& tables, LayerRange layers) {
   Duration least{INT64_MAX};
   for (const LayerTable* table : tables) {
     least = std::min(least, table->forward(layers) + table->backward(layers));
@@ -146,7 +147,7 @@ Duration PrefixFloor::least(const std::vector<const LayerTable*>& tables, LayerR
   return least;
 }
 
-void PrefixFloor::fill_forwards(const std::vector<Share>& shares, std::int32_t layers) {
+void PrefixLowerBound::fill_forwards(const std::vector<Share>& shares, std::int32_t layers) {
   forwards_.assign(static_cast<std::size_t>(layers) + 1, {});
   for (std::int32_t layer = 0; layer < layers && are_together_; ++layer) {
     Duration least{INT64_MAX};
@@ -161,7 +162,7 @@ void PrefixFloor::fill_forwards(const std::vector<Share>& shares, std::int32_t l
 }
 
 /// From the first layer on: the last stage of each prefix by where it begins and its replicas.
-void PrefixFloor::fill_round_trips(const std::vector<Share>& shares, std::int32_t layers) {
+void PrefixLowerBound::fill_round_trips(const std::vector<Share>& shares, std::int32_t layers) {
   constexpr Duration kNever{INT64_MAX};
   const auto columns = static_cast<std::size_t>(devices_) + 1;
   const std::int64_t steps =
@@ -226,9 +227,9 @@ class Exhaustive {
   Progress* progress_;
   CostModel costs_;
   std::vector<AlikeDevices> groups_;
-  std::optional<std::int64_t> replicas_;  // of every stage, where they are alike
-  std::optional<PrefixFloor> floor_;      // at the plan's micro-batch size
-  Plan plan_;                             // its last stages, so far
+  std::optional<std::int64_t> replicas_;   // of every stage, where they are alike
+  std::optional<PrefixLowerBound> floor_;  // at the plan's micro-batch size
+  Plan plan_;                              // its last stages, so far
   std::vector<DeviceIndex> devices_;
   std::vector<std::int64_t> limits_;  // per stage of a whole plan
   std::int64_t work_ = 0;             // in partial plans costed

@@ -49,8 +49,8 @@ class DappleSearch {
 
  private:
   void grow(std::int32_t cut, std::int32_t placement, const std::vector<std::int32_t>& behind);
-  void put_in_front(std::int32_t cut, std::int32_t placement,
-                    const std::vector<std::int32_t>& behind);
+  void prepend_stage(std::int32_t cut, std::int32_t placement,
+                     const std::vector<std::int32_t>& behind);
   void extend(std::int32_t cut, std::int32_t placement, const std::vector<std::int32_t>& behind,
               bool recompute);
   const StageColumn& column(std::int32_t cut, std::int32_t placement, bool recompute);
@@ -149,12 +149,12 @@ void DappleSearch::grow(std::int32_t cut, std::int32_t placement,
     if (pinned ? replicas != *pinned : !effort_.all_replica_counts && !has_smaller_share) continue;
     const std::vector<std::int32_t>& options = placements_.options(placement, replicas);
     count_placements();
-    for (const std::int32_t option : options) put_in_front(cut, option, behind);
+    for (const std::int32_t option : options) prepend_stage(cut, option, behind);
   }
 }
 
-void DappleSearch::put_in_front(std::int32_t cut, std::int32_t placement,
-                                const std::vector<std::int32_t>& behind) {
+void DappleSearch::prepend_stage(std::int32_t cut, std::int32_t placement,
+                                 const std::vector<std::int32_t>& behind) {
   extend(cut, placement, behind, false);
   // Recomputation buys depth, so it is for stages that memory keeps from holding everything.
   if (column(cut, placement, false).memory_limits || problem_.pins.recompute == true) {

@@ -11,8 +11,8 @@
 #include "search/bounds/order_bound.h"
 #include "search/bounds/prefix_bound.h"
 #include "search/bounds/transfer_shape.h"
+#include "search/exact/completion_bounds.h"
 #include "search/exact/device_links.h"
-#include "search/exact/front_bounds.h"
 #include "search/exact/stage_columns.h"
 
 namespace dapple::search {
@@ -29,7 +29,7 @@ struct Crossing {
 /// A partial plan: a stage in front of another partial plan.
 struct Node {
   std::int32_t behind = -1;  // node
-  std::int32_t taking = 0;
+  std::int32_t allocation = 0;
   std::int32_t used = 0;
   std::int32_t begin = 0;  // first layer
   std::int32_t end = 0;
@@ -117,7 +117,7 @@ class ExactSearch::Search {
 
   Duration bound() const {
     Duration least = threshold_;
-    if (!is_root_open_) least = std::min(least, root_bound_);
+    if (!root_is_expanded_) least = std::min(least, root_bound_);
     if (!waiting_.empty()) least = std::min(least, waiting_.top().first);
     return std::min(least, open_.least_bound());
   }
@@ -128,10 +128,10 @@ class ExactSearch::Search {
 
   bool is_prepared() const { return can_go_on_; }
   const Waiting& waiting() const { return waiting_; }
-  bool is_exhausted() const { return (is_root_open_ || !can_go_on_) && open_.empty(); }
+  bool is_exhausted() const { return (root_is_expanded_ || !can_go_on_) && open_.empty(); }
   const PlacementSpace& placements() const { return placements_; }
   std::int64_t open_count(Duration below) const {
-    if (!is_root_open_) return root_bound_ < below ? 1 : 0;
+    if (!root_is_expanded_) return root_bound_ < below ? 1 : 0;
     std::int64_t count = 0;
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       const Node& node = nodes_[i];
@@ -166,9 +166,9 @@ class ExactSearch::Search {
     std::int32_t cut = 0;
     bool is_nothing() const { return number < 0; }
   };
-  void open(std::int32_t node);
-  void put_in_front(const Behind& behind, const PlacementSpace::Option& option, bool recompute);
-  BoundaryBound boundary_to(const Node& next, std::int32_t taking);
+  void expand(std::int32_t node);
+  void prepend_stage(const Behind& behind, const PlacementChoice& option, bool recompute);
+  BoundaryBound boundary_to(const Node& next, std::int32_t allocation);
   bool is_within_pins(const Node& node) const;
   Duration bound_of(const Node& node);
   void list_stages(const Node& node);
@@ -183,9 +183,9 @@ class ExactSearch::Search {
   Duration root_bound_;     // of all plans
   bool can_go_on_ = false;  // what the search needs was prepared: all of these
   std::optional<DeviceLinks> links_;
-  std::optional<FrontBounds> fronts_;
+  std::optional<CompletionBounds> fronts_;
   std::optional<StageColumns> columns_;
-  bool is_root_open_ = false;
+  bool root_is_expanded_ = false;
   std::vector<Node> nodes_;
   std::vector<bool> is_taken_;        // complete plans, by node
   std::vector<OrderedStage> stages_;  // of the node that is looked at
@@ -209,7 +209,7 @@ void ExactSearch::Search::prepare(Duration threshold, const Allowance::Limits& l
   root_bound_ = std::min(threshold, work.work_alone());
   const bool is_stopped = limits.should_stop && limits.should_stop();
   if (costs_.topology().device_count() > kMostDevices || is_stopped) return;
-  if (!FrontBounds::has_room(costs_, placements_, limits)) return;
+  if (!CompletionBounds::has_room(costs_, placements_, limits)) return;
   fronts_.emplace(costs_, placements_, problem_, threshold, limits);
   work_ = fronts_->work();
   if (fronts_->is_stopped()) {
@@ -219,8 +219,8 @@ void ExactSearch::Search::prepare(Duration threshold, const Allowance::Limits& l
   states_ = fronts_->front_count();
   root_bound_ = fronts_->least();
   can_go_on_ = true;
-  is_root_open_ = root_bound_ >= threshold;
-  if (is_root_open_) {
+  root_is_expanded_ = root_bound_ >= threshold;
+  if (root_is_expanded_) {
     // Nothing is left to search.
     closed_fronts_ = fronts_->front_count();
     forget_fronts();
@@ -234,19 +234,19 @@ void ExactSearch::Search::prepare(Duration threshold, const Allowance::Limits& l
 void ExactSearch::Search::advance(const Stretch& stretch) {
   threshold_ = stretch.threshold;
   const std::int64_t last = states_ + stretch.states;
-  if (!is_root_open_ && can_go_on_) {
-    is_root_open_ = true;
-    open(-1);
+  if (!root_is_expanded_ && can_go_on_) {
+    root_is_expanded_ = true;
+    expand(-1);
   }
   while (!open_.empty() && waiting_.size() < stretch.candidates && states_ < last) {
     const std::int32_t node = open_.take();
-    if (nodes_[static_cast<std::size_t>(node)].bound < threshold_) open(node);
+    if (nodes_[static_cast<std::size_t>(node)].bound < threshold_) expand(node);
   }
   while (!waiting_.empty() && waiting_.top().first >= threshold_) waiting_.pop();
 }
 
 /// Tries every stage in front of a partial plan.
-void ExactSearch::Search::open(std::int32_t node) {
+void ExactSearch::Search::expand(std::int32_t node) {
   Behind behind{.number = node, .node = {}, .cut = costs_.layer_count()};
   if (!behind.is_nothing()) {
     behind.node = nodes_[static_cast<std::size_t>(node)];
@@ -265,28 +265,29 @@ void ExactSearch::Search::open(std::int32_t node) {
       continue;
     }
     // A copy, for new options may be found meanwhile.
-    const std::vector<PlacementSpace::Option> options = placements_.options(used, replicas);
-    for (const PlacementSpace::Option& option : options) {
-      for (const bool recompute : {false, true}) put_in_front(behind, option, recompute);
+    const std::vector<PlacementChoice> options = placements_.options(used, replicas);
+    for (const PlacementChoice& option : options) {
+      for (const bool recompute : {false, true}) prepend_stage(behind, option, recompute);
     }
   }
 }
 
-void ExactSearch::Search::put_in_front(const Behind& behind, const PlacementSpace::Option& option,
-                                       bool recompute) {
-  const Taking& taking = placements_.taking(option.taking);
-  const StageColumn& stages = columns_->column(behind.cut, taking, option.taking, recompute);
-  const StageColumn& whole = columns_->column(behind.cut, taking, option.taking, false);
+void ExactSearch::Search::prepend_stage(const Behind& behind, const PlacementChoice& option,
+                                        bool recompute) {
+  const DeviceAllocation& allocation = placements_.allocation(option.allocation);
+  const StageColumn& stages =
+      columns_->column(behind.cut, allocation, option.allocation, recompute);
+  const StageColumn& whole = columns_->column(behind.cut, allocation, option.allocation, false);
   Node node;
   node.behind = behind.number;
-  node.taking = option.taking;
+  node.allocation = option.allocation;
   node.used = option.used;
   node.end = behind.cut;
   node.recompute = recompute;
   BoundaryBound boundary;
   if (!behind.is_nothing()) {
     node.stages = behind.node.stages + 1;
-    boundary = boundary_to(behind.node, option.taking);
+    boundary = boundary_to(behind.node, option.allocation);
     node.crossing = {.there = boundary.forward,
                      .back = boundary.backward,
                      .pace = boundary.forward_pace,
@@ -317,22 +318,22 @@ bool ExactSearch::Search::is_within_pins(const Node& node) const {
     const bool fits = node.begin > 0 ? node.stages < *pins.stages : node.stages == *pins.stages;
     if (!fits) return false;
   }
-  return pins.allow({node.begin, node.end}, placements_.taking(node.taking).replicas,
+  return pins.allow({node.begin, node.end}, placements_.allocation(node.allocation).replicas,
                     node.recompute);
 }
 
 /// The boundary between a stage with that taking and a partial plan, and, where links are shared,
 /// all that the partial plan's first stage moves over its two boundaries.
-BoundaryBound ExactSearch::Search::boundary_to(const Node& next, std::int32_t taking) {
-  const TransferShape& shape = shapes_.shape(taking, next.taking, [&] {
-    auto sides = placements_.devices_of({taking, next.taking});
+BoundaryBound ExactSearch::Search::boundary_to(const Node& next, std::int32_t allocation) {
+  const TransferShape& shape = shapes_.shape(allocation, next.allocation, [&] {
+    auto sides = placements_.devices_of({allocation, next.allocation});
     return BoundarySides{.front = std::move(sides[0]), .back = std::move(sides[1])};
   });
   const BoundaryVolume volume = boundary_volume(costs_, next.begin, problem_.micro_batch_size);
   BoundaryBound boundary = boundary_bound(shape, volume);
   if (!problem_.links_are_shared || next.behind < 0) return boundary;
   const DeviceShapes shapes =
-      links_->busiest(placements_.taking(next.taking).devices, problem_.micro_batch_size);
+      links_->busiest(placements_.allocation(next.allocation).devices, problem_.micro_batch_size);
   const BothBoundaries both{.before = volume,
                             .behind = boundary_volume(costs_, next.end, problem_.micro_batch_size),
                             .num_micro_batches = micro_batches_};
@@ -351,17 +352,18 @@ Duration ExactSearch::Search::bound_of(const Node& node) {
     work_ += pairs;
     return std::max(node.label.end, bound_of_order(stages_, {}, micro_batches_));
   }
-  const std::vector<Front>& choices =
-      fronts_->choices({.cut = node.begin, .used = node.used, .taking = node.taking});
+  const std::vector<CompletionFunction>& choices =
+      fronts_->choices({.cut = node.begin, .used = node.used, .allocation = node.allocation});
   Duration least{INT64_MAX};
   bool is_listed = false;
-  for (const Front& front : choices) {
-    Duration bound = std::max(node.label.end, completed(front, node.label));
+  for (const CompletionFunction& function : choices) {
+    Duration bound = std::max(node.label.end, completed(function, node.label));
     if (bound < threshold_ && !problem_.any_order) {
       if (!is_listed) list_stages(node);
       is_listed = true;
       work_ += pairs;
-      const BeforePart before{.end = front.end, .span = front.span, .slowest = front.slowest};
+      const BeforePart before{
+          .end = function.end, .span = function.span, .slowest = function.slowest};
       bound = std::max(bound, bound_of_order(stages_, before, micro_batches_));
     }
     least = std::min(least, bound);
@@ -419,16 +421,16 @@ Candidate ExactSearch::Search::take() {
                       .bound = waiting_.top().first};
   waiting_.pop();
   is_taken_[static_cast<std::size_t>(index)] = true;
-  std::vector<std::int32_t> takings;
+  std::vector<std::int32_t> allocations;
   for (; index >= 0; index = nodes_[static_cast<std::size_t>(index)].behind) {
     const Node& node = nodes_[static_cast<std::size_t>(index)];
     StagePlan& stage = candidate.stages.emplace_back();
     stage.layers = {node.begin, node.end};
     stage.recompute = node.recompute;
-    takings.push_back(node.taking);
+    allocations.push_back(node.allocation);
   }
-  std::vector<std::vector<DeviceIndex>> devices = placements_.devices_of(takings);
-  for (std::size_t s = 0; s < takings.size(); ++s) {
+  std::vector<std::vector<DeviceIndex>> devices = placements_.devices_of(allocations);
+  for (std::size_t s = 0; s < allocations.size(); ++s) {
     candidate.stages[s].devices = std::move(devices[s]);
   }
   return candidate;

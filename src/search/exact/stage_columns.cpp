@@ -28,20 +28,21 @@ StageColumns::StageColumns(const CostModel& costs, const SearchProblem& problem,
       threshold_(threshold),
       work_(costs, problem.micro_batch_size, problem.global_batch_size) {}
 
-const StageColumn& StageColumns::column(std::int32_t end, const Taking& taking, std::int32_t number,
-                                        bool recompute) {
+const StageColumn& StageColumns::column(std::int32_t end, const DeviceAllocation& allocation,
+                                        std::int32_t number, bool recompute) {
   const std::tuple key{end, number, recompute};
   const auto found = columns_.find(key);
   if (found != columns_.end()) return found->second;
-  const StageColumn& made = columns_.emplace(key, make(end, taking, recompute)).first->second;
+  const StageColumn& made = columns_.emplace(key, make(end, allocation, recompute)).first->second;
   kept_ += Bytes{static_cast<std::int64_t>(made.stages.size() * sizeof(StageBound))};
   return made;
 }
 
-StageColumn StageColumns::make(std::int32_t end, const Taking& taking, bool recompute) {
-  const double capacity = taking.replicas;  // as if all were of the quickest kind
+StageColumn StageColumns::make(std::int32_t end, const DeviceAllocation& allocation,
+                               bool recompute) {
+  const double capacity = allocation.replicas;  // as if all were of the quickest kind
   return make_stage_column(
-      costs_, {.devices = taking.devices, .reduction = taking.reduction},
+      costs_, {.devices = allocation.devices, .reduction = allocation.reduction},
       {.first = work_.first_layer_within(end, capacity, threshold_),
        .end = end,
        .micro_batch_size = problem_.micro_batch_size,
@@ -70,12 +71,13 @@ void StageColumns::merge(StageColumn& least, const StageColumn& other) {
   least.first = other.first;
 }
 
-StageColumn StageColumns::least(std::int32_t end, const std::vector<const Taking*>& takings,
+StageColumn StageColumns::least(std::int32_t end,
+                                const std::vector<const DeviceAllocation*>& allocations,
                                 bool recompute) {
   StageColumn least;
-  for (const Taking* taking : takings) {
-    StageColumn column = make(end, *taking, recompute);
-    if (taking == takings.front()) {
+  for (const DeviceAllocation* allocation : allocations) {
+    StageColumn column = make(end, *allocation, recompute);
+    if (allocation == allocations.front()) {
       least = std::move(column);
     } else {
       merge(least, column);

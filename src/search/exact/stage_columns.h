@@ -19,18 +19,19 @@ class StageColumns {
 
   /// Stages that end at `end`, from the lowest first layer on whose work is below the threshold.
   /// O(1) once known.
-  const StageColumn& column(std::int32_t end, const Taking& taking, std::int32_t number,
-                            bool recompute);
+  const StageColumn& column(std::int32_t end, const DeviceAllocation& allocation,
+                            std::int32_t number, bool recompute);
 
   /// The same for any of several takings: of every stage the least bounds and the deepest limit.
-  StageColumn least(std::int32_t end, const std::vector<const Taking*>& takings, bool recompute);
+  StageColumn least(std::int32_t end, const std::vector<const DeviceAllocation*>& allocations,
+                    bool recompute);
 
   /// By the sizes of their elements.
   Bytes kept_bytes() const { return kept_; }
 
  private:
   static void merge(StageColumn& least, const StageColumn& other);
-  StageColumn make(std::int32_t end, const Taking& taking, bool recompute);
+  StageColumn make(std::int32_t end, const DeviceAllocation& allocation, bool recompute);
 
   const CostModel& costs_;
   const SearchProblem& problem_;

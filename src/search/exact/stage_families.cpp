@@ -15,14 +15,16 @@ constexpr std::size_t kMostPairs = 16;
 /// ports.
 constexpr std::int64_t kBytesOfADevice = 2 * 2 * 24 + sizeof(DeviceIndex);
 
-bool fit_together(const Taking& a, const Taking& b, const std::vector<DevicePool>& pools) {
+bool fit_together(const DeviceAllocation& a, const DeviceAllocation& b,
+                  const std::vector<DevicePool>& pools) {
   for (std::size_t pool = 0; pool < pools.size(); ++pool) {
     if (a.counts[pool] + b.counts[pool] > pools[pool].size) return false;
   }
   return true;
 }
 
-bool have_same_bounds(const Taking& a, const Taking& b, const Topology& topology) {
+bool have_same_bounds(const DeviceAllocation& a, const DeviceAllocation& b,
+                      const Topology& topology) {
   return a.reduction.is_as_fast_as(b.reduction) &&
          std::equal(a.devices.begin(), a.devices.end(), b.devices.begin(), b.devices.end(),
                     [&](DeviceIndex x, DeviceIndex y) {
@@ -139,11 +141,11 @@ StageFamilies::StageFamilies(const CostModel& costs, PlacementSpace& placements,
       replicas_of_stages_(problem.replicas),
       links_(placements.topology()) {
   number_counts();
-  takings_.resize(counts_.size());
+  allocations_.resize(counts_.size());
   if (placements_.is_complete()) {
-    collect_takings();
+    collect_allocations();
   } else {
-    represent_takings();
+    represent_allocations();
   }
 }
 
@@ -208,23 +210,24 @@ std::int32_t StageFamilies::rest(std::int32_t number_of_some) const {
   return number(left);
 }
 
-void StageFamilies::collect_takings() {
+void StageFamilies::collect_allocations() {
   takings_of_.resize(counts_.size());
   const Topology& topology = placements_.topology();
   for (std::int32_t replicas = 1; replicas <= topology.device_count(); ++replicas) {
     for (const auto& option : placements_.options(PlacementSpace::kNothing, replicas)) {
-      const std::int32_t families = number(placements_.taking(option.taking).families);
-      takings_of_[static_cast<std::size_t>(families)].push_back(option.taking);
+      const std::int32_t families = number(placements_.allocation(option.allocation).families);
+      takings_of_[static_cast<std::size_t>(families)].push_back(option.allocation);
     }
   }
   // All takings are known now, so they stay where they are.
   for (std::size_t families = 0; families < counts_.size(); ++families) {
-    std::vector<const Taking*>& different = takings_[families];
-    for (const std::int32_t taking : takings_of_[families]) {
-      const Taking& candidate = placements_.taking(taking);
-      const bool is_known = std::any_of(
-          different.begin(), different.end(),
-          [&](const Taking* other) { return have_same_bounds(*other, candidate, topology); });
+    std::vector<const DeviceAllocation*>& different = allocations_[families];
+    for (const std::int32_t allocation : takings_of_[families]) {
+      const DeviceAllocation& candidate = placements_.allocation(allocation);
+      const bool is_known =
+          std::any_of(different.begin(), different.end(), [&](const DeviceAllocation* other) {
+            return have_same_bounds(*other, candidate, topology);
+          });
       if (!is_known) different.push_back(&candidate);
     }
   }
@@ -235,7 +238,7 @@ void StageFamilies::collect_takings() {
 /// out; elsewhere an all-reduce counts as no time. What was measured over such devices may be
 /// slower than what links give to others, so both are there. Where families are interleaved,
 /// devices in several orders stand for any.
-void StageFamilies::represent_takings() {
+void StageFamilies::represent_allocations() {
   const Topology topology = with_open_ways(placements_.topology());
   const bool is_alike = has_alike_servers(topology);
   std::vector<Topology> ways{topology};
@@ -247,53 +250,54 @@ void StageFamilies::represent_takings() {
   std::vector<std::size_t> first;
   for (std::size_t families = 1; families < counts_.size(); ++families) {
     first.push_back(representatives_.size());
-    Taking taking{.counts = {},
-                  .families = counts_[families],
-                  .replicas = replicas(static_cast<std::int32_t>(families)),
-                  .devices = {},
-                  .reduction = AllReduceModel({}, topology)};
+    DeviceAllocation allocation{.counts = {},
+                                .families = counts_[families],
+                                .replicas = replicas(static_cast<std::int32_t>(families)),
+                                .devices = {},
+                                .reduction = AllReduceModel({}, topology)};
     std::vector<std::int32_t> left = counts_[families];
     for (const DevicePool& pool : pools) {
       std::int32_t& wanted = left[static_cast<std::size_t>(pool.family)];
       for (std::int32_t i = 0; i < std::min(wanted, pool.size); ++i) {
-        taking.devices.push_back({pool.first.value + i});
+        allocation.devices.push_back({pool.first.value + i});
       }
       wanted -= std::min(wanted, pool.size);
     }
     if (are_interleaved) {
       // The real devices stand in the order of their numbers, which decides whose share is larger.
-      for (std::vector<DeviceIndex>& order : extreme_orders(taking.devices, costs_)) {
-        taking.devices = std::move(order);
-        representatives_.push_back(taking);
+      for (std::vector<DeviceIndex>& order : extreme_orders(allocation.devices, costs_)) {
+        allocation.devices = std::move(order);
+        representatives_.push_back(allocation);
       }
       continue;
     }
     for (const Topology& way : ways) {
-      if (is_alike) taking.reduction = AllReduceModel(taking.devices, way);
-      representatives_.push_back(taking);
-      for (std::int32_t servers = 2; is_alike && servers <= taking.replicas; ++servers) {
-        const std::int32_t each = taking.replicas / servers;
-        if (taking.replicas % servers != 0 || each > per_server || servers > way.server_count()) {
+      if (is_alike) allocation.reduction = AllReduceModel(allocation.devices, way);
+      representatives_.push_back(allocation);
+      for (std::int32_t servers = 2; is_alike && servers <= allocation.replicas; ++servers) {
+        const std::int32_t each = allocation.replicas / servers;
+        if (allocation.replicas % servers != 0 || each > per_server ||
+            servers > way.server_count()) {
           continue;
         }
-        taking.reduction = AllReduceModel(spread_over(servers, each, way), way);
-        representatives_.push_back(taking);
+        allocation.reduction = AllReduceModel(spread_over(servers, each, way), way);
+        representatives_.push_back(allocation);
       }
     }
   }
   first.push_back(representatives_.size());
-  for (const Taking& taking : representatives_) {
-    kept_takings_ += taking.replicas * Bytes{kBytesOfADevice};
+  for (const DeviceAllocation& allocation : representatives_) {
+    kept_takings_ += allocation.replicas * Bytes{kBytesOfADevice};
   }
   for (std::size_t families = 1; families < counts_.size(); ++families) {
     for (std::size_t i = first[families - 1]; i < first[families]; ++i) {
-      takings_[families].push_back(&representatives_[i]);
+      allocations_[families].push_back(&representatives_[i]);
     }
   }
   for (std::size_t families = counts_.size(); families-- > 2;) {
     if (counts_for_itself(static_cast<std::int32_t>(families))) continue;
-    std::vector<const Taking*>& before = takings_[families - 1];
-    before.insert(before.end(), takings_[families].begin(), takings_[families].end());
+    std::vector<const DeviceAllocation*>& before = allocations_[families - 1];
+    before.insert(before.end(), allocations_[families].begin(), allocations_[families].end());
   }
 }
 
@@ -369,8 +373,8 @@ const std::vector<TransferShape>& StageFamilies::shapes_between(std::int32_t fro
     shapes.push_back(widest(replicas(front), replicas(back)));
     return shapes;
   }
-  for (const std::int32_t taking : takings_of_[b]) {
-    const std::vector<TransferShape>& some = shapes_before(front, taking);
+  for (const std::int32_t allocation : takings_of_[b]) {
+    const std::vector<TransferShape>& some = shapes_before(front, allocation);
     shapes.insert(shapes.end(), some.begin(), some.end());
   }
   sort_distinct(shapes);
@@ -378,18 +382,19 @@ const std::vector<TransferShape>& StageFamilies::shapes_between(std::int32_t fro
 }
 
 const std::vector<TransferShape>& StageFamilies::shapes_before(std::int32_t front,
-                                                               std::int32_t back_taking) {
-  const auto [entry, is_new] = shapes_before_.try_emplace({front, back_taking});
+                                                               std::int32_t back_allocation) {
+  const auto [entry, is_new] = shapes_before_.try_emplace({front, back_allocation});
   std::vector<TransferShape>& shapes = entry->second;
   if (!is_new) return shapes;
-  const Taking& back = placements_.taking(back_taking);
+  const DeviceAllocation& back = placements_.allocation(back_allocation);
   if (takings_of_.empty()) {
     shapes.push_back(widest(replicas(front), back.replicas));
     return shapes;
   }
-  for (const std::int32_t taking : takings_of_[static_cast<std::size_t>(front)]) {
-    if (!fit_together(placements_.taking(taking), back, placements_.pools())) continue;
-    std::vector<std::vector<DeviceIndex>> sides = placements_.devices_of({taking, back_taking});
+  for (const std::int32_t allocation : takings_of_[static_cast<std::size_t>(front)]) {
+    if (!fit_together(placements_.allocation(allocation), back, placements_.pools())) continue;
+    std::vector<std::vector<DeviceIndex>> sides =
+        placements_.devices_of({allocation, back_allocation});
     shapes.push_back(transfer_shape({.front = std::move(sides[0]), .back = std::move(sides[1])},
                                     micro_batch_size_, placements_.topology(),
                                     replicas_of_stages_));
@@ -398,18 +403,19 @@ const std::vector<TransferShape>& StageFamilies::shapes_before(std::int32_t fron
   return shapes;
 }
 
-BoundaryFloor StageFamilies::floor_of(const std::vector<TransferShape>& shapes,
-                                      std::int32_t cut) const {
+BoundaryLowerBound StageFamilies::floor_of(const std::vector<TransferShape>& shapes,
+                                           std::int32_t cut) const {
   const BoundaryVolume volume = boundary_volume(costs_, cut, micro_batch_size_);
-  BoundaryFloor floor;
+  BoundaryLowerBound floor;
   for (const TransferShape& shape : shapes) {
     const BoundaryBound bound = boundary_bound(shape, volume);
-    const BoundaryFloor other{.is_possible = true,
-                              .forward = bound.forward,
-                              .backward = bound.backward,
-                              .forward_queue = longest_queue(bound.forward_ports, micro_batches_),
-                              .backward_queue = longest_queue(bound.backward_ports, micro_batches_),
-                              .pace = bound.forward_pace};
+    const BoundaryLowerBound other{
+        .is_possible = true,
+        .forward = bound.forward,
+        .backward = bound.backward,
+        .forward_queue = longest_queue(bound.forward_ports, micro_batches_),
+        .backward_queue = longest_queue(bound.backward_ports, micro_batches_),
+        .pace = bound.forward_pace};
     if (!floor.is_possible) {
       floor = other;
       continue;
@@ -423,17 +429,17 @@ BoundaryFloor StageFamilies::floor_of(const std::vector<TransferShape>& shapes,
   return floor;
 }
 
-const BoundaryFloor& StageFamilies::between(std::int32_t cut, std::int32_t front,
-                                            std::int32_t back) {
+const BoundaryLowerBound& StageFamilies::between(std::int32_t cut, std::int32_t front,
+                                                 std::int32_t back) {
   const std::tuple key{cut, front, back};
   const auto found = floors_.find(key);
   if (found != floors_.end()) return found->second;
   return floors_.emplace(key, floor_of(shapes_between(front, back), cut)).first->second;
 }
 
-BoundaryFloor StageFamilies::before(std::int32_t cut, std::int32_t front,
-                                    std::int32_t back_taking) {
-  return floor_of(shapes_before(front, back_taking), cut);
+BoundaryLowerBound StageFamilies::before(std::int32_t cut, std::int32_t front,
+                                         std::int32_t back_allocation) {
+  return floor_of(shapes_before(front, back_allocation), cut);
 }
 
 }  // namespace dapple::search

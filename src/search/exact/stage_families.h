@@ -16,7 +16,7 @@
 namespace dapple::search {
 
 /// What a boundary takes at least, over several ways to put its sides.
-struct BoundaryFloor {
+struct BoundaryLowerBound {
   bool is_possible = false;  // some way puts both sides beside each other
   Duration forward;
   Duration backward;
@@ -53,12 +53,12 @@ class StageFamilies {
 
   /// One taking for each way in which stages with these counts differ, at least in bounds: every
   /// stage with these counts takes as long as one of them or longer.
-  const std::vector<const Taking*>& takings(std::int32_t number) const {
-    return takings_[static_cast<std::size_t>(number)];
+  const std::vector<const DeviceAllocation*>& allocations(std::int32_t number) const {
+    return allocations_[static_cast<std::size_t>(number)];
   }
 
   /// Over all placements of both sides. O(1) once known.
-  const BoundaryFloor& between(std::int32_t cut, std::int32_t front, std::int32_t back);
+  const BoundaryLowerBound& between(std::int32_t cut, std::int32_t front, std::int32_t back);
   /// How long all micro-batches keep some device busy that sends to both its neighbours, or
   /// receives from them, wherever it is.
   struct Joint {
@@ -70,24 +70,24 @@ class StageFamilies {
   Bytes kept_bytes() const {
     constexpr std::int64_t kOfAnEntry = 64;  // of the map, beside its value
     return {static_cast<std::int64_t>(floors_.size()) *
-                (static_cast<std::int64_t>(sizeof(BoundaryFloor)) + kOfAnEntry) +
+                (static_cast<std::int64_t>(sizeof(BoundaryLowerBound)) + kOfAnEntry) +
             static_cast<std::int64_t>(shapes_between_.size() + shapes_before_.size()) *
                 (static_cast<std::int64_t>(sizeof(TransferShape)) + kOfAnEntry) +
             kept_takings_.count};
   }
   /// Over all placements of the front beside that taking behind.
-  BoundaryFloor before(std::int32_t cut, std::int32_t front, std::int32_t back_taking);
+  BoundaryLowerBound before(std::int32_t cut, std::int32_t front, std::int32_t back_allocation);
 
  private:
   void number_counts();
-  void collect_takings();
-  void represent_takings();
-  BoundaryFloor floor_of(const std::vector<TransferShape>& shapes, std::int32_t cut) const;
+  void collect_allocations();
+  void represent_allocations();
+  BoundaryLowerBound floor_of(const std::vector<TransferShape>& shapes, std::int32_t cut) const;
   std::int64_t last_alike(std::int64_t replicas) const;
   std::int64_t least_sent(std::int64_t front, std::int64_t back) const;
   TransferShape widest(std::int64_t front, std::int64_t back) const;
   const std::vector<TransferShape>& shapes_between(std::int32_t front, std::int32_t back);
-  const std::vector<TransferShape>& shapes_before(std::int32_t front, std::int32_t back_taking);
+  const std::vector<TransferShape>& shapes_before(std::int32_t front, std::int32_t back_allocation);
 
   const CostModel& costs_;
   PlacementSpace& placements_;
@@ -97,13 +97,13 @@ class StageFamilies {
   Replicas replicas_of_stages_;
   std::vector<std::vector<std::int32_t>> counts_;
   std::vector<std::vector<std::int32_t>> takings_of_;  // numbers; only of complete spaces
-  std::vector<std::vector<const Taking*>> takings_;
-  std::vector<Taking> representatives_;
+  std::vector<std::vector<const DeviceAllocation*>> allocations_;
+  std::vector<DeviceAllocation> representatives_;
   Bytes kept_takings_;
   DeviceLinks links_;
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<TransferShape>> shapes_between_;
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<TransferShape>> shapes_before_;
-  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, BoundaryFloor> floors_;
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, BoundaryLowerBound> floors_;
 };
 
 }  // namespace dapple::search

@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "search/bounds/prefix_bound.h"
-#include "search/families/layer_floors.h"
+#include "search/families/layer_lower_bounds.h"
 
 namespace dapple::search {
 namespace {
@@ -82,7 +82,7 @@ class FamilyBound::Search {
   struct KnownStage {
     bool is_known = false;
     bool fits = false;
-    StageFloor floor;
+    StageLowerBound floor;
   };
   const KnownStage& known_stage(LayerRange layers, std::size_t share);
   void grow(const Reach& reach);
@@ -92,7 +92,7 @@ class FamilyBound::Search {
     return labels_[static_cast<std::size_t>(row) * static_cast<std::size_t>(devices_ + 1) +
                    static_cast<std::size_t>(used)];
   }
-  bool is_within(const StageFloor& stage, const Label& front, Duration within) const;
+  bool is_within(const StageLowerBound& stage, const Label& front, Duration within) const;
   /// Devices with which all layers are done in that many stages; nothing if within no number.
   std::optional<std::int32_t> devices_of_all(std::int32_t stages);
   std::vector<StagePlan> stages_of(std::int32_t stages, std::int32_t used);
@@ -103,7 +103,7 @@ class FamilyBound::Search {
   std::int64_t most_layers(Duration within, bool with_way_back) const;
 
   FamilyProblem problem_;
-  LayerFloors floors_;
+  LayerLowerBounds floors_;
   mutable Allowance allowance_;
   std::int32_t layers_;
   std::int32_t devices_;
@@ -118,7 +118,7 @@ bool FamilyBound::Search::is_small(std::int32_t most_stages) const {
   return stages * shares * std::max(1, most_stages) <= kMostWork;
 }
 
-bool FamilyBound::Search::is_within(const StageFloor& stage, const Label& front,
+bool FamilyBound::Search::is_within(const StageLowerBound& stage, const Label& front,
                                     Duration within) const {
   const std::int64_t all = floors_.micro_batches();
   const Duration work = all * (stage.forward + stage.backward);
@@ -160,7 +160,7 @@ void FamilyBound::Search::grow_from(const Reach& reach, std::int32_t stages, std
       const LayerRange range{begin, end};
       const KnownStage& known = known_stage(range, share);
       if (!known.fits) break;
-      const StageFloor& stage = known.floor;
+      const StageLowerBound& stage = known.floor;
       if (front.head + floors_.micro_batches() * (stage.forward + stage.backward) > reach.within) {
         break;
       }
@@ -237,7 +237,7 @@ Duration FamilyBound::Search::of_pipelines(Duration most) {
 bool FamilyBound::Search::has_one_group_time(Duration within) const {
   const auto& counts = floors_.replica_counts();
   return std::any_of(counts.begin(), counts.end(), [&](std::int32_t replicas) {
-    const StageFloor& stage = floors_.whole_model(replicas);
+    const StageLowerBound& stage = floors_.whole_model(replicas);
     const std::int64_t micro_batches = floors_.micro_batches();
     return micro_batches * (stage.forward + stage.backward) + stage.optimizer_step <= within &&
            micro_batches * stage.forward + stage.reduction <= within;
@@ -260,7 +260,7 @@ std::vector<Duration> FamilyBound::Search::times_away(bool with_way_back) const 
   std::vector<Duration> away{{}};
   const std::int32_t groups = std::min(devices_, layers_);
   for (std::int32_t group = 0; group + 1 < groups; ++group) {
-    const LayerFloor& layer = floors_.layer(group);
+    const LayerLowerBound& layer = floors_.layer(group);
     Duration here = layer.forward + floors_.least_crossing();
     if (with_way_back) here += layer.backward + floors_.least_crossing();
     away.push_back(away.back() + here);

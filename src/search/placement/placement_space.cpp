@@ -95,8 +95,8 @@ PlacementSpace::PlacementSpace(const Topology& topology, bool in_order)
   number_of_use(std::vector<std::int32_t>(pools_.size(), 0));
 }
 
-const std::vector<PlacementSpace::Option>& PlacementSpace::options(std::int32_t used,
-                                                                   std::int32_t replicas) {
+const std::vector<PlacementChoice>& PlacementSpace::options(std::int32_t used,
+                                                            std::int32_t replicas) {
   const auto [entry, is_new] = options_.try_emplace({used, replicas});
   if (!is_new || free_devices(used) < replicas) return entry->second;
   if (is_complete_) {
@@ -182,20 +182,21 @@ void PlacementSpace::add_policies(std::int32_t used, std::int32_t replicas) {
       taken[pool] = std::min(wanted, pools_[pool].size - use[pool]);
       left[server_of(pool).position()] -= taken[pool];
     }
-    std::vector<Option>& options = options_.at({used, replicas});
+    std::vector<PlacementChoice>& options = options_.at({used, replicas});
     add_option(used, taken, options);
   }
 }
 
 void PlacementSpace::add_option(std::int32_t used, const std::vector<std::int32_t>& taken,
-                                std::vector<Option>& options) {
+                                std::vector<PlacementChoice>& options) {
   if (in_order_ && !is_in_order(used, taken)) return;
   std::vector<std::int32_t> after = uses_[static_cast<std::size_t>(used)];
   for (std::size_t pool = 0; pool < after.size(); ++pool) after[pool] += taken[pool];
-  const Option option{.taking = number_of_taking(taken), .used = number_of_use(after)};
-  const bool is_known = std::any_of(options.begin(), options.end(), [&](const Option& other) {
-    return other.taking == option.taking;
-  });
+  const PlacementChoice option{.allocation = number_of_allocation(taken),
+                               .used = number_of_use(after)};
+  const bool is_known = std::any_of(
+      options.begin(), options.end(),
+      [&](const PlacementChoice& other) { return other.allocation == option.allocation; });
   if (!is_known) options.push_back(option);
 }
 
@@ -206,8 +207,8 @@ std::int32_t PlacementSpace::number_of_use(const std::vector<std::int32_t>& used
   return entry->second;
 }
 
-std::int32_t PlacementSpace::number_of_taking(const std::vector<std::int32_t>& counts) {
-  const auto [entry, is_new] = taking_numbers_.try_emplace(counts, taking_count());
+std::int32_t PlacementSpace::number_of_allocation(const std::vector<std::int32_t>& counts) {
+  const auto [entry, is_new] = taking_numbers_.try_emplace(counts, allocation_count());
   if (!is_new) return entry->second;
   std::vector<std::int32_t> families(families_.size(), 0);
   std::vector<DeviceIndex> devices;
@@ -219,11 +220,11 @@ std::int32_t PlacementSpace::number_of_taking(const std::vector<std::int32_t>& c
   }
   const auto replicas = static_cast<std::int32_t>(devices.size());
   AllReduceModel reduction(devices, topology_);
-  takings_.push_back({.counts = counts,
-                      .families = std::move(families),
-                      .replicas = replicas,
-                      .devices = std::move(devices),
-                      .reduction = std::move(reduction)});
+  allocations_.push_back({.counts = counts,
+                          .families = std::move(families),
+                          .replicas = replicas,
+                          .devices = std::move(devices),
+                          .reduction = std::move(reduction)});
   return entry->second;
 }
 
@@ -242,12 +243,12 @@ std::vector<std::int32_t> PlacementSpace::free_families(std::int32_t used) const
 }
 
 std::vector<std::vector<DeviceIndex>> PlacementSpace::devices_of(
-    const std::vector<std::int32_t>& takings) const {
-  std::vector<std::vector<DeviceIndex>> stages(takings.size());
+    const std::vector<std::int32_t>& allocations) const {
+  std::vector<std::vector<DeviceIndex>> stages(allocations.size());
   for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
     std::int32_t end = pools_[pool].first.value + pools_[pool].size;
-    for (std::size_t stage = takings.size(); stage-- > 0;) {
-      const std::int32_t count = taking(takings[stage]).counts[pool];
+    for (std::size_t stage = allocations.size(); stage-- > 0;) {
+      const std::int32_t count = allocation(allocations[stage]).counts[pool];
       end -= count;
       for (std::int32_t i = 0; i < count; ++i) stages[stage].push_back({end + i});
     }

@@ -14,7 +14,7 @@
 #include "dapple/planner/candidates/depths.h"
 #include "dapple/planner/candidates/score.h"
 #include "dapple/planner/request/planner.h"
-#include "dapple/search/bounds/timetable.h"
+#include "dapple/search/bounds/earliest_start_bound.h"
 
 namespace dapple::planner {
 
@@ -55,7 +55,7 @@ class DepthSearch {
   Scored start_;
   PlanCost costs_;
   DepthLimits limits_;
-  search::Timetable timetable_;
+  search::EarliestStartBound earliest_start_bound_;
   std::priority_queue<Open> open_;
   std::int64_t boxes_ = 0;
 };

@@ -8,7 +8,7 @@
 #include "dapple/cost/cost_model.h"
 #include "dapple/cost/plan_cost.h"
 #include "dapple/plan/plan.h"
-#include "dapple/search/bounds/timetable.h"
+#include "dapple/search/bounds/earliest_start_bound.h"
 
 namespace dapple::planner {
 

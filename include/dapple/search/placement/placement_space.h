@@ -40,12 +40,19 @@ struct DeviceFamily {
 };
 
 /// How many devices of each pool a stage has.
-struct Taking {
+struct DeviceAllocation {
   std::vector<std::int32_t> counts;    // per pool
   std::vector<std::int32_t> families;  // per family
   std::int32_t replicas = 0;
   std::vector<DeviceIndex> devices;  // the first of each pool, ascending: they stand for any others
   AllReduceModel reduction;
+};
+
+/// Where a stage may go: an allocation of devices, and what is in use once it is taken. Both are
+/// numbers in the placement space that offers the choice.
+struct PlacementChoice {
+  std::int32_t allocation = 0;
+  std::int32_t used = 0;
 };
 
 class PlacementSpace {
@@ -61,27 +68,23 @@ class PlacementSpace {
   const std::vector<DevicePool>& pools() const { return pools_; }
   const std::vector<DeviceFamily>& families() const { return families_; }
 
-  /// A taking, and what is used once it is taken.
-  struct Option {
-    std::int32_t taking = 0;
-    std::int32_t used = 0;
-  };
   /// Nothing used yet.
   static constexpr std::int32_t kNothing = 0;
   /// Takings of `replicas` devices beside what is used; in a fixed order. O(1) once known.
-  const std::vector<Option>& options(std::int32_t used, std::int32_t replicas);
+  const std::vector<PlacementChoice>& options(std::int32_t used, std::int32_t replicas);
 
-  const Taking& taking(std::int32_t number) const {
-    return takings_[static_cast<std::size_t>(number)];
+  const DeviceAllocation& allocation(std::int32_t number) const {
+    return allocations_[static_cast<std::size_t>(number)];
   }
-  std::int32_t taking_count() const { return static_cast<std::int32_t>(takings_.size()); }
+  std::int32_t allocation_count() const { return static_cast<std::int32_t>(allocations_.size()); }
   std::int32_t free_devices(std::int32_t used) const;
   /// Free devices per family.
   std::vector<std::int32_t> free_families(std::int32_t used) const;
 
   /// Devices for stages with these takings, first stage first, that share none; taken from the end
   /// of each pool for the last stage on. Requires: they fit together.
-  std::vector<std::vector<DeviceIndex>> devices_of(const std::vector<std::int32_t>& takings) const;
+  std::vector<std::vector<DeviceIndex>> devices_of(
+      const std::vector<std::int32_t>& allocations) const;
 
  private:
   void enumerate(std::size_t pool, std::int32_t replicas, std::vector<std::int32_t>& taken,
@@ -90,9 +93,9 @@ class PlacementSpace {
   void add_nearest(std::int32_t used, std::int32_t replicas);
   bool is_in_order(std::int32_t used, const std::vector<std::int32_t>& taken) const;
   void add_option(std::int32_t used, const std::vector<std::int32_t>& taken,
-                  std::vector<Option>& options);
+                  std::vector<PlacementChoice>& options);
   std::int32_t number_of_use(const std::vector<std::int32_t>& used);
-  std::int32_t number_of_taking(const std::vector<std::int32_t>& counts);
+  std::int32_t number_of_allocation(const std::vector<std::int32_t>& counts);
 
   const Topology& topology_;
   const bool in_order_;
@@ -101,9 +104,9 @@ class PlacementSpace {
   bool is_complete_ = true;
   std::vector<std::vector<std::int32_t>> uses_;  // per pool
   std::map<std::vector<std::int32_t>, std::int32_t> use_numbers_;
-  std::vector<Taking> takings_;
+  std::vector<DeviceAllocation> allocations_;
   std::map<std::vector<std::int32_t>, std::int32_t> taking_numbers_;
-  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<Option>> options_;
+  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<PlacementChoice>> options_;
 };
 
 }  // namespace dapple::search

@@ -244,8 +244,9 @@ TEST_CASE("ties keep the uncut range, then the earliest cut") {
 }
 
 TEST_CASE("a layer that cannot be replicated bounds the partition of a graph") {
-  // A diamond of 1, 4, 10 and 1 s, with parameters that make every replica far slower. Taking the
-  // states {0, 1} and {0, 2} for a range would seem to leave 10 - 4 = 6 s for layer 2.
+  // A diamond of 1, 4, 10 and 1 s, with parameters that make every replica far slower.
+  // DeviceAllocation the states {0, 1} and {0, 2} for a range would seem to leave 10 - 4 = 6 s for
+  // layer 2.
   constexpr std::int64_t kSecond = 1'000'000'000;
   const ModelProfile profile = model_of({{1 * kSecond, 1000, 0, {}},
                                          {4 * kSecond, 1000, 0, {0}},

@@ -49,14 +49,14 @@ TEST_CASE("a stage of three on two servers of two has two placements, then one i
   CHECK(space.is_complete());
   const auto options = space.options(search::PlacementSpace::kNothing, 3);
   REQUIRE(options.size() == 2);
-  CHECK(space.taking(options[0].taking).counts == std::vector<std::int32_t>{1, 2});
-  CHECK(space.taking(options[1].taking).counts == std::vector<std::int32_t>{2, 1});
+  CHECK(space.allocation(options[0].allocation).counts == std::vector<std::int32_t>{1, 2});
+  CHECK(space.allocation(options[1].allocation).counts == std::vector<std::int32_t>{2, 1});
   CHECK(space.free_devices(options[1].used) == 1);
   const auto last = space.options(options[1].used, 1);
   REQUIRE(last.size() == 1);
-  CHECK(space.taking(last[0].taking).counts == std::vector<std::int32_t>{0, 1});
+  CHECK(space.allocation(last[0].allocation).counts == std::vector<std::int32_t>{0, 1});
   // The last stage has the end of each pool: devices 1 of node 0 and 3 of node 1 stay together.
-  const auto devices = space.devices_of({last[0].taking, options[1].taking});
+  const auto devices = space.devices_of({last[0].allocation, options[1].allocation});
   CHECK(devices[0] == std::vector<DeviceIndex>{{2}});
   CHECK(devices[1] == std::vector<DeviceIndex>{{0}, {1}, {3}});
 }

@@ -1,4 +1,4 @@
-#include "search/families/layer_floors.h"
+#include "search/families/layer_lower_bounds.h"
 
 #include <algorithm>
 #include <optional>
@@ -45,8 +45,8 @@ Link best_route(const Topology& topology) {
 
 }  // namespace
 
-LayerFloors::LayerFloors(const CostModel& costs, std::int64_t global_batch_size,
-                         std::int64_t micro_batch_size, bool ignore_memory)
+LayerLowerBounds::LayerLowerBounds(const CostModel& costs, std::int64_t global_batch_size,
+                                   std::int64_t micro_batch_size, bool ignore_memory)
     : costs_(costs),
       micro_batch_size_(micro_batch_size),
       micro_batches_(global_batch_size / micro_batch_size),
@@ -76,7 +76,7 @@ LayerFloors::LayerFloors(const CostModel& costs, std::int64_t global_batch_size,
   find_crossings();
 }
 
-void LayerFloors::find_shares() {
+void LayerLowerBounds::find_shares() {
   const auto most = static_cast<std::int32_t>(
       std::min<std::int64_t>(micro_batch_size_, costs_.topology().device_count()));
   positions_.assign(static_cast<std::size_t>(most) + 1, 0);
@@ -96,7 +96,7 @@ void LayerFloors::find_shares() {
 }
 
 /// Prefix sums that do not depend on the samples.
-void LayerFloors::find_sums() {
+void LayerLowerBounds::find_sums() {
   const Factor step = costs_.profile().optimizer.step_ns_per_parameter_byte.value_or(Factor{});
   for (std::int32_t end = 0; end <= costs_.layer_count(); ++end) {
     steps_.push_back(divide_down(
@@ -108,7 +108,7 @@ void LayerFloors::find_sums() {
   }
 }
 
-void LayerFloors::find_layers() {
+void LayerLowerBounds::find_layers() {
   const auto layers = static_cast<std::size_t>(costs_.layer_count());
   const std::int32_t kind = quickest_kind(costs_);
   const Factor scale =
@@ -140,7 +140,7 @@ void LayerFloors::find_layers() {
   for (const Wide time : device_times) least_device_time_ += time;
 }
 
-void LayerFloors::find_crossings() {
+void LayerLowerBounds::find_crossings() {
   const Topology& topology = costs_.topology();
   const std::int32_t devices = topology.device_count();
   const auto cuts = static_cast<std::size_t>(costs_.layer_count()) + 1;
@@ -169,16 +169,16 @@ void LayerFloors::find_crossings() {
 }
 
 /// Steps of stages are rounded up, so those of all are no less than that of all layers together.
-Wide LayerFloors::device_time_of_steps() const {
+Wide LayerLowerBounds::device_time_of_steps() const {
   return costs_.optimizer_step({0, costs_.layer_count()}).ns;
 }
 
-const LayerFloors::Share& LayerFloors::share_of(std::int32_t replicas) const {
+const LayerLowerBounds::Share& LayerLowerBounds::share_of(std::int32_t replicas) const {
   return shares_[positions_[static_cast<std::size_t>(replicas)]];
 }
 
 /// Rounded up like the real one, or a nanosecond less: the sums are rounded down.
-Duration LayerFloors::optimizer_step(LayerRange layers) const {
+Duration LayerLowerBounds::optimizer_step(LayerRange layers) const {
   const std::int64_t parts =
       steps_[static_cast<std::size_t>(layers.end)] - steps_[static_cast<std::size_t>(layers.begin)];
   return {(parts + kStepParts - 2) / kStepParts};
@@ -186,19 +186,19 @@ Duration LayerFloors::optimizer_step(LayerRange layers) const {
 
 /// Every server has to give away and to take in what the others need of its sums. What was measured
 /// may be faster, as where switches add up.
-Duration LayerFloors::reduction(Bytes gradients, std::int32_t replicas) const {
+Duration LayerLowerBounds::reduction(Bytes gradients, std::int32_t replicas) const {
   if (replicas <= largest_server_ || is_measured_) return {};
   const std::int64_t servers = divide_up(replicas, largest_server_);
   return {divide_down(Wide{2 * (servers - 1)} * gradients.count * kNanosecondsPerSecond,
                       Wide{servers} * widest_server_.bytes_per_second)};
 }
 
-StageFloor LayerFloors::stage(LayerRange layers, std::int32_t replicas) const {
+StageLowerBound LayerLowerBounds::stage(LayerRange layers, std::int32_t replicas) const {
   return stage_of(*share_of(replicas).table, layers, replicas);
 }
 
-StageFloor LayerFloors::stage_of(const LayerTable& table, LayerRange layers,
-                                 std::int32_t replicas) const {
+StageLowerBound LayerLowerBounds::stage_of(const LayerTable& table, LayerRange layers,
+                                           std::int32_t replicas) const {
   const Bytes gradients = gradients_[static_cast<std::size_t>(layers.end)] -
                           gradients_[static_cast<std::size_t>(layers.begin)];
   return {.forward = table.forward(layers),
@@ -208,7 +208,7 @@ StageFloor LayerFloors::stage_of(const LayerTable& table, LayerRange layers,
           .reduction = reduction(gradients, replicas)};
 }
 
-bool LayerFloors::fits(LayerRange layers, std::int32_t replicas) const {
+bool LayerLowerBounds::fits(LayerRange layers, std::int32_t replicas) const {
   if (ignore_memory_) return true;
   const Share& share = share_of(replicas);
   const MemoryCost memory =
@@ -217,7 +217,8 @@ bool LayerFloors::fits(LayerRange layers, std::int32_t replicas) const {
   return memory.peak() <= most_memory_;
 }
 
-Duration LayerFloors::crossing(std::int32_t cut, std::int32_t replicas, std::int32_t left) const {
+Duration LayerLowerBounds::crossing(std::int32_t cut, std::int32_t replicas,
+                                    std::int32_t left) const {
   if (crossings_.empty()) return {};
   const std::int64_t receivers = std::min<std::int64_t>(left, micro_batch_size_);
   const std::int64_t flows = share_of(replicas).most_replicas + receivers - 1;

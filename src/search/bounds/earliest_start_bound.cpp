@@ -1,4 +1,4 @@
-#include "dapple/search/bounds/timetable.h"
+#include "dapple/search/bounds/earliest_start_bound.h"
 
 #include <algorithm>
 
@@ -19,7 +19,8 @@ Duration time_to_pass(const PortLoad& load, const Topology& topology) {
 
 }  // namespace
 
-Timetable::Way Timetable::way_of(const TransferCost& transfer, const Topology* topology) {
+EarliestStartBound::Way EarliestStartBound::way_of(const TransferCost& transfer,
+                                                   const Topology* topology) {
   Way way{.time = transfer.time, .queues = {}};
   for (const PortLoad& load : transfer.ports) {
     Queue queue{.busy = {load.busy.count / kTicksPerNanosecond},
@@ -34,11 +35,13 @@ Timetable::Way Timetable::way_of(const TransferCost& transfer, const Topology* t
   return way;
 }
 
-Timetable::Timetable(const BoundedPlan& bounded)
-    : Timetable(follows_least_path(bounded) ? least_path(bounded.costs) : bounded.costs, bounded,
-                bounded.mode.contention == Contention::Shared && !follows_least_path(bounded)) {}
+EarliestStartBound::EarliestStartBound(const BoundedPlan& bounded)
+    : EarliestStartBound(
+          follows_least_path(bounded) ? least_path(bounded.costs) : bounded.costs, bounded,
+          bounded.mode.contention == Contention::Shared && !follows_least_path(bounded)) {}
 
-Timetable::Timetable(const PlanCost& costs, const BoundedPlan& bounded, bool counts_on_sharing)
+EarliestStartBound::EarliestStartBound(const PlanCost& costs, const BoundedPlan& bounded,
+                                       bool counts_on_sharing)
     : micro_batches_(bounded.plan.num_micro_batches), gradient_here_(costs.stages.size()) {
   const std::vector<LastSending> last =
       counts_on_sharing ? last_sendings(costs, bounded.topology) : std::vector<LastSending>{};
@@ -60,11 +63,11 @@ Timetable::Timetable(const PlanCost& costs, const BoundedPlan& bounded, bool cou
   }
 }
 
-std::int64_t Timetable::steps() const {
+std::int64_t EarliestStartBound::steps() const {
   return 2 * static_cast<std::int64_t>(stages_.size()) * micro_batches_;
 }
 
-Duration Timetable::Way::arrival(Duration ready, std::int64_t micro_batch) {
+Duration EarliestStartBound::Way::arrival(Duration ready, std::int64_t micro_batch) {
   Duration arrival = ready + time;
   for (Queue& queue : queues) {
     queue.anchor = std::max(queue.anchor, ready - micro_batch * queue.busy);
@@ -73,7 +76,7 @@ Duration Timetable::Way::arrival(Duration ready, std::int64_t micro_batch) {
   return arrival;
 }
 
-void Timetable::reset(const DepthBox& box) {
+void EarliestStartBound::reset(const DepthBox& box) {
   for (std::size_t s = 0; s < stages_.size(); ++s) {
     Stage& stage = stages_[s];
     stage.least = box.least[s];
@@ -92,7 +95,7 @@ void Timetable::reset(const DepthBox& box) {
 
 /// The end of a forward. All forwards before it and the backwards that come before it at any depth
 /// have their times.
-Duration Timetable::forward(Stage& stage, std::int64_t micro_batch, Duration earliest) {
+Duration EarliestStartBound::forward(Stage& stage, std::int64_t micro_batch, Duration earliest) {
   const std::int64_t before = std::max<std::int64_t>(0, micro_batch - stage.most + 1);
   Duration start = std::max(earliest, stage.last_forward_end);
   if (before > 0) {
@@ -116,7 +119,7 @@ Duration Timetable::forward(Stage& stage, std::int64_t micro_batch, Duration ear
 
 /// The end of a backward. The forwards that come before it at any depth are just those that have
 /// their times.
-Duration Timetable::backward(Stage& stage, std::int64_t micro_batch, Duration earliest) {
+Duration EarliestStartBound::backward(Stage& stage, std::int64_t micro_batch, Duration earliest) {
   const std::int64_t forwards = std::min(micro_batches_, micro_batch + stage.least);
   Duration start = std::max(earliest, stage.last_forward_end);
   if (micro_batch > 0) start = std::max(start, stage.backward_end.back());
@@ -131,7 +134,7 @@ Duration Timetable::backward(Stage& stage, std::int64_t micro_batch, Duration ea
 
 /// All backwards that come before the next forward of their stage at the shallowest depths, the
 /// last stage first: a stage is no deeper than the one before it, so its gradients are there.
-void Timetable::run_backwards(std::int64_t forwards) {
+void EarliestStartBound::run_backwards(std::int64_t forwards) {
   const bool is_end = forwards == micro_batches_;
   for (std::size_t s = stages_.size(); s-- > 0;) {
     Stage& stage = stages_[s];
@@ -150,7 +153,7 @@ void Timetable::run_backwards(std::int64_t forwards) {
   }
 }
 
-void Timetable::run_forwards(std::int64_t micro_batch) {
+void EarliestStartBound::run_forwards(std::int64_t micro_batch) {
   const auto position = static_cast<std::size_t>(micro_batch);
   Duration end;
   for (std::size_t s = 0; s < stages_.size(); ++s) {
@@ -161,7 +164,7 @@ void Timetable::run_forwards(std::int64_t micro_batch) {
   }
 }
 
-Duration Timetable::bound(const DepthBox& box, const EarliestStarts* known) {
+Duration EarliestStartBound::bound(const DepthBox& box, const EarliestStarts* known) {
   reset(box);
   known_ = known;
   for (std::int64_t m = 0; m < micro_batches_; ++m) {

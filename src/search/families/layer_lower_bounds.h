@@ -11,7 +11,7 @@
 namespace dapple::search {
 
 /// One micro-batch on a stage, at least.
-struct StageFloor {
+struct StageLowerBound {
   Duration forward;
   Duration backward;        // whole
   Duration input_gradient;  // part of it
@@ -20,16 +20,16 @@ struct StageFloor {
 };
 
 /// One micro-batch on a stage of that layer alone or with others, whatever the replicas.
-struct LayerFloor {
+struct LayerLowerBound {
   Duration forward;
   Duration backward;
 };
 
-class LayerFloors {
+class LayerLowerBounds {
  public:
   /// O(layers * shares + devices^2).
-  LayerFloors(const CostModel& costs, std::int64_t global_batch_size, std::int64_t micro_batch_size,
-              bool ignore_memory);
+  LayerLowerBounds(const CostModel& costs, std::int64_t global_batch_size,
+                   std::int64_t micro_batch_size, bool ignore_memory);
 
   std::int64_t micro_batches() const { return micro_batches_; }
 
@@ -41,10 +41,12 @@ class LayerFloors {
   /// are.
   bool knows_stages() const { return !shares_.empty() && shares_.front().table != nullptr; }
   /// Requires: the replicas are one of those counts; stages are known. O(1).
-  StageFloor stage(LayerRange layers, std::int32_t replicas) const;
+  StageLowerBound stage(LayerRange layers, std::int32_t replicas) const;
   /// The same of all layers, known or not.
-  const StageFloor& whole_model(std::int32_t replicas) const { return share_of(replicas).whole; }
-  const LayerFloor& layer(std::int32_t layer) const {
+  const StageLowerBound& whole_model(std::int32_t replicas) const {
+    return share_of(replicas).whole;
+  }
+  const LayerLowerBound& layer(std::int32_t layer) const {
     return layers_[static_cast<std::size_t>(layer)];
   }
   /// Whether some device has room for one micro-batch of a stage's share. With more layers at the
@@ -69,13 +71,13 @@ class LayerFloors {
     std::int32_t most_replicas = 0;
     std::int64_t samples = 0;
     const LayerTable* table = nullptr;  // of the quickest kind of device; null where too large
-    StageFloor whole;                   // of all layers
+    StageLowerBound whole;              // of all layers
   };
   const Share& share_of(std::int32_t replicas) const;
   void find_shares();
   void find_sums();
   void find_layers();
-  StageFloor stage_of(const LayerTable& table, LayerRange layers, std::int32_t replicas) const;
+  StageLowerBound stage_of(const LayerTable& table, LayerRange layers, std::int32_t replicas) const;
   void find_crossings();
   Duration optimizer_step(LayerRange layers) const;
   Duration reduction(Bytes gradients, std::int32_t replicas) const;
@@ -91,7 +93,7 @@ class LayerFloors {
   std::vector<std::int32_t> replica_counts_;
   std::vector<Share> shares_;           // by position in replica_counts_
   std::vector<std::size_t> positions_;  // of a number of replicas
-  std::vector<LayerFloor> layers_;
+  std::vector<LayerLowerBound> layers_;
   std::vector<Bytes> gradients_;                  // prefix sums
   std::vector<std::int64_t> steps_;               // likewise, in parts of kStepParts
   std::vector<std::vector<Duration>> crossings_;  // by flows, then cut; empty: all count as free

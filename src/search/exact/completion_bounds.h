@@ -27,7 +27,7 @@ namespace dapple::search {
 /// Stages before a cut. The plan's end is at least every one of: end + E, last + tail, span + V,
 /// trip + RT, waves * RT + steep, own, crossing + part of the tail, with the label (RT, V, E, tail)
 /// of what is behind.
-struct Front {
+struct CompletionFunction {
   Duration end;
   Duration last;
   Duration span;
@@ -52,14 +52,14 @@ struct Front {
   }
 };
 
-class FrontBounds {
+class CompletionBounds {
  public:
   /// Plans whose bound is `threshold` or more may count as any bound from it on.
   /// O(layers^2 * devices^2) at most, times the fronts of a cut that no other is as good as; far
   /// less with a good threshold.
   /// Where the allowance ends first, nothing is known.
-  FrontBounds(const CostModel& costs, PlacementSpace& placements, const SearchProblem& problem,
-              Duration threshold, const Allowance::Limits& limits);
+  CompletionBounds(const CostModel& costs, PlacementSpace& placements, const SearchProblem& problem,
+                   Duration threshold, const Allowance::Limits& limits);
 
   /// Whether there is room for what is kept before any front; where there is none, nothing would be
   /// known. O(families of devices).
@@ -75,15 +75,16 @@ class FrontBounds {
   struct Behind {
     std::int32_t cut = 0;
     std::int32_t used = 0;
-    std::int32_t taking = 0;
+    std::int32_t allocation = 0;
   };
   /// Fronts that may stand before it, their boundary to it included. O(1) once known.
-  const std::vector<Front>& choices(const Behind& behind);
+  const std::vector<CompletionFunction>& choices(const Behind& behind);
 
   /// Fronts that are kept, over all cuts and choices.
   std::int64_t front_count() const { return front_count_; }
   Bytes kept_bytes() const {
-    return allowance_.kept() + choice_count_ * Bytes{sizeof(Front)} + families_.kept_bytes();
+    return allowance_.kept() + choice_count_ * Bytes{sizeof(CompletionFunction)} +
+           families_.kept_bytes();
   }
   std::int64_t work() const { return allowance_.work(); }
 
@@ -102,12 +103,13 @@ class FrontBounds {
     return !allowance_.spend(1);
   }
   void grow_from(std::int32_t cut, std::int32_t used);
-  void put_behind(const std::vector<Front>& fronts, const Extension& extension);
-  Front over_boundary(const Front& front, const BoundaryFloor& boundary, std::int32_t cut) const;
+  void put_behind(const std::vector<CompletionFunction>& functions, const Extension& extension);
+  CompletionFunction over_boundary(const CompletionFunction& function,
+                                   const BoundaryLowerBound& boundary, std::int32_t cut) const;
   bool is_heavy(std::int32_t cut, std::int32_t families) const;
   void leave_idle(std::int32_t cut);
   std::int32_t free_families(std::int32_t used);
-  std::vector<Front>& kept(std::int32_t cut, std::int32_t used);
+  std::vector<CompletionFunction>& kept(std::int32_t cut, std::int32_t used);
   double capacity(std::int32_t families) const;
   const StageColumn& column(std::int32_t end, std::int32_t families, bool recompute);
 
@@ -125,18 +127,20 @@ class FrontBounds {
   StageFamilies families_;
   StageColumns columns_;
   PrefixBound work_;
-  std::vector<std::vector<Front>> kept_;  // by cut, then used devices: none is as good as another
+  std::vector<std::vector<CompletionFunction>>
+      kept_;  // by cut, then used devices: none is as good as another
   std::map<std::tuple<std::int32_t, std::int32_t, bool>, StageColumn> least_columns_;
   std::vector<std::int32_t> free_families_;  // by use, once known
   // By cut, free devices, and the taking behind, or only its replicas where that is all that
   // counts.
-  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::vector<Front>> choices_;
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::vector<CompletionFunction>>
+      choices_;
   std::int64_t front_count_ = 0;
   std::int64_t choice_count_ = 0;
 };
 
 /// At least, of all plans that begin with that front and end in a part with that label. Requires:
 /// the front includes the boundary between them.
-Duration completed(const Front& front, const BoundLabel& label);
+Duration completed(const CompletionFunction& function, const BoundLabel& label);
 
 }  // namespace dapple::search

@@ -1,4 +1,4 @@
-#include "dapple/search/bounds/timetable.h"
+#include "dapple/search/bounds/earliest_start_bound.h"
 
 #include <catch2/catch.hpp>
 
@@ -10,7 +10,8 @@ using namespace dapple;
 namespace {
 
 Duration bound_within(const small::CostedPlan& pipeline, const search::DepthBox& box) {
-  return search::Timetable({pipeline.plan, pipeline.costs, pipeline.topology, {Contention::Off}})
+  return search::EarliestStartBound(
+             {pipeline.plan, pipeline.costs, pipeline.topology, {Contention::Off}})
       .bound(box);
 }
 
@@ -52,8 +53,9 @@ TEST_CASE("the last gradients and the all-reduce of who sends them share a port"
   CHECK(search::lower_bound_with_contention(pipeline.plan, pipeline.costs, pipeline.topology) ==
         Duration{1338});
   const search::DepthBox box{{1, 1}, {1, 1}};
-  CHECK(search::Timetable({pipeline.plan, pipeline.costs, pipeline.topology, {Contention::Off}})
+  CHECK(search::EarliestStartBound(
+            {pipeline.plan, pipeline.costs, pipeline.topology, {Contention::Off}})
             .bound(box) == Duration{1240});
-  CHECK(search::Timetable({pipeline.plan, pipeline.costs, pipeline.topology, {}}).bound(box) ==
-        Duration{1338});
+  CHECK(search::EarliestStartBound({pipeline.plan, pipeline.costs, pipeline.topology, {}})
+            .bound(box) == Duration{1338});
 }

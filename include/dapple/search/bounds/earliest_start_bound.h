@@ -37,12 +37,12 @@ struct EarliestStarts {
 };
 
 /// Of one plan, whatever its depths. Keeps its working memory from one box to the next.
-class Timetable {
+class EarliestStartBound {
  public:
   /// Where links are shared, boundaries and all-reduces slow each other, which the bound may count
   /// on; not where replicas are independent, whose least_path() it follows. The plan's depths are
   /// of no account. Requires: no dealt stage.
-  explicit Timetable(const BoundedPlan& bounded);
+  explicit EarliestStartBound(const BoundedPlan& bounded);
 
   /// At least, for any legal depths in the box, where `known` holds for them all if it is given.
   /// O(stages * micro-batches * ports).
@@ -85,7 +85,7 @@ class Timetable {
     std::vector<Duration> backward_end;
   };
 
-  Timetable(const PlanCost& costs, const BoundedPlan& bounded, bool counts_on_sharing);
+  EarliestStartBound(const PlanCost& costs, const BoundedPlan& bounded, bool counts_on_sharing);
   /// `topology` where links are shared, where ends of transfers are rounded up to a tick for each
   /// sender and not for each port.
   static Way way_of(const TransferCost& transfer, const Topology* topology);

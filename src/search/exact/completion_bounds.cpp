@@ -1,4 +1,4 @@
-#include "search/exact/front_bounds.h"
+#include "search/exact/completion_bounds.h"
 
 #include <algorithm>
 #include <utility>
@@ -12,17 +12,17 @@ constexpr std::int32_t kFamiliesBetweenQuestions = 16;
 constexpr std::size_t kMostAlike = 64;
 constexpr std::size_t kMostAlikeOfMany = 4;
 
-bool is_as_good(const Front& a, const Front& b) {
+bool is_as_good(const CompletionFunction& a, const CompletionFunction& b) {
   return a.end <= b.end && a.last <= b.last && a.span <= b.span && a.trip <= b.trip &&
          a.own <= b.own && a.waves <= b.waves && a.steep <= b.steep && a.slowest <= b.slowest &&
          a.crossing <= b.crossing && a.tail_parts <= b.tail_parts &&
-         (a.begin == Front::kNone ||
+         (a.begin == CompletionFunction::kNone ||
           (a.begin == b.begin && a.sent <= b.sent && a.received <= b.received));
 }
 
 /// At least as good as both, in everything.
-Front better_of_each(const Front& a, const Front& b) {
-  Front best;
+CompletionFunction better_of_each(const CompletionFunction& a, const CompletionFunction& b) {
+  CompletionFunction best;
   best.end = std::min(a.end, b.end);
   best.last = std::min(a.last, b.last);
   best.span = std::min(a.span, b.span);
@@ -36,7 +36,7 @@ Front better_of_each(const Front& a, const Front& b) {
   best.sent = std::min(a.sent, b.sent);
   best.received = std::min(a.received, b.received);
   best.families = a.families;
-  best.begin = a.begin == b.begin ? a.begin : Front::kNone;
+  best.begin = a.begin == b.begin ? a.begin : CompletionFunction::kNone;
   return best;
 }
 
@@ -47,56 +47,59 @@ struct Alike {
   bool any_families = false;
   std::size_t most = SIZE_MAX;
 };
-void add(std::vector<Front>& fronts, const Front& front, const Alike& alike) {
-  const auto comparable = [&](const Front& other) {
-    return alike.any_families || other.families == front.families;
+void add(std::vector<CompletionFunction>& functions, const CompletionFunction& function,
+         const Alike& alike) {
+  const auto comparable = [&](const CompletionFunction& other) {
+    return alike.any_families || other.families == function.families;
   };
   std::size_t count = 0;
-  for (const Front& other : fronts) {
+  for (const CompletionFunction& other : functions) {
     if (!comparable(other)) continue;
-    if (is_as_good(other, front)) return;
+    if (is_as_good(other, function)) return;
     ++count;
   }
-  std::erase_if(fronts,
-                [&](const Front& other) { return comparable(other) && is_as_good(front, other); });
+  std::erase_if(functions, [&](const CompletionFunction& other) {
+    return comparable(other) && is_as_good(function, other);
+  });
   if (count < alike.most) {
-    fronts.push_back(front);
+    functions.push_back(function);
     return;
   }
   // The one with the nearest end.
-  const auto distance = [&](const Front& other) {
-    return std::max(other.own, front.own) - std::min(other.own, front.own) +
-           (std::max(other.end, front.end) - std::min(other.end, front.end));
+  const auto distance = [&](const CompletionFunction& other) {
+    return std::max(other.own, function.own) - std::min(other.own, function.own) +
+           (std::max(other.end, function.end) - std::min(other.end, function.end));
   };
-  auto nearest = fronts.end();
-  for (auto other = fronts.begin(); other != fronts.end(); ++other) {
+  auto nearest = functions.end();
+  for (auto other = functions.begin(); other != functions.end(); ++other) {
     if (!comparable(*other)) continue;
-    if (nearest == fronts.end() || distance(*other) < distance(*nearest)) nearest = other;
+    if (nearest == functions.end() || distance(*other) < distance(*nearest)) nearest = other;
   }
-  if (nearest == fronts.end()) {
-    fronts.push_back(front);
+  if (nearest == functions.end()) {
+    functions.push_back(function);
   } else {
-    *nearest = better_of_each(*nearest, front);
+    *nearest = better_of_each(*nearest, function);
   }
 }
 
 /// The terms of a front on the label that a boundary hands to its last stage, from those on the
 /// label behind the boundary.
-Front with_boundary(const Front& front, const BoundaryFloor& boundary) {
+CompletionFunction with_boundary(const CompletionFunction& function,
+                                 const BoundaryLowerBound& boundary) {
   const Duration there_and_back = boundary.forward + boundary.backward;
-  Front result = front;
-  result.slowest = std::max(front.slowest, boundary.pace);
-  result.last = std::max(front.last + boundary.forward, front.end + boundary.forward_queue);
+  CompletionFunction result = function;
+  result.slowest = std::max(function.slowest, boundary.pace);
+  result.last = std::max(function.last + boundary.forward, function.end + boundary.forward_queue);
   result.end += boundary.forward;
-  result.crossing = front.crossed(boundary.forward);
+  result.crossing = function.crossed(boundary.forward);
   result.span += there_and_back;
-  result.trip = std::max({front.trip + there_and_back,
-                          front.span + boundary.forward_queue + boundary.backward,
-                          front.span + boundary.forward + boundary.backward_queue});
-  result.steep += front.waves * there_and_back;
+  result.trip = std::max({function.trip + there_and_back,
+                          function.span + boundary.forward_queue + boundary.backward,
+                          function.span + boundary.forward + boundary.backward_queue});
+  result.steep += function.waves * there_and_back;
   // Without the way back, or there: the next stage's own transfers count for it.
-  result.sent = front.span + boundary.forward;
-  result.received = front.span + boundary.backward;
+  result.sent = function.span + boundary.forward;
+  result.received = function.span + boundary.backward;
   return result;
 }
 
@@ -104,22 +107,23 @@ Front with_boundary(const Front& front, const BoundaryFloor& boundary) {
 /// `pace`, and its last forward until M - K backwards are done: one rises with K, the other falls,
 /// and where they cross no depth is better. `span` and `front.end`: from the begin of all to the
 /// stage's first forward, with or without the way from its last backward to the end of all.
-void cross(Front& result, const Front& front, const StageBound& stage, Duration span,
-           std::int64_t micro_batches) {
-  result.crossing = front.crossed(stage.forward);
-  result.tail_parts = front.tail_parts;
+void cross(CompletionFunction& result, const CompletionFunction& function, const StageBound& stage,
+           Duration span, std::int64_t micro_batches) {
+  result.crossing = function.crossed(stage.forward);
+  result.tail_parts = function.tail_parts;
   // Up to this tail what is known anyhow does not grow, and beyond it grows faster than this does.
   const Duration tail = std::max(Duration{}, result.own - result.last);
   const Duration both = stage.forward + stage.backward;
-  const Duration rise = std::max(front.slowest, stage.forward) - stage.forward;
+  const Duration rise = std::max(function.slowest, stage.forward) - stage.forward;
   const Duration fall = stage.backward - rise;
   if (rise > Duration{} && fall > Duration{}) {
     const Duration rising = span + micro_batches * both - rise;
-    const Duration falling = front.end + micro_batches * both - rise;  // and the tail behind
-    Front other;
+    const Duration falling = function.end + micro_batches * both - rise;  // and the tail behind
+    CompletionFunction other;
     other.crossing = {
         divide_down(Wide{rising.ns} * fall.ns + Wide{falling.ns} * rise.ns, stage.backward.ns)};
-    other.tail_parts = divide_down(Wide{rise.ns} * Front::kTailParts, stage.backward.ns);
+    other.tail_parts =
+        divide_down(Wide{rise.ns} * CompletionFunction::kTailParts, stage.backward.ns);
     if (other.crossed(tail) > result.crossed(tail)) {
       result.crossing = other.crossing;
       result.tail_parts = other.tail_parts;
@@ -131,24 +135,25 @@ void cross(Front& result, const Front& front, const StageBound& stage, Duration 
 }
 
 /// With one more stage behind. `front` includes the boundary to it; nothing before: all zero.
-Front with_stage(const Front& front, const StageBound& stage, std::int64_t micro_batches) {
+CompletionFunction with_stage(const CompletionFunction& function, const StageBound& stage,
+                              std::int64_t micro_batches) {
   const Duration both = stage.forward + stage.backward;
-  const Duration span = std::max(front.span, front.end + stage.after_backward);
+  const Duration span = std::max(function.span, function.end + stage.after_backward);
   const std::int64_t depth = std::min(stage.depth_limit, micro_batches);
   const std::int64_t rest = micro_batches - 1;
   // Lines 2 and 3 of the bound, as terms of the round trip behind.
   const Duration drained = rest * stage.backward + (micro_batches - depth) * stage.forward;
   const Duration filled = rest * stage.forward + (micro_batches - depth) * stage.backward;
-  Front result;
-  result.end = front.end + stage.forward;
+  CompletionFunction result;
+  result.end = function.end + stage.forward;
   // The last forward waits for the others, and for slots.
-  const Duration last = std::max(
-      front.last, front.end + rest * stage.forward + (micro_batches - depth) * stage.backward);
+  const Duration last = std::max(function.last, function.end + rest * stage.forward +
+                                                    (micro_batches - depth) * stage.backward);
   result.last = last + stage.forward;
   result.span = span + both;
-  result.trip = std::max(front.trip, span + std::max(drained, filled)) + both;
-  result.waves = front.waves;
-  result.steep = front.steep + front.waves * both;
+  result.trip = std::max(function.trip, span + std::max(drained, filled)) + both;
+  result.waves = function.waves;
+  result.steep = function.steep + function.waves * both;
   const std::int64_t waves = rest / depth + 1;
   const Duration steep =
       span + (rest % depth) * std::max(stage.forward, stage.backward) + waves * both;
@@ -158,26 +163,27 @@ Front with_stage(const Front& front, const StageBound& stage, std::int64_t micro
     result.waves = waves;
     result.steep = steep;
   }
-  result.slowest = std::max(front.slowest, stage.forward);
-  result.sent = front.sent + stage.forward;
-  result.received = front.received + stage.backward;
-  result.own =
-      std::max({front.own, span + stage.work(micro_batches), last + both + stage.after_backward});
-  cross(result, front, stage, span, micro_batches);
+  result.slowest = std::max(function.slowest, stage.forward);
+  result.sent = function.sent + stage.forward;
+  result.received = function.received + stage.backward;
+  result.own = std::max(
+      {function.own, span + stage.work(micro_batches), last + both + stage.after_backward});
+  cross(result, function, stage, span, micro_batches);
   return result;
 }
 
 }  // namespace
 
-Duration completed(const Front& front, const BoundLabel& label) {
-  return std::max({front.end + label.end, front.last + label.tail, front.span + label.span,
-                   front.trip + label.round_trip, front.waves * label.round_trip + front.steep,
-                   front.crossed(label.tail), front.own});
+Duration completed(const CompletionFunction& function, const BoundLabel& label) {
+  return std::max({function.end + label.end, function.last + label.tail, function.span + label.span,
+                   function.trip + label.round_trip,
+                   function.waves * label.round_trip + function.steep, function.crossed(label.tail),
+                   function.own});
 }
 
-FrontBounds::FrontBounds(const CostModel& costs, PlacementSpace& placements,
-                         const SearchProblem& problem, Duration threshold,
-                         const Allowance::Limits& limits)
+CompletionBounds::CompletionBounds(const CostModel& costs, PlacementSpace& placements,
+                                   const SearchProblem& problem, Duration threshold,
+                                   const Allowance::Limits& limits)
     : costs_(costs),
       placements_(placements),
       problem_(problem),
@@ -208,37 +214,38 @@ FrontBounds::FrontBounds(const CostModel& costs, PlacementSpace& placements,
     allowance_.keep({-static_cast<std::int64_t>(stages.stages.size() * sizeof(StageBound))});
   }
   least_columns_.clear();
-  for (const std::vector<Front>& fronts : kept_) {
-    front_count_ += static_cast<std::int64_t>(fronts.size());
+  for (const std::vector<CompletionFunction>& functions : kept_) {
+    front_count_ += static_cast<std::int64_t>(functions.size());
   }
 }
 
-bool FrontBounds::has_room(const CostModel& costs, const PlacementSpace& placements,
-                           const Allowance::Limits& limits) {
+bool CompletionBounds::has_room(const CostModel& costs, const PlacementSpace& placements,
+                                const Allowance::Limits& limits) {
   const Wide of_cuts = Wide{StageFamilies::count(placements)} * (costs.layer_count() + 1) *
-                       static_cast<std::int64_t>(sizeof(std::vector<Front>));
+                       static_cast<std::int64_t>(sizeof(std::vector<CompletionFunction>));
   return of_cuts + StageFamilies::least_kept(placements).count <= limits.kept.count;
 }
 
-std::vector<Front>& FrontBounds::kept(std::int32_t cut, std::int32_t used) {
+std::vector<CompletionFunction>& CompletionBounds::kept(std::int32_t cut, std::int32_t used) {
   return kept_[static_cast<std::size_t>(cut) * static_cast<std::size_t>(families_.size()) +
                static_cast<std::size_t>(used)];
 }
 
-const StageColumn& FrontBounds::column(std::int32_t end, std::int32_t families, bool recompute) {
+const StageColumn& CompletionBounds::column(std::int32_t end, std::int32_t families,
+                                            bool recompute) {
   const std::tuple key{end, families, recompute};
   const auto found = least_columns_.find(key);
   if (found != least_columns_.end()) return found->second;
-  const std::vector<const Taking*>& takings = families_.takings(families);
+  const std::vector<const DeviceAllocation*>& allocations = families_.allocations(families);
   const StageColumn& column =
-      least_columns_.emplace(key, columns_.least(end, takings, recompute)).first->second;
-  allowance_.spend(static_cast<std::int64_t>(column.stages.size() * takings.size()));
+      least_columns_.emplace(key, columns_.least(end, allocations, recompute)).first->second;
+  allowance_.spend(static_cast<std::int64_t>(column.stages.size() * allocations.size()));
   allowance_.keep({static_cast<std::int64_t>(column.stages.size() * sizeof(StageBound))});
   return column;
 }
 
 /// Every stage that begins at `cut` behind the fronts that have just these devices.
-void FrontBounds::grow_from(std::int32_t cut, std::int32_t used) {
+void CompletionBounds::grow_from(std::int32_t cut, std::int32_t used) {
   if (cut > 0 && kept(cut, used).empty()) return;
   is_stopped_ = is_stopped_ || is_out_of_patience();
   for (std::int32_t families = 1; families < families_.size() && !is_stopped_; ++families) {
@@ -247,22 +254,23 @@ void FrontBounds::grow_from(std::int32_t cut, std::int32_t used) {
     if (!families_.counts_for_itself(families)) continue;
     const std::int32_t after = families_.sum(used, families);
     if (after < 0) continue;
-    std::vector<Front> fronts;
-    if (cut == 0) fronts.emplace_back();
+    std::vector<CompletionFunction> functions;
+    if (cut == 0) functions.emplace_back();
     if (cut > 0) {
-      for (const Front& front : kept(cut, used)) {
-        const BoundaryFloor& floor = families_.between(cut, front.families, families);
-        if (floor.is_possible) fronts.push_back(over_boundary(front, floor, cut));
+      for (const CompletionFunction& function : kept(cut, used)) {
+        const BoundaryLowerBound& floor = families_.between(cut, function.families, families);
+        if (floor.is_possible) functions.push_back(over_boundary(function, floor, cut));
       }
     }
     for (const bool recompute : {false, true}) {
-      put_behind(fronts,
+      put_behind(functions,
                  {.cut = cut, .families = families, .after = after, .recompute = recompute});
     }
   }
 }
 
-void FrontBounds::put_behind(const std::vector<Front>& fronts, const Extension& extension) {
+void CompletionBounds::put_behind(const std::vector<CompletionFunction>& functions,
+                                  const Extension& extension) {
   const auto replicas = static_cast<std::int64_t>(families_.replicas(extension.families));
   const double left = capacity(families_.rest(extension.after));
   const bool is_heavy_boundary = is_heavy(extension.cut, extension.families);
@@ -272,7 +280,7 @@ void FrontBounds::put_behind(const std::vector<Front>& fronts, const Extension& 
     const bool is_last = end == costs_.layer_count();
     const StageColumn& stages = column(end, extension.families, false);
     if (extension.cut < stages.first) return;
-    if (!allowance_.spend(static_cast<std::int64_t>(fronts.size()))) return;
+    if (!allowance_.spend(static_cast<std::int64_t>(functions.size()))) return;
     // What can hold all micro-batches gains nothing from recomputation, as far as bounds tell.
     if (extension.recompute && !stages.memory_limits && !problem_.pins.recompute) continue;
     const StageBound& stage =
@@ -282,48 +290,49 @@ void FrontBounds::put_behind(const std::vector<Front>& fronts, const Extension& 
     if (!problem_.pins.allow({extension.cut, end}, replicas, extension.recompute)) continue;
     const LayerRange rest{end, costs_.layer_count()};
     if (!is_last && work_.busiest(rest, left) >= threshold_) continue;
-    for (const Front& before : fronts) {
-      Front front = with_stage(before, stage, micro_batches_);
+    for (const CompletionFunction& before : functions) {
+      CompletionFunction function = with_stage(before, stage, micro_batches_);
       if (problem_.any_order) {
-        front.crossing = {};
-        front.tail_parts = 0;
+        function.crossing = {};
+        function.tail_parts = 0;
       }
-      if (front.own >= threshold_) continue;
-      front.families = extension.families;
-      if (is_heavy_boundary) front.begin = extension.cut;
+      if (function.own >= threshold_) continue;
+      function.families = extension.families;
+      if (is_heavy_boundary) function.begin = extension.cut;
       if (is_last) {
-        least_ = std::min(least_, front.own);
+        least_ = std::min(least_, function.own);
       } else {
-        std::vector<Front>& alike = kept(end, extension.after);
+        std::vector<CompletionFunction>& alike = kept(end, extension.after);
         const auto count_before = static_cast<std::int64_t>(alike.size());
-        add(alike, front, {.most = most_alike_});
+        add(alike, function, {.most = most_alike_});
         const auto more = static_cast<std::int64_t>(alike.size()) - count_before;
-        allowance_.keep(more * Bytes{sizeof(Front)});
+        allowance_.keep(more * Bytes{sizeof(CompletionFunction)});
       }
     }
   }
 }
 
 /// Where links are shared, the front's last stage is now known from end to end.
-Front FrontBounds::over_boundary(const Front& front, const BoundaryFloor& boundary,
-                                 std::int32_t cut) const {
-  Front result = with_boundary(front, boundary);
-  if (front.begin == Front::kNone) return result;
-  const StageFamilies::Joint joint = families_.with_both(front.families, front.begin, cut);
-  result.own = std::max({front.own, front.sent + joint.out, front.received + joint.in});
+CompletionFunction CompletionBounds::over_boundary(const CompletionFunction& function,
+                                                   const BoundaryLowerBound& boundary,
+                                                   std::int32_t cut) const {
+  CompletionFunction result = with_boundary(function, boundary);
+  if (function.begin == CompletionFunction::kNone) return result;
+  const StageFamilies::Joint joint = families_.with_both(function.families, function.begin, cut);
+  result.own = std::max({function.own, function.sent + joint.out, function.received + joint.in});
   return result;
 }
 
 /// Whether transfers over the boundary before `cut` may matter beside those of the next one. To
 /// remember where a stage begins keeps more fronts apart, so it is done only there.
-bool FrontBounds::is_heavy(std::int32_t cut, std::int32_t families) const {
+bool CompletionBounds::is_heavy(std::int32_t cut, std::int32_t families) const {
   if (!problem_.links_are_shared || cut == 0) return false;
   constexpr std::int64_t kPart = 5;  // a fifth of the threshold, one way
   const StageFamilies::Joint twice = families_.with_both(families, cut, cut);
   return twice.out.ns / 2 >= threshold_.ns / kPart;
 }
 
-double FrontBounds::capacity(std::int32_t families) const {
+double CompletionBounds::capacity(std::int32_t families) const {
   double sum = 0;
   const std::vector<std::int32_t>& counts = families_.counts(families);
   for (std::size_t family = 0; family < counts.size(); ++family) {
@@ -333,18 +342,19 @@ double FrontBounds::capacity(std::int32_t families) const {
 }
 
 /// A front may leave devices idle that the stages behind it leave as well.
-void FrontBounds::leave_idle(std::int32_t cut) {
+void CompletionBounds::leave_idle(std::int32_t cut) {
   for (std::int32_t used = 0; used < families_.size(); ++used) {
     for (std::size_t family = 0; family < placements_.families().size(); ++family) {
       std::vector<std::int32_t> more = families_.counts(used);
       if (more[family]++ == placements_.families()[family].size) continue;
-      std::vector<Front>& next = kept(cut, families_.number(more));
-      for (const Front& front : kept(cut, used)) add(next, front, {.most = most_alike_});
+      std::vector<CompletionFunction>& next = kept(cut, families_.number(more));
+      for (const CompletionFunction& function : kept(cut, used))
+        add(next, function, {.most = most_alike_});
     }
   }
 }
 
-std::int32_t FrontBounds::free_families(std::int32_t used) {
+std::int32_t CompletionBounds::free_families(std::int32_t used) {
   const auto use = static_cast<std::size_t>(used);
   if (use >= free_families_.size()) free_families_.resize(use + 1, -1);
   if (free_families_[use] < 0) {
@@ -353,20 +363,23 @@ std::int32_t FrontBounds::free_families(std::int32_t used) {
   return free_families_[use];
 }
 
-const std::vector<Front>& FrontBounds::choices(const Behind& behind) {
+const std::vector<CompletionFunction>& CompletionBounds::choices(const Behind& behind) {
   const std::int32_t free = free_families(behind.used);
-  const std::int32_t side =
-      placements_.is_complete() ? behind.taking : placements_.taking(behind.taking).replicas;
+  const std::int32_t side = placements_.is_complete()
+                                ? behind.allocation
+                                : placements_.allocation(behind.allocation).replicas;
   const auto [entry, is_new] = choices_.try_emplace({behind.cut, free, side});
-  std::vector<Front>& choices = entry->second;
+  std::vector<CompletionFunction>& choices = entry->second;
   if (!is_new) return choices;
-  std::map<std::int32_t, BoundaryFloor> floors;
-  for (const Front& front : kept(behind.cut, free)) {
-    const auto [floor, is_unknown] = floors.try_emplace(front.families);
-    if (is_unknown) { floor->second = families_.before(behind.cut, front.families, behind.taking); }
+  std::map<std::int32_t, BoundaryLowerBound> floors;
+  for (const CompletionFunction& function : kept(behind.cut, free)) {
+    const auto [floor, is_unknown] = floors.try_emplace(function.families);
+    if (is_unknown) {
+      floor->second = families_.before(behind.cut, function.families, behind.allocation);
+    }
     if (floor->second.is_possible) {
-      Front choice = over_boundary(front, floor->second, behind.cut);
-      choice.begin = Front::kNone;
+      CompletionFunction choice = over_boundary(function, floor->second, behind.cut);
+      choice.begin = CompletionFunction::kNone;
       add(choices, choice, {.any_families = true});
     }
   }
