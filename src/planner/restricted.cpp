@@ -10,7 +10,7 @@
 
 #include "dapple/planner/candidates/score.h"
 #include "planner/candidates/proven_bound.h"
-#include "planner/candidates/work_floor.h"
+#include "planner/candidates/work_lower_bound.h"
 #include "planner/families/plan_families.h"
 #include "planner/families/plan_one_family.h"
 #include "planner/one_family/dapple_planner.h"
@@ -123,7 +123,7 @@ class RestrictedPlanner {
     options.pins = part;
     options.baselines = options_.baselines && !has_baselines_;
     if (asks_for_families(options)) return make_plan(profile_, topology_, options, progress);
-    std::vector<Scored> plans = known();
+    std::vector<SimulatedPlan> plans = known();
     for (const BaselinePlan& baseline : baselines_) {
       if (!baseline.figures.feasible || !is_asked_for(baseline.plan, options)) continue;
       plans.push_back({.plan = baseline.plan, .iteration = baseline.figures.iteration});
@@ -132,7 +132,7 @@ class RestrictedPlanner {
   }
 
   /// The best so far, from whatever part.
-  std::vector<Scored> known() const {
+  std::vector<SimulatedPlan> known() const {
     if (!best_) return {};
     return {{.plan = best_->document.plan, .iteration = best_->document.prediction.iteration}};
   }
@@ -173,7 +173,7 @@ class RestrictedPlanner {
     if (options_.planner != PlannerKind::Exact) {
       is_proven_ = false;
     } else if (!has_open_) {
-      bound_ = std::min(bound_, work_floor(profile_, topology_, options_));
+      bound_ = std::min(bound_, work_lower_bound(profile_, topology_, options_));
       has_open_ = true;
     }
   }

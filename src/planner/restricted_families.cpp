@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "planner/candidates/proven_bound.h"
-#include "planner/candidates/work_floor.h"
+#include "planner/candidates/work_lower_bound.h"
 #include "planner/request/stop_question.h"
 
 namespace dapple::planner {
@@ -70,7 +70,7 @@ class RestrictedFamilies {
   /// Of a family of which nothing was proven but what holds of every plan.
   std::optional<Duration> bound_of_open() {
     if (!floor_ && options_.planner == PlannerKind::Exact) {
-      floor_ = work_floor(profile_, topology_, options_);
+      floor_ = work_lower_bound(profile_, topology_, options_);
     }
     return floor_;
   }

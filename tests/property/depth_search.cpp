@@ -67,7 +67,8 @@ Counts search_boxes(Replicas replicas) {
     const planner::DepthLimits limits(pipeline.plan, costs, options.ignore_memory);
     const Fastest fastest = one_by_one(pipeline, limits, options.mode());
     counts.all += fastest.depths;
-    planner::Scored start{.plan = pipeline.plan, .iteration = Duration{INT64_MAX}, .order = 0};
+    planner::SimulatedPlan start{
+        .plan = pipeline.plan, .iteration = Duration{INT64_MAX}, .order = 0};
     start.plan.warmup_depths.clear();
     planner::DepthSearch search(start, costs, options);
     Duration best{INT64_MAX};

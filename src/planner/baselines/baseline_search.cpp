@@ -5,9 +5,9 @@
 
 #include "dapple/planner/candidates/explain.h"
 #include "dapple/search/bounds/bound.h"
-#include "planner/candidates/promise.h"
-#include "planner/candidates/scoring.h"
-#include "planner/request/gradient_handlings.h"
+#include "planner/candidates/candidate_evaluator.h"
+#include "planner/candidates/simulation_order.h"
+#include "planner/request/gradient_synchronizations.h"
 
 namespace dapple::planner {
 namespace {
@@ -27,7 +27,7 @@ class BaselineSearch {
         problem_(problem),
         options_(problem.options),
         costs_(problem.profile, problem.topology),
-        scorer_(problem.profile, problem.topology, options_, problem.should_stop) {
+        evaluator_(problem.profile, problem.topology, options_, problem.should_stop) {
     options_.family = family.schedule;
     options_.pins = {};
     // Each is costed twice; where that takes long, some at even distances stand for the others.
@@ -49,14 +49,14 @@ class BaselineSearch {
   std::int64_t actions_of(const search::Candidate& candidate) const {
     return least_actions(candidate, options_.global_batch_size);
   }
-  Scored fastest() const;
+  SimulatedPlan fastest() const;
   BaselinePlan least_memory() const;
 
   const std::string name_;
   const PlanningProblem& problem_;
   PlannerOptions options_;
   CostModel costs_;
-  Scorer scorer_;
+  CandidateEvaluator evaluator_;
   std::vector<search::Candidate> candidates_;
 };
 
@@ -93,8 +93,8 @@ void BaselineSearch::add(const search::Candidate& candidate) {
   }
 }
 
-Scored BaselineSearch::fastest() const {
-  Scored best;
+SimulatedPlan BaselineSearch::fastest() const {
+  SimulatedPlan best;
   std::int64_t actions = 0;
   for (std::size_t i = 0; i < candidates_.size(); ++i) {
     if (is_stopped()) break;
@@ -102,7 +102,7 @@ Scored BaselineSearch::fastest() const {
     const std::int64_t left = kActionBudget - actions;
     if (left <= 0 && best.feasible() && actions_of(candidates_[i]) > kSmallSimulation) continue;
     const Score score =
-        scorer_.score(candidates_[i], i, best.iteration, std::max<std::int64_t>(1, left));
+        evaluator_.score(candidates_[i], i, best.iteration, std::max<std::int64_t>(1, left));
     actions += score.actions;
     if (score.best.feasible()) best = score.best;
   }
@@ -111,7 +111,7 @@ Scored BaselineSearch::fastest() const {
   const search::Candidate& chosen = candidates_[best.order];
   const std::int64_t step =
       2 * static_cast<std::int64_t>(chosen.stages.size()) * actions_of(chosen);
-  return step <= kRefinementBudget ? scorer_.refine(best, kRefinementBudget).best : best;
+  return step <= kRefinementBudget ? evaluator_.refine(best, kRefinementBudget).best : best;
 }
 
 BaselinePlan BaselineSearch::least_memory() const {
@@ -136,11 +136,11 @@ BaselinePlan BaselineSearch::least_memory() const {
 std::optional<BaselinePlan> BaselineSearch::run() {
   if (candidates_.empty()) return std::nullopt;
   std::vector<search::Candidate> promising;
-  for (const std::size_t position : by_promise(candidates_)) {
+  for (const std::size_t position : simulation_order(candidates_)) {
     promising.push_back(std::move(candidates_[position]));
   }
   candidates_ = std::move(promising);
-  Scored best = fastest();
+  SimulatedPlan best = fastest();
   if (!best.feasible()) {
     if (is_stopped()) return std::nullopt;
     return least_memory();

@@ -68,7 +68,8 @@ search::EarliestStarts beginning_of(const Recorded& recorded, const search::Dept
 
 }  // namespace
 
-DepthSearch::DepthSearch(const Scored& start, const CostModel& costs, const PlannerOptions& options)
+DepthSearch::DepthSearch(const SimulatedPlan& start, const CostModel& costs,
+                         const PlannerOptions& options)
     : topology_(costs.topology()),
       options_(options),
       start_(start),
@@ -84,7 +85,8 @@ DepthSearch::DepthSearch(const Scored& start, const CostModel& costs, const Plan
   open_.push({.bound = {}, .number = boxes_++, .box = std::move(all), .splits = 0});
 }
 
-void DepthSearch::push(search::DepthBox box, const Open& whole, const Scored& best, Score& score) {
+void DepthSearch::push(search::DepthBox box, const Open& whole, const SimulatedPlan& best,
+                       Score& score) {
   if (!limits_.may_fit(box)) return;
   score.actions += 1 + earliest_start_bound_.steps() / kStepsPerAction;
   const Duration bound = std::max(whole.bound, earliest_start_bound_.bound(box));
@@ -96,7 +98,7 @@ void DepthSearch::push(search::DepthBox box, const Open& whole, const Scored& be
 }
 
 /// Depths do not rise from stage to stage, so a limit holds on one side of the stage.
-void DepthSearch::split(const Open& open, const Scored& best, Score& score) {
+void DepthSearch::split(const Open& open, const SimulatedPlan& best, Score& score) {
   const search::DepthBox& box = open.box;
   const std::size_t stage = open.splits < kPatience ? widest(box) : last_open(box);
   const std::int64_t last = middle(box.least[stage], box.most[stage]);
@@ -111,8 +113,8 @@ void DepthSearch::split(const Open& open, const Scored& best, Score& score) {
 }
 
 /// Puts a box back with the bound that its common beginning gives it.
-void DepthSearch::begin(Open open, Scored& best, Score& score) {
-  Scored attempt = start_;
+void DepthSearch::begin(Open open, SimulatedPlan& best, Score& score) {
+  SimulatedPlan attempt = start_;
   attempt.plan.warmup_depths = open.box.least;
   const Recorded recorded =
       record_and_count(attempt.plan, {costs_, topology_, options_.mode()}, score);
@@ -128,8 +130,8 @@ void DepthSearch::begin(Open open, Scored& best, Score& score) {
   if (open.bound < best.iteration) open_.push(std::move(open));
 }
 
-void DepthSearch::simulate_at(const Depths& depths, Scored& best, Score& score) const {
-  Scored attempt = start_;
+void DepthSearch::simulate_at(const Depths& depths, SimulatedPlan& best, Score& score) const {
+  SimulatedPlan attempt = start_;
   attempt.plan.warmup_depths = depths;
   attempt.iteration = simulate_and_count(attempt.plan, {costs_, topology_, options_.mode()}, score);
   if (attempt.iteration < best.iteration) best = std::move(attempt);
@@ -137,7 +139,7 @@ void DepthSearch::simulate_at(const Depths& depths, Scored& best, Score& score) 
 
 Score DepthSearch::advance(const Stretch& stretch) {
   Score score;
-  Scored best = start_;
+  SimulatedPlan best = start_;
   best.iteration = stretch.to_beat;
   const auto is_open = [&] { return !open_.empty() && open_.top().bound < best.iteration; };
   while (is_open() && open_.top().bound < stretch.enough && score.actions < stretch.budget) {

@@ -12,7 +12,7 @@
 #include "dapple/planner/candidates/explain.h"
 #include "dapple/planner/request/planner.h"
 #include "dapple/simulate/device_memory.h"
-#include "planner/candidates/scoring.h"
+#include "planner/candidates/candidate_evaluator.h"
 
 namespace dapple::planner {
 namespace {

@@ -16,7 +16,7 @@ std::int64_t devices_used(const Plan& plan) {
 
 }  // namespace
 
-bool better(const Scored& a, const Scored& b) {
+bool better(const SimulatedPlan& a, const SimulatedPlan& b) {
   if (a.iteration != b.iteration) return a.iteration < b.iteration;
   if (!a.feasible()) return false;
   return std::tuple(devices_used(a.plan), a.plan.stages.size(), a.order, a.plan.warmup_depths) <

@@ -11,11 +11,11 @@
 #include "dapple/search/families/family_bound.h"
 #include "dapple/simulate/device_memory.h"
 #include "planner/candidates/as_pinned.h"
-#include "planner/candidates/scoring.h"
+#include "planner/candidates/candidate_evaluator.h"
 #include "planner/families/reorder.h"
 #include "planner/families/searched_order.h"
 #include "planner/one_family/exact_planner.h"
-#include "planner/request/gradient_handlings.h"
+#include "planner/request/gradient_synchronizations.h"
 #include "planner/request/micro_batches.h"
 #include "planner/request/stop_question.h"
 
@@ -94,7 +94,7 @@ class FamilyPlanner {
     std::vector<search::Candidate> shapes;
   };
   struct Attempt {
-    Scored scored;
+    SimulatedPlan scored;
     Score work;
     std::optional<MemoryShortage> shortage;
     std::string shape;
@@ -107,13 +107,13 @@ class FamilyPlanner {
   Attempt attempt(const Plan& start, std::int64_t chunks, std::int64_t tasks) const;
   void explain_shortage(const Plan& plan, const CostModel& costs, Attempt& attempt) const;
   void compare();
-  Attempt move_layers(const Scored& start) const;
+  Attempt move_layers(const SimulatedPlan& start) const;
   std::int64_t tasks_of_order(const Shape& shape) const {
     const auto groups = static_cast<std::int64_t>(shape.plan.stages.size());
     return count_tasks(request_.family, groups * shape.chunks, shape.plan.num_micro_batches);
   }
   Plan replicate_everywhere() const;
-  void improve();
+  void refine_depths();
   void finish();
   void account(const Attempt& attempt);
   Plan plan_of(const search::Candidate& candidate) const;
@@ -126,7 +126,7 @@ class FamilyPlanner {
   StopQuestion is_stopped_;
   std::vector<Space> spaces_;
   std::vector<Shape> shapes_;
-  std::vector<Scored> kept_;  // best first
+  std::vector<SimulatedPlan> kept_;  // best first
   FamilyOutcome outcome_;
 };
 
@@ -377,7 +377,7 @@ void FamilyPlanner::compare() {
 }
 
 /// Gives one layer to a neighbour as long as that helps.
-FamilyPlanner::Attempt FamilyPlanner::move_layers(const Scored& start) const {
+FamilyPlanner::Attempt FamilyPlanner::move_layers(const SimulatedPlan& start) const {
   Attempt best;
   best.scored = start;
   const auto stages = static_cast<std::int64_t>(start.plan.stages.size());
@@ -413,8 +413,8 @@ FamilyPlanner::Attempt FamilyPlanner::move_layers(const Scored& start) const {
   return best;
 }
 
-void FamilyPlanner::improve() {
-  const std::vector<Scored> starts = std::exchange(kept_, {});
+void FamilyPlanner::refine_depths() {
+  const std::vector<SimulatedPlan> starts = std::exchange(kept_, {});
   std::vector<Attempt> improved(starts.size());
   parallel_for(starts.size(), problem_.options.threads,
                [&](std::size_t i) { improved[i] = move_layers(starts[i]); });
@@ -428,7 +428,7 @@ void FamilyPlanner::finish() {
   const std::size_t count = std::min<std::size_t>(2, kept_.size());
   std::vector<Attempt> finished(count);
   parallel_for(count, problem_.options.threads, [&](std::size_t i) {
-    const Scored& start = kept_[i];
+    const SimulatedPlan& start = kept_[i];
     const auto stages = static_cast<std::int64_t>(start.plan.stages.size());
     const std::int64_t of_order =
         count_tasks(request_.family, stages, start.plan.num_micro_batches);
@@ -450,7 +450,7 @@ FamilyOutcome FamilyPlanner::run() {
   collect_shapes();
   compare();
   if (request_.to_beat >= kLongest && !kept_.empty()) raise_bound(kept_.front().iteration);
-  if (!is_near_enough()) improve();
+  if (!is_near_enough()) refine_depths();
   if (!is_near_enough()) finish();
   if (!kept_.empty()) {
     outcome_.best = std::move(kept_.front());

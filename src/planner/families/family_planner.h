@@ -13,7 +13,7 @@
 #include "dapple/plan/schedule_family.h"
 #include "dapple/planner/request/planner.h"
 #include "planner/baselines/baseline_search.h"
-#include "planner/candidates/scoring.h"
+#include "planner/candidates/candidate_evaluator.h"
 
 namespace dapple::planner {
 
@@ -25,7 +25,7 @@ struct FamilyRequest {
 };
 
 struct FamilyOutcome {
-  Scored best;  // infeasible where nothing that fits was found
+  SimulatedPlan best;  // infeasible where nothing that fits was found
   /// No plan of the family is faster, up to `to_beat`; INT64_MAX where none fits at all.
   Duration lower_bound;
   bool is_searched = false;     // not where the bound says that it would not pay

@@ -64,10 +64,10 @@ class FamilyComparison {
   Topology topology_;
   Progress* progress_;
   std::vector<Plan> starts_;
-  std::optional<Scored> first_;  // of 1F1B, where that is asked for
+  std::optional<SimulatedPlan> first_;  // of 1F1B, where that is asked for
   std::optional<Duration> bound_of_first_;
   Bytes missing_;  // by 1F1B's plan that comes closest, where none fits
-  Scored best_;
+  SimulatedPlan best_;
   std::vector<Looked> looked_;
 };
 
@@ -96,7 +96,7 @@ void FamilyComparison::look_at(ScheduleFamily family) {
           problem,
           {.family = family, .starts = starts_, .to_beat = best_.iteration, .enough = enough()},
           progress_)};
-  const Scored& found = looked.outcome.best;
+  const SimulatedPlan& found = looked.outcome.best;
   if (found.feasible() && found.iteration < best_.iteration) {
     best_ = found;
     if (found.plan.chunks_per_device == 1) starts_.push_back(found.plan);

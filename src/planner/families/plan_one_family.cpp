@@ -22,16 +22,16 @@ namespace dapple::planner {
 namespace {
 
 /// The DAPPLE search narrows; the plan that needs the least memory settles whether anything fits.
-std::variant<Scored, Infeasible> plan_of_least_memory(const ModelProfile& profile,
-                                                      const Topology& topology,
-                                                      const PlannerOptions& options,
-                                                      const std::function<bool()>& should_stop) {
+std::variant<SimulatedPlan, Infeasible> plan_of_least_memory(
+    const ModelProfile& profile, const Topology& topology, const PlannerOptions& options,
+    const std::function<bool()>& should_stop) {
   const CostModel costs(profile, topology);
   auto any = find_any_plan(costs, options, should_stop);
   if (auto* infeasible = std::get_if<Infeasible>(&any)) return std::move(*infeasible);
   auto& candidate = std::get<search::Candidate>(any);
   if (options.pins.in_order) put_in_order(candidate.stages);
-  const Score score = Scorer(profile, topology, options).score(candidate, 0, Duration{INT64_MAX});
+  const Score score =
+      CandidateEvaluator(profile, topology, options).score(candidate, 0, Duration{INT64_MAX});
   if (score.best.feasible()) return score.best;
   check(options.pins.least_depths || options.pins.in_order,
         "the plan of least memory fits, but not at any depths");
@@ -88,7 +88,8 @@ bool is_asked_for(const Plan& plan, const PlannerOptions& options) {
 std::variant<MadePlan, Infeasible> plan_one_family(const ModelProfile& profile,
                                                    const Topology& topology,
                                                    const PlannerOptions& options,
-                                                   Progress* progress, std::vector<Scored> known) {
+                                                   Progress* progress,
+                                                   std::vector<SimulatedPlan> known) {
   MadePlan made;
   bool are_baselines_whole = true;
   DapplePlans dapple = plan_by_dapple(profile, topology, options, progress);
@@ -111,7 +112,7 @@ std::variant<MadePlan, Infeasible> plan_one_family(const ModelProfile& profile,
       return unknown;
     }
     auto least = plan_of_least_memory(profile, topology, options, [&] { return is_stopped(); });
-    if (auto* scored = std::get_if<Scored>(&least)) {
+    if (auto* scored = std::get_if<SimulatedPlan>(&least)) {
       if (is_asked_for(scored->plan, options)) known.push_back(std::move(*scored));
     } else {
       infeasible = std::get<Infeasible>(std::move(least));

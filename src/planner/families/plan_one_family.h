@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "dapple/planner/request/planner.h"
-#include "planner/candidates/scoring.h"
+#include "planner/candidates/candidate_evaluator.h"
 
 namespace dapple::planner {
 
@@ -17,7 +17,7 @@ std::variant<MadePlan, Infeasible> plan_one_family(const ModelProfile& profile,
                                                    const Topology& topology,
                                                    const PlannerOptions& options,
                                                    Progress* progress,
-                                                   std::vector<Scored> known = {});
+                                                   std::vector<SimulatedPlan> known = {});
 
 /// What the plan is compared with: make_baselines(), which know nothing of pins, and the DAPPLE
 /// planner's plan. Where other families are asked for, it is what their search starts from.

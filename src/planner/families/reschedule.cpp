@@ -10,7 +10,7 @@
 #include "dapple/schedule_search/tasks/task_order.h"
 #include "dapple/search/dapple_search/even_split.h"
 #include "dapple/simulate/device_memory.h"
-#include "planner/candidates/scoring.h"
+#include "planner/candidates/candidate_evaluator.h"
 #include "planner/families/reorder.h"
 #include "planner/families/searched_order.h"
 
@@ -42,7 +42,7 @@ class Rescheduler {
   bool has_room();
   void choose_depths();
   void search_depths();
-  std::optional<Scored> own_depths();
+  std::optional<SimulatedPlan> own_depths();
   void take_order();
   void search_order();
   const Plan* known() const;
@@ -202,17 +202,17 @@ void Rescheduler::search_depths() {
                               .family = options_.family,
                               .contention = options_.contention,
                               .replicas = options_.replicas};
-  std::optional<Scored> best = own_depths();
+  std::optional<SimulatedPlan> best = own_depths();
   if (!best || !is_told_to_stop()) {
     // Some depths must be found where there are none.
     std::function<bool()> should_stop;
     if (best) should_stop = [this] { return is_told_to_stop(); };
-    const Scorer scorer(profile_, topology_, search, should_stop);
-    Score score = scorer.improve({.micro_batch_size = plan_.micro_batch_size,
-                                  .gradients = plan_.gradients,
-                                  .stages = plan_.stages,
-                                  .bound = {}},
-                                 0, kActionsForDepths);
+    const CandidateEvaluator evaluator(profile_, topology_, search, should_stop);
+    Score score = evaluator.refine_depths({.micro_batch_size = plan_.micro_batch_size,
+                                           .gradients = plan_.gradients,
+                                           .stages = plan_.stages,
+                                           .bound = {}},
+                                          0, kActionsForDepths);
     count(score);
     const bool is_better =
         score.best.feasible() && (!best || score.best.iteration < best->iteration);
@@ -228,7 +228,7 @@ void Rescheduler::search_depths() {
 }
 
 /// The given plan's own depths, which stay unless others are faster; nothing where they do not fit.
-std::optional<Scored> Rescheduler::own_depths() {
+std::optional<SimulatedPlan> Rescheduler::own_depths() {
   Plan own = plan_;
   own.warmup_depths = filed_.warmup_depths;
   if (!is_kept_ || !validate(own, costs_.layer_count(), topology_).empty()) return std::nullopt;
@@ -238,7 +238,7 @@ std::optional<Scored> Rescheduler::own_depths() {
   const Duration time =
       simulate_and_count(own, {cost, topology_, {options_.contention, options_.replicas}}, work);
   count(work);
-  return Scored{.plan = std::move(own), .iteration = time, .order = 0};
+  return SimulatedPlan{.plan = std::move(own), .iteration = time, .order = 0};
 }
 
 void Rescheduler::take_order() {

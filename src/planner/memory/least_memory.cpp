@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "planner/candidates/scoring.h"
-#include "planner/request/gradient_handlings.h"
+#include "planner/candidates/candidate_evaluator.h"
+#include "planner/request/gradient_synchronizations.h"
 #include "planner/request/micro_batches.h"
 
 namespace dapple::planner {
@@ -409,7 +409,7 @@ search::SearchProblem least_problem(const CostModel& costs, const PlannerOptions
   return {
       .global_batch_size = options.global_batch_size,
       .micro_batch_size = enough == micro_batch_sizes.end() ? micro_batch_sizes.back() : *enough,
-      .gradients = gradient_handlings(options, costs.profile()).front(),
+      .gradients = gradient_synchronizations(options, costs.profile()).front(),
       .ignore_memory = options.ignore_memory,
       .gpipe = options.family == ScheduleFamily::GPipe,
       .replicas = options.replicas,

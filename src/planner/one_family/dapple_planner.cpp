@@ -11,9 +11,9 @@
 #include "dapple/search/dapple_search/dapple_search.h"
 #include "dapple/search/dapple_search/even_split.h"
 #include "planner/candidates/as_pinned.h"
-#include "planner/candidates/promise.h"
+#include "planner/candidates/simulation_order.h"
 #include "planner/one_family/dapple_planner.h"
-#include "planner/request/gradient_handlings.h"
+#include "planner/request/gradient_synchronizations.h"
 #include "planner/request/micro_batches.h"
 #include "planner/request/search_record.h"
 #include "planner/request/stop_question.h"
@@ -107,7 +107,7 @@ class DapplePlanner {
         topology_(topology),
         options_(options),
         action_budget_(action_budget(topology.device_count())),
-        scorer_(profile, topology, options_, [this] { return is_stopped_(); }),
+        evaluator_(profile, topology, options_, [this] { return is_stopped_(); }),
         progress_(progress),
         is_stopped_(progress) {}
 
@@ -133,12 +133,12 @@ class DapplePlanner {
   const Topology& topology_;
   const PlannerOptions& options_;
   std::int64_t action_budget_;
-  Scorer scorer_;
+  CandidateEvaluator evaluator_;
   Progress* progress_;
   StopQuestion is_stopped_;
   std::vector<std::int64_t> micro_batch_sizes_;
   std::vector<GradientHandling> gradients_;
-  std::vector<Scored> kept_;  // the best few of different candidates, best first
+  std::vector<SimulatedPlan> kept_;  // the best few of different candidates, best first
   SearchRecord record_;
   std::int64_t narrowed_ = 0;
   std::int64_t not_simulated_ = 0;
@@ -203,7 +203,7 @@ std::vector<search::Candidate> DapplePlanner::opening() const {
   parallel_for(candidates.size(), options_.threads, [&](std::size_t i) {
     const bool is_first_choice = i < kFirstPlans || i + kFirstPlans >= candidates.size();
     if (!is_first_choice && is_stopped_()) return;
-    candidates[i].bound = scorer_.bound(candidates[i]);
+    candidates[i].bound = evaluator_.bound(candidates[i]);
     is_bounded[i] = 1;
   });
   std::size_t next = 0;
@@ -256,7 +256,7 @@ std::vector<search::Candidate> DapplePlanner::search(search::SearchEffort effort
   }
   if (options_.pins.in_order) {
     parallel_for(candidates.size(), options_.threads, [&](std::size_t i) {
-      if (put_in_order(candidates[i].stages)) candidates[i].bound = scorer_.bound(candidates[i]);
+      if (put_in_order(candidates[i].stages)) candidates[i].bound = evaluator_.bound(candidates[i]);
     });
   }
   std::stable_sort(
@@ -283,7 +283,7 @@ bool DapplePlanner::is_long(const search::Candidate& candidate) const {
 /// there, and then until there is a plan.
 void DapplePlanner::simulate_best_first(const std::vector<search::Candidate>& candidates,
                                         std::int64_t budget) {
-  std::vector<std::size_t> order = by_promise(candidates);
+  std::vector<std::size_t> order = simulation_order(candidates);
   const auto first_long =
       std::stable_partition(order.begin(), order.end(),
                             [&](std::size_t position) { return !is_long(candidates[position]); });
@@ -319,7 +319,7 @@ void DapplePlanner::simulate_shortest(const std::vector<search::Candidate>& cand
   std::vector<std::pair<std::int64_t, std::size_t>> order;  // work, position
   for (std::size_t i = 0; i < candidates.size(); ++i) order.emplace_back(work_of(candidates[i]), i);
   std::sort(order.begin(), order.end());
-  const Scorer patient(profile_, topology_, options_);
+  const CandidateEvaluator patient(profile_, topology_, options_);
   for (const auto& [work, position] : order) {
     account(patient.score(candidates[position], position, Duration{INT64_MAX}, 1));
     if (!kept_.empty()) break;
@@ -340,8 +340,8 @@ void DapplePlanner::simulate_side_by_side(const std::vector<search::Candidate>& 
   };
   const int threads = threads_with_room(positions, bytes_of, options_);
   parallel_for(positions.size(), threads, [&](std::size_t i) {
-    scores[i] = scorer_.score(candidates[positions[i]], positions[i], to_beat,
-                              action_budget_ / kCandidatePart);
+    scores[i] = evaluator_.score(candidates[positions[i]], positions[i], to_beat,
+                                 action_budget_ / kCandidatePart);
   });
   for (const Score& result : scores) account(result);
   std::stable_sort(kept_.begin(), kept_.end(), better);
@@ -363,8 +363,9 @@ DapplePlans DapplePlanner::run() {
   micro_batch_sizes_ = std::move(sizes.sizes);
   record_.cut = std::move(sizes.cut);
   // Where the exact search follows, it looks at the other bucket sizes.
-  gradients_ = options_.planner == PlannerKind::Exact ? std::vector{usual_gradients(options_)}
-                                                      : gradient_handlings(options_, profile_);
+  gradients_ = options_.planner == PlannerKind::Exact
+                   ? std::vector{usual_gradients(options_)}
+                   : gradient_synchronizations(options_, profile_);
   const SearchSize size{.layers = static_cast<std::int64_t>(profile_.layers.size()),
                         .devices = topology_.device_count()};
   const std::vector<search::Candidate> first = opening();
@@ -380,10 +381,10 @@ DapplePlans DapplePlanner::run() {
   // Where this is only the start of the exact search, that does it better.
   const bool is_start = options_.planner == PlannerKind::Exact && !options_.baselines;
   std::vector<Score> refined(is_start || is_stopped_() ? 0 : kept_.size());
-  const auto bytes_of = [&](const Scored& some) { return simulation_bytes(some, options_); };
+  const auto bytes_of = [&](const SimulatedPlan& some) { return simulation_bytes(some, options_); };
   const int threads = threads_with_room(kept_, bytes_of, options_);
   parallel_for(refined.size(), threads, [&](std::size_t i) {
-    refined[i] = scorer_.refine(kept_[i], action_budget_ / kRefinementPart);
+    refined[i] = evaluator_.refine(kept_[i], action_budget_ / kRefinementPart);
   });
   for (const Score& result : refined) account(result);
   std::stable_sort(kept_.begin(), kept_.end(), better);
@@ -414,7 +415,7 @@ DapplePlans plan_by_dapple(const ModelProfile& profile, const Topology& topology
 
 std::optional<BaselinePlan> baseline_of(const DapplePlans& dapple, const PlanningProblem& problem) {
   if (dapple.best.empty()) return std::nullopt;
-  const Scored& best = dapple.best.front();
+  const SimulatedPlan& best = dapple.best.front();
   return as_baseline(*std::rbegin(kBaselineNames), best.plan, best.iteration, problem);
 }
 

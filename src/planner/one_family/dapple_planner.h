@@ -8,12 +8,13 @@
 #include "dapple/plan/document.h"
 #include "dapple/planner/request/planner.h"
 #include "planner/baselines/baseline_search.h"
-#include "planner/candidates/scoring.h"
+#include "planner/candidates/candidate_evaluator.h"
 
 namespace dapple::planner {
 
 struct DapplePlans {
-  std::vector<Scored> best;  // the best few, best first; empty where it finds nothing that fits
+  std::vector<SimulatedPlan>
+      best;  // the best few, best first; empty where it finds nothing that fits
   SearchRecord record;
 };
 

@@ -11,7 +11,7 @@
 #include "dapple/core/parallel.h"
 #include "dapple/planner/candidates/depth_search.h"
 #include "dapple/search/exact/exact_search.h"
-#include "planner/request/gradient_handlings.h"
+#include "planner/request/gradient_synchronizations.h"
 #include "planner/request/micro_batches.h"
 #include "planner/request/search_record.h"
 #include "planner/request/stop_question.h"
@@ -81,7 +81,7 @@ constexpr std::int64_t kPartOfDepths = 8;
 std::vector<search::SearchProblem> search_problems(const PlannerOptions& options,
                                                    const ModelProfile& profile) {
   std::vector<search::SearchProblem> problems;
-  for (const GradientHandling& gradients : gradient_handlings(options, profile)) {
+  for (const GradientHandling& gradients : gradient_synchronizations(options, profile)) {
     for (const std::int64_t size : micro_batch_sizes(options).sizes) {
       problems.push_back({.global_batch_size = options.global_batch_size,
                           .micro_batch_size = size,
@@ -97,7 +97,7 @@ std::vector<search::SearchProblem> search_problems(const PlannerOptions& options
 }
 
 /// A candidate that some depths may make faster than the best plan.
-struct Unsettled {
+struct OpenCandidate {
   search::Candidate candidate;  // its bound rises as more of its depths are known
   std::size_t order = 0;
   bool is_improved = false;
@@ -111,21 +111,21 @@ class ExactPlanner {
       : profile_(profile),
         topology_(topology),
         options_(options),
-        scorer_(profile, topology, options_, [this] { return is_stopped_(); }),
+        evaluator_(profile, topology, options_, [this] { return is_stopped_(); }),
         progress_(progress),
         is_stopped_(progress) {}
 
-  ExactPlans run(std::vector<Scored> known);
+  ExactPlans run(std::vector<SimulatedPlan> known);
 
  private:
   void prepare();
   void advance();
   std::vector<search::Candidate> take_batch();
   void simulate(const std::vector<search::Candidate>& candidates);
-  bool improve();
-  void walk();
+  bool refine_depths();
+  void threshold_accepting();
   std::size_t begin_depths(std::size_t count);
-  void settle(std::int64_t budget);
+  void exhaust_depths(std::int64_t budget);
   void finish();
   void keep_best();
   void sort_unsettled();
@@ -152,13 +152,13 @@ class ExactPlanner {
   const ModelProfile& profile_;
   const Topology& topology_;
   const PlannerOptions& options_;
-  Scorer scorer_;
+  CandidateEvaluator evaluator_;
   Progress* progress_;
   StopQuestion is_stopped_;
   std::vector<std::unique_ptr<search::ExactSearch>>
-      searches_;              // by bucket size, then micro-batch size
-  std::vector<Scored> best_;  // the best few, best first
-  std::vector<Unsettled> unsettled_;
+      searches_;                     // by bucket size, then micro-batch size
+  std::vector<SimulatedPlan> best_;  // the best few, best first
+  std::vector<OpenCandidate> unsettled_;
   SearchRecord record_;
   std::int64_t actions_ = 0;
   std::size_t order_ = 0;
@@ -180,7 +180,7 @@ Duration ExactPlanner::bound_of_unsearched() const {
 
 Duration ExactPlanner::bound() const {
   Duration least = std::min(best(), bound_of_unsearched());
-  for (const Unsettled& some : unsettled_) least = std::min(least, some.candidate.bound);
+  for (const OpenCandidate& some : unsettled_) least = std::min(least, some.candidate.bound);
   return least;
 }
 
@@ -272,7 +272,7 @@ void ExactPlanner::simulate(const std::vector<search::Candidate>& candidates) {
   };
   const int threads = threads_with_room(candidates, bytes_of, options_);
   parallel_for(candidates.size(), threads, [&](std::size_t i) {
-    scores[i] = scorer_.score(candidates[i], order_ + i, before);
+    scores[i] = evaluator_.score(candidates[i], order_ + i, before);
   });
   for (std::size_t i = 0; i < scores.size(); ++i) {
     account(scores[i]);
@@ -285,7 +285,7 @@ void ExactPlanner::simulate(const std::vector<search::Candidate>& candidates) {
   order_ += candidates.size();
   keep_best();
   if (best() == before) return;
-  account(scorer_.refine(best_.front(), kRefinementBudget));
+  account(evaluator_.refine(best_.front(), kRefinementBudget));
   std::stable_sort(best_.begin(), best_.end(), better);
 }
 
@@ -295,28 +295,30 @@ void ExactPlanner::keep_best() {
 }
 
 void ExactPlanner::sort_unsettled() {
-  std::erase_if(unsettled_, [&](const Unsettled& some) { return some.candidate.bound >= best(); });
-  std::stable_sort(
-      unsettled_.begin(), unsettled_.end(),
-      [](const Unsettled& a, const Unsettled& b) { return a.candidate.bound < b.candidate.bound; });
+  std::erase_if(unsettled_,
+                [&](const OpenCandidate& some) { return some.candidate.bound >= best(); });
+  std::stable_sort(unsettled_.begin(), unsettled_.end(),
+                   [](const OpenCandidate& a, const OpenCandidate& b) {
+                     return a.candidate.bound < b.candidate.bound;
+                   });
 }
 
 /// Looks for better depths of some of what is open, those with the least bounds first. Whether
 /// there were any.
-bool ExactPlanner::improve() {
+bool ExactPlanner::refine_depths() {
   sort_unsettled();
-  std::vector<Unsettled*> chosen;
-  for (Unsettled& some : unsettled_) {
+  std::vector<OpenCandidate*> chosen;
+  for (OpenCandidate& some : unsettled_) {
     if (some.candidate.bound >= threshold() || chosen.size() == kBatch) break;
     if (!some.is_improved) chosen.push_back(&some);
   }
   std::vector<Score> scores(chosen.size());
-  const auto bytes_of = [&](const Unsettled* some) {
+  const auto bytes_of = [&](const OpenCandidate* some) {
     return simulation_bytes(some->candidate, options_);
   };
   const int threads = threads_with_room(chosen, bytes_of, options_);
   parallel_for(chosen.size(), threads, [&](std::size_t i) {
-    scores[i] = scorer_.improve(chosen[i]->candidate, chosen[i]->order, kImprovementOfOne);
+    scores[i] = evaluator_.refine_depths(chosen[i]->candidate, chosen[i]->order, kImprovementOfOne);
     chosen[i]->is_improved = true;
   });
   for (const Score& score : scores) account(score);
@@ -326,13 +328,16 @@ bool ExactPlanner::improve() {
 }
 
 /// Looks further around the depths of the best few.
-void ExactPlanner::walk() {
-  std::vector<Scored> starts = best_;
+void ExactPlanner::threshold_accepting() {
+  std::vector<SimulatedPlan> starts = best_;
   if (is_large(profile_, topology_)) starts.resize(std::min(starts.size(), kWalksOfLarge));
   std::vector<Score> scores(starts.size());
-  const auto bytes_of = [&](const Scored& start) { return simulation_bytes(start, options_); };
-  parallel_for(starts.size(), threads_with_room(starts, bytes_of, options_),
-               [&](std::size_t i) { scores[i] = scorer_.walk(starts[i], kWalkOfOne); });
+  const auto bytes_of = [&](const SimulatedPlan& start) {
+    return simulation_bytes(start, options_);
+  };
+  parallel_for(starts.size(), threads_with_room(starts, bytes_of, options_), [&](std::size_t i) {
+    scores[i] = evaluator_.threshold_accepting(starts[i], kWalkOfOne);
+  });
   for (const Score& score : scores) account(score);
   keep_best();
   tell_progress();
@@ -340,21 +345,21 @@ void ExactPlanner::walk() {
 
 /// Goes through all depths of what is open, as far as the budget goes, those with the least bounds
 /// first; no further than what was never made a candidate lets the bound rise.
-void ExactPlanner::settle(std::int64_t budget) {
+void ExactPlanner::exhaust_depths(std::int64_t budget) {
   const std::int64_t last = actions_ + budget;
   std::int64_t progress = actions_;
   while (actions_ < std::min(last, progress + kStagnation) && !is_stopped_()) {
     sort_unsettled();
     const std::pair before{bound(), best()};
     const Duration enough = std::min(threshold(), bound_of_unsearched());
-    const auto end = std::find_if(unsettled_.begin(), unsettled_.end(), [&](const Unsettled& some) {
-      return some.candidate.bound >= enough;
-    });
+    const auto end =
+        std::find_if(unsettled_.begin(), unsettled_.end(),
+                     [&](const OpenCandidate& some) { return some.candidate.bound >= enough; });
     const std::size_t count =
         begin_depths(std::min(kBatch, static_cast<std::size_t>(end - unsettled_.begin())));
     if (count == 0) return;
     std::vector<Score> scores(count);
-    const auto bytes_of = [&](const Unsettled& some) {
+    const auto bytes_of = [&](const OpenCandidate& some) {
       return simulation_bytes(some.candidate, options_);
     };
     const int threads = threads_with_room(std::span(unsettled_).first(count), bytes_of, options_);
@@ -377,16 +382,16 @@ void ExactPlanner::settle(std::int64_t budget) {
 /// returns how many of these have begun.
 std::size_t ExactPlanner::begin_depths(std::size_t count) {
   Bytes kept;
-  for (const Unsettled& some : unsettled_) {
+  for (const OpenCandidate& some : unsettled_) {
     if (some.depths != nullptr) kept += depth_search_bytes(some.candidate, global_batch_size());
   }
   std::size_t first_without = 0;
   for (std::size_t i = 0; i < count; ++i, ++first_without) {
-    Unsettled& some = unsettled_[i];
+    OpenCandidate& some = unsettled_[i];
     if (some.depths != nullptr) continue;
     kept += depth_search_bytes(some.candidate, global_batch_size());
     if (kept > Bytes{options_.memory_limit.count / kPartOfDepths}) break;
-    some.depths = scorer_.depths_of(some.candidate, some.order);
+    some.depths = evaluator_.depths_of(some.candidate, some.order);
   }
   return first_without;
 }
@@ -395,9 +400,9 @@ std::size_t ExactPlanner::begin_depths(std::size_t count) {
 void ExactPlanner::finish() {
   const std::int64_t last = actions_ + kImprovementBudget;
   const auto is_open = [&] { return bound() < threshold() && !is_stopped_(); };
-  while (is_open() && actions_ < last && improve()) settle(kSettlementBetween);
-  if (is_open()) walk();
-  if (is_open()) settle(kSettlementBudget);
+  while (is_open() && actions_ < last && refine_depths()) exhaust_depths(kSettlementBetween);
+  if (is_open()) threshold_accepting();
+  if (is_open()) exhaust_depths(kSettlementBudget);
   sort_unsettled();
 }
 
@@ -413,7 +418,7 @@ void ExactPlanner::tell_progress() {
   progress_->update(progress);
 }
 
-ExactPlans ExactPlanner::run(std::vector<Scored> known) {
+ExactPlans ExactPlanner::run(std::vector<SimulatedPlan> known) {
   best_ = std::move(known);
   prepare();
   while (bound() < threshold() && !is_spent()) {
@@ -471,7 +476,7 @@ SearchRecord ExactPlanner::record() const {
 }  // namespace
 
 ExactPlans plan_exactly(const ModelProfile& profile, const Topology& topology,
-                        const PlannerOptions& options, std::vector<Scored> known,
+                        const PlannerOptions& options, std::vector<SimulatedPlan> known,
                         Progress* progress) {
   return ExactPlanner(profile, topology, options, progress).run(std::move(known));
 }

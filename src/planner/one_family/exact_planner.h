@@ -6,19 +6,19 @@
 
 #include "dapple/plan/document.h"
 #include "dapple/planner/request/planner.h"
-#include "planner/candidates/scoring.h"
+#include "planner/candidates/candidate_evaluator.h"
 
 namespace dapple::planner {
 
 struct ExactPlans {
-  std::vector<Scored> best;  // the best few, best first; empty where nothing fits
+  std::vector<SimulatedPlan> best;  // the best few, best first; empty where nothing fits
   SearchRecord record;
   Duration lower_bound;  // no plan of the searched space is faster
 };
 
 /// `known`: plans to start from, best first. Deterministic, unless stopped.
 ExactPlans plan_exactly(const ModelProfile& profile, const Topology& topology,
-                        const PlannerOptions& options, std::vector<Scored> known,
+                        const PlannerOptions& options, std::vector<SimulatedPlan> known,
                         Progress* progress);
 
 /// No plan of one stage per device with an unsplit backward is faster, in whatever order its

@@ -7,7 +7,7 @@
 #include "dapple/search/families/family_bound.h"
 #include "planner/families/family_planner.h"
 #include "planner/families/searched_order.h"
-#include "planner/request/gradient_handlings.h"
+#include "planner/request/gradient_synchronizations.h"
 #include "planner/request/micro_batches.h"
 #include "planner/verify/exhaustive.h"
 
@@ -113,7 +113,7 @@ ExhaustiveOutcome BoundDerivation::go_through(Duration below, std::int64_t budge
   const PlanDocument& document = claimed_.document;
   ExhaustiveProblem problem{.global_batch_size = options_.global_batch_size,
                             .micro_batch_sizes = micro_batch_sizes(options_).sizes,
-                            .gradients = gradient_handlings(options_, document.profile),
+                            .gradients = gradient_synchronizations(options_, document.profile),
                             .family = options_.family.value_or(ScheduleFamily::OneFOneB),
                             .mode = options_.mode(),
                             .ignore_memory = options_.ignore_memory,

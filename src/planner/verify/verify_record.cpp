@@ -15,7 +15,7 @@
 #include "planner/families/family_planner.h"
 #include "planner/families/plan_families.h"
 #include "planner/families/plan_one_family.h"
-#include "planner/request/gradient_handlings.h"
+#include "planner/request/gradient_synchronizations.h"
 #include "planner/request/micro_batches.h"
 #include "planner/request/search_record.h"
 #include "planner/request/stop_question.h"
@@ -134,8 +134,8 @@ void check_gradients(Claims& claims, const ClaimedPlan& claimed) {
     claims.expect("/request/bucket_bytes", gradients.bucket_size, *request.bucket_size);
     return;
   }
-  const auto handlings =
-      gradient_handlings(options_of(request, document.plan.global_batch_size), document.profile);
+  const auto handlings = gradient_synchronizations(
+      options_of(request, document.plan.global_batch_size), document.profile);
   const bool is_tried =
       gradients == usual_gradients(options_of(request, document.plan.global_batch_size)) ||
       std::any_of(handlings.begin(), handlings.end(), [&](const GradientHandling& handling) {

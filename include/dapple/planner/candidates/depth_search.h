@@ -22,7 +22,7 @@ class DepthSearch {
  public:
   /// `start`: the candidate's plan, without depths, and its order. `costs` is not kept; profile,
   /// topology and options must outlive it.
-  DepthSearch(const Scored& start, const CostModel& costs, const PlannerOptions& options);
+  DepthSearch(const SimulatedPlan& start, const CostModel& costs, const PlannerOptions& options);
 
   struct Stretch {
     Duration to_beat;         // plans from it on are of no interest
@@ -45,14 +45,14 @@ class DepthSearch {
       return a.bound != b.bound ? a.bound > b.bound : a.number < b.number;
     }
   };
-  void push(search::DepthBox box, const Open& whole, const Scored& best, Score& score);
-  void split(const Open& open, const Scored& best, Score& score);
-  void begin(Open open, Scored& best, Score& score);
-  void simulate_at(const Depths& depths, Scored& best, Score& score) const;
+  void push(search::DepthBox box, const Open& whole, const SimulatedPlan& best, Score& score);
+  void split(const Open& open, const SimulatedPlan& best, Score& score);
+  void begin(Open open, SimulatedPlan& best, Score& score);
+  void simulate_at(const Depths& depths, SimulatedPlan& best, Score& score) const;
 
   const Topology& topology_;
   const PlannerOptions& options_;
-  Scored start_;
+  SimulatedPlan start_;
   PlanCost costs_;
   DepthLimits limits_;
   search::EarliestStartBound earliest_start_bound_;

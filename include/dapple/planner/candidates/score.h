@@ -15,7 +15,7 @@
 namespace dapple::planner {
 
 /// A candidate with the best depths found so far; infeasible until it has some.
-struct Scored {
+struct SimulatedPlan {
   Plan plan;
   Duration iteration{INT64_MAX};
   std::size_t order = 0;  // of its candidate
@@ -24,11 +24,11 @@ struct Scored {
 };
 
 /// Faster first; of equals, fewer devices, fewer stages, the earlier candidate, shallower depths.
-bool better(const Scored& a, const Scored& b);
+bool better(const SimulatedPlan& a, const SimulatedPlan& b);
 
 /// The outcome and what it took; actions are those simulated, deterministic unlike time.
 struct Score {
-  Scored best;
+  SimulatedPlan best;
   std::int64_t actions = 0;
   std::int64_t simulated = 0;
   Duration bound;           // no depths that fit make the candidate faster

@@ -10,6 +10,6 @@ namespace dapple::planner {
 
 /// Their positions by rising bound, in steps; within one, those with the fewest micro-batches
 /// first, as they take the least to simulate; of equals the first. O(n log n).
-std::vector<std::size_t> by_promise(const std::vector<search::Candidate>& candidates);
+std::vector<std::size_t> simulation_order(const std::vector<search::Candidate>& candidates);
 
 }  // namespace dapple::planner

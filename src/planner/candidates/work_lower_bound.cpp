@@ -1,4 +1,4 @@
-#include "planner/candidates/work_floor.h"
+#include "planner/candidates/work_lower_bound.h"
 
 #include <algorithm>
 
@@ -7,8 +7,8 @@
 
 namespace dapple::planner {
 
-Duration work_floor(const ModelProfile& profile, const Topology& topology,
-                    const PlannerOptions& options) {
+Duration work_lower_bound(const ModelProfile& profile, const Topology& topology,
+                          const PlannerOptions& options) {
   constexpr Duration kLongest{std::int64_t{1} << 60};
   const CostModel costs(profile, topology);
   Duration least = kLongest;

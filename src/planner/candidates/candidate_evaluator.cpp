@@ -1,9 +1,9 @@
-#include "planner/candidates/scoring.h"
+#include "planner/candidates/candidate_evaluator.h"
 
 #include <algorithm>
 
 #include "dapple/search/bounds/bound.h"
-#include "planner/candidates/depth_walk.h"
+#include "planner/candidates/threshold_accepting.h"
 
 namespace dapple::planner {
 namespace {
@@ -19,7 +19,7 @@ std::int64_t most_tries(const Plan& plan, std::int64_t budget) {
 
 }  // namespace
 
-Plan Scorer::plan_of(const search::Candidate& candidate) const {
+Plan CandidateEvaluator::plan_of(const search::Candidate& candidate) const {
   Plan plan{.global_batch_size = options_.global_batch_size,
             .micro_batch_size = candidate.micro_batch_size,
             .num_micro_batches = options_.global_batch_size / candidate.micro_batch_size,
@@ -31,19 +31,19 @@ Plan Scorer::plan_of(const search::Candidate& candidate) const {
   return plan;
 }
 
-Duration Scorer::bound_of(const Plan& plan, const PlanCost& cost) const {
+Duration CandidateEvaluator::bound_of(const Plan& plan, const PlanCost& cost) const {
   return search::lower_bound({plan, cost, topology_, options_.mode()});
 }
 
-Duration Scorer::bound(const search::Candidate& candidate) const {
+Duration CandidateEvaluator::bound(const search::Candidate& candidate) const {
   Plan plan = plan_of(candidate);
   plan.warmup_depths.assign(plan.stages.size(), plan.num_micro_batches);
   return bound_of(plan, CostModel(profile_, topology_).plan_cost(plan));
 }
 
-bool Scorer::try_depths(const Depths& depths, const CostModel& costs, Scored& current,
-                        Score& score) const {
-  Scored attempt = current;
+bool CandidateEvaluator::try_depths(const Depths& depths, const CostModel& costs,
+                                    SimulatedPlan& current, Score& score) const {
+  SimulatedPlan attempt = current;
   attempt.plan.warmup_depths = depths;
   const PlanCost cost = costs.plan_cost(attempt.plan);
   const search::BoundedPlan bounded{attempt.plan, cost, topology_, options_.mode()};
@@ -56,8 +56,8 @@ bool Scorer::try_depths(const Depths& depths, const CostModel& costs, Scored& cu
   return true;
 }
 
-std::vector<Depths> Scorer::depths_to_try(const Plan& plan, const PlanCost& costs, Duration bound,
-                                          bool& are_all) const {
+std::vector<Depths> CandidateEvaluator::depths_to_try(const Plan& plan, const PlanCost& costs,
+                                                      Duration bound, bool& are_all) const {
   const std::size_t stages = plan.stages.size();
   const std::int64_t micro_batches = plan.num_micro_batches;
   are_all = true;
@@ -84,8 +84,8 @@ std::vector<Depths> Scorer::depths_to_try(const Plan& plan, const PlanCost& cost
   return depths;
 }
 
-Score Scorer::score(const search::Candidate& candidate, std::size_t order, Duration to_beat,
-                    std::int64_t budget) const {
+Score CandidateEvaluator::score(const search::Candidate& candidate, std::size_t order,
+                                Duration to_beat, std::int64_t budget) const {
   const CostModel costs(profile_, topology_);
   Score score;
   score.bound = candidate.bound;
@@ -94,7 +94,7 @@ Score Scorer::score(const search::Candidate& candidate, std::size_t order, Durat
       most_passes(options_.memory_limit)) {
     return score;
   }
-  Scored best{.plan = plan_of(candidate), .iteration = to_beat, .order = order};
+  SimulatedPlan best{.plan = plan_of(candidate), .iteration = to_beat, .order = order};
   const DepthLimits limits(best.plan, costs, options_.ignore_memory);
   const Depths ones(candidate.stages.size(), 1);
   if (options_.family != ScheduleFamily::GPipe && !limits.fit_as_they_are(ones)) {
@@ -131,15 +131,16 @@ Score Scorer::score(const search::Candidate& candidate, std::size_t order, Durat
   return score;
 }
 
-std::unique_ptr<DepthSearch> Scorer::depths_of(const search::Candidate& candidate,
-                                               std::size_t order) const {
+std::unique_ptr<DepthSearch> CandidateEvaluator::depths_of(const search::Candidate& candidate,
+                                                           std::size_t order) const {
   const CostModel costs(profile_, topology_);
-  const Scored start{.plan = plan_of(candidate), .iteration = Duration{INT64_MAX}, .order = order};
+  const SimulatedPlan start{
+      .plan = plan_of(candidate), .iteration = Duration{INT64_MAX}, .order = order};
   return std::make_unique<DepthSearch>(start, costs, options_);
 }
 
-Score Scorer::improve(const search::Candidate& candidate, std::size_t order,
-                      std::int64_t budget) const {
+Score CandidateEvaluator::refine_depths(const search::Candidate& candidate, std::size_t order,
+                                        std::int64_t budget) const {
   Score first = score(candidate, order, Duration{INT64_MAX}, budget / 2);
   if (!first.best.feasible()) return first;
   Score refined = refine(first.best, budget - first.actions);
@@ -150,17 +151,18 @@ Score Scorer::improve(const search::Candidate& candidate, std::size_t order,
   return refined;
 }
 
-Score Scorer::walk(const Scored& start, std::int64_t budget) const {
+Score CandidateEvaluator::threshold_accepting(const SimulatedPlan& start,
+                                              std::int64_t budget) const {
   if (!has_free_depths() || start.plan.stages.size() == 1) {
     Score score;
     score.best = start;
     return score;
   }
-  return walk_depths(start, CostModel(profile_, topology_), options_,
-                     {.actions = budget, .should_stop = should_stop_});
+  return planner::threshold_accepting(start, CostModel(profile_, topology_), options_,
+                                      {.actions = budget, .should_stop = should_stop_});
 }
 
-Score Scorer::refine(const Scored& start, std::int64_t budget) const {
+Score CandidateEvaluator::refine(const SimulatedPlan& start, std::int64_t budget) const {
   const CostModel costs(profile_, topology_);
   Score score;
   score.best = start;

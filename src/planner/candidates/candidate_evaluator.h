@@ -70,7 +70,7 @@ inline Bytes simulation_bytes(const search::Candidate& candidate, const PlannerO
   return simulation_bytes(candidate.stages, options.global_batch_size / candidate.micro_batch_size,
                           options.replicas);
 }
-inline Bytes simulation_bytes(const Scored& scored, const PlannerOptions& options) {
+inline Bytes simulation_bytes(const SimulatedPlan& scored, const PlannerOptions& options) {
   return simulation_bytes(scored.plan.stages, scored.plan.num_micro_batches, options.replicas);
 }
 
@@ -101,12 +101,12 @@ inline Bytes size_of(const search::Candidate& candidate) {
 }
 
 /// Scores candidates of one problem. Const and without state, so threads may share one.
-class Scorer {
+class CandidateEvaluator {
  public:
   /// Once `should_stop` says so, nothing is simulated any more, and what is being simulated is
   /// given up.
-  Scorer(const ModelProfile& profile, const Topology& topology, const PlannerOptions& options,
-         std::function<bool()> should_stop = {})
+  CandidateEvaluator(const ModelProfile& profile, const Topology& topology,
+                     const PlannerOptions& options, std::function<bool()> should_stop = {})
       : profile_(profile),
         topology_(topology),
         options_(options),
@@ -122,7 +122,8 @@ class Scorer {
               std::int64_t budget = INT64_MAX) const;
 
   /// The best of the depth families, whatever is to be beaten, then steps from there.
-  Score improve(const search::Candidate& candidate, std::size_t order, std::int64_t budget) const;
+  Score refine_depths(const search::Candidate& candidate, std::size_t order,
+                      std::int64_t budget) const;
 
   /// All its depths, yet to be gone through.
   std::unique_ptr<DepthSearch> depths_of(const search::Candidate& candidate,
@@ -130,10 +131,10 @@ class Scorer {
 
   /// Steps to a faster neighbour's depths until there is none or `budget` actions are spent, or
   /// twice that within a step, or so many neighbours were ruled out without being simulated.
-  Score refine(const Scored& start, std::int64_t budget) const;
+  Score refine(const SimulatedPlan& start, std::int64_t budget) const;
 
   /// The same by changes that may at first make it slower.
-  Score walk(const Scored& start, std::int64_t budget) const;
+  Score threshold_accepting(const SimulatedPlan& start, std::int64_t budget) const;
 
  private:
   bool is_stopped() const { return should_stop_ && should_stop_(); }
@@ -145,7 +146,7 @@ class Scorer {
   std::vector<Depths> depths_to_try(const Plan& plan, const PlanCost& costs, Duration bound,
                                     bool& are_all) const;
   /// Whether it was not given up.
-  bool try_depths(const Depths& depths, const CostModel& costs, Scored& current,
+  bool try_depths(const Depths& depths, const CostModel& costs, SimulatedPlan& current,
                   Score& score) const;
 
   const ModelProfile& profile_;

@@ -1,4 +1,4 @@
-#include "planner/candidates/promise.h"
+#include "planner/candidates/simulation_order.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -13,10 +13,10 @@ constexpr std::int64_t kBoundSteps = 200;
 
 }  // namespace
 
-std::vector<std::size_t> by_promise(const std::vector<search::Candidate>& candidates) {
+std::vector<std::size_t> simulation_order(const std::vector<search::Candidate>& candidates) {
   Duration least{INT64_MAX};
   for (const search::Candidate& candidate : candidates) least = std::min(least, candidate.bound);
-  const auto promise = [&](std::size_t position) {
+  const auto rank = [&](std::size_t position) {
     const search::Candidate& candidate = candidates[position];
     const Wide above = Wide{(candidate.bound - least).ns} * kBoundSteps;
     return std::tuple(static_cast<std::int64_t>(above / std::max<std::int64_t>(1, least.ns)),
@@ -25,7 +25,7 @@ std::vector<std::size_t> by_promise(const std::vector<search::Candidate>& candid
   std::vector<std::size_t> positions(candidates.size());
   std::iota(positions.begin(), positions.end(), 0);
   std::stable_sort(positions.begin(), positions.end(),
-                   [&](std::size_t a, std::size_t b) { return promise(a) < promise(b); });
+                   [&](std::size_t a, std::size_t b) { return rank(a) < rank(b); });
   return positions;
 }
 

@@ -15,14 +15,14 @@
 namespace dapple::planner {
 
 /// How far to go: so many simulated actions, and one simulation more, or until told to stop.
-struct WalkLimits {
+struct ThresholdAcceptingLimits {
   std::int64_t actions = 0;
   const std::function<bool()>& should_stop;
 };
 
 /// The best depths met on the way from those of `start`. Deterministic, unless stopped. Requires:
 /// depths that fit, a 1F1B plan.
-Score walk_depths(const Scored& start, const CostModel& costs, const PlannerOptions& options,
-                  const WalkLimits& limits);
+Score threshold_accepting(const SimulatedPlan& start, const CostModel& costs,
+                          const PlannerOptions& options, const ThresholdAcceptingLimits& limits);
 
 }  // namespace dapple::planner

@@ -1,4 +1,4 @@
-#include "planner/candidates/depth_walk.h"
+#include "planner/candidates/threshold_accepting.h"
 
 #include <algorithm>
 #include <random>
@@ -43,8 +43,8 @@ bool are_legal(const Depths& depths, std::int64_t num_micro_batches) {
 
 }  // namespace
 
-Score walk_depths(const Scored& start, const CostModel& costs, const PlannerOptions& options,
-                  const WalkLimits& limits) {
+Score threshold_accepting(const SimulatedPlan& start, const CostModel& costs,
+                          const PlannerOptions& options, const ThresholdAcceptingLimits& limits) {
   const Plan& plan = start.plan;
   const std::int64_t budget = limits.actions;
   const DepthLimits memory(plan, costs, options.ignore_memory);
@@ -54,11 +54,11 @@ Score walk_depths(const Scored& start, const CostModel& costs, const PlannerOpti
   Draws draws;
   Score score;
   score.best = start;
-  Scored here = start;
+  SimulatedPlan here = start;
   std::int64_t tries_left = kTries * (1 + budget / earliest_start_bound.steps());
   while (score.actions < budget && tries_left-- > 0) {
     if (limits.should_stop && limits.should_stop()) break;
-    Scored next = here;
+    SimulatedPlan next = here;
     next.plan.warmup_depths = changed(here.plan.warmup_depths, draws);
     const Depths& depths = next.plan.warmup_depths;
     const bool is_new = depths != here.plan.warmup_depths;

@@ -1,4 +1,4 @@
-#include "planner/request/gradient_handlings.h"
+#include "planner/request/gradient_synchronizations.h"
 
 #include <algorithm>
 
@@ -6,8 +6,8 @@
 
 namespace dapple::planner {
 
-std::vector<GradientHandling> gradient_handlings(const PlannerOptions& options,
-                                                 const ModelProfile& profile) {
+std::vector<GradientHandling> gradient_synchronizations(const PlannerOptions& options,
+                                                        const ModelProfile& profile) {
   if (options.bucket_size) return {usual_gradients(options)};
   const LayerRange all{0, static_cast<std::int32_t>(profile.layers.size())};
   // Of every layer its own: the smallest and the largest that a layer may be closed with, and all.
