@@ -29,7 +29,7 @@ GradientBuckets fill_buckets(const ModelProfile& profile, LayerRange layers, IsF
 Bytes bucketed_gradient(const ModelProfile& profile, std::int32_t layer, LayerRange layers) {
   const bool is_tied_outside = std::any_of(
       profile.ties.begin(), profile.ties.end(),
-      [&](const Tie& tie) { return tie.holder.value == layer && sides_of(tie, layers).outside; });
+      [&](const Tie& tie) { return tie.owner.value == layer && sides_of(tie, layers).outside; });
   if (is_tied_outside) return {};
   return scale_up(profile.layers[static_cast<std::size_t>(layer)].parameters,
                   profile.optimizer.gradient_bytes_per_parameter_byte);

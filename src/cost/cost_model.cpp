@@ -100,9 +100,9 @@ Bytes CostModel::parameters(LayerRange layers) const {
   Bytes parameters = tables_->parameters[static_cast<std::size_t>(layers.end)] -
                      tables_->parameters[static_cast<std::size_t>(layers.begin)];
   for (const Tie& tie : profile_.ties) {
-    const bool is_before = tie.holder.value < layers.begin;
+    const bool is_before = tie.owner.value < layers.begin;
     if (is_before && sides_of(tie, layers).inside) {
-      parameters += profile_.layers[tie.holder.position()].parameters;
+      parameters += profile_.layers[tie.owner.position()].parameters;
     }
   }
   return parameters;
@@ -216,9 +216,9 @@ std::vector<Duration> CostModel::bucket_steps(LayerRange layers,
     Bytes parameters = tables_->parameters[static_cast<std::size_t>(layers.end)] -
                        tables_->parameters[static_cast<std::size_t>(first)];
     for (const Tie& tie : profile_.ties) {
-      const bool is_inside = first <= tie.holder.value && tie.holder.value < layers.end;
+      const bool is_inside = first <= tie.owner.value && tie.owner.value < layers.end;
       if (is_inside && sides_of(tie, layers).outside) {
-        parameters = parameters - profile_.layers[tie.holder.position()].parameters;
+        parameters = parameters - profile_.layers[tie.owner.position()].parameters;
       }
     }
     return parameters;
@@ -281,7 +281,7 @@ void CostModel::add_ties(const Plan& plan, PlanCost& cost) const {
     }
     std::sort(devices.begin(), devices.end());
     devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
-    const Bytes size = scale_up(profile_.layers[tied.holder.position()].parameters,
+    const Bytes size = scale_up(profile_.layers[tied.owner.position()].parameters,
                                 profile_.optimizer.gradient_bytes_per_parameter_byte);
     of_tie.reduction = AllReduceModel(devices, topology_).cost(size);
     for (const StageIndex stage : tied.stages) {

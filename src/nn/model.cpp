@@ -64,21 +64,21 @@ std::string shapes_of(std::span<const ParameterSpec> parameters) {
 }
 
 /// Ties a layer to one before it, if the parameters of that one can be its first ones.
-void tie(ModelLayer& layer, std::int32_t holder_number, const ModelLayer& holder, Faults& faults) {
+void tie(ModelLayer& layer, std::int32_t owner_number, const ModelLayer& owner, Faults& faults) {
   const std::vector<ParameterSpec>& own = layer.module->parameters();
-  const std::vector<ParameterSpec>& held = holder.module->parameters();
+  const std::vector<ParameterSpec>& held = owner.module->parameters();
   const bool fits = own.size() >= held.size() &&
                     std::equal(held.begin(), held.end(), own.begin(),
                                [](const auto& a, const auto& b) { return a.shape == b.shape; });
   if (fits) {
-    layer.tied_to = holder_number;
+    layer.tied_to = owner_number;
     layer.tied_parameters = held.size();
     return;
   }
   faults.add(layer.name, "/tied_to",
              fmt::format("expected a layer whose parameters are shaped as this one's first, {}, "
                          "got \"{}\" with {}",
-                         shapes_of(own), holder.name, shapes_of(held)));
+                         shapes_of(own), owner.name, shapes_of(held)));
 }
 
 bool is_loss(const Operation& operation) {
@@ -118,8 +118,8 @@ std::vector<ModelLayer> make_model(const ModelProfile& profile,
                         .module = make_module(operations[i]),
                         .input = shape,
                         .output = {}};
-    if (const auto holder = tied_to(profile, index_at<LayerIndex>(i))) {
-      tie(runnable, holder->value, model[holder->position()], faults);
+    if (const auto owner = tied_to(profile, index_at<LayerIndex>(i))) {
+      tie(runnable, owner->value, model[owner->position()], faults);
     }
     check_parameters(layer, runnable, faults);
     try {

@@ -30,7 +30,7 @@ std::vector<TiedGradients> tied_gradients(const ModelProfile& profile,
                                           const std::vector<StagePlan>& stages) {
   std::vector<TiedGradients> tied;
   for (const Tie& tie : profile.ties) {
-    TiedGradients gradients{.holder = tie.holder, .stages = {}};
+    TiedGradients gradients{.owner = tie.owner, .stages = {}};
     for (std::size_t s = 0; s < stages.size(); ++s) {
       if (!sides_of(tie, stages[s].layers).inside) continue;
       gradients.stages.push_back(index_at<StageIndex>(s));
@@ -59,7 +59,7 @@ std::vector<std::int32_t> ties_of(const Plan& plan, const std::vector<StageIndex
   return ties;
 }
 
-StageIndex speaker_of(const TiedGradients& tied, const std::vector<StageIndex>& stages) {
+StageIndex representative_stage(const TiedGradients& tied, const std::vector<StageIndex>& stages) {
   const auto speaker = std::find_if(stages.begin(), stages.end(),
                                     [&](StageIndex stage) { return holds(stage, tied); });
   check(speaker != stages.end(), "a device reduces gradients that it does not hold");

@@ -13,14 +13,14 @@ bool contains(LayerRange layers, LayerIndex layer) {
 
 std::optional<LayerIndex> tied_to(const ModelProfile& profile, LayerIndex layer) {
   for (const Tie& tie : profile.ties) {
-    if (std::binary_search(tie.users.begin(), tie.users.end(), layer)) return tie.holder;
+    if (std::binary_search(tie.users.begin(), tie.users.end(), layer)) return tie.owner;
   }
   return std::nullopt;
 }
 
 TieSides sides_of(const Tie& tie, LayerRange layers) {
-  const bool holder_inside = contains(layers, tie.holder);
-  TieSides sides{.inside = holder_inside, .outside = !holder_inside};
+  const bool owner_inside = contains(layers, tie.owner);
+  TieSides sides{.inside = owner_inside, .outside = !owner_inside};
   for (const LayerIndex user : tie.users) {
     (contains(layers, user) ? sides.inside : sides.outside) = true;
   }

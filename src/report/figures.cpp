@@ -109,7 +109,7 @@ std::string samples_text(const Plan& plan, const StagePlan& stage) {
   return uneven ? fmt::format("{}-{}", least, least + 1) : fmt::format("{}", least);
 }
 
-std::string gradients_text(const GradientHandling& gradients) {
+std::string gradients_text(const GradientSynchronization& gradients) {
   return fmt::format(
       "in buckets of {}, the optimizer {}", show(gradients.bucket_size),
       gradients.optimizer == OptimizerTiming::AtEnd ? "at the end" : "bucket by bucket");
@@ -130,7 +130,7 @@ std::vector<Figure> headline(const PlanDocument& document, const Topology& topol
   }
   figures.push_back({"devices used",
                      fmt::format("{} of {}", prediction.devices.size(), topology.device_count())});
-  if (document.plan.gradients != GradientHandling{}) {
+  if (document.plan.gradients != GradientSynchronization{}) {
     figures.push_back({"gradients", gradients_text(document.plan.gradients)});
   }
   // Where parts of the space were left out, it is of the plans that are in it; of a rescheduled

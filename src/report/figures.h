@@ -41,7 +41,7 @@ std::string show_part(Bytes part, Bytes whole, std::string_view between);
 std::string samples_text(const Plan& plan, const StagePlan& stage);
 
 /// "in buckets of 25 MiB, the optimizer at the end".
-std::string gradients_text(const GradientHandling& gradients);
+std::string gradients_text(const GradientSynchronization& gradients);
 
 struct Figure {
   std::string name;

@@ -183,8 +183,8 @@ std::optional<StageIndex> DryRun::awaited_gradients(std::size_t lane, StageIndex
     return stage;
   }
   for (const std::int32_t tie : ties_of(plan_, schedule_.lanes[lane].stages)) {
-    for (const StageIndex holder : plan_.tied_gradients[at(tie)].stages) {
-      if (!has_all_gradients(holder)) return holder;
+    for (const StageIndex owner : plan_.tied_gradients[at(tie)].stages) {
+      if (!has_all_gradients(owner)) return owner;
     }
   }
   return std::nullopt;

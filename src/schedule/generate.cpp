@@ -88,7 +88,7 @@ void LaneWriter::write() {
   }
   for (const std::int32_t tie : ties) {
     const TiedGradients& tied = plan_.tied_gradients[static_cast<std::size_t>(tie)];
-    append(ActionKind::ReduceTied, tie, speaker_of(tied, lane_.stages));
+    append(ActionKind::ReduceTied, tie, representative_stage(tied, lane_.stages));
   }
   for (const StageIndex reduced : reduced_) {
     const std::int32_t steps = optimizer_steps(plan_, reduced);

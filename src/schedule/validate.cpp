@@ -343,7 +343,7 @@ void check_ties(const Lane& lane, const Plan& plan, std::vector<Violation>& viol
   std::vector<Action> expected;
   for (const std::int32_t tie : ties_of(plan, lane.stages)) {
     const TiedGradients& tied = plan.tied_gradients[static_cast<std::size_t>(tie)];
-    expected.push_back({ActionKind::ReduceTied, tie, speaker_of(tied, lane.stages)});
+    expected.push_back({ActionKind::ReduceTied, tie, representative_stage(tied, lane.stages)});
   }
   std::size_t found = 0;
   const Action* step = nullptr;  // the first

@@ -17,7 +17,7 @@ class StructureEnumerator {
                       std::function<void(Plan&)> visit)
       : problem_(problem), topology_(topology), keep_(std::move(keep)), visit_(std::move(visit)) {}
 
-  void run(const GradientHandling& gradients) {
+  void run(const GradientSynchronization& gradients) {
     for (std::int64_t size = 1; size <= problem_.global_batch; ++size) {
       if (problem_.global_batch % size != 0) continue;
       plan_ = {.global_batch_size = problem_.global_batch,
@@ -102,7 +102,7 @@ class FastestPlan {
         [&](const StagePlan& stage, const Plan& plan) { return may_count(stage, plan); },
         [&](Plan& plan) { look_at(plan); });
     if (options_.gradients.empty()) structures.run({});
-    for (const GradientHandling& gradients : options_.gradients) structures.run(gradients);
+    for (const GradientSynchronization& gradients : options_.gradients) structures.run(gradients);
     answer_.memory_decides = fastest_misfit_ < answer_.iteration;
     return answer_;
   }

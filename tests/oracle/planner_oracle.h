@@ -24,7 +24,7 @@ struct OracleOptions {
   Replicas replicas = Replicas::Together;
   bool ignore_memory = false;
   std::optional<std::int64_t> micro_batch_size = {};
-  std::vector<GradientHandling> gradients = {};  // any of them; the default if none is given
+  std::vector<GradientSynchronization> gradients = {};  // any of them; the default if none is given
   Pins pins = {};
   std::function<bool(const Plan&)> allow = {};  // plans that count; all of them if not given
   Duration below = Duration{INT64_MAX};         // slower plans, and equal ones, do not count

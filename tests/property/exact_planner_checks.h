@@ -33,7 +33,7 @@ struct Question {
     options.baselines = false;
   }
 
-  std::vector<GradientHandling> gradients() const;
+  std::vector<GradientSynchronization> gradients() const;
 
   Made answer(planner::Progress* progress = nullptr) const {
     return planner::make_plan(made.problem.profile, topology, options, progress);
@@ -59,8 +59,8 @@ struct Question {
 };
 
 /// What is asked for; of bucket sizes that may be any, those that the README names.
-inline std::vector<GradientHandling> Question::gradients() const {
-  std::vector<GradientHandling> all;
+inline std::vector<GradientSynchronization> Question::gradients() const {
+  std::vector<GradientSynchronization> all;
   constexpr std::int64_t kMiB = 1024 * 1024;
   for (const std::int64_t size :
        {1 * kMiB, 5 * kMiB, 25 * kMiB, 100 * kMiB, 400 * kMiB, kMaxCount}) {

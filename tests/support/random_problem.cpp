@@ -17,22 +17,22 @@ void tie_some(Dice& dice, ModelProfile& profile, std::int64_t percent) {
     return LayerIndex{static_cast<std::int32_t>(dice.roll(from, std::max(from, last)))};
   };
   for (std::int64_t ties = dice.roll(1, 2); ties > 0; --ties) {
-    Tie tie{.holder = draw(0), .users = {}};
-    if (is_tied[tie.holder.position()]) continue;
-    if (profile.layers[tie.holder.position()].parameters.count == 0) continue;
+    Tie tie{.owner = draw(0), .users = {}};
+    if (is_tied[tie.owner.position()]) continue;
+    if (profile.layers[tie.owner.position()].parameters.count == 0) continue;
     for (std::int64_t users = dice.roll(1, 2); users > 0; --users) {
-      const LayerIndex user = draw(tie.holder.value + 1);
+      const LayerIndex user = draw(tie.owner.value + 1);
       if (user.value > last || is_tied[user.position()]) continue;
       is_tied[user.position()] = true;
       tie.users.push_back(user);
     }
     if (tie.users.empty()) continue;
-    is_tied[tie.holder.position()] = true;
+    is_tied[tie.owner.position()] = true;
     std::sort(tie.users.begin(), tie.users.end());
     profile.ties.push_back(tie);
   }
   std::sort(profile.ties.begin(), profile.ties.end(),
-            [](const Tie& a, const Tie& b) { return a.holder < b.holder; });
+            [](const Tie& a, const Tie& b) { return a.owner < b.owner; });
 }
 
 Problem random_problem(Dice& dice, std::int64_t layers, std::int64_t devices) {

@@ -28,8 +28,8 @@ inline std::vector<DeviceIndex> members_of(const Plan& plan, ActionKind kind, St
       kind == ActionKind::ReduceTied ? plan.tied_gradients[static_cast<std::size_t>(index)].stages
                                      : std::vector<StageIndex>{stage};
   std::set<DeviceIndex> members;
-  for (const StageIndex holder : stages) {
-    const std::vector<DeviceIndex>& devices = plan.stages[holder.position()].devices;
+  for (const StageIndex owner : stages) {
+    const std::vector<DeviceIndex>& devices = plan.stages[owner.position()].devices;
     members.insert(devices.begin(), devices.end());
   }
   return {members.begin(), members.end()};

@@ -41,11 +41,11 @@ std::string_view to_string(OptimizerTiming timing);
 inline constexpr Bytes kDefaultBucketSize{25 * 1024 * 1024};
 
 /// How a stage of several replicas gets from gradients to new parameters.
-struct GradientHandling {
+struct GradientSynchronization {
   Bytes bucket_size = kDefaultBucketSize;  // a bucket is closed once it holds so much
   OptimizerTiming optimizer = OptimizerTiming::AtEnd;
 
-  friend bool operator==(const GradientHandling&, const GradientHandling&) = default;
+  friend bool operator==(const GradientSynchronization&, const GradientSynchronization&) = default;
 };
 
 struct StagePlan {
@@ -60,7 +60,7 @@ struct StagePlan {
 /// holds a copy, and their gradients are summed over the devices of all of them, each on its own
 /// first, once all of these stages have made them.
 struct TiedGradients {
-  LayerIndex holder;               // whose parameters they are
+  LayerIndex owner;                // whose parameters they are
   std::vector<StageIndex> stages;  // ascending, at least two
 
   friend bool operator==(const TiedGradients&, const TiedGradients&) = default;
@@ -70,7 +70,7 @@ struct Plan {
   std::int64_t global_batch_size = 1;
   std::int64_t micro_batch_size = 1;
   std::int64_t num_micro_batches = 1;
-  GradientHandling gradients = {};  // the buckets themselves are each stage's
+  GradientSynchronization gradients = {};  // the buckets themselves are each stage's
   ScheduleFamily family = ScheduleFamily::OneFOneB;
   std::vector<std::int64_t> warmup_depths;  // per stage, most micro-batches in flight
   /// Stages that each device holds, its chunks. With v of them and S groups of devices there are
@@ -94,7 +94,7 @@ std::vector<std::int32_t> ties_of(const Plan& plan, const std::vector<StageIndex
 
 /// The first of the stages that holds them: the one that their reduction on a device goes by.
 /// Requires: one of them does.
-StageIndex speaker_of(const TiedGradients& tied, const std::vector<StageIndex>& stages);
+StageIndex representative_stage(const TiedGradients& tied, const std::vector<StageIndex>& stages);
 
 /// Stages that share their devices, by their first: {{0, 4}, {1, 5}, {2, 6}, {3, 7}}.
 /// O(stages log stages). Requires: every stage has devices.

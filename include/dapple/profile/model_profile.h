@@ -44,7 +44,7 @@ struct Layer {
 /// Layers that use the parameters of a layer before them too, as the output layer of a language
 /// model uses its embedding's (Press and Wolf, EACL'17).
 struct Tie {
-  LayerIndex holder;              // whose parameters they are; in no other tie
+  LayerIndex owner;               // whose parameters they are; in no other tie
   std::vector<LayerIndex> users;  // ascending, behind the holder, each in this tie only
 
   friend bool operator==(const Tie&, const Tie&) = default;

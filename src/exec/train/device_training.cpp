@@ -29,7 +29,7 @@ const DeviceSchedule& schedule_of(const TrainingJob& job, DeviceIndex device) {
 }
 
 /// Of several replicas, which have the same bits, the first one speaks.
-DeviceIndex speaker_of(const TrainingJob& job, std::size_t stage) {
+DeviceIndex representative_stage(const TrainingJob& job, std::size_t stage) {
   return job.plan.stages[stage].devices.front();
 }
 
@@ -91,7 +91,7 @@ void DeviceTraining::look_at_gradients() {
 std::vector<double> DeviceTraining::squares() {
   std::vector<std::vector<double>> by_stage(job_.plan.stages.size());
   for (const StageIndex stage : backend_->stages()) {
-    if (speaker_of(job_, stage.position()) != device_) continue;
+    if (representative_stage(job_, stage.position()) != device_) continue;
     std::vector<double>& own = by_stage[stage.position()];
     own = backend_->squares(stage);
     for (const DeviceSchedule& other : job_.devices) {
@@ -101,7 +101,7 @@ std::vector<double> DeviceTraining::squares() {
   }
   std::vector<double> all;
   for (std::size_t s = 0; s < by_stage.size(); ++s) {
-    const DeviceIndex speaker = speaker_of(job_, s);
+    const DeviceIndex speaker = representative_stage(job_, s);
     if (speaker != device_) {
       by_stage[s] = values_of<double>(
           transport_.receive(key(index_at<StageIndex>(s), kSquares, speaker, device_), {}));
@@ -134,7 +134,7 @@ NamedTensors DeviceTraining::gather(TensorKind kind) {
   NamedTensors tensors;
   for (std::size_t s = 0; s < job_.plan.stages.size(); ++s) {
     const auto stage = index_at<StageIndex>(s);
-    const DeviceIndex speaker = speaker_of(job_, s);
+    const DeviceIndex speaker = representative_stage(job_, s);
     const MessageKey message =
         key(stage, kTensors + static_cast<std::int32_t>(kind), speaker, lead());
     if (speaker == device_) {

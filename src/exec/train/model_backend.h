@@ -325,7 +325,7 @@ template <class Math>
 void ModelBackend<Math>::take_reduced(Stage& stage) {
   for (const std::int32_t tie : stage.ties) {
     const StageIndex speaker =
-        speaker_of(job_.plan.tied_gradients[static_cast<std::size_t>(tie)], stages_);
+        representative_stage(job_.plan.tied_gradients[static_cast<std::size_t>(tie)], stages_);
     if (speaker == stage.local.index) continue;
     math_->copy(at(speaker).parameters.gradients_of_tie(tie),
                 stage.parameters.gradients_of_tie(tie));

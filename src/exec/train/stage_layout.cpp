@@ -48,7 +48,7 @@ StageLayout::StageLayout(const TrainingJob& job, StageIndex stage) {
   };
   const std::vector<std::int32_t> ties = ties_of(job.plan, {stage});
   const auto holder_of = [&](std::int32_t tie) {
-    return job.plan.tied_gradients[static_cast<std::size_t>(tie)].holder.value;
+    return job.plan.tied_gradients[static_cast<std::size_t>(tie)].owner.value;
   };
   for (std::int32_t layer = layers.end - 1; layer >= layers.begin; --layer) {
     const bool is_tied = std::any_of(ties.begin(), ties.end(),

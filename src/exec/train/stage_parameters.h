@@ -101,7 +101,7 @@ class StageParameters {
     }
     for (std::int32_t layer = layers_.begin; layer < layers_.end; ++layer) {
       LayerViews& views = views_.emplace_back();
-      if (const auto holder = job.layer(layer).tied_to) views = held[*holder];
+      if (const auto owner = job.layer(layer).tied_to) views = held[*owner];
       const LayerViews& own = held[layer];
       views.parameters.insert(views.parameters.end(), own.parameters.begin(), own.parameters.end());
       views.gradients.insert(views.gradients.end(), own.gradients.begin(), own.gradients.end());

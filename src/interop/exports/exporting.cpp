@@ -148,15 +148,15 @@ void check_ties(const RuntimeLimits& runtime, const ModelProfile& profile, const
     faults.push_back({fmt::format("/stages/{}/layers", tied.stages.back().value),
                       fmt::format("expected layers that share no weights with other stages, as {} "
                                   "adds up no gradients over stages, got weights of {}",
-                                  runtime.name, profile.layers[tied.holder.position()].name)});
+                                  runtime.name, profile.layers[tied.owner.position()].name)});
   }
   if (!faults.empty() || !splits_backward(plan)) return;
   for (const Tie& tie : profile.ties) {
     faults.push_back(
-        {fmt::format("/stages/{}/layers", stage_of(plan, tie.holder)),
+        {fmt::format("/stages/{}/layers", stage_of(plan, tie.owner)),
          fmt::format("expected layers that share no weights, as {} does not make their "
                      "gradients in a second part of the backward, got weights of {}",
-                     runtime.name, profile.layers[tie.holder.position()].name)});
+                     runtime.name, profile.layers[tie.owner.position()].name)});
   }
 }
 

@@ -40,7 +40,7 @@ CutCounts crossed_cuts(const RuntimeLimits& runtime, const ModelProfile& profile
     }
   }
   for (const Tie& tie : profile.ties) {
-    if (!runtime.ties) crossed.add(tie.holder.value + 1, tie.users.back().value);
+    if (!runtime.ties) crossed.add(tie.owner.value + 1, tie.users.back().value);
   }
   return crossed;
 }

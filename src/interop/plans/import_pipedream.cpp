@@ -57,17 +57,17 @@ void reorder(ModelProfile& profile, const std::vector<std::size_t>& order,
   }
   profile.layers = std::move(layers);
   for (Tie& tie : profile.ties) {
-    tie.holder = place[tie.holder.position()];
+    tie.owner = place[tie.owner.position()];
     put(tie.users);
-    if (tie.holder < tie.users.front()) continue;
+    if (tie.owner < tie.users.front()) continue;
     throw Error{ErrorKind::BadInput,
                 source_name,
                 {{"", fmt::format("expected {}, whose weights other layers use, in a stage before "
                                   "theirs",
-                                  profile.layers[tie.holder.position()].name)}}};
+                                  profile.layers[tie.owner.position()].name)}}};
   }
   std::sort(profile.ties.begin(), profile.ties.end(),
-            [](const Tie& a, const Tie& b) { return a.holder < b.holder; });
+            [](const Tie& a, const Tie& b) { return a.owner < b.owner; });
 }
 
 /// A range of states and how often it is replicated.

@@ -265,10 +265,10 @@ void Expansion::connect(const Entry& entry) {
 /// Remembers whom the entry's layers, from the `first` on, are tied to.
 void Expansion::tie(const Entry& entry, std::size_t first) {
   if (!entry.tied_to) return;
-  const auto holder = by_name_.find(*entry.tied_to);
-  if (holder == by_name_.end()) return refuse_tie(first, "the name of a layer (after repeat)");
+  const auto owner = by_name_.find(*entry.tied_to);
+  if (owner == by_name_.end()) return refuse_tie(first, "the name of a layer (after repeat)");
   const auto copies = static_cast<std::size_t>(entry.repeat);
-  for (std::size_t layer = first; layer < first + copies; ++layer) tied_to_[layer] = holder->second;
+  for (std::size_t layer = first; layer < first + copies; ++layer) tied_to_[layer] = owner->second;
 }
 
 void Expansion::refuse_tie(std::size_t layer, const std::string& expected) const {
@@ -282,23 +282,23 @@ std::vector<Tie> Expansion::ties_in(const std::vector<std::int32_t>& position_of
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     if (!tied_to_[layer]) continue;
     const auto from = static_cast<std::size_t>(*tied_to_[layer]);
-    const LayerIndex holder{position_of[from]};
+    const LayerIndex owner{position_of[from]};
     const LayerIndex user{position_of[layer]};
     if (tied_to_[from]) {
       refuse_tie(layer, "a layer that is not tied itself");
     } else if (layers_[from].parameters.count == 0) {
       refuse_tie(layer, "a layer with parameters");
-    } else if (holder >= user) {
+    } else if (owner >= user) {
       refuse_tie(layer, "a layer that runs before it");
     } else {
-      Tie& tie = ties[holder];
-      tie.holder = holder;
+      Tie& tie = ties[owner];
+      tie.owner = owner;
       tie.users.insert(std::upper_bound(tie.users.begin(), tie.users.end(), user), user);
     }
   }
-  std::vector<Tie> by_holder;
-  for (auto& [holder, tie] : ties) by_holder.push_back(std::move(tie));
-  return by_holder;
+  std::vector<Tie> by_owner;
+  for (auto& [owner, tie] : ties) by_owner.push_back(std::move(tie));
+  return by_owner;
 }
 
 LayersAndTies Expansion::in_order() {

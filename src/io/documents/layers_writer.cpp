@@ -96,8 +96,8 @@ void write_layers(JsonWriter& writer, const ModelProfile& profile) {
     if (layer.fixed_overhead.ns != 0)
       writer.key("fixed_overhead_ns").integer(layer.fixed_overhead.ns);
     write_inputs(writer, layers, position);
-    if (const auto holder = tied_to(profile, index_at<LayerIndex>(position)))
-      writer.key("tied_to").text(layers[holder->position()].name);
+    if (const auto owner = tied_to(profile, index_at<LayerIndex>(position)))
+      writer.key("tied_to").text(layers[owner->position()].name);
     if (!layer.operation.empty()) writer.key("op").raw(layer.operation);
     if (!layer.measurements.empty()) write_measurements(writer, layer.measurements);
     writer.close();

@@ -2,7 +2,7 @@
 
 namespace dapple::io {
 
-void write_gradients(JsonWriter& writer, const GradientHandling& gradients) {
+void write_gradients(JsonWriter& writer, const GradientSynchronization& gradients) {
   writer.open_object(JsonWriter::Layout::Line);
   writer.key("bucket_bytes").integer(gradients.bucket_size.count);
   writer.key("optimizer_step").text(to_string(gradients.optimizer));

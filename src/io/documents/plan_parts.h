@@ -8,7 +8,7 @@
 namespace dapple::io {
 
 /// {"bucket_bytes", "optimizer_step"}.
-void write_gradients(JsonWriter& writer, const GradientHandling& gradients);
+void write_gradients(JsonWriter& writer, const GradientSynchronization& gradients);
 
 /// An object of nanoseconds with the keys of kTimeParts.
 void write_time_parts(JsonWriter& writer, const TimeParts& parts);

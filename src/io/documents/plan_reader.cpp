@@ -140,8 +140,8 @@ void read_stages(const Field& field, const DeviceNames& names, PlanDocument& doc
   }
 }
 
-GradientHandling read_gradients(const Field& field) {
-  GradientHandling gradients;
+GradientSynchronization read_gradients(const Field& field) {
+  GradientSynchronization gradients;
   if (!field.present()) return gradients;
   ObjectReader object(field);
   gradients.bucket_size.count = required_integer(object.field("bucket_bytes"), kBucketRange);

@@ -137,7 +137,7 @@ class DapplePlanner {
   Progress* progress_;
   StopQuestion is_stopped_;
   std::vector<std::int64_t> micro_batch_sizes_;
-  std::vector<GradientHandling> gradients_;
+  std::vector<GradientSynchronization> gradients_;
   std::vector<SimulatedPlan> kept_;  // the best few of different candidates, best first
   SearchRecord record_;
   std::int64_t narrowed_ = 0;

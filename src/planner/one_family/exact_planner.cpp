@@ -81,7 +81,7 @@ constexpr std::int64_t kPartOfDepths = 8;
 std::vector<search::SearchProblem> search_problems(const PlannerOptions& options,
                                                    const ModelProfile& profile) {
   std::vector<search::SearchProblem> problems;
-  for (const GradientHandling& gradients : gradient_synchronizations(options, profile)) {
+  for (const GradientSynchronization& gradients : gradient_synchronizations(options, profile)) {
     for (const std::int64_t size : micro_batch_sizes(options).sizes) {
       problems.push_back({.global_batch_size = options.global_batch_size,
                           .micro_batch_size = size,

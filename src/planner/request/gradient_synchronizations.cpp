@@ -6,8 +6,8 @@
 
 namespace dapple::planner {
 
-std::vector<GradientHandling> gradient_synchronizations(const PlannerOptions& options,
-                                                        const ModelProfile& profile) {
+std::vector<GradientSynchronization> gradient_synchronizations(const PlannerOptions& options,
+                                                               const ModelProfile& profile) {
   if (options.bucket_size) return {usual_gradients(options)};
   const LayerRange all{0, static_cast<std::int32_t>(profile.layers.size())};
   // Of every layer its own: the smallest and the largest that a layer may be closed with, and all.
@@ -18,7 +18,7 @@ std::vector<GradientHandling> gradient_synchronizations(const PlannerOptions& op
     sum += layer;
     least = std::min(least, layer);
   }
-  std::vector<GradientHandling> handlings;
+  std::vector<GradientSynchronization> handlings;
   constexpr std::int64_t kMiB = 1024 * 1024;
   for (const std::int64_t size : {1 * kMiB, 5 * kMiB, 25 * kMiB, 100 * kMiB, 400 * kMiB}) {
     if (size >= sum.count) break;
@@ -30,7 +30,7 @@ std::vector<GradientHandling> gradient_synchronizations(const PlannerOptions& op
   return handlings;
 }
 
-GradientHandling usual_gradients(const PlannerOptions& options) {
+GradientSynchronization usual_gradients(const PlannerOptions& options) {
   return {.bucket_size = options.bucket_size.value_or(kDefaultBucketSize),
           .optimizer = options.optimizer};
 }

@@ -275,7 +275,7 @@ void Exhaustive::go_through(std::int64_t micro_batch_size, std::optional<std::in
   if (is_over() || replicas.value_or(1) > micro_batch_size) return;
   replicas_ = replicas;
   floor_.emplace(costs_, problem_, micro_batch_size, replicas);
-  for (const GradientHandling& gradients : problem_.gradients) {
+  for (const GradientSynchronization& gradients : problem_.gradients) {
     plan_ = {.global_batch_size = problem_.global_batch_size,
              .micro_batch_size = micro_batch_size,
              .num_micro_batches = problem_.global_batch_size / micro_batch_size,

@@ -20,7 +20,7 @@ namespace dapple::planner {
 struct ExhaustiveProblem {
   std::int64_t global_batch_size = 1;
   std::vector<std::int64_t> micro_batch_sizes;
-  std::vector<GradientHandling> gradients;
+  std::vector<GradientSynchronization> gradients;
   ScheduleFamily family = ScheduleFamily::OneFOneB;
   SimulationMode mode = {};
   bool ignore_memory = false;

@@ -126,7 +126,7 @@ void check_target(Claims& claims, const ClaimedPlan& claimed) {
 
 void check_gradients(Claims& claims, const ClaimedPlan& claimed) {
   const PlanDocument& document = claimed.document;
-  const GradientHandling& gradients = document.plan.gradients;
+  const GradientSynchronization& gradients = document.plan.gradients;
   const PlanRequest& request = *document.request;
   claims.expect_text("/request/optimizer_step", to_string(gradients.optimizer),
                      to_string(request.optimizer));
@@ -138,7 +138,7 @@ void check_gradients(Claims& claims, const ClaimedPlan& claimed) {
       options_of(request, document.plan.global_batch_size), document.profile);
   const bool is_tried =
       gradients == usual_gradients(options_of(request, document.plan.global_batch_size)) ||
-      std::any_of(handlings.begin(), handlings.end(), [&](const GradientHandling& handling) {
+      std::any_of(handlings.begin(), handlings.end(), [&](const GradientSynchronization& handling) {
         return handling.bucket_size == gradients.bucket_size;
       });
   if (is_tried) return;

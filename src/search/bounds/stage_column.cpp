@@ -34,7 +34,7 @@ std::vector<ReplicaKind> replica_kinds(const CostModel& costs, const StageDevice
 class BucketChain {
  public:
   BucketChain(const CostModel& costs, const AllReduceModel& reduction,
-              const GradientHandling& gradients)
+              const GradientSynchronization& gradients)
       : costs_(costs), reduction_(reduction), gradients_(gradients) {}
 
   /// `ready`: when the backward of the layers' first is done, counted from the start of the
@@ -81,7 +81,7 @@ class BucketChain {
 
   const CostModel& costs_;
   const AllReduceModel& reduction_;
-  GradientHandling gradients_;
+  GradientSynchronization gradients_;
   Bytes open_;
   Duration open_ready_;
   Duration open_step_;

@@ -33,7 +33,7 @@ struct ColumnRequest {
   std::int64_t num_micro_batches = 1;
   bool recompute = false;
   bool ignore_memory = false;
-  GradientHandling gradients = {};
+  GradientSynchronization gradients = {};
   bool hold_all = false;  // a stage fits only if it holds all micro-batches
   Replicas replicas = Replicas::Together;
 };

@@ -13,9 +13,9 @@ using namespace small;
 const SimulationOptions kBothModes[] = {{.contention = Contention::Shared},
                                         {.contention = Contention::Off}};
 
-ModelProfile tied(const std::vector<LayerFigures>& layers, std::int32_t holder, std::int32_t user) {
+ModelProfile tied(const std::vector<LayerFigures>& layers, std::int32_t owner, std::int32_t user) {
   ModelProfile profile = model_of(layers);
-  profile.ties = {{{holder}, {{user}}}};
+  profile.ties = {{{owner}, {{user}}}};
   profile.optimizer.step_ns_per_parameter_byte = kOne;
   return profile;
 }

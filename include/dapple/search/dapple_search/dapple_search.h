@@ -22,7 +22,7 @@ namespace dapple::search {
 struct SearchProblem {
   std::int64_t global_batch_size = 1;
   std::int64_t micro_batch_size = 1;  // divides the global batch
-  GradientHandling gradients = {};
+  GradientSynchronization gradients = {};
   bool ignore_memory = false;
   bool gpipe = false;             // every stage holds all micro-batches
   bool any_order = false;         // bounds of the exact search hold beyond 1F1B's order
@@ -49,7 +49,7 @@ struct SearchEffort {
 /// A complete plan but for its warm-up depths.
 struct Candidate {
   std::int64_t micro_batch_size = 1;
-  GradientHandling gradients = {};
+  GradientSynchronization gradients = {};
   std::vector<StagePlan> stages;  // without gradient buckets
   Duration bound;                 // no depths make it faster
 };

@@ -273,15 +273,15 @@ ModelProfile random_profile(Dice& dice) {
   }
   // Reading orders layers by their inputs alone, so that a tie goes from any layer to one behind.
   const auto last = static_cast<std::int32_t>(profile.layers.size()) - 1;
-  for (std::int32_t holder = 0; holder < last && dice.chance(50);) {
-    const auto user = static_cast<std::int32_t>(dice.roll(holder + 1, last));
-    if (profile.layers[static_cast<std::size_t>(holder)].parameters.count > 0) {
-      profile.ties.push_back({{holder}, {}});
-      for (std::int32_t layer = holder + 1; layer <= user; ++layer) {
+  for (std::int32_t owner = 0; owner < last && dice.chance(50);) {
+    const auto user = static_cast<std::int32_t>(dice.roll(owner + 1, last));
+    if (profile.layers[static_cast<std::size_t>(owner)].parameters.count > 0) {
+      profile.ties.push_back({{owner}, {}});
+      for (std::int32_t layer = owner + 1; layer <= user; ++layer) {
         profile.ties.back().users.push_back({layer});
       }
     }
-    holder = user + 1;
+    owner = user + 1;
   }
   return profile;
 }

@@ -27,7 +27,7 @@ TEST_CASE("how gradients are handled is read as it was written, and need not be 
       R"("gradients": {"bucket_bytes": 26214400, "optimizer_step": "at-end"},)";
   std::string text = io::write_plan(document);
   text.erase(text.find(usual), usual.size());
-  CHECK(io::read_plan(text, "f.json").plan.gradients == GradientHandling{});
+  CHECK(io::read_plan(text, "f.json").plan.gradients == GradientSynchronization{});
   document.plan.gradients = {.bucket_size = {400}, .optimizer = OptimizerTiming::PerBucket};
   CHECK(io::read_plan(io::write_plan(document), "f.json").plan.gradients ==
         document.plan.gradients);
