@@ -181,8 +181,8 @@ void reduced(const exec::ReductionGroup& group, const Place& place, exec::Transp
     }
     exec::MessageKey own = key;
     own.action.index = 2 * number + step;
-    exec::HostSummands summands(values);
-    exec::all_reduce(group, own, summands, end);
+    exec::HostReductionBuffer buffer(values);
+    exec::all_reduce(group, own, buffer, end);
     exec::HostBytes bytes(kValues * sizeof(float));
     std::memcpy(bytes.data(), values.data(), bytes.size());
     return bytes;

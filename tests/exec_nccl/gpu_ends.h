@@ -69,8 +69,8 @@ class ByWayOfGpu : public exec::Transport {
     return payload;
   }
   bool reduces(const exec::ReductionGroup& group, const exec::MessageKey& key,
-               exec::Summands& summands) override {
-    return under_.reduces(group, key, summands);
+               exec::ReductionBuffer& buffer) override {
+    return under_.reduces(group, key, buffer);
   }
   void barrier() override { under_.barrier(); }
   void announce(const Action& action) noexcept override { under_.announce(action); }

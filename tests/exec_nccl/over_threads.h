@@ -31,8 +31,8 @@ class OverThreads : public exec::Transport {
     return end_->receive(key, expected);
   }
   bool reduces(const exec::ReductionGroup& group, const exec::MessageKey& key,
-               exec::Summands& summands) override {
-    return end_->reduces(group, key, summands);
+               exec::ReductionBuffer& buffer) override {
+    return end_->reduces(group, key, buffer);
   }
   void barrier() override { end_->barrier(); }
   void announce(const Action& action) noexcept override { end_->announce(action); }

@@ -9,7 +9,7 @@
 
 #include "../support/job.h"
 #include "dapple/core/error.h"
-#include "dapple/exec/gpu/cuda_summands.h"
+#include "dapple/exec/gpu/cuda_reduction_buffer.h"
 #include "dapple/exec/message/all_reduce.h"
 #include "gpu_ends.h"
 
@@ -40,7 +40,7 @@ class Numbers {
     device_.upload(std::as_bytes(std::span(values)), memory_.address(), device_.compute());
   }
 
-  exec::CudaSummands summands() {
+  exec::CudaReductionBuffer buffer() {
     return {reductions_, view(), {}, exec::recorded_on(device_.compute())};
   }
   std::vector<float> values() {
@@ -99,13 +99,13 @@ TEST_CASE("a group's numbers are summed where they lie, for 2 (r-1)/r of their b
         nccl_end(*below, mesh.topology, mesh.devices[i], mesh.devices, reductions_of(i));
     Numbers numbers(mesh.devices[i], numbers_of(i));
     for (std::int32_t bucket = 0; bucket < 2; ++bucket) {
-      exec::CudaSummands summands = numbers.summands();
-      exec::all_reduce(everyone, reduction(mesh.devices[i], bucket), summands, *end);
+      exec::CudaReductionBuffer buffer = numbers.buffer();
+      exec::all_reduce(everyone, reduction(mesh.devices[i], bucket), buffer, *end);
     }
     sent[i] = end->sent().count;
     if (i != 1) {
-      exec::CudaSummands summands = numbers.summands();
-      exec::all_reduce(two, reduction(mesh.devices[i], 2), summands, *end);
+      exec::CudaReductionBuffer buffer = numbers.buffer();
+      exec::all_reduce(two, reduction(mesh.devices[i], 2), buffer, *end);
     }
     sums[i] = numbers.values();
   });
@@ -135,9 +135,9 @@ TEST_CASE("a device talks to nobody whom it was not told of") {
       on_gpu.send(key, payload_of({1, 2}));
     } catch (const Bug& bug) { ends[i] = bug.what(); }
     Numbers numbers(mesh.devices[i], {1, 2});
-    exec::CudaSummands summands = numbers.summands();
+    exec::CudaReductionBuffer buffer = numbers.buffer();
     try {
-      end->reduces({.servers = {mesh.devices}}, reduction(mesh.devices[i], 0), summands);
+      end->reduces({.servers = {mesh.devices}}, reduction(mesh.devices[i], 0), buffer);
     } catch (const Bug& bug) { ends[i] += std::string("; ") + bug.what(); }
   });
   for (const std::string& end : ends) {
@@ -158,8 +158,8 @@ TEST_CASE("when NCCL breaks down, one says so and all end") {
         nccl_end(*below, mesh.topology, mesh.devices[i], mesh.devices, {{mesh.devices, {kSize}}});
     const exec::ReductionGroup everyone{.servers = {mesh.devices}};
     Numbers numbers(mesh.devices[i], numbers_of(i));
-    exec::CudaSummands summands = numbers.summands();
-    exec::all_reduce(everyone, reduction(mesh.devices[i], 0), summands, *end);
+    exec::CudaReductionBuffer buffer = numbers.buffer();
+    exec::all_reduce(everyone, reduction(mesh.devices[i], 0), buffer, *end);
     end->barrier();
     if (i == 0) nccl_on_host::break_down(true);
     try {

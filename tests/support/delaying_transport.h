@@ -33,9 +33,9 @@ class DelayingTransport : public exec::Transport {
     return payload;
   }
   bool reduces(const exec::ReductionGroup& group, const exec::MessageKey& key,
-               exec::Summands& summands) override {
+               exec::ReductionBuffer& buffer) override {
     delay();
-    return under_.reduces(group, key, summands);
+    return under_.reduces(group, key, buffer);
   }
   void barrier() override {
     delay();

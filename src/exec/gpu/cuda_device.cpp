@@ -36,10 +36,10 @@ Payload CudaDevice::give_out(std::span<std::byte> lasting) {
       std::make_unique<CudaBytes>(reductions_.downloads, lasting, recorded_on(compute())));
 }
 
-std::unique_ptr<Summands> CudaDevice::summands(const cuda::View& gradients,
-                                               std::vector<cuda::View> others) {
-  return std::make_unique<CudaSummands>(reductions_, gradients, std::move(others),
-                                        recorded_on(compute()));
+std::unique_ptr<ReductionBuffer> CudaDevice::buffer(const cuda::View& gradients,
+                                                    std::vector<cuda::View> others) {
+  return std::make_unique<CudaReductionBuffer>(reductions_, gradients, std::move(others),
+                                               recorded_on(compute()));
 }
 
 void CudaDevice::await_reductions() {

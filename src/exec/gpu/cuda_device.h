@@ -10,7 +10,7 @@
 
 #include "dapple/cuda/memory/device.h"
 #include "dapple/cuda/memory/tensor.h"
-#include "dapple/exec/gpu/cuda_summands.h"
+#include "dapple/exec/gpu/cuda_reduction_buffer.h"
 #include "dapple/exec/message/payload.h"
 #include "dapple/schedule/schedule.h"
 #include "exec/gpu/cuda_marks.h"
@@ -40,7 +40,8 @@ class CudaDevice {
   Payload give_out(std::span<std::byte> lasting);
 
   /// Gradients that are complete, to be reduced in another thread, once `others` have been added.
-  std::unique_ptr<Summands> summands(const cuda::View& gradients, std::vector<cuda::View> others);
+  std::unique_ptr<ReductionBuffer> buffer(const cuda::View& gradients,
+                                          std::vector<cuda::View> others);
   /// Has computation wait for all reductions that are over in their threads.
   void await_reductions();
 

@@ -76,8 +76,8 @@ class CudaMath {
     module(layer).weight_gradient(device_, stash, sums);
   }
 
-  std::unique_ptr<Summands> summands(Numbers gradients, std::vector<Numbers> others) {
-    return on_gpu_.summands(gradients, std::move(others));
+  std::unique_ptr<ReductionBuffer> buffer(Numbers gradients, std::vector<Numbers> others) {
+    return on_gpu_.buffer(gradients, std::move(others));
   }
   void await_reductions() { on_gpu_.await_reductions(); }
   void copy(Numbers from, Numbers to);

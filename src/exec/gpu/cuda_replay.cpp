@@ -80,10 +80,10 @@ class CudaStandIn {
     return on_gpu_.give_out(first(sent_, static_cast<std::size_t>(size.count)));
   }
 
-  std::unique_ptr<Summands> summands(Bytes size) {
+  std::unique_ptr<ReductionBuffer> buffer(Bytes size) {
     const cuda::View numbers = floats_in(reduced_, size);
     check(numbers.size() <= reduced_.size(), "a bucket is larger than any of the schedule");
-    return on_gpu_.summands(numbers, {});
+    return on_gpu_.buffer(numbers, {});
   }
   void await_reductions() { on_gpu_.await_reductions(); }
 

@@ -17,9 +17,9 @@ ElementRange part(const ElementRange& whole, std::size_t i, std::size_t parts) {
 /// One ring of devices, seen from one of them.
 class Ring {
  public:
-  Ring(const std::vector<DeviceIndex>& members, MessageKey& key, Summands& summands,
+  Ring(const std::vector<DeviceIndex>& members, MessageKey& key, ReductionBuffer& buffer,
        Transport& transport)
-      : members_(members), key_(key), summands_(summands), transport_(transport) {
+      : members_(members), key_(key), buffer_(buffer), transport_(transport) {
     const auto here = std::find(members.begin(), members.end(), key.from);
     check(here != members.end(), "a device reduces with a group that it is not in");
     place_ = static_cast<std::size_t>(here - members.begin());
@@ -50,7 +50,7 @@ class Ring {
   void send(const ElementRange& range) {
     MessageKey key = key_;
     key.to = members_[(place_ + 1) % size()];
-    transport_.send(key, summands_.give_out(range));
+    transport_.send(key, buffer_.give_out(range));
   }
 
   void receive(const ElementRange& range, bool add) {
@@ -59,17 +59,17 @@ class Ring {
     key.to = key_.from;
     ++key_.step;
     const Bytes size{static_cast<std::int64_t>(range.size() * sizeof(float))};
-    Payload payload = transport_.receive(key, {.size = size, .memory = summands_.memory()});
+    Payload payload = transport_.receive(key, {.size = size, .memory = buffer_.memory()});
     if (add) {
-      summands_.add(range, std::move(payload));
+      buffer_.add(range, std::move(payload));
     } else {
-      summands_.replace(range, std::move(payload));
+      buffer_.replace(range, std::move(payload));
     }
   }
 
   const std::vector<DeviceIndex>& members_;
   MessageKey& key_;
-  Summands& summands_;
+  ReductionBuffer& buffer_;
   Transport& transport_;
   std::size_t place_ = 0;
 };
@@ -105,25 +105,25 @@ ReductionSizes reduction_sizes(const DeviceSchedule& device) {
   return sizes;
 }
 
-Payload HostSummands::give_out(ElementRange range) {
+Payload HostReductionBuffer::give_out(ElementRange range) {
   return payload_of(std::span<const float>(at(range)));
 }
 
-void HostSummands::add(ElementRange range, Payload payload) {
+void HostReductionBuffer::add(ElementRange range, Payload payload) {
   const std::span<float> mine = at(range);
   theirs_.resize(range.size());
   copy_values(std::move(payload), std::span(theirs_));
   for (std::size_t i = 0; i < mine.size(); ++i) mine[i] += theirs_[i];
 }
 
-void HostSummands::replace(ElementRange range, Payload payload) {
+void HostReductionBuffer::replace(ElementRange range, Payload payload) {
   copy_values(std::move(payload), at(range));
 }
 
-void all_reduce(const ReductionGroup& group, MessageKey key, Summands& summands,
+void all_reduce(const ReductionGroup& group, MessageKey key, ReductionBuffer& buffer,
                 Transport& transport) {
-  summands.begin();
-  if (transport.reduces(group, key, summands)) return;
+  buffer.begin();
+  if (transport.reduces(group, key, buffer)) return;
   const auto is_mine = [&](const std::vector<DeviceIndex>& server) {
     return std::find(server.begin(), server.end(), key.from) != server.end();
   };
@@ -135,9 +135,9 @@ void all_reduce(const ReductionGroup& group, MessageKey key, Summands& summands,
   for (const std::vector<DeviceIndex>& other : group.servers) {
     across.push_back(other[static_cast<std::size_t>(place)]);
   }
-  const ElementRange all{0, summands.size()};
-  Ring inside(server, key, summands, transport);
-  Ring between(across, key, summands, transport);
+  const ElementRange all{0, buffer.size()};
+  Ring inside(server, key, buffer, transport);
+  Ring between(across, key, buffer, transport);
   inside.reduce_scatter(all);
   const ElementRange own = inside.size() == 1 ? all : inside.own_part(all);
   between.reduce_scatter(own);

@@ -59,29 +59,30 @@ void CommunicatorWait::await(const cuda::Event& event, const std::string& waitin
 /// left at any moment the first can be made: its members have nothing else to do before it. Of a
 /// pipeline those of messages between every other two neighbours come together, so that few have to
 /// wait for others.
-bool NcclCommunicators::EarlierCircle::operator()(const Circle& a, const Circle& b) const {
-  const auto order = [](const Circle& circle) {
-    const std::int32_t first = circle.members.front().value;
-    const std::int32_t last = circle.members.back().value;
+bool NcclCommunicators::CreationOrder::operator()(const CommunicatorMembers& a,
+                                                  const CommunicatorMembers& b) const {
+  const auto order = [](const CommunicatorMembers& group) {
+    const std::int32_t first = group.members.front().value;
+    const std::int32_t last = group.members.back().value;
     const std::int32_t distance = std::abs(last - first);
-    return std::tuple(circle.use, distance, first / distance % 2, first > last, circle.members);
+    return std::tuple(group.use, distance, first / distance % 2, first > last, group.members);
   };
   return order(a) < order(b);
 }
 
-NcclCommunicators::NcclCommunicators(Transport& below, Asides& asides,
+NcclCommunicators::NcclCommunicators(Transport& below, ControlChannel& control,
                                      const NcclTransportOptions& options, CommunicatorWait patience)
-    : below_(below), asides_(asides), options_(options), patience_(std::move(patience)) {
+    : below_(below), control_(control), options_(options), patience_(std::move(patience)) {
   const DeviceIndex here = options.here;
   for (const DeviceIndex peer : options.peers) {
     check(peer != here, "a device is its own peer");
-    circles_.insert({Circle::Use::Messages, {here, peer}});
-    circles_.insert({Circle::Use::Messages, {peer, here}});
+    created_.insert({CommunicatorMembers::Use::Messages, {here, peer}});
+    created_.insert({CommunicatorMembers::Use::Messages, {peer, here}});
   }
   for (const auto& [members, sizes] : options.reductions) {
     check(members.size() > 1 && std::ranges::binary_search(members, here),
           "a device reduces alone, or with a group that it is not in");
-    circles_.insert({Circle::Use::Sums, members});
+    created_.insert({CommunicatorMembers::Use::Sums, members});
   }
 }
 
@@ -89,13 +90,13 @@ NcclCommunicators::NcclCommunicators(Transport& below, Asides& asides,
 void NcclCommunicators::make() {
   Ids ids = draw_ids();
   std::map<DeviceIndex, std::int32_t> heard;
-  for (const Circle& circle : circles_) {
-    const DeviceIndex first = circle.members.front();
+  for (const CommunicatorMembers& group : created_) {
+    const DeviceIndex first = group.members.front();
     if (first != options_.here) {
       const MessageKey key = id_key(first, options_.here, heard[first]++);
-      copy_values(asides_.hear(key), std::span<std::byte>(ids[circle]));
+      copy_values(control_.receive(key), std::span<std::byte>(ids[group]));
     }
-    make(circle, ids[circle]);
+    make(group, ids[group]);
   }
   below_.barrier();
   use_all();
@@ -106,24 +107,24 @@ void NcclCommunicators::make() {
 NcclCommunicators::Ids NcclCommunicators::draw_ids() {
   Ids ids;
   std::map<DeviceIndex, std::int32_t> told;
-  for (const Circle& circle : circles_) {
-    if (circle.members.front() != options_.here) continue;
-    const NcclId& id = ids[circle] = draw_nccl_id();
-    for (const DeviceIndex member : circle.members) {
+  for (const CommunicatorMembers& group : created_) {
+    if (group.members.front() != options_.here) continue;
+    const NcclId& id = ids[group] = draw_nccl_id();
+    for (const DeviceIndex member : group.members) {
       if (member == options_.here) continue;
-      asides_.say(id_key(options_.here, member, told[member]++),
-                  payload_of(std::span<const std::byte>(id)));
+      control_.send(id_key(options_.here, member, told[member]++),
+                    payload_of(std::span<const std::byte>(id)));
     }
   }
   return ids;
 }
 
-void NcclCommunicators::make(const Circle& circle, const NcclId& id) {
-  const auto place = std::find(circle.members.begin(), circle.members.end(), options_.here) -
-                     circle.members.begin();
+void NcclCommunicators::make(const CommunicatorMembers& group, const NcclId& id) {
+  const auto place =
+      std::find(group.members.begin(), group.members.end(), options_.here) - group.members.begin();
   // Among the others only once it is there: nothing else uses it before.
-  std::map<Circle, NcclCommunicator, EarlierCircle> made;
-  made.try_emplace(circle, id, static_cast<int>(circle.members.size()), static_cast<int>(place),
+  std::map<CommunicatorMembers, NcclCommunicator, CreationOrder> made;
+  made.try_emplace(group, id, static_cast<int>(group.members.size()), static_cast<int>(place),
                    patience_.keep_on);
   const std::lock_guard lock(mutex_);
   communicators_.merge(made);
@@ -138,19 +139,19 @@ void NcclCommunicators::use_all() {
     for (const Bytes size : sizes) largest = std::max(largest, floats_of(size).size());
   }
   cuda::Device scratch(options_.gpu, largest + kRoundedUp);
-  for (auto& [circle, communicator] : communicators_) use(circle, communicator, scratch);
+  for (auto& [group, communicator] : communicators_) use(group, communicator, scratch);
 }
 
-void NcclCommunicators::use(const Circle& circle, NcclCommunicator& communicator,
+void NcclCommunicators::use(const CommunicatorMembers& group, NcclCommunicator& communicator,
                             cuda::Device& scratch) {
-  if (circle.use == Circle::Use::Sums) {
-    for (const Bytes size : options_.reductions.at(circle.members)) {
+  if (group.use == CommunicatorMembers::Use::Sums) {
+    for (const Bytes size : options_.reductions.at(group.members)) {
       sum(communicator, size, scratch);
     }
     return;
   }
   const cuda::Buffer byte = scratch.allocate({1});
-  if (circle.members.front() == options_.here) {
+  if (group.members.front() == options_.here) {
     communicator.send(byte.address(), 1, 1, scratch.compute());
   } else {
     communicator.receive(byte.address(), 1, 0, scratch.compute());
@@ -170,35 +171,35 @@ void NcclCommunicators::sum(NcclCommunicator& communicator, Bytes size, cuda::De
 /// Destroying one may wait for its other members, who may be at another one: so first all are told
 /// that nothing more comes, and then none is waited for.
 void NcclCommunicators::finish() {
-  for (auto& [circle, communicator] : communicators_) communicator.finalize();
-  for (auto& [circle, communicator] : communicators_) {
+  for (auto& [group, communicator] : communicators_) communicator.finalize();
+  for (auto& [group, communicator] : communicators_) {
     patience_.await([&one = communicator] { return one.is_finalized(); }, "the end",
                     "all communicators to be over");
   }
 }
 
-NcclCommunicator& NcclCommunicators::find(const Circle& circle) {
-  const auto found = communicators_.find(circle);
+NcclCommunicator& NcclCommunicators::find(const CommunicatorMembers& group) {
+  const auto found = communicators_.find(group);
   check(found != communicators_.end(),
         "a device has no communicator with those that it was to use");
   return found->second;
 }
 
 NcclCommunicator& NcclCommunicators::to(DeviceIndex peer) {
-  return find({Circle::Use::Messages, {options_.here, peer}});
+  return find({CommunicatorMembers::Use::Messages, {options_.here, peer}});
 }
 
 NcclCommunicator& NcclCommunicators::from(DeviceIndex peer) {
-  return find({Circle::Use::Messages, {peer, options_.here}});
+  return find({CommunicatorMembers::Use::Messages, {peer, options_.here}});
 }
 
 NcclCommunicator& NcclCommunicators::among(const std::vector<DeviceIndex>& members) {
-  return find({Circle::Use::Sums, members});
+  return find({CommunicatorMembers::Use::Sums, members});
 }
 
 void NcclCommunicators::look() {
   const std::lock_guard lock(mutex_);
-  for (auto& [circle, communicator] : communicators_) communicator.look();
+  for (auto& [group, communicator] : communicators_) communicator.look();
 }
 
 /// As a group, which NCCL since 2.22 knows to end together: one that is aborted alone may wait for
@@ -206,7 +207,7 @@ void NcclCommunicators::look() {
 void NcclCommunicators::abort() noexcept {
   const std::lock_guard lock(mutex_);
   static_cast<void>(ncclGroupStart());
-  for (auto& [circle, communicator] : communicators_) communicator.abort();
+  for (auto& [group, communicator] : communicators_) communicator.abort();
   static_cast<void>(ncclGroupEnd());
 }
 

@@ -21,15 +21,15 @@
 namespace dapple::exec {
 
 /// Messages below that are none of a device's own, and so none of the bytes that it has sent.
-class Asides {
+class ControlChannel {
  public:
-  explicit Asides(Transport& below) : below_(below) {}
+  explicit ControlChannel(Transport& below) : below_(below) {}
 
-  void say(const MessageKey& key, Payload payload) {
+  void send(const MessageKey& key, Payload payload) {
     size_ += static_cast<std::int64_t>(payload.size());
     below_.send(key, std::move(payload));
   }
-  Payload hear(const MessageKey& key) { return below_.receive(key, {}); }
+  Payload receive(const MessageKey& key) { return below_.receive(key, {}); }
   Bytes size() const { return {size_.load()}; }
 
  private:
@@ -52,7 +52,7 @@ struct CommunicatorWait {
 
 class NcclCommunicators {
  public:
-  NcclCommunicators(Transport& below, Asides& asides, const NcclTransportOptions& options,
+  NcclCommunicators(Transport& below, ControlChannel& control, const NcclTransportOptions& options,
                     CommunicatorWait patience);
 
   /// Makes all of them. To be called once, on a thread whose GPU is the device's, and at the same
@@ -73,30 +73,30 @@ class NcclCommunicators {
 
  private:
   /// What a communicator is for.
-  struct Circle {
+  struct CommunicatorMembers {
     enum class Use { Messages, Sums };
     Use use = Use::Messages;
     std::vector<DeviceIndex> members;  // of messages: sender, receiver; of sums: ascending
   };
-  struct EarlierCircle {
-    bool operator()(const Circle& a, const Circle& b) const;
+  struct CreationOrder {
+    bool operator()(const CommunicatorMembers& a, const CommunicatorMembers& b) const;
   };
-  using Ids = std::map<Circle, NcclId, EarlierCircle>;
+  using Ids = std::map<CommunicatorMembers, NcclId, CreationOrder>;
 
   Ids draw_ids();
-  void make(const Circle& circle, const NcclId& id);
+  void make(const CommunicatorMembers& group, const NcclId& id);
   void use_all();
-  void use(const Circle& circle, NcclCommunicator& communicator, cuda::Device& scratch);
+  void use(const CommunicatorMembers& group, NcclCommunicator& communicator, cuda::Device& scratch);
   void sum(NcclCommunicator& communicator, Bytes size, cuda::Device& scratch);
-  NcclCommunicator& find(const Circle& circle);
+  NcclCommunicator& find(const CommunicatorMembers& group);
 
   Transport& below_;
-  Asides& asides_;
+  ControlChannel& control_;
   const NcclTransportOptions& options_;
   const CommunicatorWait patience_;
-  std::set<Circle, EarlierCircle> circles_;
+  std::set<CommunicatorMembers, CreationOrder> created_;
   std::mutex mutex_;
-  std::map<Circle, NcclCommunicator, EarlierCircle> communicators_;
+  std::map<CommunicatorMembers, NcclCommunicator, CreationOrder> communicators_;
 };
 
 }  // namespace dapple::exec

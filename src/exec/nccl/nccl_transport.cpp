@@ -14,7 +14,7 @@
 #include "dapple/core/error.h"
 #include "dapple/cuda/memory/device.h"
 #include "dapple/exec/gpu/cuda_bytes.h"
-#include "dapple/exec/gpu/cuda_summands.h"
+#include "dapple/exec/gpu/cuda_reduction_buffer.h"
 #include "dapple/exec/message/all_reduce.h"
 #include "exec/message/clock.h"
 #include "exec/message/mailbox.h"
@@ -60,10 +60,11 @@ class NcclTransport : public Transport {
 
   std::int64_t send(const MessageKey& key, Payload payload) override;
   Payload receive(const MessageKey& key, const ExpectedMessage& expected) override;
-  bool reduces(const ReductionGroup& group, const MessageKey& key, Summands& summands) override;
+  bool reduces(const ReductionGroup& group, const MessageKey& key,
+               ReductionBuffer& buffer) override;
   void barrier() override { below_.barrier(); }
   void announce(const Action& action) noexcept override { below_.announce(action); }
-  Bytes sent() const override { return below_.sent() + Bytes{sent_.load()} - asides_.size(); }
+  Bytes sent() const override { return below_.sent() + Bytes{sent_.load()} - control_.size(); }
   std::int64_t clock_offset() const override { return below_.clock_offset(); }
   void abort() noexcept override {
     below_.abort();
@@ -94,7 +95,7 @@ class NcclTransport : public Transport {
   const Topology& topology_;
   const NcclTransportOptions options_;
   const CommunicatorWait patience_;
-  Asides asides_;
+  ControlChannel control_;
   std::mutex inbox_mutex_;
   cuda::Device inbox_;  // its stream takes in
   std::shared_ptr<CudaDownloads> downloads_;
@@ -123,10 +124,10 @@ NcclTransport::NcclTransport(Transport& below, const Topology& topology,
       patience_{.here = name_of(options.here),
                 .timeout = options.timeout,
                 .keep_on = [this] { keep_on(); }},
-      asides_(below),
+      control_(below),
       inbox_(options.gpu, options.inbox, cuda::Stream::Priority::High),
       downloads_(std::make_shared<CudaDownloads>(inbox_)),
-      communicators_(below, asides_, options_, patience_) {
+      communicators_(below, control_, options_, patience_) {
   for (const DeviceIndex peer : options_.peers) outgoing_.try_emplace(peer);
 }
 
@@ -169,7 +170,7 @@ void NcclTransport::take_leave() {
 
 void NcclTransport::stop_awaiting_end() noexcept {
   try {
-    asides_.say(announcement_key(options_.here, options_.here, 0), {});
+    control_.send(announcement_key(options_.here, options_.here, 0), {});
   } catch (const std::exception&) {}  // then the job below is over, and that has been told
 }
 
@@ -217,8 +218,8 @@ Outgoing& NcclTransport::outgoing_to(DeviceIndex to) {
 /// Requires: the outgoing's mutex is held.
 void NcclTransport::announce_message(const Announcement& announcement, Outgoing& outgoing,
                                      DeviceIndex to) {
-  asides_.say(announcement_key(options_.here, to, outgoing.announced++),
-              payload_of(std::span<const Announcement>(&announcement, 1)));
+  control_.send(announcement_key(options_.here, to, outgoing.announced++),
+                payload_of(std::span<const Announcement>(&announcement, 1)));
 }
 
 std::int64_t NcclTransport::send(const MessageKey& key, Payload payload) {
@@ -250,7 +251,7 @@ std::int64_t NcclTransport::send(const MessageKey& key, Payload payload) {
 std::optional<Payload> NcclTransport::hear(const MessageKey& key) {
   while (true) {
     try {
-      return asides_.hear(key);
+      return control_.receive(key);
     } catch (const Error&) {
       if (is_closing_) return std::nullopt;
     }
@@ -305,19 +306,19 @@ void NcclTransport::agree(const std::vector<DeviceIndex>& members, MessageKey ke
     if (member == options_.here) continue;
     key.from = options_.here;
     key.to = member;
-    asides_.say(key, {});
+    control_.send(key, {});
   }
   for (const DeviceIndex member : members) {
     if (member == options_.here) continue;
     key.from = member;
     key.to = options_.here;
-    asides_.hear(key);
+    control_.receive(key);
   }
 }
 
 bool NcclTransport::reduces(const ReductionGroup& group, const MessageKey& key,
-                            Summands& summands) {
-  auto* const numbers = dynamic_cast<CudaSummands*>(&summands);
+                            ReductionBuffer& buffer) {
+  auto* const numbers = dynamic_cast<CudaReductionBuffer*>(&buffer);
   if (numbers == nullptr) return false;
   const std::vector<DeviceIndex> members = members_of(group);
   if (members.size() == 1) return true;

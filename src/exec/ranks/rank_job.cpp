@@ -26,18 +26,18 @@ namespace {
 using std::chrono::nanoseconds;
 
 /// In which a failing rank hears of others that have failed before it.
-constexpr std::chrono::milliseconds kGrace(300);
+constexpr std::chrono::milliseconds kGracePeriod(300);
 /// After which another action is told of.
 constexpr nanoseconds kNews = std::chrono::milliseconds(50);
 /// In which the next in the ring says that a rank has gone, before the others do.
-constexpr std::chrono::milliseconds kMourning(500);
+constexpr std::chrono::milliseconds kPeerLossDelay(500);
 /// In which a rank that was stopped sees who has gone meanwhile.
 constexpr std::chrono::seconds kReturn(1);
 
 /// A failure's moment and rank: who was first.
 using Failure = std::pair<std::int64_t, int>;
 
-struct Parcel {
+struct PendingSend {
   Payload payload;
   bool has_left = false;
 };
@@ -95,9 +95,9 @@ class RankJob::State {
   void blame(int rank, const std::string& message);
   void compare_agreement();
   void take_turn();
-  void give_sign(std::int64_t now, nanoseconds interval);
+  void send_heartbeat(std::int64_t now, nanoseconds interval);
   void lose(int rank);
-  void mourn(std::int64_t now);
+  void report_peer_loss(std::int64_t now);
   void watch(std::int64_t now, nanoseconds interval);
   void give_up(std::exception_ptr fault);
   bool deliver(std::map<std::pair<int, std::uint64_t>, Held>::iterator held);
@@ -178,7 +178,7 @@ void RankJob::State::join(const Topology& topology, const std::vector<DeviceInde
     options_ = options;
     has_joined_ = true;
   }
-  if (options_.last_words) options_.last_words->set_name(name_of(wire_->rank()));
+  if (options_.crash_record) options_.crash_record->set_name(name_of(wire_->rank()));
   if (wire_->size() > 1) {
     wire_->send((wire_->rank() + 1) % wire_->size(),
                 {.kind = NoticeKind::Joined, .number = agreement()});
@@ -243,19 +243,19 @@ bool RankJob::State::wait(Condition condition) {
 std::int64_t RankJob::State::send(const MessageKey& key, Payload payload) {
   throw_if_over();
   payload.bring_to_host();
-  const auto parcel = std::make_shared<Parcel>(Parcel{.payload = std::move(payload)});
-  const Bytes size{static_cast<std::int64_t>(parcel->payload.size())};
+  const auto pending = std::make_shared<PendingSend>(PendingSend{.payload = std::move(payload)});
+  const Bytes size{static_cast<std::int64_t>(pending->payload.size())};
   const int to = rank_of(key.to);
   const bool is_paced = pacer_ && key.from != key.to && size.count > 0;
   const Frame frame{.key = key,
-                    .size = parcel->payload.size(),
-                    .fingerprint = fingerprint(parcel->payload.host()),
+                    .size = pending->payload.size(),
+                    .fingerprint = fingerprint(pending->payload.host()),
                     .number = ++messages_,
                     .waits_for_word = is_paced};
   // The bytes pass while their time on the link does.
-  wire_->send(to, frame, parcel->payload.host(), [this, parcel] {
+  wire_->send(to, frame, pending->payload.host(), [this, pending] {
     const std::lock_guard lock(mutex_);
-    parcel->has_left = true;
+    pending->has_left = true;
     changed_.notify_all();
   });
   std::optional<std::int64_t> arrival;
@@ -263,7 +263,7 @@ std::int64_t RankJob::State::send(const MessageKey& key, Payload payload) {
     arrival = pacer_->pass(key, size, [this] { throw_if_over(); });
     wire_->send(to, {.kind = NoticeKind::Arrived, .moment = *arrival, .number = frame.number});
   }
-  if (!wait([&] { return parcel->has_left; })) {
+  if (!wait([&] { return pending->has_left; })) {
     throw error(to_text(key.action),
                 fmt::format("expected {} to take in a message of {} bytes within {} s, but it did "
                             "not",
@@ -336,7 +336,7 @@ void RankJob::State::barrier() {
 
 void RankJob::State::announce(const Action& action) noexcept {
   at_.set(action);
-  if (options_.last_words) options_.last_words->set_action(action);
+  if (options_.crash_record) options_.crash_record->set_action(action);
 }
 
 void RankJob::State::close() {
@@ -488,15 +488,15 @@ void RankJob::State::take_turn() {
     if (has_joined_ && wire_->size() > 1) {
       interval = std::clamp<nanoseconds>(options_.timeout / 20, std::chrono::milliseconds(1),
                                          std::chrono::seconds(1));
-      give_sign(now, interval);
+      send_heartbeat(now, interval);
     }
   }
   if (interval.count() > 0) watch(now, interval);
-  mourn(now);
+  report_peer_loss(now);
 }
 
 /// Sooner where there is another action to tell of. Requires: the mutex is held.
-void RankJob::State::give_sign(std::int64_t now, nanoseconds interval) {
+void RankJob::State::send_heartbeat(std::int64_t now, nanoseconds interval) {
   const std::optional<Action> action = at_.get();
   const std::uint64_t packed = action ? AnnouncedAction::packed(*action) : 0;
   const nanoseconds due = packed == last_told_ ? interval : std::min(interval, kNews);
@@ -512,7 +512,7 @@ void RankJob::State::lose(int rank) {
 }
 
 /// The next in the ring knows what the one that has gone was at.
-void RankJob::State::mourn(std::int64_t now) {
+void RankJob::State::report_peer_loss(std::int64_t now) {
   Loss loss;
   std::string name;
   std::optional<Action> action;
@@ -525,7 +525,7 @@ void RankJob::State::mourn(std::int64_t now) {
       return note_failure_of({loss.moment + wire_->clock_offset(), loss.rank});
     }
     const bool is_next = loss.rank == previous();
-    if (!is_next && now - loss.moment < nanoseconds(kMourning).count()) return;
+    if (!is_next && now - loss.moment < nanoseconds(kPeerLossDelay).count()) return;
     if (is_next) action = neighbour_.action;
     name = name_of(loss.rank);
   }
@@ -570,7 +570,7 @@ void RankJob::State::finish() {
 
 bool RankJob::State::is_first_to_fail() noexcept {
   abort();
-  std::this_thread::sleep_for(kGrace);
+  std::this_thread::sleep_for(kGracePeriod);
   bool is_first = false;
   {
     const std::lock_guard lock(mutex_);

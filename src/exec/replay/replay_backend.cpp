@@ -8,7 +8,7 @@ namespace dapple::exec {
 namespace {
 
 /// As many numbers as a bucket has, which nobody wants to know: nothing holds or adds them.
-class NoGradients : public Summands {
+class NoGradients : public ReductionBuffer {
  public:
   explicit NoGradients(Bytes size)
       : size_((static_cast<std::size_t>(size.count) + sizeof(float) - 1) / sizeof(float)) {}
@@ -40,7 +40,9 @@ class HostStandIn {
   void take_in(Payload /*payload*/) {}
   Payload give_out(Bytes size) { return HostBytes(static_cast<std::size_t>(size.count)); }
 
-  std::unique_ptr<Summands> summands(Bytes size) { return std::make_unique<NoGradients>(size); }
+  std::unique_ptr<ReductionBuffer> buffer(Bytes size) {
+    return std::make_unique<NoGradients>(size);
+  }
   /// Has what comes next wait for all reductions that are over in their threads.
   void await_reductions() {}
 

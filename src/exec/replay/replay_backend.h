@@ -36,8 +36,8 @@ class ReplayBackend : public Backend {
     return stand_in_->give_out(to.size);
   }
   void compute(const Action& action, const BucketReady& ready) override;
-  std::unique_ptr<Summands> gradients(const Action& /*reduction*/, Bytes size) override {
-    return stand_in_->summands(size);
+  std::unique_ptr<ReductionBuffer> gradients(const Action& /*reduction*/, Bytes size) override {
+    return stand_in_->buffer(size);
   }
   void step(const Action& action) override;
 

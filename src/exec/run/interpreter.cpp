@@ -179,7 +179,7 @@ void Interpreter::Run::send(const DeviceAction& entry, WorkStream& stream) {
 }
 
 void Interpreter::Run::reduce(const Action& action, Bytes size) {
-  const std::shared_ptr<Summands> gradients = own_.backend_.gradients(action, size);
+  const std::shared_ptr<ReductionBuffer> gradients = own_.backend_.gradients(action, size);
   const Mark ready = mark(Stream::Compute);
   collective_.add([this, action, size, gradients, ready] {
     const Mark start = mark(Stream::Collective);

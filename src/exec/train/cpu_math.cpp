@@ -18,10 +18,10 @@ auto numbers_of(Values& values, const nn::Shape& shape, SampleRange samples) {
 }
 
 /// Of several stages that are tied, one's, to which the others' are added.
-class TiedSummands : public HostSummands {
+class TiedReductionBuffer : public HostReductionBuffer {
  public:
-  TiedSummands(std::span<float> sum, std::vector<std::span<float>> others)
-      : HostSummands(sum), sum_(sum), others_(std::move(others)) {}
+  TiedReductionBuffer(std::span<float> sum, std::vector<std::span<float>> others)
+      : HostReductionBuffer(sum), sum_(sum), others_(std::move(others)) {}
 
   void begin() override {
     for (const std::span<const float> own : others_) {
@@ -59,8 +59,8 @@ nn::Tensor CpuMath::loss_gradient(std::int64_t samples, float share) {
           .values = std::vector<float>(static_cast<std::size_t>(samples), share)};
 }
 
-std::unique_ptr<Summands> CpuMath::summands(Numbers gradients, std::vector<Numbers> others) {
-  return std::make_unique<TiedSummands>(gradients, std::move(others));
+std::unique_ptr<ReductionBuffer> CpuMath::buffer(Numbers gradients, std::vector<Numbers> others) {
+  return std::make_unique<TiedReductionBuffer>(gradients, std::move(others));
 }
 
 void CpuMath::copy(Numbers from, Numbers to) {

@@ -79,7 +79,7 @@ class CpuMath {
   }
 
   /// Gradients that are complete, to be reduced in another thread: once `others` have been added.
-  std::unique_ptr<Summands> summands(Numbers gradients, std::vector<Numbers> others);
+  std::unique_ptr<ReductionBuffer> buffer(Numbers gradients, std::vector<Numbers> others);
   /// Has what comes next wait for all reductions that are over in their threads.
   void await_reductions() {}
   void copy(Numbers from, Numbers to);

@@ -15,9 +15,9 @@
 #include "dapple/exec/train/training_backend.h"
 #include "exec/train/kept_stashes.h"
 #include "exec/train/local_stage.h"
-#include "exec/train/parcels.h"
 #include "exec/train/prepared_samples.h"
 #include "exec/train/stage_parameters.h"
+#include "exec/train/tensor_fragments.h"
 
 namespace dapple::exec {
 
@@ -39,7 +39,7 @@ class ModelBackend : public TrainingBackend {
   void take_in(const Action& receive, const SchedulePeer& from, Payload payload) override;
   Payload give_out(const Action& send, const SchedulePeer& to) override;
   void compute(const Action& action, const BucketReady& ready) override;
-  std::unique_ptr<Summands> gradients(const Action& reduction, Bytes size) override;
+  std::unique_ptr<ReductionBuffer> gradients(const Action& reduction, Bytes size) override;
   void step(const Action& action) override;
 
   const std::vector<StageIndex>& stages() const override { return stages_; }
@@ -63,7 +63,7 @@ class ModelBackend : public TrainingBackend {
  private:
   using Tensor = typename Math::Tensor;
   using Kept = typename KeptStashes<Math>::Kept;
-  using Arrival = typename Parcels<Math>::Arrival;
+  using Arrival = typename TensorFragments<Math>::Arrival;
 
   struct Stage {
     Stage(Math& math, const TrainingJob& job, const LocalStage& own)
@@ -87,7 +87,7 @@ class ModelBackend : public TrainingBackend {
     return micro_batch * job_.plan.micro_batch_size + stage.local.samples.begin;
   }
   /// Activations go into the stage, gradients come back to its output.
-  Arrival arrival(const ParcelPlace& place) const {
+  Arrival arrival(const FragmentPlace& place) const {
     const LocalStage& taker = at(place.stage).local;
     const bool is_forward = place.direction == Direction::Forward;
     const std::int32_t layer = is_forward ? taker.plan.layers.begin : taker.plan.layers.end;
@@ -110,7 +110,7 @@ class ModelBackend : public TrainingBackend {
   std::vector<StageIndex> stages_;
   std::vector<std::unique_ptr<Stage>> by_stage_;  // null where another device holds it
   PreparedSamples samples_{job_};
-  Parcels<Math> parcels_{*math_};
+  TensorFragments<Math> fragments_{*math_};
   std::vector<std::pair<std::int64_t, Tensor>> losses_;  // by their first sample
 };
 
@@ -157,7 +157,7 @@ void ModelBackend<Math>::warm_up(Stage& stage) {
 
 template <class Math>
 void ModelBackend<Math>::begin(std::int64_t iteration) {
-  check(parcels_.is_empty(), "an iteration has left a tensor on its way");
+  check(fragments_.is_empty(), "an iteration has left a tensor on its way");
   iteration_ = iteration;
   losses_.clear();
   takes_steps_ = true;
@@ -173,15 +173,15 @@ template <class Math>
 void ModelBackend<Math>::take_in(const Action& receive, const SchedulePeer& from, Payload payload) {
   const bool is_forward = receive.kind == ActionKind::ReceiveActivation;
   const Direction direction = is_forward ? Direction::Forward : Direction::Backward;
-  parcels_.take_in(arrival({direction, receive.stage, receive.index}), from.samples,
-                   std::move(payload));
+  fragments_.take_in(arrival({direction, receive.stage, receive.index}), from.samples,
+                     std::move(payload));
 }
 
 template <class Math>
 Payload ModelBackend<Math>::give_out(const Action& send, const SchedulePeer& to) {
   const bool is_forward = send.kind == ActionKind::SendActivation;
   const Direction direction = is_forward ? Direction::Forward : Direction::Backward;
-  return parcels_.give_out({direction, send.stage, send.index}, to.samples);
+  return fragments_.give_out({direction, send.stage, send.index}, to.samples);
 }
 
 /// What the neighbouring stage needs of it on this device goes there, the rest waits to be sent.
@@ -190,7 +190,7 @@ void ModelBackend<Math>::hand_on(const Stage& stage, Direction direction, std::i
                                  Tensor tensor) {
   const StageIndex own = stage.local.index;
   const StageIndex taker = direction == Direction::Forward ? own.next() : own.previous();
-  const ParcelPlace made{direction, own, micro_batch};
+  const FragmentPlace made{direction, own, micro_batch};
   SampleRange staying;
   if (const Stage* next = by_stage_[taker.position()].get()) {
     staying = intersection(stage.local.samples, share_of(next->local, micro_batch));
@@ -210,9 +210,10 @@ void ModelBackend<Math>::compute(const Action& action, const BucketReady& ready)
 
 template <class Math>
 void ModelBackend<Math>::forward(Stage& stage, std::int32_t micro_batch) {
-  Tensor input = stage.local.is_first()
-                     ? math_->input(samples_.take_inputs(stage.local, micro_batch))
-                     : parcels_.take_arrived({Direction::Forward, stage.local.index, micro_batch});
+  Tensor input =
+      stage.local.is_first()
+          ? math_->input(samples_.take_inputs(stage.local, micro_batch))
+          : fragments_.take_arrived({Direction::Forward, stage.local.index, micro_batch});
   Kept& kept = stage.stashes.add(micro_batch);
   const bool recomputes = stage.local.plan.recompute;
   if (recomputes) kept.input = math_->copy_of(input);
@@ -282,7 +283,7 @@ template <class Math>
 typename Math::Tensor ModelBackend<Math>::output_gradient(const Stage& stage,
                                                           std::int32_t micro_batch) {
   if (!is_last(stage)) {
-    return parcels_.take_arrived({Direction::Backward, stage.local.index, micro_batch});
+    return fragments_.take_arrived({Direction::Backward, stage.local.index, micro_batch});
   }
   const float share = 1.0F / static_cast<float>(job_.plan.global_batch_size);
   return math_->loss_gradient(stage.local.samples.size(), share);
@@ -300,7 +301,8 @@ std::vector<SampleLoss> ModelBackend<Math>::losses() {
 
 /// Tied gradients go by one stage of the device, to which those of its other stages are added.
 template <class Math>
-std::unique_ptr<Summands> ModelBackend<Math>::gradients(const Action& reduction, Bytes size) {
+std::unique_ptr<ReductionBuffer> ModelBackend<Math>::gradients(const Action& reduction,
+                                                               Bytes size) {
   const bool is_tied = reduction.kind == ActionKind::ReduceTied;
   StageParameters<Math>& parameters = at(reduction.stage).parameters;
   const auto gradients =
@@ -314,10 +316,10 @@ std::unique_ptr<Summands> ModelBackend<Math>::gradients(const Action& reduction,
       others.push_back(at(other).parameters.gradients_of_tie(reduction.index));
     }
   }
-  auto summands = math_->summands(gradients, std::move(others));
-  check(static_cast<std::int64_t>(summands->size() * sizeof(float)) == size.count,
+  auto buffer = math_->buffer(gradients, std::move(others));
+  check(static_cast<std::int64_t>(buffer->size() * sizeof(float)) == size.count,
         "a bucket has another size than the plan says");
-  return summands;
+  return buffer;
 }
 
 /// From the stage of this device that the reductions of tied gradients went by.

@@ -112,11 +112,11 @@ Error wrong_rank_count(std::size_t expected, int got) {
 }
 
 int run_part(command_line::Console& console, std::chrono::nanoseconds timeout, const Launch& launch,
-             const RankPart& part, exec::LastWords* last_words) {
+             const RankPart& part, exec::CrashRecord* crash_record) {
   const std::unique_ptr<exec::RankJob> job = start_job(console, timeout, launch);
   try {
     // A launcher that is ending the job keeps MPI from coming to its end.
-    const int code = deliver(console, part(*job, last_words));
+    const int code = deliver(console, part(*job, crash_record));
     job->finish();
     return code;
   } catch (const command_line::NobodyListens&) {
@@ -185,10 +185,10 @@ int run_as_rank(command_line::Console& console, std::chrono::nanoseconds timeout
                 const RankPart& part) {
   const Launch launched = launch().value();
   if (launched.tcp) return run_part(console, timeout, launched, part, nullptr);
-  return exec::run_watched(
-      [&](exec::LastWords& last_words) {
-        last_words.set_name(fmt::format("rank {}", launched.rank));
-        return run_part(console, timeout, launched, part, &last_words);
+  return exec::run_supervised(
+      [&](exec::CrashRecord& crash_record) {
+        crash_record.set_name(fmt::format("rank {}", launched.rank));
+        return run_part(console, timeout, launched, part, &crash_record);
       },
       [&](const std::string& sentence) {
         command_line::print_error(console, Error(ErrorKind::Environment, "", {{"", sentence}}));

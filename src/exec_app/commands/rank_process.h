@@ -10,7 +10,7 @@
 #include "dapple/command_line/console.h"
 #include "dapple/command_line/files.h"
 #include "dapple/command_line/tool.h"
-#include "dapple/exec/ranks/last_words.h"
+#include "dapple/exec/ranks/crash_record.h"
 #include "dapple/exec/ranks/rank_job.h"
 #include "dapple/exec_app/request/gpu_choice.h"
 
@@ -30,7 +30,7 @@ void end_with_others(const Error& error, const command_line::TellError& tell);
 void check_rank_inputs(const std::vector<command_line::NamedPath>& inputs);
 
 /// `last_words` is null where no other process watches this one.
-using RankPart = std::function<int(exec::RankJob& job, exec::LastWords* last_words)>;
+using RankPart = std::function<int(exec::RankJob& job, exec::CrashRecord* crash_record)>;
 
 /// Does `part` and returns its exit code; what the console has collected is delivered before the
 /// job ends. Whatever fails, on whichever rank, ends the job on all of them, and only the first to

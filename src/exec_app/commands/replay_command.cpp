@@ -303,7 +303,7 @@ int replay_on_threads(Request& request, command_line::Console& console) {
 }
 
 int replay_as_rank(Request& request, const RunnablePlan& replayable, command_line::Console& console,
-                   exec::RankJob& job, exec::LastWords* last_words) {
+                   exec::RankJob& job, exec::CrashRecord* crash_record) {
   if (job.rank() == 0) check_outputs(request.outputs, {{"--plan", request.plan}});
   const Topology& topology = replayable.topology;
   const command_line::SignalGuard interrupt;
@@ -317,7 +317,7 @@ int replay_as_rank(Request& request, const RunnablePlan& replayable, command_lin
       job, topology, replay.devices(),
       {.pacing = replay.pacing(),
        .timeout = request.replay.timeout,
-       .last_words = last_words,
+       .crash_record = crash_record,
        .agreement = fmt::format(
            "replay {} {} {} {} {} {}", io::hash_of(replayable.document), request.replay.iterations,
            request.replay.pace.billionths, request.replay.paces_links,
@@ -344,8 +344,8 @@ int run_replay(const command_line::Options& options, command_line::Console& cons
   const RunnablePlan replayable = replayable_plan(request);
   check_rank_count(replayable.device_count());
   return run_as_rank(console, request.replay.timeout,
-                     [&](exec::RankJob& job, exec::LastWords* last_words) {
-                       return replay_as_rank(request, replayable, console, job, last_words);
+                     [&](exec::RankJob& job, exec::CrashRecord* crash_record) {
+                       return replay_as_rank(request, replayable, console, job, crash_record);
                      });
 }
 

@@ -354,7 +354,8 @@ int train_on_threads(const TrainRequest& request, command_line::Console& console
 }
 
 int train_as_rank(const TrainRequest& request, const RunnablePlan& plan,
-                  command_line::Console& console, exec::RankJob& job, exec::LastWords* last_words) {
+                  command_line::Console& console, exec::RankJob& job,
+                  exec::CrashRecord* crash_record) {
   if (job.rank() == 0) check_outputs(request);
   const TrainingSession session = make_session(request, plan);
   std::vector<DeviceIndex> devices;
@@ -363,7 +364,7 @@ int train_as_rank(const TrainRequest& request, const RunnablePlan& plan,
       join_job(job, plan.topology, devices,
                {.pacing = {},
                 .timeout = request.timeout,
-                .last_words = last_words,
+                .crash_record = crash_record,
                 .agreement = agreement_of(request, plan, session)});
   const DeviceIndex own = devices[static_cast<std::size_t>(job.rank())];
   const GpuShare share = gpu_share(job);
@@ -392,8 +393,8 @@ int run_train(const command_line::Options& options, command_line::Console& conso
   const RunnablePlan plan(request.plan);
   check_rank_count(plan.device_count());
   return run_as_rank(console, request.timeout,
-                     [&](exec::RankJob& job, exec::LastWords* last_words) {
-                       return train_as_rank(request, plan, console, job, last_words);
+                     [&](exec::RankJob& job, exec::CrashRecord* crash_record) {
+                       return train_as_rank(request, plan, console, job, crash_record);
                      });
 }
 

@@ -50,9 +50,9 @@ struct ElementRange {
 
 /// Single-precision numbers of a device that are added up with other devices', in place, wherever
 /// they lie. Messages hold them one after another.
-class Summands {
+class ReductionBuffer {
  public:
-  virtual ~Summands() = default;
+  virtual ~ReductionBuffer() = default;
   virtual std::size_t size() const = 0;  // numbers
   virtual Memory memory() const { return Memory::Host; }
 
@@ -70,9 +70,9 @@ class Summands {
 };
 
 /// Numbers in host memory, which must outlive it.
-class HostSummands : public Summands {
+class HostReductionBuffer : public ReductionBuffer {
  public:
-  explicit HostSummands(std::span<float> values) : values_(values) {}
+  explicit HostReductionBuffer(std::span<float> values) : values_(values) {}
   std::size_t size() const override { return values_.size(); }
   Payload give_out(ElementRange range) override;
   void add(ElementRange range, Payload payload) override;
@@ -92,7 +92,7 @@ class HostSummands : public Summands {
 /// sends 2 (r-1)/r of the numbers, rounded to whole ones. Left to the transport where it reduces
 /// them itself. Requires: called by every member with the same iteration and action, and as many
 /// numbers.
-void all_reduce(const ReductionGroup& group, MessageKey key, Summands& summands,
+void all_reduce(const ReductionGroup& group, MessageKey key, ReductionBuffer& buffer,
                 Transport& transport);
 
 }  // namespace dapple::exec

@@ -56,7 +56,7 @@ struct ExpectedMessage {
 };
 
 struct ReductionGroup;
-class Summands;
+class ReductionBuffer;
 
 /// Another device has failed, or the job is told to stop; who is the first to fail says why.
 class JobAborted : public std::runtime_error {
@@ -83,7 +83,7 @@ class Transport {
   /// they lie; false, and nothing is done, if they have to be sent as messages. The same answer for
   /// all members.
   virtual bool reduces(const ReductionGroup& /*group*/, const MessageKey& /*key*/,
-                       Summands& /*summands*/) {
+                       ReductionBuffer& /*buffer*/) {
     return false;
   }
 

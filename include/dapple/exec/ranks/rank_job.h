@@ -35,7 +35,7 @@
 #include "dapple/core/quantity.h"
 #include "dapple/exec/message/pacing.h"
 #include "dapple/exec/message/transport.h"
-#include "dapple/exec/ranks/last_words.h"
+#include "dapple/exec/ranks/crash_record.h"
 #include "dapple/topology/topology.h"
 
 namespace dapple::exec {
@@ -46,7 +46,7 @@ struct WireHandler;
 struct RankTransportOptions {
   std::optional<Pacing> pacing = {};                            // unpaced if not given
   std::chrono::nanoseconds timeout = std::chrono::seconds(30);  // of every wait
-  LastWords* last_words = nullptr;  // learns what this device is at; must outlive the transport
+  CrashRecord* crash_record = nullptr;  // learns what this device is at; must outlive the transport
   /// What all ranks must be given alike, as their plan; neighbours in the ring compare it.
   std::string agreement = {};
   /// For tests of faults: may change what has come in, before it is checked.

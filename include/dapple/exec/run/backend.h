@@ -49,7 +49,7 @@ class Backend {
 
   /// The gradients of a bucket, or tied ones, which are complete: `size` bytes, rounded up to whole
   /// numbers. They are reduced in place, in another thread.
-  virtual std::unique_ptr<Summands> gradients(const Action& reduction, Bytes size) = 0;
+  virtual std::unique_ptr<ReductionBuffer> gradients(const Action& reduction, Bytes size) = 0;
 
   /// The optimizer on all of a stage's gradients, or on one bucket's.
   virtual void step(const Action& action) = 0;

@@ -32,12 +32,12 @@ void Connection::start() {
 
 void Connection::send(const Frame& frame, std::span<const std::byte> bytes,
                       std::function<void()> sent) {
-  messages_.push_back({.frame = envelope_of(frame), .bytes = bytes, .sent = std::move(sent)});
+  messages_.push_back({.frame = header_of(frame), .bytes = bytes, .sent = std::move(sent)});
   write_next();
 }
 
-void Connection::send(const Envelope& envelope, std::function<void()> sent) {
-  letters_.push_back({.envelope = envelope, .sent = std::move(sent)});
+void Connection::send(const FrameHeader& header, std::function<void()> sent) {
+  letters_.push_back({.header = header, .sent = std::move(sent)});
   write_next();
 }
 
@@ -52,7 +52,7 @@ void Connection::write_next() {
 
 void Connection::write_letter() {
   is_writing_ = true;
-  asio::async_write(socket_, asio::buffer(letters_.front().envelope),
+  asio::async_write(socket_, asio::buffer(letters_.front().header),
                     [self = shared_from_this()](const error_code& fault, std::size_t) {
                       self->is_writing_ = false;
                       if (fault) return self->end();
@@ -68,7 +68,7 @@ void Connection::write_piece() {
   is_writing_ = true;
   Message& message = messages_.front();
   const std::size_t size = std::min(kLargestPiece, message.bytes.size() - message.done);
-  piece_ = envelope_of(EnvelopeKind::Piece, size);
+  piece_ = header_of(HeaderKind::Piece, size);
   const bool is_first = message.done == 0;
   const std::array<asio::const_buffer, 3> buffers{
       is_first ? asio::buffer(message.frame) : asio::const_buffer(),
@@ -89,7 +89,7 @@ void Connection::write_piece() {
 }
 
 void Connection::read_envelope() {
-  asio::async_read(socket_, asio::buffer(envelope_),
+  asio::async_read(socket_, asio::buffer(header_),
                    [self = shared_from_this()](const error_code& fault, std::size_t) {
                      if (fault) return self->end();
                      self->take_in_envelope();
@@ -97,30 +97,30 @@ void Connection::read_envelope() {
 }
 
 void Connection::take_in_envelope() {
-  if (!is_whole(envelope_)) return refuse();
-  switch (kind_of(envelope_)) {
-    case EnvelopeKind::Frame:
+  if (!is_whole(header_)) return refuse();
+  switch (kind_of(header_)) {
+    case HeaderKind::Frame:
       return take_in_frame();
-    case EnvelopeKind::Piece:
+    case HeaderKind::Piece:
       return read_piece();
-    case EnvelopeKind::Notice: {
-      const std::optional<Notice> notice = notice_of(envelope_, rank_);
+    case HeaderKind::Notice: {
+      const std::optional<Notice> notice = notice_of(header_, rank_);
       if (!notice) break;
       handler_.notice(*notice);
       return read_envelope();
     }
-    case EnvelopeKind::Leaving:
+    case HeaderKind::Leaving:
       is_leaving_ = true;
       handler_.leaving(rank_);
       return read_envelope();
-    case EnvelopeKind::Ranks:  // known since the start
+    case HeaderKind::Ranks:  // known since the start
       break;
   }
   refuse();
 }
 
 void Connection::take_in_frame() {
-  const std::optional<Frame> frame = frame_of(envelope_, rank_);
+  const std::optional<Frame> frame = frame_of(header_, rank_);
   if (!frame || incoming_ || frame->size > kMostBytes) return refuse();
   try {
     incoming_.emplace(Incoming{.frame = *frame, .bytes = HostBytes(frame->size)});
@@ -130,7 +130,7 @@ void Connection::take_in_frame() {
 }
 
 void Connection::read_piece() {
-  const std::size_t size = size_of(envelope_);
+  const std::size_t size = size_of(header_);
   if (!incoming_ || size == 0 || size > incoming_->bytes.size() - incoming_->done) {
     return refuse();
   }

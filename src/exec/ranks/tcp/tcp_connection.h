@@ -35,7 +35,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   /// `bytes` must live until `sent` is called.
   void send(const Frame& frame, std::span<const std::byte> bytes, std::function<void()> sent);
   /// Goes before what is left of messages.
-  void send(const Envelope& envelope, std::function<void()> sent = nullptr);
+  void send(const FrameHeader& header, std::function<void()> sent = nullptr);
 
   /// Nothing more leaves from here; what still comes is taken in.
   void close_sending();
@@ -44,11 +44,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
  private:
   struct Letter {
-    Envelope envelope;
+    FrameHeader header;
     std::function<void()> sent;
   };
   struct Message {
-    Envelope frame;
+    FrameHeader frame;
     std::span<const std::byte> bytes;
     std::function<void()> sent;
     std::size_t done = 0;
@@ -77,9 +77,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool is_writing_ = false;
   std::deque<Letter> letters_;
   std::deque<Message> messages_;
-  Envelope piece_{};  // that is being written
+  FrameHeader piece_{};  // that is being written
 
-  Envelope envelope_{};  // that comes next
+  FrameHeader header_{};  // that comes next
   std::optional<Incoming> incoming_;
   bool is_leaving_ = false;
   bool has_ended_ = false;

@@ -42,8 +42,8 @@ TcpLoop::TcpLoop(WireHandler handler, const TcpPlace& place, std::chrono::nanose
       stays_(asio::make_work_guard(context_)),
       turns_(context_),
       parting_(context_) {
-  if (size_ > 1) meeting_ = meet(context_, place, timeout);
-  for (auto& [rank, socket] : meeting_.sockets) {
+  if (size_ > 1) rendezvous_ = rendezvous(context_, place, timeout);
+  for (auto& [rank, socket] : rendezvous_.sockets) {
     connections_[rank] = std::make_shared<Connection>(std::move(socket), rank, of_connections_);
   }
   thread_ = std::thread([this] { serve(); });
@@ -89,11 +89,11 @@ void TcpLoop::take_turns() {
 std::span<std::int64_t> TcpLoop::shared_words(std::size_t count) {
   check(is_on_one_host() && count <= SharedWords::kCount, "more memory is shared than there is");
   if (rank_ != 0) {
-    shared_ = SharedWords::look_at(meeting_.giver, meeting_.file, meeting_.job);
+    shared_ = SharedWords::look_at(rendezvous_.giver, rendezvous_.file, rendezvous_.job);
     return shared_.words().first(count);
   }
-  if (size_ == 1) meeting_.given = SharedWords::give(meeting_.job);
-  return meeting_.given.words().first(count);
+  if (size_ == 1) rendezvous_.given = SharedWords::give(rendezvous_.job);
+  return rendezvous_.given.words().first(count);
 }
 
 void TcpLoop::send(int to, const Frame& frame, std::span<const std::byte> bytes,
@@ -109,7 +109,7 @@ void TcpLoop::send(int to, const Frame& frame, std::span<const std::byte> bytes,
 
 void TcpLoop::send(int to, const Notice& notice) {
   asio::post(context_, [this, to, notice] {
-    if (to != rank_) return connections_.at(to)->send(envelope_of(notice));
+    if (to != rank_) return connections_.at(to)->send(header_of(notice));
     Notice own = notice;
     own.from = rank_;
     handler_.notice(own);
@@ -119,7 +119,7 @@ void TcpLoop::send(int to, const Notice& notice) {
 std::future<void> TcpLoop::leave() {
   asio::post(context_, [this] {
     for (const auto& [rank, connection] : connections_) {
-      connection->send(envelope_of(EnvelopeKind::Leaving), [this] {
+      connection->send(header_of(HeaderKind::Leaving), [this] {
         ++told_;
         note_leaving(rank_);
       });

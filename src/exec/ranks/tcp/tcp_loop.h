@@ -17,7 +17,7 @@
 #include "dapple/exec/ranks/tcp/tcp_job.h"
 #include "exec/ranks/rank_wire.h"
 #include "exec/ranks/tcp/tcp_connection.h"
-#include "exec/ranks/tcp/tcp_meeting.h"
+#include "exec/ranks/tcp/tcp_rendezvous.h"
 
 namespace dapple::exec {
 
@@ -31,8 +31,8 @@ class TcpLoop : public RankWire {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  bool is_on_one_host() const override { return meeting_.is_on_one_host; }
-  std::int64_t clock_offset() const override { return meeting_.clock_offset; }
+  bool is_on_one_host() const override { return rendezvous_.is_on_one_host; }
+  std::int64_t clock_offset() const override { return rendezvous_.clock_offset; }
   std::chrono::milliseconds patience() const override { return std::chrono::seconds(1); }
   std::span<std::int64_t> shared_words(std::size_t count) override;
   void send(int to, const Frame& frame, std::span<const std::byte> bytes,
@@ -55,7 +55,7 @@ class TcpLoop : public RankWire {
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> stays_;
   boost::asio::steady_timer turns_;
   boost::asio::steady_timer parting_;
-  Meeting meeting_;
+  RendezvousResult rendezvous_;
   SharedWords shared_;
   std::map<int, std::shared_ptr<Connection>> connections_;
 

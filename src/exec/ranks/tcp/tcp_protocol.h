@@ -114,7 +114,7 @@ inline Answer answer_of(const AnswerWords& words) {
           .job = words[3]};
 }
 
-enum class EnvelopeKind : Word {
+enum class HeaderKind : Word {
   Frame = 1,  // of a message, whose pieces follow
   Piece,      // with bytes
   Notice,
@@ -122,35 +122,35 @@ enum class EnvelopeKind : Word {
   Ranks,    // where all ranks are, with bytes; from rank 0 to those that have come
 };
 
-using Envelope = std::array<Word, 9>;
+using FrameHeader = std::array<Word, 9>;
 
-inline EnvelopeKind kind_of(const Envelope& envelope) {
-  return static_cast<EnvelopeKind>(envelope[0]);
+inline HeaderKind kind_of(const FrameHeader& header) {
+  return static_cast<HeaderKind>(header[0]);
 }
 
-inline Envelope envelope_of(EnvelopeKind kind, std::size_t size = 0) {
-  return sealed(Envelope{static_cast<Word>(kind), size});
+inline FrameHeader header_of(HeaderKind kind, std::size_t size = 0) {
+  return sealed(FrameHeader{static_cast<Word>(kind), size});
 }
 
 /// Of a piece, or where all ranks are.
-inline std::size_t size_of(const Envelope& envelope) {
-  return envelope[1];
+inline std::size_t size_of(const FrameHeader& header) {
+  return header[1];
 }
 
-inline Envelope envelope_of(const Frame& frame) {
+inline FrameHeader header_of(const Frame& frame) {
   const auto pair = [](std::int32_t high, std::int32_t low) {
     return static_cast<Word>(static_cast<std::uint32_t>(high)) << 32 |
            static_cast<std::uint32_t>(low);
   };
-  return sealed(Envelope{
-      static_cast<Word>(EnvelopeKind::Frame), static_cast<Word>(frame.key.iteration),
+  return sealed(FrameHeader{
+      static_cast<Word>(HeaderKind::Frame), static_cast<Word>(frame.key.iteration),
       AnnouncedAction::packed(frame.key.action), pair(frame.key.from.value, frame.key.to.value),
       pair(frame.key.step, frame.waits_for_word ? 1 : 0), frame.size, frame.fingerprint,
       frame.number});
 }
 
 /// Nothing where there is no such action.
-inline std::optional<Frame> frame_of(const Envelope& words, int from) {
+inline std::optional<Frame> frame_of(const FrameHeader& words, int from) {
   const std::optional<Action> action = AnnouncedAction::unpacked(words[2]);
   if (!action) return std::nullopt;
   const auto high = [](Word word) { return static_cast<std::int32_t>(word >> 32); };
@@ -167,13 +167,13 @@ inline std::optional<Frame> frame_of(const Envelope& words, int from) {
                .waits_for_word = low(words[4]) != 0};
 }
 
-inline Envelope envelope_of(const Notice& notice) {
-  return sealed(Envelope{static_cast<Word>(EnvelopeKind::Notice), static_cast<Word>(notice.kind),
-                         static_cast<Word>(notice.moment), notice.number, notice.action});
+inline FrameHeader header_of(const Notice& notice) {
+  return sealed(FrameHeader{static_cast<Word>(HeaderKind::Notice), static_cast<Word>(notice.kind),
+                            static_cast<Word>(notice.moment), notice.number, notice.action});
 }
 
 /// Nothing where there is no such notice.
-inline std::optional<Notice> notice_of(const Envelope& words, int from) {
+inline std::optional<Notice> notice_of(const FrameHeader& words, int from) {
   if (words[1] > static_cast<Word>(NoticeKind::Failed)) return std::nullopt;
   if (words[4] != 0 && !AnnouncedAction::unpacked(words[4])) return std::nullopt;
   return Notice{.kind = static_cast<NoticeKind>(words[1]),

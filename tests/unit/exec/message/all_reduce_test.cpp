@@ -32,14 +32,14 @@ Outcome reduce(const std::vector<std::vector<float>>& values, std::size_t server
   side_by_side(values.size(), [&](std::size_t i) {
     const auto end = network.end_of(index_at<DeviceIndex>(i));
     outcome.values[i] = values[i];
-    HostSummands summands(outcome.values[i]);
+    HostReductionBuffer buffer(outcome.values[i]);
     all_reduce(group,
                {.iteration = 0,
                 .action = kReduction,
                 .step = 0,
                 .from = index_at<DeviceIndex>(i),
                 .to = index_at<DeviceIndex>(i)},
-               summands, *end);
+               buffer, *end);
   });
   outcome.sent = network.sent();
   return outcome;

@@ -31,16 +31,16 @@ struct ExpectedRanks {
   bool is_silent = false;
 };
 
-struct Guest {
+struct PendingPeer {
   boost::asio::ip::tcp::socket socket;
   Hello hello;
 };
 
-class Reception {
+class RendezvousServer {
  public:
   /// Listens at once. Throws boost::system::system_error.
-  Reception(boost::asio::io_context& context, const TcpPlace& place, std::uint16_t port);
-  ~Reception();
+  RendezvousServer(boost::asio::io_context& context, const TcpPlace& place, std::uint16_t port);
+  ~RendezvousServer();
 
   std::uint16_t port() const { return acceptor_.local_endpoint().port(); }
 
@@ -52,9 +52,9 @@ class Reception {
   /// The lowest that is missing. Requires: not complete.
   int missing() const;
   /// Who has come, by rank.
-  std::map<int, Guest>& guests() { return guests_; }
+  std::map<int, PendingPeer>& peers() { return peers_; }
   /// They are no longer looked after.
-  std::map<int, Guest> take_guests();
+  std::map<int, PendingPeer> take_peers();
   /// "a rank 1 of 3", the last one that was turned away; empty if there was none.
   const std::string& turned_away() const { return turned_away_; }
 
@@ -71,8 +71,8 @@ class Reception {
   void judge(const std::shared_ptr<Call>& call);
   void answer(const std::shared_ptr<Call>& call);
   void tell_time(const std::shared_ptr<Call>& call);
-  void hang_up(const std::shared_ptr<Call>& call);
-  void seat(const std::shared_ptr<Call>& call);
+  void reject(const std::shared_ptr<Call>& call);
+  void accept(const std::shared_ptr<Call>& call);
   void watch(int rank);
   Verdict verdict_on(const Call& call) const;
 
@@ -85,7 +85,7 @@ class Reception {
   Answer answer_;
   std::set<int> greeted_;
   std::list<std::shared_ptr<Call>> calls_;  // by their age
-  std::map<int, Guest> guests_;
+  std::map<int, PendingPeer> peers_;
   std::string turned_away_;
 };
 

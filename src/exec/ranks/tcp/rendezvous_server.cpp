@@ -1,4 +1,4 @@
-#include "exec/ranks/tcp/tcp_reception.h"
+#include "exec/ranks/tcp/rendezvous_server.h"
 
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -70,7 +70,7 @@ bool is_lack_of_files(const error_code& fault) {
 
 }  // namespace
 
-struct Reception::Call {
+struct RendezvousServer::Call {
   explicit Call(asio::ip::tcp::socket of)
       : socket(std::move(of)), patience(socket.get_executor(), kIntroduction) {}
 
@@ -88,14 +88,15 @@ struct Reception::Call {
   std::int64_t moment = 0;
 };
 
-Reception::Reception(asio::io_context& context, const TcpPlace& place, std::uint16_t port)
+RendezvousServer::RendezvousServer(asio::io_context& context, const TcpPlace& place,
+                                   std::uint16_t port)
     : context_(context),
       secret_(place.secret),
       most_unproven_(most_unproven()),
       acceptor_(listening(context, place.address, port)),
       pause_(context) {}
 
-Reception::~Reception() {
+RendezvousServer::~RendezvousServer() {
   // What is under way would come back to what is no more.
   for (const auto& call : calls_) {
     call->patience.cancel();
@@ -109,23 +110,23 @@ Reception::~Reception() {
   context_.poll();
 }
 
-void Reception::open(const ExpectedRanks& expected, const Answer& answer) {
+void RendezvousServer::open(const ExpectedRanks& expected, const Answer& answer) {
   expected_ = expected;
   answer_ = answer;
   await_call();
 }
 
-bool Reception::is_complete() const {
-  return static_cast<int>(guests_.size()) == expected_.size - expected_.first;
+bool RendezvousServer::is_complete() const {
+  return static_cast<int>(peers_.size()) == expected_.size - expected_.first;
 }
 
-int Reception::missing() const {
+int RendezvousServer::missing() const {
   int rank = expected_.first;
-  while (guests_.count(rank) > 0) ++rank;
+  while (peers_.count(rank) > 0) ++rank;
   return rank;
 }
 
-void Reception::await_call() {
+void RendezvousServer::await_call() {
   acceptor_.async_accept([this](const error_code& fault, asio::ip::tcp::socket socket) {
     if (fault == asio::error::operation_aborted) return;
     if (fault && !(is_lack_of_files(fault) && drop_oldest())) {
@@ -139,21 +140,21 @@ void Reception::await_call() {
   });
 }
 
-std::size_t Reception::unproven() const {
+std::size_t RendezvousServer::unproven() const {
   return static_cast<std::size_t>(std::count_if(calls_.begin(), calls_.end(),
                                                 [](const auto& call) { return !call->is_proven; }));
 }
 
 /// Of those that have proven nothing; false where there is none.
-bool Reception::drop_oldest() {
+bool RendezvousServer::drop_oldest() {
   const auto oldest =
       std::find_if(calls_.begin(), calls_.end(), [](const auto& call) { return !call->is_proven; });
   if (oldest == calls_.end()) return false;
-  hang_up(std::shared_ptr<Call>(*oldest));
+  reject(std::shared_ptr<Call>(*oldest));
   return true;
 }
 
-void Reception::take(asio::ip::tcp::socket socket) {
+void RendezvousServer::take(asio::ip::tcp::socket socket) {
   if (unproven() >= most_unproven_) drop_oldest();
   const auto call = std::make_shared<Call>(std::move(socket));
   calls_.push_back(call);
@@ -165,7 +166,7 @@ void Reception::take(asio::ip::tcp::socket socket) {
 }
 
 /// Whoever does not go on is hung up on, and may come again.
-void Reception::hang_up(const std::shared_ptr<Call>& call) {
+void RendezvousServer::reject(const std::shared_ptr<Call>& call) {
   call->patience.cancel();
   error_code ignored;
   call->socket.close(ignored);
@@ -174,28 +175,28 @@ void Reception::hang_up(const std::shared_ptr<Call>& call) {
 }
 
 template <class Buffers, class Next>
-void Reception::read(const std::shared_ptr<Call>& call, const Buffers& buffers, Next next) {
+void RendezvousServer::read(const std::shared_ptr<Call>& call, const Buffers& buffers, Next next) {
   asio::async_read(call->socket, buffers, [this, call, next](const error_code& fault, std::size_t) {
-    if (fault) return hang_up(call);
+    if (fault) return reject(call);
     next();
   });
 }
 
 /// By the first words, which are those of any version, a caller of another one is told so.
-void Reception::challenge(const std::shared_ptr<Call>& call) {
+void RendezvousServer::challenge(const std::shared_ptr<Call>& call) {
   const auto first = asio::buffer(call->talk.hello.data(), kProtocolWords * sizeof(Word));
   const auto send = [this, call](const auto& next) {
     asio::async_write(call->socket, asio::buffer(call->talk.challenge),
                       [this, call, next](const error_code& fault, std::size_t) {
-                        if (fault) return hang_up(call);
+                        if (fault) return reject(call);
                         next();
                       });
   };
   read(call, first, [this, call, send] {
     HelloWords& words = call->talk.hello;
-    if (!is_rank(words)) return hang_up(call);
+    if (!is_rank(words)) return reject(call);
     call->talk.challenge = challenge_of(drawn_nonce());
-    if (!has_own_protocol(words)) return send([this, call] { hang_up(call); });
+    if (!has_own_protocol(words)) return send([this, call] { reject(call); });
     read(call, asio::buffer(words) + kProtocolWords * sizeof(Word), [this, call, send] {
       call->hello = hello_of(call->talk.hello);
       call->talk.called = expected_.rank;
@@ -205,7 +206,7 @@ void Reception::challenge(const std::shared_ptr<Call>& call) {
   });
 }
 
-Verdict Reception::verdict_on(const Call& call) const {
+Verdict RendezvousServer::verdict_on(const Call& call) const {
   constexpr Word kLastPort = 0xFFFF;
   const Hello& hello = call.hello;
   if (!is_same(call.proof, caller_proof(secret_, call.talk))) return Verdict::Unproven;
@@ -217,7 +218,7 @@ Verdict Reception::verdict_on(const Call& call) const {
   return greeted_.count(call.rank()) > 0 ? Verdict::Taken : Verdict::Welcome;
 }
 
-void Reception::judge(const std::shared_ptr<Call>& call) {
+void RendezvousServer::judge(const std::shared_ptr<Call>& call) {
   call->verdict = verdict_on(*call);
   call->is_proven = call->verdict != Verdict::Unproven;
   if (call->verdict == Verdict::Welcome) {
@@ -229,7 +230,7 @@ void Reception::judge(const std::shared_ptr<Call>& call) {
   answer(call);
 }
 
-void Reception::answer(const std::shared_ptr<Call>& call) {
+void RendezvousServer::answer(const std::shared_ptr<Call>& call) {
   Answer answer{.verdict = call->verdict};
   if (call->is_proven) answer.size = answer_.size;
   if (call->verdict == Verdict::Welcome) answer = answer_;
@@ -240,42 +241,43 @@ void Reception::answer(const std::shared_ptr<Call>& call) {
             std::copy(words.begin(), words.end(), call->answer.begin()));
   asio::async_write(call->socket, asio::buffer(call->answer),
                     [this, call](const error_code& fault, std::size_t) {
-                      if (fault || call->verdict != Verdict::Welcome) return hang_up(call);
+                      if (fault || call->verdict != Verdict::Welcome) return reject(call);
                       tell_time(call);
                     });
 }
 
-void Reception::seat(const std::shared_ptr<Call>& call) {
+void RendezvousServer::accept(const std::shared_ptr<Call>& call) {
   call->patience.cancel();
-  guests_.emplace(call->rank(), Guest{.socket = std::move(call->socket), .hello = call->hello});
+  peers_.emplace(call->rank(),
+                 PendingPeer{.socket = std::move(call->socket), .hello = call->hello});
   std::erase(calls_, call);
   if (expected_.is_silent) watch(call->rank());
 }
 
-std::map<int, Guest> Reception::take_guests() {
+std::map<int, PendingPeer> RendezvousServer::take_peers() {
   error_code ignored;
-  for (auto& [rank, guest] : guests_) guest.socket.cancel(ignored);
-  return std::exchange(guests_, {});
+  for (auto& [rank, peer] : peers_) peer.socket.cancel(ignored);
+  return std::exchange(peers_, {});
 }
 
 /// A silent guest that can be read from has gone, or is about to.
-void Reception::watch(int rank) {
-  guests_.at(rank).socket.async_wait(asio::socket_base::wait_read,
-                                     [this, rank](const error_code& stopped) {
-                                       if (stopped || is_complete()) return;
-                                       guests_.erase(rank);
-                                       greeted_.erase(rank);
-                                     });
+void RendezvousServer::watch(int rank) {
+  peers_.at(rank).socket.async_wait(asio::socket_base::wait_read,
+                                    [this, rank](const error_code& stopped) {
+                                      if (stopped || is_complete()) return;
+                                      peers_.erase(rank);
+                                      greeted_.erase(rank);
+                                    });
 }
 
 /// Until the caller has had enough: asks with 0.
-void Reception::tell_time(const std::shared_ptr<Call>& call) {
+void RendezvousServer::tell_time(const std::shared_ptr<Call>& call) {
   read(call, asio::buffer(&call->question, sizeof call->question), [this, call] {
-    if (call->question == 0) return seat(call);
+    if (call->question == 0) return accept(call);
     call->moment = monotonic_now();
     asio::async_write(call->socket, asio::buffer(&call->moment, sizeof call->moment),
                       [this, call](const error_code& fault, std::size_t) {
-                        if (fault) return hang_up(call);
+                        if (fault) return reject(call);
                         tell_time(call);
                       });
   });

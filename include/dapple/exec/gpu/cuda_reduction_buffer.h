@@ -20,12 +20,12 @@ struct CudaReductions {
   cuda::Staging staging = {};  // of what comes from other processes
 };
 
-class CudaSummands : public Summands {
+class CudaReductionBuffer : public ReductionBuffer {
  public:
   /// Float32, to which `others`, as many each, are added before they are reduced; all of them there
   /// after `complete`.
-  CudaSummands(CudaReductions& reductions, const cuda::View& gradients,
-               std::vector<cuda::View> others, cuda::Event complete);
+  CudaReductionBuffer(CudaReductions& reductions, const cuda::View& gradients,
+                      std::vector<cuda::View> others, cuda::Event complete);
 
   std::size_t size() const override { return static_cast<std::size_t>(gradients_.count); }
   Memory memory() const override { return Memory::Device; }

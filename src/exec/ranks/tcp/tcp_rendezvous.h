@@ -15,7 +15,7 @@
 namespace dapple::exec {
 
 /// What comes of it.
-struct Meeting {
+struct RendezvousResult {
   std::map<int, boost::asio::ip::tcp::socket> sockets;  // to all other ranks
   bool is_on_one_host = true;
   std::int64_t clock_offset = 0;  // from this host's clock to that of rank 0's
@@ -27,7 +27,7 @@ struct Meeting {
 };
 
 /// Runs the context until all have met. Throws as start_tcp_job(); those that were met are told.
-Meeting meet(boost::asio::io_context& context, const TcpPlace& place,
-             std::chrono::nanoseconds timeout);
+RendezvousResult rendezvous(boost::asio::io_context& context, const TcpPlace& place,
+                            std::chrono::nanoseconds timeout);
 
 }  // namespace dapple::exec

@@ -10,13 +10,13 @@
 namespace dapple::exec {
 
 /// A page of memory that outlives the process which writes it.
-class LastWords {
+class CrashRecord {
  public:
   /// Throws Error(Environment) where there is no memory.
-  LastWords();
-  ~LastWords();
-  LastWords(const LastWords&) = delete;
-  LastWords& operator=(const LastWords&) = delete;
+  CrashRecord();
+  ~CrashRecord();
+  CrashRecord(const CrashRecord&) = delete;
+  CrashRecord& operator=(const CrashRecord&) = delete;
 
   /// Who writes: "rank 2", then "rank 2 (node1:0)", cut off after 100 characters.
   void set_name(const std::string& name) noexcept;
@@ -37,7 +37,7 @@ class LastWords {
 /// sigqueue(). If this process dies, the other one calls `tell`, from a thread of its
 /// own, and ends with code 5. Throws Error(Environment) if there can be no other process. Requires:
 /// this process has one thread.
-int run_watched(const std::function<int(LastWords&)>& work,
-                const std::function<void(const std::string& sentence)>& tell);
+int run_supervised(const std::function<int(CrashRecord&)>& work,
+                   const std::function<void(const std::string& sentence)>& tell);
 
 }  // namespace dapple::exec

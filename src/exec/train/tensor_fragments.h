@@ -17,36 +17,36 @@ namespace dapple::exec {
 enum class Direction : std::uint8_t { Forward, Backward };
 
 /// A tensor on its way: the stage that takes it in, or that made it.
-struct ParcelPlace {
+struct FragmentPlace {
   Direction direction;
   StageIndex stage;
   std::int32_t micro_batch;
-  friend auto operator<=>(const ParcelPlace&, const ParcelPlace&) = default;
+  friend auto operator<=>(const FragmentPlace&, const FragmentPlace&) = default;
 };
 
 template <class Math>
-class Parcels {
+class TensorFragments {
  public:
   using Tensor = typename Math::Tensor;
 
-  explicit Parcels(Math& math) : math_(math) {}
+  explicit TensorFragments(Math& math) : math_(math) {}
 
   bool is_empty() const { return arriving_.empty() && leaving_.empty(); }
 
   /// `samples` of the micro-batch, of which the stage works on `all`, each of a shape.
   struct Arrival {
-    ParcelPlace place;
+    FragmentPlace place;
     SampleRange all;
     const nn::Shape& sample;
   };
   void take_in(const Arrival& arrival, SampleRange samples, Payload payload) {
-    Parcel& parcel = arriving(arrival);
-    math_.take_in(parcel.tensor, within(parcel, samples), std::move(payload));
-    parcel.samples_left -= samples.size();
+    TensorFragment& fragment = arriving(arrival);
+    math_.take_in(fragment.tensor, within(fragment, samples), std::move(payload));
+    fragment.samples_left -= samples.size();
   }
 
   /// Requires: all of its samples have been taken in, or handed on.
-  Tensor take_arrived(const ParcelPlace& place) {
+  Tensor take_arrived(const FragmentPlace& place) {
     const auto found = arriving_.find(place);
     check(found != arriving_.end() && found->second.samples_left == 0,
           "a computation begins before all of its samples are there");
@@ -56,59 +56,60 @@ class Parcels {
   }
 
   /// A tensor with `all` samples, of which some stay on the device: they arrive at `taker`.
-  void hand_on(const ParcelPlace& made, SampleRange all, Tensor tensor) {
-    leaving_.emplace(made, Parcel{std::move(tensor), all, all.size()});
+  void hand_on(const FragmentPlace& made, SampleRange all, Tensor tensor) {
+    leaving_.emplace(made, TensorFragment{std::move(tensor), all, all.size()});
   }
-  void hand_on(const ParcelPlace& made, SampleRange all, Tensor tensor, const Arrival& taker,
+  void hand_on(const FragmentPlace& made, SampleRange all, Tensor tensor, const Arrival& taker,
                SampleRange staying) {
     const bool is_whole = staying.size() == all.size() && staying.size() == taker.all.size();
     if (is_whole) {
-      arriving_.emplace(taker.place, Parcel{std::move(tensor), all, 0});
+      arriving_.emplace(taker.place, TensorFragment{std::move(tensor), all, 0});
       return;
     }
-    Parcel parcel{std::move(tensor), all, all.size() - staying.size()};
-    Parcel& into = arriving(taker);
-    math_.copy_samples(parcel.tensor, within(parcel, staying), into.tensor, within(into, staying));
+    TensorFragment fragment{std::move(tensor), all, all.size() - staying.size()};
+    TensorFragment& into = arriving(taker);
+    math_.copy_samples(fragment.tensor, within(fragment, staying), into.tensor,
+                       within(into, staying));
     into.samples_left -= staying.size();
-    if (parcel.samples_left > 0) leaving_.emplace(made, std::move(parcel));
+    if (fragment.samples_left > 0) leaving_.emplace(made, std::move(fragment));
   }
 
-  Payload give_out(const ParcelPlace& made, SampleRange samples) {
+  Payload give_out(const FragmentPlace& made, SampleRange samples) {
     const auto found = leaving_.find(made);
     check(found != leaving_.end(), "a device sends what it has not made");
-    Parcel& parcel = found->second;
-    const bool is_whole = samples.size() == parcel.samples.size();
-    Payload payload = is_whole ? math_.give_out(std::move(parcel.tensor))
-                               : math_.give_out(parcel.tensor, within(parcel, samples));
-    parcel.samples_left -= samples.size();
-    if (parcel.samples_left == 0) leaving_.erase(found);
+    TensorFragment& fragment = found->second;
+    const bool is_whole = samples.size() == fragment.samples.size();
+    Payload payload = is_whole ? math_.give_out(std::move(fragment.tensor))
+                               : math_.give_out(fragment.tensor, within(fragment, samples));
+    fragment.samples_left -= samples.size();
+    if (fragment.samples_left == 0) leaving_.erase(found);
     return payload;
   }
 
  private:
-  struct Parcel {
+  struct TensorFragment {
     Tensor tensor;
     SampleRange samples;            // of the micro-batch
     std::int64_t samples_left = 0;  // that are to arrive, or to leave
   };
 
-  static SampleRange within(const Parcel& parcel, SampleRange samples) {
-    return {samples.begin - parcel.samples.begin, samples.end - parcel.samples.begin};
+  static SampleRange within(const TensorFragment& fragment, SampleRange samples) {
+    return {samples.begin - fragment.samples.begin, samples.end - fragment.samples.begin};
   }
 
-  Parcel& arriving(const Arrival& arrival) {
+  TensorFragment& arriving(const Arrival& arrival) {
     const auto [found, is_new] = arriving_.try_emplace(arrival.place);
-    Parcel& parcel = found->second;
+    TensorFragment& fragment = found->second;
     if (is_new) {
       const std::int64_t samples = arrival.all.size();
-      parcel = {math_.make_tensor(with_samples(samples, arrival.sample)), arrival.all, samples};
+      fragment = {math_.make_tensor(with_samples(samples, arrival.sample)), arrival.all, samples};
     }
-    return parcel;
+    return fragment;
   }
 
   Math& math_;
-  std::map<ParcelPlace, Parcel> arriving_;
-  std::map<ParcelPlace, Parcel> leaving_;
+  std::map<FragmentPlace, TensorFragment> arriving_;
+  std::map<FragmentPlace, TensorFragment> leaving_;
 };
 
 }  // namespace dapple::exec

@@ -1,4 +1,4 @@
-#include "dapple/exec/ranks/last_words.h"
+#include "dapple/exec/ranks/crash_record.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -33,32 +33,32 @@ namespace {
 
 }  // namespace
 
-struct LastWords::Page {
+struct CrashRecord::Page {
   std::array<char, 101> name{};  // ends with a zero; only ever gets longer
   AnnouncedAction action;
 };
 
-LastWords::LastWords() {
+CrashRecord::CrashRecord() {
   void* memory =
       mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) refuse("a page of shared memory");
   page_ = new (memory) Page;
 }
 
-LastWords::~LastWords() {
+CrashRecord::~CrashRecord() {
   munmap(page_, sizeof(Page));
 }
 
-void LastWords::set_name(const std::string& name) noexcept {
+void CrashRecord::set_name(const std::string& name) noexcept {
   const std::size_t length = std::min(name.size(), page_->name.size() - 1);
   std::copy_n(name.begin(), length, page_->name.begin());
 }
 
-void LastWords::set_action(const Action& action) noexcept {
+void CrashRecord::set_action(const Action& action) noexcept {
   page_->action.set(action);
 }
 
-std::string LastWords::text() const {
+std::string CrashRecord::text() const {
   std::string text = page_->name.data();
   const std::optional<Action> action = page_->action.get();
   if (action) text += ": " + to_text(*action);
@@ -153,8 +153,8 @@ struct WorkEnd {
 };
 
 /// In the process that works. `life` closes when the watcher dies.
-int work_watched(LastWords& words, Pipe& life, const std::function<int(LastWords&)>& work,
-                 const Tell& tell) {
+int work_supervised(CrashRecord& words, Pipe& life, const std::function<int(CrashRecord&)>& work,
+                    const Tell& tell) {
   life.close_writing();
   Pipe end;
   const std::jthread guard([&] {
@@ -168,14 +168,14 @@ int work_watched(LastWords& words, Pipe& life, const std::function<int(LastWords
 
 }  // namespace
 
-int run_watched(const std::function<int(LastWords&)>& work, const Tell& tell) {
-  LastWords words;
+int run_supervised(const std::function<int(CrashRecord&)>& work, const Tell& tell) {
+  CrashRecord words;
   Pipe life;   // of the watcher
   Pipe death;  // of the process that works, which holds its end of it as long as it lives
   death.wake_at_close();
   const pid_t child = fork();
   if (child == -1) refuse("another process");
-  if (child == 0) return work_watched(words, life, work, tell);
+  if (child == 0) return work_supervised(words, life, work, tell);
   death.close_writing();
   pass_signals_on(child);
   const int status = wait_for(child);

@@ -1,4 +1,4 @@
-#include "dapple/exec/gpu/cuda_summands.h"
+#include "dapple/exec/gpu/cuda_reduction_buffer.h"
 
 #include <span>
 #include <utility>
@@ -17,30 +17,30 @@ cuda::View floats_at(std::byte* address, std::size_t size) {
 
 }  // namespace
 
-CudaSummands::CudaSummands(CudaReductions& reductions, const cuda::View& gradients,
-                           std::vector<cuda::View> others, cuda::Event complete)
+CudaReductionBuffer::CudaReductionBuffer(CudaReductions& reductions, const cuda::View& gradients,
+                                         std::vector<cuda::View> others, cuda::Event complete)
     : reductions_(reductions),
       gradients_(gradients),
       others_(std::move(others)),
       complete_(std::move(complete)) {}
 
-cuda::View CudaSummands::at(ElementRange range) const {
+cuda::View CudaReductionBuffer::at(ElementRange range) const {
   return gradients_.part(static_cast<std::int64_t>(range.begin),
                          static_cast<std::int64_t>(range.end));
 }
 
-void CudaSummands::begin() {
+void CudaReductionBuffer::begin() {
   cuda::make_current(reductions_.gpu);
   stream().wait_for(complete_);
   for (const cuda::View& own : others_) cuda::add(stream(), own, gradients_);
 }
 
-Payload CudaSummands::give_out(ElementRange range) {
+Payload CudaReductionBuffer::give_out(ElementRange range) {
   return Payload(
       std::make_unique<CudaBytes>(reductions_.downloads, at(range).bytes(), recorded_on(stream())));
 }
 
-CudaBytes* CudaSummands::on_this_gpu(ElementRange range, Payload& payload) const {
+CudaBytes* CudaReductionBuffer::on_this_gpu(ElementRange range, Payload& payload) const {
   check(payload.size() == range.size() * kFloat, "a message has another size than its values");
   CudaBytes* bytes = cuda_bytes_of(payload);
   if (bytes != nullptr && bytes->gpu() == reductions_.gpu) return bytes;
@@ -49,7 +49,7 @@ CudaBytes* CudaSummands::on_this_gpu(ElementRange range, Payload& payload) const
   return nullptr;
 }
 
-void CudaSummands::add(ElementRange range, Payload payload) {
+void CudaReductionBuffer::add(ElementRange range, Payload payload) {
   const cuda::View sum = at(range);
   if (CudaBytes* bytes = on_this_gpu(range, payload)) {
     stream().wait_for(bytes->ready());
@@ -65,7 +65,7 @@ void CudaSummands::add(ElementRange range, Payload payload) {
                            });
 }
 
-void CudaSummands::replace(ElementRange range, Payload payload) {
+void CudaReductionBuffer::replace(ElementRange range, Payload payload) {
   const cuda::View values = at(range);
   if (CudaBytes* bytes = on_this_gpu(range, payload)) {
     stream().wait_for(bytes->ready());

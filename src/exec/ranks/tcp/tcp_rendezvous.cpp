@@ -1,4 +1,4 @@
-#include "exec/ranks/tcp/tcp_meeting.h"
+#include "exec/ranks/tcp/tcp_rendezvous.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -25,8 +25,8 @@
 #include "exec/message/clock.h"
 #include "exec/message/waiting.h"
 #include "exec/ranks/parked_thread.h"
+#include "exec/ranks/tcp/rendezvous_server.h"
 #include "exec/ranks/tcp/tcp_proof.h"
-#include "exec/ranks/tcp/tcp_reception.h"
 
 namespace dapple::exec {
 namespace {
@@ -58,27 +58,27 @@ Word host_mark() {
 }
 
 /// What rank 0 tells of each rank; of itself nothing.
-struct Whereabouts {
+struct PeerAddress {
   std::array<unsigned char, 16> address{};  // of IPv6, into which IPv4 is mapped
   Word port = 0;
 };
 
-struct Roll {
+struct PeerTable {
   std::int64_t giver = 0;
   std::int64_t file = 0;
   Word is_on_one_host = 0;
 };
 
-class Encounter {
+class Rendezvous {
  public:
-  Encounter(asio::io_context& context, const TcpPlace& place, nanoseconds timeout)
+  Rendezvous(asio::io_context& context, const TcpPlace& place, nanoseconds timeout)
       : context_(context),
         place_(place),
         timeout_(timeout),
         end_(std::chrono::steady_clock::now() + timeout) {}
 
-  Meeting lead();
-  Meeting follow();
+  RendezvousResult connect_as_root();
+  RendezvousResult connect_as_peer();
   /// Tells those that were met that it has failed.
   void part() noexcept;
 
@@ -95,12 +95,12 @@ class Encounter {
   template <class Buffers>
   error_code write(tcp::socket& socket, Moment end, const Buffers& buffers);
   void compare_clocks(tcp::socket& socket, bool shares_clock);
-  std::vector<Whereabouts> hear_of_all(tcp::socket& first);
+  std::vector<PeerAddress> receive_peer_table(tcp::socket& first);
   /// Of a rank that has come.
   asio::ip::address address_of(const tcp::socket& socket, int rank) const;
-  void call_before(const std::vector<Whereabouts>& ranks);
-  void take_guests();
-  void send_roll();
+  void call_before(const std::vector<PeerAddress>& ranks);
+  void take_peers();
+  void send_peer_table();
   Error error(const std::string& message) const {
     return {ErrorKind::Environment, fmt::format("rank {}", place_.rank), {{"start", message}}};
   }
@@ -112,11 +112,11 @@ class Encounter {
   const nanoseconds timeout_;
   Moment end_;
   const Word host_ = host_mark();
-  std::unique_ptr<Reception> reception_;
-  Meeting meeting_;
+  std::unique_ptr<RendezvousServer> server_;
+  RendezvousResult result_;
 };
 
-bool Encounter::run_until(Moment end, const std::function<bool()>& condition) {
+bool Rendezvous::run_until(Moment end, const std::function<bool()>& condition) {
   while (!condition()) {
     if (context_.stopped()) context_.restart();
     if (context_.run_one_until(end) == 0 && std::chrono::steady_clock::now() >= end) {
@@ -128,7 +128,7 @@ bool Encounter::run_until(Moment end, const std::function<bool()>& condition) {
 
 /// What is begun ends with the socket, at the latest.
 template <class Begin>
-error_code Encounter::await(tcp::socket& socket, Moment end, Begin begin) {
+error_code Rendezvous::await(tcp::socket& socket, Moment end, Begin begin) {
   std::optional<error_code> result;
   begin([&result](const error_code& fault, const auto&) { result = fault; });
   const auto has_ended = [&] { return result.has_value(); };
@@ -140,7 +140,7 @@ error_code Encounter::await(tcp::socket& socket, Moment end, Begin begin) {
 }
 
 /// In a thread of its own, since nothing ends it early.
-Places Encounter::resolved() {
+Places Rendezvous::resolved() {
   std::packaged_task<Places()> task([address = place_.address, port = place_.port] {
     asio::io_context context;
     Places places;
@@ -160,7 +160,7 @@ Places Encounter::resolved() {
   return places.get();
 }
 
-Error Encounter::turned_away(int by, const Answer& answer) const {
+Error Rendezvous::turned_away(int by, const Answer& answer) const {
   const std::string turned = fmt::format("rank {} at the other end turns it away: ", by);
   switch (answer.verdict) {
     case Verdict::OtherSize:
@@ -180,30 +180,30 @@ Error Encounter::turned_away(int by, const Answer& answer) const {
 }
 
 template <class Buffers>
-error_code Encounter::read(tcp::socket& socket, Moment end, const Buffers& buffers) {
+error_code Rendezvous::read(tcp::socket& socket, Moment end, const Buffers& buffers) {
   return await(socket, end, [&](auto done) { asio::async_read(socket, buffers, std::move(done)); });
 }
 
 template <class Buffers>
-error_code Encounter::write(tcp::socket& socket, Moment end, const Buffers& buffers) {
+error_code Rendezvous::write(tcp::socket& socket, Moment end, const Buffers& buffers) {
   return await(socket, end,
                [&](auto done) { asio::async_write(socket, buffers, std::move(done)); });
 }
 
 /// One talk with whoever is there: nothing where that is no rank, or none that knows the secret.
 /// Throws where it is one that speaks otherwise, or turns this one away.
-std::optional<Answer> Encounter::talk(tcp::socket& socket, int rank, const Places& places,
-                                      error_code& fault) {
+std::optional<Answer> Rendezvous::talk(tcp::socket& socket, int rank, const Places& places,
+                                       error_code& fault) {
   const Moment end = std::min(end_, std::chrono::steady_clock::now() + kAttention);
   fault =
       await(socket, end, [&](auto done) { asio::async_connect(socket, places, std::move(done)); });
   if (fault) return std::nullopt;
   socket.set_option(tcp::no_delay(true), fault);
   Talk talk{.called = rank,
-            .job = meeting_.job,
+            .job = result_.job,
             .hello = words_of(Hello{.rank = static_cast<Word>(place_.rank),
                                     .size = static_cast<Word>(place_.size),
-                                    .port = reception_->port(),
+                                    .port = server_->port(),
                                     .host = host_,
                                     .nonce = drawn_nonce()})};
   fault = write(socket, end, asio::buffer(talk.hello));
@@ -231,7 +231,7 @@ std::optional<Answer> Encounter::talk(tcp::socket& socket, int rank, const Place
 }
 
 /// Again and again until somebody answers who is a rank.
-tcp::socket Encounter::call(int rank, const Places& places, Answer& answer) {
+tcp::socket Rendezvous::call(int rank, const Places& places, Answer& answer) {
   while (true) {
     tcp::socket socket(context_);
     error_code fault;
@@ -253,7 +253,7 @@ tcp::socket Encounter::call(int rank, const Places& places, Answer& answer) {
 }
 
 /// By the quickest of several questions.
-void Encounter::compare_clocks(tcp::socket& socket, bool shares_clock) {
+void Rendezvous::compare_clocks(tcp::socket& socket, bool shares_clock) {
   constexpr int kTries = 32;
   constexpr std::int64_t kLatest = INT64_MAX / 4;
   std::int64_t quickest = INT64_MAX;
@@ -270,22 +270,22 @@ void Encounter::compare_clocks(tcp::socket& socket, bool shares_clock) {
     const std::int64_t end = monotonic_now();
     if (question == 0 || end - start >= quickest) continue;
     quickest = end - start;
-    meeting_.clock_offset = theirs - (start + (end - start) / 2);
+    result_.clock_offset = theirs - (start + (end - start) / 2);
   }
 }
 
-std::vector<Whereabouts> Encounter::hear_of_all(tcp::socket& first) {
-  Envelope envelope{};
-  error_code fault = read(first, end_, asio::buffer(envelope));
-  std::vector<Whereabouts> ranks(static_cast<std::size_t>(place_.size));
-  Roll roll;
-  if (!fault && is_whole(envelope) && kind_of(envelope) == EnvelopeKind::Notice) {
+std::vector<PeerAddress> Rendezvous::receive_peer_table(tcp::socket& first) {
+  FrameHeader header{};
+  error_code fault = read(first, end_, asio::buffer(header));
+  std::vector<PeerAddress> ranks(static_cast<std::size_t>(place_.size));
+  PeerTable table;
+  if (!fault && is_whole(header) && kind_of(header) == HeaderKind::Notice) {
     throw JobAborted("rank 0 does not begin");
   }
-  const std::array<asio::mutable_buffer, 2> buffers{asio::buffer(&roll, sizeof roll),
+  const std::array<asio::mutable_buffer, 2> buffers{asio::buffer(&table, sizeof table),
                                                     asio::buffer(ranks)};
-  if (!fault && (!is_whole(envelope) || kind_of(envelope) != EnvelopeKind::Ranks ||
-                 size_of(envelope) != asio::buffer_size(buffers))) {
+  if (!fault && (!is_whole(header) || kind_of(header) != HeaderKind::Ranks ||
+                 size_of(header) != asio::buffer_size(buffers))) {
     throw error("expected of rank 0 where all ranks are, got other bytes");
   }
   if (!fault) fault = read(first, end_, buffers);
@@ -294,9 +294,9 @@ std::vector<Whereabouts> Encounter::hear_of_all(tcp::socket& first) {
         fmt::format("expected word of rank 0 that all have come, got {}",
                     fault == asio::error::timed_out ? "none" : '"' + fault.message() + '"'));
   }
-  meeting_.giver = roll.giver;
-  meeting_.file = roll.file;
-  meeting_.is_on_one_host = roll.is_on_one_host != 0;
+  result_.giver = table.giver;
+  result_.file = table.file;
+  result_.is_on_one_host = table.is_on_one_host != 0;
   return ranks;
 }
 
@@ -310,17 +310,17 @@ asio::ip::address plain(const asio::ip::address_v6& address) {
   return asio::ip::make_address_v4(asio::ip::v4_mapped, address);
 }
 
-asio::ip::address Encounter::address_of(const tcp::socket& socket, int rank) const {
+asio::ip::address Rendezvous::address_of(const tcp::socket& socket, int rank) const {
   boost::system::error_code fault;
   const tcp::endpoint there = socket.remote_endpoint(fault);
   if (fault) throw error(fmt::format("expected all ranks, but rank {} has gone again", rank));
   return there.address();
 }
 
-void Encounter::call_before(const std::vector<Whereabouts>& ranks) {
-  const asio::ip::address first = plain(as_v6(address_of(meeting_.sockets.at(0), 0)));
+void Rendezvous::call_before(const std::vector<PeerAddress>& ranks) {
+  const asio::ip::address first = plain(as_v6(address_of(result_.sockets.at(0), 0)));
   for (int rank = 1; rank < place_.rank; ++rank) {
-    const Whereabouts& there = ranks[static_cast<std::size_t>(rank)];
+    const PeerAddress& there = ranks[static_cast<std::size_t>(rank)];
     const asio::ip::address told = plain(asio::ip::address_v6(there.address));
     // Whom rank 0 sees on its own host is found where rank 0 is.
     const asio::ip::address address = told.is_loopback() ? first : told;
@@ -331,73 +331,73 @@ void Encounter::call_before(const std::vector<Whereabouts>& ranks) {
     tcp::socket socket =
         call(rank, {tcp::endpoint(address, static_cast<std::uint16_t>(there.port))}, answer);
     compare_clocks(socket, true);
-    meeting_.sockets.emplace(rank, std::move(socket));
+    result_.sockets.emplace(rank, std::move(socket));
   }
 }
 
-void Encounter::take_guests() {
-  for (auto& [rank, guest] : reception_->take_guests()) {
-    meeting_.sockets.emplace(rank, std::move(guest.socket));
+void Rendezvous::take_peers() {
+  for (auto& [rank, peer] : server_->take_peers()) {
+    result_.sockets.emplace(rank, std::move(peer.socket));
   }
-  reception_.reset();
+  server_.reset();
 }
 
-Error Encounter::missing() const {
+Error Rendezvous::missing() const {
   std::string turned;
-  if (!reception_->turned_away().empty()) {
-    turned = fmt::format("; {} was turned away", reception_->turned_away());
+  if (!server_->turned_away().empty()) {
+    turned = fmt::format("; {} was turned away", server_->turned_away());
   }
   return error(fmt::format("expected all {} ranks within {} s, but rank {} did not come{}",
-                           place_.size, seconds_of(timeout_), reception_->missing(), turned));
+                           place_.size, seconds_of(timeout_), server_->missing(), turned));
 }
 
-void Encounter::send_roll() {
-  std::vector<Whereabouts> ranks(static_cast<std::size_t>(place_.size));
-  for (const auto& [rank, guest] : reception_->guests()) {
+void Rendezvous::send_peer_table() {
+  std::vector<PeerAddress> ranks(static_cast<std::size_t>(place_.size));
+  for (const auto& [rank, peer] : server_->peers()) {
     ranks[static_cast<std::size_t>(rank)] = {
-        .address = as_v6(address_of(guest.socket, rank)).to_bytes(), .port = guest.hello.port};
-    meeting_.is_on_one_host = meeting_.is_on_one_host && host_ != 0 && guest.hello.host == host_;
+        .address = as_v6(address_of(peer.socket, rank)).to_bytes(), .port = peer.hello.port};
+    result_.is_on_one_host = result_.is_on_one_host && host_ != 0 && peer.hello.host == host_;
   }
-  if (meeting_.is_on_one_host) {
-    meeting_.given = SharedWords::give(meeting_.job);
-    meeting_.giver = getpid();
-    meeting_.file = meeting_.given.file();
+  if (result_.is_on_one_host) {
+    result_.given = SharedWords::give(result_.job);
+    result_.giver = getpid();
+    result_.file = result_.given.file();
   }
-  const Roll roll{.giver = meeting_.giver,
-                  .file = meeting_.file,
-                  .is_on_one_host = meeting_.is_on_one_host ? Word{1} : Word{0}};
-  const Envelope envelope =
-      envelope_of(EnvelopeKind::Ranks, sizeof roll + ranks.size() * sizeof(Whereabouts));
+  const PeerTable table{.giver = result_.giver,
+                        .file = result_.file,
+                        .is_on_one_host = result_.is_on_one_host ? Word{1} : Word{0}};
+  const FrameHeader header =
+      header_of(HeaderKind::Ranks, sizeof table + ranks.size() * sizeof(PeerAddress));
   const std::array<asio::const_buffer, 3> buffers{
-      asio::buffer(envelope), asio::buffer(&roll, sizeof roll), asio::buffer(ranks)};
-  for (auto& [rank, guest] : reception_->guests()) {
+      asio::buffer(header), asio::buffer(&table, sizeof table), asio::buffer(ranks)};
+  for (auto& [rank, peer] : server_->peers()) {
     error_code fault;
-    asio::write(guest.socket, buffers, fault);
+    asio::write(peer.socket, buffers, fault);
     if (fault) {
       throw error(fmt::format("expected rank {} to stay, got \"{}\"", rank, fault.message()));
     }
   }
 }
 
-Meeting Encounter::lead() {
+RendezvousResult Rendezvous::connect_as_root() {
   try {
-    reception_ = std::make_unique<Reception>(context_, place_, place_.port);
+    server_ = std::make_unique<RendezvousServer>(context_, place_, place_.port);
   } catch (const boost::system::system_error& fault) {
     throw error(fmt::format("expected port {} to listen on, got \"{}\"", place_.port,
                             fault.code().message()));
   }
-  meeting_.job = drawn_nonce().front() | 1;
-  reception_->open({.rank = 0, .first = 1, .size = place_.size, .known_job = 0, .is_silent = true},
-                   {.size = static_cast<Word>(place_.size), .host = host_, .job = meeting_.job});
-  if (!run_until(end_, [&] { return reception_->is_complete(); })) throw missing();
-  send_roll();
-  take_guests();
-  return std::move(meeting_);
+  result_.job = drawn_nonce().front() | 1;
+  server_->open({.rank = 0, .first = 1, .size = place_.size, .known_job = 0, .is_silent = true},
+                {.size = static_cast<Word>(place_.size), .host = host_, .job = result_.job});
+  if (!run_until(end_, [&] { return server_->is_complete(); })) throw missing();
+  send_peer_table();
+  take_peers();
+  return std::move(result_);
 }
 
-Meeting Encounter::follow() {
+RendezvousResult Rendezvous::connect_as_peer() {
   try {
-    reception_ = std::make_unique<Reception>(context_, place_, std::uint16_t{0});
+    server_ = std::make_unique<RendezvousServer>(context_, place_, std::uint16_t{0});
   } catch (const boost::system::system_error& fault) {
     throw error(fmt::format("expected a port to listen on, got \"{}\"", fault.code().message()));
   }
@@ -415,40 +415,40 @@ Meeting Encounter::follow() {
   Answer answer;
   tcp::socket first = call(0, places, answer);
   end_ = std::chrono::steady_clock::now() + timeout_ + kLonger;
-  meeting_.job = answer.job;
-  reception_->open({.rank = place_.rank,
-                    .first = place_.rank + 1,
-                    .size = place_.size,
-                    .known_job = answer.job,
-                    .is_silent = false},
-                   {.size = static_cast<Word>(place_.size), .host = host_, .job = answer.job});
+  result_.job = answer.job;
+  server_->open({.rank = place_.rank,
+                 .first = place_.rank + 1,
+                 .size = place_.size,
+                 .known_job = answer.job,
+                 .is_silent = false},
+                {.size = static_cast<Word>(place_.size), .host = host_, .job = answer.job});
   compare_clocks(first, host_ != 0 && answer.host == host_);
-  const std::vector<Whereabouts> ranks = hear_of_all(first);
-  meeting_.sockets.emplace(0, std::move(first));
+  const std::vector<PeerAddress> ranks = receive_peer_table(first);
+  result_.sockets.emplace(0, std::move(first));
   call_before(ranks);
-  if (!run_until(end_, [&] { return reception_->is_complete(); })) throw missing();
-  take_guests();
-  return std::move(meeting_);
+  if (!run_until(end_, [&] { return server_->is_complete(); })) throw missing();
+  take_peers();
+  return std::move(result_);
 }
 
-void Encounter::part() noexcept {
-  const Envelope failed =
-      envelope_of(Notice{.kind = NoticeKind::Failed, .moment = monotonic_now()});
+void Rendezvous::part() noexcept {
+  const FrameHeader failed =
+      header_of(Notice{.kind = NoticeKind::Failed, .moment = monotonic_now()});
   const auto tell = [&](tcp::socket& socket) {
     error_code ignored;
     asio::write(socket, asio::buffer(failed), ignored);
   };
-  for (auto& [rank, socket] : meeting_.sockets) tell(socket);
-  if (!reception_) return;
-  for (auto& [rank, guest] : reception_->guests()) tell(guest.socket);
+  for (auto& [rank, socket] : result_.sockets) tell(socket);
+  if (!server_) return;
+  for (auto& [rank, peer] : server_->peers()) tell(peer.socket);
 }
 
 }  // namespace
 
-Meeting meet(asio::io_context& context, const TcpPlace& place, nanoseconds timeout) {
-  Encounter encounter(context, place, timeout);
+RendezvousResult rendezvous(asio::io_context& context, const TcpPlace& place, nanoseconds timeout) {
+  Rendezvous encounter(context, place, timeout);
   try {
-    return place.rank == 0 ? encounter.lead() : encounter.follow();
+    return place.rank == 0 ? encounter.connect_as_root() : encounter.connect_as_peer();
   } catch (...) {
     encounter.part();
     throw;
