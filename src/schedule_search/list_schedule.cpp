@@ -14,17 +14,17 @@ struct Wait {
   std::int64_t late = 0;
 };
 
-bool is_worth_waiting(const PartialOrder& order, std::int32_t device, Patience patience,
+bool is_worth_waiting(const PartialOrder& order, std::int32_t device, DelayPolicy delay_policy,
                       Wait wait) {
   if (wait.late <= 0) return false;
-  switch (patience) {
-    case Patience::None:
+  switch (delay_policy) {
+    case DelayPolicy::None:
       return false;
-    case Patience::Fair:
+    case DelayPolicy::Fair:
       return wait.time < wait.late;
-    case Patience::Thrifty:
+    case DelayPolicy::Thrifty:
       return order.idle(device) + wait.time <= order.most_idle();
-    case Patience::Endless:
+    case DelayPolicy::Endless:
       return true;
   }
   return false;
@@ -104,7 +104,7 @@ Choice ByStarts::weight_or(std::int32_t d, Choice other, std::int64_t backward_f
   if (gap == 0) return other;
   const Wait wait{gap, order_.kind(symbol).duration - gap};
   const bool waits =
-      !order_.is_last_need(other.symbol) && is_worth_waiting(order_, d, rule.patience, wait);
+      !order_.is_last_need(other.symbol) && is_worth_waiting(order_, d, rule.delay_policy, wait);
   return waits ? other : weight;
 }
 
@@ -119,7 +119,7 @@ void ByStarts::choose(std::int32_t d) {
     const Wait wait{gap, order_.kind(forward.symbol).duration - gap};
     const bool goes_forward = gap > 0 || (gap == 0 && !rule.backward_first);
     const bool waits =
-        gap > 0 && rule.backward_first && is_worth_waiting(order_, d, rule.patience, wait);
+        gap > 0 && rule.backward_first && is_worth_waiting(order_, d, rule.delay_policy, wait);
     if (goes_forward && !waits) task = forward;
   }
   choices_[at(d)] = weight_or(d, task, backward.start);
@@ -213,7 +213,7 @@ void ByWaves::fill_before(Symbol symbol) {
     const std::int64_t gap = from - order_.free_from(device);
     const Wait wait{gap, order_.kind(order_.waiting_weight(device)).duration - gap};
     const bool waits =
-        !order_.is_last_need(symbol) && is_worth_waiting(order_, device, rule.patience, wait);
+        !order_.is_last_need(symbol) && is_worth_waiting(order_, device, rule.delay_policy, wait);
     if (waits) return;
     put_weight(device);
   }
@@ -233,7 +233,7 @@ bool ByWaves::is_put_off(std::int32_t stage) const {
   const std::int64_t gap = backward_from - order_.free_from(device);
   if (gap <= 0) return true;
   const Wait wait{gap, order_.kind(forward).duration - gap};
-  return is_worth_waiting(order_, device, rule_.devices[at(device)].patience, wait);
+  return is_worth_waiting(order_, device, rule_.devices[at(device)].delay_policy, wait);
 }
 
 /// How many forwards of each stage have passed after the wave, if memory and inputs allow: as many

@@ -17,7 +17,7 @@ namespace dapple::schedule_search {
 
 /// What a device does about a task that arrives within the time of another, less urgent one that
 /// could start now.
-enum class Patience : std::uint8_t {
+enum class DelayPolicy : std::uint8_t {
   None,     // starts what can start
   Fair,     // waits if that takes less time than the task would else be late
   Thrifty,  // waits if it has still waited no longer then than the device that has waited most
@@ -25,7 +25,7 @@ enum class Patience : std::uint8_t {
 };
 
 struct DeviceRule {
-  Patience patience = Patience::None;
+  DelayPolicy delay_policy = DelayPolicy::None;
   bool backward_first = true;       // of a forward and a backward that can both start
   bool later_stage_first = true;    // of forwards of several stages that can start
   std::int32_t stored_weights = 0;  // with more waiting, weight gradients go before forwards

@@ -63,9 +63,9 @@ std::vector<DeviceRule> device_rules(const TaskGraph& graph) {
   std::vector<DeviceRule> rules;
   for (const bool backward_first : {true, false}) {
     for (const std::int32_t store : stores) {
-      for (const Patience patience :
-           {Patience::None, Patience::Fair, Patience::Thrifty, Patience::Endless}) {
-        rules.push_back({.patience = patience,
+      for (const DelayPolicy delay_policy :
+           {DelayPolicy::None, DelayPolicy::Fair, DelayPolicy::Thrifty, DelayPolicy::Endless}) {
+        rules.push_back({.delay_policy = delay_policy,
                          .backward_first = backward_first,
                          .stored_weights = store,
                          .eager_weights = all});
@@ -120,7 +120,7 @@ ListRule changed_rule(const TaskGraph& graph, ListRule rule, Randomness& randomn
                            graph.micro_batches());
         break;
       case 2:
-        device.patience = static_cast<Patience>(randomness.roll(0, 3));
+        device.delay_policy = static_cast<DelayPolicy>(randomness.roll(0, 3));
         break;
       case 3:
         if (rule.by_waves) {
