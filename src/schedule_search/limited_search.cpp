@@ -13,8 +13,8 @@ namespace {
 constexpr int kRulesBeforeMoves = 32;
 constexpr std::int64_t kFirstPatience = 300;
 
-std::size_t memory_for(std::int64_t delay_policy) {
-  return static_cast<std::size_t>(std::max<std::int64_t>(delay_policy / 20, 1));
+std::size_t memory_for(std::int64_t stall_limit) {
+  return static_cast<std::size_t>(std::max<std::int64_t>(stall_limit / 20, 1));
 }
 
 }  // namespace
@@ -70,12 +70,12 @@ Words LimitedSearch::any_order() {
   return schedule ? schedule->words : words_;
 }
 
-void LimitedSearch::move_tasks(const Words& from, std::int64_t delay_policy) {
+void LimitedSearch::move_tasks(const Words& from, std::int64_t stall_limit) {
   MoveSearch search(state_.graph(), state_.rules(),
                     {.words = from,
-                     .memory = memory_for(delay_policy),
+                     .memory = memory_for(stall_limit),
                      .seed = static_cast<std::uint64_t>(randomness_.roll(0, 1 << 30))});
-  while (search.steps_since_best() < delay_policy && !is_over()) {
+  while (search.steps_since_best() < stall_limit && !is_over()) {
     state_.count_move();
     if (search.step()) offer(search.best(), search.best_words());
   }
@@ -92,13 +92,13 @@ void LimitedSearch::improve(std::int64_t round) {
   if (!is_over()) move_tasks(any_order(), 500 * round);
 }
 
-void LimitedSearch::simulate_moves(const Words& from, std::int64_t delay_policy) {
+void LimitedSearch::simulate_moves(const Words& from, std::int64_t stall_limit) {
   MoveSearch search(state_.graph(), state_.rules(),
                     {.words = from,
-                     .memory = memory_for(delay_policy),
+                     .memory = memory_for(stall_limit),
                      .seed = static_cast<std::uint64_t>(randomness_.roll(0, 1 << 30))},
                     [this](const Words& words) { return state_.simulate(words); });
-  while (search.steps_since_best() < delay_policy && !state_.is_over()) {
+  while (search.steps_since_best() < stall_limit && !state_.is_over()) {
     state_.count_move();
     search.step();
   }

@@ -36,8 +36,8 @@ class LimitedSearch {
   bool is_over() const;
   OrderValue build(const ListRule& rule);
   void offer(const OrderValue& value, const Words& words);
-  void move_tasks(const Words& from, std::int64_t delay_policy);
-  void simulate_moves(const Words& from, std::int64_t delay_policy);
+  void move_tasks(const Words& from, std::int64_t stall_limit);
+  void simulate_moves(const Words& from, std::int64_t stall_limit);
   Words any_order();
   std::int64_t orders_tried() const { return state_.work().orders(); }
 

@@ -163,15 +163,15 @@ void Interpreter::Run::compute(const Action& action) {
 
 void Interpreter::Run::send(const DeviceAction& entry, WorkStream& stream) {
   // Taken out at once: what comes next may change it.
-  const auto parcels = std::make_shared<std::vector<std::pair<DeviceIndex, Payload>>>();
+  const auto payloads = std::make_shared<std::vector<std::pair<DeviceIndex, Payload>>>();
   for (const SchedulePeer& peer : entry.peers) {
-    parcels->emplace_back(peer.device, own_.backend_.give_out(entry.action, peer));
+    payloads->emplace_back(peer.device, own_.backend_.give_out(entry.action, peer));
   }
   const Mark ready = mark(Stream::Compute);
-  stream.add([this, action = entry.action, size = entry.size, parcels, ready] {
+  stream.add([this, action = entry.action, size = entry.size, payloads, ready] {
     const std::int64_t start = monotonic_now();
     std::int64_t end = start;
-    for (auto& [peer, payload] : *parcels) {
+    for (auto& [peer, payload] : *payloads) {
       end = std::max(end, own_.transport_.send(key(action, here(), peer), std::move(payload)));
     }
     record({action, ready, {.moment = start}, {.moment = end}, size});

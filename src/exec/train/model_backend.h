@@ -195,9 +195,9 @@ void ModelBackend<Math>::hand_on(const Stage& stage, Direction direction, std::i
   if (const Stage* next = by_stage_[taker.position()].get()) {
     staying = intersection(stage.local.samples, share_of(next->local, micro_batch));
   }
-  if (staying.size() == 0) return parcels_.hand_on(made, stage.local.samples, std::move(tensor));
-  parcels_.hand_on(made, stage.local.samples, std::move(tensor),
-                   arrival({direction, taker, micro_batch}), staying);
+  if (staying.size() == 0) return fragments_.hand_on(made, stage.local.samples, std::move(tensor));
+  fragments_.hand_on(made, stage.local.samples, std::move(tensor),
+                     arrival({direction, taker, micro_batch}), staying);
 }
 
 template <class Math>

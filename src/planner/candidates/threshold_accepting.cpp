@@ -12,7 +12,7 @@ namespace {
 /// Of the iteration, what a change may cost in the beginning: a thousandth.
 constexpr std::int64_t kAllowance = 1000;
 /// Changes tried for each simulation that the budget allows: most are ruled out without one.
-constexpr std::int64_t kTries = 20;
+constexpr std::int64_t kTriesPerSimulation = 20;
 
 /// The standard says what the engine draws, but not what its distributions make of it.
 class Draws {
@@ -55,7 +55,7 @@ Score threshold_accepting(const SimulatedPlan& start, const CostModel& costs,
   Score score;
   score.best = start;
   SimulatedPlan here = start;
-  std::int64_t tries_left = kTries * (1 + budget / earliest_start_bound.steps());
+  std::int64_t tries_left = kTriesPerSimulation * (1 + budget / earliest_start_bound.steps());
   while (score.actions < budget && tries_left-- > 0) {
     if (limits.should_stop && limits.should_stop()) break;
     SimulatedPlan next = here;

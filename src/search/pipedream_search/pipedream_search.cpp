@@ -12,7 +12,7 @@
 namespace dapple::search {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr double kNanosecondsInSecond = 1e9;
 
 std::size_t position(std::int32_t index) {
@@ -76,12 +76,13 @@ StateFigures::StateFigures(const std::vector<PipedreamState>& states)
 /// Of the states of a range with a number of units: all of them in one stage (`replicas` is then
 /// that number), or cut behind state `cut` with `replicas` units for what follows the cut.
 struct Choice {
-  double seconds = kNever;
+  double seconds = kInfinite;
   std::int32_t cut = -1;
   std::int32_t replicas = 0;
 };
 
-/// Seconds per minibatch of ranges, by first and last state; kNever where there is no such range.
+/// Seconds per minibatch of ranges, by first and last state; kInfinite where there is no such
+/// range.
 using RangeTimes = std::vector<double>;
 
 /// One level: from the times of ranges inside one of its units to those over all its units.
@@ -141,7 +142,7 @@ Choice LevelSearch::best_cut(std::int32_t first, std::int32_t last, std::int32_t
   const double* behind = &inside_by_last_[position(last) * states_];
   const double sent_on = 2.0 * figures_.sent_bytes(last);
   for (std::int32_t cut = first; cut < last; ++cut) {
-    if (behind[cut + 1] == kNever) continue;
+    if (behind[cut + 1] == kInfinite) continue;
     const double handed_over = std::max(2.0 * figures_.sent_bytes(cut), sent_on);
     for (std::int32_t replicas = 1; replicas < units; ++replicas) {
       const double before = best_[position(units - replicas - 1)][at(first, cut)];
@@ -167,7 +168,7 @@ Choice LevelSearch::choice(std::int32_t first, std::int32_t last, std::int32_t u
 bool LevelSearch::run(RangeTimes inside, bool whole_model_only,
                       const std::function<bool()>& should_stop) {
   inside_ = std::move(inside);
-  inside_by_last_.assign(inside_.size(), kNever);
+  inside_by_last_.assign(inside_.size(), kInfinite);
   const std::int32_t count = figures_.count();
   for (std::int32_t first = 0; first < count; ++first) {
     for (std::int32_t last = first; last < count; ++last) {
@@ -176,11 +177,11 @@ bool LevelSearch::run(RangeTimes inside, bool whole_model_only,
   }
   const std::int32_t firsts = whole_model_only ? 1 : count;
   for (std::int32_t units = 1; units <= level_.units; ++units) {
-    best_.emplace_back(position(firsts) * states_, kNever);
+    best_.emplace_back(position(firsts) * states_, kInfinite);
     for (std::int32_t first = 0; first < firsts; ++first) {
       if (should_stop && should_stop()) return false;
       for (std::int32_t last = first; last < count; ++last) {
-        if (inside_[at(first, last)] == kNever) continue;
+        if (inside_[at(first, last)] == kInfinite) continue;
         best_.back()[at(first, last)] = choice(first, last, units).seconds;
       }
     }
@@ -319,7 +320,7 @@ PipedreamPartition partition_pipedream(const std::vector<PipedreamState>& states
   check(!states.empty(), "a partition of no states");
   const StateFigures figures(states);
   const std::int32_t count = figures.count();
-  RangeTimes times(states.size() * states.size(), kNever);
+  RangeTimes times(states.size() * states.size(), kInfinite);
   for (std::int32_t first = 0; first < count; ++first) {
     for (std::int32_t last = first; last < count; ++last) {
       if (!figures.is_range(first, last)) continue;

@@ -39,7 +39,7 @@ using Moment = std::chrono::steady_clock::time_point;
 using Places = std::vector<tcp::endpoint>;
 
 /// Before another call where the last one was not answered.
-constexpr std::chrono::milliseconds kPause(50);
+constexpr std::chrono::milliseconds kRetryPause(50);
 /// In which who is called has to answer.
 constexpr std::chrono::seconds kAttention(5);
 constexpr Word kLastPort = 0xFFFF;
@@ -239,7 +239,7 @@ tcp::socket Rendezvous::call(int rank, const Places& places, Answer& answer) {
       answer = *got;
       return socket;
     }
-    if (std::chrono::steady_clock::now() + kPause >= end_) {
+    if (std::chrono::steady_clock::now() + kRetryPause >= end_) {
       const std::string got = !fault                            ? "what no rank of this job says"
                               : fault == asio::error::timed_out ? "no answer"
                               : fault == asio::error::eof       ? "no rank"
@@ -248,7 +248,7 @@ tcp::socket Rendezvous::call(int rank, const Places& places, Answer& answer) {
                               rank == 0 ? place_.address : places.front().address().to_string(),
                               places.front().port(), seconds_of(timeout_), got));
     }
-    run_until(std::chrono::steady_clock::now() + kPause, [] { return false; });
+    run_until(std::chrono::steady_clock::now() + kRetryPause, [] { return false; });
   }
 }
 
