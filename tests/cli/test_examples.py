@@ -1,5 +1,5 @@
-"""Every example of README.md and of the help texts, run as written from a clone: commands that print
-what the README says, and files that later examples read."""
+"""Every example of the documents and of the help texts, run as written from a clone: commands that
+print what the document shows, and files that later examples of it read."""
 
 import importlib.machinery
 import importlib.util
@@ -8,6 +8,7 @@ import pathlib
 import re
 import socket
 import subprocess
+import tempfile
 import unittest
 
 import tool
@@ -17,6 +18,7 @@ from tool import ARGUMENTS, DONE, ROOT, SCALE, ToolTest
 SHARED = ("profiles", "topologies", "tools", "tests")
 BLOCK = re.compile(r"^```console\n(?P<console>.*?)^```$|(?<=\n\n)(?P<plain>(?:    [^\n]*\n)+)",
                    re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 # What is not run here, and why.
 NOT_RUN = {
     r"^tools/(demo|test)\b": "installs and builds",
@@ -34,12 +36,18 @@ HELP = (("dapple-plan", None), ("dapple-plan", "plan"), ("dapple-plan", "simulat
         ("dapple-exec", "replay"), ("dapple-exec", "profile"), ("dapple-exec", "train"))
 
 
-def update_readme():
-    """tools/update_readme as a module."""
-    loader = importlib.machinery.SourceFileLoader("update_readme", str(ROOT / "tools/update_readme"))
+def update_docs():
+    """tools/update_docs as a module."""
+    loader = importlib.machinery.SourceFileLoader("update_docs", str(ROOT / "tools/update_docs"))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
     loader.exec_module(module)
     return module
+
+
+def anchors_of(text):
+    """Anchors of a document's headings, as hosts of repositories make them."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def free_port():
@@ -58,12 +66,19 @@ def examples_of(help_text):
 class Examples(ToolTest):
     def setUp(self):
         super().setUp()
-        for name in SHARED:
-            os.symlink(ROOT / name, self.folder / name)
+        self.enter_folder()
         binaries = pathlib.Path(ARGUMENTS.binary).parent, pathlib.Path(ARGUMENTS.executor).parent
         self.environment = {**os.environ, "LC_ALL": "C.UTF-8", "COLUMNS": "100",
                             "PATH": ":".join([*map(str, binaries), os.environ["PATH"]]),
                             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+    def enter_folder(self):
+        """One with what a clone has for examples to read, and nothing that earlier ones have written."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        for name in SHARED:
+            os.symlink(ROOT / name, self.folder / name)
 
     def run_as_written(self, commands):
         # Whatever fails ends the block, as a reader would stop there.
@@ -75,20 +90,49 @@ class Examples(ToolTest):
         self.assertEqual(result.returncode, DONE, f"{commands}\n{result.stdout}{result.stderr}")
         self.assertNotIn("error:", result.stderr, commands)
 
-    def test_the_readme_shows_what_its_commands_print(self):
-        self.check_document(ROOT / "README.md")
+    def test_the_documents_show_what_their_commands_print(self):
+        for document in update_docs().documents():
+            with self.subTest(document=document.name):
+                self.enter_folder()
+                self.check_document(document)
 
     def test_the_commands_beside_the_profiles_run(self):
         self.check_document(ROOT / "profiles" / "README.md")
 
+    def test_links_between_documents_lead_somewhere(self):
+        for document in [*update_docs().documents(), *ROOT.glob("*.md"), *ROOT.glob("*/README.md")]:
+            for target in LINK.findall(document.read_text()):
+                if re.match(r"\w+:", target):
+                    continue
+                path, _, anchor = target.partition("#")
+                linked = (document.parent / path).resolve() if path else document
+                with self.subTest(document=document.name, target=target):
+                    self.assertTrue(linked.exists())
+                    if anchor:
+                        self.assertIn(anchor, anchors_of(linked.read_text()))
+
+    def test_code_that_the_documents_name_is_there(self):
+        names = set()
+        for folder in ("include", "src", "tests", "tools"):
+            for path in sorted((ROOT / folder).rglob("*")):
+                if path.is_file() and path.suffix in ("", ".h", ".cpp", ".cu", ".py", ".cmake"):
+                    names.update(re.findall(r"\w+", path.read_text(errors="replace")))
+        for document in [*update_docs().documents(), ROOT / "CONTRIBUTING.md"]:
+            for quoted in re.findall(r"`([^`\n]+)`", document.read_text()):
+                with self.subTest(document=document.name, quoted=quoted):
+                    if re.fullmatch(r"(src|include|tests|tools|docs)/[\w./-]*\w", quoted):
+                        self.assertTrue((ROOT / quoted).exists())
+                    if re.fullmatch(r"[A-Za-z_][\w:.]*\(\)", quoted):
+                        self.assertEqual(set(re.findall(r"\w+", quoted)) - names, set())
+
     def check_document(self, path):
-        rerun = update_readme().rerun
+        rerun = update_docs().rerun
         for block in BLOCK.finditer(path.read_text()):
             console, plain = block["console"], block["plain"]
             if console is not None:
                 again = rerun(console, self.folder, self.environment)
                 self.assertEqual(f"```console\n{console}```", again,
-                                 "tools/update_readme puts the real output there")
+                                 "tools/update_docs puts the real output there")
                 continue
             commands = re.sub("(?m)^    ", "", plain).replace("29500", free_port())
             if any(re.search(pattern, commands, re.MULTILINE) for pattern in NOT_RUN):
