@@ -28,8 +28,8 @@ std::string_view environment(const char* name) {
   return value == nullptr ? std::string_view{} : std::string_view{value};
 }
 
-/// The locale's character set is UTF-8, by the first of the variables that is set, as setlocale(3)
-/// looks at them.
+/// Whether the locale's character set is UTF-8, by the first variable that is set, in the order of
+/// setlocale(3).
 bool locale_is_utf8() {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     const std::string_view value = environment(name);
@@ -76,7 +76,8 @@ Surfaces look_at_surfaces(const std::ostream& out, const std::ostream& err) {
 void guard_standard_streams() {
   for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; ++descriptor) {
     if (fcntl(descriptor, F_GETFD) != -1) continue;
-    // The lowest free number is this one. Opened the wrong way round, so that its use fails.
+    // open() returns the lowest free descriptor, which is this one. Its mode is the opposite of the
+    // usual one, so that using it fails.
     const int flags = descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY;
     if (open("/dev/null", flags) < 0) return;
   }
@@ -86,32 +87,32 @@ void guard_standard_streams() {
 
 namespace {
 
-/// The first is that of a terminal that is closed; the last is what launchers pass on, and queueing
-/// systems send before they end a job.
+/// SIGHUP is sent when a terminal is closed; SIGUSR1 is forwarded by launchers, and sent by
+/// queueing systems before they end a job.
 constexpr std::array<int, 4> kStopSignals{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 std::atomic<bool> signal_received{false};
 std::atomic<bool> signal_passed_on{false};
-/// The text of the guard that is there: taken by the handler that tells it.
+/// The text of the current guard, taken by the handler that prints it.
 std::atomic<const std::string*> untold{nullptr};
 static_assert(std::atomic<const std::string*>::is_always_lock_free,
               "a signal handler may not wait");
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may not wait");
 
-/// What was sent to a group of processes may reach this one twice: itself, and passed on by
-/// another.
+/// Records a signal. One sent to a process group may reach this process twice: directly, and
+/// forwarded by another process with SI_QUEUE.
 void remember_signal(int number, siginfo_t* origin, void* /*context*/) {
   std::atomic<bool>& was_sent = origin->si_code == SI_QUEUE ? signal_passed_on : signal_received;
   if (!was_sent.exchange(true)) {
     const int fault = errno;
     const std::string* text = untold.exchange(nullptr);
     if (text != nullptr && write(STDERR_FILENO, text->data(), text->size()) < 0) {
-      // Whoever cannot be told hears it in the end.
+      // Not an error: the command reports its interruption at the end.
     }
     errno = fault;
     return;
   }
-  // Whoever asks twice does not want to wait for the search. It is blocked until this returns.
+  // A second signal ends the process. It is blocked until this function returns.
   signal(number, SIG_DFL);
   raise(number);
 }
@@ -131,7 +132,7 @@ void install(int number, struct sigaction& before) {
 
 std::string text_of_interruption(const Console& console, const std::string& what) {
   if (console.is_quiet) return {};
-  // A terminal shows "^C", or how far a command is, on the line.
+  // On a terminal the current line has "^C" or the progress.
   return (console.shows_progress ? "\n" : "") + std::string("interrupted: it ends after ") + what +
          " that it is at; a second time ends it at once\n";
 }

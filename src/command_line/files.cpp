@@ -28,7 +28,7 @@ Error file_error(const std::string& path, const std::string& message) {
 void check_writable(const std::string& path) {
   std::error_code fault;
   if (fs::is_directory(path, fault)) throw file_error(path, "expected a file, got a directory");
-  // Devices and pipes are written to as they are; their folder need not be writable.
+  // Devices and pipes are written to directly; their folder need not be writable.
   if (fs::exists(path, fault) && !fs::is_regular_file(path, fault)) return;
   fs::path directory = fs::path(path).parent_path();
   if (directory.empty()) directory = ".";

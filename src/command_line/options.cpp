@@ -67,7 +67,7 @@ po::basic_parsed_options<char> parse(const std::vector<std::string>& arguments,
 }
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  // row[j]: edits from the part of `a` seen so far to the first j letters of `b`.
+  // row[j]: edit distance from the part of `a` seen so far to the first j letters of `b`.
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -217,7 +217,7 @@ std::optional<Bytes> Options::size(const std::string& name) const {
 
 namespace {
 
-/// What is written into a file and read from there again: UTF-8 without control characters.
+/// Whether the text is UTF-8 without control characters, so that files can hold it as a name.
 bool is_text_of_names(std::string_view text) {
   while (!text.empty()) {
     const Character character = first_character(text);
@@ -277,7 +277,7 @@ std::optional<std::string> nearest(std::string_view word,
                                    const std::vector<std::string>& candidates) {
   std::optional<std::string> best;
   const std::string plain = in_lower_case(word);
-  // More than a third of the letters wrong is another word.
+  // With more than a third of its letters wrong, it is another word.
   std::size_t fewest = std::max<std::size_t>(word.size() / 3, 2) + 1;
   for (const std::string& candidate : candidates) {
     const std::size_t edits = edit_distance(plain, in_lower_case(candidate));

@@ -5,7 +5,8 @@
 namespace dapple::command_line {
 namespace {
 
-/// Bytes of an escape sequence that colours or clears a line; 0 if the text begins with none.
+/// Returns the length in bytes of the escape sequence for a colour, or for clearing a line, with
+/// which the text begins; 0 if there is none.
 std::size_t escape_length(std::string_view text) {
   if (!text.starts_with("\x1b[")) return 0;
   const std::size_t end = text.find_first_not_of("0123456789;", 2);
@@ -13,7 +14,7 @@ std::size_t escape_length(std::string_view text) {
   return is_whole ? end + 1 : 0;
 }
 
-/// Whether more bytes could make a character of what is none.
+/// Whether further bytes could complete the text to a valid character.
 bool may_go_on(std::string_view text) {
   constexpr std::size_t kLongest = 4;
   return text.size() < kLongest && static_cast<unsigned char>(text.front()) >= 0xC2 &&

@@ -1,5 +1,5 @@
-// The last way of words to a person: whatever a message, a table or a line of a log was made of,
-// nothing hidden leaves here.
+// A filter for output that people read: no hidden characters pass, whatever a message, a table or a
+// log line contains.
 #pragma once
 
 #include <mutex>
@@ -10,10 +10,10 @@
 
 namespace dapple::command_line {
 
-/// Hands on to another buffer what is_hidden() and bytes that are no UTF-8 as '?', all but line
-/// breaks and tabs. Where the terminal is painted on, also colours and what clears a line (ESC [
-/// ... m or K, carriage return): foreign text has none any more when it comes together with these.
-/// Threads may write at the same time.
+/// Forwards text to another buffer and replaces characters that are is_hidden(), except line breaks
+/// and tabs, and invalid UTF-8 by '?'. If `paints`, also passes colours and what clears a line (ESC
+/// [ ... m or K, carriage return); foreign text must be free of these before it is combined with
+/// them. Several threads may write at the same time.
 class SafeBuffer : public std::streambuf {
  public:
   SafeBuffer(std::streambuf& target, bool paints) : target_(target), paints_(paints) {}
@@ -21,7 +21,7 @@ class SafeBuffer : public std::streambuf {
  protected:
   int_type overflow(int_type c) override;
   std::streamsize xsputn(const char* text, std::streamsize count) override;
-  /// A character of which a part is missing is none.
+  /// Treats an incomplete character as invalid.
   int sync() override;
 
  private:
@@ -31,10 +31,10 @@ class SafeBuffer : public std::streambuf {
   std::streambuf& target_;
   const bool paints_;
   std::mutex turns_;
-  std::string kept_;  // what came and may be only a part of a character
+  std::string kept_;  // received bytes that may be an incomplete character
 };
 
-/// A stream over such a buffer, flushed at each word where the target's stream is.
+/// A stream over a SafeBuffer; unit-buffered (std::unitbuf) if the target is.
 class SafeStream : public std::ostream {
  public:
   SafeStream(std::ostream& target, bool paints);

@@ -25,7 +25,7 @@
 namespace dapple::command_line {
 namespace {
 
-/// The command that an argument names; nothing where it is an option.
+/// Returns the command that an argument names, or nothing if the argument is an option.
 std::optional<Command> named_command(const std::vector<Command>& commands,
                                      const std::string& argument) {
   if (!argument.empty() && argument.front() == '-') return std::nullopt;
@@ -47,7 +47,7 @@ void start_logging(const Tool& tool, std::ostream& err, bool verbose) {
   spdlog::set_default_logger(std::move(logger));
 }
 
-/// Puts the part of a command that the first argument names in the command's place.
+/// Replaces a command by its part that the first argument names.
 void choose_part(Command& command, std::vector<std::string>& arguments, std::string& topic) {
   std::optional<Command> part;
   if (!arguments.empty()) part = named_command(command.parts, arguments.front());
@@ -65,7 +65,8 @@ bool asks_for_help(const std::string& argument) {
   return argument == "--help" || argument == "-h";
 }
 
-/// "help import plan" is "import plan --help", "help" alone "--help". Whether it was "help".
+/// Rewrites "help import plan" as "import plan --help" and "help" as "--help". Returns whether the
+/// arguments began with "help".
 bool settle_help(std::vector<std::string>& arguments) {
   if (arguments.empty() || arguments.front() != "help") return false;
   arguments.erase(arguments.begin());
@@ -74,7 +75,7 @@ bool settle_help(std::vector<std::string>& arguments) {
   return true;
 }
 
-/// Removes the switches of every command that stand before its name, "-q verify".
+/// Removes and returns the switches that precede the command's name, as in "-q verify".
 std::vector<std::string> take_leading_switches(std::vector<std::string>& arguments) {
   const auto end =
       std::find_if_not(arguments.begin(), arguments.end(), [](const std::string& argument) {
@@ -86,7 +87,8 @@ std::vector<std::string> take_leading_switches(std::vector<std::string>& argumen
   return switches;
 }
 
-/// `topic` becomes whose help says more, "dapple-plan diff".
+/// Runs the command and returns its exit code. `topic` becomes the command whose --help an error
+/// message refers to, such as "dapple-plan diff".
 int dispatch(const Tool& tool, std::vector<std::string> arguments, Console& console,
              std::string& topic) {
   if (arguments.empty()) {
@@ -120,7 +122,7 @@ int dispatch(const Tool& tool, std::vector<std::string> arguments, Console& cons
     throw usage_error(printable(arguments.front()), "expected no more behind a command's name");
   }
   arguments.insert(arguments.begin(), switches.begin(), switches.end());
-  // Help is given whatever else is wrong with the command line.
+  // Help is printed even if the command line has other errors.
   if (std::any_of(arguments.begin(), arguments.end(), asks_for_help)) {
     console.out << command->help;
     return kDone;
@@ -134,14 +136,14 @@ int dispatch(const Tool& tool, std::vector<std::string> arguments, Console& cons
 
 enum class Delivery { Waits, TakesWhatGoes };
 
-/// Whether a write of up to PIPE_BUF bytes goes through, or fails, at once.
+/// Whether a write of up to PIPE_BUF bytes succeeds or fails without blocking.
 bool stdout_is_ready() {
   pollfd out{STDOUT_FILENO, POLLOUT, 0};
   return poll(&out, 1, 0) > 0;
 }
 
-/// Takes from the front of `text` what the process's stdout has taken; 0, or the errno of what kept
-/// it from arriving.
+/// Writes `text` to the process's stdout and removes the written part from its front. Returns 0, or
+/// the errno of the failure.
 int write_to_stdout(std::string_view& text, Delivery delivery) {
   while (!text.empty() && (delivery == Delivery::Waits || stdout_is_ready())) {
     const std::size_t most = delivery == Delivery::Waits ? text.size() : PIPE_BUF;
@@ -153,13 +155,13 @@ int write_to_stdout(std::string_view& text, Delivery delivery) {
   return 0;
 }
 
-/// Hands over what a command has printed so far, or what goes of it without waiting, and makes sure
-/// that it has arrived. What has failed is not tried again. Throws Error or NobodyListens.
+/// Writes what a command has printed so far, or as much of it as is possible without blocking, and
+/// checks that it was written. Does not retry what has failed. Throws Error or NobodyListens.
 void deliver(std::ostringstream& results, std::ostream& out, Delivery delivery) {
   int fault = 0;
   std::string rest;
   if (&out == &std::cout) {
-    // A stream forgets why a write failed; the descriptor says it.
+    // A stream does not keep the errno of a failed write, so the descriptor is used directly.
     const std::string text = results.str();
     std::string_view left = text;
     fault = write_to_stdout(left, delivery);
@@ -176,8 +178,8 @@ void deliver(std::ostringstream& results, std::ostream& out, Delivery delivery) 
               {{"", std::string("cannot be written: ") + std::strerror(fault)}}};
 }
 
-/// What a command has printed before its fault, as far as anybody takes it: what is told is the
-/// fault.
+/// Writes what a command has printed before it failed. Failures to write are ignored, so that the
+/// command's own error is reported.
 void deliver_before_fault(const Console& console) {
   try {
     console.deliver();
@@ -237,9 +239,9 @@ int exit_code_of(ErrorKind kind) {
 void print_error(Console& console, const Error& error) {
   constexpr std::string_view kHead = "error:";
   for (const Violation& violation : error.violations()) {
-    // Line breaks of file names are none of ours.
+    // printable() also replaces line breaks, which file names may contain.
     const std::string text = printable(Error{error.kind(), error.source(), {violation}}.what());
-    // Programs that read them are given a line for each fault.
+    // Off a terminal, each fault is a single line for programs to read.
     console.err << report::paint(kHead, report::Ink::Bad, console.err_style) << ' '
                 << (console.err_style.wraps
                         ? report::fill_lines(text, kHead.size() + 1, console.err_style)
@@ -286,7 +288,7 @@ int run_tool(const Tool& tool, const std::vector<std::string>& arguments, std::o
   };
   start_logging(tool, messages, false);
   const int code = run_guarded(tool, arguments, console);
-  // The logger writes to the caller's stream, which may end before the program does.
+  // The logger writes to the caller's stream, which may be destroyed before the program ends.
   spdlog::drop_all();
   return code;
 }

@@ -31,7 +31,8 @@ constexpr std::array<CodeRange, 19> kHidden{{{0x00, 0x1F},
                                              {0x1D173, 0x1D17A},
                                              {0xE0000, 0xE0FFF}}};
 
-/// Bytes of the character that such a byte begins; 0 where it begins none.
+/// Returns the length in bytes of a character whose first byte is `first`; 0 if no character begins
+/// with that byte.
 std::size_t length_by(unsigned char first) {
   if (first < 0x80) return 1;
   if (first >= 0xC2 && first < 0xE0) return 2;
@@ -39,7 +40,8 @@ std::size_t length_by(unsigned char first) {
   return first >= 0xF0 && first < 0xF5 ? 4 : 0;
 }
 
-/// Longer than need be, a half of a surrogate pair, or beyond the last code point.
+/// Whether `length` bytes are the shortest encoding of `code`, and `code` is neither half of a
+/// surrogate pair nor beyond the last code point.
 bool is_code_point(char32_t code, std::size_t length) {
   constexpr std::array<char32_t, 5> kLeast{0, 0, 0x80, 0x800, 0x10000};
   const bool is_surrogate = code >= 0xD800 && code <= 0xDFFF;

@@ -9,14 +9,14 @@ namespace {
 
 constexpr std::string_view kDigits = "0123456789";
 
-/// Takes the digits at the front of `rest`.
+/// Removes the digits at the front of `rest` and returns them.
 std::string_view take_digits(std::string_view& rest) {
   const std::string_view digits = rest.substr(0, rest.find_first_not_of(kDigits));
   rest.remove_prefix(digits.size());
   return digits;
 }
 
-/// Takes a sign at the front of `rest`; true if it is a minus.
+/// Removes a sign at the front of `rest`, if there is one; returns true if it is a minus.
 bool take_sign(std::string_view& rest) {
   if (rest.empty() || (rest.front() != '-' && rest.front() != '+')) return false;
   const bool minus = rest.front() == '-';
@@ -24,7 +24,8 @@ bool take_sign(std::string_view& rest) {
   return minus;
 }
 
-/// Takes "e-05" at the front of `rest`, or nothing; no value if there is an e without a number.
+/// Removes an exponent such as "e-05" at the front of `rest` and returns it, capped at a magnitude
+/// of 2^40; 0 if there is none, and no value if an "e" is not followed by a number.
 std::optional<std::int64_t> take_exponent(std::string_view& rest) {
   if (rest.empty() || (rest.front() != 'e' && rest.front() != 'E')) return 0;
   rest.remove_prefix(1);
@@ -37,7 +38,7 @@ std::optional<std::int64_t> take_exponent(std::string_view& rest) {
   return minus ? -exponent : exponent;
 }
 
-/// Makes the members those of the one form that the number has.
+/// Brings the number into the unique form that Decimal describes.
 void normalise(Decimal& decimal) {
   const std::size_t last = decimal.digits.find_last_not_of('0');
   if (last == std::string::npos) {
@@ -62,12 +63,12 @@ Decimal product_of(Decimal decimal, std::int64_t scale) {
   return decimal;
 }
 
-/// Digits before the point; zero or less for a number below one.
+/// Returns the number of digits before the point; zero or less for a number below one.
 std::int64_t whole_digits(const Decimal& decimal) {
   return static_cast<std::int64_t>(decimal.digits.size()) + decimal.exponent;
 }
 
-/// The magnitude, rounded down. Requires: at most 38 digits before the point.
+/// Returns the magnitude, rounded down. Requires: at most 38 digits before the point.
 Wide whole_part(const Decimal& decimal) {
   Wide whole = 0;
   for (std::int64_t i = 0; i < whole_digits(decimal); ++i) {

@@ -12,7 +12,7 @@ std::uint64_t mix(std::uint64_t bits) {
   return bits ^ (bits >> 31);
 }
 
-/// FNV-1a.
+/// Returns the 64-bit FNV-1a hash of the text.
 std::uint64_t hash_of(std::string_view text) {
   std::uint64_t hash = 0xCBF29CE484222325U;
   for (const char letter : text) {
@@ -21,7 +21,7 @@ std::uint64_t hash_of(std::string_view text) {
   return hash;
 }
 
-/// Above zero and at most one, in steps of 2^-53.
+/// Maps random bits to a number in (0, 1], a multiple of 2^-53.
 double fraction(std::uint64_t bits) {
   return static_cast<double>((bits >> 11) + 1) * 0x1p-53;
 }

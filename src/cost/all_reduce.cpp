@@ -7,13 +7,14 @@
 namespace dapple {
 namespace {
 
-/// What each hop of a ring over `members` carries: 2 (members - 1) / members of the size. As a
-/// fraction over `members`, to be rounded once.
+/// Returns `members` times the bytes that each hop of a ring over `members` carries, which are
+/// 2 (members - 1) / members of the size; the division is left to the caller so that it rounds
+/// once.
 Wide carried_times_members(Bytes size, std::int64_t members) {
   return Wide{2} * size.count * (members - 1);
 }
 
-/// How many of `devices` of one server use each of its NICs, by the NIC's number.
+/// Returns how many of `devices`, all of one server, use each of its NICs, by the NIC's number.
 std::map<std::int32_t, std::int64_t> nic_users(const std::vector<DeviceIndex>& devices,
                                                const Topology& topology) {
   std::map<std::int32_t, std::int64_t> users;
@@ -43,7 +44,8 @@ bool hierarchy_applies(const std::vector<std::vector<DeviceIndex>>& servers) {
   return servers.size() >= 2 && servers.front().size() >= 2 && have_same_size(servers);
 }
 
-/// Servers of one group without an uplink between any two.
+/// Whether all servers are of the same group as the first, without an uplink between it and any
+/// other.
 bool are_neighbours(const std::vector<std::vector<DeviceIndex>>& servers,
                     const Topology& topology) {
   const ServerIndex first = topology.device(servers.front().front()).server;
@@ -89,7 +91,8 @@ std::vector<AllReduceModel::Measured> AllReduceModel::measured_over(
   return {};
 }
 
-/// One share for each port, and no more bandwidth than any of them lets through.
+/// Merges the shares of each port into one, and limits the bandwidth of the rings to what every
+/// port can carry.
 void AllReduceModel::merge_ports(Rings& rings, const Topology& topology) {
   std::stable_sort(rings.ports.begin(), rings.ports.end(),
                    [](const PortShare& a, const PortShare& b) { return a.port < b.port; });
@@ -125,7 +128,8 @@ AllReduceModel::Rings AllReduceModel::flat_ring(const std::vector<DeviceIndex>& 
   return ring;
 }
 
-/// Nothing if the devices are not on a link matrix or have no ring of direct links.
+/// Returns the lane-disjoint rings over the devices; nothing if their server has no link matrix or
+/// no ring of direct links connects them.
 std::optional<AllReduceModel::Rings> AllReduceModel::matrix_rings(
     const std::vector<DeviceIndex>& devices, const Topology& topology) {
   const ServerIndex server = topology.device(devices.front()).server;
@@ -142,8 +146,8 @@ std::optional<AllReduceModel::Rings> AllReduceModel::matrix_rings(
   return rings;
 }
 
-/// A reduce-scatter and an all-gather inside every server at once, half a ring all-reduce each, at
-/// the pace of the slowest server.
+/// Returns the rings of a reduce-scatter and an all-gather, each of them half of a ring all-reduce,
+/// inside all servers at the same time; the slowest server determines bandwidth and latency.
 AllReduceModel::Rings AllReduceModel::inside_servers(
     const std::vector<std::vector<DeviceIndex>>& servers, const Topology& topology) {
   Rings slowest;
@@ -158,8 +162,8 @@ AllReduceModel::Rings AllReduceModel::inside_servers(
   return slowest;
 }
 
-/// One server's part of the ring across: its NICs by their bandwidth, of each NIC's part the same
-/// for all devices that use it.
+/// Adds one server's part of the ring across servers: each NIC carries a share in proportion to its
+/// bandwidth, divided equally among the devices that use it.
 void AllReduceModel::add_server(Rings& rings, const std::vector<DeviceIndex>& devices,
                                 const Topology& topology) {
   const ServerIndex server = topology.device(devices.front()).server;
@@ -184,7 +188,7 @@ void AllReduceModel::add_server(Rings& rings, const std::vector<DeviceIndex>& de
   }
 }
 
-/// The ring across servers, over all NICs that take part.
+/// Returns the ring across servers, over all NICs that their devices use.
 AllReduceModel::Rings AllReduceModel::across_servers(
     const std::vector<std::vector<DeviceIndex>>& servers, const Topology& topology) {
   Rings rings;
@@ -192,7 +196,7 @@ AllReduceModel::Rings AllReduceModel::across_servers(
   for (std::size_t i = 0; i < servers.size(); ++i) {
     const std::vector<DeviceIndex>& here = servers[i];
     const std::vector<DeviceIndex>& there = servers[(i + 1) % servers.size()];
-    // Every device hands its part to the one at its place in the next server.
+    // Every device sends its part to the device at the same position in the next server.
     for (std::size_t d = 0; d < here.size(); ++d) {
       rings.hop_latency = std::max(rings.hop_latency, topology.route(here[d], there[d]).latency);
     }
@@ -236,7 +240,8 @@ const AllReduceModel::Alternative* AllReduceModel::fastest(Bytes size) const {
   return best;
 }
 
-/// Requires: there is a measurement of no larger a message.
+/// Returns the time of an all-reduce of `size` bytes by the measurements. Requires: `size` is at
+/// least that of the smallest measured message.
 Duration AllReduceModel::measured_time(Bytes size) const {
   const auto next =
       std::upper_bound(measured_.begin(), measured_.end(), size,
@@ -278,7 +283,8 @@ AllReducePhase AllReduceModel::phase(const Rings& rings, Bytes size) {
                        .ports = {}};
   const Wide carried = carried_times_members(size, rings.members) * kPartsPerByte;
   for (const PortShare& share : rings.ports) {
-    // carried * taken / (members * all), whose product may exceed 128 bits.
+    // carried * taken / (members * all), divided in two steps as carried * taken may exceed 128
+    // bits.
     const Wide divisor = Wide{rings.members} * share.all.bytes_per_second;
     const Wide taken = share.taken.bytes_per_second;
     phase.ports.emplace_back(
@@ -289,8 +295,8 @@ AllReducePhase AllReduceModel::phase(const Rings& rings, Bytes size) {
 
 namespace {
 
-/// The first half of the rounds, a reduce-scatter, or the other one, an all-gather. What cannot be
-/// halved is in the other one.
+/// Returns the first half of the rounds, a reduce-scatter, or the second half, an all-gather.
+/// Remainders of halving are in the second half.
 AllReducePhase half_of(const AllReducePhase& whole, bool is_first) {
   const auto part = [&](auto count) { return is_first ? count / 2 : count - count / 2; };
   AllReducePhase half{.rounds = whole.rounds / 2,
@@ -303,8 +309,9 @@ AllReducePhase half_of(const AllReducePhase& whole, bool is_first) {
   return half;
 }
 
-/// One phase that takes `time` over the ports of one that was busy as long as `before`: of a
-/// shorter one they carry less, so that they can keep up.
+/// Returns a single phase of length `time` over `ports`, which were busy for `before` under the
+/// computed algorithm. If the phase is shorter than that, the ports carry proportionally less, so
+/// that no port exceeds its bandwidth.
 AllReducePhase measured_phase(Ticks time, Ticks before,
                               std::vector<std::pair<PortIndex, ByteParts>> ports) {
   if (time < before) {

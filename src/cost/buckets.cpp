@@ -5,7 +5,8 @@
 namespace dapple {
 namespace {
 
-/// Fills buckets from the last layer to the first; `is_full(k, size)` says when bucket k is closed.
+/// Fills buckets from the last layer to the first; bucket k is closed as soon as is_full(k, size)
+/// is true of its size.
 template <class IsFull>
 GradientBuckets fill_buckets(const ModelProfile& profile, LayerRange layers, IsFull is_full) {
   GradientBuckets buckets;

@@ -12,11 +12,11 @@
 namespace dapple {
 namespace {
 
-/// No iteration may take longer than this; ticks of it leave three bits to spare.
+/// The largest iteration time allowed; in ticks it leaves three bits of 63 to spare.
 constexpr double kLongestIterationNs = 1e15;
 constexpr double kLargestMemory = 1e18;
 
-/// Upper bounds over every plan of a problem, in floating point: only their size matters.
+/// Upper bounds over all plans of a problem, in floating point, as only their magnitude matters.
 struct Magnitudes {
   double compute_ns = 0;
   double communication_ns = 0;
@@ -62,7 +62,8 @@ Duration slowest_latency(const TopologyDescription& topology) {
   return slowest;
 }
 
-/// How many hops of a ring can have one port in common: those that cross PCIe roots of one server.
+/// Returns an upper bound on the number of hops of a ring that pass the same port: only hops
+/// between PCIe roots of one server can have a port in common.
 double most_hops_through_a_port(const TopologyDescription& topology) {
   std::int32_t most = 1;
   for (const ServerGroup& group : topology.servers) {
@@ -71,8 +72,9 @@ double most_hops_through_a_port(const TopologyDescription& topology) {
   return most;
 }
 
-/// By measured tables, of so many messages with so many bytes together: none takes longer than the
-/// largest that was measured, or its bandwidth.
+/// Returns an upper bound, from the measured tables, on the time of `messages` all-reduces of
+/// `bytes` bytes in total: each takes no longer than the largest measured one plus its size at that
+/// one's bandwidth.
 double slowest_reductions_ns(const TopologyDescription& topology, double messages, double bytes) {
   double slowest = 0;
   for (const ServerGroup& group : topology.servers) {
@@ -85,7 +87,7 @@ double slowest_reductions_ns(const TopologyDescription& topology, double message
   return slowest;
 }
 
-/// Sums over layers for the whole batch; times as measured, recomputation included.
+/// Sums over all layers for the whole batch; times are as measured and include recomputation.
 struct LayerSums {
   double time_ns = 0;
   double output_bytes = 0;
@@ -123,7 +125,8 @@ Magnitudes bound_magnitudes(const ModelProfile& profile, const Topology& topolog
   const double layers = static_cast<double>(profile.layers.size());
   const double devices = topology.device_count();
   const double crossings = std::min(layers, devices);  // a tensor may cross every boundary
-  // A backward that is slowed down is announced as if it were so to its end.
+  // The end of a computation that is slowed down is first announced as if it were slowed down
+  // throughout.
   const double slowdown = std::max(1.0, in_units(topology.description().overlap_slowdown));
   Magnitudes result;
   result.compute_ns =

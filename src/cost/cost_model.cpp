@@ -11,9 +11,12 @@
 namespace dapple {
 
 struct CostModel::Tables {
-  std::map<std::pair<std::int64_t, std::int32_t>, LayerTable> layers;  // by samples and device kind
-  std::vector<Bytes> parameters;                                       // prefix sums
-  Bytes kept;                                                          // by layers
+  // By number of samples and device kind.
+  std::map<std::pair<std::int64_t, std::int32_t>, LayerTable> layers;
+  // Prefix sums over the layers.
+  std::vector<Bytes> parameters;
+  // The memory that `layers` occupies.
+  Bytes kept;
 };
 
 namespace {
@@ -32,7 +35,7 @@ std::vector<TransferEnd> transfer_ends(const Plan& plan, const StagePlan& stage,
   return ends;
 }
 
-/// When the buckets are ready on a replica with these figures.
+/// Returns when the buckets are ready on a replica with these figures.
 BucketMoments bucket_moments(const LayerTable& layers, const StagePlan& stage,
                              const GradientBuckets& buckets) {
   const Duration recomputation = stage.recompute ? layers.forward(stage.layers) : Duration{};
@@ -46,7 +49,7 @@ BucketMoments bucket_moments(const LayerTable& layers, const StagePlan& stage,
   return moments;
 }
 
-/// Each moment to the later of both.
+/// Replaces each moment by the later of the two.
 void raise_to(std::vector<Duration>& moments, const std::vector<Duration>& others) {
   moments.resize(others.size());
   for (std::size_t k = 0; k < others.size(); ++k) moments[k] = std::max(moments[k], others[k]);
@@ -92,7 +95,8 @@ void CostModel::forget_tables() const {
 }
 
 Bytes CostModel::boundary_size(std::int32_t cut, std::int64_t samples) const {
-  const std::int32_t any_kind = topology_.device(DeviceIndex{0}).kind;  // sizes are the same on all
+  // Sizes are the same on all kinds of devices.
+  const std::int32_t any_kind = topology_.device(DeviceIndex{0}).kind;
   return table(samples, any_kind).boundary(cut);
 }
 
@@ -129,7 +133,7 @@ MemoryCost CostModel::memory_cost(const StageContext& stage, std::int64_t sample
   cost.weights = parameters(stage.layers);
   cost.gradients = scale_up(cost.weights, profile_.optimizer.gradient_bytes_per_parameter_byte);
   cost.optimizer_state = scale_up(cost.weights, profile_.optimizer.state_bytes_per_parameter_byte);
-  // Two per boundary and direction, and one more for each micro-batch that may wait.
+  // Two buffers per boundary and direction, and one more for each micro-batch that may wait there.
   cost.communication_buffers = stage.largest_bucket;
   if (stage.sends_before) cost.communication_buffers += (4 + waiting_before) * before;
   if (stage.sends_behind) cost.communication_buffers += (4 + waiting_behind) * behind;
@@ -138,7 +142,7 @@ MemoryCost CostModel::memory_cost(const StageContext& stage, std::int64_t sample
   cost.per_micro_batch = layers.stash(stage.layers);
   if (stage.recompute) {
     cost.recompute_stash = cost.per_micro_batch;
-    // The model's own input is only known as part of its first layer's stash.
+    // The size of the model's own input is only known as part of the first layer's stash.
     cost.per_micro_batch = stage.layers.begin == 0 ? layers.stash({0, 1}) : before;
   }
   return cost;
@@ -155,7 +159,8 @@ StageCost CostModel::stage_cost(const Plan& plan, std::size_t index) const {
   Bytes largest_bucket;
   for (const Bytes size : buckets.sizes) largest_bucket = std::max(largest_bucket, size);
   StageCost cost;
-  std::vector<std::pair<std::int64_t, std::int32_t>> paces;  // samples and device kind, by moments
+  // The samples and the device kind of each entry of cost.moments.
+  std::vector<std::pair<std::int64_t, std::int32_t>> paces;
   for (std::size_t i = 0; i < stage.devices.size(); ++i) {
     const std::int32_t kind = topology_.device(stage.devices[i]).kind;
     ReplicaCost replica{.device = stage.devices[i],
@@ -209,7 +214,8 @@ StageCost CostModel::stage_cost(const Plan& plan, std::size_t index) const {
   return cost;
 }
 
-/// The step of each bucket, then that of what is tied to layers outside, as StageCost keeps them.
+/// Returns the optimizer step of each bucket, then that of the parameters that are tied to layers
+/// outside, as defined for StageCost::bucket_steps.
 std::vector<Duration> CostModel::bucket_steps(LayerRange layers,
                                               const GradientBuckets& buckets) const {
   const auto own_parameters = [&](std::int32_t first) {

@@ -15,7 +15,7 @@ std::vector<PairFlow> intersect(const std::vector<TransferEnd>& from,
   std::vector<PairFlow> flows;
   std::size_t receiver = 0;
   for (const TransferEnd& sender : from) {
-    // Both ends rise, so a receiver that ends before this sender begins is done with.
+    // Both sides are ascending, so receivers that end before this sender begins are complete.
     while (receiver < to.size() && to[receiver].samples.end <= sender.samples.begin) ++receiver;
     for (std::size_t i = receiver; i < to.size() && to[i].samples.begin < sender.samples.end; ++i) {
       const SampleRange overlap{std::max(sender.samples.begin, to[i].samples.begin),

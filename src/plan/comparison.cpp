@@ -12,7 +12,8 @@ std::int32_t shared_layers(LayerRange a, LayerRange b) {
   return std::max(0, std::min(a.end, b.end) - std::max(a.begin, b.begin));
 }
 
-/// Layers that pairs of the stages from i and j on can share at most.
+/// The largest number of layers that pairs of the stages from i on (first plan) and from j on
+/// (second plan) can share, by dynamic programming.
 class SharedLayers {
  public:
   SharedLayers(const Plan& first, const Plan& second)
@@ -54,7 +55,7 @@ std::vector<StagePair> align(const Plan& first, const Plan& second) {
   return pairs;
 }
 
-/// The pair that each stage is in.
+/// The position of the pair that contains each stage.
 struct PairNumbers {
   std::vector<std::size_t> of_first;
   std::vector<std::size_t> of_second;
@@ -88,7 +89,7 @@ std::vector<MovedLayers> moved_layers(const Plan& first, const Plan& second,
   return moved;
 }
 
-/// Stages of each device that is used.
+/// Returns the stages of each device that the plan uses.
 std::map<DeviceIndex, std::vector<StageIndex>> stages_by_device(const Plan& plan) {
   std::map<DeviceIndex, std::vector<StageIndex>> stages;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
@@ -127,7 +128,8 @@ std::vector<MovedDevices> moved_devices(const Plan& first, const Plan& second,
   return moved;
 }
 
-/// An order that plans carry is what runs, whatever its family is called.
+/// Whether two plans execute in the same order. An order that plans carry is what runs, whatever
+/// the name of the family.
 bool runs_alike(const Plan& a, const Plan& b) {
   return a.order == b.order && (a.family == b.family || !a.order.empty());
 }

@@ -104,7 +104,7 @@ SampleRange samples_of(const Plan& plan, const StagePlan& stage, std::size_t rep
 
 std::int64_t micro_batches_of(const Plan& plan, const StagePlan& stage, std::size_t replica) {
   if (stage.replication == Replication::Split) return plan.num_micro_batches;
-  // Replica i gets i, i + r, i + 2r, ...: as many as the i-th of r shares.
+  // Replica i gets micro-batches i, i + r, i + 2r, ...: as many as the i-th of r even shares.
   return replica_share(plan.num_micro_batches, static_cast<std::int64_t>(stage.devices.size()),
                        static_cast<std::int64_t>(replica))
       .size();
@@ -112,7 +112,7 @@ std::int64_t micro_batches_of(const Plan& plan, const StagePlan& stage, std::siz
 
 std::string shape_of(const Plan& plan) {
   constexpr std::size_t kMostListed = 4;
-  // Of stages that share devices the first ones stand for all.
+  // Of stages that share devices only the first is listed.
   const std::size_t groups = plan.stages.size() / static_cast<std::size_t>(std::max<std::int64_t>(
                                                       1, plan.chunks_per_device));
   const auto replicas_of = [&](std::size_t s) { return plan.stages[s].devices.size(); };

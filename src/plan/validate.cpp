@@ -16,7 +16,8 @@ std::string stage_place(std::size_t stage, const char* key) {
   return fmt::format("/stages/{}/{}", stage, key);
 }
 
-/// "layer 12 is" or "layers 12 to 14 are", of a half-open range that is not empty.
+/// Returns "layer 12 is" or "layers 12 to 14 are" for the range [begin, end). Requires: it is not
+/// empty.
 std::string layers_text(std::int32_t begin, std::int32_t end) {
   if (end - begin == 1) return fmt::format("layer {} is", begin);
   return fmt::format("layers {} to {} are", begin, end - 1);
@@ -50,9 +51,12 @@ class PlanValidator {
   const Plan& plan_;
   std::int32_t layer_count_;
   const Topology& topology_;
-  bool batches_are_positive_ = true;               // else bounds that follow from them mean nothing
-  bool chunks_are_sound_ = true;                   // else who shares devices with whom is not known
-  std::map<DeviceIndex, std::size_t> first_with_;  // a given order's stages by their first device
+  // If false, checks against limits that depend on the batch sizes are skipped.
+  bool batches_are_positive_ = true;
+  // If false, it is unknown which stages share devices, and checks that depend on it are skipped.
+  bool chunks_are_sound_ = true;
+  // For a given order: the first stage whose list of devices begins with a device.
+  std::map<DeviceIndex, std::size_t> first_with_;
   std::vector<Violation> violations_;
 };
 
@@ -192,8 +196,9 @@ void PlanValidator::check_chunks() {
                      groups, plan_.num_micro_batches));
 }
 
-/// The first stage of those that must share the devices of `stage`; itself if that is the first, or
-/// if any may. To be asked stage by stage.
+/// Returns the first of the stages that must be on the devices of `stage`; this is `stage` itself
+/// if it is the first or need not share devices. Requires: called once for each stage in ascending
+/// order.
 std::size_t PlanValidator::first_on_devices_of(std::size_t stage) {
   const std::size_t stages = plan_.stages.size();
   const std::size_t groups = stages / static_cast<std::size_t>(plan_.chunks_per_device);
@@ -333,8 +338,9 @@ void PlanValidator::check_depth(std::size_t stage) {
                               plan_.num_micro_batches, depth));
     return;
   }
-  if (plan_.family != ScheduleFamily::OneFOneB) return;  // the dry run of the schedule decides
-  // Between dealt stages a depth counts on one replica only; the dry run of the schedule decides.
+  // Deadlocks under other families are found by the dry run of the schedule.
+  if (plan_.family != ScheduleFamily::OneFOneB) return;
+  // So are those at dealt stages, where a depth applies to each replica separately.
   if (stage == 0 || is_dealt(stage) || is_dealt(stage - 1)) return;
   const std::int64_t before = plan_.warmup_depths[stage - 1];
   if (depth > before) {

@@ -8,7 +8,7 @@
 namespace dapple::planner {
 namespace {
 
-/// Of a search that other families follow.
+/// The progress of the 1F1B search where other families are searched after it.
 class FirstPart : public Progress {
  public:
   explicit FirstPart(Progress& whole) : whole_(whole) {}

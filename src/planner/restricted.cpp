@@ -24,7 +24,7 @@ namespace {
 
 constexpr Duration kNever{INT64_MAX};
 
-/// Numbers of replicas that share some micro-batch evenly, ascending.
+/// Returns the numbers of replicas that divide some micro-batch size, in ascending order.
 std::vector<std::int32_t> replica_counts(const PlannerOptions& options, const Topology& topology) {
   if (options.pins.replicas) return {*options.pins.replicas};
   const std::vector<std::int64_t> sizes = micro_batch_sizes(options).sizes;
@@ -37,7 +37,7 @@ std::vector<std::int32_t> replica_counts(const PlannerOptions& options, const To
   return counts;
 }
 
-/// The pins of every part of the space.
+/// Returns the pins of each part of the space.
 std::vector<Pins> parts_of(const PlannerOptions& options, const Topology& topology,
                            const PlanRestriction& restriction) {
   Pins common = options.pins;
@@ -94,8 +94,8 @@ class RestrictedPlanner {
   }
 
  private:
-  /// Something of every part; those with the fastest of these plans come first, so that the others
-  /// are searched for what is faster alone.
+  /// Makes a plan for every part with the DAPPLE planner, and sorts the parts by the times of these
+  /// plans, so that in later parts only faster plans are searched for.
   void look_ahead(std::vector<Pins>& parts, const StopQuestion& is_stopped, Progress* progress) {
     if (asks_for_families(options_)) return;
     std::vector<std::pair<Duration, Pins>> by_time;
@@ -117,7 +117,7 @@ class RestrictedPlanner {
     for (auto& [time, part] : by_time) parts.push_back(std::move(part));
   }
 
-  /// What others would choose knows nothing of the parts, and is looked for once.
+  /// Makes the plan of one part. The baselines do not depend on the part and are made only once.
   std::variant<MadePlan, Infeasible> plan_part(const Pins& part, Progress* progress) {
     PlannerOptions options = options_;
     options.pins = part;
@@ -131,7 +131,7 @@ class RestrictedPlanner {
     return plan_one_family(profile_, topology_, options, progress, std::move(plans));
   }
 
-  /// The best so far, from whatever part.
+  /// Returns the best plan so far, of any part.
   std::vector<SimulatedPlan> known() const {
     if (!best_) return {};
     return {{.plan = best_->document.plan, .iteration = best_->document.prediction.iteration}};
@@ -154,7 +154,7 @@ class RestrictedPlanner {
     simulated_ += record.simulated;
     open_ += record.open;
     kept_ += record.kept;
-    // Of equal ones that which was searched for in full.
+    // Of equal plans the new one is kept, as its part was searched in full.
     if (!best_ || !is_better(*best_, made)) best_ = std::move(made);
   }
 
@@ -168,7 +168,7 @@ class RestrictedPlanner {
     if (is_closer) closest_ = std::move(infeasible);
   }
 
-  /// Nothing was proven of some part but what holds of every plan.
+  /// Lowers the bound for a part for which nothing was proven, to the one that holds for all plans.
   void leave_open() {
     if (options_.planner != PlannerKind::Exact) {
       is_proven_ = false;
@@ -178,7 +178,8 @@ class RestrictedPlanner {
     }
   }
 
-  /// The DAPPLE planner's plan was that of one part: what it would choose is not so restricted.
+  /// Replaces the baseline of the DAPPLE planner, which was made for one part, by its plan for the
+  /// unrestricted request.
   void renew_dapple(Progress* progress) {
     const PlannerOptions options = options_to_start(options_);
     const DapplePlans dapple = plan_by_dapple(profile_, topology_, options, progress);
@@ -205,11 +206,11 @@ class RestrictedPlanner {
     record.states = states_;
     record.candidates = candidates_;
     record.simulated = simulated_;
-    // Those that one part left open may be no faster than the best plan of another.
+    // What one part left open may be no faster than the best plan of another.
     const Prediction& prediction = document.prediction;
     record.open = prediction.lower_bound == prediction.iteration ? 0 : open_;
     record.kept = kept_;
-    // What was pinned in the part that has the plan alone was free all the same.
+    // Remove what was pinned only in the part of the best plan, as it was free in the whole space.
     std::erase_if(record.cut, [](const std::string& cut) { return cut.starts_with(kCutPinned); });
     for (std::string& pinned : cuts_of_pins(options_.pins, profile_)) {
       record.cut.push_back(std::move(pinned));
@@ -233,8 +234,10 @@ class RestrictedPlanner {
   std::optional<Infeasible> closest_;
   std::vector<BaselinePlan> baselines_;
   bool has_baselines_ = false;
-  bool is_proven_ = true;  // that no plan of any part is below the bound
-  bool has_open_ = false;  // parts of which nothing else was proven
+  // Whether the bound holds for all parts.
+  bool is_proven_ = true;
+  // Whether the bound includes the one of all plans, for parts without a bound of their own.
+  bool has_open_ = false;
   Duration bound_{INT64_MAX};
   std::int64_t states_ = 0;
   std::int64_t candidates_ = 0;

@@ -14,7 +14,7 @@
 namespace dapple::planner {
 namespace {
 
-/// One family after another, each with a bound of its own.
+/// Plans for one family after another, each with a bound of its own.
 class RestrictedFamilies {
  public:
   RestrictedFamilies(const ModelProfile& profile, const Topology& topology,
@@ -31,7 +31,7 @@ class RestrictedFamilies {
         continue;
       }
       const auto& infeasible = std::get<Infeasible>(made);
-      // In loops or by split backwards what was tried may not fit, though something does.
+      // For looped families and split backwards some other plan may fit although none was found.
       const bool is_open = infeasible.stopped || !infeasible.is_certain;
       const std::optional<Duration> bound = is_open ? bound_of_open() : std::nullopt;
       if (is_open) is_proven_ = is_proven_ && bound;
@@ -67,7 +67,7 @@ class RestrictedFamilies {
     return unknown;
   }
 
-  /// Of a family of which nothing was proven but what holds of every plan.
+  /// Returns the bound of a family for which nothing was proven: the one that holds for all plans.
   std::optional<Duration> bound_of_open() {
     if (!floor_ && options_.planner == PlannerKind::Exact) {
       floor_ = work_lower_bound(profile_, topology_, options_);

@@ -1,4 +1,5 @@
-// A restricted plan under every schedule that a runtime has: each planned for by itself.
+// Makes a restricted plan where every schedule family is requested: each family that the runtime
+// can run is planned for by itself.
 #pragma once
 
 #include <variant>
@@ -7,8 +8,8 @@
 
 namespace dapple::planner {
 
-/// As make_restricted_plan(), for each of the restriction's families. Requires: options ask for
-/// every family.
+/// Makes a plan like make_restricted_plan() for each of the restriction's families and returns the
+/// best one, with the least of their bounds. Requires: the options ask for every family.
 std::variant<MadePlan, Infeasible> plan_restricted_families(const ModelProfile& profile,
                                                             const Topology& topology,
                                                             const PlannerOptions& options,

@@ -8,10 +8,10 @@
 namespace dapple {
 namespace {
 
-/// Figures that differ by less than this share are those of a machine that is not quite still.
+/// Differences of up to one part in kShare are considered measurement noise.
 constexpr std::int64_t kShare = 20;
 
-/// One layer in words, and how many are like it.
+/// The description of the first layer found to have a fault, and the number of layers that have it.
 struct Found {
   std::string first;
   std::int64_t count = 0;
@@ -45,7 +45,7 @@ void find_slow_layers(const ModelProfile& profile, std::vector<std::string>& dou
       found.first, found.others()));
 }
 
-/// Whether `after` is below `before` by more than the share.
+/// Whether `after` is below `before` by more than one part in kShare.
 bool has_fallen(Duration before, Duration after) {
   return Wide{after.ns} * kShare < Wide{before.ns} * (kShare - 1);
 }
@@ -72,12 +72,13 @@ void find_falling_times(const ModelProfile& profile, std::vector<std::string>& d
                   found.first, found.others()));
 }
 
-/// Whether a size is not what the largest batch makes of it.
+/// Whether the size `own` for `samples` samples differs by more than one part in kShare, and by
+/// more than a byte, from the proportional share of the size `largest` for `batch` samples.
 bool is_out_of_proportion(Bytes own, std::int64_t samples, Bytes largest, std::int64_t batch) {
   const Wide exact = Wide{own.count} * batch;
   const Wide proportional = Wide{largest.count} * samples;
   const Wide difference = exact > proportional ? exact - proportional : proportional - exact;
-  // Sizes are whole bytes, whatever was divided.
+  // Sizes are rounded to whole bytes, so a difference of one byte is ignored.
   return difference * kShare > proportional && difference > Wide{batch};
 }
 
@@ -89,7 +90,8 @@ constexpr Size kSizes[] = {{"output", &Measurement::output},
                            {"stash", &Measurement::stash},
                            {"workspace", &Measurement::workspace}};
 
-/// "a's stash is 5 bytes for 1 sample and 8 for 4"; empty where all are in proportion.
+/// Returns a description such as "the stash of a is 5 bytes for 1 sample and 8 for 4"; empty if all
+/// sizes are in proportion.
 std::string disproportion_of(const Layer& layer) {
   const Measurement& largest = layer.measurements.back();
   for (const Size& size : kSizes) {

@@ -7,14 +7,14 @@
 namespace dapple {
 namespace {
 
-/// An exact length of time: numerator / denominator nanoseconds.
+/// An exact duration of numerator / denominator nanoseconds.
 struct ExactTime {
   Wide numerator = 0;
   Wide denominator = 1;
 };
 
-/// `time` times `scale`, rounded up once. The product of three figures may leave 127 bits, so the
-/// whole nanoseconds are split off before the scale is applied.
+/// Returns `time` times `scale`, rounded up once. The product of three figures may exceed 127 bits,
+/// so the whole nanoseconds are split off before the scale is applied.
 Duration round_up_scaled(ExactTime time, Factor scale) {
   const Wide whole = time.numerator / time.denominator;
   const Wide rest = time.numerator % time.denominator;
@@ -27,8 +27,9 @@ Duration round_up_scaled(ExactTime time, Factor scale) {
   return {static_cast<std::int64_t>(total)};
 }
 
-/// h + (t0 - h) * max(b0 if floor, b) / b0. The overhead is at most the time that was measured: a
-/// layer without a backward has no overhead there either.
+/// Returns h + (t0 - h) * b / b0, where b is at least b0 under BatchScaling::Floor. The overhead h
+/// is limited to the measured time, so that a layer without a backward has no overhead there
+/// either.
 ExactTime scale_one_point(const Layer& layer, Duration measured, std::int64_t samples,
                           BatchScaling scaling) {
   const std::int64_t measured_batch = layer.measurements.front().batch_size;
@@ -39,8 +40,8 @@ ExactTime scale_one_point(const Layer& layer, Duration measured, std::int64_t sa
           measured_batch};
 }
 
-/// On the line through (b1, t1) and (b2, t2), for b >= b1. A line that falls is not followed
-/// beyond b2.
+/// Returns the time at b >= b1 on the line through (b1, t1) and (b2, t2). Beyond b2 a falling line
+/// is replaced by the constant t2.
 ExactTime on_line(const Measurement& first, const Measurement& second,
                   Duration Measurement::*figure, std::int64_t samples) {
   const Wide rise = Wide{(second.*figure).ns} - (first.*figure).ns;

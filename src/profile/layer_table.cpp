@@ -8,7 +8,8 @@
 namespace dapple {
 namespace {
 
-/// Per layer the last layer that consumes its output, or the layer itself if none does.
+/// Returns for each layer the last layer that consumes its output, or the layer itself if none
+/// does.
 std::vector<std::size_t> last_consumers(const std::vector<Layer>& layers) {
   std::vector<std::size_t> last(layers.size());
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {
@@ -21,8 +22,8 @@ std::vector<std::size_t> last_consumers(const std::vector<Layer>& layers) {
   return last;
 }
 
-/// A tensor of layer l lies on the cuts l + 1 ... last consumer: it comes in at the first of them
-/// and is gone behind the last.
+/// Returns the size of the boundary at each cut. The output of layer l crosses the cuts from l + 1
+/// to its last consumer, so its size is added at the first of them and subtracted after the last.
 std::vector<Bytes> boundaries(const std::vector<Layer>& layers, const std::vector<Bytes>& outputs) {
   std::vector<Bytes> change(layers.size() + 2);
   const std::vector<std::size_t> last = last_consumers(layers);
@@ -60,8 +61,9 @@ LayerFigures figures_of(const ModelProfile& profile, std::size_t l, std::int64_t
       .workspace = workspace_size(layer, samples)};
 }
 
-/// Whether a layer is like the one before it in all that figures_of() looks at, as most of a deep
-/// model are: then they have the same figures. Which layers are tied is not compared.
+/// Whether a layer equals the one before it in everything that figures_of() depends on, as most
+/// layers of a deep model do, and so has the same figures. Ties are not looked up: where there are
+/// any, the answer is false if either layer has no parameters of its own.
 bool has_figures_of_previous(const ModelProfile& profile, std::size_t l) {
   if (l == 0) return false;
   const Layer& layer = profile.layers[l];
@@ -73,7 +75,8 @@ bool has_figures_of_previous(const ModelProfile& profile, std::size_t l) {
          layer.measurements == previous.measurements;
 }
 
-/// [k][layer]: the largest of 2^k layers from it on; nothing where all are zero.
+/// Returns at [k][layer] the largest workspace of the 2^k layers from `layer` on; empty if all
+/// workspaces are zero.
 std::vector<std::vector<Bytes>> largest_of_spans(std::vector<Bytes> workspaces) {
   if (std::all_of(workspaces.begin(), workspaces.end(), [](Bytes w) { return w.count == 0; })) {
     return {};
@@ -121,7 +124,7 @@ Bytes LayerTable::kept() const {
 
 Bytes LayerTable::largest_workspace(LayerRange layers) const {
   if (layers.size() <= 0 || workspace_.empty()) return {};
-  // Two spans that overlap cover the range.
+  // Two spans, which may overlap, cover the range.
   const auto size = static_cast<std::uint32_t>(layers.size());
   const auto level = static_cast<std::size_t>(std::bit_width(size) - 1);
   const std::vector<Bytes>& spans = workspace_[level];

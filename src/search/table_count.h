@@ -1,4 +1,4 @@
-// Counts the tables of layers that a search has its cost model make.
+// Counts the layer tables that a search has its cost model make against the search's allowance.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@ namespace dapple::search {
 
 class TableCount {
  public:
-  /// The tables that are there already count for whoever had them made.
+  /// Tables that exist already are not counted here.
   explicit TableCount(const CostModel& costs) : costs_(costs), counted_(costs.kept_by_tables()) {}
 
-  /// Those since the last time: their bytes, and a step for each number.
+  /// Counts the tables made since the last call: their bytes as kept, and one step per number.
   void add_to(Allowance& allowance) {
     const Bytes more = costs_.kept_by_tables() - counted_;
     if (more.count == 0) return;

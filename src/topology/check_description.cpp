@@ -128,7 +128,8 @@ class Checker {
     }
   }
 
-  /// Names the first pair without a path; the others are only counted, as there are often many.
+  /// Reports the first pair of devices without a path by name and only counts the others, of which
+  /// there are often many.
   void check_reach(const ServerGroup& group, const std::string& place) {
     if (group.links.host_path) return;
     std::string first;
@@ -209,7 +210,7 @@ class Checker {
                       place);
   }
 
-  /// Things of a server, each of which must be below one root.
+  /// The devices or the NICs of a server, each of which must be below one root.
   struct Numbered {
     std::string_view what;
     std::int32_t count = 0;
@@ -269,8 +270,8 @@ class Checker {
     }
   }
 
-  /// A larger message that takes less time is a fault of the measurement, and would make plans with
-  /// larger buckets faster for no reason.
+  /// Checks the points of a table, among others that larger messages do not take less time: that
+  /// would be a measurement error, and would make plans with larger buckets faster for no reason.
   void check_points(const BusBandwidthTable& table, const std::string& place) {
     constexpr Wide kLongest{1'000'000'000'000'000};  // 11 days
     if (table.points.empty()) add(place, "expected at least one point, got none");
@@ -354,7 +355,8 @@ class Checker {
     }
   }
 
-  /// False if there are too many servers to name them.
+  /// Checks the numbers of devices and ports; returns false if there are too many devices for the
+  /// names of all servers to be checked.
   bool check_total() {
     Wide devices = 0;
     Wide ports = 0;
@@ -387,7 +389,8 @@ class Checker {
     return matrix ? (group.links.matrix.array() != kNoLink).count() : 0;
   }
 
-  /// "a" with twelve servers has an "a10", and so has "a1" with one.
+  /// Checks that server names are distinct: group "a" with twelve servers has an "a10", and so has
+  /// group "a1" with one.
   void check_names() {
     std::map<std::string, std::size_t> owner;
     for (std::size_t i = 0; i < description_.servers.size(); ++i) {
@@ -409,7 +412,7 @@ class Checker {
   std::vector<Violation> violations_;
 };
 
-/// The root of each of `count` things, by what the roots say is below them.
+/// Returns the root of each of `count` devices or NICs, according to the lists of the roots.
 std::vector<std::int32_t> by_root(const ServerGroup& group, std::size_t count,
                                   std::vector<std::int32_t> PcieRoot::*below) {
   if (group.pcie_roots.empty()) return {};

@@ -1,4 +1,5 @@
-// What a topology's description means as a whole, beyond the syntax and range of its figures.
+// Checks a topology's description as a whole, beyond the syntax and range of its figures, and
+// resolves the assignment of devices to NICs and PCIe roots.
 #pragma once
 
 #include <vector>
@@ -11,18 +12,19 @@ namespace dapple {
 inline constexpr std::int64_t kMostDevices = 65'536;
 inline constexpr std::int64_t kMostPorts = 1'048'576;
 
-/// Everything that keeps the description from being expanded, in the order of the file; places are
-/// JSON pointers into a dapple-topology/1 document. Nothing if the description is sound.
+/// Returns every fault that prevents the description from being expanded: those of device kinds,
+/// server groups, network and uplinks, in this order, then those of totals and of server names.
+/// Places are JSON pointers into a dapple-topology/1 document. Empty if the description is valid.
 /// O(servers + devices + link matrix entries).
 std::vector<Violation> check_description(const TopologyDescription& description);
 
-/// The NIC of each device of a group's server: the one whose list names it, or, without lists, with
-/// n devices and k NICs, NIC floor(d * k / n). Empty if there are no NICs.
+/// Returns the NIC of each device of a server of the group: the NIC whose list names the device or,
+/// without lists, NIC floor(d * k / n) for device d of n and k NICs. Empty if there are no NICs.
 /// Requires: check_description() is empty.
 std::vector<std::int32_t> nics_by_device(const ServerGroup& group);
 
-/// The PCIe root of each device, and of each NIC, of a group's server. Empty if there are no roots.
-/// Requires: check_description() is empty.
+/// Return the PCIe root of each device, and of each NIC, of a server of the group. Empty if there
+/// are no roots. Requires: check_description() is empty.
 std::vector<std::int32_t> roots_by_device(const ServerGroup& group);
 std::vector<std::int32_t> roots_by_nic(const ServerGroup& group);
 

@@ -10,7 +10,8 @@ constexpr std::size_t kExactUpTo = 10;
 constexpr std::size_t kGreedyStarts = 16;
 constexpr std::int64_t kNoPath = -1;
 
-/// Best values of paths that begin at a node and visit all of a set, by set and first node.
+/// The best values of paths that visit exactly the nodes of a set, by set and first node (Held-Karp
+/// dynamic programming).
 class PathTable {
  public:
   explicit PathTable(std::size_t size)
@@ -23,8 +24,9 @@ class PathTable {
   std::vector<std::int64_t> values_;
 };
 
-/// Fills a table: a path of one node is worth `single`, and `join(hop, rest)` is what a path is
-/// worth that takes a hop to the path `rest`, kNoPath if it may not.
+/// Computes a table in which a path of one node has the value `single`, and a path that begins with
+/// a hop of width `hop` and goes on as a path of value `rest` has the value join(hop, rest), which
+/// is kNoPath if the hop is not allowed.
 template <class Join>
 PathTable best_paths(const HopWidths& hops, std::int64_t single, Join join) {
   PathTable table(hops.size);

@@ -15,7 +15,8 @@ std::int64_t lane_bandwidth(const Lanes& lanes) {
   return lanes.count * lanes.each.bytes_per_second;
 }
 
-/// Nodes in the order of the search: the one with the least bandwidth first, since its arcs decide.
+/// Returns the nodes in the order of the search: the one with the least outgoing bandwidth first,
+/// as its arcs restrict the rings most, then the others by number.
 std::vector<std::size_t> search_order(const LaneMesh& mesh) {
   std::vector<std::int64_t> around(mesh.size);
   for (std::size_t from = 0; from < mesh.size; ++from) {
@@ -41,9 +42,10 @@ LaneMesh reorder(const LaneMesh& mesh, const std::vector<std::size_t>& order) {
   return reordered;
 }
 
-/// The depth-first search. Its state is a sequence of choices, n - 1 per ring: the nodes behind
-/// node 0, where every ring starts. Rings of a packing stand in non-decreasing lexicographic order,
-/// so each set of rings is met once; a ring that fits again is tried again first.
+/// The depth-first search. Its state is a sequence of choices, n - 1 per ring: the nodes after
+/// node 0, where every ring starts. The rings of a packing are in non-decreasing lexicographic
+/// order, so that each set of rings is enumerated once; the first ring to be tried after a complete
+/// one is the same ring again.
 class RingSearch {
  public:
   RingSearch(const LaneMesh& mesh, bool with_reverse, std::int64_t bound)
@@ -103,20 +105,22 @@ class RingSearch {
     return mesh_.size > 2 && free_[to * mesh_.size + from].count > 0;
   }
 
-  /// The most that rings yet to come can add: what is left around the neediest node.
+  /// Returns an upper bound on what further rings can add: the least bandwidth of the free lanes
+  /// that leave, or reach, any one node.
   std::int64_t left_around_a_node() const {
     return std::min(*std::min_element(out_.begin(), out_.end()),
                     *std::min_element(in_.begin(), in_.end()));
   }
 
-  /// Rings to come leave node 0 towards `first` or a later node, since rings stand in order.
+  /// Returns an upper bound on what further rings can add if they leave node 0 towards `first` or a
+  /// later node, as they do because rings are in lexicographic order.
   std::int64_t left_from(std::size_t first) const {
     std::int64_t left = 0;
     for (std::size_t to = first; to < mesh_.size; ++to) left += lane_bandwidth(free_[to]);
     return left;
   }
 
-  /// The first node, from `candidate` on, that may come next; mesh_.size if there is none.
+  /// Returns the first node, from `candidate` on, that may come next; mesh_.size if there is none.
   std::size_t next_node(std::size_t candidate) const {
     if (place() == 0 && total_ + left_around_a_node() <= best_total_) return mesh_.size;
     for (std::size_t node = candidate; node < mesh_.size; ++node) {
@@ -128,7 +132,8 @@ class RingSearch {
     return mesh_.size;
   }
 
-  /// While a ring equals the one before it so far, its next node is not below that ring's.
+  /// Returns the lowest candidate for the next node. As long as a ring equals the ring before it,
+  /// this is that ring's node at the same place, which keeps rings in lexicographic order.
   std::size_t first_candidate() const {
     const std::size_t ring_begin = choices_.size() - place();
     if (ring_begin == 0) return 1;
@@ -166,7 +171,7 @@ class RingSearch {
     }
   }
 
-  /// Takes the last choice back and returns it.
+  /// Undoes the last choice and returns it.
   std::size_t undo() {
     const std::size_t node = choices_.back();
     if (place() == 0) {
@@ -204,11 +209,14 @@ class RingSearch {
   const bool with_reverse_;
   const std::int64_t bound_;
   std::vector<Lanes> free_;
-  std::vector<char> used_;         // by the ring that is being built
-  std::vector<std::int64_t> out_;  // bandwidth of the free lanes that leave a node
-  std::vector<std::int64_t> in_;   // and of those that reach it
+  // By node: whether the ring under construction contains it.
+  std::vector<char> used_;
+  // By node: the bandwidth of the free lanes that leave it and of those that reach it.
+  std::vector<std::int64_t> out_;
+  std::vector<std::int64_t> in_;
   std::vector<std::size_t> choices_;
-  std::int64_t total_ = 0;  // of the complete rings among the choices
+  // The bandwidth of the complete rings among the choices.
+  std::int64_t total_ = 0;
   std::vector<std::size_t> best_;
   std::int64_t best_total_ = 0;
 };

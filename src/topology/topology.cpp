@@ -75,9 +75,9 @@ std::vector<std::size_t> fill_numbers(const ServerGroup& group) {
 
 }  // namespace
 
-/// Packings by group and by the devices' numbers in their server, with the ports of the group's
-/// first server: few sets are asked for, of many servers. The outcome depends on the key alone, so
-/// it does not matter which thread asks first.
+/// A cache of packings by server group and by the devices' numbers in their server, with the ports
+/// of the group's first server, as the same few sets of devices are used on many servers. A packing
+/// depends on the key alone, so it does not matter which thread computes it.
 struct Topology::RingMemory {
   std::mutex mutex;
   std::map<std::pair<std::int32_t, std::vector<std::int32_t>>, RingPacking> packings;
@@ -186,14 +186,16 @@ void Topology::add_root_ports(const Server& server) {
   }
 }
 
-/// `members_together`: what all members can send, in bytes per second.
+/// Returns the given bandwidth of the uplink or, without one, that which follows from its
+/// oversubscription. `members_together` is what all members can send, in bytes per second.
 Bandwidth Topology::uplink_bandwidth(const UplinkGroup& group, Wide members_together) const {
   if (group.bandwidth) return *group.bandwidth;
   const Wide width = members_together * kOne.billionths / group.oversubscription.billionths;
   return {static_cast<std::int64_t>(std::clamp<Wide>(width, 1, kMaxCount))};
 }
 
-/// Numbered over all groups. What a rack's servers can send is the sum of their NICs.
+/// Adds the uplinks of racks and pods, which are numbered across all groups. What a rack's servers
+/// can send together is the sum over their NICs.
 void Topology::add_uplinks() {
   const auto add = [&](const char* kind, const UplinkGroup& group, Wide members_together,
                        std::vector<Enclosure>& enclosures) {
@@ -335,7 +337,7 @@ bool Topology::have_same_uplinks(ServerIndex a, ServerIndex b) const {
          ports_[one.out.position()].bandwidth == ports_[other.out.position()].bandwidth;
 }
 
-/// Between devices of one server.
+/// Returns the route between two devices of one server.
 Route Topology::way_inside(const Device& from, const Device& to) const {
   const ServerGroup& group = group_of(from.server);
   const std::int32_t first = servers_[from.server.position()].first_device.value;

@@ -1,5 +1,5 @@
-// A tool with commands: which of them is meant, its options, help, and what becomes of its results
-// and of its errors. Each command has a file of its own in its tool's module.
+// A command line tool with several commands: selects the command, parses its options, prints help,
+// results and errors. Each command has a file of its own in its tool's module.
 #pragma once
 
 #include <functional>
@@ -19,47 +19,52 @@ inline constexpr int kUsage = 2;
 inline constexpr int kBadInput = 3;
 inline constexpr int kInfeasible = 4;
 inline constexpr int kEnvironment = 5;
-inline constexpr int kNotVerified = 6;  // nothing is false, but not all is confirmed
+/// Nothing is false, but not everything is confirmed; or, in `train --verify`, gradients or losses
+/// differ by more than rounding.
+inline constexpr int kNotVerified = 6;
 
-/// Takes its arguments without its own name, writes results and errors to the console, throws
-/// Error, and returns an exit code.
+/// One command of a tool. `run` writes results and messages to the console, may throw Error, and
+/// returns an exit code.
 struct Command {
   std::string name;
   std::string help;
   std::vector<OptionSpec> options = {};
   int (*run)(const Options& options, Console& console) = nullptr;
-  /// Commands of two words, "import topology": where there are some, the second word names one of
-  /// them, and this one has nothing but its help.
+  /// The commands of two words, such as "import topology". If there are any, the second word names
+  /// one of them, and this command itself has only its help.
   std::vector<Command> parts = {};
 };
 
-/// Writes an error where people see it, with what helps them.
+/// Prints an error with advice for the user.
 using TellError = std::function<void(const Error& error)>;
 
 struct Tool {
   std::string name;  // "dapple-plan"
   std::string help;
-  std::string version;  // with the formats that it reads and writes
+  /// The text for --version, which includes the formats that are read and written.
+  std::string version;
   std::vector<Command> commands;
-  bool first_is_default = false;  // options without a command are those of the first
-  /// Of a process that is one of several: called where it cannot go on, ends it with the exit code
-  /// of the error and has the others end, of which one tells why. Returns where it is alone.
+  /// Whether options without a command are those of the first command.
+  bool first_is_default = false;
+  /// Called on a fatal error. If this process is one of several, it ends all of them, this one with
+  /// the exit code of the error, and one of them reports it; otherwise it returns.
   void (*end_with_others)(const Error& error, const TellError& tell) = nullptr;
 };
 
-/// Each line of an error, after "error: ".
+/// Prints each violation of an error on a line after "error: ".
 void print_error(Console& console, const Error& error);
 
-/// "warning: " and the text, on a terminal filled into lines of its width.
+/// Prints "warning: " and the text, on a terminal wrapped to its width.
 void print_warning(Console& console, const std::string& text);
 
-/// What a summary warns of, where --quiet hides the summary: print_warning() of each.
+/// Prints warnings that are otherwise part of a summary, which --quiet hides.
 void print_warnings_if_quiet(Console& console, const std::vector<std::string>& texts);
 
 int exit_code_of(ErrorKind kind);
 
-/// `arguments` without the program's name. Throws nothing: every fault ends as a line on `err` and
-/// a code: 1 for our bug, 2 usage, 3 bad input, 5 environment; else what the command returns.
+/// Runs a tool; `arguments` are without the program's name. Throws nothing: every fault becomes a
+/// line on `err` and an exit code: 1 for a bug of ours, 2 usage, 3 bad input, 5 environment;
+/// otherwise returns what the command returns.
 int run_tool(const Tool& tool, const std::vector<std::string>& arguments, std::ostream& out,
              std::ostream& err);
 

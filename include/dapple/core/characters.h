@@ -1,5 +1,5 @@
-// Text of other people's making, on its way to a person's terminal: UTF-8 character by character,
-// and which characters a reader does not see, or sees elsewhere than they are.
+// Makes untrusted text safe to show on a terminal: decodes UTF-8 character by character and detects
+// characters that are invisible or that change the position of other text.
 #pragma once
 
 #include <cstddef>
@@ -10,28 +10,29 @@ namespace dapple {
 
 struct Character {
   char32_t code = 0;
-  std::size_t length = 1;  // in bytes
-  bool is_valid = true;    // else one byte that begins no character of UTF-8 (RFC 3629)
+  std::size_t length = 1;  // bytes
+  /// False for a single byte at which no valid UTF-8 character begins (RFC 3629).
+  bool is_valid = true;
 };
 
-/// The one that the text begins with. Requires: text is not empty. O(1).
+/// Returns the first character of the text. Requires: text is not empty. O(1).
 Character first_character(std::string_view text);
 
-/// Whether the character is one of C0, C1 or DEL, which terminals obey.
+/// Whether the character is a control character (C0, C1 or DEL), which terminals interpret.
 bool is_control(char32_t code);
 
-/// Control characters, line and paragraph separators, what changes the direction of text, and what
-/// takes no room of its own on a line: Unicode's Default_Ignorable_Code_Point
+/// Whether the character is a control character, a line or paragraph separator, a character that
+/// changes the direction of text, or one of zero width: Unicode's Default_Ignorable_Code_Point
 /// (DerivedCoreProperties.txt, 15.0) and U+FFF9 to FFFB.
 bool is_hidden(char32_t code);
 
-/// The text with a '?' for each character that is_hidden() and each byte that is no UTF-8, so that
-/// what is shown is all there is, and moves nothing else on the terminal. O(length).
+/// Returns the text with a '?' in place of each character that is_hidden() and of each byte that is
+/// not valid UTF-8, so that a terminal shows all of it and nothing else is affected. O(length).
 std::string printable(std::string_view text);
 
-/// JSON text, or a part of it, with an escape in the place of each character that is_hidden()
-/// beyond ASCII and of DEL: the same values, all of which are seen. Such characters stand in
-/// strings only. O(length).
+/// Returns JSON text, or a part of it, with an escape sequence in place of DEL and of each
+/// non-ASCII character that is_hidden(): the values stay the same, and all of them are visible.
+/// Such characters can occur in JSON strings only. O(length).
 std::string with_hidden_escaped(std::string_view json);
 
 }  // namespace dapple

@@ -1,4 +1,4 @@
-// Indices that cannot be confused: `DeviceIndex d = StageIndex{1};` does not compile.
+// Strongly typed indices: `DeviceIndex d = StageIndex{1};` does not compile.
 #pragma once
 
 #include <compare>
@@ -13,20 +13,27 @@ struct Index {
 
   friend constexpr auto operator<=>(Index, Index) = default;
 
-  /// Position in a vector that holds one entry per index.
+  /// Returns the position in a vector that holds one entry per index.
   constexpr std::size_t position() const { return static_cast<std::size_t>(value); }
   constexpr Index next() const { return Index{value + 1}; }
   constexpr Index previous() const { return Index{value - 1}; }
 };
 
-using LayerIndex = Index<struct LayerTag>;    // in a ModelProfile, after `repeat`
-using StageIndex = Index<struct StageTag>;    // in a Plan, 0 holds the first layer
-using DeviceIndex = Index<struct DeviceTag>;  // in a Topology, server by server
-using ServerIndex = Index<struct ServerTag>;  // in a Topology, after `count`
-using PortIndex = Index<struct PortTag>;      // one direction of a link, in a Topology
-using LaneIndex = Index<struct LaneTag>;      // devices that run the same list of actions
+/// A layer of a ModelProfile, numbered after `repeat` is expanded.
+using LayerIndex = Index<struct LayerTag>;
+/// A stage of a Plan; stage 0 holds the first layer.
+using StageIndex = Index<struct StageTag>;
+/// A device of a Topology, numbered server by server.
+using DeviceIndex = Index<struct DeviceTag>;
+/// A server of a Topology, numbered after `count` is expanded.
+using ServerIndex = Index<struct ServerTag>;
+/// A port of a Topology: one direction of one end of a link.
+using PortIndex = Index<struct PortTag>;
+/// A lane: the devices that run the same list of actions.
+using LaneIndex = Index<struct LaneTag>;
 
-/// Index of a vector's entry. Requires: position < 2^31; the vectors of this project stay below.
+/// Returns the index of the vector entry at `position`. Requires: position < 2^31, which holds for
+/// every vector of this project.
 template <class IndexType>
 constexpr IndexType index_at(std::size_t position) {
   return IndexType{static_cast<std::int32_t>(position)};

@@ -1,4 +1,4 @@
-// Independent pieces of work over a few threads.
+// Runs independent tasks on several threads.
 #pragma once
 
 #include <atomic>
@@ -9,10 +9,11 @@
 
 namespace dapple {
 
-/// Calls work(i) once for every i in [0, count), on up to `threads` threads; returns when all are
-/// done. The first exception by index is rethrown once all are done.
-/// Requires: work(i) may run beside work(j), and what it computes does not depend on the order.
-/// `threads` below 1 counts as 1.
+/// Calls work(i) once for every i in [0, count) on up to `threads` threads, the caller's included,
+/// and returns when all calls are done. If calls threw, the exception of the lowest i is then
+/// rethrown. `threads` below 1 counts as 1.
+/// Requires: work(i) may run concurrently with work(j), and its result does not depend on the
+/// order of the calls.
 template <class Work>
 void parallel_for(std::size_t count, int threads, const Work& work) {
   std::vector<std::exception_ptr> failures(count);

@@ -1,9 +1,9 @@
-// Quantities with their unit in the type. All are integers, so that sums and maxima are exact and
-// plans are byte-identical across compilers, runs and thread counts. A division rounds once, in the
-// function that makes it, and says in which direction.
+// Quantities whose type states their unit. All are integers, so that sums and maxima are exact and
+// plans are byte-identical across compilers, runs and thread counts. Each division rounds once, in
+// the function that performs it, whose comment states the direction.
 //
 // Magnitudes: readers accept at most kMaxCount for any one figure, and check_magnitudes() (cost)
-// refuses a problem whose sums could leave 63 bits; arithmetic below it is not checked again.
+// rejects a problem whose sums could exceed 63 bits; arithmetic after that is not checked again.
 #pragma once
 
 #include <compare>
@@ -31,7 +31,7 @@ struct Bytes {
   friend constexpr Bytes operator*(std::int64_t factor, Bytes b) { return {factor * b.count}; }
 };
 
-/// A length of time, or a moment counted from the start of the iteration.
+/// A length of time, or a moment measured from the start of the iteration.
 struct Duration {
   std::int64_t ns = 0;
 
@@ -49,7 +49,7 @@ struct Duration {
   friend constexpr Duration operator*(std::int64_t factor, Duration d) { return {factor * d.ns}; }
 };
 
-/// Per direction and per endpoint.
+/// The bandwidth of one direction at one end of a link.
 struct Bandwidth {
   std::int64_t bytes_per_second = 0;
 
@@ -59,7 +59,7 @@ struct Bandwidth {
   }
 };
 
-/// A decimal factor with nine places, exact: 0.4 is 400,000,000 billionths.
+/// An exact decimal factor with nine decimal places: 0.4 is 400,000,000 billionths.
 struct Factor {
   std::int64_t billionths = 0;
 
@@ -67,33 +67,34 @@ struct Factor {
 };
 inline constexpr Factor kOne{1'000'000'000};
 
-using Wide = __int128;  // holds any product of two figures
+/// A type that holds any product of two figures.
+using Wide = __int128;
 
-/// Smallest integer not below numerator / denominator. Requires: numerator >= 0, denominator > 0,
-/// and a result within 63 bits.
+/// Returns ceil(numerator / denominator). Requires: numerator >= 0, denominator > 0, and a result
+/// within 63 bits.
 constexpr std::int64_t divide_up(Wide numerator, Wide denominator) {
   return static_cast<std::int64_t>((numerator + denominator - 1) / denominator);
 }
 
-/// Largest integer not above numerator / denominator. Requires: numerator >= 0, denominator > 0,
-/// and a result within 63 bits.
+/// Returns floor(numerator / denominator). Requires: numerator >= 0, denominator > 0, and a result
+/// within 63 bits.
 constexpr std::int64_t divide_down(Wide numerator, Wide denominator) {
   return static_cast<std::int64_t>(numerator / denominator);
 }
 
-/// `size` times `factor`, rounded up to a whole byte. Requires: neither is negative.
+/// Returns `size` times `factor`, rounded up to a whole byte. Requires: neither is negative.
 constexpr Bytes scale_up(Bytes size, Factor factor) {
   return {divide_up(Wide{size.count} * factor.billionths, kOne.billionths)};
 }
 
-/// `time` times `factor`, rounded up to a whole nanosecond. Requires: neither is negative.
+/// Returns `time` times `factor`, rounded up to a whole nanosecond. Requires: neither is negative.
 constexpr Duration scale_up(Duration time, Factor factor) {
   return {divide_up(Wide{time.ns} * factor.billionths, kOne.billionths)};
 }
 
 inline constexpr std::int64_t kNanosecondsPerSecond = 1'000'000'000;
 
-/// Links and shared flows keep their remainders in ticks of 1/1024 ns.
+/// The number of ticks per nanosecond; the times of links and shared flows are kept in ticks.
 inline constexpr std::int64_t kTicksPerNanosecond = 1024;
 
 /// A moment or a length of time in ticks of 1/1024 ns; 2^63 of them are 104 days.
@@ -105,17 +106,17 @@ struct Ticks {
   friend constexpr Ticks operator-(Ticks a, Ticks b) { return {a.count - b.count}; }
 };
 
-/// Exact. Requires: |time| below 2^53 ns, which are 104 days.
+/// Converts nanoseconds to ticks exactly. Requires: |time| below 2^53 ns, which are 104 days.
 constexpr Ticks to_ticks(Duration time) {
   return {time.ns * kTicksPerNanosecond};
 }
 
-/// The first whole nanosecond that is not before `time`. Requires: time.count >= 0.
+/// Returns the first whole nanosecond that is not before `time`. Requires: time.count >= 0.
 constexpr Duration round_up(Ticks time) {
   return {divide_up(time.count, kTicksPerNanosecond)};
 }
 
-/// How long `size` bytes keep a link of that bandwidth busy, rounded up to a tick.
+/// Returns how long `size` bytes keep a link of `bandwidth` busy, rounded up to a tick.
 /// Requires: size.count >= 0, bandwidth.bytes_per_second > 0.
 constexpr Ticks occupation(Bytes size, Bandwidth bandwidth) {
   return {divide_up(Wide{size.count} * kNanosecondsPerSecond * kTicksPerNanosecond,

@@ -1,4 +1,4 @@
-// A text that is written piece by piece, so that a long one never stands in memory as a whole.
+// A text that is produced piece by piece, so that a long one is never in memory as a whole.
 #pragma once
 
 #include <cstddef>
@@ -9,23 +9,23 @@
 
 namespace dapple {
 
-/// Takes the next piece of a text. It may throw, which ends the writing.
+/// Receives the next piece of a text. It may throw, which aborts the writing.
 using TextSink = std::function<void(std::string_view piece)>;
 
-/// Hands a text to a sink in pieces of about kTextPiece bytes; each call writes the same text. What
-/// the text is made from must outlive the source.
+/// Writes a text to a sink in pieces of about kTextPiece bytes; every call writes the same text.
+/// The data from which the text is made must outlive the source.
 using TextSource = std::function<void(const TextSink& sink)>;
 
-/// Large enough that handing on costs nothing beside the writing, and small enough that a signal is
-/// heard soon.
+/// The size of a piece in bytes: large enough that the cost per piece is negligible beside the
+/// writing, and small enough that a signal is noticed soon.
 inline constexpr std::size_t kTextPiece = std::size_t{1} << 20;
 
-/// A source that keeps the whole text in memory.
+/// Returns a source that keeps the whole text in memory and writes it as one piece.
 inline TextSource source_of(std::string text) {
   return [text = std::move(text)](const TextSink& sink) { sink(text); };
 }
 
-/// The whole text, for one that is known to be short.
+/// Returns the whole text of a source that is known to be short.
 inline std::string whole_text(const TextSource& source) {
   std::string text;
   source([&text](std::string_view piece) { text += piece; });

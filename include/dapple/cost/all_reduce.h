@@ -1,4 +1,4 @@
-// What an all-reduce takes, on idle links, phase by phase and port by port.
+// The time of an all-reduce on idle links, and what each of its phases moves through each port.
 //
 // Source: Patarasu and Yuan 2009 (ring all-reduce). Departure: servers with a link matrix reduce on
 // lane-disjoint rings.
@@ -17,8 +17,8 @@ namespace dapple {
 
 enum class AllReduceAlgorithm { None, FlatRing, Hierarchical, MatrixRings };
 
-/// Parts of a byte, of which kPartsPerByte are one: a device's part of an all-reduce is seldom a
-/// whole number of bytes.
+/// A size in units of 1 / kPartsPerByte byte, as a device's part of an all-reduce is seldom a whole
+/// number of bytes.
 struct ByteParts {
   Wide count = 0;
 
@@ -32,72 +32,86 @@ inline Bytes round_down(ByteParts size) {
   return {static_cast<std::int64_t>(size.count / kPartsPerByte)};
 }
 
-/// Rounds of rings, one after another: in each all hops carry their parts at once, and then the
-/// latency of the slowest hop passes.
+/// A sequence of ring rounds. In each round all hops carry their parts at the same time, and then
+/// the latency of the slowest hop passes.
 struct AllReducePhase {
   std::int64_t rounds = 0;
-  Ticks busy;  // of all rounds, without the latency; round k is over at ceil(busy * k / rounds)
-  Duration latency;  // of each round
-  /// What goes through each port in all rounds, by port, rounded down; the busiest one sets the
-  /// pace.
+  /// The time of all rounds without latencies; round k is over after ceil(busy * k / rounds).
+  Ticks busy;
+  /// The latency of each round.
+  Duration latency;
+  /// What passes each port in all rounds, by port, rounded down. The busiest port determines the
+  /// time.
   std::vector<std::pair<PortIndex, ByteParts>> ports;
 };
 
-/// All-reduce of one bucket. The faster of a flat ring in device order,
-/// 2(r-1)/r * n / bandwidth + 2(r-1) * latency over its narrowest hop, and, where h >= 2 servers
-/// hold the same number g >= 2 of the devices, reduce-scatter inside, ring across all their NICs,
-/// all-gather inside; on one link-matrix server, over lane-disjoint rings where there are any. What
-/// several hops of a ring have in common, a PCIe root's port or an uplink, is as narrow for each as
-/// there are hops.
+/// The cost of an all-reduce of one bucket by the fastest of the available algorithms.
+/// - A flat ring in device order takes 2(r-1)/r * n / bandwidth + 2(r-1) * latency, with the
+///   bandwidth of the narrowest hop and the largest latency.
+/// - If h >= 2 servers hold the same number g >= 2 of the devices, a hierarchical all-reduce is a
+///   reduce-scatter inside the servers, a ring across them over all their NICs, and an all-gather
+///   inside.
+/// - On one server with a link matrix, lane-disjoint rings are used if there are any.
+/// Hops of a ring that pass the same port, such as that of a PCIe root or of an uplink, divide its
+/// bandwidth equally.
 ///
-/// Where the topology has a measured bus bandwidth for so many devices of so many servers, that is
-/// the time: linear between its points, at the bandwidth of the largest above; below, what links
-/// give, and no more than the smallest took. It is one phase over the ports of the formula's
-/// algorithm, which carry no more than they would by it.
+/// If the topology has a measured bus bandwidth for this number of servers and of devices of each,
+/// the time is interpolated linearly between its points; above the largest point the bandwidth is
+/// that point's, and below the smallest the time is that of the links, but no more than that of the
+/// smallest point. A measured all-reduce is one phase over the ports of the algorithm chosen above,
+/// which carry no more than under that algorithm.
 struct AllReduceCost {
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::None;
   Bytes size;
-  Ticks busy;  // without the latency
+  /// The time of all phases without latencies.
+  Ticks busy;
+  /// The sum of the latencies of all rounds.
   Duration latency;
-  Duration time;                       // round_up(busy) + latency; zero for one device or no bytes
-  std::vector<AllReducePhase> phases;  // one after another; together they are busy and wait as long
-  std::vector<std::pair<PortIndex, Bytes>>
-      ports;  // bytes through each port, by port, of all phases, rounded down
+  /// round_up(busy) + latency; zero for one device or no bytes.
+  Duration time;
+  /// The phases in sequence; their `busy` times and latencies add up to those above.
+  std::vector<AllReducePhase> phases;
+  /// The bytes through each port in all phases, by port, rounded down.
+  std::vector<std::pair<PortIndex, Bytes>> ports;
 };
 
-/// All-reduces over one set of devices, of any size.
+/// The costs of all-reduces of any size over one set of devices.
 class AllReduceModel {
  public:
-  /// Requires: `devices` ascending and distinct. O(devices), ring packing of matrix servers apart.
+  /// Takes O(devices log devices), apart from ring packing on servers with a link matrix.
+  /// Requires: `devices` ascending and distinct.
   AllReduceModel(const std::vector<DeviceIndex>& devices, const Topology& topology);
 
-  /// Time of one all-reduce on idle links; zero for one device or no bytes. O(log points).
+  /// Returns the time of one all-reduce on idle links; zero for one device or no bytes.
+  /// O(log points).
   Duration time(Bytes size) const;
 
-  /// The same with its breakdown; the flat ring wins a tie. O(ports).
+  /// Returns the cost of one all-reduce; the flat ring wins ties. O(ports log ports).
   AllReduceCost cost(Bytes size) const;
 
-  /// Whether both take the same time for every size, as far as their rings tell. O(1).
+  /// Whether both models have the same measurements and rings of the same sizes, bandwidths and
+  /// latencies, and so take the same time for every size. O(1), apart from comparing measurements.
   bool is_as_fast_as(const AllReduceModel& other) const;
 
  private:
-  /// Part of what a ring's hops carry that goes through one port: taken / all.
+  /// The share of what a ring's hops carry that passes one port: taken / all.
   struct PortShare {
     PortIndex port;
     Bandwidth taken;
     Bandwidth all;
   };
-  /// Rings over `members` that together reduce at `bandwidth`.
+  /// Rings over `members` members that together reduce at `bandwidth`.
   struct Rings {
     std::int64_t members = 0;
     Bandwidth bandwidth{kMaxCount};
     Duration hop_latency;
-    std::vector<PortShare> ports;  // by port
+    std::vector<PortShare> ports;
     std::int64_t rounds() const { return 2 * (members - 1); }
   };
   struct Alternative {
     AllReduceAlgorithm algorithm = AllReduceAlgorithm::None;
-    std::vector<Rings> rings;  // Hierarchical: inside the servers, across them
+    /// One element, or two for Hierarchical: inside the servers and across them.
+    std::vector<Rings> rings;
   };
   static Ticks busy(const Rings& rings, Bytes size);
   static Ticks busy(const Alternative& alternative, Bytes size);
@@ -118,7 +132,7 @@ class AllReduceModel {
   static Rings across_servers(const std::vector<std::vector<DeviceIndex>>& servers,
                               const Topology& topology);
 
-  /// A message and its time.
+  /// A measured all-reduce.
   struct Measured {
     Bytes size;
     Duration time;
@@ -129,7 +143,8 @@ class AllReduceModel {
                                              const Topology& topology);
 
   std::vector<Alternative> alternatives_;
-  std::vector<Measured> measured_;  // by size; empty: not measured
+  // By size; empty if there are no measurements.
+  std::vector<Measured> measured_;
 };
 
 }  // namespace dapple

@@ -1,4 +1,4 @@
-// Gradient buckets: which gradients of a stage are reduced together, and from when on.
+// Gradient buckets: which gradients of a stage are reduced together, and when each bucket is ready.
 //
 // Source: PyTorch DDP (VLDB'20) section 4 (gradient buckets overlapped with the backward).
 #pragma once
@@ -13,29 +13,30 @@
 
 namespace dapple {
 
-/// What a stage of those layers puts of one of them into buckets: its gradient, or nothing where
-/// layers of other stages add to that. O(ties * users).
+/// Returns the size of the gradient of `layer` that a stage with `layers` puts into buckets: the
+/// layer's gradient, or nothing if layers of other stages contribute to it. O(ties * users).
 Bytes bucketed_gradient(const ModelProfile& profile, std::int32_t layer, LayerRange layers);
 
-/// Buckets of a stage's own gradients, those that no other stage adds to, in the order in which a
-/// backward fills them: layers from the last to the first, a bucket closed as soon as it holds
-/// `bucket_size` or more (PyTorch DDP). A layer's gradient is never cut. `first_layer[k]`: bucket k
-/// is ready when this layer's backward is.
+/// The buckets of a stage's own gradients, to which no other stage contributes, in the order in
+/// which a backward fills them: by layer from the last to the first, where a bucket is closed as
+/// soon as it holds the bucket size or more (PyTorch DDP). A layer's gradient is never divided.
 struct GradientBuckets {
   std::vector<Bytes> sizes;
+  /// Bucket k is ready when the backward of layer first_layer[k] is done.
   std::vector<std::int32_t> first_layer;
 };
-/// O(layers in the range). Layers without gradients are passed over. Requires: bucket_size > 0.
+/// Returns the buckets of a stage, skipping layers without gradients. O(layers in the range).
+/// Requires: bucket_size > 0.
 GradientBuckets gradient_buckets(const ModelProfile& profile, LayerRange layers,
                                  Bytes bucket_size = kDefaultBucketSize);
 
-/// The buckets that a plan names for a stage, with the layers that they come from. Nothing if their
-/// sizes are not those of whole layers' gradients, last to first, all of them; no buckets are right
-/// only where there is nothing to reduce. O(layers in the range).
+/// Returns the buckets that a plan lists for a stage, with the layers that they come from; nothing
+/// if they do not consist of whole layers' gradients, last to first and including all of them. An
+/// empty list is valid only if the stage has nothing to reduce. O(layers in the range).
 std::optional<GradientBuckets> match_buckets(const ModelProfile& profile, const StagePlan& stage);
 
-/// Sets the plan's tied gradients to those of tied_gradients(), and gives every stage of several
-/// replicas that names no buckets those of gradient_buckets() with the plan's bucket size.
+/// Sets the plan's tied gradients to those of tied_gradients(), and the buckets of every stage with
+/// several replicas and no buckets to those of gradient_buckets() with the plan's bucket size.
 void fill_gradient_buckets(Plan& plan, const ModelProfile& profile);
 
 }  // namespace dapple

@@ -1,5 +1,5 @@
-// Costs plans: looks up what a profile says of layers, on the devices and links of a topology. All
-// bandwidths and latencies come from the topology, all times and sizes of layers from the profile.
+// The cost model: computes the costs of plans from the times and sizes of layers in a profile and
+// from the bandwidths and latencies of a topology.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@
 
 namespace dapple {
 
-/// Looks up layer tables by samples and device kind, and costs plans with them. Keeps references to
-/// profile and topology, which must outlive it. Tables are made when first asked for, so a
-/// CostModel is not to be shared between threads; one per thread is cheap.
+/// Caches layer tables by number of samples and device kind, and costs plans with them. Keeps
+/// references to profile and topology, which must outlive it. Not thread-safe, as tables are made
+/// on first use; a CostModel per thread is cheap.
 class CostModel {
  public:
   CostModel(const ModelProfile& profile, const Topology& topology);
@@ -31,33 +31,35 @@ class CostModel {
   const Topology& topology() const { return topology_; }
   std::int32_t layer_count() const { return static_cast<std::int32_t>(profile_.layers.size()); }
 
-  /// Figures of all layers for so many samples on that kind of device (a position in the topology's
-  /// device kinds). O(layers) when first asked for, then O(log tables). Requires: samples >= 1.
+  /// Returns the figures of all layers for `samples` samples on a kind of device, given by its
+  /// position in the topology's device kinds. O(layers) on first use, then O(log tables).
+  /// Requires: samples >= 1.
   const LayerTable& table(std::int64_t samples, std::int32_t device_kind) const;
 
-  /// What all tables so far keep, by the sizes of their elements. O(1).
+  /// Returns the memory that the elements of all current tables occupy. O(1).
   Bytes kept_by_tables() const;
-  /// Forgets them; they are made again when asked for. Requires: nobody refers to one.
+  /// Discards all tables; they are made again on use. Requires: there are no references to any.
   void forget_tables() const;
 
-  /// What `samples` samples send over the boundary before layer `cut`, in bytes; zero for none.
+  /// Returns the bytes that `samples` samples send over the boundary before layer `cut`.
+  /// Requires: samples >= 1.
   Bytes boundary_size(std::int32_t cut, std::int64_t samples) const;
 
-  /// That the layers use, each tensor once: their own, and those of layers before the range that
-  /// some of them are tied to. O(ties * users).
+  /// Returns the size of the parameters that the layers use, each tensor counted once: their own,
+  /// and those of layers before the range to which some of them are tied. O(ties * users).
   Bytes parameters(LayerRange layers) const;
 
-  /// Time of the optimizer's step on those layers, rounded up to a whole nanosecond; zero if the
-  /// profile gives none. O(1).
+  /// Returns the time of the optimizer's step on the layers, rounded up to a whole nanosecond; zero
+  /// if the profile gives none. O(ties * users).
   Duration optimizer_step(LayerRange layers) const;
 
-  /// Memory of one device that works on `samples` samples of each micro-batch. O(layers in the
-  /// stage). Requires: samples >= 1.
+  /// Returns the memory of one device that processes `samples` samples of each micro-batch.
+  /// O(layers in the stage). Requires: samples >= 1.
   MemoryCost memory_cost(const StageContext& stage, std::int64_t samples,
                          std::int32_t device_kind) const;
 
-  /// All stages and boundaries. Throws Bug where the plan's gradient buckets are not its layers'.
-  /// Requires: validate(plan, ...) is empty.
+  /// Returns the costs of all stages, boundaries and tied gradients. Throws Bug if the plan's
+  /// gradient buckets do not match its layers. Requires: validate(plan, ...) is empty.
   PlanCost plan_cost(const Plan& plan) const;
 
  private:
@@ -65,7 +67,8 @@ class CostModel {
   std::vector<Duration> bucket_steps(LayerRange layers, const GradientBuckets& buckets) const;
   void add_ties(const Plan& plan, PlanCost& cost) const;
   Duration optimizer_step(Bytes parameters) const;
-  BoundaryCost boundary_cost(const Plan& plan, std::size_t stage) const;  // behind that stage
+  // The boundary after `stage`.
+  BoundaryCost boundary_cost(const Plan& plan, std::size_t stage) const;
 
   struct Tables;
   const ModelProfile& profile_;

@@ -1,4 +1,4 @@
-// Memory of one device, by what it is for, communication buffers included.
+// The memory that a plan needs on one device, by purpose.
 #pragma once
 
 #include <cstdint>
@@ -12,36 +12,47 @@ namespace dapple {
 
 struct PlanCost;
 
-/// Memory of one device, by what it is for.
+/// The memory of one stage on one device, by purpose.
 struct MemoryCost {
   Bytes weights;
   Bytes gradients;
   Bytes optimizer_state;
   Bytes communication_buffers;
-  Bytes workspace;        // of the neediest layer
-  Bytes per_micro_batch;  // stash of one micro-batch in flight (stage input, if recomputed)
-  Bytes recompute_stash;  // of the one micro-batch whose forward is run again
+  /// The largest workspace of any layer.
+  Bytes workspace;
+  /// The stash of one micro-batch in flight; with recomputation, the stage's input.
+  Bytes per_micro_batch;
+  /// With recomputation, the stash of the one micro-batch whose forward is run again.
+  Bytes recompute_stash;
+  /// The number of micro-batches in flight.
   std::int64_t in_flight = 0;
 
+  /// Returns the memory that does not depend on the micro-batches in flight.
   Bytes fixed() const {
     return weights + gradients + optimizer_state + communication_buffers + workspace;
   }
   Bytes peak() const { return fixed() + recompute_stash + in_flight * per_micro_batch; }
 };
 
-/// Time and memory of one stage beside its neighbours' depths.
+/// The properties of a stage and of its neighbours that determine its memory.
 struct StageContext {
   LayerRange layers;
   bool recompute = false;
-  std::int64_t depth = 1;         // of this stage
-  std::int64_t depth_before = 0;  // of the stage before it; 0 for the first
-  std::int64_t depth_behind = 0;  // of the stage behind it; 0 for the last
-  bool sends_before = true;       // over the boundary before it: false where both sides are on the
-  bool sends_behind = true;       // same devices, which need no buffers
-  Bytes largest_bucket = {};      // of its gradients; 0 for one replica
+  /// The warm-up depth of this stage.
+  std::int64_t depth = 1;
+  /// The depth of the stage before it; 0 for the first stage.
+  std::int64_t depth_before = 0;
+  /// The depth of the stage after it; 0 for the last stage.
+  std::int64_t depth_behind = 0;
+  /// Whether the boundary before the stage, and the one after it, needs buffers: false where both
+  /// sides are on the same devices.
+  bool sends_before = true;
+  bool sends_behind = true;
+  /// The largest gradient bucket; 0 for one replica.
+  Bytes largest_bucket = {};
 };
 
-/// A device on which a plan needs more memory than there is.
+/// A device on which a plan needs more memory than is available.
 struct MemoryShortage {
   DeviceIndex device;
   StageIndex stage;
@@ -50,8 +61,9 @@ struct MemoryShortage {
   Bytes missing() const { return needed - limit; }
 };
 
-/// Worst first; ties in the order of stages and replicas. Empty if the plan fits. O(devices).
-/// Requires: one stage per device; simulate/device_memory.h has the question for any schedule.
+/// Returns the devices on which the plan needs too much memory: those that miss the most first,
+/// ties in the order of stages and replicas. Empty if the plan fits. O(devices log devices).
+/// Requires: one stage per device; for any other schedule see simulate/device_memory.h.
 std::vector<MemoryShortage> memory_shortages(const PlanCost& costs);
 
 }  // namespace dapple

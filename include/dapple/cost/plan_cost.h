@@ -1,5 +1,5 @@
-// What a plan costs: its stages, the transfers between them, and its tied gradients. There are no
-// times of day here: when each of these happens is simulated.
+// The costs of a plan: those of its stages, of the transfers between them, and of its tied
+// gradients. All times are durations; when each action starts is determined by the simulation.
 #pragma once
 
 #include <vector>
@@ -12,24 +12,29 @@
 
 namespace dapple {
 
-/// Reducing gradients to which several stages add, over all of their devices.
+/// The reduction of gradients to which several stages contribute, over all of their devices.
 struct TiedCost {
   std::vector<StageIndex> stages;
-  std::vector<DeviceIndex> devices;  // of all these stages, each once, ascending
+  /// The devices of all these stages, distinct and ascending.
+  std::vector<DeviceIndex> devices;
   AllReduceCost reduction;
 };
 
-/// Transfers over the boundary behind a stage: of micro-batch m, entry m modulo the size (one entry
-/// unless replicas are dealt micro-batches).
+/// The transfers over the boundary after a stage. Micro-batch m uses entry m modulo the number of
+/// entries, which is one unless a stage deals micro-batches to its replicas.
 struct BoundaryCost {
-  std::vector<TransferCost> forward;   // activations, to the next stage
-  std::vector<TransferCost> backward;  // gradients, back
+  /// Activations, to the next stage.
+  std::vector<TransferCost> forward;
+  /// Gradients, from the next stage.
+  std::vector<TransferCost> backward;
 };
 
 struct PlanCost {
   std::vector<StageCost> stages;
-  std::vector<BoundaryCost> boundaries;  // one less than stages
-  std::vector<TiedCost> ties;            // by the plan's tied gradients
+  /// One less than stages.
+  std::vector<BoundaryCost> boundaries;
+  /// In the order of the plan's tied gradients.
+  std::vector<TiedCost> ties;
   Factor overlap_slowdown = kOne;
 };
 

@@ -1,8 +1,8 @@
-// What a stage costs: each of its replicas, the slowest of them, its buckets and its optimizer
-// step.
+// The costs of a stage: of each of its replicas, of the slowest of them, of its gradient buckets
+// and of its optimizer step.
 //
 // Source: DAPPLE (PPoPP'21) section 4. Departure: a stage's costs are those of its slowest replica,
-// beside each one's own.
+// and each replica's own costs are kept beside them.
 #pragma once
 
 #include <algorithm>
@@ -17,48 +17,64 @@
 
 namespace dapple {
 
-/// When the buckets of a stage are ready on replicas with the same share on the same kind of
-/// device.
+/// When the buckets of a stage are ready on replicas with equal shares on the same kind of device.
 struct BucketMoments {
-  std::vector<Duration> in_backward;  // from the start of the last backward
-  std::vector<Duration> in_weights;   // from the start of the last weight gradient
+  /// Measured from the start of the last backward.
+  std::vector<Duration> in_backward;
+  /// Measured from the start of the last weight gradient.
+  std::vector<Duration> in_weights;
 };
 
-/// One device's share of a stage.
+/// The costs of one replica of a stage.
 struct ReplicaCost {
   DeviceIndex device;
   std::int64_t samples = 0;
   Duration forward;
-  Duration backward;        // recomputation included
-  Duration input_gradient;  // the part of it that goes first, if it is run in two; W is the rest
-  std::size_t moments = 0;  // position in StageCost::moments
+  /// The whole backward, including recomputation.
+  Duration backward;
+  /// The first part of the backward if it is run in two; the rest is the weight gradient.
+  Duration input_gradient;
+  /// The position in StageCost::moments.
+  std::size_t moments = 0;
   MemoryCost memory;
   Bytes memory_limit;
 };
 
 struct StageCost {
-  std::vector<ReplicaCost> replicas;  // in the order of StagePlan::devices
-  Duration forward;                   // slowest replica
+  /// In the order of StagePlan::devices.
+  std::vector<ReplicaCost> replicas;
+
+  /// The following times are each the maximum over the replicas; recomputation is part of both
+  /// `backward` and `input_gradient`.
+  Duration forward;
   Duration backward;
-  Duration recomputation;              // part of `backward`, of the slowest replica
-  Duration input_gradient;             // slowest replica
-  Duration weight_gradient;            // slowest replica
-  std::vector<Duration> bucket_ready;  // from the start of the last backward, slowest replica
-  std::vector<Duration> bucket_ready_in_weights;  // from the start of the last weight gradient
-  std::vector<BucketMoments> moments;             // of the replicas that differ
+  Duration recomputation;
+  Duration input_gradient;
+  Duration weight_gradient;
+
+  /// When each bucket is ready on the slowest replica, measured from the start of the last backward
+  /// and from the start of the last weight gradient.
+  std::vector<Duration> bucket_ready;
+  std::vector<Duration> bucket_ready_in_weights;
+  /// One entry for each distinct pair of share and device kind of the replicas.
+  std::vector<BucketMoments> moments;
   std::vector<AllReduceCost> buckets;
-  /// Of all tied gradients that the stage adds to, one after another, on idle links; and of those
-  /// that no stage before it adds to, which begin no earlier than behind its own.
+
+  /// The time to reduce all tied gradients to which the stage contributes, one after another on
+  /// idle links.
   Duration tied_reduction;
+  /// The same for those to which no earlier stage contributes; their reductions start after those
+  /// of the stage's own buckets.
   Duration tied_reduction_from_here;
+
   Duration optimizer_step;
-  /// Where parameters are updated bucket by bucket, parts of the step that add up to it: one per
-  /// bucket and, where some parameters are tied, one for these, with one before it for all others
-  /// even where there is no bucket. Empty where there would be none, and where parameters are
-  /// updated all at once.
+  /// If parameters are updated bucket by bucket, the parts of the optimizer step, which add up to
+  /// it: one for each bucket and, if some parameters are tied to other stages, one more for these.
+  /// In the latter case there is a part for the other parameters even if there is no bucket. Empty
+  /// if there is neither a bucket nor a tie, and if parameters are updated all at once.
   std::vector<Duration> bucket_steps;
 
-  /// Whether the last of the bucket steps is that of tied parameters.
+  /// Whether the last of `bucket_steps` is that of tied parameters.
   bool has_tied_step() const {
     return bucket_steps.size() > std::max<std::size_t>(1, buckets.size());
   }

@@ -1,4 +1,4 @@
-// What it takes to move one micro-batch's tensor from the devices of one stage to those of another.
+// The cost of moving one micro-batch's tensor from the devices of one stage to those of another.
 //
 // Source: DAPPLE (PPoPP'21) section 4 (transfers as stages of their own, split and concatenate).
 #pragma once
@@ -14,17 +14,19 @@
 
 namespace dapple {
 
-/// One replica's part of a transfer: the bytes one device sends to another, and the ports between.
+/// The part of a transfer that one device sends to another, and its route.
 struct PairFlow {
   DeviceIndex from;
   DeviceIndex to;
-  SampleRange samples;  // of the micro-batch
+  /// The samples of the micro-batch that are sent.
+  SampleRange samples;
   Bytes size;
   Route route;
 };
 
-/// What a transfer takes of one port: how long its bytes keep it busy, and the largest latency of a
-/// path through it. The transfer is over when every port has carried its bytes and latency passed.
+/// The load of a transfer on one port: how long its bytes keep the port busy, and the largest
+/// latency of a route through it. The transfer is complete when every port has carried its bytes
+/// and the port's latency has passed.
 struct PortLoad {
   PortIndex port;
   Bytes size;
@@ -32,24 +34,29 @@ struct PortLoad {
   Duration latency;
 };
 
-/// One micro-batch's tensor moved from the replicas of a stage to those of a neighbour. Samples of
-/// sender and receiver are intersected; what stays on a device is not sent.
+/// The cost of moving one micro-batch's tensor from the replicas of a stage to those of a
+/// neighbour. Each sender sends each receiver the samples that both have in common; samples that
+/// stay on a device are not sent.
 struct TransferCost {
-  std::vector<PairFlow> flows;  // by sender, then receiver
-  std::vector<PortLoad> ports;  // by port
-  Bytes size;                   // sum over flows
-  Duration time;                // on idle ports: max over ports of busy (rounded up) + latency
+  /// By sender, then receiver.
+  std::vector<PairFlow> flows;
+  /// By port.
+  std::vector<PortLoad> ports;
+  /// The sum over the flows.
+  Bytes size;
+  /// The time on idle ports: the maximum over the ports of busy (rounded up) + latency.
+  Duration time;
 };
 
-/// One side of a transfer: who holds (or wants) which samples of the micro-batch.
+/// A device on one side of a transfer, and the samples of the micro-batch that it holds or needs.
 struct TransferEnd {
   DeviceIndex device;
   SampleRange samples;
 };
 
-/// Moves a micro-batch from one set of devices to another. `size_of(n)` is the size of n samples of
-/// it. O(senders + receivers), times log ports.
-/// Requires: both ends cover the same samples, in rising order without gaps.
+/// Returns the cost of moving a micro-batch from one set of devices to another, where `size_of(n)`
+/// is the size of n samples. O((senders + receivers) log ports).
+/// Requires: both sides cover the same samples, in ascending order without gaps.
 TransferCost transfer_cost(const std::vector<TransferEnd>& from, const std::vector<TransferEnd>& to,
                            const std::function<Bytes(std::int64_t)>& size_of,
                            const Topology& topology);

@@ -1,4 +1,4 @@
-// The command line tool that runs plans: commands, options, exit codes.
+// The command line tool dapple-exec, which runs plans: commands, options, exit codes.
 #pragma once
 
 #include <iosfwd>
@@ -7,9 +7,9 @@
 
 namespace dapple::exec_app {
 
-/// `arguments` without the program's name. Exit code: 0 done, 1 our bug, 2 usage, 3 bad input,
-/// 5 files, or a device that does not answer. Throws nothing: every fault ends as a line on `err`
-/// and a code.
+/// Runs the tool; `arguments` are without the program's name. Returns an exit code: 0 done, 1 a bug
+/// of ours, 2 usage, 3 bad input, 5 files, or a device that does not respond, 6 not verified.
+/// Throws nothing: every fault becomes a line on `err` and an exit code.
 int run_exec(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& err);
 
 }  // namespace dapple::exec_app

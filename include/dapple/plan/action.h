@@ -1,9 +1,9 @@
-// One thing that a device does: the vocabulary of schedules. A plan whose order depends on costs
-// carries its computations in these words; schedules add the communication around them.
+// The actions of schedules. A plan whose order depends on costs lists its computations as actions;
+// schedules add the communication around them.
 //
-// Sources: text forms in the comments as in PyTorch's pipelining schedules ("2F0": stage 2,
-// forward, micro-batch 0); the backward in two parts after Zero Bubble Pipeline Parallelism
-// (ICLR'24).
+// Sources: the text forms in the comments are those of PyTorch's pipelining schedules ("2F0":
+// stage 2, forward, micro-batch 0); the backward in two parts follows Zero Bubble Pipeline
+// Parallelism (ICLR'24).
 #pragma once
 
 #include <cstdint>
@@ -13,38 +13,51 @@
 namespace dapple {
 
 enum class ActionKind : std::uint8_t {
-  Forward,            // 2F0
-  Backward,           // 2B0: both gradients, of the input and of the weights
-  InputGradient,      // 2I0
-  WeightGradient,     // 2W0
-  SendActivation,     // 2SEND_F0: stage 2's activations of micro-batch 0 leave for stage 3
-  ReceiveActivation,  // 3RECV_F0: stage 3 takes them in
-  SendGradient,       // 3SEND_B0
-  ReceiveGradient,    // 2RECV_B0
-  AllReduce,          // 2REDUCE_GRAD0: bucket 0 of stage 2
-  ReduceTied,         // 2REDUCE_TIED0: the plan's tied gradients 0, with all stages that hold them
-  OptimizerStep,      // 2STEP; bucket by bucket: 2STEP, 2STEP1, 2STEP2
+  /// 2F0
+  Forward,
+  /// 2B0: a whole backward, which computes the gradients of both the input and the weights.
+  Backward,
+  /// 2I0
+  InputGradient,
+  /// 2W0
+  WeightGradient,
+  /// 2SEND_F0: stage 2 sends its activations of micro-batch 0 to stage 3.
+  SendActivation,
+  /// 3RECV_F0: stage 3 receives them.
+  ReceiveActivation,
+  /// 3SEND_B0: stage 3 sends the gradient of its input to stage 2.
+  SendGradient,
+  /// 2RECV_B0: stage 2 receives it.
+  ReceiveGradient,
+  /// 2REDUCE_GRAD0: the all-reduce of bucket 0 of stage 2.
+  AllReduce,
+  /// 2REDUCE_TIED0: the all-reduce of the plan's tied gradients 0, by all stages that hold them.
+  ReduceTied,
+  /// 2STEP; if parameters are updated bucket by bucket: 2STEP, 2STEP1, 2STEP2.
+  OptimizerStep,
 };
 
-/// Whether it makes the gradient of the stage's input, which goes to the stage before.
+/// Whether the action computes the gradient of the stage's input, which is sent to the previous
+/// stage.
 constexpr bool makes_input_gradient(ActionKind kind) {
   return kind == ActionKind::Backward || kind == ActionKind::InputGradient;
 }
 
-/// Whether it makes the weights' gradients: the last part of a backward, behind which nothing that
-/// the micro-batch's forward kept is held.
+/// Whether the action computes the gradients of the weights. It is then the last part of a
+/// backward, after which everything that the micro-batch's forward stashed is released.
 constexpr bool makes_weight_gradient(ActionKind kind) {
   return kind == ActionKind::Backward || kind == ActionKind::WeightGradient;
 }
 
-/// Whether it sums gradients over devices.
+/// Whether the action sums gradients over devices.
 constexpr bool reduces(ActionKind kind) {
   return kind == ActionKind::AllReduce || kind == ActionKind::ReduceTied;
 }
 
 struct Action {
   ActionKind kind = ActionKind::Forward;
-  /// Micro-batch; of a reduction its bucket or its tied gradients; of a step its part.
+  /// The number of the micro-batch; for a reduction, that of the bucket or of the tied gradients;
+  /// for an optimizer step, that of its part.
   std::int32_t index = 0;
   StageIndex stage = {};
 

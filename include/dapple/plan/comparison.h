@@ -1,7 +1,7 @@
-// Two plans of one model on one topology: which stages correspond, and what is elsewhere in the
-// second. Stages are aligned by their layers, as texts are by their lines: in order, so that as
-// many layers as possible are in both stages of a pair. Cutting a stage in two leaves those behind
-// it where they were.
+// Compares two plans of one model on one topology: which stages correspond, and which layers and
+// devices are assigned differently in the second plan. Stages are aligned by their layers like the
+// lines of texts in a diff: in order, so that as many layers as possible are in both stages of a
+// pair. Splitting a stage in two thus leaves the alignment of the stages after it unchanged.
 #pragma once
 
 #include <optional>
@@ -17,58 +17,69 @@
 
 namespace dapple {
 
-/// A plan as it was costed for the comparison, and what to call it.
+/// A plan, its prediction as costed for the comparison, and its display name.
 struct ComparedPlan {
   std::string name;
   Plan plan;
   Prediction prediction;
 };
 
-/// Two plans, and what both were costed with.
+/// Two plans, with the profile and the topology with which both were costed.
 struct ComparedPair {
   ComparedPlan first;
   ComparedPlan second;
   const ModelProfile& profile;
   const Topology& topology;
-  std::vector<std::string> notes = {};  // on what a plan was made from, where it is something else
+  /// Notes on plans that were made from a different profile or topology.
+  std::vector<std::string> notes = {};
 };
 
-/// Stages that correspond; one of them is missing where the other plan has none.
+/// Two corresponding stages, or a stage of one plan without a counterpart in the other.
 struct StagePair {
   std::optional<StageIndex> first;
   std::optional<StageIndex> second;
 };
 
-/// Layers side by side that are in stages that do not correspond.
+/// Consecutive layers whose stages in the two plans do not correspond.
 struct MovedLayers {
   LayerRange layers;
-  StageIndex from;  // of the first plan
-  StageIndex to;    // of the second
+  /// The stage in the first plan.
+  StageIndex from;
+  /// The stage in the second plan.
+  StageIndex to;
 };
 
-/// Devices that hold stages that do not correspond; a list is empty where they idle.
+/// Devices whose stages in the two plans do not correspond.
 struct MovedDevices {
-  std::vector<DeviceIndex> devices;  // ascending
-  std::vector<StageIndex> from;      // of the first plan, ascending
-  std::vector<StageIndex> to;        // of the second
+  /// Ascending.
+  std::vector<DeviceIndex> devices;
+  /// The stages in the first plan, ascending; empty if the devices are idle there.
+  std::vector<StageIndex> from;
+  /// The stages in the second plan, ascending; empty if the devices are idle there.
+  std::vector<StageIndex> to;
 };
 
 struct PlanDifference {
-  std::vector<StagePair> stages;      // in the order of the layers
-  std::vector<MovedLayers> layers;    // in their order
-  std::vector<MovedDevices> devices;  // by their first device
+  /// In the order of the layers.
+  std::vector<StagePair> stages;
+  /// In the order of the layers.
+  std::vector<MovedLayers> layers;
+  /// By their first device.
+  std::vector<MovedDevices> devices;
 };
 
-/// Ties: the earliest stages are paired. O(product of the numbers of stages + layers + devices).
-/// Requires: both plans valid for one model on one topology.
+/// Returns the differences between two plans. Among equally good alignments the earliest stages are
+/// paired. O(product of the numbers of stages + layers + devices log devices).
+/// Requires: both plans are valid for one model on one topology.
 PlanDifference difference(const Plan& first, const Plan& second);
 
-/// Whether nothing that is chosen differs: batches, stages, schedule, handling of gradients. Orders
-/// that plans carry are compared themselves, not the names of their families.
+/// Whether two plans (or stages) agree in everything that is chosen: batches, stages, schedule and
+/// gradient synchronization. For plans that carry an order, the orders are compared and not the
+/// names of the schedule families.
 bool same_plan(const Plan& a, const Plan& b);
 bool same_stage(const StagePlan& a, const StagePlan& b);
 
-/// Peak memory of a device under both plans, nothing where it idles.
+/// The peak memory of a device under each plan, or nothing where the device is idle.
 struct MemoryPair {
   DeviceIndex device;
   std::optional<Bytes> first;
@@ -76,7 +87,7 @@ struct MemoryPair {
   Bytes limit;
 };
 
-/// Of the devices that either plan uses, by index. O(devices).
+/// Returns the peak memory of every device that either plan uses, by index. O(devices log devices).
 std::vector<MemoryPair> memory_pairs(const Prediction& first, const Prediction& second);
 
 }  // namespace dapple

@@ -1,4 +1,4 @@
-// All that a plan file holds, so that nothing else is needed to simulate, check or run the plan.
+// The contents of a plan file, which suffice to simulate, check or run the plan.
 #pragma once
 
 #include <cstdint>
@@ -17,63 +17,82 @@
 
 namespace dapple {
 
-/// Another way to train the same model, simulated with the same costs.
+/// A baseline: a plan that another planner or a rule of thumb would choose for the same model,
+/// simulated with the same costs.
 struct Baseline {
   std::string name;
-  std::string shape;  // shape_of() its plan
+  /// shape_of() its plan.
+  std::string shape;
   Duration iteration;
-  TimeParts parts;  // of the iteration
+  /// The parts of the iteration.
+  TimeParts parts;
   bool feasible = true;
-  Bytes missing;  // on its tightest device
-  /// Memory keeps some stage from holding as many micro-batches as there are stages from it on, the
-  /// least that can keep it busy.
+  /// The memory missing on the device with the largest shortage, if the baseline is infeasible.
+  Bytes missing;
+  /// Whether memory keeps some stage from holding as many micro-batches as there are stages from it
+  /// to the end, the least number that can keep it busy.
   bool depth_limited = false;
 };
 
-/// What no plan of ours has, whatever is asked for: no bound speaks of plans that do.
+/// The forms of parallelism that no plan of this planner uses, whatever the request: no lower bound
+/// holds for plans that use them.
 inline constexpr std::string_view kOutsideSpace =
     "tensor, sequence and expert parallelism; sharded state";
 
-/// The planner of a plan whose schedule alone was chosen.
+/// The name of the planner in a plan of which only the schedule was chosen.
 inline constexpr std::string_view kReschedulePlanner = "reschedule";
 
-/// What was searched. `complete` only if nothing of the declared space was left out.
+/// A summary of the search.
 struct SearchRecord {
   std::string planner;
+  /// True only if nothing of the declared space was left out.
   bool complete = false;
-  std::vector<std::string> searched;   // the dimensions, in words
-  std::vector<std::string> cut;        // what was left out, and why
-  std::string outside{kOutsideSpace};  // what was never in the space; empty in files without it
+  /// The dimensions of the space, in words.
+  std::vector<std::string> searched;
+  /// What was left out, and why.
+  std::vector<std::string> cut;
+  /// What was never in the space; empty if read from a file that does not state it.
+  std::string outside{kOutsideSpace};
   std::int64_t states = 0;
-  std::int64_t candidates = 0;  // complete plans; of a rescheduled one, orders or depths tried
+  /// The number of complete plans; for a rescheduled plan, that of the orders or depths tried.
+  std::int64_t candidates = 0;
   std::int64_t simulated = 0;
-  std::int64_t open = 0;  // plans and parts of plans that may be faster: the gap lies in them
-  std::int64_t kept = 0;  // partial plans and bounds in memory in the end, some 200 bytes each
+  /// The number of plans and partial plans that may still be faster; they account for the gap.
+  std::int64_t open = 0;
+  /// The number of partial plans and bounds in memory at the end, of some 200 bytes each.
+  std::int64_t kept = 0;
 };
 
-/// What is known of the plans of one schedule family, where several were looked at.
+/// What is known of the plans of one schedule family, if several families were searched.
 struct ScheduleRecord {
   ScheduleFamily family = ScheduleFamily::OneFOneB;
-  std::optional<Duration> iteration;    // of the best plan found, if any
-  std::optional<Duration> lower_bound;  // no plan of the family is faster
-  std::string shape;                    // shape_of() the best plan; empty without one
-  Bytes missing;                        // by the one that comes closest, where nothing fits
-  std::string reason;                   // why it is not the plan's family, or by how much it is
+  /// The iteration time of the best plan found, if any.
+  std::optional<Duration> iteration;
+  /// A lower bound on the iteration time of every plan of the family.
+  std::optional<Duration> lower_bound;
+  /// shape_of() the best plan; empty without one.
+  std::string shape;
+  /// The memory missing for the plan that comes closest to fitting, if no plan fits.
+  Bytes missing;
+  /// Why the family is not that of the plan, or how its best plan compares with the plan.
+  std::string reason;
 
   friend bool operator==(const ScheduleRecord&, const ScheduleRecord&) = default;
 };
 
 struct PlanDocument {
-  std::string tool;  // "dapple-plan 0.1.0"
+  /// The program and its version, such as "dapple-plan 0.1.0".
+  std::string tool;
   ModelProfile profile;
   TopologyDescription topology;
   Plan plan;
   Prediction prediction;
   std::vector<Baseline> baselines;
-  /// Nothing where no planner chose the plan, or the file is of a version that did not say.
+  /// Absent if no planner chose the plan, or if the file's version does not record the request.
   std::optional<PlanRequest> request = {};
   SearchRecord search;
-  std::vector<ScheduleRecord> schedules = {};  // none where 1F1B or GPipe alone was searched
+  /// Empty if only 1F1B or only GPipe was searched.
+  std::vector<ScheduleRecord> schedules = {};
   std::vector<std::string> warnings;
 };
 

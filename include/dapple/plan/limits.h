@@ -1,12 +1,12 @@
-// How large a plan may be that is searched for or imported.
+// Limits on the size of plans that are searched for or imported.
 #pragma once
 
 #include <cstdint>
 
 namespace dapple {
 
-/// Micro-batches of an iteration: with more of them, simulating one plan takes as long as a search
-/// should.
+/// The largest number of micro-batches of an iteration: with more, simulating a single plan would
+/// take as long as a whole search should.
 inline constexpr std::int64_t kMostMicroBatches = 131'072;
 
 }  // namespace dapple

@@ -1,4 +1,4 @@
-// Parts of a plan that are given beforehand; everything else stays free.
+// Pins: parts of a plan that the user has fixed. Everything else is chosen by the search.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,22 @@ namespace dapple {
 
 struct Pins {
   std::optional<std::int32_t> stages;
-  std::optional<std::int32_t> replicas;  // of every stage
-  std::optional<bool> recompute;         // of every stage
-  /// Under 1F1B stage s of S keeps S - s micro-batches in flight, as Megatron-LM and DeepSpeed do.
-  /// Shapes and bounds are as without it.
+  /// The number of replicas of every stage.
+  std::optional<std::int32_t> replicas;
+  /// Whether every stage recomputes, or none does.
+  std::optional<bool> recompute;
+  /// Under 1F1B, stage s of S keeps S - s micro-batches in flight, as in Megatron-LM and DeepSpeed.
+  /// Shapes and bounds are the same as without this pin.
   bool least_depths = false;
-  /// Only micro-batches whose samples the pinned replicas share evenly.
+  /// Only micro-batch sizes that the pinned number of replicas divides are allowed.
   bool equal_shares = false;
-  /// Devices in the order of their numbers from the first stage on, as launchers number ranks.
+  /// Devices are assigned in the order of their numbers from the first stage on, as launchers
+  /// number ranks.
   bool in_order = false;
-  // Ascending:
-  std::vector<std::int32_t> cuts;    // layers that begin a stage
-  std::vector<std::int32_t> joints;  // layers that begin none: in the stage of the one before
+  /// The layers that begin a stage, ascending.
+  std::vector<std::int32_t> cuts;
+  /// The layers that must be in the same stage as the layer before them, ascending.
+  std::vector<std::int32_t> joints;
 
   bool empty() const {
     return !stages && !replicas && !recompute && !least_depths && !equal_shares && !in_order &&
@@ -32,13 +36,13 @@ struct Pins {
 
   friend bool operator==(const Pins&, const Pins&) = default;
 
-  /// Whether a stage may be like this. O(log(cuts + joints)).
+  /// Whether the pins allow a stage with these properties. O(log(cuts + joints)).
   bool allow(LayerRange layers, std::int64_t stage_replicas, bool stage_recompute) const;
 };
 
-/// Each pin as the command line takes it, "stages=4" or "cut=encoder.3"; stages, replicas,
-/// recomputation, depths, cuts, joints; equal shares and order are no text. Requires: the layers
-/// are there.
+/// Returns the pins in the form of the command line, such as "stages=4" or "cut=encoder.3", in the
+/// order stages, replicas, recomputation, depths, cuts, joints; `equal_shares` and `in_order` have
+/// no text form. Requires: the pinned layers exist in the profile.
 std::vector<std::string> to_texts(const Pins& pins, const ModelProfile& profile);
 
 }  // namespace dapple

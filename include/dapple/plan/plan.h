@@ -1,8 +1,9 @@
-// A plan: which layers form which stage, on which devices, with which micro-batches and in which
-// order. A schedule is generated from it. plan/document.h has all that a plan file holds beside it.
+// A plan: the assignment of layers to stages and of stages to devices, the micro-batches, and the
+// order of execution, from which a schedule is generated. plan/document.h adds the other contents
+// of a plan file.
 //
-// Source: DAPPLE (PPoPP'21) sections 3 and 4. Departures: stages may leave devices idle; the
-// warm-up depth of every stage is free between 1 and the number of micro-batches.
+// Source: DAPPLE (PPoPP'21) sections 3 and 4. Departures: devices may remain unused; the warm-up
+// depth of every stage may be any number between 1 and the number of micro-batches.
 #pragma once
 
 #include <cstddef>
@@ -19,30 +20,37 @@
 
 namespace dapple {
 
-/// What the replicas of a stage share out.
+/// How the replicas of a stage divide the work.
 enum class Replication {
-  Split,  // each micro-batch: replica i of r gets floor(B/r) + (i < B mod r) consecutive samples
-  Deal,   // whole micro-batches, in turn: replica i gets those with number i modulo r
+  /// Replicas share every micro-batch: replica i of r gets floor(B/r) + (i < B mod r) consecutive
+  /// samples.
+  Split,
+  /// Replicas take whole micro-batches in turn: replica i of r gets those whose number modulo r
+  /// is i.
+  Deal,
 };
 
-/// "split", "deal".
+/// Returns "split" or "deal".
 std::string_view to_string(Replication replication);
 
 /// When a stage's parameters are updated.
 enum class OptimizerTiming {
-  AtEnd,      // once all of its gradients are reduced, so that their norm may be clipped
-  PerBucket,  // those of a bucket once it is reduced, beside the reduction of the next
+  /// Once all gradients of the stage are reduced, so that their norm may be clipped.
+  AtEnd,
+  /// Those of each bucket once it is reduced, concurrently with the reduction of the next bucket.
+  PerBucket,
 };
 
-/// "at-end", "per-bucket".
+/// Returns "at-end" or "per-bucket".
 std::string_view to_string(OptimizerTiming timing);
 
-/// Gradients are reduced in buckets of this size, PyTorch DDP's default.
+/// The default size of gradient buckets, as in PyTorch DDP.
 inline constexpr Bytes kDefaultBucketSize{25 * 1024 * 1024};
 
-/// How a stage of several replicas gets from gradients to new parameters.
+/// How a stage with several replicas reduces its gradients and updates its parameters.
 struct GradientSynchronization {
-  Bytes bucket_size = kDefaultBucketSize;  // a bucket is closed once it holds so much
+  /// A bucket is closed once it holds this many bytes.
+  Bytes bucket_size = kDefaultBucketSize;
   OptimizerTiming optimizer = OptimizerTiming::AtEnd;
 
   friend bool operator==(const GradientSynchronization&, const GradientSynchronization&) = default;
@@ -50,18 +58,23 @@ struct GradientSynchronization {
 
 struct StagePlan {
   LayerRange layers;
-  std::vector<DeviceIndex> devices;  // replica by replica
+  /// By replica.
+  std::vector<DeviceIndex> devices;
   Replication replication = Replication::Split;
-  bool recompute = false;               // keep only the stage's input, run the forward again
-  std::vector<Bytes> gradient_buckets;  // reduced in this order; empty for one replica
+  /// Whether the stage stashes only its input and runs its forward again before the backward.
+  bool recompute = false;
+  /// The sizes of the buckets in the order of their reduction; empty for one replica.
+  std::vector<Bytes> gradient_buckets;
 };
 
-/// Gradients of parameters that layers on several stages use (profile's ties): each of these stages
-/// holds a copy, and their gradients are summed over the devices of all of them, each on its own
-/// first, once all of these stages have made them.
+/// The gradients of parameters that layers on several stages use (a tie of the profile). Each of
+/// these stages holds a copy of the parameters. Once all of them have computed their gradients,
+/// each device adds its own, and the sum over the devices of all these stages is computed.
 struct TiedGradients {
-  LayerIndex owner;                // whose parameters they are
-  std::vector<StageIndex> stages;  // ascending, at least two
+  /// The layer that owns the parameters.
+  LayerIndex owner;
+  /// Ascending, at least two.
+  std::vector<StageIndex> stages;
 
   friend bool operator==(const TiedGradients&, const TiedGradients&) = default;
 };
@@ -70,70 +83,75 @@ struct Plan {
   std::int64_t global_batch_size = 1;
   std::int64_t micro_batch_size = 1;
   std::int64_t num_micro_batches = 1;
-  GradientSynchronization gradients = {};  // the buckets themselves are each stage's
+  /// The buckets themselves are in StagePlan::gradient_buckets.
+  GradientSynchronization gradients = {};
   ScheduleFamily family = ScheduleFamily::OneFOneB;
-  std::vector<std::int64_t> warmup_depths;  // per stage, most micro-batches in flight
-  /// Stages that each device holds, its chunks. With v of them and S groups of devices there are
-  /// S * v stages: stage i on the devices of stage i mod S, or, in a V of two, of 2S - 1 - i.
+  /// By stage, the largest number of micro-batches in flight.
+  std::vector<std::int64_t> warmup_depths;
+  /// The number of stages on each device, its chunks. With v chunks and S groups of devices there
+  /// are S * v stages. Stage i is on the devices of stage i mod S or, in a V of two chunks and for
+  /// i >= S, on those of stage 2S - 1 - i.
   std::int64_t chunks_per_device = 1;
-  /// Where the family carries its order: per lane, in the order of the schedule's lanes, the
-  /// forwards and backwards.
+  /// If the family carries its order: the forwards and backwards of each lane, in the order of the
+  /// schedule's lanes.
   std::vector<std::vector<Action>> order = {};
   std::vector<StagePlan> stages;
-  /// Those of tied_gradients(). Every stage reduces them in this order, behind its own buckets.
+  /// The result of tied_gradients(). Every stage reduces them in this order, after its own buckets.
   std::vector<TiedGradients> tied_gradients = {};
 };
 
-/// The gradients to which several of the stages add, by holder. O(ties * users * stages).
+/// Returns the gradients to which several of the stages contribute, by owner.
+/// O(ties * users * stages).
 std::vector<TiedGradients> tied_gradients(const ModelProfile& profile,
                                           const std::vector<StagePlan>& stages);
 
-/// Positions in plan.tied_gradients of those that some of the stages hold, ascending. O(ties *
-/// stages asked for * log stages).
+/// Returns the positions in plan.tied_gradients, ascending, of those that at least one of `stages`
+/// holds. O(ties * stages asked for * log stages).
 std::vector<std::int32_t> ties_of(const Plan& plan, const std::vector<StageIndex>& stages);
 
-/// The first of the stages that holds them: the one that their reduction on a device goes by.
-/// Requires: one of them does.
+/// Returns the first of `stages` that holds the tied gradients; their reduction on a device is
+/// listed under this stage. Throws Bug if none holds them.
 StageIndex representative_stage(const TiedGradients& tied, const std::vector<StageIndex>& stages);
 
-/// Stages that share their devices, by their first: {{0, 4}, {1, 5}, {2, 6}, {3, 7}}.
-/// O(stages log stages). Requires: every stage has devices.
+/// Returns the groups of stages that share their devices, by their first stage, such as
+/// {{0, 4}, {1, 5}, {2, 6}, {3, 7}}. O(stages log stages). Requires: every stage has devices.
 std::vector<std::vector<StageIndex>> stages_by_device_group(const Plan& plan);
 
-/// Samples of one micro-batch, [begin, end).
+/// The samples [begin, end) of a micro-batch.
 struct SampleRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
   constexpr std::int64_t size() const { return end - begin; }
 };
 
-/// The share of replica `replica` of `replicas`: as even as whole samples allow, the larger shares
-/// first. O(1). Requires: 0 <= replica < replicas.
+/// Returns the share of replica `replica` of `replicas`: as even as whole samples allow, with the
+/// larger shares first. O(1). Requires: 0 <= replica < replicas.
 SampleRange replica_share(std::int64_t micro_batch_size, std::int64_t replicas,
                           std::int64_t replica);
 
-/// Samples that a replica of `stage` works on at a time: its share, or a whole micro-batch if
-/// dealt.
+/// Returns the samples that a replica of `stage` processes at a time: its share of a micro-batch,
+/// or a whole micro-batch if the stage deals them.
 SampleRange samples_of(const Plan& plan, const StagePlan& stage, std::size_t replica);
 
-/// Micro-batches that replica `replica` of `stage` works on.
+/// Returns the number of micro-batches that replica `replica` of `stage` processes.
 std::int64_t micro_batches_of(const Plan& plan, const StagePlan& stage, std::size_t replica);
 
-/// Whether some stage splits micro-batches over several replicas: elsewhere both ways to treat them
-/// are one. O(stages).
+/// Whether some stage splits micro-batches over several replicas. If none does, Replicas::Together
+/// and Replicas::Independent are the same. O(stages).
 bool splits_micro_batches(const Plan& plan);
 
 /// Whether some stage deals whole micro-batches to several replicas. O(stages).
 bool deals_micro_batches(const Plan& plan);
 
-/// Most micro-batches times stages of a plan. Its schedule has up to six actions for each, and must
-/// fit into memory.
+/// The largest product of micro-batches and stages of a plan. Its schedule has up to six actions
+/// for each, and must fit into memory.
 inline constexpr std::int64_t kMaxStagePasses = 10'000'000;
 
-/// Devices per stage and micro-batches in few words: "8:8, 32 of 64" is two stages of eight devices
-/// and 32 micro-batches of 64 samples; "16 straight, ..." 16 stages of one device each; more than
-/// four equal stages in a row are counted, "6x2:4". Of stages that share devices it counts the
-/// first, and says "with 2 stages each". ", recomputing" if any stage does. O(stages).
+/// Returns a short description of the devices per stage and the micro-batches. "8:8, 32 of 64" has
+/// two stages of eight devices and 32 micro-batches of 64 samples; "16 straight, ..." has 16 stages
+/// of one device each; more than four equal stages in a row are counted, as in "6x2:4". Of stages
+/// that share devices only the first is listed, followed by "with 2 stages each". ", recomputing"
+/// is added if any stage recomputes. O(stages).
 std::string shape_of(const Plan& plan);
 
 }  // namespace dapple

@@ -1,4 +1,4 @@
-// What a plan is predicted to take: of its stages, of its devices, and of an iteration.
+// The predicted figures of a plan: those of its stages, of its devices, and of an iteration.
 #pragma once
 
 #include <optional>
@@ -10,12 +10,16 @@
 
 namespace dapple {
 
-/// Costs of a stage as the plan was made with them, for readers of the file.
+/// The costs of a stage with which the plan was made, for readers of the file.
 struct StageFigures {
-  Duration forward;     // one micro-batch, slowest replica
-  Duration backward;    // recomputation included
-  Bytes send;           // activations of one micro-batch to the next stage, all replicas
-  Duration all_reduce;  // of all buckets and tied gradients one after another, without overlap
+  /// The forward of one micro-batch on the slowest replica.
+  Duration forward;
+  /// The backward of one micro-batch on the slowest replica, including recomputation.
+  Duration backward;
+  /// The activations of one micro-batch that all replicas send to the next stage.
+  Bytes send;
+  /// The all-reduces of all buckets and tied gradients one after another, without overlap.
+  Duration all_reduce;
   Duration optimizer_step;
 };
 
@@ -23,30 +27,42 @@ struct DeviceFigures {
   DeviceIndex device;
   Bytes peak_memory;
   Bytes memory_limit;
-  double busy_fraction = 0;  // of the iteration, computing
+  /// The share of the iteration during which the device computes.
+  double busy_fraction = 0;
 };
 
-/// Where the time of an iteration goes: parts that add up to it exactly, none negative. Formulas in
-/// planner/candidates/explain.h.
+/// The breakdown of an iteration into parts that are not negative and add up to it exactly. The
+/// formulas are in planner/candidates/explain.h.
 struct TimeParts {
-  Duration compute;         // all forwards and backwards, spread evenly over all devices there are
-  Duration recomputation;   // the same of the forwards that are run again
-  Duration imbalance;       // what the busiest stage computes beyond these two
-  Duration bubble;          // its waiting with free communication: filling and draining
-  Duration transfers;       // its waiting for activations and gradients
-  Duration all_reduce;      // what reducing gradients adds
-  Duration optimizer_step;  // of the busiest stage
+  /// All forwards and backwards, distributed evenly over all devices of the topology.
+  Duration compute;
+  /// The forwards that are run again, distributed likewise.
+  Duration recomputation;
+  /// What the busiest stage computes beyond these two.
+  Duration imbalance;
+  /// The waiting time of the busiest stage with free communication: filling and draining.
+  Duration bubble;
+  /// Its waiting time for activations and gradients.
+  Duration transfers;
+  /// The time that gradient reductions add.
+  Duration all_reduce;
+  /// The optimizer step of the busiest stage.
+  Duration optimizer_step;
 
+  /// Returns the sum of the parts.
   Duration total() const;
   friend bool operator==(const TimeParts&, const TimeParts&) = default;
 };
 
-/// The parts with their names, in the order in which they are shown.
+/// A part of the iteration with its names.
 struct TimePart {
-  const char* name;  // in words
-  const char* key;   // in files, in nanoseconds
+  /// The name for people.
+  const char* name;
+  /// The key in files, whose values are in nanoseconds.
+  const char* key;
   Duration TimeParts::*part;
 };
+/// All parts in the order in which they are shown.
 inline constexpr TimePart kTimeParts[] = {
     {"compute", "compute_ns", &TimeParts::compute},
     {"recomputation", "recomputation_ns", &TimeParts::recomputation},
@@ -57,7 +73,8 @@ inline constexpr TimePart kTimeParts[] = {
     {"optimizer step", "optimizer_step_ns", &TimeParts::optimizer_step},
 };
 
-/// Predicted by simulation in that mode; definitions in the formats' section of the README.
+/// The figures that a simulation in the given mode predicts. The README's section on formats
+/// defines them.
 struct Prediction {
   Contention contention = Contention::Shared;
   Replicas replicas = Replicas::Together;
@@ -69,9 +86,11 @@ struct Prediction {
   double bubble_fraction = 0;
   Duration exposed_transfer;
   Duration exposed_all_reduce;
-  TimeParts parts;  // of the iteration
+  /// The parts of the iteration.
+  TimeParts parts;
   std::vector<StageFigures> stages;
-  std::vector<DeviceFigures> devices;  // the used ones, by index
+  /// The devices that the plan uses, by index.
+  std::vector<DeviceFigures> devices;
 };
 
 }  // namespace dapple

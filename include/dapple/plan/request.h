@@ -1,4 +1,4 @@
-// What was asked of the planner, as a plan file records it.
+// The request to the planner, as a plan file records it.
 #pragma once
 
 #include <cstdint>
@@ -16,38 +16,50 @@
 namespace dapple {
 
 enum class PlannerKind {
-  Exact,   // proves how far the plan is from the best
-  Dapple,  // the DAPPLE planner alone: proves nothing
+  /// Proves how far the plan is from the optimum.
+  Exact,
+  /// The DAPPLE planner alone, which proves nothing.
+  Dapple,
 };
 
-/// "exact", "dapple".
+/// Returns "exact" or "dapple".
 std::string_view to_string(PlannerKind planner);
 
-/// What a search may keep in memory, counted by the sizes of what it keeps.
+/// The default limit on the memory of a search, counted by the sizes of the objects that it keeps.
 inline constexpr Bytes kDefaultMemoryLimit{std::int64_t{2} << 30};
 
-/// What ended a search before it was done.
+/// What stopped a search before it was complete.
 enum class StopReason { None, TimeLimit, Signal };
 
-/// What was asked of the planner, defaults included: every option that shaped the space of plans,
-/// the proof, or what the plan was compared with. With the profile, the topology and the global
-/// batch size it determines the plan file, unless the search was stopped.
+/// The request to the planner, defaults included: every option that affects the space of plans, the
+/// proof, or the comparison with other plans. Together with the profile, the topology and the
+/// global batch size it determines the plan file, unless the search was stopped.
 struct PlanRequest {
   PlannerKind planner = PlannerKind::Exact;
-  std::optional<ScheduleFamily> family = ScheduleFamily::OneFOneB;  // every family if not given
-  std::optional<std::int64_t> micro_batch_size;  // all divisors of the global batch if not given
-  std::optional<Bytes> bucket_size = kDefaultBucketSize;  // of gradients; several if not given
+  /// Every family if not given.
+  std::optional<ScheduleFamily> family = ScheduleFamily::OneFOneB;
+  /// All divisors of the global batch size if not given.
+  std::optional<std::int64_t> micro_batch_size;
+  /// The size of gradient buckets; several sizes if not given.
+  std::optional<Bytes> bucket_size = kDefaultBucketSize;
   OptimizerTiming optimizer = OptimizerTiming::AtEnd;
   SimulationMode mode = {};
-  bool ignore_memory = false;                // as if every device had room for everything
-  Bytes memory_limit = kDefaultMemoryLimit;  // of the planner itself
-  Factor target_gap = {};                    // the search may end once the proven gap is no larger
+  /// Whether devices are treated as having unlimited memory.
+  bool ignore_memory = false;
+  /// The memory limit of the planner itself.
+  Bytes memory_limit = kDefaultMemoryLimit;
+  /// The search may end once the proven gap is no larger than this.
+  Factor target_gap = {};
   Pins pins = {};
-  std::string target;     // the runtime that has to express the plan, as --for names it, or empty
-  bool baselines = true;  // compared with them
+  /// The runtime that must be able to execute the plan, as named by --for, or empty.
+  std::string target;
+  /// Whether the plan is compared with baselines.
+  bool baselines = true;
   StopReason stopped_by = StopReason::None;
-  std::optional<Duration> time_limit = {};       // where that is what stopped the search
-  std::vector<std::string> input_warnings = {};  // about the files that were read
+  /// The time limit, if it stopped the search.
+  std::optional<Duration> time_limit = {};
+  /// Warnings about the files that were read.
+  std::vector<std::string> input_warnings = {};
 
   friend bool operator==(const PlanRequest&, const PlanRequest&) = default;
 };

@@ -1,4 +1,5 @@
-// How a plan is simulated: what shares links, and what starts together.
+// How a plan is simulated: whether communication contends for links, and whether the replicas of a
+// stage run in lockstep.
 #pragma once
 
 #include <string_view>
@@ -7,29 +8,29 @@ namespace dapple {
 
 /// How a simulation treats transfers and all-reduces that use the same ports at the same time.
 enum class Contention {
-  /// Flows share ports max-min fair, whatever they belong to: every pair of a transfer is a flow,
-  /// and so is every phase of an all-reduce.
+  /// All flows share ports max-min fairly, whatever they belong to. Every sender-receiver pair of a
+  /// transfer is a flow, and so is every phase of an all-reduce.
   Shared,
-  /// Different boundaries and collectives do not slow each other. The pairs of one transfer share
-  /// ports, and a boundary's port serves its transfers in order, busy for the bytes, not for the
-  /// latency.
+  /// Different boundaries and collectives do not slow each other down. The sender-receiver pairs of
+  /// one transfer share ports, and each port serves the transfers of a boundary in order; it is
+  /// busy while it carries the bytes, but not during the latency.
   Off,
 };
 
-/// "on", "off".
+/// Returns "on" or "off".
 std::string_view to_string(Contention contention);
 
 /// How a simulation treats the replicas of a stage that splits micro-batches.
 enum class Replicas {
-  /// As one machine: they start a micro-batch together, when the last share of its input has
-  /// arrived, and what they make leaves when the slowest has it.
+  /// In lockstep, like one machine: the replicas start a micro-batch together when the last share
+  /// of its input has arrived, and their results leave when the slowest replica is done.
   Together,
-  /// Each on its own: it starts its share when all that this needs has arrived, and sends what it
-  /// makes when it has it. They meet where transfers do, and at all-reduces.
+  /// Independently: each replica starts its share when the input of that share has arrived, and
+  /// sends its results when it is done. Replicas interact only through transfers and all-reduces.
   Independent,
 };
 
-/// "together", "independent".
+/// Returns "together" or "independent".
 std::string_view to_string(Replicas replicas);
 
 /// How a plan is simulated.

@@ -1,4 +1,4 @@
-// Whether a plan is sound.
+// Checks that a plan is structurally valid.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,11 @@
 
 namespace dapple {
 
-/// Structural faults, each named, with a JSON pointer into the plan: layers not covered or covered
-/// twice, devices used twice or not there, fewer samples than replicas, batch sizes that do not
-/// multiply, warm-up depths that are out of range or rise from a stage to the next. Memory and
-/// deadlocks are not looked at here. Empty if the plan is sound. O(stages + devices).
+/// Returns the structural faults of a plan, each with a JSON pointer into it: layers covered by no
+/// stage or by two, devices that are used twice or do not exist, more replicas than samples, batch
+/// sizes whose product is wrong, warm-up depths that are out of range or rise from one stage to the
+/// next, and the like. Memory is not checked here, nor are deadlocks other than those of rising
+/// depths. Empty if the plan is valid. O(stages + devices).
 std::vector<Violation> validate(const Plan& plan, std::int32_t layer_count,
                                 const Topology& topology);
 

@@ -1,5 +1,5 @@
-// Figures of a profile that can hardly be right, or that hold less far than they seem to: said
-// where the profile is made, and by every plan that is made from it.
+// Warnings about figures of a profile that are implausible or of limited validity. They are
+// reported when the profile is made and repeated by every plan made from it.
 #pragma once
 
 #include <string>
@@ -9,11 +9,13 @@
 
 namespace dapple {
 
-/// Sentences for people, those that the profile carries (`warnings`) first: layers that take more
-/// than a second a sample at the largest batch that was measured; times that fall, by more than a
-/// twentieth, from one measured batch to a larger one; outputs, stashes and workspaces that differ,
-/// by more than a twentieth, from what the largest measured batch makes of them in proportion,
-/// which is all that is used. Each names one layer and counts the others. O(measurements).
+/// Returns warnings as sentences for people: first the profile's own `warnings`, then one for
+/// each of the following that is found.
+/// - Layers that take more than a second per sample at the largest measured batch.
+/// - Times that fall by more than a twentieth from one measured batch size to the next larger one.
+/// - Outputs, stashes and workspaces that differ by more than a twentieth from a proportional share
+///   of the largest measured batch's, which is all that the planner uses.
+/// Each sentence names one layer and counts the others. O(measurements).
 std::vector<std::string> doubts_about(const ModelProfile& profile);
 
 }  // namespace dapple

@@ -1,7 +1,7 @@
-// What a layer does, for those who run it: `op` of a layer in a profile.
+// The operation that a layer computes, needed to execute it: `op` of a layer in a profile.
 //
-// Sizes are per sample. A layer takes what the layer before it makes; the first one, which says by
-// its own dimensions what it takes, the model's input: token numbers, a vector or an image.
+// Sizes are per sample. A layer's input is the output of the layer before it. The first layer's
+// input is the model's, token numbers, a vector or an image, as its own dimensions determine.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,14 @@
 
 namespace dapple {
 
-/// The most of a vocabulary and of classes: their numbers are held in single precision.
+/// The largest vocabulary and the largest number of classes: token and class numbers are held in
+/// single precision.
 inline constexpr std::int64_t kMaxTokens = std::int64_t{1} << 24;
-/// The most of every other dimension.
+/// The largest value of every other dimension.
 inline constexpr std::int64_t kMaxDimension = std::int64_t{1} << 20;
 
-/// Tokens to vectors: [sequence] token numbers to [sequence, hidden], with a learned vector for
-/// each position added (GPT-2, BERT) unless that is a layer of its own.
+/// Maps [sequence] token numbers to [sequence, hidden]. `positions` adds a learned vector for each
+/// position (GPT-2, BERT), unless that is a separate layer.
 struct EmbeddingOperation {
   std::int64_t vocabulary = 0;
   std::int64_t sequence = 0;
@@ -32,8 +33,8 @@ struct PositionEmbeddingOperation {
   std::int64_t hidden = 0;
 };
 
-/// y = x W + b over the last dimension; transposed, W is held by outputs, so that it may be the
-/// vectors of an embedding.
+/// Computes y = x W + b over the last dimension. If `transposed`, W is stored as [outputs, inputs],
+/// so that it may be the table of an embedding.
 struct LinearOperation {
   std::int64_t inputs = 0;
   std::int64_t outputs = 0;
@@ -41,13 +42,15 @@ struct LinearOperation {
   bool transposed = false;
 };
 
-/// Over the last dimension, with scale and shift.
+/// Layer normalization over the last dimension, with scale and shift.
 struct LayerNormOperation {
   std::int64_t hidden = 0;
 };
 
 struct ReluOperation {};
-struct GeluOperation {};  // the tanh form, as GPT-2 has it
+
+/// GELU in its tanh approximation, as in GPT-2.
+struct GeluOperation {};
 
 /// Multi-head self-attention with its four projections, over [sequence, hidden].
 struct AttentionOperation {
@@ -56,7 +59,8 @@ struct AttentionOperation {
   bool causal = false;
 };
 
-/// x + attention(norm(x)), then y + linear(gelu(linear(norm(y)))): pre-norm, as in GPT-2.
+/// Computes y = x + attention(norm(x)), then y + linear(gelu(linear(norm(y)))): a pre-norm block as
+/// in GPT-2.
 struct TransformerBlockOperation {
   std::int64_t hidden = 0;
   std::int64_t heads = 0;
@@ -65,28 +69,29 @@ struct TransformerBlockOperation {
   bool causal = false;
 };
 
-/// Over [channels, height, width], square kernel, zero padding.
+/// Convolution over [channels, height, width] with a square kernel and zero padding.
 struct ConvolutionOperation {
   std::int64_t in_channels = 0;
   std::int64_t out_channels = 0;
-  std::int64_t height = 0;  // of the input
+  /// The height and the width of the input.
+  std::int64_t height = 0;
   std::int64_t width = 0;
   std::int64_t kernel = 0;
   std::int64_t stride = 1;
   std::int64_t padding = 0;
 };
 
-/// The largest of each square window, over [channels, height, width].
+/// The maximum of each square window over [channels, height, width].
 struct MaxPoolOperation {
   std::int64_t kernel = 0;
   std::int64_t stride = 0;
 };
 
-/// Any sample to one dimension.
+/// Reshapes any sample to one dimension.
 struct FlattenOperation {};
 
-/// Mean over a sample's positions of -log softmax(x)[target], over the last dimension: one number
-/// per sample.
+/// Computes one loss per sample: the mean over the sample's positions of -log softmax(x)[target],
+/// with the softmax over the last dimension.
 struct SoftmaxCrossEntropyOperation {
   std::int64_t classes = 0;
 };
@@ -96,8 +101,9 @@ using Operation = std::variant<EmbeddingOperation, PositionEmbeddingOperation, L
                                TransformerBlockOperation, ConvolutionOperation, MaxPoolOperation,
                                FlattenOperation, SoftmaxCrossEntropyOperation>;
 
-/// Dimensions that do not fit each other; each place is "/" and the key in the document. Requires:
-/// every dimension is from 1, a padding from 0, to the most that it may be.
+/// Returns a violation for dimensions that are inconsistent with each other; the place is "/" and
+/// the key in the document, or empty where no single key is at fault. Requires: every dimension is
+/// at least 1 (a padding at least 0) and at most its maximum.
 std::vector<Violation> violations_of(const Operation& operation);
 
 }  // namespace dapple

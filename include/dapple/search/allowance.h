@@ -1,6 +1,7 @@
-// What a part of the planner may spend: counted work, and bytes that it keeps, by the sizes of its
-// elements. Neither depends on the machine, the compiler or the number of threads, unlike time and
-// what a process holds; so where an allowance ends a search, the plan is the same everywhere.
+// The budget of a part of the planner: counted steps of work, and bytes that are kept, counted by
+// the sizes of the elements. Unlike running time and the memory of a process, neither depends on
+// the machine, the compiler or the number of threads. A search that ends because its budget is
+// spent therefore returns the same plan everywhere.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +12,23 @@
 
 namespace dapple::search {
 
-/// Not to be shared between threads: each has its own part.
+/// A budget of work and kept bytes, and what has been spent of it. It must not be shared between
+/// threads; each thread has an allowance of its own.
 class Allowance {
  public:
   struct Limits {
-    std::int64_t work = INT64_MAX;  // steps; each caller says what its steps are
+    /// The most steps; each caller defines what it counts as a step.
+    std::int64_t work = INT64_MAX;
+    /// The most bytes that may be kept at one time.
     Bytes kept{INT64_MAX};
-    std::function<bool()> should_stop = {};  // asked every kStepsBetweenQuestions steps
+    /// Ends the allowance by returning true. It is called every kStepsBetweenQuestions steps and
+    /// may be empty.
+    std::function<bool()> should_stop = {};
   };
 
   explicit Allowance(Limits limits) : limits_(std::move(limits)) {}
 
-  /// Counts steps. Whether it may go on.
+  /// Counts steps. Returns whether the caller may go on.
   bool spend(std::int64_t steps) {
     work_ += steps;
     if (work_ > limits_.work) is_over_ = true;
@@ -30,16 +36,17 @@ class Allowance {
     return !is_over_;
   }
 
-  /// Counts bytes that are kept from now on, or, below zero, no longer. Whether it may go on.
+  /// Counts bytes that are kept from now on or, if negative, have been released. Returns whether
+  /// the caller may go on.
   bool keep(Bytes more) {
     kept_ += more;
     if (kept_ > limits_.kept) is_over_ = true;
     return !is_over_;
   }
 
-  /// Whether it has ended, once and for all.
+  /// Whether the allowance has ended. Once it has, it stays so.
   bool is_over() const { return is_over_; }
-  /// Whether it has ended because it was told to stop.
+  /// Whether the allowance has ended because `should_stop` returned true.
   bool is_stopped() const { return is_stopped_; }
   std::int64_t work() const { return work_; }
   Bytes kept() const { return kept_; }

@@ -1,6 +1,5 @@
-// Devices, servers and links as a file describes them. topology/topology.h expands a description.
-//
-// Bandwidths are per direction and per endpoint.
+// Devices, servers and links as a topology file describes them; topology/topology.h expands a
+// description. Bandwidths are per direction and per endpoint.
 #pragma once
 
 #include <Eigen/Core>
@@ -21,21 +20,24 @@ struct Link {
   friend bool operator==(const Link&, const Link&) = default;
 };
 
-/// Time to move `size` bytes across an idle link: latency + size / bandwidth, rounded up to a whole
-/// nanosecond. Nothing is sent for a size of zero, so it costs nothing, not even the latency.
-/// Requires: size.count >= 0 and link.bandwidth.bytes_per_second > 0.
+/// Returns the time to move `size` bytes across an idle link: latency + size / bandwidth, rounded
+/// up to a whole nanosecond. Nothing is sent for a size of zero, which takes no time, not even the
+/// latency. Requires: size.count >= 0 and link.bandwidth.bytes_per_second > 0.
 Duration transfer_time(Bytes size, const Link& link);
 
 struct DeviceKind {
   std::string name;
   std::string source;
   Bytes memory;
-  Bytes reserved;                            // taken by driver and framework, not by the plan
-  std::map<std::string, Factor> time_scale;  // profiled device -> factor on its times
+  /// The memory taken by driver and framework, which plans cannot use.
+  Bytes reserved;
+  /// For each kind of profiled device the factor that converts its times to this kind.
+  std::map<std::string, Factor> time_scale;
   std::optional<Factor> price_per_hour;
 };
 
-/// A kind of direct link in a link matrix: `lanes` physical links bonded, `link` all of them.
+/// A kind of direct link in a link matrix: `lanes` bonded physical links; `link` describes all of
+/// them together.
 struct LinkKind {
   std::string name;
   std::string source;
@@ -43,46 +45,57 @@ struct LinkKind {
   std::int32_t lanes = 1;
 };
 
-/// Entry of a link matrix where two devices have no direct link (and on the diagonal).
+/// The entry of a link matrix for two devices without a direct link (and on the diagonal).
 inline constexpr int kNoLink = -1;
 
-/// How the devices of one server reach each other.
+/// The interconnect of the devices of one server.
 struct ServerLinks {
   enum class Kind {
-    Switch,  // any two at the bandwidth of a device's port
-    Matrix,  // direct links of named kinds, and a host path for the pairs without one
+    /// Any two devices communicate at the bandwidth of a device's port.
+    Switch,
+    /// Direct links of named kinds, and a host path for the pairs without one.
+    Matrix,
   };
   Kind kind = Kind::Switch;
   std::string source;
-  Link port;                      // Switch
-  std::vector<LinkKind> kinds;    // Matrix
-  Eigen::MatrixXi matrix;         // Matrix: entry (from, to) is a position in `kinds`, or kNoLink
-  std::optional<Link> host_path;  // Matrix: per device and direction, for pairs without a link
+  /// Switch: the port of each device.
+  Link port;
+  /// Matrix: the kinds of direct links.
+  std::vector<LinkKind> kinds;
+  /// Matrix: entry (from, to) is a position in `kinds`, or kNoLink.
+  Eigen::MatrixXi matrix;
+  /// Matrix: the path between pairs without a direct link, per device and direction.
+  std::optional<Link> host_path;
   std::string host_path_source;
 };
 
 struct Nic {
   std::string source;
   Link link;
-  std::vector<std::int32_t> devices;  // those that use it; empty: dealt evenly, in blocks
+  /// The devices that use the NIC. If no NIC of the server names any, the devices are distributed
+  /// evenly over the NICs, in contiguous blocks.
+  std::vector<std::int32_t> devices;
 };
 
-/// A root complex or PCIe switch of a server. What passes from below one to below another, to a
-/// device on the host path or to a NIC, takes the upstream ports of both; what stays below one
-/// takes neither.
+/// A root complex or PCIe switch of a server. Traffic on the host path or to and from a NIC passes
+/// the upstream ports of both roots if its two ends are below different roots, and of neither if
+/// they are below the same one.
 struct PcieRoot {
   std::string source;
-  Link link;                          // of its upstream port
-  std::vector<std::int32_t> devices;  // below it
-  std::vector<std::int32_t> nics;     // likewise
+  /// The upstream port.
+  Link link;
+  /// The numbers of the devices below this root.
+  std::vector<std::int32_t> devices;
+  /// The numbers of the NICs below this root.
+  std::vector<std::int32_t> nics;
 };
 
-/// What all-reduces over `devices` of each of `servers` servers of a group were measured to reach,
-/// whichever those are, as long as no uplink lies between them. It takes the place of what their
-/// links would give.
+/// The measured bus bandwidth of all-reduces over any `devices` devices of each of any `servers`
+/// servers of a group, provided that no uplink lies between the servers. It replaces the time
+/// computed from their links.
 struct BusBandwidthTable {
-  /// Of a message of r devices that takes t: bandwidth = 2 (r - 1) / r * size / t, as nccl-tests
-  /// have it (doc/PERFORMANCE.md).
+  /// One measurement: an all-reduce of `size` bytes over r devices that takes the time t has the
+  /// bus bandwidth 2 (r - 1) / r * size / t, as defined by nccl-tests (doc/PERFORMANCE.md).
   struct Point {
     Bytes size;
     Bandwidth bandwidth;
@@ -92,34 +105,46 @@ struct BusBandwidthTable {
   std::string source;
   std::int32_t servers = 1;
   std::int32_t devices = 2;
-  std::vector<Point> points;  // sizes rising, times not falling
+  /// By rising size, with times that do not fall.
+  std::vector<Point> points;
 
   std::int64_t ranks() const { return std::int64_t{servers} * devices; }
 };
 
-/// How long a point's message took, rounded up. Requires: two ranks or more; a bandwidth above 0
-/// and a time within 63 bits.
+/// Returns how long the all-reduce of a point took, rounded up. Requires: two ranks or more; a
+/// bandwidth above 0 and a time within 63 bits.
 Duration reduction_time(const BusBandwidthTable& table, const BusBandwidthTable::Point& point);
 
 struct ServerGroup {
   std::string name;
-  std::int32_t count = 1;    // servers of this kind, named <name>0, <name>1, ...
-  std::string device;        // name of a DeviceKind
-  std::int32_t devices = 1;  // per server
-  ServerLinks links;         // not looked at for one device
+  /// The number of servers of this kind, which are named <name>0, <name>1, ...
+  std::int32_t count = 1;
+  /// The name of a DeviceKind.
+  std::string device;
+  /// The number of devices per server.
+  std::int32_t devices = 1;
+  /// Ignored for servers with one device.
+  ServerLinks links;
   std::vector<Nic> nics;
-  std::vector<PcieRoot> pcie_roots;  // each device and NIC below one; empty: none is ever crowded
-  std::vector<BusBandwidthTable> bus_bandwidth;  // at most one for each servers and devices
+  /// Each device and each NIC is below one root; empty if PCIe roots are never a bottleneck.
+  std::vector<PcieRoot> pcie_roots;
+  /// At most one table for each pair of `servers` and `devices`.
+  std::vector<BusBandwidthTable> bus_bandwidth;
 };
 
-/// Racks or pods alike, with a way out each. They take servers, or racks, in their order.
+/// Identical racks or pods, each with one uplink. The groups of racks are filled with the servers,
+/// and those of pods with the racks, in their order.
 struct UplinkGroup {
   std::string source;
   std::int32_t count = 1;
-  std::int32_t members = 1;            // servers of each rack, racks of each pod
-  std::optional<Bandwidth> bandwidth;  // of the uplink; without it:
-  Factor oversubscription = kOne;      // what all members together can send / its bandwidth
-  Duration latency;                    // of the uplink, per direction
+  /// The number of servers of each rack, or of racks of each pod.
+  std::int32_t members = 1;
+  /// The bandwidth of the uplink; if absent, it follows from `oversubscription`.
+  std::optional<Bandwidth> bandwidth;
+  /// The ratio of what all members together can send to the bandwidth of the uplink.
+  Factor oversubscription = kOne;
+  /// The latency of the uplink, per direction.
+  Duration latency;
 };
 
 struct TopologyDescription {
@@ -128,11 +153,15 @@ struct TopologyDescription {
   std::vector<std::string> notes;
   std::vector<DeviceKind> devices;
   std::vector<ServerGroup> servers;
-  std::optional<Link> network;  // a switch: bandwidth of one of its ports, and its latency
+  /// The network switch: the bandwidth of one of its ports, and its latency.
+  std::optional<Link> network;
   std::string network_source;
-  std::vector<UplinkGroup> racks;  // of all servers; none: one switch for all
-  std::vector<UplinkGroup> pods;   // of all racks
-  Factor overlap_slowdown = kOne;  // on computation, while gradients are reduced beside it
+  /// The racks of all servers; empty if one switch connects all servers.
+  std::vector<UplinkGroup> racks;
+  /// The pods of all racks; may be empty.
+  std::vector<UplinkGroup> pods;
+  /// The factor on computation times while gradients are reduced concurrently.
+  Factor overlap_slowdown = kOne;
 };
 
 }  // namespace dapple

@@ -1,9 +1,9 @@
-// A topology: a description expanded. Every device and every port is numbered, and there is a route
-// between any two devices.
+// A topology: an expanded description, in which every device and every port is numbered and any two
+// devices are connected by a route.
 //
-// A port is one direction of a link's end: the outgoing side of a device's link to its server's
-// switch, the incoming side of a NIC or of a rack's uplink, or one direction of a link between two
-// devices. Two transfers share what ports they have in common.
+// A port is one direction of one end of a link: for example the outgoing side of a device's link to
+// its server's switch, the incoming side of a NIC or of a rack's uplink, or one direction of a link
+// between two devices. Two transfers share the ports that their routes have in common.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,10 @@ namespace dapple {
 struct Device {
   std::string name;  // "node0:3"
   ServerIndex server;
-  std::int32_t number = 0;  // in its server
-  std::int32_t kind = 0;    // position in TopologyDescription::devices
+  /// The number within its server.
+  std::int32_t number = 0;
+  /// The position in TopologyDescription::devices.
+  std::int32_t kind = 0;
 };
 
 struct Server {
@@ -35,29 +37,34 @@ struct Server {
 };
 
 struct Port {
-  std::string name;  // "node0:3 out", "node1 nic0 in", "node0:0>node0:3", "rack0 out"
+  /// For example "node0:3 out", "node1 nic0 in", "node0:0>node0:3" or "rack0 out".
+  std::string name;
   Bandwidth bandwidth;
 };
 
-/// A way, or a part of one: the ports it takes, in their order, and the sum of its parts'
-/// latencies.
+/// A route, or a segment of one: the ports that it passes, in order, and its total latency.
 struct Route {
-  std::vector<PortIndex> ports;  // distinct; all that can be a bottleneck
+  /// Distinct; every port that can be a bottleneck.
+  std::vector<PortIndex> ports;
   Duration latency;
-  Bandwidth bandwidth{kMaxCount};  // of the narrowest port
+  /// The bandwidth of the narrowest port.
+  Bandwidth bandwidth{kMaxCount};
 };
 
 /// Rings over one server's devices that share no directed lane.
 struct RingPacking {
-  Bandwidth bandwidth;  // of all rings together; zero if there is none
-  Duration latency;     // of the slowest hop used
-  std::vector<std::pair<PortIndex, Bandwidth>> ports;  // what the rings take of each
+  /// The total bandwidth of all rings; zero if there is none.
+  Bandwidth bandwidth;
+  /// The latency of the slowest hop used.
+  Duration latency;
+  /// The bandwidth that the rings use of each port.
+  std::vector<std::pair<PortIndex, Bandwidth>> ports;
 };
 
 class Topology {
  public:
-  /// Expands a description. Throws Error(BadInput) naming `source_name` with all violations: a NIC
-  /// that names a device that is not there, devices that cannot reach each other, and the like.
+  /// Expands a description. Throws Error(BadInput), naming `source_name`, with all violations, such
+  /// as a NIC that lists a device that does not exist or devices that cannot reach each other.
   explicit Topology(TopologyDescription description, const std::string& source_name = "topology");
 
   const TopologyDescription& description() const { return description_; }
@@ -69,53 +76,60 @@ class Topology {
   const ServerGroup& group_of(ServerIndex index) const;
   const std::vector<Port>& ports() const { return ports_; }
 
-  /// Memory that a plan may use on a device: its memory less what is reserved.
+  /// Returns the memory that a plan may use on a device: its memory less what is reserved.
   Bytes memory_limit(DeviceIndex index) const;
 
-  /// Device of that name ("node0:3"), or nothing. O(log devices).
+  /// Returns the device of that name ("node0:3"), or nothing. O(log devices).
   std::optional<DeviceIndex> find_device(const std::string& name) const;
 
-  /// The way from one device to another. Never through a third device. Between servers it is
-  /// way_to_nic(), the NIC's port, way_between(), the other NIC's port, way_from_nic(). O(1).
-  /// Requires: from != to.
+  /// Returns the route from one device to another, which never passes through a third device.
+  /// Between servers it consists of way_to_nic(), the NIC's port, way_between(), the other NIC's
+  /// port and way_from_nic(). O(1). Requires: from != to.
   Route route(DeviceIndex from, DeviceIndex to) const;
 
-  /// From a device to its NIC, and back: through the ports of two PCIe roots, or none. O(1).
-  /// Requires: the server has a NIC.
+  /// Return the route from a device to its NIC and from the NIC to the device: through the ports of
+  /// two PCIe roots, or through none. O(1). Requires: the server has a NIC.
   Route way_to_nic(DeviceIndex from) const;
   Route way_from_nic(DeviceIndex to) const;
-  /// From the NICs of one server to those of another: the network's latency, and the uplinks of the
-  /// racks and pods that one of them is in and the other is not. O(1). Requires: from != to.
+  /// Returns the route from the NICs of one server to those of another: the network's latency, and
+  /// the uplinks of the racks and pods that contain one of the servers but not the other. O(1).
+  /// Requires: from != to.
   Route way_between(ServerIndex from, ServerIndex to) const;
 
-  /// Whether no uplink tells servers of one kind apart: they are in the same rack, or alone each,
-  /// in racks of one pod with uplinks alike. O(1).
+  /// Whether two servers of one kind are interchangeable as far as uplinks are concerned: there are
+  /// no racks, or the servers are in the same rack, or each is alone in a rack and the two racks
+  /// are in the same pod and have equal uplinks. O(1).
   bool have_same_uplinks(ServerIndex a, ServerIndex b) const;
 
-  /// The NIC that a device uses: its number in the server. Requires: the server has one.
+  /// Returns the number, within the server, of the NIC that a device uses. Requires: the server has
+  /// a NIC.
   std::int32_t nic_of(DeviceIndex index) const;
-  /// Link and directions of one NIC. Requires: the server has a NIC of that number.
-  Link nic_link(ServerIndex server, std::int32_t nic) const;  // narrowed by the network's port
+  /// Returns the link of one NIC, whose bandwidth is limited by the network's port. Requires: the
+  /// server has a NIC of that number.
+  Link nic_link(ServerIndex server, std::int32_t nic) const;
+  /// Return the ports of one NIC. Requires: the server has a NIC of that number.
   PortIndex nic_out(ServerIndex server, std::int32_t nic) const;
   PortIndex nic_in(ServerIndex server, std::int32_t nic) const;
 
-  /// A device's own port on its server's switch (or host path, on a link matrix).
-  /// Requires: there is one, so another device in the server and, on a link matrix, a host path.
+  /// Return a device's own port on its server's switch or, with a link matrix, on the host path.
+  /// Requires: the port exists, that is, the server has another device and, with a link matrix, a
+  /// host path.
   PortIndex device_out(DeviceIndex index) const;
   PortIndex device_in(DeviceIndex index) const;
 
-  /// Rings over `devices` (of one link-matrix server, ascending, two or more) that share no
-  /// directed lane, of the largest total bandwidth found; a DGX-1 has six over all its devices.
-  /// The search stops after a fixed number of steps, so on irregular meshes of more than eight
-  /// devices the packing may not be the largest; it is always a valid one, and deterministic.
-  /// Found when first asked for and then remembered; safe to call from several threads.
+  /// Returns rings over `devices` that share no directed lane, with the largest total bandwidth
+  /// found; a DGX-1 has six over all its devices. The search stops after a fixed number of steps,
+  /// so on irregular meshes of more than eight devices the packing may not be the largest; it is
+  /// always valid and deterministic. A packing is computed on first use and then cached.
+  /// Thread-safe. Requires: two or more devices of one server with a link matrix, in ascending
+  /// order.
   RingPacking pack_rings(const std::vector<DeviceIndex>& devices) const;
 
-  /// Devices of a server in the order in which plans fill them: for a link matrix a path whose
-  /// narrowest hop is widest, then of the largest sum, then lexicographically first; else by
-  /// number. A hop is as wide as the narrower of its two directions. Exact for up to ten devices;
-  /// above, the best of the paths that go on by the widest hop from each of the first sixteen
-  /// devices.
+  /// Returns the devices of a server in the order in which plans fill them: with a link matrix, the
+  /// path with the widest bottleneck hop, among these the one with the largest sum of widths, and
+  /// among these the lexicographically first; otherwise by number. The width of a hop is that of
+  /// the narrower of its two directions. Exact for up to ten devices; above, the best of the greedy
+  /// paths that start at each of the first sixteen devices and always follow the widest hop.
   const std::vector<DeviceIndex>& fill_order(ServerIndex server) const;
 
  private:
@@ -132,7 +146,8 @@ class Topology {
   Route way_inside(const Device& from, const Device& to) const;
   void make_fill_orders();
   PortIndex add_port(std::string name, Bandwidth bandwidth);
-  PortIndex matrix_port(DeviceIndex from, DeviceIndex to) const;  // -1 without a direct link
+  // Returns -1 for two devices without a direct link.
+  PortIndex matrix_port(DeviceIndex from, DeviceIndex to) const;
   ServerIndex first_server(std::int32_t group) const;
   RingPacking pack_rings_anew(std::int32_t group, const std::vector<std::int32_t>& numbers) const;
 
@@ -140,35 +155,49 @@ class Topology {
   std::vector<Device> devices_;
   std::vector<Server> servers_;
   std::vector<Port> ports_;
-  std::vector<PortIndex> device_ports_;          // out, in per device
-  std::vector<PortIndex> nic_ports_;             // out, in per NIC, server by server
-  std::vector<std::int32_t> first_nic_;          // per server, position of its first NIC
-  std::vector<PortIndex> matrix_ports_;          // per directed pair of a link-matrix server
-  std::vector<std::int32_t> first_matrix_port_;  // per server, -1 without a matrix
-  std::vector<std::int32_t> first_port_;         // per server; alike servers have alike ports
-  std::vector<std::int32_t> device_nic_;         // per device, -1 without
-  std::vector<PortIndex> root_ports_;            // out, in per PCIe root, server by server
-  std::vector<std::int32_t> first_root_;         // per server, position of its first root
+  // Outgoing and incoming port of each device.
+  std::vector<PortIndex> device_ports_;
+  // Outgoing and incoming port of each NIC, server by server.
+  std::vector<PortIndex> nic_ports_;
+  // By server: the position of its first NIC among all NICs.
+  std::vector<std::int32_t> first_nic_;
+  // By ordered pair of devices of each server with a link matrix, server by server.
+  std::vector<PortIndex> matrix_ports_;
+  // By server: its first position in matrix_ports_, or -1 without a link matrix.
+  std::vector<std::int32_t> first_matrix_port_;
+  // By server: its first port. All servers of a group have the same ports in the same order.
+  std::vector<std::int32_t> first_port_;
+  // By device: the number of its NIC in the server, or -1 without NICs.
+  std::vector<std::int32_t> device_nic_;
+  // Outgoing and incoming upstream port of each PCIe root, server by server.
+  std::vector<PortIndex> root_ports_;
+  // By server: the position of its first root among all roots.
+  std::vector<std::int32_t> first_root_;
+  // The number, within the server, of the root of each device and of each NIC; empty without roots.
   struct GroupRoots {
-    std::vector<std::int32_t> of_device;  // number of a device's root in its server
+    std::vector<std::int32_t> of_device;
     std::vector<std::int32_t> of_nic;
   };
-  std::vector<GroupRoots> group_roots_;  // per group, empty without roots
-  /// A rack or a pod.
+  // By server group.
+  std::vector<GroupRoots> group_roots_;
+  // A rack or a pod.
   struct Enclosure {
     PortIndex out;
     PortIndex in;
     Duration latency;
     std::int32_t members = 1;
-    std::int32_t inside = -1;  // the pod of a rack, or -1
+    // The pod that contains a rack, or -1.
+    std::int32_t inside = -1;
   };
   std::vector<Enclosure> racks_;
   std::vector<Enclosure> pods_;
-  std::vector<std::int32_t> server_rack_;  // empty without racks
+  // By server: the position of its rack; empty without racks.
+  std::vector<std::int32_t> server_rack_;
   std::vector<std::vector<DeviceIndex>> fill_orders_;
   std::map<std::string, DeviceIndex> device_by_name_;
   struct RingMemory;
-  std::shared_ptr<RingMemory> ring_memory_;  // shared by copies: they have the same links
+  // Shared by copies of a topology, which have the same links.
+  std::shared_ptr<RingMemory> ring_memory_;
 };
 
 }  // namespace dapple

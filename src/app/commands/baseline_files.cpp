@@ -47,7 +47,7 @@ void add_baseline_outputs(const std::string& directory,
   }
   std::error_code fault;
   if (!fs::exists(directory, fault)) {
-    // "DIR/" has nothing behind its last separator.
+    // The path "DIR/" has an empty file name.
     fs::path path = fs::path(directory).lexically_normal();
     if (!path.has_filename()) path = path.parent_path();
     command_line::check_outputs({{"--write-baselines", path.string()}}, {});

@@ -1,4 +1,4 @@
-// The plans of the baselines, a file each.
+// Writes the plans of the baselines, one file each.
 #pragma once
 
 #include <string>
@@ -10,18 +10,21 @@
 
 namespace dapple::app {
 
-/// Adds the files that write_baselines() may write to, for check_outputs(). A directory that is not
-/// there has no files yet: then only its parent is looked at. Throws Error(Usage) for "-" and
-/// Error(Environment) where the directory could not be made.
+/// Adds the files that write_baselines() may write, for check_outputs(). If the directory does not
+/// exist, it has no files yet, and only whether it can be made is checked. Throws Error(Usage) for
+/// "-" and Error(Environment) if the directory could not be made or is a file.
 void add_baseline_outputs(const std::string& directory,
                           std::vector<command_line::NamedPath>& outputs);
 
+/// The topology and simulation mode by which baselines are evaluated.
 struct BaselineGround {
   const Topology& topology;
   SimulationMode mode = {};
 };
-/// Adds each baseline as a plan document of its own, NAME.plan.json. One that does not fit is there
-/// too, with a warning that says what it lacks. The directory is made if it is not there.
+
+/// Adds each baseline as a plan file of its own, NAME.plan.json. Baselines that do not fit are
+/// included, with a warning that says how much memory is missing. The directory is made if
+/// necessary.
 void write_baselines(const std::string& directory, const planner::MadePlan& made,
                      const BaselineGround& ground, command_line::Results& results);
 

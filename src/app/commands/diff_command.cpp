@@ -46,7 +46,8 @@ Examples
 Exit code 0 when compared, whether they differ or not.
 )";
 
-/// As the options say, else as both plans were simulated, else the usual way.
+/// Returns the mode given by options, or else that of both plans, or else the default where they
+/// differ.
 SimulationMode mode_of(const command_line::Options& options, const Prediction& first,
                        const Prediction& second) {
   const bool same_contention = first.contention == second.contention;
@@ -55,7 +56,7 @@ SimulationMode mode_of(const command_line::Options& options, const Prediction& f
           replicas_of(options, same_replicas ? first.replicas : Replicas::Together)};
 }
 
-/// What B is costed with, and what to say where B was made from something else.
+/// What B is costed with, and notes if B was made from something else.
 struct CommonGround {
   Replacement replacement;
   std::vector<std::string> notes;

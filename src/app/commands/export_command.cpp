@@ -72,7 +72,7 @@ const interop::ExportTarget& ranks_target() {
   throw Bug("no target for ranks");
 }
 
-/// The fault is the plan's, for that target; planning for it has none.
+/// Makes the export. Errors name the plan file, and the option that plans for the target.
 interop::Export make(const interop::ExportTarget& target, const interop::ExportSubject& subject,
                      const std::string& source) {
   try {
@@ -87,8 +87,8 @@ interop::Export make(const interop::ExportTarget& target, const interop::ExportS
   }
 }
 
-/// Where the wrapper that makes a launcher's ranks the plan's goes: "a.ranks.sh" of
-/// "a.megatron.sh".
+/// Returns the path of the wrapper that maps a launcher's ranks to the plan's, such as "a.ranks.sh"
+/// beside "a.megatron.sh".
 std::string ranks_beside(const std::string& output, const interop::ExportTarget& target) {
   const std::string stem = output.ends_with(target.ending)
                                ? output.substr(0, output.size() - target.ending.size())
@@ -96,12 +96,12 @@ std::string ranks_beside(const std::string& output, const interop::ExportTarget&
   return stem + std::string(ranks_target().ending);
 }
 
-/// The files of one export: the target's, and the ranks' where their order makes a difference.
+/// The files of one export: the target's, and the ranks' if their order makes a difference.
 struct Outgoing {
   const interop::ExportTarget& target;
   const Subject& subject;
   std::string output;
-  std::optional<std::string> loss;  // in the order of the launcher
+  std::optional<std::string> loss;  // see loss_in_launchers_order()
 
   bool writes_ranks() const { return loss && output != "-"; }
 };

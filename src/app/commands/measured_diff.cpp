@@ -19,7 +19,7 @@
 namespace dapple::app {
 namespace {
 
-/// How often each device does each action, one after another by name.
+/// Returns how often each device executes each action, by the action's text.
 std::map<std::pair<DeviceIndex, std::string>, int> counts_of(const Timeline& timeline) {
   std::map<std::pair<DeviceIndex, std::string>, int> counts;
   for (const TimedAction& timed : timeline.actions) {
@@ -30,7 +30,7 @@ std::map<std::pair<DeviceIndex, std::string>, int> counts_of(const Timeline& tim
   return counts;
 }
 
-/// A timeline with other actions than the plan's is another iteration, or part of one.
+/// Throws Error(BadInput) if the timeline's actions are not those of the plan.
 void require_same_actions(const Timeline& predicted, const Timeline& measured,
                           const std::string& source) {
   const auto expected = counts_of(predicted);
@@ -59,7 +59,8 @@ void require_same_actions(const Timeline& predicted, const Timeline& measured,
                                         missing, beyond, first)}}};
 }
 
-/// No device computes two things at once; messages may overlap. Requires: the actions are sorted.
+/// Throws Error(BadInput) if computations of a lane overlap; messages may. Requires: the actions
+/// are sorted.
 void require_one_after_another(const Timeline& timeline, const Topology& topology,
                                const std::string& source) {
   std::vector<const TimedAction*> last(timeline.lanes.size(), nullptr);

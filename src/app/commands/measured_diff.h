@@ -1,4 +1,4 @@
-// A plan beside what was measured of it.
+// Compares a plan with a measured timeline.
 #pragma once
 
 #include <string>
@@ -8,14 +8,14 @@
 
 namespace dapple::app {
 
-/// A timeline's file, read already.
+/// A timeline file that has been read.
 struct MeasuredFile {
   std::string path;
   std::string text;
 };
 
-/// Writes how the measured timeline differs from the plan's simulated one. Throws Error(BadInput)
-/// where it is not that plan's.
+/// Writes how the measured timeline differs from the plan's simulated one, and returns an exit
+/// code. Throws Error(BadInput) if the timeline is not that of the plan.
 int diff_measured(const std::string& plan_path, const MeasuredFile& measured,
                   const command_line::Options& options, command_line::Console& console);
 

@@ -10,7 +10,8 @@
 namespace dapple::app {
 namespace {
 
-/// The smallest batch of the layers that were measured at one only; 0 where there are none.
+/// Returns the smallest batch of the layers that were measured at one batch size only; 0 if there
+/// are none.
 std::int64_t smallest_single(const ModelProfile& profile) {
   std::int64_t smallest = INT64_MAX;
   for (const Layer& layer : profile.layers) {

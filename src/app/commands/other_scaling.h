@@ -1,5 +1,6 @@
-// A plan whose replicas work on far fewer samples at a time than were measured: its time, and that
-// of the plan to make instead, if small batches took as long as measured ones do, or in proportion.
+// For plans whose replicas work on far fewer samples at a time than were measured: the plan's time,
+// and that of the best plan, under the other batch scaling. Times of small batches are either in
+// proportion to those of measured ones (proportional) or equal to them (floor).
 #pragma once
 
 #include <cstdint>
@@ -14,20 +15,29 @@
 
 namespace dapple::app {
 
-/// Replicas below this part of the smallest batch of a layer that was measured at one only.
+/// A plan depends on the batch scaling if a replica works on fewer samples than the smallest batch
+/// of the layers that were measured at one batch size only, divided by this.
 inline constexpr std::int64_t kLeaningPart = 8;
 
 struct OtherScaling {
-  std::int64_t samples = 1;          // that some replica works on at a time
-  std::int64_t measured = 1;         // the smallest batch of such a layer
-  BatchScaling own{};                // the profile's
-  Duration iteration;                // of the plan under the profile's
-  Duration otherwise;                // of the plan under the other
-  std::optional<Duration> searched;  // of a plan searched under the other, if that was done
-  std::string shape;                 // shape_of() it
+  /// The fewest samples that a replica works on at a time.
+  std::int64_t samples = 1;
+  /// The smallest batch of the layers that were measured at one batch size only.
+  std::int64_t measured = 1;
+  /// The profile's batch scaling.
+  BatchScaling own{};
+  /// The plan's iteration time under the profile's scaling.
+  Duration iteration;
+  /// The plan's iteration time under the other scaling.
+  Duration otherwise;
+  /// The iteration time of a plan searched under the other scaling, if that was done.
+  std::optional<Duration> searched;
+  /// The shape_of() that plan.
+  std::string shape;
 };
 
-/// The plan's times under both; nothing where it leans on no such batch. O(a simulation).
+/// Returns the plan's times under both scalings, or nothing if it does not depend on the scaling.
+/// O(a simulation).
 std::optional<OtherScaling> in_other_scaling(const PlanDocument& document,
                                              const Topology& topology);
 
@@ -37,12 +47,13 @@ struct ScalingSearch {
   const planner::PlannerOptions& options;
   const std::optional<planner::PlanRestriction>& restriction;
 };
-/// Adds what the DAPPLE planner, whose work has a budget, finds under floor, of a profile whose own
-/// scaling is proportional; nothing where it is told to stop first.
+
+/// Adds the plan that the DAPPLE planner, whose work is limited, finds under floor, if the
+/// profile's own scaling is proportional. Adds nothing if `progress` stops the search.
 void search_in_other_scaling(OtherScaling& scaling, const ScalingSearch& search,
                              planner::Progress* progress);
 
-/// A paragraph of the summary.
+/// Returns a paragraph of the summary.
 std::string text_of(const OtherScaling& scaling, const report::TextStyle& style);
 
 }  // namespace dapple::app

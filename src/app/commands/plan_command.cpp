@@ -98,7 +98,7 @@ std::vector<command_line::OptionSpec> specs() {
 
 constexpr std::int64_t kMostThreads = 256;
 
-/// 1F1B is what the planner does unless told otherwise.
+/// Sets the schedule families. 1F1B is the default and is not set explicitly.
 void choose_families(const command_line::Options& options, planner::PlannerOptions& planner) {
   std::vector<std::string> names{"1f1b", "auto"};
   for (const ScheduleFamily family : kScheduleFamilies) {
@@ -218,7 +218,7 @@ struct SearchEnd {
   std::optional<OtherScaling> scaling = std::nullopt;
 };
 
-/// Takes the progress line over, as signals are caught while that lives.
+/// Searches a plan. Takes `progress` by value, as signals are caught only while it exists.
 SearchEnd search(const Inputs& inputs, const Topology& topology,
                  const planner::PlannerOptions& planner,
                  const std::optional<planner::PlanRestriction>& restriction,
@@ -237,8 +237,8 @@ SearchEnd search(const Inputs& inputs, const Topology& topology,
   return end;
 }
 
-/// What the planner does not know of the request. A stop that came when all was proven anyway
-/// changed nothing. What is to be doubted of an imported profile every plan says.
+/// Adds to the request what the planner does not know. Doubts about an imported profile are left
+/// out, as every plan file states them as warnings.
 void complete_request(PlanRequest& request, const Inputs& inputs, StopReason reason,
                       std::optional<Duration> time_limit) {
   request.input_warnings = inputs.warnings;
@@ -256,7 +256,7 @@ struct Finding {
   const BaselineGround& ground;
 };
 
-/// All files take their names together.
+/// Writes all files together, then the summary.
 int write_outputs(const Finding& finding, const command_line::Options& options,
                   command_line::Console& console) {
   const PlanDocument& document = finding.made.document;

@@ -47,7 +47,7 @@ StopReason ProgressLine::stop_reason() const {
 
 namespace {
 
-/// The most telling first.
+/// Returns the parts of the line, the most important ones first.
 std::vector<std::string> parts_of(const planner::SearchProgress& progress) {
   std::vector<std::string> parts;
   if (progress.best) parts.push_back("best " + report::show(*progress.best));
@@ -58,7 +58,7 @@ std::vector<std::string> parts_of(const planner::SearchProgress& progress) {
   if (progress.best && progress.bound) {
     const Duration bound = std::min(*progress.best, *progress.bound);
     const double gap = planner::optimality_gap(*progress.best, bound);
-    // Rounded up to what is shown.
+    // Rounded up to the decimals shown.
     parts.push_back("gap at most " + report::show_percent(std::ceil(1000 * gap) / 1000));
   }
   parts.push_back(report::show_count(progress.states) + " partial plans");
@@ -80,7 +80,7 @@ void ProgressLine::update(const planner::SearchProgress& progress) {
   }
 }
 
-/// As many parts as have room, each of them whole.
+/// Shows as many whole parts as fit on the line.
 void ProgressLine::rewrite_line() {
   const auto now = std::chrono::steady_clock::now();
   if (is_shown_ && now - last_ < kProgressInterval) return;

@@ -1,4 +1,4 @@
-// What a search has found so far, and what ends it early.
+// Shows what a search has found so far, and ends it early.
 #pragma once
 
 #include <chrono>
@@ -11,9 +11,10 @@
 
 namespace dapple::app {
 
-/// One line on a terminal, rewritten at most ten times a second and cleared at the end; elsewhere a
-/// line every ten seconds, so that a log shows that the search goes on; none where the console is
-/// quiet. Says stop once the time limit, counted from here on, is over or a signal came.
+/// The progress of a search: on a terminal one line that is rewritten at most ten times a second
+/// and cleared at the end; elsewhere a line every ten seconds, so that a log shows that the search
+/// continues; nothing if the console is quiet. Stops the search when a signal is received or the
+/// time limit, counted from construction, has passed.
 class ProgressLine : public planner::Progress {
  public:
   ProgressLine(command_line::Console& console, std::optional<Duration> time_limit);
@@ -23,11 +24,11 @@ class ProgressLine : public planner::Progress {
 
   void update(const planner::SearchProgress& progress) override;
   bool should_stop() override;
-  /// Half of the time limit is for the first part.
+  /// The first part of a search may take half of the time limit.
   bool should_end_first_part() override;
   void clear();
 
-  /// Why the search, or its first part, was told to stop; None as long as it was not.
+  /// The reason why the search, or its first part, was stopped; None if it was not.
   StopReason stop_reason() const;
 
  private:

@@ -1,4 +1,4 @@
-// The order of a plan's ranks beside the one that a launcher gives.
+// Compares the order of a plan's ranks with that in which launchers number processes.
 #pragma once
 
 #include <optional>
@@ -8,9 +8,9 @@
 
 namespace dapple::app {
 
-/// What the plan would lose with its ranks on the same devices in the order of their numbers, as
-/// launchers number them: "an iteration takes 1.2 s in place of 1 s", or that it does not fit.
-/// Nothing where they stand so, or where that makes no difference. O(a simulation).
+/// Returns what the plan would lose if its ranks were assigned to the same devices in ascending
+/// order, as launchers do: "an iteration takes 1.2 s in place of 1 s", or that it does not fit.
+/// Returns nothing if they are in that order, or if it makes no difference. O(a simulation).
 std::optional<std::string> loss_in_launchers_order(const Subject& subject);
 
 }  // namespace dapple::app

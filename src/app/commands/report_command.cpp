@@ -31,7 +31,7 @@ Example
   dapple-plan report bert-large.plan.json -o bert.html --svg bert.svg
 )";
 
-/// The plan's own figures, unless they are not those of its simulation.
+/// Adds a warning if the file's figures are not those of the plan's simulation.
 void check_figures(PlanDocument& document, const Prediction& fresh) {
   const Prediction& filed = document.prediction;
   if (filed.iteration == fresh.iteration) return;
@@ -41,8 +41,8 @@ void check_figures(PlanDocument& document, const Prediction& fresh) {
                   report::show(filed.iteration), report::show(fresh.iteration)));
 }
 
-/// A page holds every action of the timeline, about four for each pass, and a browser keeps all of
-/// it: a page of so many passes has some ninety megabytes.
+/// The most passes of a page. It contains every action of the timeline, about four for each pass,
+/// and the browser keeps all of them; a page of this many passes has about 90 MB.
 constexpr std::int64_t kMostPassesOfAPage = 1'000'000;
 
 void check_size_of_page(const PlanDocument& document, const std::string& source) {

@@ -84,7 +84,7 @@ std::int64_t chunks_of(const command_line::Options& options, ScheduleFamily fami
   return loops ? given.value_or(2) : 1;
 }
 
-/// The plan as it was given, but for what the schedule changes.
+/// Replaces in the document what the new schedule changes.
 void renew(PlanDocument& document, planner::Rescheduled&& made, const Topology& topology,
            StopReason stop_reason) {
   document.tool = kTool;
@@ -105,7 +105,7 @@ void renew(PlanDocument& document, planner::Rescheduled&& made, const Topology& 
   document.prediction.lower_bound = made.lower_bound;
   document.prediction.optimality_gap =
       planner::optimality_gap(document.prediction.iteration, *made.lower_bound);
-  // The orders that were not tried are one open part of the space.
+  // The orders that were not tried are a single open part of the space.
   document.search.open = document.prediction.iteration == *made.lower_bound ? 0 : 1;
 }
 
@@ -117,7 +117,7 @@ std::string verdict(const Prediction& before, const Prediction& after) {
                      report::show(after.iteration, before.iteration), 100 * change);
 }
 
-/// Refuses what would do nothing: of the families only some leave a choice.
+/// Throws Error(Usage) for options that have no effect, as only some families involve a search.
 void require_search(const command_line::Options& options, ScheduleFamily family) {
   const bool is_searched = planner::searches_order(family);
   if (options.has("orders") && !is_searched) {
@@ -157,7 +157,7 @@ planner::Reschedule request_of(const command_line::Options& options, const Subje
   return request;
 }
 
-/// Why there is no schedule, and what would make one possible.
+/// Prints why there is no schedule and how to get one; returns the exit code.
 int refuse(command_line::Console& console, const planner::NoSchedule& none,
            const planner::Reschedule& request, const Topology& topology) {
   const std::string family(to_string(request.family));

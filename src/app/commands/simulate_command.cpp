@@ -70,7 +70,7 @@ void add_shortages(PlanDocument& document, const planner::Evaluation& evaluation
       report::show(worst.limit)));
 }
 
-/// The last line: whether the file's figures are still those of its plan.
+/// Returns the last line: whether the file's figures are those of the new simulation.
 std::string verdict(const Prediction& filed, const Prediction& fresh) {
   if (filed.iteration == fresh.iteration && filed.bubble_fraction == fresh.bubble_fraction &&
       filed.exposed_transfer == fresh.exposed_transfer &&
@@ -84,7 +84,8 @@ std::string verdict(const Prediction& filed, const Prediction& fresh) {
                      100 * change);
 }
 
-/// PipeDream's way with the same plan, against the synchronous iteration.
+/// Returns the comparison of PipeDream's asynchronous execution of the plan with the synchronous
+/// iteration.
 std::string asynchronous_text(const Subject& subject, Contention contention) {
   const Plan& plan = subject.document.plan;
   const auto steady =
@@ -111,8 +112,8 @@ std::string asynchronous_text(const Subject& subject, Contention contention) {
                             report::show(worst.needed, worst.limit), report::show(worst.limit));
 }
 
-/// What the plan is to be costed with instead of its own documents: what was given, or nothing if
-/// that had to be the same.
+/// Returns what the plan is costed with instead of its own documents. Without --recost that is
+/// nothing, and the given documents must be the plan's own.
 Replacement checked_replacement(const PlanDocument& filed, const command_line::Options& options) {
   Replacement replacement = load_replacement(options);
   if (options.has("recost")) return replacement;
@@ -125,11 +126,11 @@ Replacement checked_replacement(const PlanDocument& filed, const command_line::O
   return {};
 }
 
-/// Puts the fresh figures in the place of those of the file.
+/// Replaces the figures of the file by the new ones.
 void renew(Subject& subject, const planner::Evaluation& evaluation, bool recost) {
   PlanDocument& document = subject.document;
   document.prediction = evaluation.prediction;
-  // What was searched, and what it was compared with, was so with the file's own costs.
+  // The search and its baselines apply to the file's own costs only.
   document.request.reset();
   document.search = {};
   document.baselines.clear();
@@ -166,7 +167,7 @@ int run_simulate(const command_line::Options& options, command_line::Console& co
                     to_string(filed.plan.family)));
   }
   const Replacement replacement = checked_replacement(filed, options);
-  // Only a sound plan has a schedule, and with it a hash.
+  // Only a valid plan has a schedule and a hash, so this checks the plan.
   if (replacement.profile || replacement.topology || options.has("timeline")) {
     make_subject(filed, {}, command_line::source_name(path));
   }
@@ -187,9 +188,9 @@ int run_simulate(const command_line::Options& options, command_line::Console& co
   }
   results.commit();
   const auto [stream, words_style] = console.words(command_line::takes_stdout(outputs));
-  const report::TextStyle& style = words_style;  // clang 14 captures no structured binding
+  const report::TextStyle& style = words_style;  // clang 14 cannot capture structured bindings
   const std::optional<OtherScaling> scaling = in_other_scaling(subject.document, subject.topology);
-  // Both walk through all actions.
+  // Both texts iterate over all actions.
   std::string summary;
   std::string statistics;
   const std::function<void()> texts[] = {

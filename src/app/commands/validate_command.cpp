@@ -60,7 +60,7 @@ int run_validate(const command_line::Options& options, command_line::Console& co
     try {
       validate_file(path, console);
     } catch (const Error& error) {
-      // Every file gets its verdict, whatever is wrong with the one before.
+      // A fault in one file does not prevent checking the others.
       command_line::print_error(console, error);
       code = std::max(code, command_line::exit_code_of(error.kind()));
     }

@@ -42,7 +42,7 @@ Exit code 0 if nothing is false and the bound is confirmed, 3 if a claim is
 false or the plan is not sound, 6 if nothing is false but not all is confirmed.
 )";
 
-/// What the bound was derived from; `end`: what ended the derivation, where it was stopped.
+/// Returns from what the bound was derived; `end` says what ended the derivation if it was stopped.
 std::string proof_text(const PlanDocument& document, const planner::PlanVerification& verification,
                        const std::string& end) {
   const std::int64_t tried = verification.partial_plans;
@@ -76,7 +76,7 @@ std::string bound_verdict(const PlanDocument& document,
                      proof_text(document, verification, end));
 }
 
-/// Nothing where every device has room.
+/// Returns a line about the first device that is short of memory; empty if there is none.
 std::string memory_text(const Prediction& prediction, const Topology& topology) {
   for (const DeviceFigures& device : prediction.devices) {
     if (device.peak_memory <= device.memory_limit) continue;
@@ -87,7 +87,8 @@ std::string memory_text(const Prediction& prediction, const Topology& topology) 
   return {};
 }
 
-/// The target that the plan was asked for: a name in a file like any other.
+/// Returns the restriction of the target that the plan was requested for. Throws Error(BadInput) if
+/// the file's target is invalid.
 std::optional<planner::PlanRestriction> restriction_in(const PlanDocument& document,
                                                        const std::string& source) {
   if (!document.request || document.request->target.empty()) return std::nullopt;

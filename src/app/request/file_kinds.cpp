@@ -22,14 +22,14 @@ std::optional<std::string> looks_foreign(std::string_view text, std::string_view
   const auto taken_by = [](std::string_view format, std::string_view import) {
     return fmt::format("a file of {}, which dapple-plan import {} takes", format, import);
   };
-  // One of ours that cannot be read, whatever words are in it.
+  // One of our documents that cannot be parsed, even if it contains words of other formats.
   if (text.find("\"dapple-") != std::string_view::npos) return std::nullopt;
   if (const auto format = interop::detect_topology_format(text)) {
     return taken_by(name_of(*format), "topology");
   }
   const auto model = interop::detect_model_format(text);
   const auto plan = interop::detect_plan_format(text);
-  // A graph of PipeDream may be either: it is taken for what was expected.
+  // A PipeDream graph may be a model or a plan; the expected kind decides.
   if (model && !(plan && expected == "plan")) return taken_by(name_of(*model), "model");
   if (plan) return taken_by(name_of(*plan), "plan");
   return std::nullopt;

@@ -1,4 +1,4 @@
-// Files that were given for something else.
+// Recognizes files of another kind than the one requested, for error messages.
 #pragma once
 
 #include <optional>
@@ -7,19 +7,19 @@
 
 namespace dapple::app {
 
-/// What a text is and who takes it: "a topology of ours, which --topo takes", "a file of slurm,
-/// which dapple-plan import topology takes". Nothing of a text that no command takes, or that is
-/// one of ours with a fault in it. What two commands take is said to be of the kind that was
-/// `expected`, if it may be: "profile", "topology" or "plan". O(length).
+/// Returns what a text is and which command takes it: "a topology of ours, which --topo takes", "a
+/// file of slurm, which dapple-plan import topology takes". Returns nothing for a text that no
+/// command takes, or that is one of our documents with a fault in it. If two commands take the
+/// text, prefers the `expected` kind: "profile", "topology" or "plan". O(length).
 std::optional<std::string> looks_like(std::string_view text, std::string_view expected);
 
-/// Throws Error(BadInput) where the text is another tool's, or another kind of document of ours:
-/// "expected a topology of ours, got ...". `kind`: "profile", "topology" or "plan". What is of that
-/// kind, whatever its version, or nobody's is left to its reader.
+/// Throws Error(BadInput) if the text is another tool's, or one of our documents of another kind:
+/// "expected a topology of ours, got ...". `kind`: "profile", "topology" or "plan". Texts of that
+/// kind, of any version, and unrecognized texts are left to their reader.
 void refuse_others(std::string_view text, const std::string& source, std::string_view kind);
 
-/// Throws Error(BadInput) for a text in none of the formats that are asked for, "a plan of ...":
-/// with what it looks like, or with the option that says it.
+/// Throws Error(BadInput) for a text in none of the expected formats (`what`: "a plan of ..."),
+/// saying what it looks like or, if that is unknown, which option gives its format.
 [[noreturn]] void refuse_unknown(std::string_view text, const std::string& source,
                                  std::string_view what);
 

@@ -26,7 +26,8 @@ bool runs(const interop::RuntimeLimits& limits, const ModelProfile& profile,
   return limits.any_order || interleaves || family == ScheduleFamily::OneFOneB;
 }
 
-/// GPipe is 1F1B with everything in flight.
+/// Returns the families that the runtime can run. GPipe is left out, as it is 1F1B with all
+/// micro-batches in flight.
 std::vector<ScheduleFamily> families_of(const interop::RuntimeLimits& limits,
                                         const ModelProfile& profile) {
   std::vector<ScheduleFamily> families{ScheduleFamily::OneFOneB};

@@ -1,4 +1,4 @@
-// What --for TARGET asks of a plan, so that "export --to TARGET" can express it.
+// The restrictions that --for TARGET places on a plan so that "export --to TARGET" can express it.
 #pragma once
 
 #include <optional>
@@ -12,14 +12,15 @@
 
 namespace dapple::app {
 
-/// The restriction of --for; nothing where it is not given. Throws Error(Usage) where the target
-/// can express every plan, or where other options ask for what it cannot, and Error(BadInput) where
-/// it cannot run the model at all.
+/// Returns the restriction of --for, or nothing if it is not given. Throws Error(Usage) if the
+/// target can express every plan, or if other options request what it cannot express, and
+/// Error(BadInput) if it cannot run the model at all.
 std::optional<planner::PlanRestriction> restriction_of(const command_line::Options& options,
                                                        const planner::PlannerOptions& planner,
                                                        const ModelProfile& profile);
 
-/// The same of the target of that name. Throws Error(Usage) where no target with limits has it.
+/// Returns the restriction of a target. Throws as above, and Error(Usage) if no target with limits
+/// has that name.
 planner::PlanRestriction restriction_of(const std::string& target,
                                         const planner::PlannerOptions& planner,
                                         const ModelProfile& profile);

@@ -17,7 +17,7 @@
 namespace dapple::app {
 namespace {
 
-/// The same devices, by name, in another topology.
+/// Replaces the plan's devices by those of the same names in another topology.
 void move_devices(Plan& plan, const Topology& from, const Topology& to, const std::string& source) {
   std::vector<Violation> missing;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {

@@ -1,4 +1,4 @@
-// Models, topologies and plans as the commands ask for them.
+// Loads models, topologies and plans for the commands.
 #pragma once
 
 #include <optional>
@@ -17,51 +17,55 @@ namespace dapple::app {
 
 inline constexpr const char* kTool = "dapple-plan " DAPPLE_VERSION;
 
-/// Options of plan that say what a PipeDream graph does not.
+/// Returns the options of the command `plan` that supply what a PipeDream graph does not say.
 std::vector<command_line::OptionSpec> foreign_profile_options();
 
-/// All options that say what a foreign profile does not, as far as the command has them.
+/// Reads all options that supply what a foreign profile does not say, of those that the command
+/// has.
 interop::ForeignProfileOptions foreign_options(const command_line::Options& options);
 
-/// The profile of --model, in our format or as a PipeDream graph, told apart by its content. The
-/// foreign options with one of our profiles are a usage error: they would do nothing.
+/// Loads the profile of --model, in our format or as a PipeDream graph, recognized by its content.
+/// Throws Error(Usage) if foreign options are given with one of our profiles, as they would have no
+/// effect.
 interop::ImportedProfile load_profile(const std::string& path,
                                       const command_line::Options& options);
 
-// In our formats; another tool's file is refused with the command that takes it.
+// These load our formats; the error for another tool's file names the command that takes it.
+
 ModelProfile load_own_profile(const std::string& path);
 TopologyDescription load_topology(const std::string& path);
 PlanDocument load_own_plan(const std::string& path);
 io::UncheckedPlan load_unchecked_plan(const std::string& path);
-/// The plan in the text of that file.
+/// Parses the text of a plan file; `path` is its name for messages.
 PlanDocument own_plan(const std::string& text, const std::string& path);
 
-/// A graph need not say what it was measured on; with one kind of device there is only one answer,
-/// which is a warning. Throws Error(Usage) where there are several.
+/// Sets the device of a profile that does not name one. If the topology has only one kind of
+/// device, that kind is assumed and a warning added; otherwise throws Error(Usage).
 void settle_device(ModelProfile& profile, const TopologyDescription& topology,
                    std::vector<std::string>& warnings);
 
-/// Gives --time-scale to the kinds of device that have none for the profiled one, so that the
-/// plan's own description says what was assumed. Throws Error(Usage) where it would do nothing.
+/// Applies --time-scale to the kinds of device that have no time scale for the profiled one, so
+/// that the plan file records the assumption. Throws Error(Usage) if there is none.
 void apply_time_scale(const command_line::Options& options, const ModelProfile& profile,
                       TopologyDescription& topology);
 
-/// A plan together with the model and topology that it is judged with.
+/// A plan together with the model and topology by which it is evaluated.
 struct Subject {
   PlanDocument document;
   Topology topology;
 };
 
-/// What --model and --topo replace in a plan's document; nothing where they are not given.
+/// What --model and --topo replace in a plan's document; empty where they are not given.
 struct Replacement {
   std::optional<ModelProfile> profile;
   std::optional<TopologyDescription> topology;
 };
 Replacement load_replacement(const command_line::Options& options);
 
-/// Puts other documents into a plan's: devices are found again by name, gradient buckets that are
-/// not those of the new layers are dropped, to be made anew. Throws Error(BadInput) naming `source`
-/// where the plan is not sound for them: layers, devices, a model not measured for a device.
+/// Replaces the model or topology of a plan. Devices are matched by name; gradient buckets that do
+/// not match the new layers are dropped, to be made anew. Throws Error(BadInput) naming `source` if
+/// the plan is not valid for the replacement: layers, devices, or a model that is not measured for
+/// a device.
 Subject make_subject(PlanDocument document, const Replacement& replacement,
                      const std::string& source);
 

@@ -1,4 +1,4 @@
-// The options that say how a plan is simulated, and within what a search keeps.
+// The options for how a plan is simulated and for the memory limit of a search.
 #pragma once
 
 #include "dapple/command_line/options.h"
@@ -6,15 +6,15 @@
 
 namespace dapple::app {
 
-/// Value of --contention, or `otherwise` where it is not given.
+/// Returns the value of --contention, or `otherwise` if it is not given.
 Contention contention_of(const command_line::Options& options,
                          Contention otherwise = Contention::Shared);
 
-/// Value of --replicas, or `otherwise` where it is not given.
+/// Returns the value of --replicas, or `otherwise` if it is not given.
 Replicas replicas_of(const command_line::Options& options, Replicas otherwise = Replicas::Together);
 
-/// Value of --memory-limit, or the default where it is not given. Throws a usage error if it is too
-/// small to search anything.
+/// Returns the value of --memory-limit, or the default if it is not given. Throws Error(Usage) if
+/// it is below 64 MiB, too small for any search.
 Bytes memory_limit_of(const command_line::Options& options);
 
 }  // namespace dapple::app

@@ -1,4 +1,4 @@
-// What --pin says.
+// Parsing of --pin.
 #pragma once
 
 #include <string>
@@ -10,10 +10,11 @@
 
 namespace dapple::app {
 
-/// Each text is one of "stages=N", "replicas=N", "recompute=on", "recompute=off", "cut=LAYER" and
-/// "join=LAYER"; a layer is named, or numbered from 0. Layers come out ascending, each once. Throws
-/// Error(Usage) where a text is none of these, something is pinned twice in different ways, or no
-/// split of that model on that many devices can be as pinned.
+/// Parses pins. Each text is one of "stages=N", "replicas=N", "recompute=on", "recompute=off",
+/// "depths=least", "cut=LAYER" and "join=LAYER"; a layer is given by name, or by number from 0.
+/// Layers are returned in ascending order without duplicates. Throws Error(Usage) if a text is none
+/// of these, pins contradict each other, or no split of the model on that many devices satisfies
+/// them.
 Pins parse_pins(const std::vector<std::string>& texts, const ModelProfile& profile,
                 const Topology& topology);
 

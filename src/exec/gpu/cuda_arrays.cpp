@@ -84,7 +84,7 @@ void CudaArrays::warm_up() {
   cuda::Device& device = math_.device();
   const cuda::Stream& stream = device.compute();
   const cuda::Buffer norm = device.allocate({sizeof(double)});
-  // Kernels take four numbers at a time where they can, and else one.
+  // Kernels process four elements at a time where possible, and single ones otherwise.
   for (const std::size_t count : {std::size_t{4}, std::size_t{1}}) {
     std::array<cuda::Buffer, 4> memory;
     const cuda::View parameters = zeros(count, cuda::Type::Float32, memory[0]);
@@ -94,7 +94,7 @@ void CudaArrays::warm_up() {
                   .gradients = gradients,
                   .state = zeros(count * states_, cuda::Type::Float32, memory[2]),
                   .copy = zeros(copies_.count > 0 ? count : 0, math_.type(), memory[3])});
-    cuda::add(stream, parameters, gradients);  // as those of a tie
+    cuda::add(stream, parameters, gradients);  // as for tied gradients
     cuda::squared_norm(device, gradients, norm.address());
   }
 }

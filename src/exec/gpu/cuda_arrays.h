@@ -1,5 +1,5 @@
-// Parameters, gradients and the optimizer's state of one stage in a GPU's memory; CpuArrays says
-// what each function does.
+// Parameters, gradients and optimizer state of one stage in GPU memory. The functions are
+// documented in CpuArrays.
 #pragma once
 
 #include <cstddef>
@@ -21,16 +21,16 @@ class CudaArrays {
  public:
   CudaArrays(CudaMath& math, const StageLayout& layout, const nn::OptimizerSettings& optimizer);
 
-  /// Working copies.
+  /// Returns the working copies.
   cuda::View parameters(ElementRange range) const;
   cuda::View gradients(ElementRange range) const;
   void clear_gradients();
-  /// Not where they lie, but wherever they are read.
+  /// Does not modify the stored gradients; the factor is applied wherever they are read.
   void scale_gradients(float factor) { factor_ *= factor; }
-  /// Waits for them.
+  /// Waits for the gradients.
   std::vector<double> squares(const std::vector<ElementRange>& ranges);
   void update(ElementRange range, std::int64_t number);
-  /// Does to a few zeros what may be done to parameters and gradients. Waits for it.
+  /// Runs every operation on parameters and gradients once, on a few zeros, and waits for it.
   void warm_up();
   std::span<const float> values(TensorKind kind);
   void assign(const TensorPlace& place, TensorKind kind, std::size_t number,
@@ -38,23 +38,25 @@ class CudaArrays {
 
  private:
   cuda::View zeros(std::size_t count, cuda::Type type, cuda::Buffer& memory);
-  /// What a gradient is multiplied by to be that of the loss.
+  /// Returns the factor that converts a stored gradient to the gradient of the unscaled loss.
   float gradient_factor() const;
-  /// A tensor's `number`th array of the state: all arrays of what is stepped at a time lie
-  /// together.
+  /// Returns the position of a tensor's `number`th state array. All state arrays of the parameters
+  /// that one step updates are contiguous.
   std::size_t state_of(const TensorPlace& place, std::size_t number) const;
 
   CudaMath& math_;
   const StageLayout& layout_;
   const nn::OptimizerSettings optimizer_;
-  const std::size_t states_;  // numbers of the optimizer's for each parameter
+  // The number of optimizer state elements per parameter.
+  const std::size_t states_;
   float factor_ = 1;
   cuda::Buffer master_memory_;
   cuda::Buffer copy_memory_;
   cuda::Buffer gradient_memory_;
   cuda::Buffer state_memory_;
   cuda::View masters_;
-  cuda::View copies_;  // none in single precision
+  // Empty in single precision.
+  cuda::View copies_;
   cuda::View gradients_;
   cuda::View state_;
   std::vector<float> on_host_;

@@ -31,7 +31,8 @@ void check_free_memory(const CudaMemory& memory, int gpu, const cuda::GpuPropert
                         found.free_memory.count, found.memory.count, found.name)}});
 }
 
-/// Devices that share a GPU take their memory one after another, so that each is told what is left.
+/// Devices that share a GPU allocate their memory one after another, so that each checks against
+/// the memory that is left.
 std::unique_ptr<ModelBackend<CudaMath>> backend_with_memory(const TrainingJob& job,
                                                             DeviceIndex device, int gpu) {
   static std::mutex one_at_a_time;
@@ -55,8 +56,8 @@ int usable_gpus() {
 std::unique_ptr<TrainingBackend> make_cuda_backend(const TrainingJob& job, DeviceIndex device,
                                                    int gpu) {
   auto backend = backend_with_memory(job, device, gpu);
-  // CUDA brings kernels to a GPU when they are first launched, and may wait for all that the GPU
-  // is at to do so: in an iteration that may be a kernel that waits for one of another GPU.
+  // CUDA loads a kernel to a GPU at its first launch, for which it may wait until the GPU is idle.
+  // During an iteration the GPU may be running a kernel that waits for a kernel of another GPU.
   backend->warm_up();
   return backend;
 }

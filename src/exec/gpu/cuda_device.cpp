@@ -13,7 +13,7 @@ void CudaDevice::begin() {
 }
 
 Mark CudaDevice::mark(Stream stream) {
-  memory_.make_current();  // of whichever thread this is
+  memory_.make_current();  // the calling thread may be any
   return marks_.mark(stream == Stream::Collective ? reductions_.stream : compute());
 }
 

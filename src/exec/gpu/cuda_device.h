@@ -1,5 +1,5 @@
-// A plan's device on a GPU: its memory and streams, when they did what, and messages from and to
-// other devices. What training and replaying have in common.
+// A plan's device on a GPU: its memory, streams and time marks, and its messages to and from other
+// devices. Shared by training and replay.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +17,7 @@
 
 namespace dapple::exec {
 
+/// A plan's device on a GPU.
 class CudaDevice {
  public:
   CudaDevice(int gpu, Bytes memory)
@@ -26,23 +27,24 @@ class CudaDevice {
   cuda::Device& memory() { return memory_; }
   const cuda::Stream& compute() const { return memory_.compute(); }
 
-  /// Of an iteration.
+  /// Must be called before each iteration.
   void begin();
-  /// From any thread.
+  /// May be called by any thread.
   Mark mark(Stream stream);
   std::int64_t moment_of(const Mark& mark) const { return marks_.moment_of(mark); }
 
-  /// On the stream of computation, behind what made it.
+  /// Copies the payload to `target` on the compute stream, after the work that produces it.
   void take_in(Payload payload, std::span<std::byte> target);
-  /// What that stream has been given so far to make: in memory that goes with it, or that stays
-  /// until the iteration is over.
+  /// Returns a message with the result of the work enqueued on the compute stream so far. It lies
+  /// in a buffer that the message owns, or in memory that stays valid until the iteration is over.
   Payload give_out(cuda::Buffer memory);
   Payload give_out(std::span<std::byte> lasting);
 
-  /// Gradients that are complete, to be reduced in another thread, once `others` have been added.
+  /// Returns complete gradients, to be reduced by another thread after `others` have been added to
+  /// them.
   std::unique_ptr<ReductionBuffer> buffer(const cuda::View& gradients,
                                           std::vector<cuda::View> others);
-  /// Has computation wait for all reductions that are over in their threads.
+  /// Makes the compute stream wait for all reductions that their threads have enqueued so far.
   void await_reductions();
 
  private:

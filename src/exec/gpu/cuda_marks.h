@@ -1,4 +1,4 @@
-// Moments of an iteration on a GPU, each an event, and when they were by the host's clock.
+// Time marks of an iteration on a GPU, recorded as events and converted to the host's clock.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,23 @@
 
 namespace dapple::exec {
 
-/// Marks may be made by several threads; events are used again in each iteration.
+/// Records marks, possibly from several threads; events are reused in each iteration.
 class CudaMarks {
  public:
-  /// Of an iteration; waits until the stream is at rest, so that GPU and host agree on a moment.
+  /// Begins an iteration. Waits until the stream is idle, to obtain a common reference time of GPU
+  /// and host.
   void begin(const cuda::Stream& stream);
   Mark mark(const cuda::Stream& stream);
-  /// Waits for it. Throws what has gone wrong on the GPU.
+  /// Waits for the mark and returns its time. Throws if the GPU has failed.
   std::int64_t moment_of(const Mark& mark) const;
 
  private:
-  std::mutex mutex_;  // of the list
+  // Guards `events_` and `count_`.
+  std::mutex mutex_;
   std::deque<cuda::Event> events_;
-  std::size_t count_ = 0;  // of this iteration
+  // The number of marks in this iteration.
+  std::size_t count_ = 0;
+  // The reference event, and its time on the host's clock.
   cuda::Event zero_;
   std::int64_t zero_moment_ = 0;
 };

@@ -12,7 +12,7 @@
 namespace dapple::exec {
 namespace {
 
-/// Where samples of a tensor lie.
+/// Returns the elements of a range of samples of a tensor.
 cuda::View numbers_of(const cuda::DeviceTensor& tensor, SampleRange samples) {
   const std::int64_t each = tensor.count() / std::max<std::int64_t>(1, tensor.samples());
   return tensor.view().part(samples.begin * each, samples.end * each);

@@ -1,5 +1,5 @@
-// The mathematics of a device's stages on a GPU: all is enqueued on one stream, in the order in
-// which it is asked for. CpuMath says what each function does.
+// The computations of a device's stages on a GPU: all of them are enqueued on one stream, in the
+// order in which they are requested. The functions are documented in CpuMath.
 #pragma once
 
 #include <cstdint>
@@ -87,9 +87,9 @@ class CudaMath {
   bool accepts_gradients(bool are_finite) { return loss_scale_.accepts(are_finite); }
 
   cuda::Device& device() { return device_; }
-  /// Of activations and working copies.
+  /// Returns the type of activations and working copies.
   cuda::Type type() const { return cuda::type_of(precision_); }
-  /// That gradients are multiplied by.
+  /// Returns the factor by which gradients are multiplied.
   float loss_scale() const { return loss_scale_.factor(); }
 
  private:
@@ -100,10 +100,11 @@ class CudaMath {
   const cuda::Precision precision_;
   const bool takes_tokens_;
   CudaDevice on_gpu_;
-  cuda::Device& device_;  // its memory
+  // The memory of `on_gpu_`.
+  cuda::Device& device_;
   LossScale loss_scale_;
-  std::vector<std::unique_ptr<cuda::DeviceModule>>
-      modules_;  // by layer; null of other devices' layers
+  // Indexed by layer; null for the layers of other devices.
+  std::vector<std::unique_ptr<cuda::DeviceModule>> modules_;
 };
 
 }  // namespace dapple::exec

@@ -1,4 +1,5 @@
-// Layers of a model measured on a GPU, by its events: what is enqueued runs without the host.
+// Measures the layers of a model on a GPU with events, so that the enqueued work runs without host
+// interaction.
 
 #include <algorithm>
 #include <array>
@@ -17,7 +18,7 @@
 namespace dapple::exec {
 namespace {
 
-/// As CpuEngine, on the first GPU.
+/// The counterpart of CpuEngine on the first GPU.
 class CudaEngine {
  public:
   using Tensor = cuda::DeviceTensor;
@@ -49,7 +50,8 @@ class CudaEngine {
   void watch_memory() { device_.forget_most_memory_in_use(); }
   Bytes memory_in_use() const { return device_.memory_in_use(); }
   Bytes most_memory_in_use() const { return device_.most_memory_in_use(); }
-  /// All of them, as far as a GPU's caches tell them from fewer.
+  /// Returns the number of parameters on which an optimizer step is timed: all of them, up to a
+  /// number from which a GPU's caches no longer make a difference.
   std::size_t most_stepped(std::int64_t parameters) const {
     constexpr std::int64_t kMost = 64'000'000;
     return static_cast<std::size_t>(std::clamp<std::int64_t>(parameters, 1, kMost));
@@ -59,7 +61,7 @@ class CudaEngine {
   cuda::Precision precision() const { return precision_; }
   cuda::Type type() const { return cuda::type_of(precision_); }
 
-  /// Zeros, in memory that is given back with the buffer.
+  /// Returns a zero-filled array, whose memory is freed with the buffer.
   cuda::View zeros(std::int64_t count, cuda::Type type, cuda::Buffer& memory) {
     cuda::View view{nullptr, type, count};
     memory = device_.allocate(view.size());
@@ -69,7 +71,7 @@ class CudaEngine {
   }
 
  private:
-  /// Some is left to the libraries.
+  /// Leaves a tenth of the free memory to libraries.
   static Bytes memory_of(const cuda::GpuProperties& gpu) {
     return {gpu.free_memory.count / 10 * 9};
   }
@@ -113,8 +115,10 @@ class CudaEngine::Layer {
  private:
   cuda::Device& device_;
   const cuda::Precision precision_;
-  std::vector<Operation> operations_;  // of the model
-  const std::size_t number_;           // among them
+  // The operations of all layers of the model.
+  std::vector<Operation> operations_;
+  // The position of this layer among them.
+  const std::size_t number_;
   std::unique_ptr<cuda::DeviceModule> module_;
   std::vector<cuda::DeviceTensor> parameters_;
   std::vector<cuda::Buffer> gradients_;
@@ -122,7 +126,8 @@ class CudaEngine::Layer {
   std::vector<cuda::View> gradient_views_;
 };
 
-/// Masters, gradients and state in single precision, and the working copies.
+/// An optimizer step on master parameters, gradients and state in single precision and on the
+/// working copies.
 class CudaEngine::Step {
  public:
   Step(CudaEngine& engine, nn::OptimizerKind kind, std::size_t parameters)

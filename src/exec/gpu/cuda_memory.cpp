@@ -1,4 +1,4 @@
-// How much of a GPU's memory a device of a training takes.
+// Estimates the GPU memory that a device needs for training.
 
 #include <algorithm>
 #include <cstdint>
@@ -13,13 +13,13 @@
 namespace dapple::exec {
 namespace {
 
-/// Every allocation is rounded up, and memory given back leaves gaps.
+/// Adds a sixteenth for the rounding of allocations and for fragmentation.
 Bytes with_gaps(Bytes size) {
   constexpr std::int64_t kShare = 16;
   return size + Bytes{size.count / kShare};
 }
 
-/// A profile of a GPU, and of no core.
+/// Whether the profile was measured on a GPU; only such profiles contain workspaces.
 bool has_workspaces(const std::vector<Layer>& layers) {
   return std::ranges::any_of(layers, [](const Layer& layer) {
     return std::ranges::any_of(layer.measurements, [](const Measurement& measurement) {
@@ -28,8 +28,9 @@ bool has_workspaces(const std::vector<Layer>& layers) {
   });
 }
 
-/// The largest up to the first measured batch of so many samples: parts of it do not grow with the
-/// batch, as the memory model takes it to.
+/// Returns the largest workspace of the measured batches up to the first one with at least
+/// `samples` samples, because parts of a workspace do not grow with the batch, contrary to the
+/// memory model. Beyond the measured batches the memory model's value counts too.
 Bytes measured_workspace(const Layer& layer, std::int64_t samples) {
   Bytes most;
   for (const Measurement& measurement : layer.measurements) {
@@ -39,14 +40,15 @@ Bytes measured_workspace(const Layer& layer, std::int64_t samples) {
   return std::max(most, workspace_size(layer, samples));
 }
 
-/// What is needed beside what the plan's memory model counts while any one of some layers computes.
+/// The memory needed in addition to what the plan's memory model counts, while any one of a set of
+/// layers computes.
 class BesidePlan {
  public:
   explicit BesidePlan(const TrainingJob& job)
       : job_(job), is_measured_(has_workspaces(job.measured)) {}
 
-  /// Of a stage that computes so many samples at a time; `ends_stage` where the next layer is
-  /// another stage's.
+  /// Adds a layer of a stage that computes `samples` samples at a time. `ends_stage` is true if the
+  /// next layer belongs to another stage.
   void add_layer(std::int32_t number, std::int64_t samples, bool ends_stage) {
     const nn::ModelLayer& layer = job_.layer(number);
     const cuda::Precision precision = job_.settings.precision;
@@ -57,7 +59,8 @@ class BesidePlan {
     largest_ = std::max({largest_, input, output});
     const Layer& measured = job_.measured[static_cast<std::size_t>(number)];
     planned_ = std::max(planned_, workspace_size(measured, samples));
-    // A head that is cut off from its loss copies scores, which it was not seen to do.
+    // A head in another stage than its loss copies the scores, which the measurement did not
+    // include.
     const bool is_cut_head = ends_stage && std::holds_alternative<LinearOperation>(layer.operation);
     workspace_ = std::max(
         workspace_,
@@ -66,15 +69,16 @@ class BesidePlan {
             : cuda::workspace_of(layer.operation, with_samples(samples, layer.input), precision));
   }
 
-  /// Where workspaces were measured, what is missing of them in the model, and the gradients of
-  /// input and output of a layer; what is handed over by stages of one device waits on either side.
-  /// Else an estimate.
+  /// If workspaces were measured, returns the part of them that the memory model does not include,
+  /// plus the gradients of a layer's input and output, plus tensors that wait between stages of one
+  /// device. Otherwise returns an estimate.
   Bytes size(bool has_several_stages) const {
     constexpr std::int64_t kHandedOver = 4;
     if (!is_measured_) return workspace_ + (2 + kHandedOver) * largest_;
-    // Targets, losses and partial sums, and what small tensors are rounded up by.
+    // Targets, losses and partial sums, and the rounding of small tensors.
     constexpr Bytes kSmallPieces{16 << 20};
-    // A product may take the most that one takes, of a number of samples that was not measured.
+    // A matrix product may take the maximum workspace of one product for a number of samples that
+    // was not measured.
     return std::max(workspace_, planned_) - planned_ + gradients_ + kSmallPieces +
            cuda::kProductWorkspace + (has_several_stages ? kHandedOver : 0) * largest_;
   }
@@ -82,10 +86,14 @@ class BesidePlan {
  private:
   const TrainingJob& job_;
   const bool is_measured_;
-  Bytes gradients_;  // of input and output of one layer
-  Bytes largest_;    // of these
-  Bytes planned_;    // workspace, by the memory model
-  Bytes workspace_;  // measured, or the most that there may be
+  // The largest sum of the input and output gradients of one layer.
+  Bytes gradients_;
+  // The largest single input or output.
+  Bytes largest_;
+  // The largest workspace according to the memory model.
+  Bytes planned_;
+  // The largest workspace as measured, or an upper bound.
+  Bytes workspace_;
 };
 
 }  // namespace

@@ -1,13 +1,13 @@
-// What the host enqueues for an action, as a range of NVTX: Nsight Systems shows it over the GPU's
-// work by the action's name.
+// Marks the work that the host enqueues for an action as an NVTX range, which Nsight Systems
+// displays above the GPU's work under the action's name.
 #pragma once
 
 #include "dapple/plan/action.h"
 
 namespace dapple::exec {
 
-/// From its construction to its end, in one thread. Nothing where NVTX was not there to build with,
-/// or nobody looks.
+/// A range from construction to destruction, in one thread. Has no effect if the program was built
+/// without NVTX or no profiler is attached.
 class CudaRange {
  public:
   explicit CudaRange(const Action& action);

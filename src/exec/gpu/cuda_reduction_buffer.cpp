@@ -45,7 +45,7 @@ CudaBytes* CudaReductionBuffer::on_this_gpu(ElementRange range, Payload& payload
   CudaBytes* bytes = cuda_bytes_of(payload);
   if (bytes != nullptr && bytes->gpu() == reductions_.gpu) return bytes;
   payload.bring_to_host();
-  cuda::make_current(reductions_.gpu);  // the bytes' own was, to bring them
+  cuda::make_current(reductions_.gpu);  // the copy has made the sender's GPU current
   return nullptr;
 }
 

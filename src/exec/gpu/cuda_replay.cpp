@@ -1,4 +1,5 @@
-// A replay on a GPU: numbers are zeros, which are sent, copied and added as a training's are.
+// Replays a plan on a GPU. All numbers are zeros, which are sent, copied and added like those of a
+// training.
 
 #include <algorithm>
 #include <cstddef>
@@ -18,7 +19,7 @@
 namespace dapple::exec {
 namespace {
 
-/// Largest of what a device's actions send, receive and reduce at a time.
+/// The largest sizes that any single action of a device sends, receives and reduces.
 struct LargestMessages {
   Bytes sent;
   Bytes received;
@@ -45,15 +46,15 @@ struct LargestMessages {
     }
   }
 
-  /// With what is rounded up, and small pieces beside.
+  /// Returns the sum of the sizes, plus a margin for rounding and small allocations.
   Bytes with_rounding() const {
     constexpr Bytes kSmallPieces{16'384};
     return sent + received + reduced + kSmallPieces;
   }
 };
 
-/// What is sent is only read, what is received only written, and all buckets lie in one place: in
-/// whatever order they are used, they are zeros.
+/// Stands in for the computation. The send buffer is only read and the receive buffer only written,
+/// and all buckets share one buffer: all of them hold zeros, so the order of use does not matter.
 class CudaStandIn {
  public:
   static constexpr Memory kMemory = Memory::Device;
@@ -88,7 +89,7 @@ class CudaStandIn {
   void await_reductions() { on_gpu_.await_reductions(); }
 
  private:
-  /// As many as bytes begin.
+  /// Returns as many floats as `size` bytes contain, rounded up.
   static cuda::View floats_in(const cuda::Buffer& memory, Bytes size) {
     constexpr std::int64_t kNumber = cuda::size_of(cuda::Type::Float32);
     return {memory.address(), cuda::Type::Float32, (size.count + kNumber - 1) / kNumber};

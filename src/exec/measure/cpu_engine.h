@@ -1,4 +1,4 @@
-// Layers of a model measured on the core of the calling thread, in single precision.
+// Measures layers of a model on the core of the calling thread, in single precision.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +15,7 @@
 
 namespace dapple::exec {
 
+/// The CPU's engine, and the interface that timed_passes() expects of its parameter Engine.
 class CpuEngine {
  public:
   using Tensor = nn::Tensor;
@@ -22,33 +23,33 @@ class CpuEngine {
   class Layer;
   class Step;
 
-  /// Of a pass, at rest.
+  /// Begins a pass. Requires: nothing is being computed.
   void begin() {}
   Mark mark() const { return {.moment = monotonic_now()}; }
   std::int64_t moment_of(const Mark& mark) const { return mark.moment; }
 
-  /// What a layer is given: activations, or tokens and the right answers.
+  /// Bring a layer's input to where it is computed: activations, or tokens and targets.
   Tensor numbers(Tensor tensor) { return tensor; }
   Tensor whole_numbers(Tensor tensor) { return tensor; }
   Tensor copy_of(const Tensor& tensor) { return tensor; }
   static Bytes size_of(const Tensor& tensor) {
     return {static_cast<std::int64_t>(tensor.values.size() * sizeof(float))};
   }
-  /// Of a tensor of that shape without gaps between its rows.
+  /// The size of a tensor of that shape without padding between its rows.
   static Bytes size_of(const Tensor& tensor, const nn::Shape& /*shape*/) { return size_of(tensor); }
   static Bytes size_of(const Stash& stash) { return nn::size_of(stash); }
-  /// Memory that is in use, and the most of it since watch_memory(); of a core nobody counts it.
+  /// The memory in use, and its peak since watch_memory(); not counted on a CPU.
   void watch_memory() {}
   Bytes memory_in_use() const { return {}; }
   Bytes most_memory_in_use() const { return {}; }
-  /// Parameters on which a step is timed, of a model with so many.
+  /// The number of parameters on which the step of a model with `parameters` parameters is timed.
   std::size_t most_stepped(std::int64_t parameters) const { return stepped_parameters(parameters); }
 };
 
-/// With parameters of its own.
+/// A layer with parameters of its own.
 class CpuEngine::Layer {
  public:
-  /// The `number`th of a model.
+  /// Makes the `number`th layer of a model.
   Layer(CpuEngine& /*engine*/, const std::vector<nn::ModelLayer>& model, std::size_t number)
       : module_(*model[number].module) {
     const nn::ModelLayer& layer = model[number];
@@ -62,7 +63,7 @@ class CpuEngine::Layer {
     gradient_views_.assign(gradients_.begin(), gradients_.end());
   }
 
-  /// Of what it takes as it comes from the layer before: here without gaps between rows.
+  /// The shape of the input as the layer before returns it: here without padding between rows.
   nn::Shape taken_shape(nn::Shape dense) const { return dense; }
 
   Tensor forward(Tensor input, const Tensor& targets, Stash& stash) const {
@@ -81,7 +82,7 @@ class CpuEngine::Layer {
   std::vector<std::span<float>> gradient_views_;
 };
 
-/// Of an optimizer on so many parameters.
+/// The step of an optimizer on a number of parameters.
 class CpuEngine::Step {
  public:
   Step(CpuEngine& /*engine*/, nn::OptimizerKind kind, std::size_t parameters)

@@ -16,7 +16,8 @@
 namespace dapple::exec {
 namespace {
 
-/// So many layers of a kind are timed: enough for one to find the caches as the others left them.
+/// The most layers of a kind that are timed: enough for each to find the caches as other layers
+/// left them.
 constexpr std::ptrdiff_t kMostCopies = 4;
 
 Kinds kinds_of(const ModelProfile& profile, const std::vector<nn::ModelLayer>& model) {
@@ -42,7 +43,7 @@ CorePasses passes_on_core(std::size_t core, const MeasurementSubject& subject,
   return passes;
 }
 
-/// Of all cores together.
+/// Makes passes on all cores at the same time and merges them.
 CorePasses passes_on_cores(const MeasurementSubject& subject, const MeasureOptions& options) {
   std::vector<std::future<CorePasses>> cores;
   for (std::int64_t core = 0; core < options.cores; ++core) {
@@ -67,7 +68,7 @@ CorePasses passes_on_cores(const MeasurementSubject& subject, const MeasureOptio
   return all;
 }
 
-/// The medians of all timed layers, by batch size.
+/// Returns the sums of the medians of all timed layers, by batch size.
 std::vector<PassTimes> sums_of_medians(const Kinds& kinds, const CorePasses& passes) {
   std::vector<PassTimes> sums(passes.whole.size());
   for (const std::size_t layer : kinds.timed) {
@@ -95,7 +96,7 @@ std::vector<MeasuredLayer> measured_layers(const MeasurementSubject& subject,
   return measured;
 }
 
-/// Time per byte of parameters, rounded up to a billionth of a nanosecond.
+/// Returns the step's time per byte of parameters, rounded up to a billionth of a nanosecond.
 Factor measured_step(const CorePasses& passes) {
   return {divide_up(Wide{median(passes.steps).ns} * kOne.billionths, Wide{passes.stepped})};
 }
@@ -130,7 +131,8 @@ const char* precision_name(cuda::Precision precision) {
   return "single precision";
 }
 
-/// A profile that is measured anew has said already what it was made from.
+/// Describes in the profile how it was measured. Its original source is added to the notes only by
+/// the first measurement, not when a profile is measured again.
 void add_provenance(const MeasureOptions& options, const CorePasses& passes, bool is_first,
                     ModelProfile& profile) {
   if (is_first) {

@@ -7,8 +7,8 @@
 namespace dapple::exec {
 namespace {
 
-/// The time below which that share of them lies; of two in question the lower. Requires: there is
-/// one.
+/// Returns the quantile of the times, between two times the lower one. Requires: `times` is not
+/// empty.
 Duration quantile(std::vector<Duration> times, double share) {
   const auto at = static_cast<std::ptrdiff_t>(share * static_cast<double>(times.size() - 1));
   std::nth_element(times.begin(), times.begin() + at, times.end());
@@ -24,7 +24,7 @@ void add_to(std::vector<Duration>& sums, const std::vector<Duration>& more) {
   for (std::size_t i = 0; i < more.size(); ++i) sums[i] += more[i];
 }
 
-/// What falls to one of `all` that share `whole` by what they took.
+/// Returns the part of `whole` in the proportion of `own` to `all`.
 Duration share_of(Duration whole, Duration own, Duration all) {
   if (all.ns == 0) return own;
   return {divide_up(Wide{whole.ns} * own.ns, Wide{all.ns})};

@@ -1,4 +1,4 @@
-// What is measured of a model's layers, and what the passes over them took.
+// What is measured of a model's layers, and the times of the passes over them.
 #pragma once
 
 #include <cstddef>
@@ -13,15 +13,15 @@
 
 namespace dapple::exec {
 
-/// Passes that do not count, before those that do.
+/// The number of warm-up passes, which do not count.
 inline constexpr std::int64_t kWarmUps = 2;
-/// Of inputs and parameters.
+/// The seed of inputs and parameters.
 inline constexpr std::uint64_t kMeasuredSeed = 1;
 
-/// Of two in question the lower. Requires: there is one.
+/// Returns the median, of an even number of times the lower one. Requires: `times` is not empty.
 Duration median(std::vector<Duration> times);
 
-/// Parts of a pass.
+/// The times of the parts of a pass.
 struct PassTimes {
   Duration forward;
   Duration input_gradient;
@@ -35,37 +35,40 @@ struct PassTimes {
   }
 };
 
-/// What passes over one batch size took, of a layer or of several.
+/// The times of the passes over one layer or several at one batch size.
 struct Passes {
   Measurement sizes;
   std::vector<Duration> forwards;
   std::vector<Duration> input_gradients;
   std::vector<Duration> weight_gradients;
 
-  /// Behind its own.
+  /// Appends the other passes to its own.
   void append(const Passes& others);
-  /// To its own, pass by pass. Requires: as many passes, or none so far.
+  /// Adds the other times to its own, pass by pass. Requires: as many passes, or none so far.
   void add(const Passes& others);
 
   PassTimes medians() const;
-  /// Range of the middle half of the whole passes over their median.
+  /// The interquartile range of the times of whole passes, divided by their median.
   double spread() const;
 };
 
-/// Layers share the median of whole passes by their own medians, which together are less: what is
-/// rare in each of them, as being interrupted, is usual in all of them. `all_medians` is the sum of
-/// all layers' medians.
+/// Returns the layer's share of the median of whole passes, in proportion to the layers' medians.
+/// Their sum `all_medians` is less than the median of whole passes `whole`, because delays that are
+/// rare in each layer, such as interrupts, are common in the sum over all layers.
 Measurement measurement_of(const Passes& layer, const PassTimes& all_medians,
                            const PassTimes& whole);
 
-/// The distinct layers of a model, and which of them each layer is like.
+/// The layers of a model by kind: those of a kind have the same operation and input shape.
 struct Kinds {
-  std::vector<std::size_t> first;     // layer of each kind
-  std::vector<std::size_t> of_layer;  // its kind
-  std::vector<std::size_t> timed;     // layers, ascending: the first few of each kind
+  /// The first layer of each kind.
+  std::vector<std::size_t> first;
+  /// The kind of each layer.
+  std::vector<std::size_t> of_layer;
+  /// The layers that are timed, in ascending order: the first few of each kind.
+  std::vector<std::size_t> timed;
 };
 
-/// What is measured: the distinct layers of a model, and the optimizer's step on all parameters.
+/// What is measured: the distinct layers of a model, and the optimizer's step.
 struct MeasurementSubject {
   const io::Specification& specification;
   const std::vector<nn::ModelLayer>& model;
@@ -79,19 +82,28 @@ struct MeasurementSubject {
   }
 };
 
-/// Passes on one core or GPU, each for all batch sizes, and the steps between them.
+/// The passes on one core or GPU, each over all batch sizes, and the optimizer's steps between
+/// them.
 struct CorePasses {
-  std::vector<std::vector<Passes>> by_kind;  // the distinct layers'
-  std::vector<Passes> whole;                 // all timed layers'
+  /// The passes of each kind of layers, by batch size.
+  std::vector<std::vector<Passes>> by_kind;
+  /// The sums over all timed layers, by batch size.
+  std::vector<Passes> whole;
   std::vector<Duration> steps;
-  std::int64_t counted = 0;   // passes, of each batch size
-  std::int64_t warm_ups = 0;  // passes before them
-  std::int64_t stepped = 0;   // bytes of parameters in a step
-  bool is_pinned = false;     // to a core
-  std::string gpu;            // its name, where it was one
+  /// The number of counted passes of each batch size.
+  std::int64_t counted = 0;
+  /// The number of passes before those.
+  std::int64_t warm_ups = 0;
+  /// The bytes of the parameters that a step updates.
+  std::int64_t stepped = 0;
+  /// Whether the thread was pinned to a core.
+  bool is_pinned = false;
+  /// The GPU's name; empty for a core.
+  std::string gpu;
 };
 
-/// On a GPU of this machine, by its own clock. Throws Error(Environment) where there is none.
+/// Makes the passes on a GPU of this machine, timed by its own clock. Throws Error(Environment) if
+/// there is none.
 CorePasses passes_on_gpu(const MeasurementSubject& subject, const MeasureOptions& options);
 
 }  // namespace dapple::exec

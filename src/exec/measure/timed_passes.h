@@ -1,6 +1,6 @@
-// Passes over the distinct layers of a model, forward and then, in the other order, backward, with
-// an optimizer's step behind them, on any engine: cpu_engine.h says what one has to offer. What an
-// engine is asked for may be done only later; then moments are known when it has come to rest.
+// Passes over the distinct layers of a model, forward and then in reverse order backward, followed
+// by an optimizer's step, on any engine (cpu_engine.h documents the interface). An engine may
+// merely enqueue its work; then moments are known once it is idle.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace dapple::exec {
 
-/// Lengths of what was done, in its order, once the engine knows them.
+/// The durations of timed work, in its order, once the engine knows them.
 template <class Engine>
 class Stopwatch {
  public:
@@ -27,6 +27,7 @@ class Stopwatch {
     work();
     marked_.push_back({start, engine_.mark()});
   }
+  /// Appends the durations of the work timed since the last call.
   void settle(std::vector<Duration>& times) {
     for (const auto& [start, end] : marked_) {
       times.push_back({engine_.moment_of(end) - engine_.moment_of(start)});
@@ -44,7 +45,8 @@ inline nn::Shape of_samples(std::int64_t samples, nn::Shape shape) {
   return shape;
 }
 
-/// What a layer may be given: numbers of tokens below `below`, or normal numbers where it is zero.
+/// Returns a random input of a layer: tokens below `below`, or normally distributed numbers if it
+/// is zero.
 inline nn::Tensor random_tensor(nn::Shape shape, std::int64_t below) {
   nn::Tensor tensor = nn::zeros(std::move(shape));
   const RandomStream stream(kMeasuredSeed);
@@ -59,14 +61,14 @@ inline nn::Tensor random_tensor(nn::Shape shape, std::int64_t below) {
 template <class Engine>
 class TimedLayer {
  public:
-  /// The `number`th of a model.
+  /// Makes the `number`th layer of a model.
   TimedLayer(Engine& engine, const std::vector<nn::ModelLayer>& model, std::size_t number,
              const std::vector<std::int64_t>& batch_sizes)
       : engine_(engine), output_shape_(model[number].output), layer_(engine, model, number) {
     for (const std::int64_t samples : batch_sizes) add_batch(samples, model[number]);
   }
 
-  /// Of the `number`th batch size, as backward().
+  /// Runs the forward for the `number`th batch size.
   void forward(std::size_t number) {
     Batch& batch = batches_[number];
     typename Engine::Tensor input = engine_.copy_of(batch.input);
@@ -78,7 +80,8 @@ class TimedLayer {
     batch.passes.sizes.stash = Engine::size_of(stash_);
   }
 
-  /// The output stands for its gradient: what the numbers are takes no time.
+  /// Runs the backward of the last forward, with the output in place of its gradient, as the time
+  /// does not depend on the values.
   void backward(std::size_t number) {
     Batch& batch = batches_[number];
     typename Engine::Tensor gradient;
@@ -91,7 +94,7 @@ class TimedLayer {
     stash_ = {};
   }
 
-  /// Of passes that are over.
+  /// Collects the times of finished passes.
   void settle() {
     for (Batch& batch : batches_) {
       batch.forwards.settle(batch.passes.forwards);
@@ -100,7 +103,7 @@ class TimedLayer {
     }
   }
 
-  /// Passes that were made so far do not count.
+  /// Drops the times of all passes made so far.
   void forget() {
     for (Batch& batch : batches_) {
       batch.passes.forwards.clear();
@@ -140,29 +143,30 @@ class TimedLayer {
     batch.passes.sizes.batch_size = samples;
   }
 
-  /// Extra is what was in use beyond what is known of: after a forward output and stash, during a
-  /// backward stash and both gradients.
+  /// Updates the workspace, which is the peak memory beyond what is accounted for: the output and
+  /// stash after a forward, the stash and both gradients during a backward.
   void note_workspace(Bytes known, Batch& batch) const {
     Bytes& workspace = batch.passes.sizes.workspace;
     workspace = std::max(workspace, engine_.most_memory_in_use() - known);
   }
 
   Engine& engine_;
-  const nn::Shape output_shape_;  // of a sample
+  const nn::Shape output_shape_;  // of one sample
   typename Engine::Layer layer_;
-  std::vector<Batch> batches_;      // by size
-  typename Engine::Tensor output_;  // of the pass under way
+  std::vector<Batch> batches_;      // by batch size
+  typename Engine::Tensor output_;  // of the current pass
   typename Engine::Stash stash_;
 };
 
-/// So many parameters are stepped, as those of a model are, or the most of which more tell no more.
+/// Returns the number of parameters on which a model's optimizer step is timed: all of them, but at
+/// most four million, as the time per parameter no longer changes beyond that.
 inline std::size_t stepped_parameters(std::int64_t parameter_count) {
   constexpr std::int64_t kMost = 4'000'000;
   return static_cast<std::size_t>(std::clamp<std::int64_t>(parameter_count, 1, kMost));
 }
 
-/// All layers that are timed, for each batch size in turn, and the optimizer's step on parameters
-/// that lay still since the step before.
+/// Runs passes over all timed layers, for each batch size in turn, and the optimizer's step, whose
+/// parameters are not used between steps.
 template <class Engine>
 CorePasses timed_passes(Engine& engine, const MeasurementSubject& subject,
                         const MeasureOptions& options) {

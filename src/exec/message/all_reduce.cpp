@@ -9,12 +9,12 @@
 namespace dapple::exec {
 namespace {
 
-/// Part `i` of `parts` that are as even as whole numbers allow.
+/// Returns part `i` of `parts` parts whose sizes differ by at most one.
 ElementRange part(const ElementRange& whole, std::size_t i, std::size_t parts) {
   return {whole.begin + whole.size() * i / parts, whole.begin + whole.size() * (i + 1) / parts};
 }
 
-/// One ring of devices, seen from one of them.
+/// A ring of devices, seen from one member.
 class Ring {
  public:
   Ring(const std::vector<DeviceIndex>& members, MessageKey& key, ReductionBuffer& buffer,
@@ -27,7 +27,7 @@ class Ring {
 
   std::size_t size() const { return members_.size(); }
 
-  /// The part whose sum is here once the values are scattered.
+  /// Returns the part whose sum this member holds after reduce_scatter().
   ElementRange own_part(const ElementRange& range) const {
     return part(range, (place_ + 1) % size(), size());
   }

@@ -1,4 +1,4 @@
-// What a device is at, for other threads and processes to read at any moment.
+// The current action of a device, readable by other threads and processes at any time.
 #pragma once
 
 #include <atomic>
@@ -9,19 +9,21 @@
 
 namespace dapple::exec {
 
-/// One word without a lock, so that it can lie in memory that a dead process has left.
+/// Stores the action in one word, without a lock, so that it can lie in shared memory that outlives
+/// its process.
 class AnnouncedAction {
  public:
   void set(const Action& action) noexcept { word_.store(packed(action)); }
   std::optional<Action> get() const { return unpacked(word_.load()); }
 
-  /// Stages below 2^24, as an Index of them is no larger in any plan; 0 is no action.
+  /// Packs an action into a word; 0 stands for no action. The stage must be below 2^24, which every
+  /// plan satisfies.
   static std::uint64_t packed(const Action& action) {
     return (std::uint64_t{static_cast<std::uint8_t>(action.kind)} + 1) << 56 |
            (static_cast<std::uint64_t>(action.stage.value) & 0xFFFFFF) << 32 |
            static_cast<std::uint32_t>(action.index);
   }
-  /// Nothing where there is none, or no such.
+  /// Returns nothing if the word holds no action, or an invalid one.
   static std::optional<Action> unpacked(std::uint64_t word) {
     constexpr auto kKinds = static_cast<std::uint64_t>(ActionKind::OptimizerStep) + 1;
     if (word >> 56 == 0 || word >> 56 > kKinds) return std::nullopt;

@@ -1,4 +1,4 @@
-// The clock of a running plan: steady-clock nanoseconds.
+// The clock of a running plan, in nanoseconds of the steady clock.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@ inline std::int64_t monotonic_now() {
       .count();
 }
 
-/// Returns at once if the moment is over.
+/// Returns at once if the time has passed.
 inline void sleep_until(std::int64_t moment) {
   std::this_thread::sleep_until(
       std::chrono::steady_clock::time_point(std::chrono::nanoseconds(moment)));

@@ -3,7 +3,7 @@
 namespace dapple::exec {
 namespace {
 
-/// Yes has a byte.
+/// Encodes yes as a message of one byte and no as an empty message.
 HostBytes letter_of(bool answer) {
   return HostBytes(answer ? 1 : 0);
 }

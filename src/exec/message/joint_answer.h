@@ -1,4 +1,4 @@
-// What all devices have to know alike before they go on.
+// A decision that all devices have to share before they continue.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,10 @@
 
 namespace dapple::exec {
 
-/// Whether any of the devices says yes, the same on all of them; all ask, each from its place among
-/// them. While nobody does, only messages without bytes pass, which neither count nor take any time
-/// on links that are paced. They are those of the key's iteration and action, and of its step and
-/// the next.
+/// Returns whether any device answers yes; the result is the same on all of them. All devices call
+/// it, each with its position `place`. As long as all answer no, only empty messages are sent,
+/// which count no bytes and take no time on paced links. The messages have the key's iteration and
+/// action, and its step and the next one.
 bool any_says(bool answer, const std::vector<DeviceSchedule>& devices, std::size_t place,
               MessageKey key, Transport& transport);
 

@@ -1,4 +1,4 @@
-// Where one device's messages wait until it takes them in.
+// Holds the messages of one device until it receives them.
 #pragma once
 
 #include <chrono>
@@ -13,17 +13,23 @@
 
 namespace dapple::exec {
 
+/// A message that has arrived.
 struct Mail {
   Payload payload;
-  std::int64_t arrival = 0;  // not to be taken in before
-  // Of transports between processes, whose bytes may change, and whose senders may be wrong:
-  std::uint64_t fingerprint = 0;  // of what was sent
-  int sender = 0;                 // rank
+  // The time before which the message must not be received.
+  std::int64_t arrival = 0;
+
+  // The fingerprint of the bytes that were sent. Used only between processes, where bytes may be
+  // corrupted.
+  std::uint64_t fingerprint = 0;
+  // The rank of the sender. Used only between processes, where the sender may be wrong.
+  int sender = 0;
 };
 
+/// A thread-safe map from keys to messages.
 class Mailbox {
  public:
-  /// False where there is one of that key already.
+  /// Stores a message. Returns false if there already is one with this key.
   [[nodiscard]] bool put(const MessageKey& key, Mail mail) {
     const std::lock_guard lock(mutex_);
     const bool is_new = mail_.emplace(key, std::move(mail)).second;
@@ -31,7 +37,8 @@ class Mailbox {
     return is_new;
   }
 
-  /// Waits for it. Nothing if it does not come in time. Throws JobAborted.
+  /// Waits for the message and removes it. Returns nothing if it does not arrive within the
+  /// timeout. Throws JobAborted once the mailbox is closed.
   std::optional<Mail> take(const MessageKey& key, std::chrono::nanoseconds timeout) {
     std::unique_lock lock(mutex_);
     auto found = mail_.end();
@@ -44,7 +51,7 @@ class Mailbox {
     return mail;
   }
 
-  /// Whoever waits, now or later, is told that the job was aborted.
+  /// Closes the mailbox: all current and future calls of take() throw JobAborted.
   void close() noexcept {
     const std::lock_guard lock(mutex_);
     is_closed_ = true;

@@ -29,7 +29,8 @@ std::vector<DeviceIndex> message_peers(const DeviceSchedule& device) {
 }
 
 Bytes message_memory(const Plan& plan, const DeviceSchedule& device) {
-  std::map<std::pair<StageIndex, ActionKind>, std::int64_t> largest;  // of a micro-batch
+  // The largest size of one micro-batch's messages.
+  std::map<std::pair<StageIndex, ActionKind>, std::int64_t> largest;
   for (const DeviceAction& entry : device.actions) {
     const ActionKind kind = entry.action.kind;
     if (kind != ActionKind::ReceiveActivation && kind != ActionKind::ReceiveGradient) continue;
@@ -40,7 +41,8 @@ Bytes message_memory(const Plan& plan, const DeviceSchedule& device) {
     std::int64_t& most = largest[{entry.action.stage, kind}];
     most = std::max(most, size);
   }
-  Bytes memory{kAlignment};  // of what keeps it
+  // The allocation that keeps the memory alive.
+  Bytes memory{kAlignment};
   for (const auto& [received, size] : largest) {
     const auto& [stage, kind] = received;
     const StageIndex earlier = kind == ActionKind::ReceiveActivation ? stage.previous() : stage;

@@ -1,4 +1,4 @@
-// All devices of a job side by side, each on a thread of this process.
+// Runs all devices of a job concurrently, each on a thread of this process.
 #pragma once
 
 #include <exception>
@@ -12,8 +12,9 @@
 
 namespace dapple::exec {
 
-/// Runs `work` for every device's place among `devices`, with its end, and waits for all. Throws
-/// what the first one to fail has thrown, once all are at rest; that ends the others' waiting.
+/// Calls `work` for every device's position in `devices`, with its endpoint, and waits for all. If
+/// one fails, aborts the waits of the others and, once all have ended, rethrows the exception of
+/// the first one to fail.
 inline void on_threads(ThreadNetwork& network, const std::vector<DeviceIndex>& devices,
                        const std::function<void(std::size_t place, Transport& transport)>& work) {
   std::mutex mutex;
@@ -31,11 +32,11 @@ inline void on_threads(ThreadNetwork& network, const std::vector<DeviceIndex>& d
           const std::unique_ptr<Transport> end = network.end_of(devices[place]);
           try {
             work(place, *end);
-          } catch (const JobAborted&) {  // another one says why
+          } catch (const JobAborted&) {  // the device that failed reports the cause
           } catch (...) { fail(*end); }
         });
       }
-    } catch (...) {  // no more threads can be had: those that are there wait in vain
+    } catch (...) {  // a thread could not be created, so the others would wait in vain
       fail(*network.end_of(devices.front()));
     }
   }

@@ -11,10 +11,11 @@
 namespace dapple::exec {
 namespace {
 
-/// At most so long a piece keeps the slowest port of its route busy: what senders take turns by.
+/// The longest time for which one piece occupies the slowest port of its route; the granularity at
+/// which senders share a port.
 constexpr Duration kPiece{500'000};
 
-/// A lock in one word of memory that processes share: held for a few instructions only.
+/// A spin lock in a word of memory shared by processes, held for a few instructions only.
 class WordLock {
  public:
   explicit WordLock(std::int64_t& word) : word_(word) {
@@ -35,7 +36,7 @@ LinkPacer::LinkPacer(const Topology& topology, Pacing pacing, std::span<std::int
   check(memory.size() == words(topology), "memory for the ports of another topology");
 }
 
-/// The stage that sends names the action, and its kind tells the direction.
+/// The action's stage is the sender, and its kind gives the direction.
 LinkPacer::Way LinkPacer::way_of(const MessageKey& key) const {
   Way way{.route = topology_.route(key.from, key.to), .slowed = pacing_.pace};
   for (const SlowLink& slow : pacing_.slow_links) {
@@ -48,7 +49,7 @@ LinkPacer::Way LinkPacer::way_of(const MessageKey& key) const {
   return way;
 }
 
-/// Moment at which a piece that is ready then has passed all ports.
+/// Returns the time at which a piece that is ready at `ready` has passed all ports.
 std::int64_t LinkPacer::pass_piece(const Way& way, Bytes size, std::int64_t ready) {
   const WordLock lock(memory_[0]);
   const std::span<std::int64_t> free_from = memory_.subspan(1);

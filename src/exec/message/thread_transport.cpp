@@ -39,11 +39,14 @@ class ThreadNetwork::State {
   const ThreadTransportOptions options_;
   std::vector<std::int64_t> port_memory_;
   std::optional<LinkPacer> pacer_;
-  std::map<DeviceIndex, Mailbox> mailboxes_;  // of all devices, so that none is added later
+  // Filled for all devices by the constructor, so that the map never changes later.
+  std::map<DeviceIndex, Mailbox> mailboxes_;
   std::map<DeviceIndex, AnnouncedAction> at_;
   std::atomic<std::int64_t> sent_ = 0;
   std::atomic<bool> aborted_ = false;
-  std::mutex mutex_;  // of the barrier
+
+  // Guards the members below, which implement the barrier.
+  std::mutex mutex_;
   std::condition_variable all_here_;
   std::size_t at_barrier_ = 0;
   std::int64_t barriers_ = 0;
@@ -65,7 +68,7 @@ ThreadNetwork::State::State(const Topology& topology, std::vector<DeviceIndex> d
 std::int64_t ThreadNetwork::State::send(const MessageKey& key, Payload payload) {
   const Bytes size{static_cast<std::int64_t>(payload.size())};
   const bool is_paced = pacer_ && key.from != key.to && size.count > 0;
-  // Bytes pass a link that is only played once they have been computed.
+  // Bytes can pass an emulated link only once they have been computed.
   if (is_paced) payload.await();
   const std::int64_t arrival =
       is_paced ? pacer_->pass(key, size, [this] { stop_if_aborted(); }) : monotonic_now();

@@ -1,4 +1,5 @@
-// Numbers as the bytes of a message, in the machine's own order: all devices of a job are alike.
+// Conversion between numbers and message bytes in native byte order, which all devices of a job
+// share.
 #pragma once
 
 #include <cstring>
@@ -22,7 +23,7 @@ Payload payload_of(const std::vector<Value>& values) {
   return payload_of(std::span<const Value>(values));
 }
 
-/// Throws Bug unless the payload has as many numbers as `values`.
+/// Copies the payload's numbers to `values`. Throws Bug unless there are as many.
 template <class Value>
 void copy_values(Payload payload, std::span<Value> values) {
   check(payload.size() == values.size_bytes(), "a message has another size than its values");
@@ -30,7 +31,7 @@ void copy_values(Payload payload, std::span<Value> values) {
   if (!values.empty()) std::memcpy(values.data(), payload.host().data(), values.size_bytes());
 }
 
-/// Throws Bug where the payload is no whole number of values.
+/// Returns the payload's numbers. Throws Bug if its size is no multiple of a value's size.
 template <class Value>
 std::vector<Value> values_of(Payload payload) {
   std::vector<Value> values(payload.size() / sizeof(Value));

@@ -1,4 +1,4 @@
-// What is said by a device that has waited in vain.
+// Errors reported by a device whose wait has timed out.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,17 +17,20 @@ inline double seconds_of(std::chrono::nanoseconds time) {
   return std::chrono::duration<double>(time).count();
 }
 
-/// ": it is at 2F1", or nothing where that is not known.
+/// Returns ": it is at 2F1", or an empty string if the action is not known.
 inline std::string whereabouts(const std::optional<Action>& action) {
   return action ? ": it is at " + to_text(*action) : "";
 }
 
+/// A device that waits and the peer that it waits for.
 struct WaitingPair {
   std::string here;
   std::string peer;
+  // The peer's current action, if known.
   std::optional<Action> peer_at;
 };
 
+/// Returns the error for a message that has not arrived within the timeout.
 inline Error missing_message(const WaitingPair& pair, const MessageKey& key,
                              std::chrono::nanoseconds timeout) {
   return {ErrorKind::Environment,

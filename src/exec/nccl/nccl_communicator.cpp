@@ -18,7 +18,7 @@
 namespace dapple::exec {
 namespace {
 
-/// Between two looks at a call that takes time.
+/// The interval between two polls of a call in progress.
 constexpr std::chrono::microseconds kLook(50);
 
 void require_success(const char* name, ncclResult_t result) {
@@ -63,7 +63,7 @@ ncclResult_t NcclCommunicator::begin(Call call) {
   return call(communicator_);
 }
 
-/// Of the call that was made last. Throws where it has failed.
+/// Returns the state of the most recent call. Throws if that has failed.
 ncclResult_t NcclCommunicator::state(const char* name) {
   ncclResult_t result = ncclSuccess;
   require_success(name, begin([&](ncclComm_t communicator) {
@@ -73,7 +73,8 @@ ncclResult_t NcclCommunicator::state(const char* name) {
   return result;
 }
 
-/// Without the lock, so that it can be aborted meanwhile.
+/// Waits for a call to complete, without holding the lock, so that the communicator can be aborted
+/// meanwhile.
 void NcclCommunicator::settle(const char* name, ncclResult_t result) {
   while (result == ncclInProgress) {
     keep_on_();

@@ -19,12 +19,13 @@
 namespace dapple::exec {
 namespace {
 
-/// Between two looks at what a GPU does.
+/// The interval between two polls of a GPU's work.
 constexpr std::chrono::microseconds kLook(20);
 
 constexpr const char* kConnecting = "connecting";
 
-/// Of the `number`th id that one device tells another: no message of an iteration has such a key.
+/// Returns the key of the `number`th identifier that one device sends to another; no message of an
+/// iteration has such a key.
 MessageKey id_key(DeviceIndex from, DeviceIndex to, std::int32_t number) {
   return {.iteration = -1, .action = {}, .step = 1 + number, .from = from, .to = to};
 }
@@ -48,17 +49,17 @@ void CommunicatorWait::await(const std::function<bool()>& is_done, const std::st
     }
     std::this_thread::sleep_for(kLook);
   }
-  keep_on();  // what an aborted communicator was at ends, too
+  keep_on();  // an aborted communicator's work also counts as done
 }
 
 void CommunicatorWait::await(const cuda::Event& event, const std::string& waiting) const {
   await([&] { return event.is_reached(); }, waiting, "its GPU to be done");
 }
 
-/// The order in which every device makes and uses its own. It is one for all, so of all that are
-/// left at any moment the first can be made: its members have nothing else to do before it. Of a
-/// pipeline those of messages between every other two neighbours come together, so that few have to
-/// wait for others.
+/// The order in which every device creates and uses its communicators. It is the same for all
+/// devices, so at any time the first remaining communicator can be created: its members have no
+/// other one to create before it. The message communicators of every other pair of neighbours in a
+/// pipeline are adjacent in this order, so that few devices have to wait for others.
 bool NcclCommunicators::CreationOrder::operator()(const CommunicatorMembers& a,
                                                   const CommunicatorMembers& b) const {
   const auto order = [](const CommunicatorMembers& group) {
@@ -86,7 +87,8 @@ NcclCommunicators::NcclCommunicators(Transport& below, ControlChannel& control,
   }
 }
 
-/// None is used while any is still to be made, and no device goes on before all have been used.
+/// Creates all communicators, then uses each of them once. None is used while any is still to be
+/// created, and no device continues before all have been used.
 void NcclCommunicators::make() {
   Ids ids = draw_ids();
   std::map<DeviceIndex, std::int32_t> heard;
@@ -103,7 +105,8 @@ void NcclCommunicators::make() {
   below_.barrier();
 }
 
-/// A circle's first member tells the others; for these nobody has to wait.
+/// The first of the communicator members draws the identifier and sends it to the others; sending
+/// it does not wait for them.
 NcclCommunicators::Ids NcclCommunicators::draw_ids() {
   Ids ids;
   std::map<DeviceIndex, std::int32_t> told;
@@ -122,7 +125,7 @@ NcclCommunicators::Ids NcclCommunicators::draw_ids() {
 void NcclCommunicators::make(const CommunicatorMembers& group, const NcclId& id) {
   const auto place =
       std::find(group.members.begin(), group.members.end(), options_.here) - group.members.begin();
-  // Among the others only once it is there: nothing else uses it before.
+  // Added to the map only once it is complete, because look() and abort() must not use it before.
   std::map<CommunicatorMembers, NcclCommunicator, CreationOrder> made;
   made.try_emplace(group, id, static_cast<int>(group.members.size()), static_cast<int>(place),
                    patience_.keep_on);
@@ -130,8 +133,8 @@ void NcclCommunicators::make(const CommunicatorMembers& group, const NcclId& id)
   communicators_.merge(made);
 }
 
-/// So that NCCL connects now, as it does when a pair or group first uses an algorithm, which it
-/// chooses by size. In memory that is given back before anything else is taken.
+/// Makes NCCL connect now; it does so when a pair or group first uses an algorithm, which it
+/// chooses by size. The scratch memory is freed before any other memory is allocated.
 void NcclCommunicators::use_all() {
   constexpr Bytes kRoundedUp{512};
   Bytes largest;
@@ -168,8 +171,8 @@ void NcclCommunicators::sum(NcclCommunicator& communicator, Bytes size, cuda::De
   patience_.await(recorded_on(scratch.compute()), kConnecting);
 }
 
-/// Destroying one may wait for its other members, who may be at another one: so first all are told
-/// that nothing more comes, and then none is waited for.
+/// Destroying a communicator may wait for its other members, which may be destroying another one.
+/// Therefore all are finalized first, and none is waited for when it is destroyed.
 void NcclCommunicators::finish() {
   for (auto& [group, communicator] : communicators_) communicator.finalize();
   for (auto& [group, communicator] : communicators_) {
@@ -202,8 +205,8 @@ void NcclCommunicators::look() {
   for (auto& [group, communicator] : communicators_) communicator.look();
 }
 
-/// As a group, which NCCL since 2.22 knows to end together: one that is aborted alone may wait for
-/// the GPU, and so for what others are at.
+/// Aborts all communicators as a group, which NCCL 2.22 and later end together. One that is aborted
+/// alone may wait for the GPU, and so for the work of the others.
 void NcclCommunicators::abort() noexcept {
   const std::lock_guard lock(mutex_);
   static_cast<void>(ncclGroupStart());

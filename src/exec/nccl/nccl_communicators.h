@@ -1,9 +1,10 @@
-// All communicators of one device, with what is said below so that they can be made.
+// All communicators of one device, and the messages through the transport below by which they are
+// created.
 //
-// They are made, and used for the first time, before the device does anything else. Making one
-// takes memory of the GPU, and what NCCL or CUDA bring there only once it is needed may have to
-// wait until the GPU is idle: two devices that each wait so, with a kernel of NCCL on their GPUs
-// whose counterpart the other one has yet to launch, would wait for ever.
+// All communicators are created, and used for the first time, before the device does any other
+// work. Creating one allocates GPU memory, and whatever NCCL or CUDA load lazily may have to wait
+// until the GPU is idle. Two devices that both wait in this way would deadlock if each GPU ran an
+// NCCL kernel whose counterpart the other device had yet to launch.
 #pragma once
 
 #include <atomic>
@@ -20,7 +21,8 @@
 
 namespace dapple::exec {
 
-/// Messages below that are none of a device's own, and so none of the bytes that it has sent.
+/// Control messages through the transport below. They are no messages of the device itself, so they
+/// are not counted as bytes that it has sent.
 class ControlChannel {
  public:
   explicit ControlChannel(Transport& below) : below_(below) {}
@@ -37,46 +39,50 @@ class ControlChannel {
   std::atomic<std::int64_t> size_ = 0;
 };
 
-/// How an end waits for what does not take long.
+/// How an endpoint waits for operations that should not take long.
 struct CommunicatorWait {
   std::string here;
   std::chrono::nanoseconds timeout = {};
   NcclCommunicator::KeepOn keep_on;
 
-  /// Throws Error(Environment) with what `waiting` is at where it does not come in time.
+  /// Waits until `is_done`. On timeout throws Error(Environment) that names `waiting`, the
+  /// operation, and `expected`.
   void await(const std::function<bool()>& is_done, const std::string& waiting,
              const std::string& expected) const;
-  /// What has been given to the GPU.
+  /// Waits for an event on the GPU.
   void await(const cuda::Event& event, const std::string& waiting) const;
 };
 
+/// The communicators of one device.
 class NcclCommunicators {
  public:
   NcclCommunicators(Transport& below, ControlChannel& control, const NcclTransportOptions& options,
                     CommunicatorWait patience);
 
-  /// Makes all of them. To be called once, on a thread whose GPU is the device's, and at the same
-  /// time by all devices.
+  /// Creates all communicators. Must be called once, on a thread whose current GPU is the device's,
+  /// and by all devices at the same time.
   void make();
-  /// Ends all of them, at the same time with their other members.
+  /// Finalizes all communicators, at the same time as their other members.
   void finish();
 
-  /// Throw Bug where the options have no such peer or group.
+  /// Return the communicator with a peer, in either direction, or among a group. Throw Bug if the
+  /// options contain no such peer or group.
   NcclCommunicator& to(DeviceIndex peer);
   NcclCommunicator& from(DeviceIndex peer);
   NcclCommunicator& among(const std::vector<DeviceIndex>& members);
 
-  /// Throws what has gone wrong in any of them.
+  /// Throws if an asynchronous error has occurred in any communicator.
   void look();
-  /// From any thread.
+  /// May be called from any thread.
   void abort() noexcept;
 
  private:
-  /// What a communicator is for.
+  /// The purpose and the members of a communicator.
   struct CommunicatorMembers {
     enum class Use { Messages, Sums };
     Use use = Use::Messages;
-    std::vector<DeviceIndex> members;  // of messages: sender, receiver; of sums: ascending
+    // The sender and the receiver of messages; the members of a reduction in ascending order.
+    std::vector<DeviceIndex> members;
   };
   struct CreationOrder {
     bool operator()(const CommunicatorMembers& a, const CommunicatorMembers& b) const;

@@ -1,4 +1,4 @@
-// The functions of NCCL that are used, as calls of the library.
+// Forwards the NCCL functions in use to the library, which is loaded at run time.
 #include <fmt/format.h>
 #include <nccl.h>
 

@@ -25,37 +25,40 @@
 namespace dapple::exec {
 namespace {
 
-/// Between two looks at all communicators.
+/// The interval between two checks of all communicators.
 constexpr std::chrono::milliseconds kWatch(20);
 
-/// A step of a reduction that no message of its own has.
+/// A step of a reduction that none of its messages has; used to report readiness.
 constexpr std::int32_t kReady = -1;
 
-/// What a sender says below of the next message that it sends to a receiver.
+/// What a sender announces, through the transport below, about the next message to a receiver.
 struct Announcement {
   MessageKey key;
   std::uint64_t size = 0;
-  bool is_last = false;  // there is no message, and none follows
+  // True if no message belongs to this announcement, and none follows.
+  bool is_last = false;
 };
 
-/// Of announcement `number` from one device to another: no message of an iteration has such a key.
+/// Returns the key of announcement `number` from one device to another; no message of an iteration
+/// has such a key.
 MessageKey announcement_key(DeviceIndex from, DeviceIndex to, std::int64_t number) {
   return {.iteration = -1 - number, .action = {}, .step = 0, .from = from, .to = to};
 }
 
-/// To another device. Messages leave one after another.
+/// The direction to one other device. Messages leave one after another.
 struct Outgoing {
   std::mutex mutex;
   std::int64_t announced = 0;
   cuda::Stream stream{cuda::Stream::Priority::High};
 };
 
+/// One device's endpoint.
 class NcclTransport : public Transport {
  public:
   NcclTransport(Transport& below, const Topology& topology, const NcclTransportOptions& options);
   ~NcclTransport() override;
 
-  /// To be called first. What it throws leaves an end that can only be destroyed.
+  /// Must be called first. If it throws, the endpoint can only be destroyed.
   void connect();
 
   std::int64_t send(const MessageKey& key, Payload payload) override;
@@ -97,21 +100,26 @@ class NcclTransport : public Transport {
   const CommunicatorWait patience_;
   ControlChannel control_;
   std::mutex inbox_mutex_;
-  cuda::Device inbox_;  // its stream takes in
+  // Its stream receives messages.
+  cuda::Device inbox_;
   std::shared_ptr<CudaDownloads> downloads_;
   Mailbox mailbox_;
-  std::atomic<std::int64_t> sent_ = 0;  // beside what passes below
+  // Bytes sent in addition to those that the transport below has sent.
+  std::atomic<std::int64_t> sent_ = 0;
   std::atomic<bool> is_over_ = false;
   std::atomic<bool> is_closing_ = false;
   const int exceptions_ = std::uncaught_exceptions();
-  std::map<DeviceIndex, Outgoing> outgoing_;  // to each peer
+  // Indexed by peer.
+  std::map<DeviceIndex, Outgoing> outgoing_;
   NcclCommunicators communicators_;
 
-  mutable std::mutex mutex_;  // of what follows
+  // Guards `failure_`; also used to wait for `closes_`.
+  mutable std::mutex mutex_;
   std::condition_variable closes_;
-  std::exception_ptr failure_;  // the first
+  // The first failure.
+  std::exception_ptr failure_;
 
-  // Last: they use all the others.
+  // Declared last, because they use all other members.
   std::vector<std::thread> receivers_;
   std::vector<std::thread> watchers_;
 };
@@ -141,14 +149,14 @@ void NcclTransport::connect() {
 }
 
 NcclTransport::~NcclTransport() {
-  // Who is left by a failure that nobody else knows of ends the job: others would wait for it.
+  // A failure that only this device knows of must end the job; otherwise others would wait for it.
   if (std::uncaught_exceptions() > exceptions_) abort();
   is_closing_ = true;
   closes_.notify_all();
   try {
     take_leave();
   } catch (const std::exception&) {
-    end();  // so have those that wait
+    end();  // as on the devices that still wait
   }
   stop_awaiting_end();
   for (std::thread& receiver : receivers_) {
@@ -157,7 +165,8 @@ NcclTransport::~NcclTransport() {
   for (std::thread& watcher : watchers_) watcher.join();
 }
 
-/// Returns once all has come that others have sent, and nobody waits for this end any more.
+/// Returns once all messages from others have arrived and no device waits for this endpoint any
+/// more.
 void NcclTransport::take_leave() {
   for (auto& [peer, outgoing] : outgoing_) {
     const std::lock_guard lock(outgoing.mutex);
@@ -171,7 +180,7 @@ void NcclTransport::take_leave() {
 void NcclTransport::stop_awaiting_end() noexcept {
   try {
     control_.send(announcement_key(options_.here, options_.here, 0), {});
-  } catch (const std::exception&) {}  // then the job below is over, and that has been told
+  } catch (const std::exception&) {}  // the job below has ended, which await_end() has seen
 }
 
 void NcclTransport::keep_on() const {
@@ -187,7 +196,7 @@ void NcclTransport::end() noexcept {
   communicators_.abort();
 }
 
-/// With what is being handled.
+/// Ends the job with the exception that is being handled.
 void NcclTransport::fail() noexcept {
   {
     const std::lock_guard lock(mutex_);
@@ -197,7 +206,7 @@ void NcclTransport::fail() noexcept {
   end();
 }
 
-/// A thread whose failure ends the job.
+/// Starts a thread whose failure ends the job.
 template <class Work>
 std::thread NcclTransport::started(Work work) {
   return std::thread([this, work] {
@@ -215,7 +224,7 @@ Outgoing& NcclTransport::outgoing_to(DeviceIndex to) {
   return found->second;
 }
 
-/// Requires: the outgoing's mutex is held.
+/// Requires: the mutex of `outgoing` is held.
 void NcclTransport::announce_message(const Announcement& announcement, Outgoing& outgoing,
                                      DeviceIndex to) {
   control_.send(announcement_key(options_.here, to, outgoing.announced++),
@@ -247,7 +256,8 @@ std::int64_t NcclTransport::send(const MessageKey& key, Payload payload) {
   return monotonic_now();
 }
 
-/// Waits as long as it takes; nothing once this end closes, and in vain.
+/// Waits without a time limit; returns nothing if the message has not arrived when this endpoint
+/// closes.
 std::optional<Payload> NcclTransport::hear(const MessageKey& key) {
   while (true) {
     try {
@@ -258,7 +268,7 @@ std::optional<Payload> NcclTransport::hear(const MessageKey& key) {
   }
 }
 
-/// All that one device sends to this one.
+/// Receives all messages from one device.
 void NcclTransport::take_in(DeviceIndex from) {
   cuda::make_current(options_.gpu);
   NcclCommunicator& pair = communicators_.from(from);
@@ -299,7 +309,7 @@ Payload NcclTransport::receive(const MessageKey& key, const ExpectedMessage& exp
                         key, options_.timeout);
 }
 
-/// Returns once all members have said that they are ready.
+/// Returns once all members have reported that they are ready.
 void NcclTransport::agree(const std::vector<DeviceIndex>& members, MessageKey key) {
   key.step = kReady;
   for (const DeviceIndex member : members) {
@@ -333,7 +343,7 @@ bool NcclTransport::reduces(const ReductionGroup& group, const MessageKey& key,
   return true;
 }
 
-/// Waits for a message of its own, so as to be told when the job below is over.
+/// Waits for a message from itself, in order to learn when the job below has ended.
 void NcclTransport::await_end() {
   hear(announcement_key(options_.here, options_.here, 0));
 }

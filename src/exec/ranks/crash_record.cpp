@@ -34,7 +34,8 @@ namespace {
 }  // namespace
 
 struct CrashRecord::Page {
-  std::array<char, 101> name{};  // ends with a zero; only ever gets longer
+  // Null-terminated; the name only ever grows.
+  std::array<char, 101> name{};
   AnnouncedAction action;
 };
 
@@ -71,7 +72,8 @@ constexpr int kEnvironmentCode = 5;
 
 using Tell = std::function<void(const std::string& sentence)>;
 
-/// Two ends, of which one hears the other close, also by its process's death.
+/// A pipe. Its reading end detects that the writing end is closed, which also happens when the
+/// writing process dies.
 class Pipe {
  public:
   Pipe() {
@@ -85,8 +87,8 @@ class Pipe {
   Pipe& operator=(const Pipe&) = delete;
 
   int reading() const { return ends_[0]; }
-  /// Has the system send this process SIGCONT once the last writer has closed, also by its death:
-  /// whoever has been stopped meanwhile then sees it.
+  /// Makes the system send SIGCONT to this process once the last writer has closed the pipe, even
+  /// by dying, so that a stopped process resumes and notices it.
   void wake_at_close() {
     if (fcntl(reading(), F_SETOWN, getpid()) != 0 || fcntl(reading(), F_SETSIG, SIGCONT) != 0 ||
         fcntl(reading(), F_SETFL, O_ASYNC) != 0) {
@@ -101,19 +103,20 @@ class Pipe {
   std::array<int, 2> ends_{-1, -1};
 };
 
-/// The process that this one watches; 0 once it has ended.
+/// The supervised process; 0 once it has ended.
 std::atomic<pid_t> watched{0};
 static_assert(std::atomic<pid_t>::is_always_lock_free, "a signal handler may not wait");
 
-/// With a mark by which it is known from the same signal to the whole group.
+/// Forwards a signal with sigqueue(), which distinguishes it from the same signal sent to the whole
+/// process group.
 void pass_on(int number) {
   const int before = errno;
   if (const pid_t child = watched; child != 0) sigqueue(child, number, {});
   errno = before;
 }
 
-/// Who asks the process that watches to end means the one that works, which decides what becomes of
-/// it.
+/// Forwards signals to the supervised process: a request to end the supervisor is meant for that
+/// process, which decides how to react.
 void pass_signals_on(pid_t child) {
   watched = child;
   for (const int number : {SIGHUP, SIGINT, SIGTERM, SIGUSR1}) {
@@ -127,7 +130,8 @@ void pass_signals_on(pid_t child) {
 }
 
 int wait_for(pid_t child) {
-  // It is not forgotten, and its number not another one's, before nothing is passed on to it.
+  // WNOWAIT leaves the process a zombie until no more signals are forwarded, so that its number
+  // cannot be reused before.
   siginfo_t ended;
   while (waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT) == -1 &&
          errno == EINTR) {
@@ -139,20 +143,21 @@ int wait_for(pid_t child) {
   return status;
 }
 
-/// Until one of them is closed on the other side: whether it is the first.
+/// Waits until the other side of one of the pipes is closed, and returns whether that is the first
+/// one.
 bool closes_first(int first, int second) {
   std::array<pollfd, 2> ends{pollfd{first, POLLIN, 0}, pollfd{second, POLLIN, 0}};
   while (poll(ends.data(), ends.size(), -1) == -1 && errno == EINTR) continue;
   return ends[0].revents != 0;
 }
 
-/// Tells the guard of a process that works, however its work ends.
+/// Ends the guard thread of the supervised process, whether its work returns or throws.
 struct WorkEnd {
   Pipe& pipe;
   ~WorkEnd() { pipe.close_writing(); }
 };
 
-/// In the process that works. `life` closes when the watcher dies.
+/// Runs in the supervised process. `life` closes when the supervisor dies.
 int work_supervised(CrashRecord& words, Pipe& life, const std::function<int(CrashRecord&)>& work,
                     const Tell& tell) {
   life.close_writing();
@@ -170,8 +175,10 @@ int work_supervised(CrashRecord& words, Pipe& life, const std::function<int(Cras
 
 int run_supervised(const std::function<int(CrashRecord&)>& work, const Tell& tell) {
   CrashRecord words;
-  Pipe life;   // of the watcher
-  Pipe death;  // of the process that works, which holds its end of it as long as it lives
+  // Held open for writing by the supervisor.
+  Pipe life;
+  // Held open for writing by the supervised process as long as it lives.
+  Pipe death;
   death.wake_at_close();
   const pid_t child = fork();
   if (child == -1) refuse("another process");

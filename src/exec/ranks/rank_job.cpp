@@ -25,40 +25,45 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-/// In which a failing rank hears of others that have failed before it.
+/// The grace period in which a failing rank waits for notices of earlier failures.
 constexpr std::chrono::milliseconds kGracePeriod(300);
-/// After which another action is told of.
+/// The delay after which a change of the current action is reported.
 constexpr nanoseconds kNews = std::chrono::milliseconds(50);
-/// In which the next in the ring says that a rank has gone, before the others do.
+/// The delay before other ranks report a peer loss, in which the next rank in the ring does so
+/// first.
 constexpr std::chrono::milliseconds kPeerLossDelay(500);
-/// In which a rank that was stopped sees who has gone meanwhile.
+/// The time in which a rank that was stopped and has resumed notices which peers are gone.
 constexpr std::chrono::seconds kReturn(1);
 
-/// A failure's moment and rank: who was first.
+/// The time and the rank of a failure; they determine who was first.
 using Failure = std::pair<std::int64_t, int>;
 
+/// A message whose bytes are being sent.
 struct PendingSend {
   Payload payload;
   bool has_left = false;
 };
 
-/// Mail that is here but not yet to be taken in, or word of its arrival that came before it.
+/// A message on a paced link that has not been delivered yet, or the notice of its arrival time if
+/// that has come first.
 struct Held {
   std::optional<std::pair<MessageKey, Mail>> mail;
   std::optional<std::int64_t> arrival;
 };
 
-/// A rank that has gone, and when that was seen.
+/// A lost rank, and when the loss was detected.
 struct Loss {
   int rank = 0;
   std::int64_t moment = 0;
 };
 
-/// What is heard of the rank before this one in the ring.
+/// What is known of the previous rank in the ring.
 struct Neighbour {
-  std::int64_t heard = 0;  // moment; 0: nothing yet
+  // The time of the last heartbeat; 0 if there was none yet.
+  std::int64_t heard = 0;
   std::optional<Action> action;
-  std::optional<std::uint64_t> agreement;  // its fingerprint
+  // The fingerprint of its agreement.
+  std::optional<std::uint64_t> agreement;
 };
 
 constexpr const char* kSaysWhatOthersSay =
@@ -117,7 +122,8 @@ class RankJob::State {
   bool wait(Condition condition);
 
   mutable std::mutex names_mutex_;
-  std::vector<std::string> names_;  // of all ranks, with their devices: none before join()
+  // The names of all ranks with their devices; empty before join().
+  std::vector<std::string> names_;
   std::vector<DeviceIndex> devices_;
   RankTransportOptions options_;
   std::optional<LinkPacer> pacer_;
@@ -126,25 +132,39 @@ class RankJob::State {
   std::atomic<std::int64_t> sent_ = 0;
   std::atomic<std::uint64_t> messages_ = 0;
 
-  std::mutex mutex_;  // of all that follows
+  // Guards all members below.
+  std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::pair<int, std::uint64_t>, Held> held_;  // by rank and number
-  std::set<int> at_barrier_;                            // of rank 0
-  std::uint64_t barriers_ = 0;                          // that this rank has come to
-  std::uint64_t let_go_ = 0;                            // that are over
+  // Indexed by rank and message number.
+  std::map<std::pair<int, std::uint64_t>, Held> held_;
+  // The ranks at the barrier; used by rank 0 only.
+  std::set<int> at_barrier_;
+  // The number of barriers that this rank has reached.
+  std::uint64_t barriers_ = 0;
+  // The number of barriers that are over.
+  std::uint64_t let_go_ = 0;
   Neighbour neighbour_;
-  std::set<std::pair<NoticeKind, int>> said_early_;  // kinds of notices and ranks, before the wire
-  std::optional<Loss> loss_;                         // the first
+  // The kinds and senders of notices that arrived before the wire was complete.
+  std::set<std::pair<NoticeKind, int>> said_early_;
+  // The first loss.
+  std::optional<Loss> loss_;
   bool has_joined_ = false;
   std::int64_t last_turn_ = 0;
-  std::int64_t came_back_ = 0;  // when it went on after it was stopped for as long as none may be
+  // The time at which this rank resumed after it had been stopped for longer than a missing
+  // heartbeat is tolerated.
+  std::int64_t came_back_ = 0;
+  // The time of the last heartbeat sent.
   std::int64_t last_sign_ = 0;
-  std::uint64_t last_told_ = 0;  // action, packed
+  // The action in that heartbeat, packed.
+  std::uint64_t last_told_ = 0;
   bool is_over_ = false;
-  std::exception_ptr fault_;  // found here beside what the transport was asked for
+  // A fault detected here outside the functions of the transport.
+  std::exception_ptr fault_;
   std::optional<Failure> own_failure_;
-  std::optional<Failure> others_failure_;  // the first
-  std::unique_ptr<RankWire> wire_;         // last: it uses all the others
+  // The earliest failure of another rank.
+  std::optional<Failure> others_failure_;
+  // Declared last, because its callbacks use all other members.
+  std::unique_ptr<RankWire> wire_;
 };
 
 RankJob::State::State(const MakeWire& make_wire) {
@@ -157,7 +177,7 @@ RankJob::State::State(const MakeWire& make_wire) {
   {
     const std::lock_guard lock(mutex_);
     wire_ = std::move(wire);
-    // What was found out before there was a wire to tell others by.
+    // A fault detected before there was a wire by which to tell the others.
     if (fault_) note_failure();
   }
   check_early_notices();
@@ -228,7 +248,8 @@ void RankJob::State::throw_if_over() {
   if (is_over_) throw JobAborted("the job was aborted");
 }
 
-/// As long as one may. False if the condition does not come true.
+/// Waits until the condition holds. Returns false if it does not within the timeout. Throws once
+/// the job is over.
 template <class Condition>
 bool RankJob::State::wait(Condition condition) {
   bool came = false;
@@ -252,7 +273,7 @@ std::int64_t RankJob::State::send(const MessageKey& key, Payload payload) {
                     .fingerprint = fingerprint(pending->payload.host()),
                     .number = ++messages_,
                     .waits_for_word = is_paced};
-  // The bytes pass while their time on the link does.
+  // The bytes are transferred while the emulated link is busy.
   wire_->send(to, frame, pending->payload.host(), [this, pending] {
     const std::lock_guard lock(mutex_);
     pending->has_left = true;
@@ -345,9 +366,9 @@ void RankJob::State::close() {
   changed_.notify_all();
 }
 
-/// Requires: the mutex is held, and nothing is over yet.
+/// Requires: the mutex is held, and the job is not over yet.
 void RankJob::State::note_failure() {
-  if (!wire_) return close();  // which is being made: the others are told once it is there
+  if (!wire_) return close();  // the wire is being made: the others are told once it is complete
   own_failure_ = Failure{monotonic_now() + wire_->clock_offset(), wire_->rank()};
   for (int rank = 0; rank < wire_->size(); ++rank) {
     if (rank == wire_->rank()) continue;
@@ -374,7 +395,7 @@ void RankJob::State::give_up(std::exception_ptr fault) {
   note_failure();
 }
 
-/// What another rank did that no rank does is its fault, and nobody else's.
+/// Reports a violation of the protocol as the fault of the rank that committed it.
 void RankJob::State::blame(int rank, const std::string& message) {
   give_up(std::make_exception_ptr(Error(ErrorKind::Environment, name_of(rank), {{"", message}})));
 }
@@ -401,7 +422,7 @@ void RankJob::State::take_in(const Frame& frame, HostBytes bytes) {
         fmt::format("expected it to send {} once, but it did so twice", to_text(frame.key.action)));
 }
 
-/// Whether it is this rank that is told it, and that one that tells it. Requires: the wire is made.
+/// Whether rank `from` may send a notice of this kind to this rank. Requires: the wire is complete.
 bool RankJob::State::may_say(NoticeKind kind, int from) const {
   switch (kind) {
     case NoticeKind::AtBarrier:
@@ -418,7 +439,7 @@ bool RankJob::State::may_say(NoticeKind kind, int from) const {
   return false;
 }
 
-/// Those that came before this rank knew which one it is.
+/// Checks the notices that arrived before this rank knew its own number.
 void RankJob::State::check_early_notices() {
   std::set<std::pair<NoticeKind, int>> said;
   {
@@ -468,7 +489,8 @@ void RankJob::State::take_in(const Notice& notice) {
   changed_.notify_all();
 }
 
-/// Once it is here with word of its arrival. False where there is one like it already.
+/// Delivers a message once both the message and its arrival notice are here. Returns false if there
+/// already is a message with its key.
 bool RankJob::State::deliver(std::map<std::pair<int, std::uint64_t>, Held>::iterator held) {
   if (!held->second.mail || !held->second.arrival) return true;
   auto& [key, mail] = *held->second.mail;
@@ -478,7 +500,7 @@ bool RankJob::State::deliver(std::map<std::pair<int, std::uint64_t>, Held>::iter
   return is_new;
 }
 
-/// Gives a sign of life and looks for that of the neighbour.
+/// Sends a heartbeat if one is due, and checks the heartbeats of the neighbour.
 void RankJob::State::take_turn() {
   const std::int64_t now = monotonic_now();
   nanoseconds interval{0};
@@ -495,7 +517,7 @@ void RankJob::State::take_turn() {
   report_peer_loss(now);
 }
 
-/// Sooner where there is another action to tell of. Requires: the mutex is held.
+/// A heartbeat is due earlier if the current action has changed. Requires: the mutex is held.
 void RankJob::State::send_heartbeat(std::int64_t now, nanoseconds interval) {
   const std::optional<Action> action = at_.get();
   const std::uint64_t packed = action ? AnnouncedAction::packed(*action) : 0;
@@ -511,7 +533,7 @@ void RankJob::State::lose(int rank) {
   if (!loss_) loss_ = Loss{.rank = rank, .moment = monotonic_now()};
 }
 
-/// The next in the ring knows what the one that has gone was at.
+/// The next rank in the ring reports the loss first, because it knows the lost rank's last action.
 void RankJob::State::report_peer_loss(std::int64_t now) {
   Loss loss;
   std::string name;
@@ -520,7 +542,7 @@ void RankJob::State::report_peer_loss(std::int64_t now) {
     const std::lock_guard lock(mutex_);
     if (!loss_) return;
     loss = *loss_;
-    // Those that have gone meanwhile have said why: this rank did not go on.
+    // Ranks that ended while this one was stopped have reported the cause: this rank's silence.
     if (came_back_ > 0 && loss.moment < came_back_ + nanoseconds(kReturn).count()) {
       return note_failure_of({loss.moment + wire_->clock_offset(), loss.rank});
     }
@@ -539,7 +561,8 @@ void RankJob::State::watch(std::int64_t now, nanoseconds interval) {
   std::optional<Action> action;
   {
     const std::lock_guard lock(mutex_);
-    // A process that was stopped itself, as by the launcher with all others, has heard nothing.
+    // A process that was stopped itself, for example with all others by the launcher, has received
+    // no heartbeats.
     const std::int64_t before = std::exchange(last_turn_, now);
     const std::int64_t away = before == 0 ? 0 : now - before;
     if (neighbour_.heard == 0) return;

@@ -1,4 +1,4 @@
-// What carries frames and notices between the ranks of a job. Knows ranks and bytes, and nothing of
+// Carries frames and notices between the ranks of a job. This layer knows ranks and bytes, but no
 // plans.
 #pragma once
 
@@ -13,59 +13,72 @@
 
 namespace dapple::exec {
 
-/// Goes before the bytes of a message.
+/// Describes a message; precedes its bytes.
 struct Frame {
   MessageKey key;
   std::uint64_t size = 0;
   std::uint64_t fingerprint = 0;
-  std::uint64_t number = 0;     // of those from this rank
-  std::int32_t from = 0;        // rank; the wire fills it in
-  bool waits_for_word = false;  // of its arrival, by a notice of the same number
+  // The number of the message among those from this rank.
+  std::uint64_t number = 0;
+  // The sending rank, filled in by the wire.
+  std::int32_t from = 0;
+  // Whether the receiver must wait for a notice of the same number with the arrival time.
+  bool waits_for_word = false;
 };
 
 enum class NoticeKind : std::int32_t { Arrived, Joined, AtBarrier, LetGo, Alive, Failed };
 
-/// A few words without bytes of their own.
+/// A short message without separate bytes.
 struct Notice {
   NoticeKind kind = NoticeKind::Alive;
-  std::int32_t from = 0;     // rank; the wire fills it in
-  std::int64_t moment = 0;   // of rank 0's clock
-  std::uint64_t number = 0;  // of the message or barrier, or of what was agreed on
-  std::uint64_t action = 0;  // packed
+  // The sending rank, filled in by the wire.
+  std::int32_t from = 0;
+  // A time of rank 0's clock.
+  std::int64_t moment = 0;
+  // The number of the message or barrier, or the fingerprint of the agreement.
+  std::uint64_t number = 0;
+  // The current action, packed.
+  std::uint64_t action = 0;
 };
 
-/// Called in the wire's thread, from before the wire's constructor has returned.
+/// Callbacks, called in the wire's thread, possibly before the wire's constructor has returned.
 struct WireHandler {
   std::function<void(const Frame& frame, HostBytes bytes)> message;
   std::function<void(const Notice& notice)> notice;
-  std::function<void()> turn;                           // again and again
-  std::function<void(int rank)> lost;                   // it has gone without a word
-  std::function<void(std::exception_ptr fault)> fault;  // of the wire itself
+  // Called at short intervals.
+  std::function<void()> turn;
+  // The connection to the rank has ended without an announcement.
+  std::function<void(int rank)> lost;
+  // The wire itself has failed.
+  std::function<void(std::exception_ptr fault)> fault;
 };
 
+/// The connections of one rank with all others.
 class RankWire {
  public:
-  /// Without leave() before: ends the job everywhere.
+  /// Ends the job on all ranks if leave() has not been called.
   virtual ~RankWire() = default;
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual bool is_on_one_host() const = 0;
-  /// From this host's clock to that of rank 0's host.
+  /// The offset from this host's clock to that of rank 0's host.
   virtual std::int64_t clock_offset() const = 0;
-  /// For which a rank that was not the first to fail waits to be ended by the launcher.
+  /// The time for which a rank that was not the first to fail waits to be ended by the launcher.
   virtual std::chrono::milliseconds patience() const = 0;
 
-  /// Zeroed memory that the ranks of one host share, as long as the wire lives. All ranks call it,
-  /// once. Throws Error(Environment).
+  /// Returns zero-initialized memory that the ranks of one host share, valid as long as the wire
+  /// exists. All ranks call it once. Throws Error(Environment).
   virtual std::span<std::int64_t> shared_words(std::size_t count) = 0;
 
-  /// What must live until `sent` is called, in the wire's thread, lives in the closure.
+  /// Sends a message without waiting. `bytes` must stay valid until `sent` is called in the wire's
+  /// thread; the closure may own them.
   virtual void send(int to, const Frame& frame, std::span<const std::byte> bytes,
                     std::function<void()> sent) = 0;
   virtual void send(int to, const Notice& notice) = 0;
 
-  /// Ready once all ranks have called it; they may then leave.
+  /// Returns a future that becomes ready once all ranks have called this function; the ranks may
+  /// then leave.
   virtual std::future<void> leave() = 0;
 };
 

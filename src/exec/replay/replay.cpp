@@ -14,7 +14,7 @@
 namespace dapple::exec {
 namespace {
 
-/// Step of answers, which are of an action that sends nothing.
+/// The step of answers' message keys; their action sends no other messages.
 constexpr std::int32_t kAnswers = 1;
 
 }  // namespace
@@ -44,8 +44,8 @@ Replay::Job::Job(const PlanDocument& document, const Topology& topology, ReplayO
   for (const DeviceSchedule& schedule : schedules_) devices_.push_back(schedule.device);
 }
 
-/// What is measured goes to the first device as messages of an iteration that is none. Between
-/// iterations devices send each other no more than who is told to stop.
+/// The measurements go to the first device as messages of an iteration number that is not run.
+/// Between iterations, devices exchange only whether to stop.
 std::optional<Replayed> Replay::Job::run(std::size_t place, Transport& transport) {
   const std::unique_ptr<Backend> backend =
       options_.make_backend({.costs = costs_, .schedule = schedules_[place], .place = place},

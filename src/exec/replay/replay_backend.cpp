@@ -7,7 +7,7 @@
 namespace dapple::exec {
 namespace {
 
-/// As many numbers as a bucket has, which nobody wants to know: nothing holds or adds them.
+/// A reduction buffer with as many numbers as a bucket, which are neither stored nor added.
 class NoGradients : public ReductionBuffer {
  public:
   explicit NoGradients(Bytes size)
@@ -21,29 +21,30 @@ class NoGradients : public ReductionBuffer {
   std::size_t size_;
 };
 
-/// Sleeps in the calling thread: time has passed when a function returns.
+/// Sleeps in the calling thread: the time has passed when a function returns. Also the interface
+/// that ReplayBackend expects of its parameter StandIn.
 class HostStandIn {
  public:
   static constexpr Memory kMemory = Memory::Host;
 
-  /// Of an iteration.
+  /// Begins an iteration.
   void begin() {}
   Mark mark(Stream /*stream*/) { return {monotonic_now()}; }
   std::int64_t moment_of(const Mark& mark) { return mark.moment; }
 
-  /// A computation starts.
+  /// Starts a computation.
   void start() { start_ = monotonic_now(); }
-  /// Until so long after its start.
+  /// Lets time pass until `moment` after the start of the computation.
   void pass_until(Duration moment) { sleep_until(start_ + moment.ns); }
 
-  /// Messages from and to other devices.
+  /// Take and make messages from and to other devices.
   void take_in(Payload /*payload*/) {}
   Payload give_out(Bytes size) { return HostBytes(static_cast<std::size_t>(size.count)); }
 
   std::unique_ptr<ReductionBuffer> buffer(Bytes size) {
     return std::make_unique<NoGradients>(size);
   }
-  /// Has what comes next wait for all reductions that are over in their threads.
+  /// Makes later work wait for all reductions whose threads have finished them.
   void await_reductions() {}
 
  private:

@@ -1,7 +1,7 @@
-// One device's part of a replay, whatever lets its time pass: which action takes how long.
+// One device's part of a replay: decides how long each action takes.
 //
-// StandIn is what stands for computing: on the host that is HostStandIn, which says what each of
-// its functions has to do.
+// StandIn lets the time pass in place of computations; HostStandIn documents what each of its
+// functions has to do.
 #pragma once
 
 #include <algorithm>
@@ -54,7 +54,7 @@ class ReplayBackend : public Backend {
   std::unique_ptr<StandIn> stand_in_;
 };
 
-/// As long as what the stage computes takes here.
+/// Returns the length with the slowdown of the stage and the pace applied.
 template <class StandIn>
 Duration ReplayBackend<StandIn>::paced(Duration length, StageIndex stage) const {
   for (const SlowStage& slow : pace_.slow_stages) {
@@ -63,7 +63,7 @@ Duration ReplayBackend<StandIn>::paced(Duration length, StageIndex stage) const 
   return scale_up(length, pace_.pace);
 }
 
-/// On this device alone, without regard to the stage's slowest.
+/// Returns the action's length on this device itself, not on the stage's slowest replica.
 template <class StandIn>
 Duration ReplayBackend<StandIn>::length_of(const Action& action) const {
   const std::vector<ReplicaCost>& replicas = stage_of(action).replicas;

@@ -34,7 +34,7 @@ class Interpreter::Run {
     collective_.finish();
   }
 
-  /// What the first stream to fail has thrown, if one has.
+  /// Returns the exception of the first stream to fail; null if none has.
   std::exception_ptr stream_failure() {
     const std::lock_guard lock(mutex_);
     return failure_;
@@ -54,11 +54,13 @@ class Interpreter::Run {
   }
 
  private:
-  /// An action that was run.
+  /// An executed action with its marks.
   struct Marked {
     Action action;
-    Mark ready;  // what it works on was there
-    Mark start;  // its stream had nothing else to do
+    // When its inputs were available.
+    Mark ready;
+    // When its stream became free for it.
+    Mark start;
     Mark end;
     Bytes size;
   };
@@ -86,17 +88,22 @@ class Interpreter::Run {
 
   Interpreter& own_;
   const std::int64_t iteration_;
-  std::map<StageIndex, std::int64_t> gradients_left_;  // micro-batches
+  // The number of micro-batches whose weight gradients are still to be computed.
+  std::map<StageIndex, std::int64_t> gradients_left_;
   std::map<StageIndex, std::int32_t> steps_;
   bool has_stepped_ = false;
   std::map<StageIndex, std::vector<Bytes>> bucket_sizes_;
-  std::mutex mutex_;  // of what the streams share
+  // Guards what the streams share.
+  std::mutex mutex_;
   std::condition_variable reduced_;
   std::map<StageIndex, std::size_t> buckets_reduced_;
-  std::int32_t ties_left_ = 0;  // to be reduced
-  std::exception_ptr failure_;  // of the first stream to fail
+  // The number of tied gradients still to be reduced.
+  std::int32_t ties_left_ = 0;
+  // The exception of the first stream to fail.
+  std::exception_ptr failure_;
   std::vector<Marked> marked_;
-  /// Called while what the stream threw is handled, and noted before others are made to fail by it.
+  // Called while a stream's exception is being handled. Records it before it makes other streams
+  // fail.
   std::function<void()> stop_ = [this] {
     {
       const std::lock_guard lock(mutex_);
@@ -105,7 +112,7 @@ class Interpreter::Run {
     }
     own_.transport_.abort();
   };
-  // Last, so that they end before what they use.
+  // Declared last, so that they end before the members that they use.
   WorkStream forward_{stop_};
   WorkStream backward_{stop_};
   WorkStream collective_{stop_};
@@ -122,9 +129,9 @@ void Interpreter::Run::interpret(const DeviceAction& entry) {
     case ActionKind::SendGradient:
       return send(entry, backward_);
     case ActionKind::AllReduce:
-      return;  // begun by the backward that made the gradients, as soon as they were
+      return;  // started by the backward that completes the gradients
     case ActionKind::ReduceTied:
-      return reduce(entry.action, entry.size);  // stands behind all that make them
+      return reduce(entry.action, entry.size);  // comes after all that compute them
     case ActionKind::OptimizerStep:
       return step(entry.action);
     default:
@@ -132,7 +139,7 @@ void Interpreter::Run::interpret(const DeviceAction& entry) {
   }
 }
 
-/// A message bears the name of the action that sends it.
+/// The key of a message contains the action that sends it.
 void Interpreter::Run::receive(const DeviceAction& entry) {
   const bool is_activation = entry.action.kind == ActionKind::ReceiveActivation;
   Action send = entry.action;
@@ -162,7 +169,7 @@ void Interpreter::Run::compute(const Action& action) {
 }
 
 void Interpreter::Run::send(const DeviceAction& entry, WorkStream& stream) {
-  // Taken out at once: what comes next may change it.
+  // Taken from the backend at once, because later actions may overwrite it.
   const auto payloads = std::make_shared<std::vector<std::pair<DeviceIndex, Payload>>>();
   for (const SchedulePeer& peer : entry.peers) {
     payloads->emplace_back(peer.device, own_.backend_.give_out(entry.action, peer));
@@ -183,7 +190,7 @@ void Interpreter::Run::reduce(const Action& action, Bytes size) {
   const Mark ready = mark(Stream::Compute);
   collective_.add([this, action, size, gradients, ready] {
     const Mark start = mark(Stream::Collective);
-    // Those who reduce what is tied know it by stages of their own.
+    // Stage 0 for all members: each of them reduces tied gradients under a stage of its own.
     Action common = action;
     if (action.kind == ActionKind::ReduceTied) common.stage = StageIndex{0};
     all_reduce(own_.group_of_(action), key(common, here(), here()), *gradients, own_.transport_);
@@ -245,7 +252,7 @@ std::vector<MeasuredAction> Interpreter::run(std::int64_t iteration) {
     run.actions();
   } catch (const JobAborted&) {
     transport_.abort();
-    // A stream's own failure may be why.
+    // The abort may have been caused by the failure of a stream here.
     if (const std::exception_ptr failure = run.stream_failure()) std::rethrow_exception(failure);
     throw;
   } catch (...) {

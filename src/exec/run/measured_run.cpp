@@ -12,7 +12,7 @@
 namespace dapple::exec {
 namespace {
 
-/// Figures and lists of them, one behind the other, to and from a message.
+/// Serializes trivially copyable values into a message.
 class Packer {
  public:
   template <class Figure>
@@ -70,7 +70,7 @@ DeviceMeasurements unpacked(const Payload& payload, std::size_t iterations) {
   return measured;
 }
 
-/// Divides moments by the pace, counted from the start of an iteration.
+/// Converts times to durations since the start of an iteration, divided by the pace.
 class Scale {
  public:
   Scale(const std::vector<DeviceMeasurements>& all, std::size_t iteration, Factor pace)

@@ -1,4 +1,4 @@
-// Binds the calling thread to a core, while it lives.
+// Pins the calling thread to one core.
 #pragma once
 
 #include <cstddef>
@@ -6,18 +6,20 @@
 
 namespace dapple::exec {
 
-/// Cores that this process may use; at least one.
+/// Returns the number of cores that this process may use; at least one.
 std::size_t usable_cores();
 
+/// Pins the thread for its own lifetime, then restores the previous affinity.
 class PinnedThread {
  public:
-  /// To the `number`th of the usable cores. Requires: number < usable_cores().
+  /// Pins the calling thread to the usable core of index `number`. Requires: number <
+  /// usable_cores().
   explicit PinnedThread(std::size_t number);
   ~PinnedThread();
   PinnedThread(const PinnedThread&) = delete;
   PinnedThread& operator=(const PinnedThread&) = delete;
 
-  /// False where the system does not allow it.
+  /// Returns false if the system does not permit it.
   bool is_pinned() const { return before_ != nullptr; }
 
  private:

@@ -1,4 +1,4 @@
-// Among whom gradients are reduced, and in which rings.
+// The groups in which gradients are reduced.
 #pragma once
 
 #include "dapple/cost/plan_cost.h"
@@ -8,8 +8,8 @@
 
 namespace dapple::exec {
 
-/// As the cost model reduces them: server by server, or in one ring over all devices. Requires:
-/// `costs` are the plan's.
+/// Returns the groups that the cost model assumes: hierarchical by server, or one flat ring over
+/// all devices. Requires: `costs` are the costs of `plan`.
 ReductionGroups reduction_groups(const Plan& plan, const PlanCost& costs, const Topology& topology);
 
 }  // namespace dapple::exec

@@ -1,4 +1,4 @@
-// A thread that does one thing after another.
+// A thread that executes work items one after another.
 #pragma once
 
 #include <condition_variable>
@@ -11,10 +11,11 @@
 
 namespace dapple::exec {
 
-/// Work runs in the order in which it is given. Once some has thrown, the rest is dropped.
+/// Executes work in the order in which it is added. Once an item has thrown, the remaining ones are
+/// dropped.
 class WorkStream {
  public:
-  /// `on_failure` is called once, in the stream's thread, if work throws.
+  /// `on_failure` is called once, in the stream's thread, if an item throws.
   explicit WorkStream(std::function<void()> on_failure)
       : on_failure_(std::move(on_failure)), thread_([this] { serve(); }) {}
   ~WorkStream() {
@@ -33,7 +34,7 @@ class WorkStream {
     changed_.notify_all();
   }
 
-  /// Waits until all that was given is done; throws what it threw.
+  /// Waits until all added work is done; rethrows the exception of the first item that threw.
   void finish() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return waiting_.empty() && !is_busy_; });
@@ -78,7 +79,8 @@ class WorkStream {
   std::exception_ptr failure_;
   bool is_busy_ = false;
   bool is_closed_ = false;
-  std::jthread thread_;  // last, so that it ends before what it uses
+  // Declared last, so that it ends before the members that it uses.
+  std::jthread thread_;
 };
 
 }  // namespace dapple::exec

@@ -14,7 +14,7 @@
 namespace dapple::exec {
 namespace {
 
-/// Every sample from a random stream of its own.
+/// Draws every sample from a random stream of its own.
 class SampleBySample : public Batches {
  public:
   SampleBySample(BatchShape shape, std::uint64_t seed) : shape_(std::move(shape)), seed_(seed) {}
@@ -54,7 +54,7 @@ class SampleBySample : public Batches {
   std::uint64_t seed_;
 };
 
-/// Tokens, and next tokens as targets.
+/// Tokens as inputs, and the next tokens as targets.
 class SyntheticTokens : public SampleBySample {
  public:
   using SampleBySample::SampleBySample;
@@ -88,7 +88,8 @@ class SyntheticTokens : public SampleBySample {
   }
 };
 
-/// Patterns of classes that are kept: 4 MiB of numbers in all. Larger ones are made each time.
+/// The most numbers in class patterns that are kept, 4 MiB in all. If there are more, a pattern is
+/// made each time.
 constexpr std::int64_t kMostKeptNumbers = std::int64_t{1} << 20;
 
 class SyntheticNumbers : public SampleBySample {
@@ -143,12 +144,12 @@ class SyntheticNumbers : public SampleBySample {
     }
   }
 
-  RandomStream patterns_;  // what the numbers of each class are beside the noise
+  RandomStream patterns_;  // of the classes' patterns, to which noise is added
   mutable std::once_flag are_kept_;
   mutable Values kept_;  // the patterns of all classes, one after another; empty: too many
 };
 
-/// Of a text of tokens.
+/// Returns a token of a text, little-endian in two bytes.
 std::uint16_t token_at(std::string_view text, std::size_t number) {
   const auto low = static_cast<unsigned char>(text[2 * number]);
   const auto high = static_cast<unsigned char>(text[2 * number + 1]);
@@ -169,7 +170,7 @@ class TokensOfText : public SampleBySample {
   }
 
   std::size_t length() const { return static_cast<std::size_t>(shape().input.front()); }
-  /// Where the sample's piece of the text begins.
+  /// Returns the token at which the sample's piece of the text begins.
   std::size_t first_of(const RandomStream& stream) const {
     const std::size_t pieces = text_->bytes().size() / 2 - length();
     return static_cast<std::size_t>(stream.below(static_cast<std::int64_t>(pieces), 0));
@@ -182,7 +183,8 @@ class TokensOfText : public SampleBySample {
   std::shared_ptr<const io::FileView> text_;
 };
 
-/// The first token that is not below `vocabulary`; the number of tokens if all are.
+/// Returns the index of the first token that is not below `vocabulary`; the number of tokens if all
+/// are below.
 std::size_t first_beyond(std::string_view text, std::int64_t vocabulary) {
   const std::size_t count = text.size() / 2;
   if (vocabulary > UINT16_MAX) return count;

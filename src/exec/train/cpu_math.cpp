@@ -9,7 +9,7 @@
 namespace dapple::exec {
 namespace {
 
-/// Where samples of a tensor lie.
+/// Returns the values of a range of samples.
 template <class Values>
 auto numbers_of(Values& values, const nn::Shape& shape, SampleRange samples) {
   const std::int64_t each = nn::count_of(shape) / std::max<std::int64_t>(1, shape.front());
@@ -17,7 +17,8 @@ auto numbers_of(Values& values, const nn::Shape& shape, SampleRange samples) {
                                    static_cast<std::size_t>(samples.size() * each));
 }
 
-/// Of several stages that are tied, one's, to which the others' are added.
+/// The gradients of one of a device's tied stages, to which those of the others are added before
+/// the reduction.
 class TiedReductionBuffer : public HostReductionBuffer {
  public:
   TiedReductionBuffer(std::span<float> sum, std::vector<std::span<float>> others)
@@ -94,7 +95,7 @@ std::vector<double> CpuArrays::squares(const std::vector<ElementRange>& ranges) 
   return squares;
 }
 
-/// Tensor by tensor, so that what an optimizer's formulas read several times is in a cache.
+/// Works tensor by tensor, so that values that the optimizer reads several times stay in a cache.
 void CpuArrays::update(ElementRange range, std::int64_t number) {
   for (const TensorPlace& place : layout_.places) {
     const ElementRange own = place.numbers;

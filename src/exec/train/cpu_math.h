@@ -1,5 +1,5 @@
-// The mathematics of a device's stages on the CPU, in single precision and in the calling thread:
-// every function is done when it returns.
+// The computations of a device's stages on the CPU, in single precision and in the calling thread:
+// every function has finished when it returns.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +17,9 @@
 
 namespace dapple::exec {
 
-/// Parameters, gradients and the optimizer's state of one stage.
 class CpuArrays;
 
+/// The CPU's computations, and the interface that ModelBackend expects of its parameter Math.
 class CpuMath {
  public:
   static constexpr Memory kMemory = Memory::Host;
@@ -27,18 +27,18 @@ class CpuMath {
   using Tensor = nn::Tensor;
   using Stash = nn::Stash;
   using ParameterView = std::span<const float>;
-  using Numbers = std::span<float>;  // some gradients
+  using Numbers = std::span<float>;  // a range of gradients
   using Parameters = nn::Parameters;
   using Gradients = nn::Gradients;
   using Arrays = CpuArrays;
-  /// Lives while an action is computed.
+  /// Exists while an action is being computed.
   struct Range {
     explicit Range(const Action& /*action*/) {}
   };
 
   explicit CpuMath(const TrainingJob& job) : job_(job) {}
 
-  /// Of an iteration.
+  /// Begins an iteration.
   void begin() {}
   Mark mark(Stream /*stream*/) { return {monotonic_now()}; }
   std::int64_t moment_of(const Mark& mark) { return mark.moment; }
@@ -48,24 +48,24 @@ class CpuMath {
   }
   static Bytes size_of(const Stash& stash) { return nn::size_of(stash); }
 
-  /// Room for activations, or gradients of them, that come piece by piece.
+  /// Allocates a tensor for activations, or gradients of them, that arrive in fragments.
   Tensor make_tensor(nn::Shape shape) { return nn::zeros(std::move(shape)); }
   Tensor copy_of(const Tensor& tensor) { return tensor; }
-  /// Samples of a tensor, counted from its first, from and to other devices.
+  /// Copies samples, counted from the tensor's first one, from a message or to one.
   void take_in(Tensor& tensor, SampleRange samples, Payload payload);
   Payload give_out(const Tensor& tensor, SampleRange samples);
   Payload give_out(Tensor&& tensor);
-  /// Requires: as many of both.
+  /// Copies `samples` of `from` to `places` of `to`. Requires: both ranges have the same size.
   void copy_samples(const Tensor& from, SampleRange samples, Tensor& to, SampleRange places);
 
-  /// What goes into the model, and the right answers.
+  /// Brings the model's input and the targets to where the backend computes.
   Tensor input(nn::Tensor numbers) { return numbers; }
   Tensor targets(nn::Tensor numbers) { return numbers; }
   std::vector<float> on_host(const Tensor& tensor) { return tensor.values; }
-  /// Of a loss's output: one number for each sample.
+  /// Returns the gradient of the loss layer's output: `share` for each sample.
   Tensor loss_gradient(std::int64_t samples, float share);
 
-  /// As those of the layer's module.
+  /// Call the functions of the same names of the layer's module.
   Tensor forward(std::int32_t layer, Parameters parameters, Tensor input, const Tensor& targets,
                  Stash& stash) {
     return job_.layer(layer).module->forward(parameters, std::move(input), targets, stash);
@@ -78,17 +78,18 @@ class CpuMath {
     job_.layer(layer).module->weight_gradient(stash, sums);
   }
 
-  /// Gradients that are complete, to be reduced in another thread: once `others` have been added.
+  /// Returns a buffer over complete gradients that another thread reduces after adding `others`.
   std::unique_ptr<ReductionBuffer> buffer(Numbers gradients, std::vector<Numbers> others);
-  /// Has what comes next wait for all reductions that are over in their threads.
+  /// Makes later computations wait for all reductions whose threads have finished them.
   void await_reductions() {}
   void copy(Numbers from, Numbers to);
 
-  /// Of gradients and losses, relative to those of one CPU.
+  /// The relative difference from the gradients and losses of a single CPU that rounding may cause.
   double tolerance() const { return 1e-5; }
 
-  /// Whether the loss is multiplied by something that depends on the gradients before; then they
-  /// are asked about, and false means that they are to be thrown away.
+  /// Whether the loss is multiplied by a factor that depends on earlier gradients. Then
+  /// accepts_gradients() is told about each iteration's gradients, and returns false if they must
+  /// be discarded.
   bool scales_loss() const { return false; }
   bool accepts_gradients(bool /*are_finite*/) { return true; }
 
@@ -96,9 +97,10 @@ class CpuMath {
   const TrainingJob& job_;
 };
 
+/// Parameters, gradients and the optimizer's state of one stage.
 class CpuArrays {
  public:
-  /// All zero. The layout must outlive it.
+  /// Sets all numbers to zero. The layout must outlive it.
   CpuArrays(CpuMath& math, const StageLayout& layout, const nn::OptimizerSettings& optimizer);
 
   CpuMath::ParameterView parameters(ElementRange range) const {
@@ -109,23 +111,24 @@ class CpuArrays {
   }
   void clear_gradients();
   void scale_gradients(float factor);
-  /// The sum over each range.
+  /// Returns the sum of the squares of the gradients in each range.
   std::vector<double> squares(const std::vector<ElementRange>& ranges);
 
-  /// The `number`th step of the optimizer, from one. Requires: the range is that of some layers or
-  /// of a tie in the layout.
+  /// Makes the optimizer's `number`th step, counted from one, on a range. Requires: the range is
+  /// that of some layers or of a tie in the layout.
   void update(ElementRange range, std::int64_t number);
 
-  /// All of a kind, on the host. Valid until the next call.
+  /// Returns all numbers of a kind, on the host. Valid until the next call.
   std::span<const float> values(TensorKind kind) const;
-  /// Sets one tensor's, of the state its `number`th array. Requires: as many; no gradients.
+  /// Sets the numbers of one tensor, or of its `number`th array of the optimizer's state. Requires:
+  /// `values` has the tensor's size; `kind` is not Gradients.
   void assign(const TensorPlace& place, TensorKind kind, std::size_t number,
               std::span<const float> values);
 
  private:
   const StageLayout& layout_;
   const nn::OptimizerSettings optimizer_;
-  const std::size_t states_;  // numbers of the optimizer's for each parameter
+  const std::size_t states_;  // numbers of the optimizer's state for each parameter
   std::vector<float> parameters_;
   std::vector<float> gradients_;
   std::vector<float> state_;

@@ -12,12 +12,14 @@
 namespace dapple::exec {
 namespace {
 
-/// What devices tell each other around an optimizer's step, beside what the schedule sends.
+/// The messages around an optimizer's step that are not the schedule's, as steps of their keys.
 enum Exchange : std::int32_t {
   kSquares,
   kLosses,
-  kTensors,                // and one more for each kind
-  kAnswer = kTensors + 3,  // and the next for the decision
+  // One for each kind of tensor.
+  kTensors,
+  // This one for answers, the next for the decision.
+  kAnswer = kTensors + 3,
 };
 
 const DeviceSchedule& schedule_of(const TrainingJob& job, DeviceIndex device) {
@@ -28,12 +30,12 @@ const DeviceSchedule& schedule_of(const TrainingJob& job, DeviceIndex device) {
   return *found;
 }
 
-/// Of several replicas, which have the same bits, the first one speaks.
+/// Returns the device that sends a stage's values: the first replica, as all have the same bits.
 DeviceIndex representative_stage(const TrainingJob& job, std::size_t stage) {
   return job.plan.stages[stage].devices.front();
 }
 
-/// What has to be known of all gradients together before the steps.
+/// Passes on whether the norm of all gradients is finite, and clips the gradients if requested.
 void heed_norm(double norm, std::optional<double> clip_norm, TrainingBackend& backend) {
   backend.judge_gradients(std::isfinite(norm));
   if (clip_norm) backend.scale_gradients(clip_factor(norm, *clip_norm));
@@ -87,7 +89,8 @@ void DeviceTraining::look_at_gradients() {
   heed_norm(norm_of(squares()), job_.settings.clip_norm, *backend_);
 }
 
-/// Of all layers of the model: every stage's first replica tells all other devices.
+/// Returns the sums of squares of all layers of the model: every stage's first replica sends its
+/// own to all other devices.
 std::vector<double> DeviceTraining::squares() {
   std::vector<std::vector<double>> by_stage(job_.plan.stages.size());
   for (const StageIndex stage : backend_->stages()) {

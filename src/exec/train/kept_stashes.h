@@ -1,5 +1,5 @@
-// What a stage holds of its micro-batches between their forwards and the end of their backwards,
-// and how much that is, over any mathematics (model_backend.h).
+// What a stage keeps of its micro-batches from their forward to the end of their backward, and its
+// size. Math is as for ModelBackend.
 #pragma once
 
 #include <algorithm>
@@ -15,16 +15,19 @@ template <class Math>
 class KeptStashes {
  public:
   struct Kept {
-    typename Math::Tensor input;                // where the forward is run again
-    std::vector<typename Math::Stash> stashes;  // by layer; none before the forward is run again
-    Bytes size;                                 // when it was last accounted
+    /// The stage's input, if the stage recomputes and has not done so yet.
+    typename Math::Tensor input;
+    /// The layers' stashes; with recomputation empty until the forward is run again.
+    std::vector<typename Math::Stash> stashes;
+    /// The size at the last call of account().
+    Bytes size;
   };
 
-  /// Of a forward that begins.
+  /// Adds the entry of a micro-batch whose forward begins.
   Kept& add(std::int32_t micro_batch) { return kept_[micro_batch]; }
   Kept& of(std::int32_t micro_batch) { return kept_.at(micro_batch); }
 
-  /// Brings the books up to date once something of a micro-batch was made or given back.
+  /// Updates the sizes after a tensor of the micro-batch was made or freed.
   void account(Kept& of_micro_batch) {
     Bytes now = Math::size_of(of_micro_batch.input);
     for (const typename Math::Stash& stash : of_micro_batch.stashes) now += Math::size_of(stash);

@@ -1,4 +1,4 @@
-// A stage of the plan as one of its devices computes it: which samples of each micro-batch.
+// A stage of the plan as one of its replicas computes it: which samples of each micro-batch.
 #pragma once
 
 #include <cstddef>
@@ -13,20 +13,23 @@ struct LocalStage {
   StageIndex index;
   const StagePlan& plan;
   std::size_t replica = 0;
-  SampleRange samples;  // of each of its micro-batches
+  /// The replica's samples of each micro-batch that it works on.
+  SampleRange samples;
 
   bool is_first() const { return index.value == 0; }
 };
 
-/// Nothing where the device has no part in the stage. The job must outlive it.
+/// Returns the device's replica of the stage, or nothing if it has none. The job must outlive the
+/// result.
 std::optional<LocalStage> local_stage(const TrainingJob& job, StageIndex stage, DeviceIndex device);
 
-/// Samples of a micro-batch that it works on; none of one that is dealt to another replica.
+/// Returns the samples of a micro-batch that the replica works on; none if the micro-batch is dealt
+/// to another replica.
 SampleRange share_of(const LocalStage& stage, std::int32_t micro_batch);
 
 SampleRange intersection(SampleRange a, SampleRange b);
 
-/// The shape of so many samples of a shape.
+/// Returns the shape of a batch of `samples` samples of shape `sample`.
 nn::Shape with_samples(std::int64_t samples, const nn::Shape& sample);
 
 }  // namespace dapple::exec

@@ -1,5 +1,5 @@
-// Figures of a whole iteration that its devices know only together. Sums are in one order, that of
-// samples or of layers, so that no bit depends on the plan.
+// The mean loss and the gradient norm of a whole iteration. Sums are in the order of samples or of
+// layers, so that the result does not depend on the plan, to the last bit.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,16 @@
 
 namespace dapple::exec {
 
-/// Mean over the global batch. Requires: `losses` are those of all its samples, in any order.
+/// Returns the mean over the global batch. Requires: `losses` are those of all its samples, in any
+/// order.
 double mean_loss(std::vector<SampleLoss> losses);
 
-/// Of all gradients. `squares`: the sum of the squares of each layer's gradients, by layer.
+/// Returns the norm of all gradients. `squares`: the sum of the squares of each layer's gradients,
+/// by layer.
 double norm_of(const std::vector<double>& squares);
 
-/// What gradients are multiplied by so that their norm is at most `clip_norm`, as PyTorch does it.
+/// Returns the factor that limits the gradients' norm to `clip_norm`, by the formula of PyTorch's
+/// clip_grad_norm_.
 float clip_factor(double norm, double clip_norm);
 
 }  // namespace dapple::exec

@@ -1,7 +1,9 @@
-// What the loss is multiplied by so that its gradients are not too small for half precision.
+// Dynamic loss scaling: the factor by which the loss is multiplied so that its gradients do not
+// underflow in half precision.
 //
-// Source: Micikevicius et al. 2018, mixed precision training, section 3.2; the figures are those of
-// PyTorch's GradScaler. Every device of a job is told the same, so all have the same factor.
+// Source: Micikevicius et al. 2018, mixed precision training, section 3.2; the constants are those
+// of PyTorch's GradScaler, but the factor never falls below one. Every device of a job is told the
+// same, so all have the same factor.
 #pragma once
 
 #include <algorithm>
@@ -11,17 +13,17 @@ namespace dapple::exec {
 
 class LossScale {
  public:
-  /// One, and stays so, unless it is dynamic.
+  /// The factor is one and constant unless the scale is dynamic.
   explicit LossScale(bool is_dynamic) : is_dynamic_(is_dynamic), factor_(is_dynamic ? kFirst : 1) {}
 
   bool is_dynamic() const { return is_dynamic_; }
   float factor() const { return factor_; }
 
-  /// To be called before an iteration: what it has found of the one before is heeded from now on.
+  /// Applies the factor that the iteration before led to. Must be called before each iteration.
   void begin() { factor_ = next_; }
 
-  /// Told of an iteration's gradients, whether all of them are numbers. False where they are to be
-  /// thrown away.
+  /// Updates the next factor by whether all gradients of an iteration are finite. Returns false if
+  /// they must be discarded.
   bool accepts(bool are_finite) {
     if (!is_dynamic_) return true;
     accepted_ = are_finite ? accepted_ + 1 : 0;
@@ -40,8 +42,8 @@ class LossScale {
 
   bool is_dynamic_;
   float factor_;
-  float next_ = factor_;       // of the next iteration
-  std::int64_t accepted_ = 0;  // since it has changed
+  float next_ = factor_;       // for the next iteration
+  std::int64_t accepted_ = 0;  // iterations since the factor has changed
 };
 
 }  // namespace dapple::exec

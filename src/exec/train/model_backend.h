@@ -1,9 +1,9 @@
-// The stages of one device in training, whatever computes their layers: forward, backward whole or
-// in two parts, recomputation, accumulation of gradients, optimizer. Which comes when is not
-// decided here; what a micro-batch's forward left is kept until its weights' gradients are made.
+// The stages of one device in training, on any hardware: forward, backward whole or in two parts,
+// recomputation, accumulation of gradients, optimizer. The schedule decides their order; the
+// stashes of a micro-batch are kept from its forward until its weight gradients are computed.
 //
-// Math is what computes: on the CPU that is CpuMath, which says what each of its functions has to
-// do. Nothing here waits for a computation, so that one may be no more than enqueued.
+// Math does the computations; CpuMath documents what each of its functions has to do. Nothing here
+// waits for a computation, so Math may merely enqueue it.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +26,9 @@ class ModelBackend : public TrainingBackend {
  public:
   ModelBackend(const TrainingJob& job, DeviceIndex device, std::unique_ptr<Math> math);
 
-  /// Computes everything once, of a micro-batch, that an iteration computes. To be called before
-  /// the first begin(), and leaves no trace behind that. Of mathematics that can: those of a GPU,
-  /// which loads what it computes with when it first does.
+  /// Runs all computations of an iteration once, for one micro-batch, because a GPU loads its
+  /// kernels when it first uses them. Must be called before the first begin(), which clears its
+  /// effects. Requires: Math supports it, which that of a GPU does.
   void warm_up();
 
   Memory memory() const override { return Math::kMemory; }
@@ -70,7 +70,7 @@ class ModelBackend : public TrainingBackend {
         : local(own), ties(ties_of(job.plan, {own.index})), parameters(math, job, own.index) {}
 
     const LocalStage local;
-    const std::vector<std::int32_t> ties;  // that its layers use
+    const std::vector<std::int32_t> ties;  // used by its layers
     StageParameters<Math> parameters;
     KeptStashes<Math> stashes;
   };
@@ -86,7 +86,8 @@ class ModelBackend : public TrainingBackend {
   std::int64_t first_sample(const Stage& stage, std::int32_t micro_batch) const {
     return micro_batch * job_.plan.micro_batch_size + stage.local.samples.begin;
   }
-  /// Activations go into the stage, gradients come back to its output.
+  /// Returns where an activation, which has the shape of the stage's input, or a gradient, which
+  /// has the shape of its output, arrives.
   Arrival arrival(const FragmentPlace& place) const {
     const LocalStage& taker = at(place.stage).local;
     const bool is_forward = place.direction == Direction::Forward;
@@ -111,7 +112,7 @@ class ModelBackend : public TrainingBackend {
   std::vector<std::unique_ptr<Stage>> by_stage_;  // null where another device holds it
   PreparedSamples samples_{job_};
   TensorFragments<Math> fragments_{*math_};
-  std::vector<std::pair<std::int64_t, Tensor>> losses_;  // by their first sample
+  std::vector<std::pair<std::int64_t, Tensor>> losses_;  // with their first sample
 };
 
 template <class Math>
@@ -132,7 +133,7 @@ void ModelBackend<Math>::warm_up() {
   for (const StageIndex stage : stages_) warm_up(at(stage));
 }
 
-/// The gradients are zeros, and so is what they add to the sums.
+/// The loss gradient is zero, so zeros are added to the gradients.
 template <class Math>
 void ModelBackend<Math>::warm_up(Stage& stage) {
   const std::int64_t samples = stage.local.samples.size();
@@ -184,7 +185,8 @@ Payload ModelBackend<Math>::give_out(const Action& send, const SchedulePeer& to)
   return fragments_.give_out({direction, send.stage, send.index}, to.samples);
 }
 
-/// What the neighbouring stage needs of it on this device goes there, the rest waits to be sent.
+/// Samples that the neighbouring stage takes on this device go there directly; the rest waits to be
+/// sent.
 template <class Math>
 void ModelBackend<Math>::hand_on(const Stage& stage, Direction direction, std::int32_t micro_batch,
                                  Tensor tensor) {
@@ -227,7 +229,7 @@ void ModelBackend<Math>::forward(Stage& stage, std::int32_t micro_batch) {
   }
 }
 
-/// Without `stashes` nothing is kept.
+/// The layers' stashes are appended to `stashes`, or dropped if it is null.
 template <class Math>
 typename Math::Tensor ModelBackend<Math>::run_layers(const Stage& stage, std::int32_t micro_batch,
                                                      Tensor input,
@@ -278,7 +280,7 @@ void ModelBackend<Math>::backward(Stage& stage, const Action& action, const Buck
   hand_on(stage, Direction::Backward, action.index, std::move(gradient));
 }
 
-/// The loss is the mean over the global batch.
+/// The loss is the mean over the global batch, so each sample's loss has the gradient 1 / B.
 template <class Math>
 typename Math::Tensor ModelBackend<Math>::output_gradient(const Stage& stage,
                                                           std::int32_t micro_batch) {
@@ -299,7 +301,8 @@ std::vector<SampleLoss> ModelBackend<Math>::losses() {
   return losses;
 }
 
-/// Tied gradients go by one stage of the device, to which those of its other stages are added.
+/// Tied gradients are reduced in the memory of one stage of the device, to which those of its other
+/// stages are added.
 template <class Math>
 std::unique_ptr<ReductionBuffer> ModelBackend<Math>::gradients(const Action& reduction,
                                                                Bytes size) {
@@ -322,7 +325,7 @@ std::unique_ptr<ReductionBuffer> ModelBackend<Math>::gradients(const Action& red
   return buffer;
 }
 
-/// From the stage of this device that the reductions of tied gradients went by.
+/// Copies reduced tied gradients from the stage of this device that took part in the reduction.
 template <class Math>
 void ModelBackend<Math>::take_reduced(Stage& stage) {
   for (const std::int32_t tie : stage.ties) {

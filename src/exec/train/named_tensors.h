@@ -1,4 +1,4 @@
-// The tensors of a stage by their names, out of its pieces of memory and back.
+// Conversion between a stage's contiguous arrays and tensors with names.
 #pragma once
 
 #include <cstddef>
@@ -13,18 +13,19 @@
 
 namespace dapple::exec {
 
-/// Name of a tensor's `number`th array of the optimizer's state, from zero.
+/// Returns the name of a tensor's `number`th array of the optimizer's state, counted from zero.
 std::string moment_name(const std::string& tensor, std::size_t number);
 
-/// One tensor per place that is no copy, of its parameters or gradients, or `states` of the
-/// optimizer's. Requires: `values` are all of that kind, as the layout says.
+/// Adds, for each place that is not a copy, one tensor of parameters or gradients, or `states`
+/// tensors of the optimizer's state. Requires: `values` are all values of that kind, in the order
+/// of the layout.
 void add_tensors(const StageLayout& layout, std::span<const float> values, TensorKind kind,
                  std::int64_t states, NamedTensors& tensors);
 
-/// Place of the first of its values that is no number, or infinite.
+/// Returns the index of the first value that is NaN or infinite.
 std::optional<std::size_t> first_not_finite(const nn::Tensor& tensor);
 
-/// Throws Bug where it is missing or has another shape.
+/// Returns the values of the tensor of that name. Throws Bug if it is missing or has another shape.
 std::span<const float> tensor_of(const NamedTensors& tensors, const std::string& name,
                                  const nn::Shape& shape);
 

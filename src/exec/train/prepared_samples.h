@@ -1,5 +1,5 @@
-// What a device's stages take of an iteration's samples, made before the iteration begins: making
-// them up, or reading them, is no part of a forward.
+// The samples of an iteration that a device's stages take, made before the iteration begins, so
+// that generating or reading them does not count as part of a forward.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +17,18 @@ class PreparedSamples {
   /// The job must outlive it.
   explicit PreparedSamples(const TrainingJob& job) : job_(job) {}
 
-  /// Drops what is left of the iteration before.
+  /// Begins an iteration and drops what is left of the one before.
   void begin(std::int64_t iteration);
 
-  /// Makes what the stage takes of its micro-batches: the first stage inputs, the last one targets.
-  /// Larger batches than kMostNumbers in all are made as far as that goes, and the rest when it is
-  /// taken.
+  /// Makes what the stage needs for its micro-batches: inputs for the first stage, targets for the
+  /// last. Stops once kMostNumbers numbers have been made; the rest is made when it is taken.
   void prepare(const LocalStage& stage);
 
-  /// Once for each micro-batch of an iteration. O(1) where they are prepared.
+  /// Returns a micro-batch's inputs and drops them here. To be called once for each micro-batch of
+  /// an iteration. O(1) if they are prepared.
   nn::Tensor take_inputs(const LocalStage& stage, std::int32_t micro_batch);
 
-  /// As often as wanted, as a stage that recomputes takes them twice.
+  /// Returns a micro-batch's targets. May be called repeatedly, as stages that recompute do.
   nn::Tensor targets(const LocalStage& stage, std::int32_t micro_batch) const;
 
  private:
@@ -41,8 +41,8 @@ class PreparedSamples {
   const TrainingJob& job_;
   std::int64_t iteration_ = 0;
   std::int64_t numbers_ = 0;                    // prepared for this iteration
-  std::map<std::int32_t, nn::Tensor> inputs_;   // by micro-batch, of the first stage
-  std::map<std::int32_t, nn::Tensor> targets_;  // of the last stage
+  std::map<std::int32_t, nn::Tensor> inputs_;   // of the first stage, by micro-batch
+  std::map<std::int32_t, nn::Tensor> targets_;  // of the last stage, by micro-batch
 };
 
 }  // namespace dapple::exec

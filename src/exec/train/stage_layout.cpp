@@ -17,7 +17,7 @@ bool contains(LayerRange layers, std::int32_t layer) {
   return layers.begin <= layer && layer < layers.end;
 }
 
-/// Requires: what is chosen lies together.
+/// Returns the range from the first to the last chosen place. Requires: they are contiguous.
 template <class Chosen>
 ElementRange range_of(const std::vector<TensorPlace>& places, const Chosen& is_chosen) {
   const auto first = std::find_if(places.begin(), places.end(), is_chosen);

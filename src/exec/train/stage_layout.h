@@ -1,11 +1,11 @@
-// Where the parameters of a stage's layers lie, in numbers from the first. Their gradients lie in
-// the same order, and so does the optimizer's state, all arrays of a tensor together.
+// The memory layout of a stage's parameters, as offsets in numbers. Gradients have the same layout,
+// and so does the optimizer's state, with all arrays of a tensor together.
 //
-// Layer by layer from the last to the first, as a backward finishes them: the gradients of a bucket
-// are neighbours, without gaps. Where a stage has no buckets, each tensor begins a cache line:
-// vectorised sums depend on how their operands are aligned, and so must not depend on which other
-// layers the stage has. Behind all of that lie, tie by tie, the tensors to whose gradients other
-// stages add too, whichever stage's layer they belong to.
+// Layers are in the order in which a backward finishes them, from the last to the first, so the
+// gradients of a bucket are contiguous. If the stage has no buckets, each tensor begins a cache
+// line: the rounding of vectorised sums depends on the alignment of their operands, and must not
+// depend on which other layers the stage has. At the end, tie by tie, are the tensors whose
+// gradients are tied with other stages, whichever stage's layer owns them.
 #pragma once
 
 #include <cstddef>
@@ -19,13 +19,18 @@
 
 namespace dapple::exec {
 
-/// Where a tensor of a stage lies.
+/// A tensor of a stage and its place in memory.
 struct TensorPlace {
-  std::string name;                 // "LAYER.PARAMETER"
-  std::int32_t layer = 0;           // that it belongs to
-  std::optional<std::int32_t> tie;  // in the plan's tied gradients, if its gradient is among them
-  bool is_copy = false;             // of a layer's on another stage
+  /// "LAYER.PARAMETER".
+  std::string name;
+  /// The layer that owns the tensor.
+  std::int32_t layer = 0;
+  /// The index in the plan's tied gradients, if the tensor's gradient is one of them.
+  std::optional<std::int32_t> tie;
+  /// Whether the layer that owns the tensor is on another stage.
+  bool is_copy = false;
   nn::Shape shape;
+  /// The tensor's range of numbers.
   ElementRange numbers;
 };
 
@@ -33,21 +38,22 @@ struct StageLayout {
   /// O(tensors).
   StageLayout(const TrainingJob& job, StageIndex stage);
 
-  std::vector<TensorPlace> places;  // in memory's order
-  /// What one step of the optimizer changes at a time: buckets, or all layers, and ties.
+  /// The tensors in memory order.
+  std::vector<TensorPlace> places;
+  /// The ranges that single optimizer steps update: each bucket or all layers, and each tie.
   std::vector<ElementRange> stepped;
 
-  /// Of all of them together.
+  /// Returns the size of the whole layout, in numbers.
   std::size_t size() const { return places.empty() ? 0 : places.back().numbers.end; }
-  /// Those of layers that no other stage adds to, and those of a tie.
+  /// Returns the range of the untied tensors of layers, or of the tensors of a tie.
   ElementRange of(LayerRange layers) const;
   ElementRange of_tie(std::int32_t tie) const;
-  /// A layer's own, tied or not; none of a copy.
+  /// Returns the range of the tensors that a layer owns, tied or not; empty if they are copies.
   ElementRange own(std::int32_t layer) const;
 };
 
-/// From the layer that fills a bucket to the one that has filled the bucket before; all of the
-/// stage's where there is no bucket.
+/// Returns the layers of a bucket, from the one that fills it up to the one that filled the bucket
+/// before; all layers of the stage if it has no buckets.
 LayerRange layers_of_bucket(const TrainingJob& job, StageIndex stage, std::int32_t bucket);
 
 }  // namespace dapple::exec

@@ -1,5 +1,5 @@
-// The parameters of a stage's layers on one device, their gradients and the optimizer's state, over
-// the arrays of any mathematics (model_backend.h): which of them a layer, a bucket or a tie means.
+// The parameters of a stage's layers on one device, their gradients and the optimizer's state, by
+// layer, bucket or tie. Math is as for ModelBackend.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ class StageParameters {
  public:
   using Numbers = typename Math::Numbers;
 
-  /// Before training.
+  /// Makes initial parameters.
   StageParameters(Math& math, const TrainingJob& job, StageIndex stage)
       : layers_(job.plan.stages[stage.position()].layers),
         states_(static_cast<std::size_t>(nn::state_count(job.settings.optimizer.kind))),
@@ -30,17 +30,19 @@ class StageParameters {
     show(job);
   }
 
-  /// That one layer uses, in the order of its module's parameters().
+  /// Return what one layer uses, its own and what it is tied to, in the order of its module's
+  /// parameters().
   typename Math::Parameters parameters(std::int32_t layer) const { return of(layer).parameters; }
   typename Math::Gradients gradients(std::int32_t layer) const { return of(layer).gradients; }
 
-  /// Those of layers that no other stage adds to, and those of a tie.
+  /// Return the gradients of the untied parameters of layers, or those of a tie.
   Numbers gradients_of(LayerRange layers) { return arrays_.gradients(layout_.of(layers)); }
   Numbers gradients_of_tie(std::int32_t tie) { return arrays_.gradients(layout_.of_tie(tie)); }
   void clear_gradients() { arrays_.clear_gradients(); }
   void scale_gradients(float factor) { arrays_.scale_gradients(factor); }
 
-  /// Sums of the squares of the gradients of a layer's own parameters, by layer.
+  /// Returns, for each layer, the sum of the squares of the gradients of the layer's own
+  /// parameters.
   std::vector<double> squares() {
     std::vector<ElementRange> ranges;
     for (std::int32_t layer = layers_.begin; layer < layers_.end; ++layer) {
@@ -49,17 +51,17 @@ class StageParameters {
     return arrays_.squares(ranges);
   }
 
-  /// The `number`th step, from one, of the optimizer on what no other stage adds to of those
-  /// layers, and on what is tied.
+  /// Make the optimizer's `number`th step, counted from one, on the untied parameters of layers, or
+  /// on those of ties.
   void step(LayerRange layers, std::int64_t number) { arrays_.update(layout_.of(layers), number); }
   void step_tied(const std::vector<std::int32_t>& ties, std::int64_t number) {
     for (const std::int32_t tie : ties) arrays_.update(layout_.of_tie(tie), number);
   }
 
-  /// As ModelBackend::warm_up().
+  /// See ModelBackend::warm_up().
   void warm_up() { arrays_.warm_up(); }
 
-  /// All of a kind, on the host.
+  /// Returns all values of a kind, on the host.
   std::span<const float> values(TensorKind kind) { return arrays_.values(kind); }
 
   void restore(const NamedTensors& tensors) {
@@ -82,7 +84,7 @@ class StageParameters {
   }
 
   void initialize(const TrainingJob& job) {
-    std::map<std::int32_t, std::size_t> done;  // parameters of each layer
+    std::map<std::int32_t, std::size_t> done;  // initialized parameters of each layer
     std::vector<float> values;
     for (const TensorPlace& place : layout_.places) {
       const nn::ParameterSpec& spec = job.layer(place.layer).own_parameters()[done[place.layer]++];
@@ -92,9 +94,10 @@ class StageParameters {
     }
   }
 
-  /// A layer uses those of the layer that it is tied to, and its own behind them.
+  /// Makes the layers' views: a layer uses the parameters of the layer that it is tied to, followed
+  /// by its own.
   void show(const TrainingJob& job) {
-    std::map<std::int32_t, LayerViews> held;  // by the layer that they belong to
+    std::map<std::int32_t, LayerViews> held;  // by the layer that owns them
     for (const TensorPlace& place : layout_.places) {
       held[place.layer].parameters.push_back(arrays_.parameters(place.numbers));
       held[place.layer].gradients.push_back(arrays_.gradients(place.numbers));
@@ -109,7 +112,7 @@ class StageParameters {
   }
 
   LayerRange layers_;
-  std::size_t states_;  // numbers of the optimizer's for each parameter
+  std::size_t states_;  // numbers of the optimizer's state for each parameter
   StageLayout layout_;
   typename Math::Arrays arrays_;
   std::vector<LayerViews> views_;

@@ -1,6 +1,6 @@
-// Activations and gradients between the stages of one device and their neighbours, over any
-// mathematics (model_backend.h): what arrives from several peers is put together, what goes to
-// several is cut, by samples; what stays on the device is handed over inside.
+// Activations and gradients between the stages of one device and their neighbours. Fragments that
+// arrive from several peers are assembled, tensors for several peers are cut, both by samples; what
+// stays on the device is handed over directly. Math is as for ModelBackend.
 #pragma once
 
 #include <compare>
@@ -16,7 +16,8 @@ namespace dapple::exec {
 
 enum class Direction : std::uint8_t { Forward, Backward };
 
-/// A tensor on its way: the stage that takes it in, or that made it.
+/// Identifies an activation or gradient by the stage that takes it in, if it is arriving, or that
+/// made it, if it is leaving.
 struct FragmentPlace {
   Direction direction;
   StageIndex stage;
@@ -33,19 +34,21 @@ class TensorFragments {
 
   bool is_empty() const { return arriving_.empty() && leaving_.empty(); }
 
-  /// `samples` of the micro-batch, of which the stage works on `all`, each of a shape.
+  /// A tensor that arrives at a stage: the samples of the micro-batch that the stage works on, and
+  /// the shape of one sample.
   struct Arrival {
     FragmentPlace place;
     SampleRange all;
     const nn::Shape& sample;
   };
+  /// Takes in the fragment of the given samples, counted within the micro-batch.
   void take_in(const Arrival& arrival, SampleRange samples, Payload payload) {
     TensorFragment& fragment = arriving(arrival);
     math_.take_in(fragment.tensor, within(fragment, samples), std::move(payload));
     fragment.samples_left -= samples.size();
   }
 
-  /// Requires: all of its samples have been taken in, or handed on.
+  /// Returns a complete tensor. Requires: all of its samples have been taken in or handed on.
   Tensor take_arrived(const FragmentPlace& place) {
     const auto found = arriving_.find(place);
     check(found != arriving_.end() && found->second.samples_left == 0,
@@ -55,7 +58,8 @@ class TensorFragments {
     return tensor;
   }
 
-  /// A tensor with `all` samples, of which some stay on the device: they arrive at `taker`.
+  /// Stores a tensor with the samples `all` to be sent. The second form hands the samples `staying`
+  /// to `taker`, a stage of the same device.
   void hand_on(const FragmentPlace& made, SampleRange all, Tensor tensor) {
     leaving_.emplace(made, TensorFragment{std::move(tensor), all, all.size()});
   }
@@ -74,6 +78,7 @@ class TensorFragments {
     if (fragment.samples_left > 0) leaving_.emplace(made, std::move(fragment));
   }
 
+  /// Returns the given samples of a tensor as a message.
   Payload give_out(const FragmentPlace& made, SampleRange samples) {
     const auto found = leaving_.find(made);
     check(found != leaving_.end(), "a device sends what it has not made");
@@ -89,8 +94,8 @@ class TensorFragments {
  private:
   struct TensorFragment {
     Tensor tensor;
-    SampleRange samples;            // of the micro-batch
-    std::int64_t samples_left = 0;  // that are to arrive, or to leave
+    SampleRange samples;            // within the micro-batch
+    std::int64_t samples_left = 0;  // still to arrive, or to leave
   };
 
   static SampleRange within(const TensorFragment& fragment, SampleRange samples) {

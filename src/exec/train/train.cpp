@@ -56,12 +56,12 @@ Duration length_of(const MeasuredIteration& iteration) {
                             expected)}});
 }
 
-/// Nothing good comes of the steps behind one that has no loss. Others than the lead do not ask.
+/// Throws if the loss is not finite, as further steps would be of no use. For the lead only.
 void check_loss(std::int64_t step, double loss) {
   if (!std::isfinite(loss)) refuse_to_diverge(step, "a loss that is a number");
 }
 
-/// Nor of a checkpoint that nothing can go on from: the one before is better.
+/// Throws if a tensor is not finite, so that no useless checkpoint replaces the one before.
 void check_tensors(std::int64_t step, const NamedTensors& tensors) {
   for (const auto& [name, tensor] : tensors) {
     if (first_not_finite(tensor)) refuse_to_diverge(step, "finite numbers in all of " + name);

@@ -16,10 +16,11 @@
 namespace dapple::exec {
 namespace {
 
-/// Layers are named in messages: `repeat` makes others of an array's entries.
+/// The place of layer errors. Messages give the layer's name, not its index, because `repeat` makes
+/// several layers of one entry of the array.
 constexpr const char* kLayers = "/model/profile/layers";
 
-/// Of one layer, if it makes something else than the profile says.
+/// Returns the fault of one layer whose output size differs from the profile's.
 std::optional<Violation> output_fault(const Layer& layer, const nn::ModelLayer& runnable,
                                       cuda::Precision precision) {
   const Measurement& largest = layer.measurements.back();
@@ -35,7 +36,7 @@ std::optional<Violation> output_fault(const Layer& layer, const nn::ModelLayer& 
                   precision == cuda::Precision::Float32 ? "single" : "half", largest.output.count)};
 }
 
-/// In the order of the devices.
+/// Returns the peak memory of each device, in the order of `devices`.
 std::vector<Bytes> memory_of(const std::vector<DeviceSchedule>& devices, const Schedule& schedule,
                              const PlanCost& costs) {
   const std::vector<DeviceMemory> memory = simulate::device_memory(schedule, costs);
@@ -119,7 +120,7 @@ TrainingJob on_one_device(const TrainingJob& job) {
   stage.layers = {0, static_cast<std::int32_t>(job.layers->size())};
   stage.devices = {job.devices.front().device};
   plan.stages.push_back(std::move(stage));
-  // Nothing is sent or reduced, so that no costs are asked for.
+  // Nothing is sent or reduced, so no costs are needed.
   std::vector<DeviceSchedule> devices = device_schedules(generate(plan), PlanCost{});
   return {.plan = std::move(plan),
           .devices = std::move(devices),

@@ -18,16 +18,16 @@ namespace dapple::exec {
 namespace {
 
 constexpr const char* kFormat = "dapple-checkpoint/2";
-/// Read with no more than what safetensors itself has against damage.
+/// The older format, which has no protection against damage beyond that of safetensors.
 constexpr const char* kFormatWithoutDigest = "dapple-checkpoint/1";
 constexpr const char* kDigest = "digest";
-/// In the digest's place where it is made, as sixteen digits of which none is known yet.
+/// The placeholder of the digest's sixteen digits while the digest is computed.
 constexpr std::string_view kNoDigits = "0000000000000000";
 
 constexpr float kAnything = std::numeric_limits<float>::max();
 constexpr float kBelowOne = 1.0F - std::numeric_limits<float>::epsilon() / 2;
 
-/// The optimizer's numbers with their keys in the file.
+/// A numeric setting of the optimizer with its key in the file.
 struct Setting {
   const char* key;
   float nn::OptimizerSettings::*value;
@@ -54,14 +54,15 @@ std::vector<std::pair<std::string, std::string>> metadata_of(const Checkpoint& c
   return metadata;
 }
 
-/// The digest's digits in the file, as the writer has put them there; npos where they are not.
+/// Returns the position of the digest's digits in the file; npos if they are not there in the form
+/// in which the writer writes them.
 std::size_t place_of_digits(std::string_view bytes, std::string_view digits) {
   const std::string before = fmt::format("\"{}\":\"", kDigest);
   const std::size_t found = bytes.find(before + std::string(digits) + '"');
   return found == std::string_view::npos ? found : found + before.size();
 }
 
-/// Of the whole file, whose digits at `place` count as zeros.
+/// Computes the digest of the whole file with zeros in place of the digits at `place`.
 std::string digest_of(std::string_view bytes, std::size_t place) {
   Fingerprint sum;
   for (const std::string_view part :
@@ -71,13 +72,13 @@ std::string digest_of(std::string_view bytes, std::size_t place) {
   return fmt::format("{:016x}", sum.value());
 }
 
-/// The texts of a file; every function throws its first fault.
+/// Reads the metadata of a file; every function throws the first fault it finds.
 class Metadata {
  public:
   Metadata(const std::map<std::string, std::string>& texts, const std::string& source_name)
       : texts_(texts), source_name_(source_name) {}
 
-  /// Without its tensors. `bytes` are those of the whole file.
+  /// Returns the checkpoint without its tensors. `bytes` are those of the whole file.
   Checkpoint read(std::string_view bytes) const {
     if (texts_.empty()) {
       refuse_file(source_name_, place_of_tensor(kMetadata),
@@ -102,7 +103,8 @@ class Metadata {
   }
 
  private:
-  /// Whether the format has a digest. A file that has one is of no version without.
+  /// Whether the format has a digest. Throws if it is unknown, or if a file of the older format has
+  /// a digest.
   bool is_checked_format() const {
     const std::string& format = text("format");
     if (format == kFormat) return true;
@@ -136,7 +138,7 @@ class Metadata {
     return found->second;
   }
 
-  /// From zero up to `most`.
+  /// Returns a number from zero to `most`.
   template <class Number>
   Number number(const char* key, Number most) const {
     const std::string& digits = text(key);
@@ -155,7 +157,7 @@ class Metadata {
   const std::string& source_name_;
 };
 
-/// Shapes of all tensors of the model and the optimizer, by name.
+/// Returns the shapes of all tensors of the model and the optimizer, by name.
 std::map<std::string, nn::Shape> expected_shapes(const std::vector<nn::ModelLayer>& layers,
                                                  nn::OptimizerKind optimizer) {
   const auto states = static_cast<std::size_t>(nn::state_count(optimizer));

@@ -16,7 +16,7 @@ constexpr std::string_view kPrefix = "transformer.";
 constexpr const char* kTokens = "wte.weight";
 constexpr const char* kHead = "lm_head.weight";
 
-/// A block's parameters, ours and theirs behind "h.N.".
+/// A block's parameters, by our name and by GPT-2's name after "h.N.".
 constexpr std::pair<const char*, const char*> kOfBlock[] = {
     {"norm1.scale", "ln_1.weight"},
     {"norm1.shift", "ln_1.bias"},
@@ -31,7 +31,7 @@ constexpr std::pair<const char*, const char*> kOfBlock[] = {
     {"reduce.weight", "mlp.c_proj.weight"},
     {"reduce.bias", "mlp.c_proj.bias"}};
 
-/// Their name of each of our parameters, made layer by layer.
+/// The GPT-2 name of each of our parameters, determined layer by layer.
 class Names {
  public:
   Names(const std::vector<nn::ModelLayer>& layers, const std::vector<Operation>& operations,
@@ -59,7 +59,7 @@ class Names {
   }
 
   const std::map<std::string, std::string>& theirs() const { return theirs_; }
-  /// The head's matrix is the embedding's.
+  /// Whether the head's matrix is the embedding's.
   bool is_tied() const { return is_tied_; }
 
  private:
@@ -73,7 +73,7 @@ class Names {
     if (at_end() || !is_next<Kind>()) refuse_layer(next_, what);
     return std::get<Kind>(operations_[next_++]);
   }
-  /// Of the layer that was last.
+  /// Adds the names of a parameter of the last layer taken.
   void add(const char* own, std::string theirs) {
     theirs_[layers_[next_ - 1].name + "." + own] = std::move(theirs);
   }
@@ -94,7 +94,8 @@ class Names {
   bool is_tied_ = false;
 };
 
-/// "h.N.attn.bias" and "h.N.attn.masked_bias" are no parameters.
+/// Whether the tensor is an attention mask, "h.N.attn.bias" or "h.N.attn.masked_bias", and not a
+/// parameter.
 bool is_mask(std::string_view name) {
   return name.starts_with("h.") &&
          (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"));
@@ -180,7 +181,7 @@ std::string write_gpt2_weights(const NamedTensors& tensors,
   const Names names(layers, operations, model_name);
   NamedTensors renamed;
   for (const auto& [own, theirs] : names.theirs()) { renamed[theirs] = tensors.at(own); }
-  // As the files of others say it, so that their readers take it.
+  // PyTorch's files have this entry, and their readers require it.
   return write_safetensors({{"format", "pt"}}, renamed);
 }
 

@@ -23,11 +23,11 @@ using io::JsonValue;
 constexpr std::size_t kLengthSize = 8;
 constexpr const char* kLengthPlace = "bytes 0 to 7";
 constexpr const char* kHeader = "header";
-/// As the format's own reader has it.
+/// The limit of the format's reference implementation.
 constexpr std::uint64_t kLongestHeader = 100'000'000;
 constexpr std::uint64_t kShortestHeader = 2;  // "{}"
 
-/// Bytes of a number; zero for a kind that there is not.
+/// Returns the size of a dtype's number in bytes; zero for an unknown dtype.
 std::uint64_t size_of_kind(std::string_view kind) {
   if (kind == "F64" || kind == "I64" || kind == "U64") return 8;
   if (kind == "F32" || kind == "I32" || kind == "U32") return 4;
@@ -38,7 +38,7 @@ std::uint64_t size_of_kind(std::string_view kind) {
   return 0;
 }
 
-/// The member of that name; null where there is none, or `object` is none.
+/// Returns the member of that name; null if there is none or `object` is not an object.
 const JsonValue* member(const JsonValue& object, std::string_view name) {
   const auto found = std::find(object.keys.begin(), object.keys.end(), name);
   if (found == object.keys.end()) return nullptr;
@@ -56,8 +56,8 @@ bool is_list_of_numbers(const JsonValue* list) {
          });
 }
 
-/// How many numbers a shape has; nothing where they are more than can be counted, those of its
-/// dimensions that are not zero alone.
+/// Returns the number of elements of a shape; nothing if the product of its nonzero dimensions
+/// exceeds INT64_MAX.
 std::optional<std::uint64_t> count_in(const nn::Shape& shape) {
   std::uint64_t count = 1;
   bool is_empty = false;
@@ -70,7 +70,7 @@ std::optional<std::uint64_t> count_in(const nn::Shape& shape) {
   return is_empty ? 0 : count;
 }
 
-/// Reads one file; every function throws its first fault.
+/// Reads one file; every function throws the first fault it finds.
 class Reader {
  public:
   Reader(std::string_view bytes, const std::string& source_name)
@@ -115,7 +115,7 @@ class Reader {
     refuse_file(source_name_, place, std::move(message));
   }
 
-  /// Leaves the tensors in `bytes_`.
+  /// Parses the header and leaves only the tensors in `bytes_`.
   JsonValue read_header() {
     const std::uint64_t length =
         safetensors_header_length(bytes_.substr(0, kLengthSize), bytes_.size(), source_name_);
@@ -193,12 +193,12 @@ class Reader {
   const std::string& source_name_;
 };
 
-/// Half precision (IEEE 754-2008, binary16): 5 bits of exponent, 10 of fraction.
+/// Converts half precision (IEEE 754-2008, binary16), with 5 exponent and 10 fraction bits.
 float value_of_half(std::uint16_t half) {
   const std::uint32_t sign = std::uint32_t{half & 0x8000U} << 16;
   const std::uint32_t exponent = (half >> 10) & 0x1FU;
   const std::uint32_t fraction = half & 0x3FFU;
-  if (exponent == 0) {  // zero, or below the normal numbers
+  if (exponent == 0) {  // zero or subnormal
     const float size = static_cast<float>(fraction) * 0x1p-24F;
     return sign != 0 ? -size : size;
   }
@@ -265,7 +265,7 @@ nn::Tensor values_of(const std::string& name, const StoredTensor& stored,
 
 std::string place_of_tensor(const std::string& name) {
   std::string place = "/" + pointer_step(name);
-  // Lines are errors of their own where they are shown.
+  // Each line of an error message is shown as an error of its own.
   std::replace(place.begin(), place.end(), '\n', '?');
   return place;
 }
@@ -309,7 +309,7 @@ std::string write_safetensors(const std::vector<std::pair<std::string, std::stri
     offset = end;
   }
   std::string text = header.dump();
-  // Tensors begin at a multiple of 8, as readers that map the file like it.
+  // Tensors begin at a multiple of 8 bytes, as suits readers that map the file.
   text.append((8 - text.size() % 8) % 8, ' ');
   const std::uint64_t length = text.size();
   std::string bytes(kLengthSize, '\0');

@@ -1,6 +1,6 @@
-// Tensors under names as a file, as huggingface.co/docs/safetensors has it: the header's length in
-// 8 bytes, a JSON header of names, kinds of numbers, shapes and offsets, then the tensors without
-// gaps; little-endian.
+// Reads and writes safetensors files (huggingface.co/docs/safetensors): the header's length in 8
+// bytes, a JSON header with names, dtypes, shapes and offsets, then the tensors without gaps;
+// little-endian.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,15 @@
 
 namespace dapple::exec {
 
-/// Where the file's texts are.
+/// The header's entry that has the file's metadata.
 inline constexpr const char* kMetadata = "__metadata__";
 
 struct StoredTensor {
-  std::string kind;  // of number, as the file has it: "F32", "BF16", ...
+  /// The dtype as the file names it: "F32", "BF16", ...
+  std::string kind;
   nn::Shape shape;
-  std::string_view bytes;  // of the file
+  /// The tensor's part of the file.
+  std::string_view bytes;
 };
 
 struct StoredTensors {
@@ -31,37 +33,39 @@ struct StoredTensors {
   std::map<std::string, StoredTensor> tensors;
 };
 
-/// By the first 8 bytes of a file of that size. Throws Error(BadInput) where no header can be so
-/// long. Requires: those bytes, where the file has them.
+/// Reads the header's length from the beginning of a file of size `file_size`. Throws
+/// Error(BadInput) if no header can have that length or the file is too short. Requires:
+/// `beginning` has the first 8 bytes, if the file has as many.
 std::uint64_t safetensors_header_length(std::string_view beginning, std::uint64_t file_size,
                                         const std::string& source_name);
 
-/// Throws Error(BadInput) with the first fault: cut off, no JSON, keys that are there twice, a kind
-/// of number that is none, offsets that do not fit a shape, overlap or leave gaps. Tensors may be
-/// empty. The result shows parts of `bytes`. O(header * log(tensors)).
+/// Reads a whole file. Throws Error(BadInput) with the first fault: a truncated file, invalid JSON,
+/// duplicate keys, an unknown dtype, offsets that do not fit a shape, overlap or leave gaps.
+/// Tensors may be empty. The result refers to `bytes`. O(header * log(tensors)).
 StoredTensors read_safetensors(std::string_view bytes, const std::string& source_name);
 
-/// In single precision. Throws Error(BadInput) where they are no F32, F16 or BF16, or some are not
-/// finite.
+/// Converts a tensor to single precision. Throws Error(BadInput) if its numbers are not F32, F16 or
+/// BF16, or not all finite.
 nn::Tensor values_of(const std::string& name, const StoredTensor& stored,
                      const std::string& source_name);
 
-/// A JSON pointer to a tensor's entry, or to one of the texts.
+/// Return a JSON pointer to a tensor's entry, or to a text of the metadata.
 std::string place_of_tensor(const std::string& name);
 std::string place_of_text(const std::string& key);
 
+/// Throws Error(BadInput).
 [[noreturn]] void refuse_file(const std::string& source_name, const std::string& place,
                               std::string message);
 
-/// Where a tensor is missing, or has that shape.
+/// Returns the fault of a tensor that is missing (`got` is empty) or has another shape.
 Violation tensor_fault(const std::string& name, const nn::Shape& expected,
                        const std::optional<nn::Shape>& got);
 
-/// With how many more there are; `guess` says what may be the matter then. Nothing if there is
-/// none.
+/// Returns the first fault, or nothing if there is none. If there are more, it also says how many
+/// and a `guess` at their cause.
 std::optional<Violation> first_of(std::vector<Violation> faults, const char* guess);
 
-/// All F32, in the order of their names. O(bytes).
+/// Returns the bytes of a file with all tensors as F32, in the order of their names. O(bytes).
 std::string write_safetensors(const std::vector<std::pair<std::string, std::string>>& metadata,
                               const NamedTensors& tensors);
 

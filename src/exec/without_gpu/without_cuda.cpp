@@ -1,4 +1,4 @@
-// What stands in for GPUs where the program was built without CUDA.
+// Replaces the GPU functions in a program built without CUDA; all of them throw Error(Environment).
 
 #include "dapple/core/error.h"
 #include "dapple/exec/gpu/cuda_backend.h"

@@ -1,4 +1,4 @@
-// In the place of what needs NCCL where there is none to build with.
+// Replaces the NCCL transport in a program built without NCCL.
 
 #include "dapple/core/error.h"
 #include "dapple/exec/nccl/nccl_transport.h"

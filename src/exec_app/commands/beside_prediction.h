@@ -1,4 +1,4 @@
-// A measured time beside the predicted one, as every command that runs a plan tells it.
+// The ratio of measured to predicted time, as reported by every command that runs a plan.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace dapple::exec_app {
 
-/// Of a prediction of no time, how many nanoseconds were measured.
+/// Returns measured / predicted; a prediction of zero counts as one nanosecond.
 inline double ratio_of(Duration measured, Duration predicted) {
   return static_cast<double>(measured.ns) /
          static_cast<double>(std::max<std::int64_t>(1, predicted.ns));

@@ -1,4 +1,4 @@
-// How many iterations are over, on a terminal.
+// Shows on a terminal how many iterations are completed.
 #pragma once
 
 #include <chrono>
@@ -8,8 +8,8 @@
 
 namespace dapple::exec_app {
 
-/// One line, rewritten at most ten times a second and cleared at the end; nothing where err is no
-/// terminal.
+/// A line that is rewritten at most ten times a second and cleared at the end; shown only if err is
+/// a terminal.
 class IterationLine {
  public:
   explicit IterationLine(command_line::Console& console) : console_(console) {}

@@ -63,7 +63,7 @@ std::vector<std::int64_t> batch_sizes_of(const std::string& text) {
   while (begin <= text.size()) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     const std::string part = text.substr(begin, end - begin);
-    // The reader of options knows whole numbers and says what is wrong with others.
+    // Options parses the number and reports errors.
     const command_line::Options one({"--batch-sizes=" + part}, {{.name = "batch-sizes"}});
     constexpr std::int64_t kMostSamples = 100'000;
     const std::int64_t size = one.positive_integer("batch-sizes", kMostSamples).value_or(0);

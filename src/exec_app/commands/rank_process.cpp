@@ -29,12 +29,12 @@ std::optional<Launch> launch() {
   return launch_of(variable);
 }
 
-/// In which a launcher ends the other ranks once one of them has failed: it is polite, and asks
-/// twice. In as long it has started all.
+/// The time in which a launcher starts all ranks, and in which it ends the others once one has
+/// failed, which it may do in two attempts.
 constexpr std::chrono::seconds kPatience(3);
 
-/// Ends this process, but not the job, which the launcher does. What carries messages has threads
-/// of its own, so that nothing is torn down.
+/// Ends this process, after which the launcher ends the job. Runs no destructors, as the
+/// transport's threads are still running.
 [[noreturn]] void fail(command_line::Console& console, const Error& error, int code, bool tells) {
   if (tells) {
     command_line::print_error(console, error);
@@ -43,7 +43,7 @@ constexpr std::chrono::seconds kPatience(3);
   std::_Exit(code);
 }
 
-/// What is wrong at one rank may not be at others.
+/// Returns the error with the rank's name, as it may not apply to other ranks.
 Error named(const Error& error, int rank) {
   const std::string name = fmt::format("rank {}", rank);
   if (error.source().starts_with("rank ")) return error;
@@ -58,7 +58,7 @@ std::unique_ptr<exec::RankJob> start(const Launch& launch, std::chrono::nanoseco
   return exec::start_tcp_job(place, timeout);
 }
 
-/// Of a job that anybody who reaches rank 0 can join, which says so.
+/// Warns, on rank 0, that anybody who reaches its port can join a job without a secret.
 void warn_of_strangers(command_line::Console& console, const Launch& launch) {
   if (!launch.tcp || launch.rank != 0 || launch.tcp->size == 1) return;
   if (exec::is_loopback(launch.tcp->address) || !job_secret(variable).empty()) return;
@@ -68,9 +68,10 @@ void warn_of_strangers(command_line::Console& console, const Launch& launch) {
                            launch.tcp->port, kSecretVariable, kSecretFileVariable));
 }
 
-/// Where not all ranks come to MPI, any of them may be the one that does not: the first two speak,
-/// the second after the first has had its time to. Who does not find rank 0 over TCP knows nobody
-/// else: all speak, those after the first two when the launcher has had its time to end them.
+/// Joins the job, or reports the error and ends the process. With MPI, any rank may be the one that
+/// is missing, so ranks 0 and 1 report, rank 1 after kPatience so that rank 0 normally comes first.
+/// Over TCP, a rank that does not find rank 0 knows no others, so all ranks report, from rank 2 on
+/// after kPatience, in which the launcher normally ends them.
 std::unique_ptr<exec::RankJob> start_job(command_line::Console& console,
                                          std::chrono::nanoseconds timeout, const Launch& launch) {
   try {
@@ -85,7 +86,8 @@ std::unique_ptr<exec::RankJob> start_job(command_line::Console& console,
   }
 }
 
-/// A launcher that ends all once one has died may not keep the one from speaking that saw it.
+/// Ignores the SIGTERM by which a launcher ends all ranks once one has died, so that the rank that
+/// noticed it can report it.
 void keep_from_ending_first(const Launch& launch) {
   if (launch.tcp) std::signal(SIGTERM, SIG_IGN);
 }
@@ -96,7 +98,7 @@ void keep_from_ending_first(const Launch& launch) {
   fail(console, named(error, launch.rank), code, job.is_first_to_fail());
 }
 
-/// What is left to be told when all is done. The code, or another where nobody reads it.
+/// Writes the remaining output. Returns `code`, or that of a failed write if nobody reads stdout.
 int deliver(command_line::Console& console, int code) {
   try {
     console.deliver();
@@ -115,7 +117,7 @@ int run_part(command_line::Console& console, std::chrono::nanoseconds timeout, c
              const RankPart& part, exec::CrashRecord* crash_record) {
   const std::unique_ptr<exec::RankJob> job = start_job(console, timeout, launch);
   try {
-    // A launcher that is ending the job keeps MPI from coming to its end.
+    // Output comes before finish(), as MPI may not finalize if the launcher is ending the job.
     const int code = deliver(console, part(*job, crash_record));
     job->finish();
     return code;
@@ -147,13 +149,13 @@ void end_with_others(const Error& error, const command_line::TellError& tell) {
   std::optional<Launch> launched;
   try {
     launched = launch();
-  } catch (const Error&) { return; }  // there are others, but who knows where
+  } catch (const Error&) { return; }  // there are other ranks, but it is not known where
   if (!launched) return;
   keep_from_ending_first(*launched);
   std::unique_ptr<exec::RankJob> job;
   try {
     job = start(*launched, kPatience);
-  } catch (const std::exception&) {  // then each rank speaks for itself
+  } catch (const std::exception&) {  // then each rank reports its own error
   }
   if (!job || job->is_first_to_fail()) tell(named(error, launched->rank));
   std::_Exit(command_line::exit_code_of(error.kind()));

@@ -1,4 +1,4 @@
-// A command as one rank of a job that a launcher has started.
+// Runs a command as one rank of a job that a launcher has started.
 #pragma once
 
 #include <chrono>
@@ -16,42 +16,43 @@
 
 namespace dapple::exec_app {
 
-/// Whether a launcher has started this process as a rank: looks at the environment. Throws as
-/// launch_of().
+/// Whether a launcher has started this process as a rank, according to the environment. Throws as
+/// launch_of() does.
 bool is_rank();
 
-/// Ends this process where it is a rank, with the error's exit code, and all others: of a fault
-/// that is found before the job has begun. They wait for each other a few seconds; the first to
-/// fail then tells, or who does not find the others, by `tell`, and names itself. Returns where it
-/// is no rank.
+/// Handles an error that is found before the job has begun. If this process is a rank, ends it with
+/// the error's exit code, and with it all other ranks: they join the job within a few seconds, and
+/// the first to fail, or one that cannot join, calls `tell` with an error that names its rank.
+/// Returns if the process is not a rank.
 void end_with_others(const Error& error, const command_line::TellError& tell);
 
-/// Refuses standard input, of which a launcher gives only rank 0 anything. Throws Error(Usage).
+/// Throws Error(Usage) if an input is stdin, which a launcher connects only to rank 0.
 void check_rank_inputs(const std::vector<command_line::NamedPath>& inputs);
 
-/// `last_words` is null where no other process watches this one.
+/// What a rank does; returns an exit code. `crash_record` is null if no other process supervises
+/// this one.
 using RankPart = std::function<int(exec::RankJob& job, exec::CrashRecord* crash_record)>;
 
-/// Does `part` and returns its exit code; what the console has collected is delivered before the
-/// job ends. Whatever fails, on whichever rank, ends the job on all of them, and only the first to
-/// fail says why, on its err. `timeout` is that of the job's start.
+/// Runs `part` and returns its exit code; writes what the console has collected before the job
+/// ends. A failure on any rank ends the job on all ranks, and only the first to fail prints its
+/// error. `timeout` is that of the job's start.
 ///
-/// Of a rank of MPI, whose launcher names nobody when it ends all others because one has died,
-/// `part` is done in a process of its own, watched by this one; of one that dies in a job over TCP
-/// the others see it. Where nobody reads stdout any more, the code is that of a file that cannot be
-/// written.
+/// An MPI launcher that ends all ranks because one has died does not say which; with MPI, `part`
+/// therefore runs in a process of its own that this one supervises. Over TCP, the other ranks
+/// detect the death of a peer. If the reader of stdout has closed it, the exit code is that of a
+/// file that cannot be written.
 int run_as_rank(command_line::Console& console, std::chrono::nanoseconds timeout,
                 const RankPart& part);
 
-/// Throws Error(Usage) where the launcher has said how many ranks there are, and they are not as
-/// many as devices; of MPI join_job() does.
+/// Throws Error(Usage) if the launcher's number of ranks is not the number of devices. With MPI the
+/// number is not known yet, and join_job() checks it.
 void check_rank_count(std::size_t devices);
 
-/// Which of its host's GPUs are for this rank.
+/// Returns which GPUs of its host are for this rank.
 GpuShare gpu_share(const exec::RankJob& job);
 
-/// This rank's end, of the device with its place among `devices`, the plan's. Throws Error(Usage)
-/// where there are not as many ranks; the log says which rank has which device.
+/// Returns the transport of this rank, which runs the device at its place among the plan's
+/// `devices`, and logs the device. Throws Error(Usage) if there are not as many ranks as devices.
 std::unique_ptr<exec::Transport> join_job(exec::RankJob& job, const Topology& topology,
                                           const std::vector<DeviceIndex>& devices,
                                           const exec::RankTransportOptions& options);

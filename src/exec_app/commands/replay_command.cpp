@@ -69,7 +69,7 @@ Exit code: 0 done, 2 usage, 3 bad input, 5 files, GPUs, or a device that does
 not answer or has died.
 )";
 
-/// "1:2:0.5" as its parts; as many as asked for, the last one a factor.
+/// The parts of a text such as "1:2:0.5": stages, then a factor.
 struct Slowing {
   std::vector<StageIndex> stages;
   Factor slowdown;
@@ -131,7 +131,7 @@ std::vector<exec::SlowLink> slow_links(const command_line::Options& options) {
   return slow;
 }
 
-/// Links between GPUs are what they are.
+/// Throws Error(Usage) if options change links between GPUs, which are real.
 void check_links(const command_line::Options& options, const ComputeDevice& device) {
   if (!device.has_own_links()) return;
   for (const char* option : {"pace", "slow-link", "unpaced-links"}) {
@@ -160,7 +160,7 @@ exec::ReplayOptions replay_options(const command_line::Options& options,
   return replay;
 }
 
-/// Refuses stages that the plan does not have.
+/// Throws Error(Usage) if a slowed stage or link is not in the plan.
 void check_slowed(const exec::ReplayOptions& replay, const Plan& plan) {
   const auto count = static_cast<std::int32_t>(plan.stages.size());
   const auto check_stage = [&](const char* option, StageIndex stage) {
@@ -185,11 +185,12 @@ struct Request {
   exec::ReplayOptions replay;
   std::optional<std::string> timeline;
   std::optional<std::string> trace;
-  std::vector<command_line::NamedPath> outputs;  // these two, as far as given
+  std::vector<command_line::NamedPath> outputs;  // of these two, those that were given
 };
 
-/// One at which this machine would keep up with room to spare, if messages are what took it `ratio`
-/// times as long as predicted; of one digit that is not zero, and no more than there is.
+/// Returns a pace at which this machine should keep up with a margin, if messages were the reason
+/// that it took `ratio` times as long as predicted; rounded up to one significant digit, at most
+/// 1000.
 std::int64_t larger_pace(Factor pace, double ratio) {
   constexpr double kSpare = 1.5;
   constexpr std::int64_t kMost = 1000;
@@ -252,7 +253,7 @@ Request request_of(const command_line::Options& options) {
           .outputs = command_line::given_paths(options, {"timeline", "trace"})};
 }
 
-/// Also refuses slowed stages that it does not have.
+/// Loads the plan and checks the slowed stages and links.
 RunnablePlan replayable_plan(const Request& request) {
   RunnablePlan plan(request.plan);
   check_slowed(request.replay, plan.document.plan);
@@ -274,7 +275,7 @@ void deliver(const Request& request, const RunnablePlan& replayable, const exec:
   report(request, replayable, replayed, carrier, console);
 }
 
-/// Shows on a terminal how far it is.
+/// Shows the number of completed iterations on a terminal.
 void show_progress(exec::ReplayOptions& replay, IterationLine& line) {
   replay.progress = [&line, all = replay.iterations](std::int64_t done) { line.show(done, all); };
 }

@@ -80,14 +80,16 @@ std::string plural(std::int64_t count, const char* word) {
   return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
 }
 
-/// What is told while a training runs, line by line: beside a result on stdout, on stderr.
+/// Prints the progress of a training line by line: on stdout, or on stderr if a result goes to
+/// stdout.
 class Teller {
  public:
   Teller(command_line::Console& of, bool out_is_taken)
       : console(of), out(of.words(out_is_taken).stream), tells_out_(!out_is_taken) {}
 
-  /// Hands over as much of what was told as is taken at once; false where nothing is any more: the
-  /// reader has gone, or the disk is full. What a training is to leave does not depend on that.
+  /// Writes as much of the output as is possible without blocking. Returns false if nothing can be
+  /// written any more, because the reader has closed stdout or the disk is full; the training's
+  /// files do not depend on that.
   bool is_heard() {
     if (!tells_out_ || fault_ || has_nobody_) return !fault_ && !has_nobody_;
     try {
@@ -97,7 +99,7 @@ class Teller {
     } catch (const Error& error) { fault_ = error; }
     return !fault_ && !has_nobody_;
   }
-  /// What could not be told, but for a reader who has gone, who is told nothing.
+  /// The error of a failed write; none if the reader has closed stdout, which is not reported.
   const std::optional<Error>& fault() const { return fault_; }
 
   command_line::Console& console;
@@ -133,13 +135,13 @@ void report_step(const TrainingSession& session, const exec::StepReport& step, T
                             report::show_rate(samples_per_second(session, step.time)));
 }
 
-/// Every Nth step is told of when it is over, the last one once it is known to be.
+/// Prints every Nth step when it is completed, and the last step once it is known to be the last.
 class StepTeller {
  public:
   StepTeller(const TrainRequest& request, const TrainingSession& session, Teller& teller)
       : every_(request.log_every), session_(session), teller_(teller) {}
 
-  /// Whether anybody has heard it.
+  /// Returns whether output can still be written.
   bool tell(const exec::StepReport& step) {
     untold_ = step;
     if (step.number % every_ == 0) tell_last();
@@ -157,7 +159,7 @@ class StepTeller {
   std::optional<exec::StepReport> untold_;
 };
 
-/// Of a training that was told to end before its last step.
+/// Reports a training that was stopped before its last step.
 void report_interruption(const TrainRequest& request, const TrainingSession& session,
                          const exec::Trained& trained, Teller& teller) {
   if (trained.steps == request.steps) return;
@@ -219,7 +221,7 @@ void save(const TrainRequest& request, const TrainingSession& session, std::int6
   if (request.save_weights) command_line::write_result(console, *request.save_weights, weights);
 }
 
-/// Of what training goes on from, where it could not be told whether it is as it was written.
+/// Warns of a checkpoint without a digest, whose integrity could not be verified.
 void warn_of_start(const TrainRequest& request, const TrainingSession& session,
                    command_line::Console& console) {
   if (!request.resume || session.start->is_checked) return;
@@ -229,7 +231,8 @@ void warn_of_start(const TrainRequest& request, const TrainingSession& session,
                            command_line::source_name(*request.resume)));
 }
 
-/// Says of a training that has ended because its words could not be told what it has left.
+/// Returns the error of a training that has ended because its output could not be written, with
+/// what was saved.
 Error untold(const Error& fault, const TrainRequest& request, std::int64_t step) {
   const std::string kept = request.checkpoint
                                ? "which " + command_line::source_name(*request.checkpoint) + " has"
@@ -243,8 +246,8 @@ Error untold(const Error& fault, const TrainRequest& request, std::int64_t step)
 /// How the devices' parts are run: all of them on threads of this process, or one as a rank.
 struct Carrier {
   const char* name = "thread";
-  bool is_lead = true;   // of the ranks; it tells what comes out
-  bool is_alone = true;  // all devices are in this process
+  bool is_lead = true;   // whether this process reports the result
+  bool is_alone = true;  // whether all devices are in this process
   std::function<void(const std::function<void(exec::DeviceTraining& device)>& part)> run = nullptr;
 };
 
@@ -256,7 +259,7 @@ int train_session(const TrainRequest& request, const RunnablePlan& plan,
   exec::TrainOptions options{.steps_before = session.steps_before(),
                              .steps = request.steps,
                              .save_every = request.checkpoint_every};
-  // As a signal does, words that nobody takes end the training with all that it is to leave.
+  // Like a signal, output that cannot be written ends the training, and its files are still saved.
   std::atomic<bool> is_heard = teller.is_heard();
   StepTeller told(request, session, teller);
   options.on_step = [&](const exec::StepReport& step) { is_heard = told.tell(step); };

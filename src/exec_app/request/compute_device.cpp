@@ -36,17 +36,18 @@ const char* name_of(cuda::Precision precision) {
   return "fp32";
 }
 
-/// The place of a device among those of the plan.
+/// Returns the index of a device among those of the plan.
 std::size_t place_of(const exec::TrainingJob& job, DeviceIndex device) {
   std::size_t place = 0;
   while (job.devices[place].device != device) ++place;
   return place;
 }
 
-/// By a device's place among those of the plan. Where there are too few, throws here and now.
+/// Returns a function from a device's place among those of the plan to its GPU. Throws at once if
+/// there are too few GPUs.
 std::function<int(std::size_t)> choose_gpus(const ComputeDevice& device, const GpuShare& share) {
-  // A queue for each stream of a device and of its peers: those in one would wait for each other.
-  // CUDA reads it when it is first called.
+  // Gives each stream of a device and of its peers a hardware queue of its own: streams that share
+  // a queue would wait for each other. CUDA reads the variable when it is first called.
   constexpr int kOnlyIfUnset = 0;
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", kOnlyIfUnset);
   const auto gpu_of = [share, oversubscribes = device.oversubscribes,

@@ -1,4 +1,4 @@
-// What computes a model's layers, or stands for it: cores of this machine, or GPUs.
+// What computes a model's layers, or replays them: cores of this machine, or GPUs.
 #pragma once
 
 #include <chrono>
@@ -22,36 +22,39 @@ struct ComputeDevice {
   enum class Kind { Cpu, Cuda };
   Kind kind = Kind::Cpu;
   cuda::Precision precision = cuda::Precision::Float32;
-  bool oversubscribes = false;  // several of the plan's devices may share a GPU
+  /// Whether several of the plan's devices may share a GPU.
+  bool oversubscribes = false;
 
-  /// Devices of the plan have GPUs, and links between them, of their own.
+  /// Whether each device of the plan has a GPU of its own, with real links between them.
   bool has_own_links() const { return kind == Kind::Cuda && !oversubscribes; }
 };
 
-/// Of --device and, where a command has them, --precision and --oversubscribe. Throws Error(Usage).
+/// Reads --device and, if the command has them, --precision and --oversubscribe. Throws
+/// Error(Usage).
 ComputeDevice compute_device(const command_line::Options& options);
 
-/// Has the CPU compute as --kernels says. Throws Error(Usage) where it cannot. Requires: nothing is
-/// being computed.
+/// Selects the CPU kernels of --kernels. Throws Error(Usage) if the CPU does not support them.
+/// Requires: nothing is being computed.
 void use_kernels_of(const command_line::Options& options);
 
-/// ", in bfloat16 on GPUs"; nothing on CPUs.
+/// Returns ", in bf16 on GPUs", with the device's precision, or an empty text for a CPU.
 std::string to_text(const ComputeDevice& device);
 
-/// On GPUs as chosen_gpu() says. Throws Error(Environment) where there is none, or as that does.
+/// Return factories of backends; GPUs are assigned by chosen_gpu(). Throw Error(Environment) if
+/// there is no GPU, or as chosen_gpu() does.
 exec::MakeBackend make_backend_for(const ComputeDevice& device, const GpuShare& share);
 exec::MakeReplayBackend make_replay_backend_for(const ComputeDevice& device, const GpuShare& share);
 
-/// Topology and plan must outlive what is made of it.
+/// What transports between GPUs need. Topology and plan must outlive what make_gpu_ends() returns.
 struct GpuEnds {
   const Topology& topology;
   const Plan& plan;
   GpuShare share;
   std::chrono::nanoseconds timeout = {};
 };
-/// What carries messages between GPUs over an end between threads or processes; it makes none where
-/// all messages pass by that: on CPUs, of a single device, without NCCL, or where devices share
-/// GPUs. Throws as make_nccl_transport().
+/// Returns a factory of NCCL transports between GPUs on top of the transport between threads or
+/// processes. It makes none if all messages use the latter: on CPUs, with a single device, without
+/// NCCL, or if devices share GPUs. The factory throws as make_nccl_transport() does.
 exec::MakeEndOver make_gpu_ends(const ComputeDevice& device, const GpuEnds& ends);
 
 }  // namespace dapple::exec_app

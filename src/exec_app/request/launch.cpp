@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int64_t kMostRanks = 1'000'000;
 constexpr std::int64_t kMostPorts = 65'535;
-/// Above those that Linux gives to whoever asks for any.
+/// The ports for jobs are above the ephemeral ports of Linux.
 constexpr std::int64_t kFirstPort = 61'440;
 constexpr std::int64_t kPorts = 4'096;
 
@@ -43,7 +43,7 @@ std::int64_t number_in(const EnvironmentLookup& environment, const char* name, s
   throw fault_of(name, fmt::format("a number from {} to {}", least, most), text);
 }
 
-/// The first host of a list as Slurm writes it: "node[03-07,9],login" begins with node03.
+/// Returns the first host of a list in Slurm's notation: node03 for "node[03-07,9],login".
 std::string first_host(std::string_view list) {
   const std::size_t end = list.find_first_of(",[");
   std::string host(list.substr(0, end));
@@ -63,7 +63,7 @@ exec::TcpPlace ranks_of(const EnvironmentLookup& environment, const char* rank, 
   return place;
 }
 
-/// By the first of the variables that is set.
+/// Returns the local rank by the first variable that is set.
 std::optional<int> local_rank_in(const EnvironmentLookup& environment,
                                  std::initializer_list<const char*> names) {
   for (const char* name : names) {

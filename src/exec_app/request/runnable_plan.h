@@ -10,17 +10,18 @@
 namespace dapple::exec_app {
 
 struct RunnablePlan {
-  /// Throws Error(BadInput) where the plan cannot be run; memory is not looked at. "-" is stdin.
+  /// Loads a plan file; "-" is stdin. Throws Error(BadInput) if the plan cannot be run; does not
+  /// check memory.
   explicit RunnablePlan(const std::string& path);
 
-  /// Devices that it uses.
+  /// The number of devices that the plan uses.
   std::size_t device_count() const;
 
   PlanDocument document;
   Topology topology;
 };
 
-/// Logs, for --verbose, which thread is which device of the plan and what it runs.
+/// Logs, for --verbose, which device of the plan each thread is and what it runs.
 void log_threads(const RunnablePlan& plan);
 
 }  // namespace dapple::exec_app

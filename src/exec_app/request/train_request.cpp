@@ -100,7 +100,7 @@ void check_outputs(const TrainRequest& request) {
   std::vector<command_line::NamedPath> outputs = outputs_of(request);
   std::vector<command_line::NamedPath> inputs = inputs_of(request);
   command_line::check_inputs(inputs);
-  // A checkpoint may be replaced by the one that comes of it, by nothing else.
+  // A checkpoint may be overwritten by the one that continues it, but by no other output.
   std::erase_if(inputs,
                 [](const command_line::NamedPath& input) { return input.option == "--resume"; });
   check_outputs(outputs, inputs);

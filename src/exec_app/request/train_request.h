@@ -1,4 +1,4 @@
-// What dapple-exec train is asked for.
+// The options of dapple-exec train.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@
 
 namespace dapple::exec_app {
 
-/// Nothing where an option was not given.
+/// Settings from options; empty where the option was not given.
 struct GivenSettings {
   std::optional<nn::OptimizerKind> optimizer;
   std::optional<float> learning_rate;
@@ -29,7 +29,7 @@ struct TrainRequest {
   ComputeDevice device;
   GivenSettings settings;
   std::int64_t steps = 10;
-  std::int64_t log_every = 1;  // steps
+  std::int64_t log_every = 1;  // in steps
   std::optional<std::string> tokens;
   std::optional<std::string> checkpoint;
   std::int64_t checkpoint_every = 0;
@@ -42,17 +42,18 @@ struct TrainRequest {
   std::chrono::nanoseconds timeout = std::chrono::seconds(30);
 };
 
-/// Throws Error(Usage).
+/// Reads the options. Throws Error(Usage).
 TrainRequest train_request(const command_line::Options& options);
 
 std::vector<command_line::NamedPath> inputs_of(const TrainRequest& request);
 std::vector<command_line::NamedPath> outputs_of(const TrainRequest& request);
 
-/// Refuses outputs as check_outputs() of files does.
+/// Checks outputs as check_outputs() of files.h does, but a checkpoint may overwrite the one that
+/// the training resumes from.
 void check_outputs(const TrainRequest& request);
 
-/// What was given goes before what the checkpoint says, that before the optimizer that was planned
-/// with, and that before the defaults, which are AdamW's.
+/// Returns the settings: options take precedence over the checkpoint, that over the optimizer of
+/// the plan's profile, and that over the defaults, which are AdamW's.
 exec::TrainingSettings settings_of(const TrainRequest& request, const Optimizer& planned,
                                    const std::optional<exec::Checkpoint>& start);
 

@@ -20,16 +20,16 @@
 namespace dapple::exec_app {
 namespace {
 
-/// Files that all ranks have to read alike.
+/// Reads files that must be the same on all ranks, and collects their fingerprints.
 class InputFiles {
  public:
-  /// Tensors, as read_tensor_file() does.
+  /// Reads a file as read_tensor_file() does.
   std::string read_tensors(const std::string& path) {
     std::string text = exec::read_tensor_file(path, command_line::source_name(path));
     mark(text);
     return text;
   }
-  /// Anything that has an end.
+  /// Returns a view of a file of any kind; its size must be finite.
   std::shared_ptr<const io::FileView> view(const std::string& path) {
     std::shared_ptr<const io::FileView> file = io::view_file(path, exec::kMostTrainingBytes);
     mark(file->bytes());
@@ -45,7 +45,8 @@ class InputFiles {
   std::string marks_;
 };
 
-/// Published weights are a checkpoint before the first step.
+/// Reads the checkpoint to resume from, or published weights, which become a checkpoint at step
+/// zero.
 std::optional<exec::Checkpoint> read_start(const TrainRequest& request, const RunnableModel& model,
                                            const Optimizer& planned, InputFiles& files) {
   if (request.resume) {
@@ -61,7 +62,7 @@ std::optional<exec::Checkpoint> read_start(const TrainRequest& request, const Ru
   return start;
 }
 
-/// Refuses what the model cannot go on from.
+/// Throws if the model cannot continue from the checkpoint, or if the steps would be too many.
 void check_resumed(const TrainRequest& request, const exec::Checkpoint& start,
                    const RunnableModel& model, const exec::TrainingSettings& settings) {
   auto fault = exec::restoring_fault(start, *model.layers, settings.optimizer.kind);

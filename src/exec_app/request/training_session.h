@@ -1,4 +1,5 @@
-// What a training begins with: the plan's model, its job, and what it goes on from.
+// What a training begins with: the plan's model, its job, and the checkpoint or weights that it
+// starts from.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +17,9 @@
 
 namespace dapple::exec_app {
 
-/// A plan's model as it is run.
+/// The layers of a plan's model, as operations and as modules that can be run.
 struct RunnableModel {
-  /// Throws Error(BadInput) of `plan_name` where its layers do not say what they do.
+  /// Throws Error(BadInput) naming `plan_name` if layers do not specify their operation.
   RunnableModel(const RunnablePlan& plan, std::string plan_name);
 
   std::string source;
@@ -28,7 +29,8 @@ struct RunnableModel {
 
 struct TrainingSession {
   RunnableModel model;
-  std::string marks;  // of the files that were read: any change of theirs changes them
+  /// The fingerprints of the files that were read.
+  std::string marks;
   exec::TrainingJob job;
   std::optional<exec::Checkpoint> start;
 
@@ -38,7 +40,7 @@ struct TrainingSession {
 /// Reads what the request names. Throws Error.
 TrainingSession make_session(const TrainRequest& request, const RunnablePlan& plan);
 
-/// What must be the same for all ranks.
+/// Returns a text of everything that must be the same on all ranks.
 std::string agreement_of(const TrainRequest& request, const RunnablePlan& plan,
                          const TrainingSession& session);
 

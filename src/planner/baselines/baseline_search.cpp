@@ -12,12 +12,13 @@
 namespace dapple::planner {
 namespace {
 
-/// Simulated actions that one baseline may take; and improving its depths in the end.
+/// The budgets of one baseline, in simulated actions: for its candidates, and for refining the
+/// depths of the best one.
 constexpr std::int64_t kActionBudget = 250'000;
 constexpr std::int64_t kRefinementBudget = kActionBudget / 5;
-/// Layers and devices of candidates whose bounds are computed, all told.
+/// The work of computing bounds: layers and devices, summed over all candidates.
 constexpr std::int64_t kCostingWork = 20'000'000;
-/// What one simulation may take once the budget is spent; then each candidate gets one.
+/// Once the budget is spent, only candidates that need no more actions than this are simulated.
 constexpr std::int64_t kSmallSimulation = kActionBudget / 50;
 
 class BaselineSearch {
@@ -30,7 +31,7 @@ class BaselineSearch {
         evaluator_(problem.profile, problem.topology, options_, problem.should_stop) {
     options_.family = family.schedule;
     options_.pins = {};
-    // Each is costed twice; where that takes long, some at even distances stand for the others.
+    // Each candidate is costed twice; where that takes too long, only a regular sample is.
     const auto figures =
         static_cast<std::int64_t>(problem.profile.layers.size()) + problem.topology.device_count();
     const auto most = static_cast<std::size_t>(kCostingWork / figures);
@@ -74,7 +75,8 @@ Plan BaselineSearch::plan_at(const search::Candidate& candidate, std::int64_t de
   return plan;
 }
 
-/// Both variants of a candidate, with their bounds at any depths.
+/// Adds both variants of a candidate, with and without recomputation, with their lower bounds over
+/// all depths; a candidate that is too long to be simulated is not added.
 void BaselineSearch::add(const search::Candidate& candidate) {
   const std::int64_t micro_batches = options_.global_batch_size / candidate.micro_batch_size;
   if (lane_passes(candidate.stages, micro_batches, options_.replicas) >
@@ -107,7 +109,7 @@ SimulatedPlan BaselineSearch::fastest() const {
     if (score.best.feasible()) best = score.best;
   }
   if (!best.feasible()) return best;
-  // A step looks at two neighbours for each stage.
+  // One refinement step tries two neighbours for each stage.
   const search::Candidate& chosen = candidates_[best.order];
   const std::int64_t step =
       2 * static_cast<std::int64_t>(chosen.stages.size()) * actions_of(chosen);
@@ -148,8 +150,8 @@ std::optional<BaselinePlan> BaselineSearch::run() {
   return as_baseline(name_, std::move(best.plan), best.iteration, problem_);
 }
 
-/// Whether memory keeps some stage from holding as many micro-batches as stages from it on, the
-/// least that can keep it busy.
+/// Whether memory keeps some stage from having as many micro-batches in flight as there are stages
+/// from it to the last, the least that can keep it busy.
 bool is_depth_limited(const Plan& plan, const PlanCost& costs) {
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const auto to_end = static_cast<std::int64_t>(plan.stages.size() - s);

@@ -1,6 +1,6 @@
-// The best plan of one baseline: candidates screened by their lower bound, simulated at several
-// depths in steps of rising bound, the shortest to simulate first in each, until no other can be
-// faster.
+// Finds the best plan of one baseline. Candidates are simulated at several depths in steps of
+// rising lower bound, those that take the least to simulate first within a step, until no other
+// candidate can be faster.
 #pragma once
 
 #include <functional>
@@ -13,35 +13,38 @@
 
 namespace dapple::planner {
 
-/// What is planned, and how; outlives whoever holds it.
+/// A planning request; what it refers to must outlive all that hold it.
 struct PlanningProblem {
   const ModelProfile& profile;
   const Topology& topology;
   const PlannerOptions& options;
-  std::function<bool()> should_stop = {};  // once true, the search ends with what it has
+  // Once true, the search ends with what it has.
+  std::function<bool()> should_stop = {};
 };
 
-/// A simulated plan as a baseline; whether it fits is left out where memory is not looked at.
+/// Makes a baseline of a simulated plan. Where memory is ignored, the plan counts as feasible.
 /// Requires: the plan has its gradient buckets and takes `iteration`.
 BaselinePlan as_baseline(std::string name, Plan plan, Duration iteration,
                          const PlanningProblem& problem);
 
-/// Forgets the layer tables of earlier candidates where they take more than their part of the
-/// memory limit: each size of micro-batch has its own.
+/// Drops the layer tables of earlier candidates where they take more than their part of the memory
+/// limit; each micro-batch size has tables of its own.
 void make_room(const CostModel& costs, const PlannerOptions& options);
 
-/// Plans of one family, each at any depths and recomputing or not on all stages.
+/// The candidates of one baseline, each at any depths, with recomputation on all stages or on none.
 struct BaselineFamily {
   std::string name;
   ScheduleFamily schedule = ScheduleFamily::OneFOneB;
   std::size_t count = 0;
-  std::function<search::Candidate(std::size_t)> candidate;  // not recomputing; one of `count`
+  // Makes the candidate of a number below `count`, without recomputation.
+  std::function<search::Candidate(std::size_t)> candidate;
 };
 
-/// The fastest that fits, or of equals the first by micro-batches and bound; where none fits, the
-/// one that lacks the least memory at its smallest depths. Nothing without candidates that are
-/// short enough to simulate, or where the search was stopped before it had a plan. Deterministic:
-/// what large problems leave untried is limited by simulated actions, not by time.
+/// Returns the fastest plan that fits; of equals, the first in simulation order
+/// (planner/candidates/simulation_order.h). Where none fits, returns the one that lacks the least
+/// memory at its smallest depths. Returns nothing without candidates that are short enough to
+/// simulate, or where the search was stopped before it had a plan. Deterministic, unless stopped:
+/// what is left untried on large problems depends on simulated actions, not on time.
 std::optional<BaselinePlan> best_of(const BaselineFamily& family, const PlanningProblem& problem);
 
 }  // namespace dapple::planner

@@ -20,10 +20,11 @@ namespace {
 
 using Devices = std::vector<DeviceIndex>;
 
-/// Above this many states, PipeDream's search would take longer than all other baselines.
+/// With more states than this, PipeDream's search would take longer than all other baselines.
 constexpr std::int32_t kMostPipedreamStates = 250;
 
-/// Its search takes states^2 * units^2 / 4 steps on the outermost level.
+/// Limits the states of PipeDream's search, which takes states^2 * units^2 / 4 steps on its largest
+/// level.
 std::int32_t most_pipedream_states(const Topology& topology) {
   constexpr double kMostSteps = 1e9;
   double units = 1;
@@ -34,20 +35,22 @@ std::int32_t most_pipedream_states(const Topology& topology) {
   return std::clamp(static_cast<std::int32_t>(most), 2, kMostPipedreamStates);
 }
 
-/// Where stages are, and for which sizes of micro-batches; their layers follow from both.
+/// Placements of stages and the micro-batch sizes to try with each; the layers of the stages follow
+/// from both.
 struct Shapes {
   struct Shape {
     std::size_t placement = 0;
     std::int64_t micro_batch_size = 1;
   };
-  std::vector<std::vector<Devices>> placements;  // devices of each stage
+  // The devices of each stage, for each placement.
+  std::vector<std::vector<Devices>> placements;
   std::vector<Shape> shapes;
   std::function<std::vector<LayerRange>(std::int64_t micro_batch_size,
                                         const std::vector<Devices>& placement)>
       split;
 
-  /// Adds a placement of stages that have so many replicas at most, with every size that gives each
-  /// of them a sample.
+  /// Adds a placement, with every micro-batch size that gives each replica a sample.
+  /// `most_replicas` is the largest number of replicas of any stage.
   void add(std::vector<Devices> placement, std::int64_t most_replicas,
            const std::vector<std::int64_t>& sizes) {
     for (const std::int64_t size : sizes) {
@@ -70,7 +73,7 @@ struct Shapes {
   }
 };
 
-/// The shapes of each family; these must not outlive what made them.
+/// Makes the shapes of each baseline, which must not outlive this object.
 class BaselineShapes {
  public:
   explicit BaselineShapes(const PlanningProblem& problem)
@@ -100,7 +103,8 @@ class BaselineShapes {
   const std::function<bool()>& should_stop_;
 };
 
-/// Devices of each stage under each of the three policies, equal ones once.
+/// Returns the distinct placements of `stages` stages with `replicas` replicas each under the three
+/// policies.
 std::vector<std::vector<Devices>> BaselineShapes::placements(std::int32_t stages,
                                                              std::int32_t replicas) const {
   std::vector<std::vector<Devices>> found;
@@ -120,7 +124,7 @@ std::vector<std::vector<Devices>> BaselineShapes::placements(std::int32_t stages
   return found;
 }
 
-/// Of the largest share of a micro-batch, on the kind of the first device.
+/// Returns the layer times for the largest share of a micro-batch on the kind of the first device.
 const LayerTable& BaselineShapes::table(std::int64_t micro_batch_size,
                                         const Devices& devices) const {
   const auto replicas = static_cast<std::int64_t>(devices.size());
@@ -128,7 +132,7 @@ const LayerTable& BaselineShapes::table(std::int64_t micro_batch_size,
                       topology_.device(devices.front()).kind);
 }
 
-/// All devices, or as many as the largest micro-batch has samples.
+/// One stage on all devices, or on as many as the largest micro-batch has samples.
 Shapes BaselineShapes::one_stage() const {
   const auto replicas =
       static_cast<std::int32_t>(std::min<std::int64_t>(topology_.device_count(), sizes_.back()));
@@ -142,7 +146,7 @@ Shapes BaselineShapes::one_stage() const {
   return shapes;
 }
 
-/// Two stages or more on equal numbers of devices, all of which are used.
+/// Two or more stages on equal numbers of devices, so that all devices are used.
 Shapes BaselineShapes::even() const {
   const std::int32_t devices = topology_.device_count();
   Shapes shapes;
@@ -181,7 +185,7 @@ Shapes BaselineShapes::straight() const {
   return shapes;
 }
 
-/// PipeDream's partition, of the minibatch that was profiled, for every size of micro-batch.
+/// PipeDream's partition for the profiled minibatch, with every micro-batch size.
 Shapes BaselineShapes::pipedream() const {
   const search::PipedreamOptions options{
       .samples = search::profiled_batch(profile_),

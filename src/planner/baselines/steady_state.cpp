@@ -13,13 +13,14 @@
 namespace dapple::planner {
 namespace {
 
-/// Micro-batches simulated at first and at most, and the most of them times stages.
+/// The micro-batches simulated at first and at most, and the largest product of micro-batches and
+/// stages.
 constexpr std::int64_t kFewMicroBatches = 64;
 constexpr std::int64_t kMostMicroBatches = 65'536;
 constexpr std::int64_t kMostPasses = 2'000'000;
 
-/// The plan as one without flushes: so many micro-batches, whose gradients are reduced as a part of
-/// each backward.
+/// Returns the plan with so many micro-batches and without gradient buckets, as gradients are
+/// reduced as a part of each backward.
 Plan without_flushes(const Plan& plan, std::int64_t micro_batches) {
   Plan endless = plan;
   endless.num_micro_batches = micro_batches;
@@ -30,7 +31,7 @@ Plan without_flushes(const Plan& plan, std::int64_t micro_batches) {
   return endless;
 }
 
-/// Micro-batches after which replicas in turn are where they were.
+/// The number of micro-batches after which the turns of all dealt replicas repeat.
 std::int64_t turns_of(const Plan& plan) {
   std::int64_t turns = 1;
   for (const StagePlan& stage : plan.stages) {
@@ -40,8 +41,8 @@ std::int64_t turns_of(const Plan& plan) {
   return turns;
 }
 
-/// Of as many micro-batches as show every transfer between replicas in turn; reduction and step go
-/// into the backwards.
+/// Returns the costs of the plan with the reduction and the optimizer step included in each
+/// backward, for enough micro-batches to cover every transfer between dealt replicas.
 PlanCost costs_with_updates(const Plan& plan, const CostModel& model) {
   Plan all_turns = plan;
   all_turns.num_micro_batches *= turns_of(plan);
@@ -61,7 +62,8 @@ PlanCost costs_with_updates(const Plan& plan, const CostModel& model) {
   return costs;
 }
 
-/// Of each micro-batch when each stage starts its forward and its backward, stage by stage.
+/// Returns for each micro-batch when each stage starts its forward and its backward, stage by
+/// stage.
 std::vector<std::vector<Duration>> starts_of(const Timeline& timeline, std::size_t stages,
                                              std::int64_t micro_batches) {
   std::vector<std::vector<Duration>> starts(static_cast<std::size_t>(micro_batches),
@@ -100,7 +102,7 @@ class SteadyStateSearch {
   std::int64_t turns_;
 };
 
-/// How many micro-batches back anything depends on.
+/// The number of preceding micro-batches on which any start depends.
 std::int64_t SteadyStateSearch::memory() const {
   const std::int64_t deepest =
       *std::max_element(plan_.warmup_depths.begin(), plan_.warmup_depths.end());
@@ -117,11 +119,12 @@ std::vector<std::vector<Duration>> SteadyStateSearch::simulate_first(
   return starts_of(result.timeline, plan_.stages.size(), micro_batches);
 }
 
-/// The time by which all of the last micro-batches before the end shows are later than those
-/// `cycle` before them, if it is the same for all.
+/// Returns the time by which each of the last micro-batches, apart from those that the end of the
+/// pipeline affects, is later than the one `cycle` before it; nothing if it is not the same for
+/// all.
 std::optional<Duration> SteadyStateSearch::period_of(
     const std::vector<std::vector<Duration>>& starts, std::int64_t cycle) const {
-  // The end of the pipeline is not steady: stages run out of forwards.
+  // The end of the pipeline is not steady, as stages run out of forwards.
   const auto last = static_cast<std::int64_t>(starts.size()) - memory();
   const std::int64_t first = last - memory();
   if (first - cycle < 0) return std::nullopt;
@@ -149,7 +152,8 @@ std::optional<std::pair<Duration, std::int64_t>> SteadyStateSearch::run() const 
   return std::nullopt;
 }
 
-/// A version of the weights for each micro-batch in flight, the first of which is there anyway.
+/// Adds a version of the weights for each micro-batch in flight but one, as the plan's memory
+/// already includes one version.
 void count_memory(const PlanCost& costs, SteadyState& steady) {
   for (std::size_t s = 0; s < costs.stages.size(); ++s) {
     std::int64_t versions = 1;

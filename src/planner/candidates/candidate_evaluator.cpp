@@ -8,9 +8,9 @@
 namespace dapple::planner {
 namespace {
 
-/// Up to so many legal depths of a plan are all tried.
+/// A plan with no more legal depth vectors than this is tried at all of them.
 constexpr std::int64_t kFewDepths = 1000;
-/// Neighbours tried for each simulation that a budget allows: most are ruled out without one.
+/// Neighbours tried for each simulation that a budget allows; most are ruled out by a bound.
 constexpr std::int64_t kTries = 20;
 
 std::int64_t most_tries(const Plan& plan, std::int64_t budget) {
@@ -62,7 +62,7 @@ std::vector<Depths> CandidateEvaluator::depths_to_try(const Plan& plan, const Pl
   const std::int64_t micro_batches = plan.num_micro_batches;
   are_all = true;
   if (options_.family == ScheduleFamily::GPipe) return {Depths(stages, micro_batches)};
-  // One stage works without a break whatever is in flight.
+  // A single stage is never idle, at any depth.
   if (stages == 1) return {Depths{1}};
   if (options_.pins.least_depths) return {least_depths(stages, micro_batches)};
   std::vector<Depths> depths = depth_families(stages, micro_batches);

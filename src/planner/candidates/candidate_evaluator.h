@@ -1,4 +1,4 @@
-// How fast a candidate is at its best warm-up depths, by simulation.
+// Evaluates candidates: finds good warm-up depths for each by simulation.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +23,8 @@
 
 namespace dapple::planner {
 
-/// That a simulation has at least: a forward and a backward for each stage and micro-batch. What
-/// they send comes on top.
+/// The least number of actions of a simulation: a forward and a backward for each stage and
+/// micro-batch, not counting transfers.
 inline std::int64_t least_actions(std::size_t stages, std::int64_t num_micro_batches) {
   return 2 * static_cast<std::int64_t>(stages) * num_micro_batches;
 }
@@ -33,16 +33,16 @@ inline std::int64_t least_actions(const search::Candidate& candidate,
   return least_actions(candidate.stages.size(), global_batch_size / candidate.micro_batch_size);
 }
 
-/// Bytes that a simulation keeps for each stage pass while it is not recorded: its actions in the
-/// schedule (two computations, a transfer each way and its receipt), its computations again, what
-/// has arrived, and events.
+/// The bytes that a simulation keeps for each stage pass, without a recorded timeline: the actions
+/// in the schedule (two computations, a transfer each way and its receipt), the computations again,
+/// what has arrived, and events.
 inline constexpr std::int64_t kBytesOfAPass = 6 * sizeof(Action) + 2 * sizeof(Action) + 2 * 8 + 24;
-/// The same where the timeline is kept and sorted.
+/// The same where the timeline is recorded and sorted.
 inline constexpr std::int64_t kBytesOfARecordedPass =
     kBytesOfAPass + 4 * sizeof(TimedAction) * 3 / 2 + kBytesOfAPass;
 
-/// Computations that a simulation has half of: of each lane, which is a stage, or a replica that
-/// starts on its own.
+/// The stage passes of a simulation: one forward and one backward of a micro-batch on a lane, which
+/// is a stage or an independent replica.
 inline std::int64_t lane_passes(const std::vector<StagePlan>& stages,
                                 std::int64_t num_micro_batches, Replicas replicas) {
   std::int64_t lanes = 0;
@@ -53,12 +53,12 @@ inline std::int64_t lane_passes(const std::vector<StagePlan>& stages,
   return lanes * num_micro_batches;
 }
 
-/// Passes of the longest plan that can be simulated and shown within the memory limit.
+/// The stage passes of the longest plan that can be simulated and recorded within the memory limit.
 inline std::int64_t most_passes(Bytes memory_limit) {
   return std::min(kMaxStagePasses, memory_limit.count / kBytesOfARecordedPass);
 }
 
-/// What simulating a plan keeps at most.
+/// Upper bound on the bytes that the simulation of a plan keeps.
 inline Bytes simulation_bytes(const std::vector<StagePlan>& stages, std::int64_t num_micro_batches,
                               Replicas replicas) {
   constexpr std::int64_t kBytesOfADevice = 4096;  // costs, routes and rings
@@ -74,23 +74,26 @@ inline Bytes simulation_bytes(const SimulatedPlan& scored, const PlannerOptions&
   return simulation_bytes(scored.plan.stages, scored.plan.num_micro_batches, options.replicas);
 }
 
-/// As many threads as have room to simulate any of these at a time; `bytes_of(item)` is what one
-/// takes. The outcome does not depend on it. O(items).
+/// Returns how many threads can simulate these items at the same time within the memory limit, at
+/// least one and at most as many as the options allow. `bytes_of(item)` is what the simulation of
+/// one item keeps. The outcome of a search does not depend on this number. O(items).
 template <class Items, class BytesOf>
 int threads_with_room(const Items& items, const BytesOf& bytes_of, const PlannerOptions& options) {
-  constexpr std::int64_t kPartOfSimulations = 3;  // of the memory limit, one of so many
+  // Simulations may take one third of the memory limit.
+  constexpr std::int64_t kPartOfSimulations = 3;
   Bytes most{1};
   for (const auto& item : items) most = std::max(most, bytes_of(item));
   const std::int64_t room = options.memory_limit.count / kPartOfSimulations / most.count;
   return static_cast<int>(std::clamp<std::int64_t>(room, 1, std::max(1, options.threads)));
 }
 
-/// What a search of its depths keeps as long as it lasts: when each pass ends at the earliest.
+/// The bytes that a depth search of the candidate keeps as long as it lasts: the earliest times of
+/// each stage pass.
 inline Bytes depth_search_bytes(const search::Candidate& candidate,
                                 std::int64_t global_batch_size) {
   return {least_actions(candidate, global_batch_size) / 2 * 3 * 8};
 }
-/// Itself.
+/// The bytes that the candidate itself takes.
 inline Bytes size_of(const search::Candidate& candidate) {
   std::int64_t size = sizeof(search::Candidate);
   for (const StagePlan& stage : candidate.stages) {
@@ -100,11 +103,11 @@ inline Bytes size_of(const search::Candidate& candidate) {
   return {size};
 }
 
-/// Scores candidates of one problem. Const and without state, so threads may share one.
+/// Evaluates candidates of one problem. It has no mutable state, so threads may share one.
 class CandidateEvaluator {
  public:
-  /// Once `should_stop` says so, nothing is simulated any more, and what is being simulated is
-  /// given up.
+  /// Once `should_stop` returns true, no simulation is started, and running ones are abandoned. The
+  /// profile, the topology and the options must outlive the evaluator.
   CandidateEvaluator(const ModelProfile& profile, const Topology& topology,
                      const PlannerOptions& options, std::function<bool()> should_stop = {})
       : profile_(profile),
@@ -112,28 +115,31 @@ class CandidateEvaluator {
         options_(options),
         should_stop_(std::move(should_stop)) {}
 
-  /// No depths make it faster, however much memory there is.
+  /// Lower bound on the candidate's iteration at any depths, with unlimited memory.
   Duration bound(const search::Candidate& candidate) const;
 
-  /// The best of all legal depths that memory allows where these are few, else of the depth
-  /// families. Infeasible if none fits or is faster than `to_beat`. No further depths are tried
-  /// once `budget` actions are spent; the candidate is not settled then.
+  /// Simulates the candidate at all legal depths that fit into memory where these are few, else at
+  /// the depth families and at depths for several targets. The best plan is infeasible if none fits
+  /// or none is faster than `to_beat`. Once `budget` actions are spent, no further depths are
+  /// tried, and the candidate is not settled.
   Score score(const search::Candidate& candidate, std::size_t order, Duration to_beat,
               std::int64_t budget = INT64_MAX) const;
 
-  /// The best of the depth families, whatever is to be beaten, then steps from there.
+  /// Simulates the candidate like score(), with nothing to beat and half of the budget, and refines
+  /// the best depths found with refine().
   Score refine_depths(const search::Candidate& candidate, std::size_t order,
                       std::int64_t budget) const;
 
-  /// All its depths, yet to be gone through.
+  /// Returns a search over all depths of the candidate that has not begun yet.
   std::unique_ptr<DepthSearch> depths_of(const search::Candidate& candidate,
                                          std::size_t order) const;
 
-  /// Steps to a faster neighbour's depths until there is none or `budget` actions are spent, or
-  /// twice that within a step, or so many neighbours were ruled out without being simulated.
+  /// Moves to neighbouring depths that are faster until there are none or `budget` actions are
+  /// spent; ends within a step once twice the budget is spent or many neighbours were tried.
   Score refine(const SimulatedPlan& start, std::int64_t budget) const;
 
-  /// The same by changes that may at first make it slower.
+  /// Improves the depths by threshold accepting, which may pass through slower plans; returns
+  /// `start` where the depths are fixed or there is only one stage.
   Score threshold_accepting(const SimulatedPlan& start, std::int64_t budget) const;
 
  private:
@@ -145,7 +151,8 @@ class CandidateEvaluator {
   Duration bound_of(const Plan& plan, const PlanCost& cost) const;
   std::vector<Depths> depths_to_try(const Plan& plan, const PlanCost& costs, Duration bound,
                                     bool& are_all) const;
-  /// Whether it was not given up.
+  // Simulates these depths unless a bound shows that they are no faster than `current`, and
+  // replaces `current` by a better plan. Returns false if the simulation was abandoned.
   bool try_depths(const Depths& depths, const CostModel& costs, SimulatedPlan& current,
                   Score& score) const;
 

@@ -6,10 +6,11 @@
 namespace dapple::planner {
 namespace {
 
-/// A step of a timetable takes that part of the time of a simulated action.
+/// Steps of the earliest-start bound that take as long as one simulated action.
 constexpr std::int64_t kStepsPerAction = 10;
 
-/// Splits that do not raise the bound before a box is simulated.
+/// After this many splits that do not raise the bound, boxes are split at their last open stage,
+/// and where links are shared they are simulated from time to time.
 constexpr std::int32_t kPatience = 4;
 
 PlanCost costs_at(Plan plan, const Depths& depths, const CostModel& costs) {
@@ -17,7 +18,8 @@ PlanCost costs_at(Plan plan, const Depths& depths, const CostModel& costs) {
   return costs.plan_cost(plan);
 }
 
-/// Where the box is widest for its depth, of equals the last stage.
+/// Returns the stage at which the ratio of the box's largest to its least depth is largest; of
+/// equals, the last one.
 std::size_t widest(const search::DepthBox& box) {
   std::size_t best = 0;
   for (std::size_t s = 1; s < box.least.size(); ++s) {
@@ -26,25 +28,30 @@ std::size_t widest(const search::DepthBox& box) {
   return best;
 }
 
-/// The last stage whose depth is open: the beginning that all depths have in common ends there.
+/// Returns the last stage whose depth is not fixed; it limits how long events are identical at all
+/// depths of the box. Requires: some depth is not fixed.
 std::size_t last_open(const search::DepthBox& box) {
   std::size_t stage = box.least.size() - 1;
   while (box.least[stage] == box.most[stage]) --stage;
   return stage;
 }
 
-/// The depth that is to `least` as `most` is to it, below `most`.
+/// Returns the geometric mean of `least` and `most`, rounded down, below `most`. Requires:
+/// least < most.
 std::int64_t middle(std::int64_t least, std::int64_t most) {
   std::int64_t middle = least;
   while (middle + 1 < most && (middle + 1) * (middle + 1) <= least * most) ++middle;
   return middle;
 }
 
-/// From a run at the box's least depths.
+/// Derives earliest starts that hold at all depths of the box from a simulation at its least
+/// depths: the simulated starts up to the moment from which depths differ, and that moment for all
+/// later ones.
 search::EarliestStarts beginning_of(const Recorded& recorded, const search::DepthBox& box,
                                     std::int64_t num_micro_batches) {
   const auto stage_of = [](const TimedAction& timed) { return timed.action.stage.position(); };
-  // When some stage has run all the forwards that come before its first backward at any depth.
+  // The earliest moment at which a stage with an open depth has run all forwards that precede its
+  // first backward at its least depth.
   Duration parting = recorded.result.iteration;
   for (const TimedAction& timed : recorded.result.timeline.actions) {
     const std::size_t s = stage_of(timed);
@@ -59,7 +66,7 @@ search::EarliestStarts beginning_of(const Recorded& recorded, const search::Dept
     if (timed.start >= parting) continue;
     const bool is_forward = timed.action.kind == ActionKind::Forward;
     if (!is_forward && timed.action.kind != ActionKind::Backward) continue;
-    // Of replicas on their own, the first.
+    // Of independent replicas, the first to start counts.
     Duration& start = (is_forward ? starts.forwards : starts.backwards)[stage_of(timed)][position];
     start = std::min(start, timed.start);
   }
@@ -97,7 +104,8 @@ void DepthSearch::push(search::DepthBox box, const Open& whole, const SimulatedP
               .splits = bound > whole.bound ? 0 : whole.splits + 1});
 }
 
-/// Depths do not rise from stage to stage, so a limit holds on one side of the stage.
+/// Splits a box at one stage. As depths do not rise from stage to stage, an upper limit at the
+/// stage also holds on all later stages, and a lower limit on all earlier ones.
 void DepthSearch::split(const Open& open, const SimulatedPlan& best, Score& score) {
   const search::DepthBox& box = open.box;
   const std::size_t stage = open.splits < kPatience ? widest(box) : last_open(box);
@@ -112,7 +120,8 @@ void DepthSearch::split(const Open& open, const SimulatedPlan& best, Score& scor
   push(std::move(deep), open, best, score);
 }
 
-/// Puts a box back with the bound that its common beginning gives it.
+/// Simulates a box at its least depths, and puts it back with the bound that follows from the
+/// events that are identical at all its depths.
 void DepthSearch::begin(Open open, SimulatedPlan& best, Score& score) {
   SimulatedPlan attempt = start_;
   attempt.plan.warmup_depths = open.box.least;

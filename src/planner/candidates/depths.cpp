@@ -51,12 +51,13 @@ std::optional<Depths> DepthLimits::fit(Depths wanted) const {
   for (std::int64_t& depth : depths) depth = std::clamp<std::int64_t>(depth, 1, num_micro_batches_);
   for (std::size_t s = 1; s < depths.size(); ++s) depths[s] = std::min(depths[s], depths[s - 1]);
   if (ignore_memory_) return depths;
-  // Cutting one stage down leaves more waiting at its neighbours, so start over until all fit.
+  // Reducing the depth of one stage leaves more tensors waiting at its neighbours, so start over
+  // until all stages fit.
   for (bool changed = true; changed;) {
     changed = false;
     for (std::size_t s = 0; s < depths.size(); ++s) {
       while (!fits(s, depths)) {
-        // At a depth of 1, only less waiting from the stage before can make room.
+        // At a depth of 1, room can only come from fewer tensors that wait before the stage.
         const bool by_itself = depths[s] > 1;
         if (!by_itself && (s == 0 || depths[s - 1] == 1)) return std::nullopt;
         const std::size_t cut = by_itself ? s : s - 1;
@@ -85,7 +86,7 @@ bool DepthLimits::may_fit(const search::DepthBox& box) const {
     const bool is_first = s == 0;
     const bool is_last = s + 1 == stages_.size();
     for (const Replica& replica : stages_[s]) {
-      // What waits before the stage is less with a deeper one, what waits behind it is more.
+      // With a deeper stage fewer tensors wait before it and more behind it.
       Bytes per_depth = replica.per_micro_batch;
       Bytes needed = replica.fixed;
       if (!is_first) {
@@ -119,7 +120,7 @@ Depths DepthLimits::caps() const {
 
 std::int64_t count_legal_depths(std::size_t stages, std::int64_t num_micro_batches,
                                 std::int64_t most) {
-  // Ways to choose that many from the depths with repetition: (M + S - 1) over S.
+  // Combinations with repetition: (M + S - 1) choose S.
   Wide count = 1;
   for (std::size_t s = 1; s <= stages && count <= most; ++s) {
     const auto stage = static_cast<std::int64_t>(s);
@@ -133,7 +134,7 @@ std::vector<Depths> legal_depths(std::size_t stages, std::int64_t num_micro_batc
   Depths depths(stages, 1);
   while (true) {
     all.push_back(depths);
-    // The last stage that may be one deeper without exceeding the one before it.
+    // Find the last stage that may be one deeper without exceeding the one before it.
     std::size_t stage = stages;
     while (stage-- > 0) {
       const std::int64_t limit = stage == 0 ? num_micro_batches : depths[stage - 1];
@@ -149,9 +150,9 @@ Depths depths_for_target(const PlanCost& costs, std::int64_t num_micro_batches, 
                          std::int64_t slack) {
   const std::size_t stages = costs.stages.size();
   Duration pace{1};
-  std::vector<Duration> fill(stages);        // to the first forward's start
-  std::vector<Duration> round_trip(stages);  // of one micro-batch
-  std::vector<Duration> tail(stages);        // from the last forward's start to the end of all
+  std::vector<Duration> fill(stages);        // start of the first forward
+  std::vector<Duration> round_trip(stages);  // of one micro-batch, from the stage on
+  std::vector<Duration> tail(stages);        // from the start of the last forward to the end
   for (std::size_t s = 0; s < stages; ++s) {
     const StageCost& stage = costs.stages[s];
     pace = std::max(pace, stage.forward + stage.backward);
@@ -175,8 +176,9 @@ Depths depths_for_target(const PlanCost& costs, std::int64_t num_micro_batches, 
     const StageCost& stage = costs.stages[s];
     std::int64_t depth = 1;
     if (s + 1 < stages) {
-      // A micro-batch is away from this stage for a trip to the next and back; with fewer between
-      // the two depths than set off in that time, the fixed order makes both wait.
+      // A micro-batch is away from this stage for a trip to the next stage and back. If the two
+      // depths differ by less than the number of micro-batches that start in that time, the fixed
+      // order makes both stages wait.
       const Duration trip = round_trip[s] - (s + 2 < stages ? round_trip[s + 2] : Duration{}) -
                             (s + 2 < stages ? costs.boundaries[s + 1].forward.front().time +
                                                   costs.boundaries[s + 1].backward.front().time

@@ -17,7 +17,7 @@
 namespace dapple::planner {
 namespace {
 
-/// The whole batch at once on the quickest device, memory not counted.
+/// The time of the whole global batch at once on the fastest device, memory ignored.
 Duration time_on_one_device(const Plan& plan, const CostModel& costs) {
   const LayerRange all{0, costs.layer_count()};
   std::set<std::int32_t> kinds;
@@ -44,16 +44,16 @@ StageFigures figures_of(const PlanCost& costs, std::size_t stage) {
   return figures;
 }
 
-/// A plan whose replicas are treated the other way is simulated up to so many passes.
+/// Plans with more stage passes than this are not simulated in the other mode for replicas.
 constexpr std::int64_t kMostPassesOfOther = 2'000'000;
 
-/// Simulations of a plan with more passes than these run side by side, as many as there is room for
-/// (kBytesOfARecordedPass counts two).
+/// Simulations of a plan with more stage passes than this run in parallel, as many as
+/// kBytesOfARecordedPass has room for.
 constexpr std::int64_t kFewPasses = 10'000;
 constexpr int kSimulationsSideBySide = 2;
 
-/// The iteration where replicas are treated the other way, if that makes a difference and does not
-/// take too long.
+/// Returns the iteration in the other mode for replicas (together or independent), if that makes a
+/// difference and does not take too long.
 std::optional<Duration> with_other_replicas(const Plan& plan, const PlanCost& costs,
                                             const Topology& topology, SimulationMode mode) {
   if (!splits_micro_batches(plan)) return std::nullopt;
@@ -106,7 +106,7 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
   simulate::SimulationResult run;
   std::optional<Duration> without_any_transfers;
   std::optional<Duration> without_reductions;
-  std::optional<Duration> alone;  // without both
+  std::optional<Duration> alone;  // without transfers and reductions
   std::vector<Bytes> peaks;
   const bool has_transfers = !evaluation.costs.boundaries.empty();
   const bool reduces = has_reductions(evaluation.costs);
@@ -200,7 +200,7 @@ std::vector<Violation> check_plan(const Plan& plan, const ModelProfile& profile,
 
 namespace {
 
-/// How far from a measured batch size a plan may work before it is worth a word.
+/// The factor between a plan's and a measured batch size above which a warning is given.
 constexpr std::int64_t kTrustedBatchFactor = 4;
 
 void warn_about_batch(const Plan& plan, const ModelProfile& profile,
@@ -234,7 +234,7 @@ void warn_about_batch(const Plan& plan, const ModelProfile& profile,
                   stages, plan.stages.size(), range(least, most), range(smallest, largest)));
 }
 
-/// Whether some device holds the whole model and works on one sample at a time.
+/// Whether some device has room for the whole model at micro-batches of one sample.
 bool fits_one_device(const CostModel& costs) {
   const Topology& topology = costs.topology();
   for (std::int32_t i = 0; i < topology.device_count(); ++i) {
@@ -245,7 +245,7 @@ bool fits_one_device(const CostModel& costs) {
   return false;
 }
 
-/// A given order may have whole backwards alone.
+/// Whether the plan runs backwards in two parts; a given order may have whole backwards only.
 bool splits_backwards(const Plan& plan) {
   if (plan.family != ScheduleFamily::Given) return may_split_backward(plan.family);
   return std::any_of(plan.order.begin(), plan.order.end(), [](const std::vector<Action>& actions) {
@@ -255,7 +255,7 @@ bool splits_backwards(const Plan& plan) {
   });
 }
 
-/// Warns of layers whose backward the plan runs in two parts without measured times.
+/// Warns of layers whose backward runs in two parts, if the profile has not measured these.
 void warn_about_halves(const Plan& plan, const ModelProfile& profile,
                        std::vector<std::string>& warnings) {
   if (!splits_backwards(plan)) return;

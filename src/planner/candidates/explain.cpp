@@ -5,15 +5,20 @@
 namespace dapple::planner {
 namespace {
 
-/// What a plan computes, in nanoseconds.
+/// The computation of a plan, in nanoseconds.
 struct Work {
-  Wide all = 0;            // of all devices together
-  Wide recomputation = 0;  // part of it
-  Duration busiest;        // on one lane
-  Duration step;           // of that lane's stages
+  // All computations of all devices together.
+  Wide all = 0;
+  // The part of `all` that is recomputation.
+  Wide recomputation = 0;
+  // The computation of the busiest lane.
+  Duration busiest;
+  // The optimizer steps of that lane's stages.
+  Duration step;
 };
 
-/// Work of the computations of one lane: of all its devices, and of the slowest.
+/// The computation of one lane: on all its devices together (`all`, `recomputation`), and on the
+/// slowest (`busy`).
 struct LaneWork {
   Wide all = 0;
   Wide recomputation = 0;
@@ -24,7 +29,7 @@ struct LaneWork {
 LaneWork work_of(const Lane& lane, const PlanCost& costs) {
   LaneWork work;
   const auto first = static_cast<std::size_t>(lane.replica);
-  // A lane's stages work on the same micro-batches.
+  // All stages of a lane work on the same micro-batches.
   const std::int64_t micro_batches =
       std::count_if(lane.actions.begin(), lane.actions.end(), [&](const Action& action) {
         return action.kind == ActionKind::Forward && action.stage == lane.stages.front();

@@ -1,4 +1,4 @@
-// What a plan's prediction says of plans that were not found.
+// Records a proven lower bound in a plan's prediction.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 namespace dapple::planner {
 
-/// No plan is below `bound`, nor, as far as is known, below its own iteration; nothing is said
-/// where nothing was proven.
+/// Sets the prediction's lower bound to the smaller of `bound` and its own iteration, and sets the
+/// optimality gap; clears both where nothing was proven.
 inline void set_proven_bound(Prediction& prediction, std::optional<Duration> bound) {
   prediction.lower_bound.reset();
   prediction.optimality_gap.reset();

@@ -25,10 +25,10 @@ bool better(const SimulatedPlan& a, const SimulatedPlan& b) {
 
 namespace {
 
-/// Flows on shared links that together take as long to simulate as one action.
+/// The number of flows on shared links that together take as long to simulate as one action.
 constexpr std::size_t kFlowsOfAnAction = 32;
 
-/// What the transfers between hundreds of replicas take beyond their own actions.
+/// The work of simulating transfers with many flows, beyond their own actions, in actions.
 std::int64_t actions_of_flows(const Plan& plan, const SimulationGround& ground) {
   if (ground.mode.contention != Contention::Shared) return 0;
   const auto flows_of = [](const std::vector<TransferCost>& transfers) {

@@ -8,7 +8,7 @@
 namespace dapple::planner {
 namespace {
 
-/// How high a step is, as a part of the least bound.
+/// The least bound divided by the height of one step of bounds.
 constexpr std::int64_t kBoundSteps = 200;
 
 }  // namespace

@@ -9,12 +9,13 @@
 namespace dapple::planner {
 namespace {
 
-/// Of the iteration, what a change may cost in the beginning: a thousandth.
+/// At first a change may cost the iteration divided by this.
 constexpr std::int64_t kAllowance = 1000;
-/// Changes tried for each simulation that the budget allows: most are ruled out without one.
+/// Changes tried for each simulation that the budget allows; most are ruled out by a bound.
 constexpr std::int64_t kTriesPerSimulation = 20;
 
-/// The standard says what the engine draws, but not what its distributions make of it.
+/// Draws random numbers without the standard's distributions, whose results, unlike those of its
+/// engines, depend on the library.
 class Draws {
  public:
   std::size_t below(std::size_t count) { return engine_() % count; }
@@ -23,7 +24,7 @@ class Draws {
   std::mt19937 engine_{1};
 };
 
-/// One or two runs of stages, each deeper or shallower by one or two.
+/// Returns the depths with one or two ranges of stages made deeper or shallower by one or two.
 Depths changed(const Depths& from, Draws& draws) {
   Depths depths = from;
   for (std::size_t changes = 1 + draws.below(2); changes > 0; --changes) {

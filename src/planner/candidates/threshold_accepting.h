@@ -1,8 +1,8 @@
-// Better warm-up depths by small changes that may at first make a plan slower: the best depths
-// often differ at several stages from any that a single step leads to.
+// Searches for better warm-up depths by small changes that may at first make a plan slower, as the
+// best depths often differ at several stages from those that a single improving step reaches.
 //
-// Source: threshold accepting (Dueck and Scheuer 1990): a change is taken that costs no more than
-// an allowance, which shrinks to nothing.
+// Source: threshold accepting (Dueck and Scheuer 1990): a change is accepted if it costs no more
+// than an allowance, which shrinks to zero.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,15 @@
 
 namespace dapple::planner {
 
-/// How far to go: so many simulated actions, and one simulation more, or until told to stop.
+/// The limits of the search: the number of simulated actions, which the last simulation may exceed,
+/// and when to stop.
 struct ThresholdAcceptingLimits {
   std::int64_t actions = 0;
   const std::function<bool()>& should_stop;
 };
 
-/// The best depths met on the way from those of `start`. Deterministic, unless stopped. Requires:
-/// depths that fit, a 1F1B plan.
+/// Returns the best depths visited on the way from those of `start`. Deterministic, unless stopped.
+/// Requires: a 1F1B plan with depths that fit.
 Score threshold_accepting(const SimulatedPlan& start, const CostModel& costs,
                           const PlannerOptions& options, const ThresholdAcceptingLimits& limits);
 

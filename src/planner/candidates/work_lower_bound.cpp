@@ -13,14 +13,14 @@ Duration work_lower_bound(const ModelProfile& profile, const Topology& topology,
   const CostModel costs(profile, topology);
   Duration least = kLongest;
   for (const std::int64_t size : micro_batch_sizes(options).sizes) {
-    // Each size needs many tables, and no other size needs them again.
+    // Each size needs many layer tables that no other size uses.
     costs.forget_tables();
     const search::FamilyBound bound(costs, {.global_batch_size = options.global_batch_size,
                                             .micro_batch_size = size,
                                             .split_backward = true,
                                             .optimizer = options.optimizer,
                                             .ignore_memory = true});
-    // How long the stages in front take is of replicas that start together.
+    // (F6) and (F7) count the stages in front for replicas that start together; (F8) holds for all.
     const bool is_together = options.replicas == Replicas::Together;
     least = std::min(least, is_together ? bound.of_loops(least) : bound.of_work(least));
   }

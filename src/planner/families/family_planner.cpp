@@ -22,30 +22,34 @@
 namespace dapple::planner {
 namespace {
 
-/// Stages that shapes are made of, at most, and how many shapes are looked at.
+/// The largest number of stages of a shape, the largest number of shapes compared, and the number
+/// of plans kept after the comparison.
 constexpr std::int32_t kMostStages = 16;
 constexpr std::size_t kMostShapes = 64;
 constexpr std::size_t kKept = 4;
-/// Tasks put in order while shapes are compared, while layers are moved (each try, and all tries of
-/// one plan), and in the end.
+/// Tasks put in order: for each shape that is compared, for each try to move a layer, for all such
+/// tries of one plan, and for each plan in the end.
 constexpr std::int64_t kTasksToCompare = 100'000;
 constexpr std::int64_t kTasksToMove = 60'000;
 constexpr std::int64_t kTasksOfMoves = 6'000'000;
 constexpr std::int64_t kTasksToFinish = 20'000'000;
 constexpr std::int64_t kLeastOrders = 4;
 constexpr std::int64_t kMostOrders = 20'000;
-/// All shapes that are compared take at most so many tasks together.
+/// Tasks put in order for all shapes that are compared: those with small orders, and those with
+/// large ones.
 constexpr std::int64_t kTasksOfComparison = 128 * kTasksToCompare;
 constexpr std::int64_t kTasksOfLargeComparison = kTasksOfComparison / 4;
-/// Where one order has more tasks than this, it is large, and only a part is spent on moves and in
-/// the end: such a plan has many micro-batches, and seldom gains by the choice among orders.
+/// An order with more tasks than this is large. Only a part of the budget is spent on moves and in
+/// the end for such a plan: it has many micro-batches, and the choice among orders seldom makes it
+/// faster.
 constexpr std::int64_t kLargeOrder = 5'000;
 constexpr std::int64_t kPartOfLarge = 8;
-/// Stages that a family's bounds look at, over all micro-batch sizes.
+/// Stages that the bounds of a family examine, over all micro-batch sizes.
 constexpr std::int64_t kStagesOfBounds = 1'000'000'000;
-constexpr std::int64_t kMostTasks = 400'000;  // of a plan, lest one order takes all the time
+/// The largest number of tasks of a plan, so that no single order takes all the time.
+constexpr std::int64_t kMostTasks = 400'000;
 
-/// No iteration takes as long.
+/// An upper bound on all iterations.
 constexpr Duration kLongest{std::int64_t{1} << 60};
 
 std::vector<std::int64_t> chunk_counts(ScheduleFamily family) {
@@ -54,27 +58,29 @@ std::vector<std::int64_t> chunk_counts(ScheduleFamily family) {
   return {1};
 }
 
-/// Devices and micro-batches to be put under the family.
+/// A plan whose devices and micro-batches are to be put under the family.
 struct Shape {
   Plan plan;
   std::int64_t chunks = 1;
-  Duration bound;  // of one stage per device; of a start, none
+  // The lower bound with one stage per device; 0 for a start.
+  Duration bound;
 };
 
-/// The work of costing a plan and its devices anew before any order is tried, in tasks.
+/// The work of costing a plan and its devices before any order is tried, in tasks.
 std::int64_t tasks_of_costs(const Plan& plan) {
   constexpr std::int64_t kTasksOfADevice = 4;
   const std::int64_t devices = lane_passes(plan.stages, 1, Replicas::Independent);
   return plan.stages.back().layers.end + kTasksOfADevice * devices;
 }
 
-/// What may be spent on a plan whose orders have so many tasks, of what small ones may take.
+/// The tasks that may be spent on a plan whose orders have so many tasks, where `budget` is for
+/// small orders.
 std::int64_t allowed_tasks(std::int64_t budget, std::int64_t tasks_of_order) {
   return tasks_of_order > kLargeOrder ? budget / kPartOfLarge : budget;
 }
 
-/// What one shape takes while shapes are compared; that of a large order is tried in the least
-/// number of orders.
+/// The tasks that may be spent on one shape while shapes are compared; a shape with large orders is
+/// tried with the least number of orders.
 std::int64_t tasks_to_compare(std::int64_t tasks_of_order) {
   return tasks_of_order > kLargeOrder ? kLeastOrders * tasks_of_order : kTasksToCompare;
 }
@@ -130,7 +136,7 @@ class FamilyPlanner {
   FamilyOutcome outcome_;
 };
 
-/// Whether the best plan is as near the bound as is asked for.
+/// Whether the best plan is within the requested gap of the bound, or there is none.
 bool FamilyPlanner::is_near_enough() const {
   if (kept_.empty()) return true;
   const Duration best = kept_.front().iteration;
@@ -153,7 +159,8 @@ void FamilyPlanner::tell_progress() const {
 void FamilyPlanner::look_at(Space& space) const {
   const CostModel costs(problem_.profile, problem_.topology);
   const PlannerOptions& options = problem_.options;
-  // What V and the loops hold is not what one stage per device would.
+  // The bounds count memory for one stage per device, which is not what devices hold under V and
+  // the other looped families.
   const bool loops = has_loops(request_.family);
   search::FamilyProblem problem;
   problem.global_batch_size = options.global_batch_size;
@@ -189,7 +196,7 @@ void FamilyPlanner::bound_spaces() {
   if (request_.to_beat < kLongest) raise_bound(request_.to_beat);
 }
 
-/// List schedules may be bounded by the exact search too, up to a plan that is known.
+/// Raises the bound of list schedules by the exact search for any order, to `most` at most.
 void FamilyPlanner::raise_bound(Duration most) {
   if (request_.family != ScheduleFamily::ListScheduled) return;
   if (outcome_.lower_bound >= std::min(request_.enough, most) || is_stopped_()) return;
@@ -214,7 +221,7 @@ void FamilyPlanner::add_shape(const Plan& start, Duration bound) {
   const auto layers = static_cast<std::int64_t>(problem_.profile.layers.size());
   for (const std::int64_t chunks : chunk_counts(request_.family)) {
     if (groups * chunks > layers) continue;
-    // Its own order is kept: it may be one of the family.
+    // The start's own order is kept, as it may be an order of the family.
     if (count_tasks(request_.family, groups * chunks, start.num_micro_batches) > kMostTasks)
       continue;
     Plan plan = start;
@@ -223,8 +230,8 @@ void FamilyPlanner::add_shape(const Plan& start, Duration bound) {
   }
 }
 
-/// One stage on as many devices as the largest micro-batch has samples, in the smallest micro-batch
-/// that has one for each.
+/// Makes a plan of one stage on all devices, or on as many as the largest micro-batch has samples,
+/// with the smallest micro-batch size that gives each replica a sample.
 Plan FamilyPlanner::replicate_everywhere() const {
   const std::vector<std::int64_t> sizes = micro_batch_sizes(problem_.options).sizes;
   const std::int64_t replicas =
@@ -240,7 +247,7 @@ Plan FamilyPlanner::replicate_everywhere() const {
 
 void FamilyPlanner::collect_shapes() {
   for (const Plan& start : request_.starts) add_shape(start, {});
-  // One stage can be put under any family, which others cannot where micro-batches are few.
+  // A single stage can be put under any family; other shapes cannot where micro-batches are few.
   const bool has_one_stage =
       std::any_of(request_.starts.begin(), request_.starts.end(),
                   [](const Plan& start) { return start.stages.size() == 1; });
@@ -252,8 +259,7 @@ void FamilyPlanner::collect_shapes() {
   std::stable_sort(shapes_.begin(), shapes_.end(),
                    [](const Shape& a, const Shape& b) { return a.bound < b.bound; });
   if (shapes_.size() > kMostShapes) shapes_.resize(kMostShapes);
-  // Large orders and others have their own budgets, so that neither keeps the other from being
-  // tried.
+  // Large and small orders have separate budgets, so that neither keeps the other from being tried.
   std::int64_t tasks_of_small = 0;
   std::int64_t tasks_of_large = 0;
   std::vector<Shape> compared;
@@ -264,7 +270,7 @@ void FamilyPlanner::collect_shapes() {
     const bool is_large = of_order > kLargeOrder;
     std::int64_t& tasks = is_large ? tasks_of_large : tasks_of_small;
     const std::int64_t most = is_large ? kTasksOfLargeComparison : kTasksOfComparison;
-    // One stage may be all that can be put under the family.
+    // A single stage may be the only shape that can be put under the family, so keep it.
     if (tasks + more > most && shape.plan.stages.size() > 1) continue;
     tasks += more;
     compared.push_back(std::move(shape));
@@ -272,7 +278,7 @@ void FamilyPlanner::collect_shapes() {
   shapes_ = std::move(compared);
 }
 
-/// Where a searched order does not fit, what the least of orders lacks.
+/// Fills in the shortage of the order that needs the least memory, where no searched order fits.
 void FamilyPlanner::explain_shortage(const Plan& plan, const CostModel& costs,
                                      Attempt& attempt) const {
   Plan least = plan;
@@ -347,7 +353,7 @@ void FamilyPlanner::compare() {
     const Shape& shape = shapes_[i];
     const std::int64_t tasks = tasks_to_compare(tasks_of_order(shape));
     attempts[i] = attempt(shape.plan, shape.chunks, tasks);
-    // Memory may be short only because everything is kept.
+    // The shape may fit with recomputation.
     if (!attempts[i].scored.feasible() && !problem_.options.pins.recompute) {
       Plan recomputing = shape.plan;
       for (StagePlan& stage : recomputing.stages) stage.recompute = true;
@@ -359,7 +365,7 @@ void FamilyPlanner::compare() {
   parallel_for(shapes_.size(), problem_.options.threads, [&](std::size_t i) {
     if (!is_stopped_()) try_shape(i);
   });
-  // Without any plan the first that fits is made however little time there is.
+  // If there is no plan yet, the first shape that fits is made into one even after a stop.
   bool has_plan = request_.to_beat < kLongest ||
                   std::any_of(attempts.begin(), attempts.end(),
                               [](const Attempt& attempt) { return attempt.scored.feasible(); });
@@ -376,13 +382,13 @@ void FamilyPlanner::compare() {
   tell_progress();
 }
 
-/// Gives one layer to a neighbour as long as that helps.
+/// Moves single layers between neighbouring stages as long as that makes the plan faster.
 FamilyPlanner::Attempt FamilyPlanner::move_layers(const SimulatedPlan& start) const {
   Attempt best;
   best.scored = start;
   const auto stages = static_cast<std::int64_t>(start.plan.stages.size());
   const bool is_ordered = carries_order(request_.family);
-  // Where the order is given, a try is a simulation and no more.
+  // Where the order is fixed by the family, a try takes one simulation.
   const std::int64_t of_order = count_tasks(request_.family, stages, start.plan.num_micro_batches);
   const std::int64_t one = std::max({is_ordered ? kTasksToMove : std::int64_t{1},
                                      kLeastOrders * of_order, tasks_of_costs(start.plan)});
@@ -392,7 +398,7 @@ FamilyPlanner::Attempt FamilyPlanner::move_layers(const SimulatedPlan& start) co
     for (std::size_t s = 0; s + 1 < start.plan.stages.size(); ++s) {
       for (const std::int32_t change : {1, -1}) {
         const std::vector<StagePlan>& now = best.scored.plan.stages;
-        if (now[change > 0 ? s + 1 : s].layers.size() < 2) continue;  // has none to give
+        if (now[change > 0 ? s + 1 : s].layers.size() < 2) continue;  // no layer to spare
         if (tries-- <= 0 || is_stopped_()) return best;
         Plan plan = best.scored.plan;
         StagePlan& here = plan.stages[s];

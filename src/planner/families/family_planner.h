@@ -1,6 +1,6 @@
-// The planner of one schedule family beyond 1F1B and GPipe: a bound on all its plans
-// (search/families/family_bound.h), and good plans among them, found from the shapes that the bound
-// knows and from plans of other families.
+// The planner of one schedule family beyond 1F1B and GPipe. It computes a lower bound on all plans
+// of the family (search/families/family_bound.h) and finds good ones, starting from shapes that the
+// bound suggests and from plans of other families.
 #pragma once
 
 #include <cstdint>
@@ -19,31 +19,39 @@ namespace dapple::planner {
 
 struct FamilyRequest {
   ScheduleFamily family = ScheduleFamily::ListScheduled;
-  std::vector<Plan> starts = {};  // one stage per device, replicas split
-  Duration to_beat{INT64_MAX};    // iteration of the best plan of any family so far
-  Duration enough{INT64_MAX};     // plans from it on are not searched for
+  // Plans to start from, with one stage per device and split replicas.
+  std::vector<Plan> starts = {};
+  // The iteration of the best plan of any family so far.
+  Duration to_beat{INT64_MAX};
+  // Plans with this iteration or a longer one are not searched for.
+  Duration enough{INT64_MAX};
 };
 
 struct FamilyOutcome {
-  SimulatedPlan best;  // infeasible where nothing that fits was found
-  /// No plan of the family is faster, up to `to_beat`; INT64_MAX where none fits at all.
+  // Infeasible where no plan that fits was found.
+  SimulatedPlan best;
+  // Lower bound on the plans of the family, at most `to_beat`; INT64_MAX where none fits.
   Duration lower_bound;
-  bool is_searched = false;     // not where the bound says that it would not pay
-  bool is_stopped = false;      // told to stop before it was searched
-  std::int64_t candidates = 0;  // shapes put under the family
+  // False where the bound shows that a search would not pay.
+  bool is_searched = false;
+  // Whether the search was stopped before it began.
+  bool is_stopped = false;
+  // The number of shapes put under the family.
+  std::int64_t candidates = 0;
   std::int64_t simulated = 0;
-  std::optional<MemoryShortage> shortage;  // of the shape that comes closest, where nothing fits
+  // The shortage and the description of the closest shape, where nothing fits.
+  std::optional<MemoryShortage> shortage;
   std::string closest_shape;
 };
 
-/// Whether its devices hold several stages each.
+/// Whether each device holds several stages under the family.
 bool has_loops(ScheduleFamily family);
 
-/// Where the bound is below what is enough: shapes by number of stages and micro-batch size, and
-/// the starts, are put under the family with few orders tried, the best few are improved by moving
-/// layers from stage to stage, and the best of those gets the most orders. In looped families a
-/// device has two to eight stages. Work is limited by tasks put in order, not by time, so that the
-/// outcome is deterministic, unless stopped. Shapes are as pinned.
+/// Plans one family. Where the bound is below `enough`, the starts and shapes for each number of
+/// stages and micro-batch size are put under the family with few orders tried; the best few are
+/// improved by moving layers between neighbouring stages, and the best two of those are tried with
+/// the most orders. In looped families a device has two to eight stages. Shapes satisfy the pins.
+/// The work is limited by tasks put in order, not by time. Deterministic, unless stopped.
 FamilyOutcome plan_family(const PlanningProblem& problem, const FamilyRequest& request,
                           Progress* progress);
 

@@ -18,7 +18,7 @@
 namespace dapple::planner {
 namespace {
 
-/// The same devices with room for everything, where memory is not to be looked at.
+/// Returns the topology, with unlimited memory where the options ignore memory.
 Topology roomy(const Topology& topology, const PlannerOptions& options) {
   TopologyDescription description = topology.description();
   if (!options.ignore_memory) return Topology(std::move(description));
@@ -64,14 +64,16 @@ class FamilyComparison {
   Topology topology_;
   Progress* progress_;
   std::vector<Plan> starts_;
-  std::optional<SimulatedPlan> first_;  // of 1F1B, where that is asked for
+  // The plan of the 1F1B planner and its bound, where 1F1B is requested.
+  std::optional<SimulatedPlan> first_;
   std::optional<Duration> bound_of_first_;
-  Bytes missing_;  // by 1F1B's plan that comes closest, where none fits
+  // The memory that the closest plan under 1F1B lacks, where none fits.
+  Bytes missing_;
   SimulatedPlan best_;
   std::vector<Looked> looked_;
 };
 
-/// Its plan, and what others would have chosen, are what the families start from.
+/// Makes the plan of the 1F1B planner and the baselines the plans to start from.
 void FamilyComparison::take_first(const MadePlan& first) {
   const Prediction& prediction = first.document.prediction;
   starts_.push_back(first.document.plan);
@@ -82,7 +84,7 @@ void FamilyComparison::take_first(const MadePlan& first) {
   best_ = *first_;
 }
 
-/// Plans from it on need not be looked for to reach the gap that is asked for.
+/// The iteration from which on plans need not be searched for to reach the requested gap.
 Duration FamilyComparison::enough() const {
   if (!best_.feasible()) return best_.iteration;
   return gap_threshold(best_.iteration, problem_.options.target_gap);
@@ -137,7 +139,7 @@ void FamilyComparison::fill_search(PlanDocument& document) const {
     search.cut.push_back(outcome.is_searched ? fmt::format(kCutShapes, family, outcome.candidates)
                                              : fmt::format(kCutFamily, family));
   }
-  // Those that were left open under 1F1B are no faster than the best plan of another family.
+  // Plans that the 1F1B search left open are no faster than the best plan, of another family.
   if (document.prediction.lower_bound == document.prediction.iteration) search.open = 0;
   search.complete = search.cut.empty() && document.prediction.lower_bound.has_value();
 }
@@ -147,7 +149,7 @@ std::string FamilyComparison::compared(Duration iteration) const {
   return fmt::format("found {:.2g} % slower", percent_above(iteration, best_.iteration));
 }
 
-/// In few words, why it is the plan's family or not.
+/// Says in a few words why the plan is of this family or not.
 std::string FamilyComparison::reason_of(const Looked& looked, double bubble) const {
   const FamilyOutcome& outcome = looked.outcome;
   const std::string limit = limit_of_family(best_.iteration, outcome.lower_bound);
@@ -184,13 +186,13 @@ ScheduleRecord FamilyComparison::record_of(const Looked& looked, double bubble) 
   } else if (outcome.shortage) {
     record.missing = outcome.shortage->missing();
   } else if (outcome.lower_bound.ns == INT64_MAX) {
-    // One micro-batch in flight on one stage per device needs the same in any order.
+    // One micro-batch in flight on one stage per device needs the same memory in any order.
     record.missing = missing_;
   }
   return record;
 }
 
-/// GPipe is what 1F1B does with everything in flight.
+/// Returns the records of GPipe and 1F1B; GPipe is 1F1B with all micro-batches in flight.
 std::vector<ScheduleRecord> FamilyComparison::records_of_first() const {
   ScheduleRecord gpipe{.family = ScheduleFamily::GPipe,
                        .iteration = std::nullopt,
@@ -211,7 +213,7 @@ std::vector<ScheduleRecord> FamilyComparison::records_of_first() const {
   return {std::move(gpipe), std::move(record)};
 }
 
-/// In the order of kScheduleFamilies.
+/// Returns the records of all families searched, in the order of kScheduleFamilies.
 std::vector<ScheduleRecord> FamilyComparison::records(const PlanDocument& document) const {
   std::vector<ScheduleRecord> records;
   if (problem_.options.every_family) records = records_of_first();
@@ -246,14 +248,14 @@ MadePlan FamilyComparison::make_document(std::optional<MadePlan> first) {
   return made;
 }
 
-/// Of one family alone: its closest shape.
+/// Explains by its closest shape why no plan was found, where a single family was searched.
 Infeasible FamilyComparison::explain() const {
   Infeasible infeasible;
   infeasible.stopped = StopQuestion(progress_)();
   infeasible.pins = to_texts(problem_.options.pins, problem_.profile);
   const FamilyOutcome& outcome = looked_.front().outcome;
   infeasible.remedy = "--schedule auto: it looks at all families";
-  // Shapes are tried, not all plans: nothing is proven.
+  // Only some shapes were tried, so nothing is proven.
   infeasible.is_certain = false;
   if (!outcome.shortage) {
     infeasible.conflict =

@@ -1,4 +1,5 @@
-// A plan over schedule families: what the planner of 1F1B made, and what the others have to offer.
+// Planning over several schedule families: compares the plan of the 1F1B planner with the best
+// plans of the other families.
 #pragma once
 
 #include <variant>
@@ -8,21 +9,23 @@
 
 namespace dapple::planner {
 
-/// In the order in which they are searched: what changes least comes first.
+/// The families beyond 1F1B and GPipe, in the order in which they are searched: those that differ
+/// least from 1F1B come first.
 inline constexpr ScheduleFamily kFamiliesBeyond1F1B[] = {
     ScheduleFamily::ListScheduled, ScheduleFamily::ZeroBubbleH1, ScheduleFamily::ZeroBubbleH2,
     ScheduleFamily::ZeroBubbleV,   ScheduleFamily::Interleaved,  ScheduleFamily::BreadthFirst};
 
-/// Whether options ask for more than 1F1B and GPipe.
+/// Whether the options ask for a family beyond 1F1B and GPipe.
 bool asks_for_families(const PlannerOptions& options);
 
-/// The planner of 1F1B as it is to be asked first: all of it where its plans are among those asked
-/// for, else as little as finds plans to start from. The options themselves where no other families
-/// are asked for.
+/// Returns the options for the 1F1B planner, which runs first: its full search where 1F1B is among
+/// the requested families, else the DAPPLE planner alone, which finds plans to start from. Returns
+/// the options unchanged where no other families are requested.
 PlannerOptions options_to_start(const PlannerOptions& options);
 
-/// The best plan of the families that are asked for, `first` included where 1F1B is, with a record
-/// of each family, and the least of their bounds.
+/// Returns the best plan of the requested families, with a record of each family and the least of
+/// their bounds. `first` is the result of the 1F1B planner; it is one of the plans compared where
+/// 1F1B is requested.
 std::variant<MadePlan, Infeasible> plan_families(std::variant<MadePlan, Infeasible> first,
                                                  const PlanningProblem& problem,
                                                  Progress* progress);

@@ -21,7 +21,8 @@
 namespace dapple::planner {
 namespace {
 
-/// The DAPPLE search narrows; the plan that needs the least memory settles whether anything fits.
+/// Finds a plan that fits, where the DAPPLE search, which is a heuristic, found none. The plan that
+/// needs the least memory decides whether any fits.
 std::variant<SimulatedPlan, Infeasible> plan_of_least_memory(
     const ModelProfile& profile, const Topology& topology, const PlannerOptions& options,
     const std::function<bool()>& should_stop) {
@@ -45,8 +46,8 @@ std::variant<SimulatedPlan, Infeasible> plan_of_least_memory(
   return infeasible;
 }
 
-/// Whether it makes no difference to memory on which devices a stage is: then what fits nowhere
-/// along the devices in order fits nowhere.
+/// Whether all devices are alike in kind and memory limit. Then a plan that does not fit on the
+/// devices in order fits on no others.
 bool has_alike_devices(const Topology& topology) {
   const DeviceIndex first{0};
   for (std::int32_t d = 1; d < topology.device_count(); ++d) {
@@ -58,7 +59,7 @@ bool has_alike_devices(const Topology& topology) {
 
 std::vector<BaselinePlan> compare_with(const DapplePlans& dapple, const PlanningProblem& problem,
                                        Progress* progress) {
-  // What others would choose knows nothing of what is pinned here.
+  // The baselines ignore pins.
   PlannerOptions of_others = problem.options;
   of_others.pins = {};
   std::vector<BaselinePlan> plans =
@@ -105,7 +106,7 @@ std::variant<MadePlan, Infeasible> plan_one_family(const ModelProfile& profile,
   std::move(dapple.best.begin(), dapple.best.end(), std::back_inserter(known));
   std::optional<Infeasible> infeasible;
   if (known.empty()) {
-    // What needs the least memory may take long to find; whoever says stop does not wait for it.
+    // The plan of least memory may take long to find, so a stop ends here.
     if (is_stopped()) {
       Infeasible unknown;
       unknown.stopped = true;

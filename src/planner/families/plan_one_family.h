@@ -1,5 +1,5 @@
-// Plans under 1F1B at any depths, or GPipe: the DAPPLE planner, what others would choose, and the
-// exact search behind them.
+// Plans under 1F1B at any depths, or GPipe: runs the DAPPLE planner, makes the baselines, and then
+// runs the exact search.
 #pragma once
 
 #include <variant>
@@ -10,21 +10,22 @@
 
 namespace dapple::planner {
 
-/// As make_plan() for one of these families. `known`: plans to start from, which may be beyond what
-/// is pinned: the best of them is the result if nothing as pinned is faster, and its iteration then
-/// the bound.
+/// Makes a plan like make_plan() for one of these families. The search starts from the plans in
+/// `known`, which need not satisfy the pins: the best of them is the result, and its iteration the
+/// bound, if no plan that satisfies the pins is faster.
 std::variant<MadePlan, Infeasible> plan_one_family(const ModelProfile& profile,
                                                    const Topology& topology,
                                                    const PlannerOptions& options,
                                                    Progress* progress,
                                                    std::vector<SimulatedPlan> known = {});
 
-/// What the plan is compared with: make_baselines(), which know nothing of pins, and the DAPPLE
-/// planner's plan. Where other families are asked for, it is what their search starts from.
+/// Returns the baselines that a plan is compared with: those of make_baselines(), which ignores
+/// pins, and the plan of the DAPPLE planner. Where other families are requested, the DAPPLE planner
+/// runs as the start of their search.
 std::vector<BaselinePlan> plans_of_others(const ModelProfile& profile, const Topology& topology,
                                           const PlannerOptions& options, Progress* progress);
 
-/// Whether the options, pins and all, allow for the plan. Memory is not looked at.
+/// Whether the options, pins included, allow the plan. Memory is not checked.
 bool is_asked_for(const Plan& plan, const PlannerOptions& options);
 
 }  // namespace dapple::planner

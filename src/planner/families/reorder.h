@@ -1,5 +1,5 @@
-// A plan under another schedule, without its figures: what reschedule() evaluates, and what a
-// planner tries many of.
+// Puts a plan under another schedule without evaluating it. reschedule() evaluates the result; the
+// planner of a family tries many.
 #pragma once
 
 #include <optional>
@@ -13,14 +13,17 @@ namespace dapple::planner {
 
 struct Reordered {
   Plan plan;
-  std::optional<Duration> iteration;    // where the order was searched
-  std::optional<Duration> lower_bound;  // as Rescheduled has it
-  bool is_stopped = false;              // likewise
+  // The simulated iteration and the lower bound of Rescheduled, where the order was searched.
+  std::optional<Duration> iteration;
+  std::optional<Duration> lower_bound;
+  // As in Rescheduled.
+  bool is_stopped = false;
   OrderEffort effort;
 };
 
-/// As reschedule(), with the plan's devices and links in `costs`. Only where the family carries its
-/// order is the plan sure to fit memory. Requires: as reschedule().
+/// Puts a plan under another schedule like reschedule(), with profile and topology from `costs`, in
+/// a single search. The plan is sure to fit into memory only where the order was searched.
+/// Requires: the same as reschedule().
 std::variant<Reordered, NoSchedule> reorder(const Plan& plan, const CostModel& costs,
                                             const Reschedule& options);
 

@@ -19,9 +19,9 @@ namespace {
 
 constexpr std::int64_t kActionsForDepths = 24'000'000;
 
-/// Bytes that a search of orders keeps for each task: the task in the given and in the best order,
-/// as actions and as tasks; two words of each of five searches; the order under change with its
-/// starts and prefixes; the starts of one order; and its part of a simulation.
+/// The bytes that an order search keeps for each task: the task in the given and in the best order,
+/// as actions and as tasks; two words of each of five searches; the order being changed, with its
+/// starts and prefixes; the starts of one order; and the task's share of a simulation.
 constexpr std::int64_t kBytesOfATask = 4 * sizeof(Action) + 2 * sizeof(schedule_search::Task) +
                                        5 * 2 * 4 + 8 * sizeof(std::int64_t) + sizeof(Duration) +
                                        kBytesOfAPass / 2;
@@ -51,7 +51,7 @@ class Rescheduler {
     is_stopped_ = is_stopped_ || (options_.should_stop && options_.should_stop());
     return is_stopped_;
   }
-  /// Depths are simulated to be tried.
+  // Every depth vector that is tried is simulated.
   void count(const Score& score) {
     effort_.tried += score.simulated;
     effort_.simulated += score.simulated;
@@ -65,7 +65,8 @@ class Rescheduler {
   const Reschedule& options_;
   const CostModel& costs_;
   Plan plan_;
-  bool is_kept_ = false;  // the stages are those of the given plan
+  // Whether the stages are those of the given plan.
+  bool is_kept_ = false;
   std::optional<Duration> iteration_;
   std::optional<Duration> lower_bound_;
   std::vector<std::string> reasons_;
@@ -98,7 +99,7 @@ std::variant<Reordered, NoSchedule> Rescheduler::run() {
                    .effort = effort_};
 }
 
-/// The first of them is the reason; those behind it mostly follow from it and are only counted.
+/// Adds the first fault as the reason; the others mostly follow from it and are only counted.
 void Rescheduler::refuse_faults(const std::vector<Violation>& faults) {
   if (faults.empty()) return;
   const Violation& first = faults.front();
@@ -110,9 +111,10 @@ void Rescheduler::refuse_faults(const std::vector<Violation>& faults) {
   refuse(std::move(reason));
 }
 
-/// Stages for every chunk of every group of devices. False if there are not enough layers.
+/// Makes a stage for every chunk of every group of devices, keeping the plan's stages where
+/// possible. Returns false if there are not enough layers.
 bool Rescheduler::recut() {
-  // A given order is one of the plan's own stages, wherever these are.
+  // A given order is an order of the plan's own stages, on whatever devices these are.
   if (options_.family == ScheduleFamily::Given) {
     is_kept_ = true;
     return true;
@@ -185,7 +187,8 @@ bool Rescheduler::has_room() {
 void Rescheduler::choose_depths() {
   plan_.warmup_depths.assign(plan_.stages.size(), plan_.num_micro_batches);
   if (options_.family == ScheduleFamily::OneFOneB && deals_micro_batches(plan_)) {
-    // Less in flight may deadlock, which depends on who is dealt what: what it had is kept.
+    // Smaller depths may deadlock, depending on how micro-batches are dealt, so the plan's own
+    // depths are kept.
     if (filed_.family == options_.family) plan_.warmup_depths = filed_.warmup_depths;
     return;
   }
@@ -204,7 +207,7 @@ void Rescheduler::search_depths() {
                               .replicas = options_.replicas};
   std::optional<SimulatedPlan> best = own_depths();
   if (!best || !is_told_to_stop()) {
-    // Some depths must be found where there are none.
+    // Without own depths, a stop must not end the search before some are found.
     std::function<bool()> should_stop;
     if (best) should_stop = [this] { return is_told_to_stop(); };
     const CandidateEvaluator evaluator(profile_, topology_, search, should_stop);
@@ -227,7 +230,8 @@ void Rescheduler::search_depths() {
   plan_.warmup_depths = best->plan.warmup_depths;
 }
 
-/// The given plan's own depths, which stay unless others are faster; nothing where they do not fit.
+/// Simulates the plan at the given plan's own depths, which stay unless others are faster. Returns
+/// nothing where they are not valid here or do not fit.
 std::optional<SimulatedPlan> Rescheduler::own_depths() {
   Plan own = plan_;
   own.warmup_depths = filed_.warmup_depths;
@@ -276,7 +280,7 @@ void Rescheduler::search_order() {
   effort_ = found->effort;
 }
 
-/// The given plan, where its stages are those of this one and its order is known.
+/// Returns the given plan if its stages are kept and it has an order, else null.
 const Plan* Rescheduler::known() const {
   if (!is_kept_) return nullptr;
   const bool has_order =
@@ -284,7 +288,8 @@ const Plan* Rescheduler::known() const {
   return has_order ? &filed_ : nullptr;
 }
 
-/// `least` needs the least memory of all that the family allows.
+/// Refuses the plan for lack of memory. `least` is the plan that needs the least memory of all that
+/// the family allows.
 void Rescheduler::refuse_memory(std::string reason, const Plan& least) {
   const auto shortages = simulate::memory_shortages(generate(least), costs_.plan_cost(least));
   check(!shortages.empty(), "nothing was found to fit where the least of plans does");
@@ -306,12 +311,12 @@ std::string stop_warning(StopReason reason) {
 
 namespace {
 
-/// Searches of orders differ by this factor in how many they try.
+/// The factor between the numbers of orders of successive searches.
 constexpr std::int64_t kStep = 4;
 
-/// The numbers of orders that searches of `most` orders altogether are made of, the largest first:
-/// those of the usual number, times or by powers of kStep, that are no more than `most`. So a
-/// larger `most` only adds to them.
+/// Returns the numbers of orders of the searches to run, largest first: the usual number multiplied
+/// or divided by powers of kStep, as far as it is no more than `most`. A larger `most` thus only
+/// adds searches.
 std::vector<std::int64_t> sizes_of_searches(std::int64_t usual, std::int64_t most) {
   std::int64_t size = usual;
   while (size <= most / kStep) size *= kStep;
@@ -326,9 +331,9 @@ bool is_proven(const Reordered& found) {
   return found.iteration && found.lower_bound && *found.iteration <= *found.lower_bound;
 }
 
-/// The best of searches of several sizes, of which one alone may end with a worse order
-/// than one that has tried fewer. The largest comes first, as it is the one that mostly proves that
-/// nothing is left to find.
+/// Returns the best result of searches of several sizes, as a search may end with a worse order
+/// than one that tried fewer orders. The largest search runs first, as it is the most likely to
+/// prove its order optimal, which ends the others.
 std::variant<Reordered, NoSchedule> best_reordered(const Plan& plan, const CostModel& costs,
                                                    const Reschedule& options) {
   const auto groups = static_cast<std::int64_t>(stages_by_device_group(plan).size());

@@ -16,13 +16,13 @@ namespace {
 
 using ActionLists = std::vector<std::vector<Action>>;
 
-/// The number of orders tried, and the work that they may take together, in tasks times devices:
-/// building a list schedule takes that long.
+/// The default and the least number of orders tried, and the work that they may take together, in
+/// tasks times devices, which is what building a list schedule takes.
 constexpr std::int64_t kUsualOrders = 20'000;
 constexpr std::int64_t kFewestOrders = 4;
 constexpr std::int64_t kWorkOfOrders = 2'000'000'000;
 
-/// What a plan computes, device by device, without communication.
+/// Returns the computations of a plan, device by device, without optimizer steps and communication.
 ActionLists computations_of(const Plan& plan) {
   ActionLists lists;
   for (const Lane& lane : generate(plan).lanes) {
@@ -36,7 +36,8 @@ ActionLists computations_of(const Plan& plan) {
   return lists;
 }
 
-/// Times do not depend on depths, so the costs at depths of one serve every order.
+/// Returns the plan without an order and at depths of one. Times do not depend on depths, so its
+/// costs serve every order.
 Plan without_order(Plan plan) {
   plan.order.clear();
   plan.warmup_depths.assign(plan.stages.size(), 1);
@@ -82,7 +83,7 @@ void OrderFinder::take(ActionLists order, Duration iteration) {
   best_ = {.order = std::move(order), .iteration = iteration, .lower_bound = {}, .effort = {}};
 }
 
-/// The known plan's order, where it may be an order of the family.
+/// Tries the known plan's order, if it is an order of the family.
 void OrderFinder::try_known(const schedule_search::TaskProblem& problem) {
   if (question_.known == nullptr) return;
   ActionLists lists = computations_of(*question_.known);
@@ -92,13 +93,14 @@ void OrderFinder::try_known(const schedule_search::TaskProblem& problem) {
            .empty())
     return;
   known_.push_back(std::move(tasks));
-  // As it is, with whole backwards: reductions then overlap with more of the last one.
+  // Try it as it is, too: where its backwards are whole, reductions overlap with more of the last
+  // one.
   plan_.order = lists;
   if (!validate(plan_, question_.costs.layer_count(), question_.costs.topology()).empty()) return;
   if (fits()) take(lists, simulate_order(lists));
 }
 
-/// Whether the plan with its order is sound and has the memory that it needs.
+/// Whether the plan with its order is valid and fits into memory.
 bool OrderFinder::fits() {
   fill_depths(plan_);
   const Schedule schedule = generate(plan_);
@@ -111,7 +113,7 @@ Duration OrderFinder::bound_of(const schedule_search::FoundOrder& found,
   const SimulationMode mode{question_.options.contention, question_.options.replicas};
   const bool independent =
       search::follows_least_path({plan_, costs_, question_.costs.topology(), mode});
-  // In one piece nothing else is possible than what the search has bounded.
+  // With unsplit backwards the search has bounded all that is possible.
   if (!independent && !problem.split_backward) return found.lower_bound;
   return schedule_search::lower_bound(for_bound(problem, costs_, independent));
 }

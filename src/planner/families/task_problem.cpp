@@ -8,11 +8,14 @@
 namespace dapple::planner {
 namespace {
 
-/// What one replica of a group holds of each of its stages, and what it has room for.
+/// What one replica of a group holds for a micro-batch on each of the group's stages, and its
+/// memory for micro-batches in flight.
 struct ReplicaMemory {
-  std::vector<Bytes> per_micro_batch;  // by the group's stages
+  // One entry for each of the group's stages:
+  std::vector<Bytes> per_micro_batch;
   std::vector<Bytes> recompute_stash;
   std::vector<std::int64_t> samples;
+
   Bytes room;
 };
 
@@ -37,9 +40,9 @@ std::vector<ReplicaMemory> memory_of(const std::vector<StageIndex>& stages, cons
   return replicas;
 }
 
-/// Most micro-batches in flight on any stage of a family without chunks, memory apart. 1F1B's first
-/// stage holds as many as there are stages; late ones that hold no less can put off their weight
-/// gradients.
+/// Returns the limit of a family without chunks on the micro-batches in flight on any stage,
+/// regardless of memory. Under H1 it is the number of stages, as on the first stage of 1F1B; late
+/// stages that hold as many can delay their weight gradients.
 std::int64_t most_by_family(const Plan& plan) {
   const auto stages = static_cast<std::int64_t>(plan.stages.size());
   switch (plan.family) {
@@ -52,7 +55,8 @@ std::int64_t most_by_family(const Plan& plan) {
   }
 }
 
-/// One stage per device: a micro-batch in flight is one slot, whatever it holds.
+/// Sets the memory of a device with one stage, in slots: every micro-batch in flight takes one
+/// slot.
 void count_slots(schedule_search::TaskProblem& problem, const Plan& plan, std::size_t stage,
                  const std::vector<ReplicaMemory>& replicas) {
   std::int64_t slots = most_by_family(plan);
@@ -71,7 +75,7 @@ void count_slots(schedule_search::TaskProblem& problem, const Plan& plan, std::s
   problem.memory_limits.push_back({slots});
 }
 
-/// The replica with the least room for what it holds of one micro-batch.
+/// Returns the replica whose room is the smallest multiple of what it holds for one micro-batch.
 const ReplicaMemory& tightest(const std::vector<ReplicaMemory>& replicas) {
   const auto each = [](const ReplicaMemory& replica) {
     Wide sum = 1;
@@ -85,12 +89,13 @@ const ReplicaMemory& tightest(const std::vector<ReplicaMemory>& replicas) {
                            });
 }
 
-/// The bytes of the tightest replica: where several stages share a device, or weight gradients that
-/// wait hold what was computed again.
+/// Sets the memory of a device in bytes of its tightest replica. This is for devices with several
+/// stages, and for recomputation with split backwards, where a delayed weight gradient holds the
+/// recomputed stash.
 void count_bytes(schedule_search::TaskProblem& problem, const Plan& plan,
                  const std::vector<StageIndex>& stages, const ReplicaMemory& replica) {
   Bytes one_of_each;
-  Bytes recomputed;  // of one backward at least
+  Bytes recomputed;  // room for one backward at least
   for (std::size_t c = 0; c < stages.size(); ++c) {
     schedule_search::TaskStage& task = problem.stages[stages[c].position()];
     const Bytes each = replica.per_micro_batch[c];
@@ -106,7 +111,7 @@ void count_bytes(schedule_search::TaskProblem& problem, const Plan& plan,
     problem.stages[stages.front().position()].most_in_flight =
         static_cast<std::int32_t>(most_by_family(plan));
   } else {
-    // As many as the first device holds under 1F1B, on every device.
+    // Every device may hold as many micro-batches as the first one does under 1F1B.
     const auto groups = static_cast<std::int64_t>(plan.stages.size() / stages.size());
     const std::int64_t most = std::min(groups, plan.num_micro_batches);
     limit = std::min(limit, most * one_of_each + recomputed);
@@ -114,8 +119,8 @@ void count_bytes(schedule_search::TaskProblem& problem, const Plan& plan,
   problem.memory_limits.push_back(std::max(Bytes{}, limit));
 }
 
-/// What the stages of a group hold on each replica, with what waits at their boundaries, where
-/// these lie between different devices.
+/// Limits what the stages of a group hold on each replica, with the tensors that wait at boundaries
+/// between different devices.
 void limit_holdings(schedule_search::TaskProblem& problem, const Plan& plan,
                     const std::vector<StageIndex>& stages,
                     const std::vector<ReplicaMemory>& replicas, const CostModel& model) {
@@ -143,7 +148,7 @@ void limit_holdings(schedule_search::TaskProblem& problem, const Plan& plan,
   }
 }
 
-/// How long the computations and transfers of a stage take.
+/// Sets the times of the computations and transfers of a stage.
 void set_times(schedule_search::TaskStage& task, const PlanCost& costs, std::size_t stage,
                bool split_backward) {
   const StageCost& cost = costs.stages[stage];
@@ -156,15 +161,16 @@ void set_times(schedule_search::TaskStage& task, const PlanCost& costs, std::siz
   if (stage > 0) task.send_backward = costs.boundaries[stage - 1].backward.front().time;
 }
 
-/// What follows the last weight gradient of a split backward.
+/// The time from the end of the last weight gradient of a split backward to the end of the stage's
+/// optimizer steps.
 Duration time_after_last_weight_gradient(StageCost cost) {
   cost.bucket_ready = cost.bucket_ready_in_weights;
   cost.backward = cost.weight_gradient;
   return search::time_after_last_backward(cost);
 }
 
-/// What follows the last task of a device at least; all that follows it where the device has one
-/// stage and reductions have the links to themselves.
+/// A lower bound on the time after the last task of a device. It is exact where the device has one
+/// stage and no other messages share the links of its reductions.
 Duration after_last(const std::vector<StageIndex>& stages, const PlanCost& costs, bool is_split) {
   if (stages.size() == 1) {
     const StageCost& cost = costs.stages[stages.front().position()];
@@ -222,7 +228,7 @@ schedule_search::TaskProblem for_bound(schedule_search::TaskProblem problem, con
   }
   for (std::size_t d = 0; d < stages.size(); ++d) {
     problem.after_last[d] = after_last(stages[d], path, false);
-    // The least path knows it only behind a backward in one piece, where it is no longer.
+    // The least path has this time only after a backward in one piece, where it is no longer.
     if (!problem.split_backward || independent) continue;
     problem.after_last[d] = std::min(problem.after_last[d], after_last(stages[d], path, true));
   }
@@ -253,7 +259,7 @@ schedule_search::TaskOrder tasks_of(const std::vector<std::vector<Action>>& list
           if (split_backward) add(schedule_search::TaskKind::WeightGradient);
           break;
         default:
-          break;  // communication is no task
+          break;  // not a task: communication and optimizer steps
       }
     }
   }

@@ -1,4 +1,5 @@
-// A plan's stages as a problem of orders.
+// Turns the stages of a plan into a task problem, the input of the order search, and orders of
+// tasks into orders of actions and back.
 #pragma once
 
 #include <vector>
@@ -10,30 +11,34 @@
 
 namespace dapple::planner {
 
-/// The stages with their costs, one device per group of devices, and as memory what is left beside
-/// what does not pass with micro-batches. Where a device has one stage, memory is counted in
-/// micro-batches, and fits each replica; else, and where a split backward is recomputed for, it is
-/// that of the replica with the least room. What every replica holds, with what waits at its
-/// boundaries, is limited beside that, so that an order fits here if and only if it fits all. H1,
-/// H2 and V are kept to their own limits too. Transfers and reductions take the time that they have
-/// on idle links.
-/// Requires: sound chunks and devices; depths of one, `costs` with them.
+/// Returns the task problem of a plan's stages with their costs. Each group of devices is one
+/// device, whose memory limit is the memory that is left for micro-batches in flight.
+///
+/// Where a device has one stage, memory is counted in micro-batches, as many as fit every replica.
+/// Where it has several, or where it recomputes and backwards are split, memory is counted in bytes
+/// of the replica with the least room. In addition the holding of every replica is limited, with
+/// the tensors that wait at its boundaries, so that an order fits the problem if and only if it
+/// fits all replicas. H1, H2 and V are also kept to their own limits. Transfers and reductions take
+/// their times on idle links.
+///
+/// Requires: valid chunks and devices; depths of one in the plan and in `costs`.
 schedule_search::TaskProblem task_problem(const Plan& plan, const PlanCost& costs,
                                           const CostModel& model);
 
-/// The same problem with times that no order of the plan undercuts: a backward in one piece may
-/// take the place of its two parts, which together may take longer, and reductions overlap with
-/// more of it; where replicas are independent, along the least path through them (least_path() in
-/// search/bounds/bound.h), which is `independent`.
+/// Returns the same problem with times that are lower bounds for every order of the plan: a
+/// backward in one piece may replace its two parts, which together may take longer, and reductions
+/// overlap with more of it. `independent` says whether times are those along the least path through
+/// independent replicas (least_path() in search/bounds/bound.h).
 schedule_search::TaskProblem for_bound(schedule_search::TaskProblem problem, const PlanCost& costs,
                                        bool independent);
 
-/// A plan's order, device by device, as tasks: a backward in one piece is two tasks where backwards
-/// are split, and the two parts are one where they are not, in the place of the first.
+/// Turns the order of a plan, device by device, into tasks. Where backwards are split, a backward
+/// in one piece becomes two tasks; where they are not, the two parts become one task in the place
+/// of the first.
 schedule_search::TaskOrder tasks_of(const std::vector<std::vector<Action>>& lists,
                                     bool split_backward);
 
-/// The order in a plan's words, group by group.
+/// Turns an order of tasks into actions of a plan, group of devices by group.
 std::vector<std::vector<Action>> actions_of(const schedule_search::TaskOrder& order,
                                             bool split_backward);
 

@@ -11,7 +11,8 @@
 namespace dapple::planner {
 namespace {
 
-/// Stages looked at to find out whether anything fits, and to say what would help if nothing does.
+/// The limits on stages examined: to find out whether any plan fits, and to find a remedy if none
+/// does.
 constexpr std::int64_t kWorkOfAnyPlan = 10'000'000;
 constexpr std::int64_t kWorkOfExplanation = 10'000'000;
 
@@ -19,21 +20,24 @@ struct Choice {
   Bytes missing{INT64_MAX};
   std::int32_t begin = 0;
   std::int32_t replicas = 0;
-  std::int32_t lanes = 0;  // with all before it: stages, or replicas that start on their own
+  // Stages, or independent replicas, including those before it.
+  std::int32_t lanes = 0;
   bool recompute = false;
 };
 
-/// Best ways to split the first layers over the first devices: [end][used].
+/// The last stages of the best ways to split the first layers over the first devices: [end][used].
 using Table = std::vector<std::vector<Choice>>;
 
 std::size_t at(std::int32_t position) {
   return static_cast<std::size_t>(position);
 }
 
-/// What the best plan is.
+/// The objective that a plan is chosen by.
 enum class Goal {
-  LeastMissing,  // on its tightest device
-  FewestLanes,   // of those that fit
+  // The least memory missing on the tightest device.
+  LeastMissing,
+  // The fewest stages, or independent replicas, of a plan that fits.
+  FewestLanes,
 };
 
 std::int32_t fewest_as_pinned(const Pins& pins) {
@@ -56,11 +60,14 @@ class LeastMemorySearch {
   LeastMemory run();
 
  private:
-  /// The gradient buckets of the stages that end at one layer, as far to the front as was asked.
+  // The largest gradient buckets of the stages that end at one layer, extended to longer stages on
+  // demand.
   struct Buckets {
     std::int32_t end = 0;
+    // The size of the bucket that is not closed yet.
     Bytes open;
-    std::vector<Bytes> largest;  // of the stage of one layer, of two, ...
+    // Indexed by the number of layers of the stage, less one.
+    std::vector<Bytes> largest;
   };
   void find_alike();
   Bytes largest_bucket(Buckets& buckets, std::int32_t begin) const;
@@ -70,8 +77,8 @@ class LeastMemorySearch {
   Choice stage(Buckets& buckets, std::int32_t begin, std::int32_t first_device,
                std::int32_t replicas) const;
   bool is_better(const Choice& choice, const Choice& best) const;
-  /// Whether a stage that lacks that much, whatever is before it, is of no use.
   bool is_independent() const { return problem_.replicas == Replicas::Independent; }
+  // Whether a stage that lacks so much memory is of no use, whatever is before it.
   bool is_hopeless(Bytes missing, const Choice& best) const;
   Choice behind(const Choice& stage, const Choice& before) const;
   void put_behind(const Table& before, Buckets& buckets, std::int32_t used, Choice& best);
@@ -94,7 +101,8 @@ class LeastMemorySearch {
   std::int64_t depth_;
   search::Allowance& allowance_;
   Goal goal_ = Goal::LeastMissing;
-  std::vector<std::int32_t> alike_until_;  // by device: the first one behind that differs
+  // For each device the first later one that differs from it.
+  std::vector<std::int32_t> alike_until_;
   std::vector<Table> tables_;
 };
 
@@ -116,7 +124,8 @@ Bytes LeastMemorySearch::largest_bucket(Buckets& buckets, std::int32_t begin) co
   const auto layers = static_cast<std::size_t>(buckets.end - begin);
   while (buckets.largest.size() < layers) {
     const std::int32_t layer = buckets.end - 1 - static_cast<std::int32_t>(buckets.largest.size());
-    // Who adds to a layer's gradient is behind it: what is behind does not change with `begin`.
+    // All layers that add to a layer's gradient are behind it, so the sum does not depend on
+    // `begin`.
     buckets.open += bucketed_gradient(costs_.profile(), layer, {layer, buckets.end});
     const Bytes before = buckets.largest.empty() ? Bytes{} : buckets.largest.back();
     buckets.largest.push_back(std::max(before, buckets.open));
@@ -125,7 +134,7 @@ Bytes LeastMemorySearch::largest_bucket(Buckets& buckets, std::int32_t begin) co
   return buckets.largest[layers - 1];
 }
 
-/// The first replica behind that may need another amount of memory, or has another limit.
+/// Returns the next replica that may need another amount of memory or has another limit.
 std::int32_t LeastMemorySearch::next_different(std::int32_t position, std::int32_t replica,
                                                std::int32_t replicas) const {
   const auto larger =
@@ -135,7 +144,8 @@ std::int32_t LeastMemorySearch::next_different(std::int32_t position, std::int32
   return std::min(next, replicas);
 }
 
-/// What its first replica lacks at least, and with more layers in front no less.
+/// A lower bound on the memory that the stage's first replica lacks. It does not fall with more
+/// layers in front.
 Bytes LeastMemorySearch::floor_of(LayerRange layers, std::int32_t first_device,
                                   std::int32_t replicas) const {
   const DeviceIndex here = device(first_device);
@@ -193,7 +203,8 @@ Choice LeastMemorySearch::behind(const Choice& stage, const Choice& before) cons
   return both;
 }
 
-/// Every stage that ends there on the last of the used devices.
+/// Puts every stage that ends at `buckets.end`, on the last of the first `used` devices, behind the
+/// best choices before it.
 void LeastMemorySearch::put_behind(const Table& before, Buckets& buckets, std::int32_t used,
                                    Choice& best) {
   const auto most = std::min<std::int64_t>(used, problem_.micro_batch_size);
@@ -201,7 +212,7 @@ void LeastMemorySearch::put_behind(const Table& before, Buckets& buckets, std::i
   for (std::int32_t replicas = std::max(1, pinned); replicas <= most; ++replicas) {
     if (pinned > 0 && replicas > pinned) return;
     const std::int32_t first = used - replicas;
-    // On the first devices are the first layers, and only they.
+    // A stage on the first devices begins at layer 0, and no other stage does.
     for (std::int32_t begin = first == 0 ? 1 : buckets.end; begin-- > 0;) {
       if (!allowance_.spend(1)) return;
       const Choice& so_far = before[at(begin)][at(first)];
@@ -213,7 +224,8 @@ void LeastMemorySearch::put_behind(const Table& before, Buckets& buckets, std::i
   }
 }
 
-/// `stages`: how many are pinned before it and behind it; each needs a layer and a device.
+/// Fills a table with one more stage than `before` has. `stages` counts the pinned stages before
+/// and behind it, each of which needs a layer and a device.
 void LeastMemorySearch::add_stage(const Table& before, Table& behind, const Pinned& stages) {
   for (std::int32_t end = stages.before + 1; end <= costs_.layer_count() - stages.behind; ++end) {
     Buckets buckets{.end = end, .open = {}, .largest = {}};
@@ -224,8 +236,9 @@ void LeastMemorySearch::add_stage(const Table& before, Table& behind, const Pinn
   }
 }
 
-/// tables_[s][end][used]: the first `end` layers on the first `used` devices, all of them, as s
-/// stages; where their number is free there is one table for all numbers.
+/// Fills tables_[s][end][used], the best choice for the first `end` layers on exactly the first
+/// `used` devices in s stages. Where the number of stages is not pinned, there is one table for all
+/// numbers.
 void LeastMemorySearch::fill_tables() {
   const auto layers = static_cast<std::size_t>(costs_.layer_count());
   const auto devices = static_cast<std::size_t>(devices_);
@@ -241,7 +254,7 @@ void LeastMemorySearch::fill_tables() {
     tables_.push_back(nothing);
     add_stage(tables_[tables_.size() - 2], tables_.back(), {.before = s, .behind = stages - 1 - s});
   }
-  // Stages are added in front of longer ones only, so a table may be read while it is filled.
+  // An entry depends only on entries for fewer layers, so the table may be read while it is filled.
   if (stages == 0) add_stage(tables_.back(), tables_.back(), {});
   allowance_.keep({-size.count});
 }
@@ -282,7 +295,7 @@ LeastMemory LeastMemorySearch::run() {
   const std::int64_t least_lanes =
       fewest * (is_independent() ? problem_.pins.replicas.value_or(1) : 1);
   if (least_lanes > most_lanes && fewest <= std::min(devices_, costs_.layer_count())) {
-    // Whether they fit is then all the same.
+    // No plan can be simulated, so whether one fits does not matter.
     result.missing = {};
     result.too_many_lanes = least_lanes;
     return result;
@@ -300,7 +313,7 @@ LeastMemory LeastMemorySearch::run() {
     read_tables(used, result.plan);
     const std::int64_t lanes = lane_passes(result.plan.stages, 1, problem_.replicas);
     result.too_many_lanes = lanes > most_lanes ? lanes : 0;
-    // Fewer of them may do, if they fit at all.
+    // Another plan that fits may have fewer lanes.
     const bool fits = best.missing.count <= 0 || problem_.ignore_memory;
     if (result.too_many_lanes == 0 || !fits || problem_.pins.stages) return result;
   }
@@ -323,8 +336,8 @@ std::string shape_of(const search::Candidate& plan) {
                      plan.micro_batch_size, recompute ? ", with recomputation" : "");
 }
 
-/// Asks what fits, with what is left of the work that an explanation may take; what is not known
-/// counts as if it did not fit.
+/// Tests whether changed requests have a plan that fits, within the allowance of the explanation. A
+/// request for which this is not known counts as having none.
 class Remedies {
  public:
   explicit Remedies(const CostModel& costs, search::Allowance& allowance)
@@ -351,7 +364,8 @@ std::int64_t smallest_micro_batch(const PlannerOptions& options) {
   return micro_batch_sizes(free).sizes.front();
 }
 
-/// How many more devices like the last would make room, or nothing if none would.
+/// Returns how many devices, with the added ones like the last, make the model fit; nothing if more
+/// devices do not help.
 std::optional<std::int32_t> enough_devices(Remedies& remedies,
                                            const search::SearchProblem& problem) {
   const std::int32_t there = remedies.costs().topology().device_count();
@@ -400,7 +414,8 @@ std::string remedy_for(Remedies& remedies, const PlannerOptions& options,
   return remedies.are_spent() ? memory : memory + "; a deeper split would not help";
 }
 
-/// The request with other pins, at the micro-batch size and bucket size that need the least memory.
+/// Returns the request with other pins, at the smallest micro-batch size and bucket size that they
+/// allow, which need the least memory.
 search::SearchProblem least_problem(const CostModel& costs, const PlannerOptions& options,
                                     const Pins& pins,
                                     const std::vector<std::int64_t>& micro_batch_sizes) {
@@ -417,7 +432,7 @@ search::SearchProblem least_problem(const CostModel& costs, const PlannerOptions
       .most_passes = most_passes(options.memory_limit)};
 }
 
-/// The pins without one of them each, in the order of to_texts().
+/// Returns the pins with one of them left out, for each of them, in the order of to_texts().
 std::vector<Pins> each_left_out(const Pins& pins) {
   std::vector<Pins> fewer;
   const auto leave_out = [&](auto change) { change(fewer.emplace_back(pins)); };
@@ -434,7 +449,7 @@ std::vector<Pins> each_left_out(const Pins& pins) {
   return fewer;
 }
 
-/// Leaving out one pin, or all of them, if something fits then.
+/// Suggests leaving out one pin, or all of them, if some plan fits then.
 std::optional<std::string> remedy_among_pins(Remedies& remedies, const PlannerOptions& options,
                                              const std::vector<std::int64_t>& micro_batch_sizes) {
   const auto works = [&](const Pins& pins) {
@@ -450,7 +465,7 @@ std::optional<std::string> remedy_among_pins(Remedies& remedies, const PlannerOp
   return std::nullopt;
 }
 
-/// Why no plan is as pinned.
+/// Says why no plan satisfies the pins.
 std::string conflict_of(const CostModel& costs, const Pins& pins, std::int64_t micro_batch_size) {
   const std::int64_t replicas = pins.replicas.value_or(1);
   if (replicas > micro_batch_size) {
@@ -467,7 +482,8 @@ std::string conflict_of(const CostModel& costs, const Pins& pins, std::int64_t m
   return fmt::format("no split of {} layers is as pinned", costs.layer_count());
 }
 
-/// A larger micro-batch than the one asked for, with which something fits and can be simulated.
+/// Suggests a larger micro-batch than the requested one, with which some plan fits and can be
+/// simulated.
 std::optional<std::string> larger_micro_batch(Remedies& remedies, const PlannerOptions& options,
                                               const search::SearchProblem& closest) {
   if (!options.micro_batch_size) return std::nullopt;
@@ -484,7 +500,7 @@ std::optional<std::string> larger_micro_batch(Remedies& remedies, const PlannerO
   return std::nullopt;
 }
 
-/// Any plan would have more stage passes than can be simulated.
+/// Explains that every plan that fits has more stage passes than can be simulated.
 void explain_passes(const LeastMemory& least, const search::SearchProblem& problem,
                     Bytes memory_limit, Infeasible& infeasible) {
   const std::int64_t micro_batches = problem.global_batch_size / problem.micro_batch_size;
@@ -502,7 +518,7 @@ void explain_passes(const LeastMemory& least, const search::SearchProblem& probl
           : std::string());
 }
 
-/// The tightest device of the closest plan.
+/// Explains what the tightest device of the closest plan lacks.
 void explain_memory(const LeastMemory& closest, const search::SearchProblem& problem,
                     const CostModel& costs, Infeasible& infeasible) {
   Plan plan{.global_batch_size = problem.global_batch_size,
@@ -523,8 +539,8 @@ void explain_memory(const LeastMemory& closest, const search::SearchProblem& pro
   infeasible.closest_plan = shape_of(closest.plan);
 }
 
-/// What is wrong with a request that nothing fits, and the cheapest remedy that works: where there
-/// are pins, the first one without which something fits.
+/// Explains why no plan fits the request, with the cheapest remedy that works: where there are
+/// pins, the first pin without which some plan fits.
 Infeasible explain_infeasible(const CostModel& costs, const PlannerOptions& options,
                               const std::vector<std::int64_t>& micro_batch_sizes,
                               const LeastMemory& closest) {
@@ -584,7 +600,7 @@ std::variant<search::Candidate, Infeasible> find_any_plan(
     problem.micro_batch_size = size;
     LeastMemory least = least_memory(costs, problem, costs.topology().device_count(), allowance);
     if (least.is_known && least.can_run(options.ignore_memory)) return std::move(least.plan);
-    // A larger micro-batch needs more memory, but makes fewer stage passes.
+    // A larger micro-batch needs more memory but makes fewer stage passes.
     const bool may_do = least.is_known && least.fits(options.ignore_memory);
     if (!closest) closest = std::move(least);
     if (!may_do) break;

@@ -21,25 +21,26 @@
 namespace dapple::planner {
 namespace {
 
-/// Up to this many the search is still wide.
+/// The main search is narrower with more devices than this.
 constexpr std::int32_t kSomeDevices = 32;
-/// Above this many one look must do, and simulations are long.
+/// Above this many devices there is only one search, and simulations are long.
 constexpr std::int32_t kManyDevices = 128;
 
-/// What a search's work grows with.
+/// The quantities that the work of a search grows with.
 struct SearchSize {
   std::int64_t layers = 1;
   std::int32_t devices = 1;
 };
 
-/// With many devices the work is about layers^2 * devices for each state of a cut.
+/// Returns how many states per cut the work allows, between 2 and `most`. With many devices the
+/// work is about layers^2 * devices for each state of a cut.
 std::int32_t states_that_fit(const SearchSize& size, std::int32_t most) {
   constexpr std::int64_t kWork = 14'000'000;
   const std::int64_t states = kWork / (size.layers * size.layers * size.devices);
   return static_cast<std::int32_t>(std::clamp<std::int64_t>(states, 2, most));
 }
 
-/// A first look that finds a good incumbent.
+/// The effort of a narrow first search that finds a good incumbent.
 search::SearchEffort scout(const SearchSize& size, Duration incumbent) {
   const bool few = size.devices <= kFewDevices;
   return {.incumbent = incumbent,
@@ -49,7 +50,7 @@ search::SearchEffort scout(const SearchSize& size, Duration incumbent) {
           .all_replica_counts = few};
 }
 
-/// The search proper, for plans faster than the incumbent.
+/// The effort of the main search, for plans faster than the incumbent.
 search::SearchEffort thorough(const SearchSize& size, Duration incumbent) {
   search::SearchEffort effort{.incumbent = incumbent,
                               .states_per_cut = 1000,
@@ -63,30 +64,32 @@ search::SearchEffort thorough(const SearchSize& size, Duration incumbent) {
   return effort;
 }
 
-/// Simulated actions that a search may spend; deterministic, unlike time.
+/// The simulated actions that the planner may spend; unlike time they are deterministic.
 std::int64_t action_budget(std::int32_t devices) {
   return devices <= kManyDevices ? 6'000'000 : 30'000'000;
 }
-/// Parts of it: what opening plans may take together, what one candidate may, what improving the
-/// depths of one plan may.
+/// The fractions 1/n of the action budget for all opening plans together, for one candidate, and
+/// for refining the depths of one plan.
 constexpr std::int64_t kOpeningPart = 3;
 constexpr std::int64_t kCandidatePart = 4;
 constexpr std::int64_t kRefinementPart = 8;
-/// Opening plans that are costed: their devices and layers, all told.
+/// The limit on the devices and layers of the opening plans that are costed, summed over them.
 constexpr std::int64_t kOpeningWork = 100'000'000;
-/// Stages tried or costed, over all searches of one effort, and in each of them at least.
+/// The limits on stages tried or costed: over all searches of one effort, and the least for each.
 constexpr std::int64_t kSearchWork = 400'000'000;
 constexpr std::int64_t kLeastSearchWork = 500'000;
-/// Searches side by side, which share half of the memory limit; fixed, as that may end one.
+/// The number of parallel searches, which share half of the memory limit. It is fixed, as the limit
+/// of a search may end it.
 constexpr int kSearchesSideBySide = 8;
-/// Opening plans from either end that are tried even where there is no time.
+/// The number of opening plans from either end that are tried even after a stop.
 constexpr std::size_t kFirstPlans = 4;
-/// Plans whose depths are improved one step at a time in the end.
+/// The number of plans whose depths are refined in the end.
 constexpr std::size_t kRefined = 4;
-/// Candidates simulated side by side; fixed, so that the outcome does not depend on the threads.
+/// The number of candidates simulated in parallel; fixed, so that the outcome does not depend on
+/// the number of threads.
 constexpr std::size_t kBatch = 8;
 
-/// As many as allowed, at even distances, the first and the last among them.
+/// Keeps at most `most` items (at least two) at even distances, among them the first and the last.
 template <class Item>
 void thin_out(std::vector<Item>& items, std::int64_t most) {
   const auto count = static_cast<std::int64_t>(items.size());
@@ -138,17 +141,19 @@ class DapplePlanner {
   StopQuestion is_stopped_;
   std::vector<std::int64_t> micro_batch_sizes_;
   std::vector<GradientSynchronization> gradients_;
-  std::vector<SimulatedPlan> kept_;  // the best few of different candidates, best first
+  // The best few plans, of different candidates, best first.
+  std::vector<SimulatedPlan> kept_;
   SearchRecord record_;
   std::int64_t narrowed_ = 0;
   std::int64_t not_simulated_ = 0;
   std::int64_t actions_ = 0;
-  bool is_opening_ = true;  // whose first plan is made however little time there is
+  // During the opening a first plan is made even after a stop.
+  bool is_opening_ = true;
 };
 
-/// Stages of even load on equal numbers of devices in order, for every number of stages that
-/// divides the devices, or with as many replicas as pinned: what anyone would try first, and a bar
-/// for the search.
+/// Returns the opening plans: stages of even load on equal numbers of devices in order, for every
+/// number of stages that divides the devices, or with the pinned number of replicas. They give the
+/// search its first incumbent.
 std::vector<search::Candidate> DapplePlanner::opening() const {
   std::vector<search::Candidate> candidates;
   const std::int32_t devices = topology_.device_count();
@@ -157,7 +162,8 @@ std::vector<search::Candidate> DapplePlanner::opening() const {
   const std::optional<std::int32_t> pinned = options_.pins.replicas;
   std::vector<std::int32_t> counts;  // of stages
   if (pinned) {
-    // As many as there can be and its halves, the deepest first, as that needs the least memory.
+    // The largest possible number of stages and its halves; the most come first, as they need the
+    // least memory.
     const std::int32_t most = std::min(devices / *pinned, layers);
     for (std::int32_t stages = options_.pins.stages.value_or(most); stages >= 1 && stages <= most;
          stages /= 2) {
@@ -180,7 +186,7 @@ std::vector<search::Candidate> DapplePlanner::opening() const {
   thin_out(shapes, kOpeningWork / (devices + layers));
   std::int64_t size_of_table = 0;
   for (const auto& [size, stages] : shapes) {
-    // They are by size, so that one table is enough at a time.
+    // Shapes are sorted by micro-batch size, so only one table is needed at a time.
     if (std::exchange(size_of_table, size) != size) costs.forget_tables();
     const LayerTable& table = costs.table(size, topology_.device(DeviceIndex{0}).kind);
     search::Candidate candidate{.micro_batch_size = size,
@@ -197,8 +203,8 @@ std::vector<search::Candidate> DapplePlanner::opening() const {
     }
     if (is_allowed(candidate)) candidates.push_back(std::move(candidate));
   }
-  // Where the time is over, those that have no bound yet are left out, but for those that need the
-  // least memory and those that take the least to simulate.
+  // After a stop, candidates without a bound are left out, except those that need the least memory
+  // and those that take the least to simulate.
   std::vector<char> is_bounded(candidates.size(), 0);
   parallel_for(candidates.size(), options_.threads, [&](std::size_t i) {
     const bool is_first_choice = i < kFirstPlans || i + kFirstPlans >= candidates.size();
@@ -274,13 +280,13 @@ void DapplePlanner::account(const Score& score) {
   kept_.push_back(score.best);
 }
 
-/// Whether a single simulation takes more than a candidate may.
+/// Whether a single simulation takes more than the budget of one candidate.
 bool DapplePlanner::is_long(const search::Candidate& candidate) const {
   return least_actions(candidate, options_.global_batch_size) > action_budget_ / kCandidatePart;
 }
 
-/// Until `budget` actions are spent, all told. Those that take long only where nothing else is
-/// there, and then until there is a plan.
+/// Simulates candidates in simulation order until `budget` actions are spent in total. Candidates
+/// that take long to simulate come last, and only until there is a plan.
 void DapplePlanner::simulate_best_first(const std::vector<search::Candidate>& candidates,
                                         std::int64_t budget) {
   std::vector<std::size_t> order = simulation_order(candidates);
@@ -304,13 +310,13 @@ void DapplePlanner::simulate_best_first(const std::vector<search::Candidate>& ca
   }
 }
 
-/// Where there was no time for any plan: of those that fit, the one that takes the least to
-/// simulate, at the first depths that fit.
+/// Makes a plan after a stop, if there is none: of the candidates that fit, the one that takes the
+/// least to simulate, at the first depths that fit.
 void DapplePlanner::simulate_shortest(const std::vector<search::Candidate>& candidates) {
   const auto work_of = [&](const search::Candidate& candidate) {
     std::int64_t of_micro_batch = 2 * static_cast<std::int64_t>(candidate.stages.size());
     for (std::size_t s = 1; s < candidate.stages.size(); ++s) {
-      // Each boundary's replicas send to one another.
+      // The replicas on both sides of each boundary send to one another.
       of_micro_batch += static_cast<std::int64_t>(candidate.stages[s - 1].devices.size() +
                                                   candidate.stages[s].devices.size());
     }
@@ -362,7 +368,7 @@ DapplePlans DapplePlanner::run() {
   MicroBatchSizes sizes = micro_batch_sizes(options_);
   micro_batch_sizes_ = std::move(sizes.sizes);
   record_.cut = std::move(sizes.cut);
-  // Where the exact search follows, it looks at the other bucket sizes.
+  // The exact search, where it follows, tries the other bucket sizes.
   gradients_ = options_.planner == PlannerKind::Exact
                    ? std::vector{usual_gradients(options_)}
                    : gradient_synchronizations(options_, profile_);
@@ -373,12 +379,12 @@ DapplePlans DapplePlanner::run() {
   simulate_best_first(first, action_budget_ / kOpeningPart);
   is_opening_ = false;
   for (const auto& effort : {scout, thorough}) {
-    // With many devices the scout would look at as much, for less.
+    // With many devices the first search would take as long as the main one and find less.
     if (is_stopped_() || (effort == scout && size.devices > kManyDevices)) continue;
     simulate_best_first(search(effort(size, incumbent())), action_budget_);
   }
   kept_.resize(std::min(kept_.size(), kRefined));
-  // Where this is only the start of the exact search, that does it better.
+  // The exact search refines depths better, where this is only its start.
   const bool is_start = options_.planner == PlannerKind::Exact && !options_.baselines;
   std::vector<Score> refined(is_start || is_stopped_() ? 0 : kept_.size());
   const auto bytes_of = [&](const SimulatedPlan& some) { return simulation_bytes(some, options_); };

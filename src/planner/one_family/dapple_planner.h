@@ -1,5 +1,5 @@
-// The DAPPLE planner: even splits, the dynamic programming of search/dapple_search/dapple_search.h
-// at two widths, and the best of what it finds simulated at several depths.
+// The DAPPLE planner: simulates, at several depths, even splits and the best candidates of the
+// dynamic programming of search/dapple_search/dapple_search.h, which runs at two widths.
 #pragma once
 
 #include <optional>
@@ -13,16 +13,16 @@
 namespace dapple::planner {
 
 struct DapplePlans {
-  std::vector<SimulatedPlan>
-      best;  // the best few, best first; empty where it finds nothing that fits
+  // The best few plans, best first; empty where none that fits was found.
+  std::vector<SimulatedPlan> best;
   SearchRecord record;
 };
 
-/// Deterministic, unless stopped.
+/// Runs the DAPPLE planner. Deterministic, unless stopped.
 DapplePlans plan_by_dapple(const ModelProfile& profile, const Topology& topology,
                            const PlannerOptions& options, Progress* progress);
 
-/// The best of them as the baseline "dapple"; nothing where there is none.
+/// Returns the best of these plans as the baseline "dapple"; nothing where there is none.
 std::optional<BaselinePlan> baseline_of(const DapplePlans& dapple, const PlanningProblem& problem);
 
 }  // namespace dapple::planner

@@ -19,43 +19,50 @@
 namespace dapple::planner {
 namespace {
 
-/// Simulated actions, and stages tried, that a search may spend; deterministic, unlike time.
+/// The budgets of simulated actions and of stages tried; unlike time they are deterministic.
 constexpr std::int64_t kActionBudget = 24'000'000;
 constexpr std::int64_t kStateBudget = 20'000'000;
-constexpr std::int64_t kStateBudgetOfMany = 4'000'000;  // where not all placements are looked at
-/// Partial plans that all searches together keep in memory, and about as many as one round adds.
+/// The budget of stages tried where not all placements are enumerated.
+constexpr std::int64_t kStateBudgetOfMany = 4'000'000;
+/// The number of partial plans that all searches together may keep in memory, and about how many
+/// one round adds.
 constexpr std::int64_t kKeptBudget = 2'500'000;
 constexpr std::int64_t kRound = 400'000;
-/// Of the actions, what improving the depths of one plan may take.
+/// The actions for refining the depths of a new best plan.
 constexpr std::int64_t kRefinementBudget = 2'000'000;
-/// What may be spent beyond on improving candidates that are left open, and on one of them.
+/// The actions, beyond the budget, for refining the depths of open candidates: of all together, and
+/// of each.
 constexpr std::int64_t kImprovementBudget = 24'000'000;
 constexpr std::int64_t kImprovementOfOne = 1'000'000;
-constexpr std::int64_t kWalkOfOne = 3'000'000;  // of the best few
-/// The same on going through all their depths, on that between improvements, and on one of them
-/// before the next ones' turn.
+/// The actions for threshold accepting from one of the best plans.
+constexpr std::int64_t kWalkOfOne = 3'000'000;
+/// The actions, beyond the budget, for exhausting the depths of open candidates: in the end,
+/// between refinements, and of one candidate in each round.
 constexpr std::int64_t kSettlementBudget = 60'000'000;
 constexpr std::int64_t kSettlementBetween = 3'000'000;
 constexpr std::int64_t kSettlementOfOne = 200'000;
-constexpr std::int64_t kStagnation = 20'000'000;  // without a higher bound or a faster plan
-/// Candidates simulated side by side, and per micro-batch size the stages tried in between; fixed,
-/// so that the outcome does not depend on the threads.
+/// Exhausting depths ends after this many actions without a higher bound or a faster plan.
+constexpr std::int64_t kStagnation = 20'000'000;
+/// The number of candidates simulated in parallel, and the stages tried between two such batches in
+/// each search; fixed, so that the outcome does not depend on the number of threads.
 constexpr std::size_t kBatch = 8;
 constexpr std::int64_t kStretch = 100'000;
-/// States that the bound of any order may take, over all micro-batch sizes.
+/// The states for the bound of any order, over all micro-batch sizes.
 constexpr std::int64_t kStateBudgetOfAnyOrder = 2'000'000;
-/// Layers times devices of a large problem, where all that follows would take minutes.
+/// A problem is large if its layers times devices exceed this; full completion bounds and threshold
+/// accepting from all of the best plans would take minutes there.
 constexpr std::int64_t kLarge = 65'536;
-/// How far fronts are bounded for one micro-batch size, and for all.
+/// The work of computing completion bounds: for one search, and for all.
 constexpr std::int64_t kFrontSteps = 600'000'000;
 constexpr std::int64_t kFrontStepsOfLarge = 10'000'000;
 constexpr std::int64_t kAllFrontSteps = 1'000'000'000;
 constexpr std::int64_t kAllFrontStepsOfLarge = 250'000'000;
-/// Pairs of stages that bounds of partial plans look at, over all searches.
+/// The pairs of stages that the bounds of partial plans may examine, over all searches.
 constexpr std::int64_t kPairBudget = 2'000'000'000;
-/// Fronts bounded side by side; fixed, as what is left is shared among them.
+/// The number of searches whose completion bounds are computed in parallel; fixed, as they share
+/// the work that is left.
 constexpr std::size_t kFrontsSideBySide = 8;
-/// Of the best plans, those around which better depths are looked for.
+/// The number of best plans from which threshold accepting starts in a large problem.
 constexpr std::size_t kWalksOfLarge = 2;
 
 bool is_large(const ModelProfile& profile, const Topology& topology) {
@@ -71,13 +78,14 @@ std::int64_t all_front_steps(const ModelProfile& profile, const Topology& topolo
   return is_large(profile, topology) ? kAllFrontStepsOfLarge : kAllFrontSteps;
 }
 
-/// What fronts and partial plans may keep of the memory limit: one part of so many.
+/// The fractions 1/n of the memory limit for completion functions, and for partial plans and open
+/// candidates.
 constexpr std::int64_t kPartOfFronts = 2;
 constexpr std::int64_t kPartOfSearch = 2;
-/// The searches of depths that have begun share one part of so many.
+/// The fraction 1/n of the memory limit for all depth searches that have begun.
 constexpr std::int64_t kPartOfDepths = 8;
 
-/// All that options ask for: by bucket size, then micro-batch size.
+/// Returns the search problems that the options ask for: by bucket size, then micro-batch size.
 std::vector<search::SearchProblem> search_problems(const PlannerOptions& options,
                                                    const ModelProfile& profile) {
   std::vector<search::SearchProblem> problems;
@@ -96,12 +104,14 @@ std::vector<search::SearchProblem> search_problems(const PlannerOptions& options
   return problems;
 }
 
-/// A candidate that some depths may make faster than the best plan.
+/// A candidate that may be faster than the best plan at some depths.
 struct OpenCandidate {
-  search::Candidate candidate;  // its bound rises as more of its depths are known
+  // The bound of the candidate rises as more of its depths are excluded.
+  search::Candidate candidate;
   std::size_t order = 0;
   bool is_improved = false;
-  std::unique_ptr<DepthSearch> depths;  // once begun
+  // The depth search, once it has begun.
+  std::unique_ptr<DepthSearch> depths;
 };
 
 class ExactPlanner {
@@ -132,16 +142,17 @@ class ExactPlanner {
   void account(const Score& score);
   std::int64_t global_batch_size() const { return options_.global_batch_size; }
   Duration best() const { return best_.empty() ? Duration{INT64_MAX} : best_.front().iteration; }
-  /// Plans whose bound is not below it need not be looked at to reach the gap that is asked for.
+  // Plans whose bound is not below the threshold need not be examined to reach the requested gap.
   Duration threshold() const;
   Duration bound() const;
   Duration bound_anywhere() const;
   Duration bound_of_unsearched() const;
   bool is_spent() const;
-  /// By all searches so far.
+  // What all searches have spent so far.
   struct Spent {
     std::int64_t states = 0;
-    std::int64_t entries = 0;  // partial plans and fronts
+    // Partial plans and completion functions.
+    std::int64_t entries = 0;
     std::int64_t work = 0;
     Bytes kept;
   };
@@ -155,15 +166,17 @@ class ExactPlanner {
   CandidateEvaluator evaluator_;
   Progress* progress_;
   StopQuestion is_stopped_;
-  std::vector<std::unique_ptr<search::ExactSearch>>
-      searches_;                     // by bucket size, then micro-batch size
-  std::vector<SimulatedPlan> best_;  // the best few, best first
+  // Sorted by bucket size, then micro-batch size.
+  std::vector<std::unique_ptr<search::ExactSearch>> searches_;
+  // The best few plans, best first.
+  std::vector<SimulatedPlan> best_;
   std::vector<OpenCandidate> unsettled_;
   SearchRecord record_;
   std::int64_t actions_ = 0;
   std::size_t order_ = 0;
   std::int64_t work_of_fronts_ = 0;
-  Bytes kept_of_unsettled_;  // by candidates that wait for their depths
+  // The bytes kept by all candidates that were left unsettled.
+  Bytes kept_of_unsettled_;
 };
 
 Duration ExactPlanner::threshold() const {
@@ -171,7 +184,7 @@ Duration ExactPlanner::threshold() const {
   return gap_threshold(best(), options_.target_gap);
 }
 
-/// Of plans that no candidate was made of.
+/// Lower bound on the plans that have not become candidates.
 Duration ExactPlanner::bound_of_unsearched() const {
   Duration least{INT64_MAX};
   for (const auto& search : searches_) least = std::min(least, search->bound());
@@ -184,7 +197,8 @@ Duration ExactPlanner::bound() const {
   return least;
 }
 
-/// The search is led by what it can close; what is proven holds for every placement.
+/// Lower bound on plans with any placement, which is what is proven. The search itself follows
+/// bound(), which covers only the placements that it enumerates.
 Duration ExactPlanner::bound_anywhere() const {
   Duration least = bound();
   for (const auto& search : searches_) least = std::min(least, search->bound_anywhere());
@@ -209,7 +223,7 @@ void ExactPlanner::prepare() {
   for (std::size_t first = 0; first < searches_.size(); first += kFrontsSideBySide) {
     const std::size_t count = std::min(kFrontsSideBySide, searches_.size() - first);
     const Spent spent = spent_by_searches();
-    // Most that are bounded later close early, so these may take more than their share.
+    // Most of the later searches are closed early, so these may take more than their share.
     const auto part = static_cast<std::int64_t>(kFrontsSideBySide);
     const search::Allowance::Limits limits{
         .work = std::min(front_steps(profile_, topology_), (all_steps - spent.work) / part),
@@ -241,7 +255,7 @@ void ExactPlanner::advance() {
   });
 }
 
-/// Those that wait with the least bounds.
+/// Takes the waiting candidates with the least bounds.
 std::vector<search::Candidate> ExactPlanner::take_batch() {
   std::vector<search::Candidate> batch;
   while (batch.size() < kBatch) {
@@ -303,7 +317,7 @@ void ExactPlanner::sort_unsettled() {
                    });
 }
 
-/// Looks for better depths of some of what is open, those with the least bounds first. Whether
+/// Refines the depths of some open candidates, those with the least bounds first. Returns whether
 /// there were any.
 bool ExactPlanner::refine_depths() {
   sort_unsettled();
@@ -327,7 +341,7 @@ bool ExactPlanner::refine_depths() {
   return !chosen.empty();
 }
 
-/// Looks further around the depths of the best few.
+/// Runs threshold accepting from the depths of the best few plans.
 void ExactPlanner::threshold_accepting() {
   std::vector<SimulatedPlan> starts = best_;
   if (is_large(profile_, topology_)) starts.resize(std::min(starts.size(), kWalksOfLarge));
@@ -343,8 +357,8 @@ void ExactPlanner::threshold_accepting() {
   tell_progress();
 }
 
-/// Goes through all depths of what is open, as far as the budget goes, those with the least bounds
-/// first; no further than what was never made a candidate lets the bound rise.
+/// Searches all depths of the open candidates within the budget, those with the least bounds first,
+/// until the bound is limited by plans that have not become candidates.
 void ExactPlanner::exhaust_depths(std::int64_t budget) {
   const std::int64_t last = actions_ + budget;
   std::int64_t progress = actions_;
@@ -378,8 +392,8 @@ void ExactPlanner::exhaust_depths(std::int64_t budget) {
   }
 }
 
-/// Begins the depth searches of the first `count` candidates while there is room for them, and
-/// returns how many of these have begun.
+/// Begins the depth searches of the first `count` candidates while there is memory for them, and
+/// returns how many of these candidates have one.
 std::size_t ExactPlanner::begin_depths(std::size_t count) {
   Bytes kept;
   for (const OpenCandidate& some : unsettled_) {
@@ -396,7 +410,7 @@ std::size_t ExactPlanner::begin_depths(std::size_t count) {
   return first_without;
 }
 
-/// Makes the best plan faster and the bound higher by what depths do, the cheap ways first.
+/// Improves the best plan and raises the bound by searching depths, the cheaper methods first.
 void ExactPlanner::finish() {
   const std::int64_t last = actions_ + kImprovementBudget;
   const auto is_open = [&] { return bound() < threshold() && !is_stopped_(); };
@@ -487,7 +501,7 @@ Duration bound_of_any_order(const ModelProfile& profile, const Topology& topolog
   const StopQuestion is_stopped(progress);
   const std::int64_t states = kStateBudgetOfAnyOrder / static_cast<std::int64_t>(problems.size());
   std::vector<Duration> bounds(problems.size());
-  // However many threads there are, as the bound must not depend on them.
+  // The memory limit is divided by a fixed number, as the bound must not depend on the threads.
   const std::int64_t threads = kFrontsSideBySide;
   const std::int64_t all_steps =
       all_front_steps(profile, topology) / static_cast<std::int64_t>(problems.size());

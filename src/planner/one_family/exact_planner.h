@@ -1,5 +1,5 @@
-// The exact planner: candidates of search/exact/exact_search.h simulated by rising bound until the
-// bound reaches the best.
+// The exact planner: simulates the candidates of search/exact/exact_search.h by rising lower bound
+// until the bound reaches the best plan.
 #pragma once
 
 #include <vector>
@@ -11,19 +11,23 @@
 namespace dapple::planner {
 
 struct ExactPlans {
-  std::vector<SimulatedPlan> best;  // the best few, best first; empty where nothing fits
+  // The best few plans, best first; empty where none that fits was found.
+  std::vector<SimulatedPlan> best;
   SearchRecord record;
-  Duration lower_bound;  // no plan of the searched space is faster
+  // Lower bound on the iteration of every plan of the space.
+  Duration lower_bound;
 };
 
-/// `known`: plans to start from, best first. Deterministic, unless stopped.
+/// Runs the exact planner, starting from the plans in `known`, best first. Deterministic, unless
+/// stopped.
 ExactPlans plan_exactly(const ModelProfile& profile, const Topology& topology,
                         const PlannerOptions& options, std::vector<SimulatedPlan> known,
                         Progress* progress);
 
-/// No plan of one stage per device with an unsplit backward is faster, in whatever order its
-/// devices work; `most` where none is below it. The exact search without what 1F1B's order adds,
-/// as far as a fixed amount of work goes. Deterministic, unless stopped.
+/// Returns a lower bound, at most `most`, on every plan with one stage per device and unsplit
+/// backwards, in whatever order its devices compute. It is (F9): the exact search without the
+/// bounds that hold for the order of 1F1B only, up to a fixed amount of work. Deterministic, unless
+/// stopped.
 Duration bound_of_any_order(const ModelProfile& profile, const Topology& topology,
                             const PlannerOptions& options, Duration most, Progress* progress);
 

@@ -10,7 +10,7 @@ std::vector<GradientSynchronization> gradient_synchronizations(const PlannerOpti
                                                                const ModelProfile& profile) {
   if (options.bucket_size) return {usual_gradients(options)};
   const LayerRange all{0, static_cast<std::int32_t>(profile.layers.size())};
-  // Of every layer its own: the smallest and the largest that a layer may be closed with, and all.
+  // At a bucket size of one byte every layer with gradients is a bucket of its own.
   const std::vector<Bytes> layers = gradient_buckets(profile, all, Bytes{1}).sizes;
   Bytes sum{1};
   Bytes least{INT64_MAX};
@@ -22,7 +22,7 @@ std::vector<GradientSynchronization> gradient_synchronizations(const PlannerOpti
   constexpr std::int64_t kMiB = 1024 * 1024;
   for (const std::int64_t size : {1 * kMiB, 5 * kMiB, 25 * kMiB, 100 * kMiB, 400 * kMiB}) {
     if (size >= sum.count) break;
-    // Below the least layer's gradient every layer is a bucket of its own, whatever the size.
+    // Up to the smallest gradient of a layer, every layer is a bucket of its own at any size.
     if (size <= least.count) handlings.clear();
     handlings.push_back({.bucket_size = Bytes{size}, .optimizer = options.optimizer});
   }

@@ -1,4 +1,4 @@
-// The ways of handling gradients that a search looks at.
+// The gradient synchronizations that a search tries.
 #pragma once
 
 #include <vector>
@@ -9,13 +9,14 @@
 
 namespace dapple::planner {
 
-/// With the bucket size that is asked for; if none is, with 1, 5, 25, 100 and 400 MiB, as far as
-/// they cut the model's gradients differently, and with all in one bucket. By rising size.
-/// O(layers).
+/// Returns the gradient synchronizations to try, by rising bucket size: with the requested size; if
+/// there is none, with 1, 5, 25, 100 and 400 MiB, as far as they split the model's gradients
+/// differently, and with all gradients in one bucket. O(layers).
 std::vector<GradientSynchronization> gradient_synchronizations(const PlannerOptions& options,
                                                                const ModelProfile& profile);
 
-/// With the bucket size that is asked for; if none is, with the default one: what others do.
+/// Returns the gradient synchronization with the requested bucket size; if there is none, with the
+/// default one, which the baselines have.
 GradientSynchronization usual_gradients(const PlannerOptions& options);
 
 }  // namespace dapple::planner

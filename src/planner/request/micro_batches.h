@@ -1,4 +1,4 @@
-// The micro-batch sizes that a search looks at.
+// The micro-batch sizes that a search tries.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,13 @@ namespace dapple::planner {
 
 struct MicroBatchSizes {
   std::vector<std::int64_t> sizes;  // ascending
-  std::vector<std::string> cut;     // what was left out, and why
+  // The sizes that were left out and why, as lines of the plan's record.
+  std::vector<std::string> cut;
 };
 
-/// The divisors of the global batch, or the one asked for. Throws Error(BadInput) where that one is
-/// no divisor or makes too many micro-batches. O(sqrt of the global batch).
+/// Returns the divisors of the global batch, or the requested size. Throws Error(BadInput) where
+/// the requested size is no divisor, where every size makes too many micro-batches, or where pins
+/// ask for equal shares that no size allows. O(sqrt of the global batch).
 MicroBatchSizes micro_batch_sizes(const PlannerOptions& options);
 
 }  // namespace dapple::planner

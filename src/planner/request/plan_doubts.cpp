@@ -1,4 +1,4 @@
-// What a plan's own figures say against it.
+// Warnings about a plan that follow from its own figures.
 
 #include <fmt/format.h>
 
@@ -30,7 +30,7 @@ std::size_t used_devices(const Plan& plan) {
 void warn_about_speedup(const PlanDocument& document, std::vector<std::string>& warnings) {
   const std::optional<double> speedup = document.prediction.speedup_over_one_device;
   const std::size_t devices = used_devices(document.plan);
-  // A rounding is no gain.
+  // Do not warn of a rounding error.
   if (!speedup || *speedup <= static_cast<double>(devices) * (1 + 1e-9)) return;
   warnings.push_back(
       fmt::format("the plan is {:.4g} times as fast as one device, and has {}: the profile has "
@@ -39,7 +39,7 @@ void warn_about_speedup(const PlanDocument& document, std::vector<std::string>& 
                   *speedup, devices));
 }
 
-/// By its name, as topologies have no word for it.
+/// Whether a kind of device is a GPU, judged by its name, as topologies do not say.
 bool is_gpu(const std::string& kind) {
   static constexpr std::array<std::string_view, 26> kFamilies{
       "gpu", "cuda", "v100", "p100",  "k80",   "a100", "a800", "h100", "h200",
@@ -49,14 +49,14 @@ bool is_gpu(const std::string& kind) {
   for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   return std::any_of(kFamilies.begin(), kFamilies.end(), [&](std::string_view family) {
     const std::size_t at = name.find(family);
-    // "MI250", but not "mine".
+    // "mi" must be followed by a digit: "MI250", but not "mine".
     const bool is_whole =
         family != "mi" || (at + 2 < name.size() && name[at + 2] >= '0' && name[at + 2] <= '9');
     return at != std::string::npos && is_whole;
   });
 }
 
-/// The fullest of the plan's GPUs of which nothing is reserved.
+/// Warns of the fullest of the plan's GPUs without reserved memory.
 void warn_about_reserve(const PlanDocument& document, const Topology& topology,
                         std::vector<std::string>& warnings) {
   const DeviceFigures* fullest = nullptr;
@@ -80,7 +80,8 @@ void warn_about_reserve(const PlanDocument& document, const Topology& topology,
           static_cast<double>(std::max<std::int64_t>(1, fullest->peak_memory.count))));
 }
 
-/// A plan that nobody searched does not say what other plans gain.
+/// Says why devices stay idle. Without a request there was no search, so nothing is known about
+/// other plans.
 std::string_view why_idle(const PlanDocument& document) {
   if (!document.request) return "the plan does not use them";
   const Pins& pins = document.request->pins;

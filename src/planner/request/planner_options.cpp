@@ -6,7 +6,7 @@
 namespace dapple::planner {
 namespace {
 
-/// Nothing to say where the search ended early though all was proven that was asked for.
+/// Warns of what ended the search, unless the requested gap was reached.
 void warn_of_end(const PlanDocument& document, std::vector<std::string>& warnings) {
   const PlanRequest& request = *document.request;
   const bool is_exact = request.planner == PlannerKind::Exact;
@@ -72,7 +72,7 @@ PlannerOptions options_of(const PlanRequest& request, std::int64_t global_batch_
                          .target_gap = request.target_gap,
                          .pins = request.pins,
                          .baselines = request.baselines};
-  // GPipe is 1F1B with everything in flight, and looked at where that is.
+  // 1F1B includes GPipe, which is 1F1B with all micro-batches in flight.
   if (options.family == ScheduleFamily::OneFOneB) options.family.reset();
   return options;
 }

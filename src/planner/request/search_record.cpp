@@ -79,8 +79,8 @@ std::vector<std::string> families_dimensions() {
 
 namespace {
 
-/// By how much the bound is higher without the placements that were not tried, in percent, rounded
-/// as the line says it; nothing where all were tried.
+/// Returns by how many percent the bound is higher without the placements that were not tried,
+/// rounded as in the record; nothing where all were tried.
 std::optional<double> rise_without_placements(const SearchRecord& search) {
   const auto line = std::find_if(search.cut.begin(), search.cut.end(),
                                  [](const auto& cut) { return is_line_of(kCutPlacements, cut); });
@@ -89,7 +89,7 @@ std::optional<double> rise_without_placements(const SearchRecord& search) {
   return std::strtod(line->c_str() + pattern.find('{'), nullptr);
 }
 
-/// Adds why the search of 1F1B and GPipe left a gap.
+/// Adds the causes for which the search of 1F1B and GPipe left a gap.
 void add_causes_of_pipelines(const PlanDocument& document, Duration bound, Duration threshold,
                              std::vector<std::string>& causes, std::vector<std::string>& untried) {
   const SearchRecord& search = document.search;
@@ -105,8 +105,7 @@ void add_causes_of_pipelines(const PlanDocument& document, Duration bound, Durat
   } else if (has_line(kCutTooLong)) {
     causes.emplace_back("some of the searches would have taken too long");
   }
-  // The record rounds how much higher the bound of the tried placements is: the true figure may be
-  // up to this much larger.
+  // The record rounds the percentage, so the true figure may be larger by this much.
   constexpr double kRounding = 0.005;
   const std::optional<double> rise = rise_without_placements(search);
   const double percent = rise ? *rise + kRounding : 0;
@@ -167,7 +166,7 @@ bool is_line_of(std::string_view pattern, std::string_view line) {
   if (line.substr(0, open) != pattern.substr(0, open)) return false;
   pattern.remove_prefix(pattern.find('}', open) + 1);
   line.remove_prefix(open);
-  // A number ends at the first letter that is none of it, which no pattern goes on with.
+  // A number ends at a space, a colon or a semicolon, or with the line.
   const std::size_t end = line.find_first_of(" :;");
   if (!is_number(line.substr(0, end))) return false;
   line.remove_prefix(std::min(end, line.size()));

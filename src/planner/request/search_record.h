@@ -1,6 +1,6 @@
-// What a plan's record says of the space that was searched: its dimensions, and what was left out.
-// The planners write it, and verification writes it anew from what was asked; of a line that counts
-// work it knows all but the counts.
+// The texts of a plan's record about the space that was searched: its dimensions, and what was left
+// out. The planners write them, and verification derives them anew from the request, except for the
+// figures in lines that count work.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace dapple::planner {
 
-/// Which planner a record is of, as the record says it.
+/// The names of the planners in records.
 inline constexpr std::string_view kExactPlanner = "exact";
 inline constexpr std::string_view kDapplePlanner = "dapple";
 inline constexpr std::string_view kFamiliesPlanner = "families";
@@ -47,37 +47,37 @@ std::string cut_of_many_devices();
 std::string cut_of_runtime(const PlanRestriction& restriction, bool only_least_depths);
 
 inline constexpr std::string_view kBucketSizes = "sizes of gradient buckets";
-/// How a warning of a search ends that ended with a gap.
+/// The end of the warning that a search ended with a gap.
 inline constexpr std::string_view kGapStays = ": more time would not close the gap";
 /// That warning in files of older versions, whatever the cause.
 inline constexpr std::string_view kSpentBudget =
     "the search has spent its budget of work: more time would not close the gap";
-/// What a search that was not stopped ended with a gap for, as far as its record says: work that
-/// was spent, placements, families or whole searches that were left out. Requires: the document has
-/// a request and a bound, and the gap that was asked for was not reached.
+/// Returns the warning why a search that was not stopped ended with a gap, as far as its record
+/// says: its budget of work was spent, or placements, families or whole searches were left out.
+/// Requires: the document has a request and a bound, and the requested gap was not reached.
 std::string cause_of_gap(const PlanDocument& document);
 
-/// What is pinned, a line each that begins so.
+/// Returns one line for each pin, which begins with kCutPinned.
 inline constexpr std::string_view kCutPinned = "pinned: ";
 std::vector<std::string> cuts_of_pins(const Pins& pins, const ModelProfile& profile);
 
-/// The dimensions that each planner looks at.
+/// The dimensions that each planner searches.
 std::vector<std::string> exact_dimensions(const PlannerOptions& options, bool all_placements);
 std::vector<std::string> dapple_dimensions(const PlannerOptions& options);
 std::vector<std::string> families_dimensions();
 inline constexpr std::string_view kFamilies = "schedule families and their orders";
 
-/// Above this many devices the DAPPLE planner does not try every number of replicas.
+/// With more devices than this, the DAPPLE planner does not try every number of replicas.
 inline constexpr std::int32_t kFewDevices = 16;
 
-/// By how much a plan of a family may be faster than one that takes `iteration`, in words; rounded
-/// up, lest it claims too much.
+/// Says by how much a plan of a family may be faster than one that takes `iteration`; rounded up,
+/// so that the claim stays valid.
 std::string limit_of_family(Duration iteration, Duration lower_bound);
-/// What a record says first of the family that the plan is of.
+/// The beginning of the reason in the record of the plan's own family.
 inline constexpr std::string_view kReasonOfPlan = "this plan";
 
-/// Whether a family has a planner of its own (planner/families/), as 1F1B and GPipe have one
-/// together.
+/// Whether a family is planned by the planner of one family (planner/families/); 1F1B and GPipe
+/// share a planner of their own.
 bool is_beyond_1f1b(ScheduleFamily family);
 
 /// Whether `line` is `pattern` with a number in the place of each {}.

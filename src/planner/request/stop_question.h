@@ -1,4 +1,4 @@
-// Whether a planner shall end early, asked from any of its threads.
+// Tells the threads of a planner whether it is to stop.
 #pragma once
 
 #include <mutex>
@@ -7,8 +7,8 @@
 
 namespace dapple::planner {
 
-/// The caller's progress is asked by one thread at a time. Never says so without one; once it has,
-/// it does so always.
+/// Whether the caller's progress said stop. It is asked by one thread at a time. Once it has said
+/// stop, the answer stays true; without a progress it is always false.
 class StopQuestion {
  public:
   explicit StopQuestion(Progress* progress) : progress_(progress) {}

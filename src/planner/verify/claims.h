@@ -1,4 +1,4 @@
-// The claims of a plan file that verification found false, by their places.
+// Collects the claims of a plan file that verification found false, with their places in the file.
 #pragma once
 
 #include <fmt/format.h>

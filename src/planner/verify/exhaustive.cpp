@@ -20,14 +20,14 @@
 namespace dapple::planner {
 namespace {
 
-/// Micro-batches times stages whose simulation takes about as long as costing a partial plan.
+/// The number of stage passes whose simulation takes about as long as costing a partial plan.
 constexpr std::int64_t kPassesPerPartialPlan = 8;
-/// Sets of devices that are put together in about that time.
+/// The number of device sets that are enumerated in about that time.
 constexpr std::int64_t kDeviceSetsPerPartialPlan = 256;
 
-/// Devices with consecutive numbers that nothing tells apart. Any way to deal some of them out to
-/// stages equals the one that deals them out in order: replicas keep their order, as all of a
-/// group's devices come before or behind those of another group.
+/// Interchangeable devices with consecutive numbers. Any assignment of some of them to stages is
+/// equivalent to the one that assigns them in order: replicas keep their order, as all devices of a
+/// group come before or after those of another group.
 struct AlikeDevices {
   std::int32_t first = 0;
   std::int32_t count = 0;
@@ -60,8 +60,9 @@ std::vector<AlikeDevices> group_alike(const Topology& topology) {
   return groups;
 }
 
-/// The most micro-batches that a replica has room for, whatever the depths beside it are: with
-/// equal ones fewest wait. Below 1 if not even one fits.
+/// Returns the most micro-batches that a replica has room for at any depths of the neighbouring
+/// stages; at equal depths the fewest tensors wait. Returns 0 if not even one fits. Requires: the
+/// memory of the replica is that at depths of one.
 std::int64_t most_in_flight(const ReplicaCost& replica, std::int64_t num_micro_batches) {
   const Bytes free = replica.memory_limit - replica.memory.peak();  // with one in flight
   if (free.count < 0) return 0;
@@ -70,31 +71,32 @@ std::int64_t most_in_flight(const ReplicaCost& replica, std::int64_t num_micro_b
   return std::min(num_micro_batches, 1 + free.count / each.count);
 }
 
-/// Steps of the table of round trips above which it would take longer than what it saves.
+/// A table of round trips that needs more steps than this would take longer than it saves.
 constexpr std::int64_t kMostTableSteps = 20'000'000;
 
-/// What any stages of the first layers take at least, on whatever devices, in a plan that takes
-/// less than a given time.
+/// Lower bounds on the times of any stages of the first layers, on any devices, in plans that take
+/// less than a given time: the figures of (V2) and (V3).
 class PrefixLowerBound {
  public:
-  /// With `replicas`, all stages have as many.
+  /// If `replicas` is given, all stages have that number.
   PrefixLowerBound(const CostModel& costs, const ExhaustiveProblem& problem,
                    std::int64_t micro_batch_size, std::optional<std::int64_t> replicas);
 
-  /// Of one micro-batch, through the first `layers` layers and back on at most `devices` devices in
-  /// stages each of which, behind the round trip to it, has time for all of its own work;
-  /// INT64_MAX where no stages have.
+  /// The least round trip of one micro-batch through the first `layers` layers and back, on at most
+  /// `devices` devices, in stages each of which has time for all of its work after the round trip
+  /// to it; INT64_MAX if there are no such stages.
   Duration round_trip(std::int32_t layers, std::int64_t devices) const {
     return round_trips_[static_cast<std::size_t>(layers)][static_cast<std::size_t>(devices)];
   }
-  /// Of its forwards alone, on any number of devices.
+  /// The least time of the forwards of one micro-batch through the first `layers` layers, on any
+  /// number of devices.
   Duration forward(std::int32_t layers) const {
     return forwards_[static_cast<std::size_t>(layers)];
   }
 
  private:
-  /// Replicas that make the largest share smaller than any fewer do, and the tables of that share,
-  /// one for each kind of device.
+  // A number of replicas with a smaller largest share than any smaller number, and the layer tables
+  // of that share, one for each kind of device.
   struct Share {
     std::int64_t replicas = 1;
     std::vector<const LayerTable*> tables;
@@ -106,11 +108,12 @@ class PrefixLowerBound {
   std::int64_t num_micro_batches_;
   std::int64_t devices_;
   Duration below_;
-  /// Else a micro-batch may pass a stage without waiting for its slowest replica, and what the
-  /// quickest takes for its share is not known: it counts as nothing.
+  // Independent replicas let a micro-batch pass a stage without waiting for its slowest replica.
+  // The time of the fastest one for its share is not known then and counts as zero.
   bool are_together_;
   std::vector<Duration> forwards_;
-  std::vector<std::vector<Duration>> round_trips_;  // by layers, then devices
+  // Indexed by layers, then devices.
+  std::vector<std::vector<Duration>> round_trips_;
 };
 
 PrefixLowerBound::PrefixLowerBound(const CostModel& costs, const ExhaustiveProblem& problem,
@@ -138,7 +141,7 @@ PrefixLowerBound::PrefixLowerBound(const CostModel& costs, const ExhaustiveProbl
   fill_round_trips(shares, costs.layer_count());
 }
 
-/// Forward and backward on the quickest kind.
+/// Returns the least forward and backward time of the layers over the tables.
 Duration PrefixLowerBound::least(const std::vector<const LayerTable*>& tables, LayerRange layers) {
   Duration least{INT64_MAX};
   for (const LayerTable* table : tables) {
@@ -161,7 +164,8 @@ void PrefixLowerBound::fill_forwards(const std::vector<Share>& shares, std::int3
   }
 }
 
-/// From the first layer on: the last stage of each prefix by where it begins and its replicas.
+/// Fills the table by a dynamic programme from the first layer on, over the beginning and the
+/// replicas of the last stage of each prefix.
 void PrefixLowerBound::fill_round_trips(const std::vector<Share>& shares, std::int32_t layers) {
   constexpr Duration kNever{INT64_MAX};
   const auto columns = static_cast<std::size_t>(devices_) + 1;
@@ -215,7 +219,7 @@ class Exhaustive {
   void take_least_depths(const PlanCost& cost);
   void choose_depths(std::size_t stage, const PlanCost& cost);
   void simulate_plan();
-  /// Whatever the contention.
+  // Bounds without contention hold with it, too.
   search::BoundedPlan bounded(const PlanCost& cost) const {
     return {plan_, cost, topology_, {Contention::Off, problem_.mode.replicas}};
   }
@@ -227,14 +231,22 @@ class Exhaustive {
   Progress* progress_;
   CostModel costs_;
   std::vector<AlikeDevices> groups_;
-  std::optional<std::int64_t> replicas_;   // of every stage, where they are alike
-  std::optional<PrefixLowerBound> floor_;  // at the plan's micro-batch size
-  Plan plan_;                              // its last stages, so far
+  // The replicas of every stage, where their number is fixed.
+  std::optional<std::int64_t> replicas_;
+  // At the plan's micro-batch size.
+  std::optional<PrefixLowerBound> floor_;
+  // The partial plan: its last stages so far.
+  Plan plan_;
+  // The devices of the stage that is being chosen.
   std::vector<DeviceIndex> devices_;
-  std::vector<std::int64_t> limits_;  // per stage of a whole plan
-  std::int64_t work_ = 0;             // in partial plans costed
-  std::int64_t device_sets_ = 0;      // looked at, whether or not a stage on them is allowed
-  std::int64_t next_question_ = 0;    // to the progress, in the same
+  // The depth limits of the stages of a whole plan.
+  std::vector<std::int64_t> limits_;
+  // The work spent, in partial plans costed.
+  std::int64_t work_ = 0;
+  // The device sets enumerated, whether or not a stage on them is allowed.
+  std::int64_t device_sets_ = 0;
+  // The work from which on the progress is asked again.
+  std::int64_t next_question_ = 0;
   bool is_stopped_ = false;
   ExhaustiveOutcome outcome_;
 };
@@ -269,9 +281,10 @@ ExhaustiveOutcome Exhaustive::run() {
   return std::move(outcome_);
 }
 
-/// All plans of one micro-batch size, and of as many replicas of every stage, if given.
+/// Enumerates all plans of one micro-batch size, with the given number of replicas of every stage,
+/// if any.
 void Exhaustive::go_through(std::int64_t micro_batch_size, std::optional<std::int64_t> replicas) {
-  // Every replica has a sample of each micro-batch.
+  // Every replica must have a sample of each micro-batch.
   if (is_over() || replicas.value_or(1) > micro_batch_size) return;
   replicas_ = replicas;
   floor_.emplace(costs_, problem_, micro_batch_size, replicas);
@@ -287,7 +300,7 @@ void Exhaustive::go_through(std::int64_t micro_batch_size, std::optional<std::in
   }
 }
 
-/// In front of the partial plan, every stage that ends at layer `end`.
+/// Tries every stage that ends at layer `end` in front of the partial plan.
 void Exhaustive::add_stage(std::int32_t end) {
   const std::vector<DeviceIndex> devices = std::exchange(devices_, {});
   choose_devices(0, replicas_.value_or(plan_.micro_batch_size), end);
@@ -325,8 +338,8 @@ void Exhaustive::choose_devices(std::size_t group, std::int64_t left, std::int32
   devices_.resize(devices_.size() - static_cast<std::size_t>(taken));
 }
 
-/// Whether the chosen devices can stand before those of the partial plan: of alike ones some may be
-/// before, whichever they are.
+/// Whether the chosen devices can come before those of the partial plan in the order of devices;
+/// interchangeable devices may be reordered.
 bool Exhaustive::are_devices_in_order() const {
   const auto group_of = [this](DeviceIndex device) {
     const auto behind =
@@ -341,7 +354,7 @@ bool Exhaustive::are_devices_in_order() const {
   });
 }
 
-/// Whether a stage of the chosen devices may be like this, in front of the partial plan.
+/// Whether a stage with these layers on the chosen devices is allowed in front of the partial plan.
 bool Exhaustive::is_allowed(LayerRange layers, bool recompute) const {
   const auto replicas = static_cast<std::int64_t>(devices_.size());
   const Pins& pins = problem_.pins;
@@ -356,8 +369,8 @@ bool Exhaustive::is_allowed(LayerRange layers, bool recompute) const {
          plan_.stages.back().recompute == recompute;
 }
 
-/// From the first forward of the partial plan to its last backward, at least: each stage's work
-/// behind the round trip to it.
+/// Lower bound on the time from the first forward of the partial plan to its last backward: the
+/// largest, over the stages, of the round trip to the stage plus its own work; (V3).
 Duration span_of(const PlanCost& cost, std::int64_t num_micro_batches, Replicas replicas) {
   Duration span;
   Duration to_here;
@@ -375,9 +388,9 @@ Duration span_of(const PlanCost& cost, std::int64_t num_micro_batches, Replicas 
   return span;
 }
 
-/// Whether some stages of the layers in front of `begin`, on the devices left, may make a plan
-/// below the time that is looked for out of a partial plan that takes at least `bound` from its
-/// first forward on.
+/// Whether some stages of the layers in front of `begin`, on the devices left, may complete the
+/// partial plan to a plan faster than `below`; (V2) and (V3). `bound` is the lower bound on the
+/// time of the partial plan from its first forward on.
 bool Exhaustive::can_be_completed(std::int32_t begin, Duration bound, const PlanCost& cost) const {
   std::int64_t left = 0;
   for (const AlikeDevices& alike : groups_) left += alike.count - alike.used;
@@ -399,13 +412,14 @@ void Exhaustive::try_stage(std::int32_t begin, std::int32_t end, bool recompute)
     stage.gradient_buckets =
         gradient_buckets(profile_, stage.layers, plan_.gradients.bucket_size).sizes;
   plan_.stages.insert(plan_.stages.begin(), std::move(stage));
-  // Of a part of a plan it is not known yet who else adds to them.
+  // Tied gradients of a partial plan are left out, as it is not known which stages in front add to
+  // them.
   if (begin == 0) plan_.tied_gradients = tied_gradients(profile_, plan_.stages);
   plan_.warmup_depths.assign(plan_.stages.size(), 1);
   const PlanCost cost = costs_.plan_cost(plan_);
   plan_.warmup_depths = depth_limits(cost);
   const bool fits = plan_.warmup_depths.front() > 0;
-  // Whatever is put in front, a plan takes no less than its last stages do at their deepest.
+  // (V1): a plan takes no less than its last stages take at their largest depths.
   const Duration bound = fits ? lower_bound(bounded(cost)) : problem_.below;
   if (bound < problem_.below) {
     if (begin == 0) {
@@ -419,7 +433,7 @@ void Exhaustive::try_stage(std::int32_t begin, std::int32_t end, bool recompute)
   plan_.stages.erase(plan_.stages.begin());
 }
 
-/// Per stage; 0 for all where one has no room for any.
+/// Returns the largest depth of each stage; 0 for all stages if one of them does not fit.
 std::vector<std::int64_t> Exhaustive::depth_limits(const PlanCost& cost) const {
   std::vector<std::int64_t> limits(cost.stages.size(), plan_.num_micro_batches);
   if (problem_.ignore_memory) return limits;
@@ -434,7 +448,7 @@ std::vector<std::int64_t> Exhaustive::depth_limits(const PlanCost& cost) const {
   return limits;
 }
 
-/// The least depths that keep all stages busy, where only these are looked for.
+/// Tries the least depths that keep all stages busy, where pins allow only these.
 void Exhaustive::take_least_depths(const PlanCost& cost) {
   const std::vector<std::int64_t> least =
       least_depths(plan_.stages.size(), plan_.num_micro_batches);
@@ -446,7 +460,7 @@ void Exhaustive::take_least_depths(const PlanCost& cost) {
   plan_.warmup_depths = before;
 }
 
-/// All legal depths of a whole plan from that stage on; those before it are chosen.
+/// Tries all legal depths of a whole plan from this stage on; those of earlier stages are chosen.
 void Exhaustive::choose_depths(std::size_t stage, const PlanCost& cost) {
   if (is_over()) return;
   if (problem_.pins.least_depths) return take_least_depths(cost);
@@ -458,7 +472,7 @@ void Exhaustive::choose_depths(std::size_t stage, const PlanCost& cost) {
     for (std::size_t s = stage; s < limits_.size(); ++s) {
       plan_.warmup_depths[s] = std::min(limits_[s], depth);
     }
-    // Less depth, here or behind, makes no plan faster.
+    // The bound does not fall with smaller depths, here or on later stages.
     if (lower_bound(bounded(cost)) >= problem_.below) break;
     choose_depths(stage + 1, cost);
   }
@@ -477,7 +491,7 @@ void Exhaustive::simulate_plan() {
           .iteration;
   if (iteration >= problem_.below) return;
   outcome_.faster = plan_;
-  // Of alike devices any were chosen.
+  // Interchangeable devices were chosen in any order.
   if (problem_.pins.in_order) put_in_order(outcome_.faster->stages);
   outcome_.iteration = iteration;
 }

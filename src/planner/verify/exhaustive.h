@@ -1,4 +1,5 @@
-// Every plan of a small problem that might be faster than a given time, one after another.
+// Enumerates all plans of a small problem that might be faster than a given time, for the
+// verification of lower bounds; docs/bounds.md, section 11.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,8 @@
 
 namespace dapple::planner {
 
-/// The space: all splits, device sets, recomputation and depths of one family, as far as they are
-/// as pinned, at every micro-batch size and gradient handling of the lists.
+/// The space to search: all splits into stages, device sets, choices of recomputation and depths of
+/// one family that satisfy the pins, at every micro-batch size and gradient synchronization listed.
 struct ExhaustiveProblem {
   std::int64_t global_batch_size = 1;
   std::vector<std::int64_t> micro_batch_sizes;
@@ -25,24 +26,30 @@ struct ExhaustiveProblem {
   SimulationMode mode = {};
   bool ignore_memory = false;
   Pins pins = {};
-  /// All stages have as many replicas as the last one, with equal shares of each micro-batch, and
-  /// recompute if it does.
+  // Whether all stages have the same number of replicas, with equal shares of each micro-batch, and
+  // all or none of them recompute.
   bool are_stages_alike = false;
   bool may_recompute = true;
-  Duration below;           // only plans faster than this are looked for
-  std::int64_t budget = 0;  // partial plans costed, or what simulations make of them
+  // Only plans faster than this are searched for.
+  Duration below;
+  // The budget in partial plans costed; simulations count as the number that takes as long.
+  std::int64_t budget = 0;
 };
 
 struct ExhaustiveOutcome {
-  std::optional<Plan> faster;  // the first one found
-  Duration iteration;          // its own
-  bool is_through = false;     // false if the budget was spent before, or it was stopped
-  bool is_stopped = false;     // told to stop before the budget was spent
+  // The first plan found that is faster, and its iteration.
+  std::optional<Plan> faster;
+  Duration iteration;
+  // Whether the whole space was searched without finding a faster plan.
+  bool is_through = false;
+  // Whether the search was stopped before the budget was spent.
+  bool is_stopped = false;
   std::int64_t partial_plans = 0;
   std::int64_t simulated = 0;
 };
 
-/// Deterministic, unless stopped; ends with the first plan that is faster than `below`.
+/// Searches the space until a plan is faster than `below`, the budget is spent, or `progress` says
+/// stop. Exponential, up to the budget. Deterministic, unless stopped.
 ExhaustiveOutcome search_exhaustively(const ModelProfile& profile, const Topology& topology,
                                       const ExhaustiveProblem& problem, Progress* progress);
 

@@ -71,7 +71,8 @@ void check_prediction(Claims& claims, const Prediction& fresh, const Prediction&
   }
 }
 
-/// Baselines against themselves and the bound: their plans are not in the file.
+/// Checks that the baselines are consistent with each other and with the bound; their plans are not
+/// in the file.
 void check_baselines(Claims& claims, const PlanDocument& document) {
   for (std::size_t i = 0; i < document.baselines.size(); ++i) {
     const Baseline& baseline = document.baselines[i];
@@ -95,7 +96,8 @@ void check_baselines(Claims& claims, const PlanDocument& document) {
   }
 }
 
-/// Schedule families against the plan and its bound: their best plans are not in the file.
+/// Checks that the records of schedule families are consistent with the plan and its bound; the
+/// best plans of the families are not in the file.
 void check_schedules(Claims& claims, const PlanDocument& document) {
   const std::optional<Duration>& bound = document.prediction.lower_bound;
   for (std::size_t i = 0; i < document.schedules.size(); ++i) {
@@ -130,7 +132,7 @@ void check_schedules(Claims& claims, const PlanDocument& document) {
   }
 }
 
-/// Bound, gap and completeness against each other, as the file has them.
+/// Checks that the stated bound, gap and completeness are consistent with each other.
 void check_certificate(Claims& claims, const Prediction& claimed, const SearchRecord& search) {
   const std::string bound_place = "/predicted/lower_bound_ns";
   const std::string gap_place = "/predicted/optimality_gap";
@@ -164,7 +166,7 @@ void check_certificate(Claims& claims, const Prediction& claimed, const SearchRe
                 *claimed.optimality_gap);
 }
 
-/// A bucket is closed once it holds what the file says.
+/// Checks that the gradient buckets follow from the bucket size that the file states.
 void check_buckets(Claims& claims, const PlanDocument& document) {
   Plan plan = document.plan;
   for (StagePlan& stage : plan.stages) stage.gradient_buckets.clear();
@@ -198,13 +200,13 @@ void check_figures(Claims& claims, const PlanDocument& document, const Topology&
   check_schedules(claims, document);
 }
 
-/// Ends a repeated search once it has taken more work than verification may.
+/// Ends a repeated search once it has exceeded the budget of verification, or `whole` says stop.
 class Budgeted : public Progress {
  public:
   Budgeted(std::int64_t budget, std::int64_t passes, Progress* whole)
       : budget_(budget), passes_(passes), whole_(whole) {}
   void update(const SearchProgress& progress) override {
-    // The parts of a search count from zero on, one after another.
+    // Each part of a search counts from zero again.
     const std::int64_t work = progress.states + progress.simulated * (1 + passes_ / 8);
     if (work < last_) before_ += last_;
     last_ = work;
@@ -215,7 +217,7 @@ class Budgeted : public Progress {
     return has_ended();
   }
   bool has_ended() const { return is_spent_ || is_stopped_; }
-  /// Told to end before the work was spent.
+  // Whether the search was stopped before the budget was spent.
   bool is_stopped() const { return is_stopped_; }
 
  private:
@@ -246,11 +248,12 @@ void compare_records(Claims& claims, const PlanDocument& fresh, const PlanDocume
   }
 }
 
-/// The best plans of families are not in the file: only the search itself finds them again.
+/// Repeats the search and compares the records of the families, whose best plans are not in the
+/// file.
 void repeat_search(Claims& claims, const ClaimedPlan& claimed, const VerifyOptions& options,
                    Progress* progress, PlanVerification& verification) {
   const PlanDocument& document = claimed.document;
-  // The one family that was asked for is that of the plan.
+  // A single requested family is the plan's own, whose record was checked already.
   const bool is_of_plan_alone =
       document.schedules.size() == 1 && document.request->family && !claimed.restriction;
   if (document.schedules.empty() || is_of_plan_alone) return;

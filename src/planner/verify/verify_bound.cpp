@@ -14,12 +14,13 @@
 namespace dapple::planner {
 namespace {
 
-/// The search for a bound between the one that the work proves and the stated one may take one part
-/// in so many of the budget.
+/// The fraction 1/n of the budget for the search for a bound between the one from the work and the
+/// stated one.
 constexpr std::int64_t kPartOfRaising = 5;
 constexpr Duration kNoBound{std::int64_t{1} << 60};
 
-/// All that the plan was chosen from; without a request, what its figures tell of it.
+/// Returns the options of the request; without a request, those that follow from the plan and its
+/// figures.
 PlannerOptions options_of_claim(const PlanDocument& document) {
   if (document.request) return options_of(*document.request, document.plan.global_batch_size);
   const Prediction& claimed = document.prediction;
@@ -36,7 +37,8 @@ PlannerOptions options_of_claim(const PlanDocument& document) {
   return options;
 }
 
-/// What every plan of a family has to do, whatever its shape; nothing is searched.
+/// Returns the lower bound on every plan of a family that follows from its work, without a search:
+/// (F5), (F6)-(F7) or, for independent replicas, (F8).
 Duration least_work(const ClaimedPlan& claimed, const PlannerOptions& options,
                     ScheduleFamily family) {
   const CostModel costs(claimed.document.profile, claimed.topology);
@@ -96,7 +98,7 @@ class BoundDerivation {
   PlannerOptions options_;
 };
 
-/// GPipe counts as 1F1B with everything in flight.
+/// Whether the request covers the family. GPipe counts as 1F1B with all micro-batches in flight.
 bool BoundDerivation::looks_at(ScheduleFamily family) const {
   if (family == ScheduleFamily::Given || family == ScheduleFamily::GPipe) return false;
   const bool is_1f1b = family == ScheduleFamily::OneFOneB;
@@ -137,8 +139,8 @@ ExhaustiveOutcome BoundDerivation::go_through(Duration below, std::int64_t budge
   return outcome;
 }
 
-/// A part of the way from what is proven to what is stated, where the budget does not suffice for
-/// all of it: fewer partial plans are below a lower time.
+/// Tries to prove the time half way from what is proven to the stated bound, where the budget does
+/// not suffice to prove the stated bound: fewer partial plans are below a lower time.
 Duration BoundDerivation::raise_between(Duration proven, Duration stated) {
   const Duration half = proven + Duration{(stated - proven).ns / 2};
   if (half <= proven) return proven;
@@ -146,11 +148,11 @@ Duration BoundDerivation::raise_between(Duration proven, Duration stated) {
   return outcome.is_through && !outcome.faster ? half : proven;
 }
 
-/// Of plans under 1F1B and GPipe.
+/// Returns the proven bound of plans under 1F1B and GPipe.
 Duration BoundDerivation::of_pipelines(Duration stated, Claims& claims) {
   const ScheduleFamily family = ScheduleFamily::OneFOneB;
   const Duration of_work = least_work(claimed_, options_, family);
-  // Which part of the space the bound holds for, such a file does not say.
+  // Otherwise the file does not say for which part of the space its bound holds.
   const bool is_space_known =
       claimed_.document.request.has_value() || claimed_.document.search.complete;
   if (of_work >= stated || !is_space_known) return of_work;
@@ -179,13 +181,13 @@ void BoundDerivation::run(Claims& claims) {
     if (verification_.bound == BoundCheck::Refuted) return;
     proven = std::min(proven, least);
   }
-  // The plan itself is one of them.
+  // The plan itself is in the space.
   verification_.proven = std::min(proven, document.prediction.iteration);
   verification_.bound = verification_.proven >= stated ? BoundCheck::Proven : BoundCheck::NotProven;
 }
 
-/// What the busiest replica computes in every order of the plan's stages: a backward in one piece
-/// is no longer than its two parts.
+/// Returns the work of the busiest replica, a lower bound on every order of the plan's stages.
+/// Backwards count in one piece, which is no longer than their two parts.
 Duration work_in_any_order(const Plan& plan, const PlanCost& costs) {
   Duration most;
   for (const std::vector<StageIndex>& group : stages_by_device_group(plan)) {
@@ -202,8 +204,8 @@ Duration work_in_any_order(const Plan& plan, const PlanCost& costs) {
   return most;
 }
 
-/// Derives the bound of a rescheduled plan, whose order alone was free, from the work of its
-/// busiest device, or from the bound on orders where that takes a second at most.
+/// Derives the bound of a rescheduled plan, of which only the order was free, from the work of its
+/// busiest device, or from the bound on orders where that takes at most a second.
 void derive_bound_of_orders(const ClaimedPlan& claimed, PlanVerification& verification) {
   constexpr std::int64_t kMostWork = 2'000'000;  // stages squared times micro-batches
   const PlanDocument& document = claimed.document;

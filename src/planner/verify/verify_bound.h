@@ -1,4 +1,4 @@
-// The bound that a plan file states, derived anew.
+// Derives the lower bound that a plan file states anew.
 #pragma once
 
 #include "dapple/planner/verify/verify.h"
@@ -7,7 +7,8 @@
 
 namespace dapple::planner {
 
-/// Fills `verification`'s bound and what it took; a plan below the stated bound is a false claim.
+/// Derives the bound and fills in its result in `verification`, with the work that it took. A plan
+/// below the stated bound refutes the claim.
 void derive_bound(Claims& claims, const ClaimedPlan& claimed, const VerifyOptions& options,
                   Progress* progress, PlanVerification& verification);
 

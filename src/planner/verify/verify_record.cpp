@@ -23,12 +23,14 @@
 namespace dapple::planner {
 namespace {
 
-/// A line that a list of texts has to hold, with any number in the place of each {} if it counts.
+/// A line that a list of texts must hold.
 struct ExpectedLine {
   std::string text;
+  // Whether any number matches each {}.
   bool counts = false;
   bool may_be_missing = false;
-  std::string_view older = {};  // what files of older versions have in its place
+  // The line that files of older versions have in its place.
+  std::string_view older = {};
 
   bool matches(const std::string& line) const {
     if (!older.empty() && line == older) return true;
@@ -99,14 +101,14 @@ void check_pinned(Claims& claims, const ClaimedPlan& claimed) {
                   "true");
   }
   if (!claims.empty()) return;
-  // A plan of chunks has been pinned by its groups of devices.
+  // The pins of a plan with several chunks applied to its groups of devices.
   if (plan.chunks_per_device > 1 || is_as_pinned(plan, pins)) return;
   claims.refuse("/request/pins",
                 fmt::format("expected pins that the plan keeps, got {}",
                             fmt::join(to_texts(pins, claimed.document.profile), ", ")));
 }
 
-/// What the runtime that the plan is for runs.
+/// Checks that the target runtime can run the plan.
 void check_target(Claims& claims, const ClaimedPlan& claimed) {
   const PlanRequest& request = *claimed.document.request;
   if (request.target.empty()) return;
@@ -208,7 +210,7 @@ void check_request(Claims& claims, const ClaimedPlan& claimed) {
 
 namespace {
 
-/// The options of the part of the space that the plan was found in.
+/// Returns the options for the part of the space in which the plan was found.
 PlannerOptions options_of_part(const ClaimedPlan& claimed) {
   const PlanDocument& document = claimed.document;
   PlannerOptions options = options_of(*document.request, document.plan.global_batch_size);
@@ -222,7 +224,8 @@ PlannerOptions options_of_part(const ClaimedPlan& claimed) {
   return options;
 }
 
-/// Who wrote the record; a search that was stopped may have ended with its first plans.
+/// Returns the planner that the record must name; a search that was stopped may have ended with its
+/// first plans.
 std::string_view expected_planner(const ClaimedPlan& claimed, const PlannerOptions& options) {
   const PlanDocument& document = claimed.document;
   if (options.family && is_beyond_1f1b(*options.family)) return kFamiliesPlanner;
@@ -262,7 +265,8 @@ std::vector<ExpectedLine> cuts_of_dapple(const ClaimedPlan& claimed) {
   return lines;
 }
 
-/// A family whose bound is below the plan's iteration was not searched through.
+/// Adds the lines about families that were not searched completely: those with a bound below the
+/// plan's iteration.
 void add_family_cuts(const ClaimedPlan& claimed, std::vector<ExpectedLine>& lines) {
   const PlanDocument& document = claimed.document;
   const auto add = [&](const ScheduleRecord& record, bool may_be_missing) {
@@ -328,8 +332,8 @@ void check_record(Claims& claims, const ClaimedPlan& claimed) {
   check_lines(claims, "/search_space/cut", cut, document.search.cut);
 }
 
-/// The family of the plan: its figures are the plan's, and where it alone was looked at, so is its
-/// bound.
+/// Checks the record of the plan's own family: its figures are those of the plan, and so is its
+/// bound where no other family was searched.
 void check_own_record(Claims& claims, const ClaimedPlan& claimed) {
   const PlanDocument& document = claimed.document;
   const std::optional<Duration>& bound = document.prediction.lower_bound;
@@ -351,7 +355,7 @@ void check_own_record(Claims& claims, const ClaimedPlan& claimed) {
   }
 }
 
-/// Which families were looked at.
+/// Checks that the document has the records of the families that the request asks for.
 void check_families(Claims& claims, const ClaimedPlan& claimed) {
   const PlanDocument& document = claimed.document;
   const PlanRequest& request = *document.request;
@@ -377,7 +381,7 @@ void check_families(Claims& claims, const ClaimedPlan& claimed) {
                                           expected.size(), document.schedules.size()));
 }
 
-/// Whoever makes a plan does not record a stop that changed nothing.
+/// Refuses a recorded stop that changed nothing, as the planner does not record it.
 void refuse_stop(Claims& claims, const PlanDocument& document) {
   const bool is_closed = document.prediction.lower_bound == document.prediction.iteration;
   claims.refuse("/request/stopped_by",
@@ -385,8 +389,8 @@ void refuse_stop(Claims& claims, const PlanDocument& document) {
                             is_closed ? "was closed" : "that was asked for was reached"));
 }
 
-/// Where a gap above zero was reached, a stop may have come before the baselines were chosen, which
-/// is looked at with them.
+/// Checks that a recorded stop came before the search was done. Where a gap above zero was reached,
+/// a stop may have come before the baselines were chosen; check_baselines_anew() checks that.
 void check_stop(Claims& claims, const ClaimedPlan& claimed) {
   const PlanDocument& document = claimed.document;
   const PlanRequest& request = *document.request;
@@ -395,8 +399,8 @@ void check_stop(Claims& claims, const ClaimedPlan& claimed) {
   if (is_closed || !request.baselines) refuse_stop(claims, document);
 }
 
-/// Plans can only be left open where the bound is below the plan. Of one family in a space that was
-/// searched as a whole, some must be.
+/// Checks the number of open plans. Plans can be open only where the bound is below the plan; some
+/// must be where a single family was searched in its whole space.
 void check_open(Claims& claims, const ClaimedPlan& claimed) {
   const PlanDocument& document = claimed.document;
   const SearchRecord& search = document.search;
@@ -447,7 +451,7 @@ void check_search(Claims& claims, const ClaimedPlan& claimed) {
 
 namespace {
 
-/// Files of an older version do not say it.
+/// Checks the statement about what is outside the space; files of older versions have none.
 void check_outside(Claims& claims, const SearchRecord& search) {
   if (search.outside.empty()) return;
   claims.expect_text("/search_space/outside", kOutsideSpace, search.outside);
@@ -483,7 +487,7 @@ void check_unasked(Claims& claims, const ClaimedPlan& claimed) {
     claims.expect("/search_space/open", std::int64_t{0}, search.open);
   }
   if (!search.complete) {
-    // The budget of a search is spent only where a gap is left.
+    // The warning about a gap requires that there is one.
     const auto says_stays =
         std::find_if(document.warnings.begin(), document.warnings.end(),
                      [](const std::string& warning) { return warning.ends_with(kGapStays); });
@@ -514,7 +518,7 @@ namespace {
 
 enum class Unsearched : std::uint8_t { Imported, Rescheduled, Baseline };
 
-/// What the record of each leaves out.
+/// Returns the line of the record that says what was left out, for a plan of this kind.
 std::string_view cut_of(Unsearched kind) {
   switch (kind) {
     case Unsearched::Imported:
@@ -527,7 +531,8 @@ std::string_view cut_of(Unsearched kind) {
   throw Bug("a plan that nobody searched is of no kind");
 }
 
-/// A planner that searches has the name of a baseline too, so the cut tells a baseline.
+/// Returns how a plan without a search was made; nothing for a plan of a planner. The DAPPLE
+/// planner has the name of a baseline, so a baseline is recognized by what its record leaves out.
 std::optional<Unsearched> unsearched_kind(const SearchRecord& search) {
   if (search.planner == "import") return Unsearched::Imported;
   if (search.planner == kReschedulePlanner) return Unsearched::Rescheduled;
@@ -538,8 +543,8 @@ std::optional<Unsearched> unsearched_kind(const SearchRecord& search) {
   return std::nullopt;
 }
 
-/// The warnings that follow from the plan. An import puts what its file gave rise to before them,
-/// which cannot be known without that file.
+/// Checks the warnings that follow from the plan. An import puts the warnings about the imported
+/// file before them, which cannot be checked without that file.
 void check_unsearched_warnings(Claims& claims, const ClaimedPlan& claimed, Unsearched kind,
                                std::vector<std::string>& unchecked) {
   const PlanDocument& document = claimed.document;
@@ -593,7 +598,7 @@ bool check_unsearched(Claims& claims, const ClaimedPlan& claimed,
   }
   check_lines(claims, "/search_space/searched", fixed_lines(std::move(searched)), search.searched);
   claims.expect("/search_space/complete", false, search.complete);
-  // The orders that were not tried count as one; older files do not count them.
+  // The orders that were not tried count as one open plan; older files do not count them.
   const bool may_be_open = kind == Unsearched::Rescheduled && has_bound &&
                            document.prediction.lower_bound != document.prediction.iteration;
   if (search.open != 1 || !may_be_open) {
@@ -626,8 +631,8 @@ void compare_baseline(Claims& claims, const std::string& place, const Baseline& 
   claims.expect(place + "/depth_limited", fresh.depth_limited, claimed.depth_limited);
 }
 
-/// Baselines of a search that was stopped may be missing or slower than they need be, which nobody
-/// can tell from a false claim; faster than they are made here they cannot be.
+/// Compares the baselines of a search that was stopped. They may be missing or slower than those
+/// made here, which cannot be distinguished from a false claim; but they cannot be faster.
 void compare_stopped_baselines(Claims& claims, const std::vector<Baseline>& claimed,
                                const std::vector<BaselinePlan>& fresh,
                                std::vector<std::string>& unchecked) {
@@ -661,7 +666,7 @@ void compare_baselines(Claims& claims, const ClaimedPlan& claimed,
                        const std::vector<BaselinePlan>& fresh) {
   const PlanDocument& document = claimed.document;
   const PlannerOptions options = options_of(*document.request, document.plan.global_batch_size);
-  // Without a plan to start from, the families are searched without anything to compare with.
+  // Where the 1F1B search has no plan to start from, the families are searched without baselines.
   const bool has_start = std::any_of(fresh.begin(), fresh.end(), [&](const BaselinePlan& plan) {
     const bool is_dapple = plan.figures.name == *std::rbegin(kBaselineNames);
     return plan.figures.feasible && (is_dapple || is_asked_for(plan.plan, options));
@@ -698,7 +703,7 @@ void check_baselines_anew(Claims& claims, const ClaimedPlan& claimed, Progress* 
   if (StopQuestion(progress)()) {
     unchecked.emplace_back("baselines: stopped before they were chosen anew");
   } else if (document.request->stopped_by != StopReason::None) {
-    // A stop that came before they were chosen shows in the last of them, which is left out.
+    // A stop before all baselines were chosen shows in the document, as the last one is left out.
     const bool shows_stop = document.baselines.size() < fresh.size() || fresh.empty();
     if (is_search_done(document) && !shows_stop) return refuse_stop(claims, document);
     compare_stopped_baselines(claims, document.baselines, fresh, unchecked);

@@ -7,7 +7,7 @@
 namespace dapple::search {
 namespace {
 
-/// Line 3: with `depth` slots, at most that many micro-batches are between their forward and the
+/// Line 3 (B3): at most `depth_limit` micro-batches are between the start of their forward and the
 /// end of their backward.
 Duration bound_by_slots(const StageBound& stage, const BoundLabel& trips,
                         std::int64_t num_micro_batches) {
@@ -37,8 +37,8 @@ Duration queue_at(const PortBound& port, std::int64_t num_micro_batches) {
                       port.bandwidth.bytes_per_second)};
 }
 
-/// Before the last forward starts, all others are done, and all backwards but those of the
-/// micro-batches that may be in flight beside it.
+/// The work that precedes the start of the last forward: all other forwards, and all backwards
+/// except those of the micro-batches that may be in flight together with it.
 Duration before_last_forward(const StageBound& stage, std::int64_t num_micro_batches) {
   const std::int64_t depth = std::min(stage.depth_limit, num_micro_batches);
   return (num_micro_batches - 1) * stage.forward + (num_micro_batches - depth) * stage.backward;
@@ -75,7 +75,8 @@ BoundLabel bound_with_front(const StageBound& stage, const BoundaryBound& bounda
         std::max(label.span, stage.forward + boundary.forward + behind.round_trip +
                                  queue_at(port, num_micro_batches) + port.time + stage.backward);
   }
-  // The last that the next stage sends, and the last that it receives, is a gradient.
+  // (B6): the last tensor that the next stage sends, and the last one that it receives, is a
+  // gradient.
   label.span = std::max(
       {label.span, stage.forward + boundary.forward + boundary.sent_by_next + stage.backward,
        stage.forward + boundary.received_by_next + boundary.backward + stage.backward});
@@ -119,13 +120,14 @@ Duration time_after_last_backward(const StageCost& stage) {
 
 namespace {
 
-/// How long some port is busy with all transfers of two kinds, rounded down.
+/// The longest time, latency included, for which a port that both transfers use carries those of
+/// all micro-batches, rounded down; zero if they have no port in common.
 Duration busiest_of_both(const TransferCost& one, const TransferCost& other,
                          std::int64_t num_micro_batches, const Topology& topology) {
   Duration longest;
   auto same = other.ports.begin();
   for (const PortLoad& load : one.ports) {
-    // Both are by port.
+    // Both lists are sorted by port.
     while (same != other.ports.end() && same->port < load.port) ++same;
     if (same == other.ports.end()) break;
     if (same->port != load.port) continue;
@@ -137,7 +139,7 @@ Duration busiest_of_both(const TransferCost& one, const TransferCost& other,
   return longest;
 }
 
-/// Forward and backward of the replica that takes longest for both.
+/// The largest sum of forward and backward of one replica.
 Duration slowest_replica(const StageCost& stage) {
   Duration slowest;
   for (const ReplicaCost& replica : stage.replicas) {
@@ -146,8 +148,8 @@ Duration slowest_replica(const StageCost& stage) {
   return slowest;
 }
 
-/// The boundary behind stage `i`; times are of `path`, the work of ports that of all. `last`: of
-/// the stage behind it, where that is known.
+/// The bounds of the boundary behind stage `i`. Times are taken from `path`, and the loads of ports
+/// from the costs of all replicas. `last` is of the stage behind the boundary, or null if unknown.
 BoundaryBound boundary_of(const BoundedPlan& bounded, const PlanCost& path, std::size_t i,
                           const LastSending* last) {
   const PlanCost& costs = bounded.costs;
@@ -228,7 +230,7 @@ Duration lower_bound_of_order(const Plan& plan, const PlanCost& costs) {
   const std::size_t stages = costs.stages.size();
   const std::int64_t all = plan.num_micro_batches;
   std::vector<Duration> round_trip(stages);
-  std::vector<Duration> there_and_back(stages);  // over the boundary behind
+  std::vector<Duration> there_and_back(stages);  // over the boundary behind the stage
   for (std::size_t s = stages; s-- > 0;) {
     round_trip[s] = costs.stages[s].forward + costs.stages[s].backward;
     if (s + 1 == stages) continue;
@@ -237,14 +239,14 @@ Duration lower_bound_of_order(const Plan& plan, const PlanCost& costs) {
     round_trip[s] += there_and_back[s] + round_trip[s + 1];
   }
   Duration bound;
-  Duration start;    // of the stage's first forward
-  Duration finish;   // from its last backward's end to the end of all
-  Duration slowest;  // forward before it
+  Duration start;    // earliest start of the stage's first forward
+  Duration finish;   // from the end of its last backward to the end of the iteration
+  Duration slowest;  // slowest forward or port occupation in front of it
   for (std::size_t s = 0; s < stages; ++s) {
     const StageCost& stage = costs.stages[s];
     const std::int64_t depth = plan.warmup_depths[s];
     finish = std::max(finish, time_after_last_backward(stage));
-    // K forwards arrive before the first backward; then all the rest follows.
+    // (B5b): K forwards arrive before the first backward; all other work follows.
     const Duration pace = std::max(Duration{}, slowest - stage.forward);
     Duration span = (depth - 1) * pace + all * (stage.forward + stage.backward);
     Duration trip;
@@ -262,7 +264,8 @@ Duration lower_bound_of_order(const Plan& plan, const PlanCost& costs) {
     start += stage.forward + costs.boundaries[s].forward.front().time;
     finish += costs.boundaries[s].backward.front().time + stage.backward;
     slowest = std::max(slowest, stage.forward);
-    // Of the port that decides a transfer's time, lest one port's time meets another's work.
+    // Only ports that decide the transfer's time count, because the time of one port and the
+    // occupation of another are no bound together.
     const TransferCost& transfer = costs.boundaries[s].forward.front();
     for (const PortLoad& load : transfer.ports) {
       if (round_up(load.busy) + load.latency < transfer.time) continue;

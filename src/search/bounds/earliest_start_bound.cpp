@@ -8,10 +8,10 @@
 namespace dapple::search {
 namespace {
 
-/// Before everything; far from where sums would overflow.
+/// Precedes every moment, and is far enough from the limits that sums do not overflow.
 constexpr Duration kNever{INT64_MIN / 4};
 
-/// The least time for which one transfer occupies a port, rounded down.
+/// Lower bound on the time for which one transfer occupies a port, rounded down.
 Duration time_to_pass(const PortLoad& load, const Topology& topology) {
   return {divide_down(Wide{load.size.count} * kNanosecondsPerSecond,
                       topology.ports()[load.port.position()].bandwidth.bytes_per_second)};
@@ -93,8 +93,8 @@ void EarliestStartBound::reset(const DepthBox& box) {
   }
 }
 
-/// The end of a forward. All forwards before it and the backwards that come before it at any depth
-/// have their times.
+/// Returns the earliest end of a forward (T1). Requires: all earlier forwards, and the backwards
+/// that precede this one at every depth of the box, have been visited.
 Duration EarliestStartBound::forward(Stage& stage, std::int64_t micro_batch, Duration earliest) {
   const std::int64_t before = std::max<std::int64_t>(0, micro_batch - stage.most + 1);
   Duration start = std::max(earliest, stage.last_forward_end);
@@ -117,8 +117,8 @@ Duration EarliestStartBound::forward(Stage& stage, std::int64_t micro_batch, Dur
   return stage.last_forward_end;
 }
 
-/// The end of a backward. The forwards that come before it at any depth are just those that have
-/// their times.
+/// Returns the earliest end of a backward (T2). Requires: exactly the forwards that precede it at
+/// every depth of the box have been visited.
 Duration EarliestStartBound::backward(Stage& stage, std::int64_t micro_batch, Duration earliest) {
   const std::int64_t forwards = std::min(micro_batches_, micro_batch + stage.least);
   Duration start = std::max(earliest, stage.last_forward_end);
@@ -132,8 +132,9 @@ Duration EarliestStartBound::backward(Stage& stage, std::int64_t micro_batch, Du
   return start + stage.backward;
 }
 
-/// All backwards that come before the next forward of their stage at the shallowest depths, the
-/// last stage first: a stage is no deeper than the one before it, so its gradients are there.
+/// Visits all backwards that precede the next forward of their stage at the least depths. It begins
+/// with the last stage: a stage is no deeper than the one in front of it, so the gradients that a
+/// backward needs have been visited.
 void EarliestStartBound::run_backwards(std::int64_t forwards) {
   const bool is_end = forwards == micro_batches_;
   for (std::size_t s = stages_.size(); s-- > 0;) {

@@ -9,13 +9,14 @@
 namespace dapple::search {
 namespace {
 
-/// Shares of a port are in parts of 2^20, rounded down.
+/// The whole of a port: shares are counted in units of 2^-20, rounded down.
 constexpr std::int64_t kWhole = std::int64_t{1} << 20;
-/// The simulator's rates are rounded down; over any length of time that is far less than this.
+/// Larger than the effect of the simulator's rounding of rates, which is down, over any length of
+/// time.
 constexpr Duration kRounding{2};
 
-/// What goes through a port of what an all-reduce or a phase of it sends; zero if it does not use
-/// the port.
+/// The bytes or parts of bytes that an all-reduce, or a phase of one, sends through a port; zero if
+/// it does not use the port. Requires: `ports` is sorted by port.
 template <class Size>
 Size size_through(const std::vector<std::pair<PortIndex, Size>>& ports, PortIndex port) {
   const auto found =
@@ -42,19 +43,21 @@ Duration round_down(Ticks time) {
   return {time.count / kTicksPerNanosecond};
 }
 
-/// On idle links, rounds and their pauses, rounded down.
+/// The time of a phase on idle links, its rounds and the pauses between them, rounded down.
 Duration length_of(const AllReducePhase& phase) {
   return round_down(phase.busy) + phase.rounds * phase.latency;
 }
 
-/// What is still to come of a bucket at least, some time after it was begun on idle links; on
-/// shared ones it is no further.
+/// Lower bounds on what is left of an all-reduce some time after its start. They assume idle links;
+/// on shared links it has not progressed further.
 struct Left {
-  Bytes size;        // through a port
-  Duration waiting;  // pauses, and phases elsewhere
+  // Bytes still to pass a port.
+  Bytes size;
+  // Pauses, and phases that do not use the port.
+  Duration waiting;
 };
 
-/// Of a phase that sends so much through a port.
+/// What is left of a phase that sends `size` through a port, `elapsed` after its start.
 Left left_of(const AllReducePhase& phase, Bytes size, Duration elapsed) {
   if (elapsed > length_of(phase)) return {};
   if (size.count == 0) return {.size = {}, .waiting = length_of(phase) - elapsed};
@@ -72,8 +75,9 @@ Left left_of(const AllReducePhase& phase, Bytes size, Duration elapsed) {
   return {.size = size - passed, .waiting = (phase.rounds - pauses_begun) * phase.latency};
 }
 
-/// The share of a phase's stated sizes that its flow moves at least, in parts of kWhole: half of
-/// a phase may be half a tick too short for half of what it carries.
+/// Lower bound on the share of a phase's stated sizes that its flow moves, in units of 1 / kWhole.
+/// It may be less than the whole, because the rounded time of half a phase may be half a tick too
+/// short for half of what the phase carries.
 std::int64_t moved_share(const AllReducePhase& phase, const Topology& topology) {
   std::int64_t least = kWhole;
   for (const auto& [port, size] : phase.ports) {
@@ -85,18 +89,19 @@ std::int64_t moved_share(const AllReducePhase& phase, const Topology& topology) 
   return least;
 }
 
-/// How many flows may pass each port after a stage's last backward, as one stage after another is
-/// looked at, the last one first.
+/// Upper bounds on the number of flows through each port after a stage's last backward. Stages are
+/// visited one after another, the last one first.
 class FlowCounts {
  public:
-  /// Before the last stage is looked at. O(flows and ports of all transfers).
+  /// Constructs the counts before the last stage is visited. O(flows and ports of all transfers).
   FlowCounts(const PlanCost& costs, const Topology& topology)
       : costs_(costs), counts_(topology.ports().size(), 0), counted_for_(counts_.size(), -1) {
     for (std::size_t before = 0; before < costs.boundaries.size(); ++before) add(before, 1);
   }
 
-  /// Requires: calls by falling stage, from the last on. O(ports of its reductions and flows of the
-  /// boundary behind it).
+  /// Moves to the moment after the last backward of `stage`.
+  /// O(ports of its reductions and flows of the boundary behind it).
+  /// Requires: it is called once per stage, in falling order from the last stage on.
   void move_to(std::size_t stage) {
     if (stage + 1 < costs_.stages.size()) add(stage, -1);
     for (const AllReduceCost& bucket : costs_.stages[stage].buckets) {
@@ -107,7 +112,8 @@ class FlowCounts {
         ++counts_[port.position()];
       }
     }
-    // Those of a stage before this one begin when the gradients have arrived there.
+    // Tied gradients to which a stage in front adds are reduced only after it has received its last
+    // gradients.
     for (const TiedCost& tie : costs_.ties) {
       if (tie.stages.front().position() != stage) continue;
       for (const auto& [port, size] : tie.reduction.ports) ++counts_[port.position()];
@@ -124,26 +130,29 @@ class FlowCounts {
   }
 
   const PlanCost& costs_;
-  std::vector<std::int64_t> counts_;       // by port
-  std::vector<std::int64_t> counted_for_;  // the last stage whose reductions were
+  // Indexed by port.
+  std::vector<std::int64_t> counts_;
+  // Indexed by port: the last stage whose reductions were counted.
+  std::vector<std::int64_t> counted_for_;
 };
 
-/// The last gradients of a stage and its reductions.
+/// The last gradients and the reductions of one stage.
 class LastFlows {
  public:
-  /// O(flows and ports of the stage's gradients and reductions, times log flows). `counts`: of the
-  /// moment after this stage's last backward.
+  /// `counts` is of the moment after the last backward of this stage.
+  /// O(flows and ports of the stage's gradients and reductions, times log flows).
   LastFlows(const PlanCost& costs, std::size_t stage, const Topology& topology,
             const FlowCounts& counts);
 
-  /// Both, as far as the ports of the gradients tell.
+  /// Returns the largest bounds over the ports of the gradients.
   LastSending sending() const;
 
  private:
-  /// What goes through a port of the gradients.
+  /// A port that gradients pass.
   struct PortFlows {
     const PortLoad& load;
-    std::vector<std::size_t> flows;  // of the gradients, ascending
+    // Positions among the flows of the gradients, ascending.
+    std::vector<std::size_t> flows;
   };
   const StageCost& stage() const { return costs_.stages[stage_]; }
   const TransferCost& gradients() const { return costs_.boundaries[stage_ - 1].backward.front(); }
@@ -152,7 +161,7 @@ class LastFlows {
   std::optional<LastSending> at(const PortFlows& here) const;
   bool is_alike_for_all(const PortFlows& here) const;
   Bandwidth rate_of(const AllReducePhase& phase, ByteParts busiest) const;
-  /// What every flow through a port gets at least, after the stage's last backward.
+  /// Lower bound on the fair share of every flow through a port after the stage's last backward.
   Bandwidth fair_part(PortIndex port) const {
     return {bandwidth(port).bytes_per_second / std::max<std::int64_t>(1, counts_.at(port))};
   }
@@ -162,7 +171,7 @@ class LastFlows {
   Duration after_port(PortIndex port) const;
   Duration pauses(PortIndex port, Duration window) const;
   Duration time_elsewhere(PortIndex port, Duration window) const;
-  /// What there is to do yet once the last bucket is reduced.
+  /// The time from the end of the last bucket's reduction to the end of the last optimizer step.
   Duration last_step() const;
 
   const PlanCost& costs_;
@@ -170,14 +179,21 @@ class LastFlows {
   const Topology& topology_;
   const FlowCounts& counts_;
   struct PhaseFlow {
-    Bandwidth rate;  // at least
+    // Lower bound on the rate through the busiest port of the phase.
+    Bandwidth rate;
+    // See moved_share().
     std::int64_t moved = 0;
+    // The size that passes the busiest port.
     ByteParts busiest;
   };
-  std::vector<std::vector<PhaseFlow>> phases_;  // by bucket and phase
-  bool are_all_moving_ = true;                  // no phase has a rate of zero
-  std::vector<PortFlows> ports_;                // as the gradients' own
-  std::vector<std::size_t> flows_of_sender_;    // by flow of the gradients: all that its sender has
+  // Indexed by bucket and phase.
+  std::vector<std::vector<PhaseFlow>> phases_;
+  // Whether no phase has a rate of zero.
+  bool are_all_moving_ = true;
+  // In the order of the ports of the gradients.
+  std::vector<PortFlows> ports_;
+  // Indexed by flow of the gradients: the number of flows of its sender.
+  std::vector<std::size_t> flows_of_sender_;
 };
 
 LastFlows::LastFlows(const PlanCost& costs, std::size_t stage, const Topology& topology,
@@ -209,7 +225,7 @@ void LastFlows::index_flows() {
     }
   }
   flows_of_sender_.resize(flows.size());
-  // They are by sender.
+  // Flows are sorted by sender.
   for (std::size_t first = 0; first < flows.size();) {
     std::size_t end = first;
     while (end < flows.size() && flows[end].from == flows[first].from) ++end;
@@ -226,7 +242,8 @@ Duration LastFlows::last_step() const {
   return std::max(of_bucket, cost.tied_reduction_from_here) + cost.bucket_steps.back();
 }
 
-/// Of its flow through its busiest port; through others it goes in proportion.
+/// Lower bound on the rate of a phase's flow through its busiest port; its rates through other
+/// ports are in proportion to their sizes.
 Bandwidth LastFlows::rate_of(const AllReducePhase& phase, ByteParts busiest) const {
   if (phase.busy.count == 0) return {};
   Bandwidth rate{divide_down(busiest.count * kNanosecondsPerSecond * kTicksPerNanosecond,
@@ -235,9 +252,10 @@ Bandwidth LastFlows::rate_of(const AllReducePhase& phase, ByteParts busiest) con
   return rate;
 }
 
-/// Every bucket goes through the port, and of whoever sends gradients through it all of them do: a
-/// sender that waits for a flow elsewhere would leave the port to others meanwhile. And no phase is
-/// so small, or shares its links with so many, that nothing is sure about it.
+/// Whether (B12) may be claimed for a port: every bucket passes it, and so do all flows of every
+/// sender that has one through it, because a sender that waits for a flow elsewhere would leave the
+/// port to others meanwhile. Besides, no phase may be so small, or share its links with so many
+/// flows, that no positive rate is certain.
 bool LastFlows::is_alike_for_all(const PortFlows& here) const {
   if (!are_all_moving_) return false;
   for (const AllReduceCost& bucket : stage().buckets) {
@@ -254,7 +272,7 @@ bool LastFlows::is_alike_for_all(const PortFlows& here) const {
   return true;
 }
 
-/// Of the port, while a round goes through it.
+/// Lower bound on the share of the port that a reduction has while one of its rounds uses it.
 std::int64_t LastFlows::reduction_share(PortIndex port) const {
   std::int64_t least = kWhole;
   for (std::size_t k = 0; k < stage().buckets.size(); ++k) {
@@ -269,7 +287,7 @@ std::int64_t LastFlows::reduction_share(PortIndex port) const {
   return least;
 }
 
-/// Of the port, while gradients are on their way through it.
+/// Lower bound on the share of the port that the gradients have while they use it.
 std::int64_t LastFlows::gradient_share(const PortFlows& here) const {
   std::int64_t least = kWhole;
   for (const std::size_t i : here.flows) {
@@ -281,7 +299,7 @@ std::int64_t LastFlows::gradient_share(const PortFlows& here) const {
   return least;
 }
 
-/// When the last backward ends.
+/// Lower bounds on what is left of the reductions when the last backward ends.
 Left LastFlows::reduction_left(PortIndex port) const {
   Left left;
   Duration done;
@@ -303,7 +321,7 @@ Left LastFlows::reduction_left(PortIndex port) const {
   return left;
 }
 
-/// From the last byte through the port to the end of the last all-reduce.
+/// Lower bound on the time from the last byte through the port to the end of the last all-reduce.
 Duration LastFlows::after_port(PortIndex port) const {
   Duration time;
   const std::vector<AllReducePhase>& phases = stage().buckets.back().phases;
@@ -314,7 +332,7 @@ Duration LastFlows::after_port(PortIndex port) const {
   return time;
 }
 
-/// How long rounds through the port pause at most within so much time.
+/// Upper bound on the time within `window` for which phases that use the port pause between rounds.
 Duration LastFlows::pauses(PortIndex port, Duration window) const {
   Duration latency;
   Duration shortest = window + Duration{1};
@@ -328,12 +346,12 @@ Duration LastFlows::pauses(PortIndex port, Duration window) const {
     }
   }
   const std::int64_t ends = std::min(all, 1 + window.ns / std::max<std::int64_t>(1, shortest.ns));
-  // A round is over with the tick in which its last byte passes.
+  // A round ends with the tick in which its last byte passes.
   return ends * latency + Duration{ends / kTicksPerNanosecond};
 }
 
-/// How long phases that do not go through the port take at most within so much time: between two
-/// stretches of them lies all that a bucket sends through it.
+/// Upper bound on the time within `window` that is taken by phases that do not use the port.
+/// Between two consecutive runs of such phases, a bucket sends all of its bytes through the port.
 Duration LastFlows::time_elsewhere(PortIndex port, Duration window) const {
   Duration longest;
   Duration shortest_here = window + Duration{1};
@@ -353,7 +371,7 @@ Duration LastFlows::time_elsewhere(PortIndex port, Duration window) const {
     longest = std::max(longest, elsewhere);
     shortest_here = std::min(shortest_here, here);
   }
-  // Of two buckets one after another, the end of one and the beginning of the next.
+  // A run may consist of the end of one bucket and the beginning of the next.
   const std::int64_t stretches = 2 + window.ns / std::max<std::int64_t>(1, shortest_here.ns);
   const auto most = static_cast<std::int64_t>(stage().buckets.size());
   return 2 * std::min(stretches, most) * longest;
@@ -374,8 +392,8 @@ std::optional<LastSending> LastFlows::at(const PortFlows& here) const {
   const Duration slowed_gradient =
       window - pauses(load.port, window) - time_elsewhere(load.port, window);
   const Duration slowed_reduction{divide_down(Wide{left.ns} * kWhole, kWhole - for_gradients)};
-  // Once the gradients are through, nothing is in the reduction's way; while they are not, they
-  // have their share, and the reduction waits besides.
+  // Either the gradients are done first, and nothing slows the reduction from then on; or they have
+  // their share all the time, and the reduction has to wait for its pauses besides.
   const Duration after_both = std::max(both + after_port(load.port), left + reduction.waiting);
   return LastSending{.gradient = std::min(both, slowed_gradient) + load.latency - kRounding,
                      .after_backward = std::min(after_both, slowed_reduction + reduction.waiting) +

@@ -1,13 +1,15 @@
-// What a stage's all-reduces and its last gradients, which leave at the same time, cost each other
-// where links are shared.
+// Bounds on how a stage's all-reduces and its last gradients slow each other down on shared links
+// ((B12) in docs/bounds.md).
 //
 // When the last backward of a stage ends, its all-reduces are under way, and the gradients of the
-// last micro-batch set off to the stage before it through the same ports. Either the port has
-// carried both once one of them is done, or the other one has had its fair share of the port all
-// the while, but for an all-reduce's pauses between its rounds and its phases elsewhere. By then no
-// activation is on its way any more, nor a gradient of a later stage, nor has an earlier stage
-// begun to reduce; so few flows share a port, and each has its part of it. Source: max-min
-// fairness, as the simulator shares links (simulate/max_min.h); the bound is ours.
+// last micro-batch leave for the stage in front through the same ports. When one of the two is done
+// with a port, either the port has carried both, or the other one has had its fair share of the
+// port all the time, except while an all-reduce pauses between rounds or is busy with phases that
+// do not use the port. At that time no activations and no gradients of later stages are in transit,
+// and no earlier stage has begun to reduce, so the number of flows that may share a port is known,
+// and with it the least share of each.
+// Source: max-min fairness, by which the simulator shares links (simulate/max_min.h). The bound
+// itself has no published source.
 #pragma once
 
 #include <vector>
@@ -17,16 +19,19 @@
 
 namespace dapple::search {
 
-/// Both at least, from the end of the stage's last backward.
+/// Lower bounds on two times that are counted from the end of a stage's last backward.
 struct LastSending {
-  Duration gradient;        // until the stage before it has the last gradients
-  Duration after_backward;  // until the end of its optimizer step
+  /// Until the last gradients have arrived at the stage in front.
+  Duration gradient;
+  /// Until the end of the optimizer step.
+  Duration after_backward;
 };
 
-/// By stage, the first one's left at zero. With nothing but what is said above; where an all-reduce
-/// slows computation down, or the stage has nothing to reduce, what each takes alone.
-/// Requires: no dealt stage. O(flows and ports of all transfers and reductions, times log flows):
-/// how many flows may share a port is carried from stage to stage.
+/// Returns these bounds by stage; those of the first stage are zero. If all-reduces slow
+/// computation down, or the stage has nothing to reduce, they are the times of each on idle links.
+/// O(flows and ports of all transfers and reductions, times log flows), because the numbers of
+/// flows that may share a port are carried from stage to stage.
+/// Requires: no dealt stage.
 std::vector<LastSending> last_sendings(const PlanCost& costs, const Topology& topology);
 
 }  // namespace dapple::search

@@ -6,8 +6,8 @@
 namespace dapple::search {
 namespace {
 
-/// From one replica's last backward to the end of the stage's all-reduces and its own optimizer
-/// steps, as far as that replica holds them up.
+/// Lower bound on the time from one replica's last backward to the end of the stage's all-reduces
+/// and of its own optimizer steps, as if the other replicas never delayed the all-reduces.
 Duration time_after(const ReplicaCost& replica, const StageCost& stage) {
   StageCost alone;
   alone.backward = replica.backward;
@@ -28,7 +28,7 @@ StageCost quickest_replica(const StageCost& stage) {
   std::vector<bool> is_known(stage.moments.size());
   Duration after{INT64_MAX};
   for (const ReplicaCost& replica : stage.replicas) {
-    if (is_known[replica.moments]) continue;  // alike
+    if (is_known[replica.moments]) continue;  // an equal replica has been counted
     is_known[replica.moments] = true;
     least.forward = std::min(least.forward, replica.forward);
     least.backward = std::min(least.backward, replica.backward);
@@ -37,7 +37,7 @@ StageCost quickest_replica(const StageCost& stage) {
         std::min(least.weight_gradient, replica.backward - replica.input_gradient);
     after = std::min(after, time_after(replica, stage));
   }
-  // All that follows the last backward, as one reduction.
+  // One reduction stands for all that follows the last backward.
   AllReduceCost reduction;
   reduction.time = after;
   least.buckets = {reduction};
@@ -45,7 +45,7 @@ StageCost quickest_replica(const StageCost& stage) {
   return least;
 }
 
-/// Pairs of replicas with samples in common.
+/// The number of pairs of replicas with samples in common.
 std::size_t pairs_of(const StageCost& from, const StageCost& to) {
   std::size_t pairs = 0;
   std::size_t receiver = 0;
@@ -63,7 +63,7 @@ std::size_t pairs_of(const StageCost& from, const StageCost& to) {
   return pairs;
 }
 
-/// What a pair's flow takes of its narrowest port, where links are idle.
+/// The load that a pair's flow puts on its narrowest port on idle links.
 PortLoad narrowest(const PairFlow& flow) {
   return {.port = flow.route.ports.front(),
           .size = flow.size,
@@ -73,7 +73,7 @@ PortLoad narrowest(const PairFlow& flow) {
 
 TransferCost quickest_pair(const TransferCost& transfer, std::size_t pairs) {
   TransferCost least;
-  // What some pair does not send takes no time.
+  // Some pair sends nothing, which takes no time.
   if (transfer.flows.size() < pairs) return least;
   PortLoad load = narrowest(transfer.flows.front());
   for (const PairFlow& flow : transfer.flows) {

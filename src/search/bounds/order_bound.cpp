@@ -5,7 +5,7 @@
 namespace dapple::search {
 namespace {
 
-/// The end of all as it depends on a depth K: at + K * slope.
+/// A lower bound on the plan's time as a linear function of a depth K: at + K * slope.
 struct DepthLine {
   Duration at;
   Duration slope;
@@ -13,7 +13,8 @@ struct DepthLine {
   Duration operator()(std::int64_t depth) const { return at + depth * slope; }
 };
 
-/// The least of the larger of a falling and a rising line, over the depths up to `most`.
+/// The minimum over all depths from 1 to `most` of the maximum of a falling and a rising line (O5).
+/// It is taken over real depths and rounded down.
 Duration lowest_crossing(const DepthLine& falling, const DepthLine& rising, std::int64_t most) {
   if (falling(most) >= rising(most)) return falling(most);
   if (rising(1) >= falling(1)) return rising(1);
@@ -27,7 +28,8 @@ Duration lowest_crossing(const DepthLine& falling, const DepthLine& rising, std:
 Duration bound_of_order(const std::vector<OrderedStage>& stages, const BeforePart& before,
                         std::int64_t num_micro_batches) {
   const std::int64_t all = num_micro_batches;
-  std::vector<DepthLine> large_depth_waits;  // of the stages so far: theirs is no smaller
+  // Rising lines of this stage and those in front, whose depths are no smaller.
+  std::vector<DepthLine> large_depth_waits;
   const OrderedStage* slowest_backward = nullptr;
   Duration bound;
   for (const OrderedStage& stage : stages) {
@@ -36,11 +38,11 @@ Duration bound_of_order(const std::vector<OrderedStage>& stages, const BeforePar
         stage.start + std::max(before.end + stage.finish, before.span + stage.back);
     const Duration both = stage.forward + stage.backward;
     const Duration pace = std::max({before.slowest, stage.slowest_before, stage.forward});
-    // K forwards at the pace at which they arrive; then all backwards and the other forwards.
+    // (O1): K forwards at the pace at which they arrive, then all backwards and the other forwards.
     const DepthLine first_backward{.at = after + all * both + stage.forward - pace,
                                    .slope = pace - stage.forward};
     if (first_backward.slope > Duration{}) large_depth_waits.push_back(first_backward);
-    // The last K backwards follow each other, and an earlier stage may be slower at them.
+    // (O2): the last K backwards follow each other, and an earlier stage may be slower at them.
     if (slowest_backward != nullptr && slowest_backward->backward_pace > stage.backward) {
       const OrderedStage& slow = *slowest_backward;
       const Duration then = stage.start + stage.back - slow.back +
@@ -49,10 +51,11 @@ Duration bound_of_order(const std::vector<OrderedStage>& stages, const BeforePar
           {.at = then + all * both + stage.forward - pace + stage.backward - slow.backward_pace,
            .slope = pace - both + slow.backward_pace});
     }
-    // The same until the last forward, which has M - K backwards and the other forwards before it.
+    // (O3): the same until the last forward, which M - K backwards and all other forwards precede.
     const DepthLine last_forward{.at = begin + all * both - pace + stage.tail,
                                  .slope = pace - both};
-    // In the beginning or in the end the stage waits for a round trip (line 3 of the bound).
+    // (O4): at the beginning or at the end the stage waits for a round trip, line 3 of the bound
+    // (B3).
     const DepthLine small_depth_waits[] = {
         last_forward,
         {.at = after + stage.round_trip + (all - 1) * stage.backward + all * stage.forward,
@@ -61,7 +64,7 @@ Duration bound_of_order(const std::vector<OrderedStage>& stages, const BeforePar
          .slope = Duration{} - stage.backward}};
     const std::int64_t most = std::min(stage.most_in_flight, all);
     for (const DepthLine& small : small_depth_waits) {
-      // One that does not fall is least at a depth of one.
+      // A line that does not fall is least at a depth of one.
       if (small.slope >= Duration{}) {
         bound = std::max(bound, small(1));
         continue;

@@ -1,12 +1,13 @@
-// What the fixed order of 1F1B adds to the bound: a depth K lets the last forward start early, but
-// holds the first backward back until K forwards have arrived.
+// What the fixed order of 1F1B adds to the bound ((O1)-(O5) in docs/bounds.md): a large depth K
+// lets the last forward start early, but delays the first backward until K forwards have arrived.
 //
-// A stage with depth K first runs K forwards, and they arrive no faster than the slowest stage
-// before it makes them, or the slowest boundary lets them through; then all backwards and the other
-// forwards follow. The last forward waits for all others and for M - K backwards. Depths do not
-// rise from stage to stage, so what a stage needs for its last forward to be in time all stages
-// before it pay for. Source: model of 1F1B in DAPPLE (PPoPP'21) section 3.2; the trade-off is ours.
-// It holds for GPipe, where K is M.
+// A stage with depth K first runs K forwards, which arrive no faster than the slowest stage in
+// front computes them or the slowest boundary in front transmits them; then all backwards and the
+// other forwards follow. The last forward waits for all other forwards and for M - K backwards.
+// Depths do not rise from stage to stage, so if a stage needs a large depth for its last forward to
+// be in time, all stages in front of it have at least that depth.
+// Source: the model of 1F1B in DAPPLE (PPoPP'21) section 3.2; the trade-off has no published
+// source. The bound holds for GPipe, where K is M.
 #pragma once
 
 #include <cstdint>
@@ -16,28 +17,40 @@
 
 namespace dapple::search {
 
-/// A stage of a part of a plan, first to last.
+/// One stage of a partial plan. All durations are lower bounds.
 struct OrderedStage {
   Duration forward;
   Duration backward;
-  Duration backward_pace;  // no faster do backwards follow each other, the boundary behind included
-  Duration start;          // of its first forward, from that of the part
-  Duration round_trip;     // of one micro-batch, from here to the end and back
-  Duration tail;           // from the start of its last forward to the end of all
-  Duration finish;         // from its last backward's end to the part's last optimizer step
-  Duration back;           // from its last backward's end to that of the part's first stage
-  std::int64_t most_in_flight = 1;  // its depth is at most that
-  Duration slowest_before;          // forward in the part, or micro-batch over a boundary there
+  // The interval between consecutive backwards, including transfers over the boundary behind.
+  Duration backward_pace;
+  // The start of its first forward, counted from that of the partial plan.
+  Duration start;
+  // One micro-batch from the start of its forward here to the end of its backward here.
+  Duration round_trip;
+  // From the start of its last forward to the last optimizer step of this stage and those behind.
+  Duration tail;
+  // From the end of its last backward to the end of the last optimizer step of this stage or one in
+  // front within the partial plan.
+  Duration finish;
+  // From the end of its last backward to that of the partial plan's first stage.
+  Duration back;
+  // Upper bound on its depth.
+  std::int64_t most_in_flight = 1;
+  // The slowest forward, or transfer of one micro-batch, in front of it within the partial plan.
+  Duration slowest_before;
 };
 
-/// What stands before the part.
+/// What stands in front of the partial plan. All durations are lower bounds.
 struct BeforePart {
-  Duration end;      // to the start of the part's first forward
-  Duration span;     // the same, and from the part's last backward to the end of all
-  Duration slowest;  // forward
+  // The start of the partial plan's first forward.
+  Duration end;
+  // The same plus the time from the partial plan's last backward to the end of the iteration.
+  Duration span;
+  // The slowest forward, or transfer of one micro-batch.
+  Duration slowest;
 };
 
-/// At least, whatever the depths. O(stages^2).
+/// Returns a lower bound on the plan's time at all depths. `stages` are first to last. O(stages^2).
 Duration bound_of_order(const std::vector<OrderedStage>& stages, const BeforePart& before,
                         std::int64_t num_micro_batches);
 

@@ -8,15 +8,15 @@
 namespace dapple::search {
 namespace {
 
-/// Keeps floating-point sums on the safe side of the whole numbers that they bound.
+/// A margin that keeps floating-point sums below the whole numbers that they bound.
 constexpr double kSafety = 1.0 - 1e-9;
 
 Duration round_down(double ns) {
   return {static_cast<std::int64_t>(ns * kSafety)};
 }
 
-/// Times are linear between measured batch sizes, so the least time per sample is at one of them,
-/// at one sample, or at the whole micro-batch.
+/// The least time per sample of a layer, in nanoseconds. Times are linear between measured batch
+/// sizes, so the minimum is at one of them, at one sample, or at the whole micro-batch.
 template <class TimeOf>
 double least_per_sample(const Layer& layer, std::int64_t micro_batch_size, TimeOf time_of) {
   std::set<std::int64_t> batches{1, micro_batch_size};
@@ -25,14 +25,15 @@ double least_per_sample(const Layer& layer, std::int64_t micro_batch_size, TimeO
   }
   double least = 1e300;
   for (const std::int64_t batch : batches) {
-    // A rounded-up nanosecond is not proportional; without it, the time might be that much less.
+    // What rounding up added, less than a nanosecond, is not proportional to the samples.
     const double time = std::max(0.0, static_cast<double>(time_of(batch).ns) - 1.0);
     least = std::min(least, time / static_cast<double>(batch));
   }
   return least;
 }
 
-/// With one proportional measurement the time per sample is the same at any batch size.
+/// The time per sample of a layer with one proportional measurement, in nanoseconds. Without the
+/// fixed overhead it is the same at every batch size.
 double proportional_per_sample(Duration time, const Layer& layer, Factor scale) {
   return static_cast<double>(time.ns - std::min(time, layer.fixed_overhead).ns) /
          static_cast<double>(layer.measurements.front().batch_size) *

@@ -1,4 +1,5 @@
-// What the layers before a cut take at least, however they are put on the devices that are left.
+// Lower bounds on the time of the layers in front of a cut, whatever devices they have ((P1) in
+// docs/bounds.md).
 #pragma once
 
 #include <cstdint>
@@ -11,33 +12,38 @@ namespace dapple::search {
 
 class PrefixBound {
  public:
-  /// At least, of everything before a cut on the devices that are left.
+  /// Lower bounds for all layers in front of a cut on the devices that are left.
   struct Rest {
-    Duration forward;     // of one micro-batch through it
-    Duration round_trip;  // likewise, forward and backward
-    Duration busiest;     // of all micro-batches on the busiest device
+    // One micro-batch, forward.
+    Duration forward;
+    // One micro-batch, forward and backward.
+    Duration round_trip;
+    // All micro-batches on the busiest device.
+    Duration busiest;
   };
 
   PrefixBound(const CostModel& costs, std::int64_t micro_batch_size,
               std::int64_t global_batch_size);
 
-  /// `capacity`: the sum of the speeds of those devices. Requires: capacity > 0, or begin == 0.
-  /// O(1).
+  /// Returns the bounds for the layers in front of layer `begin`. `capacity` is the sum of the
+  /// speeds of the devices that are left. O(1).
+  /// Requires: capacity > 0, or begin == 0.
   Rest rest(std::int32_t begin, double capacity) const;
 
-  /// At least, of all micro-batches of these layers on the busiest of devices of that capacity
-  /// together. O(1). Requires: capacity > 0.
+  /// Lower bound on the time of all micro-batches of `layers` on the busiest of several devices,
+  /// whose speeds sum to `capacity`. O(1).
+  /// Requires: capacity > 0.
   Duration busiest(LayerRange layers, double capacity) const;
 
-  /// At least, of all micro-batches of all layers, where every device has its even part of them.
-  /// O(1).
+  /// Lower bound on the time of all micro-batches of all layers on all devices, attained where
+  /// every device has an equal part of the work for its speed. O(1).
   Duration work_alone() const;
 
-  /// The first layer with which a stage that ends at `end` may begin, lest devices of that capacity
-  /// alone take `incumbent` or longer. O(log layers).
+  /// Returns the lowest first layer of a stage that ends at `end` with which devices whose speeds
+  /// sum to `capacity` stay below `incumbent` by this bound. O(log layers).
   std::int32_t first_layer_within(std::int32_t end, double capacity, Duration incumbent) const;
 
-  /// Of a kind of device, where the quickest kind has 1.
+  /// The speed of a kind of device, relative to that of the quickest kind.
   double speed(std::int32_t device_kind) const {
     return speeds_[static_cast<std::size_t>(device_kind)];
   }
@@ -45,9 +51,12 @@ class PrefixBound {
  private:
   double micro_batch_;
   double global_batch_;
-  double all_devices_ = 0;       // their speeds together
-  std::vector<double> forward_;  // ns per sample, prefix sums, on the quickest kind of device
+  // Sum of the speeds of all devices.
+  double all_devices_ = 0;
+  // Prefix sums over the layers, in nanoseconds per sample on the quickest kind of device.
+  std::vector<double> forward_;
   std::vector<double> round_trip_;
+  // Indexed by kind of device.
   std::vector<double> speeds_;
 };
 

@@ -5,7 +5,7 @@
 namespace dapple::search {
 namespace {
 
-/// Replicas that differ in nothing that a stage's costs depend on.
+/// All that a stage's costs depend on in one of its replicas.
 struct ReplicaKind {
   std::int64_t samples = 0;
   std::int32_t device_kind = 0;
@@ -29,18 +29,19 @@ std::vector<ReplicaKind> replica_kinds(const CostModel& costs, const StageDevice
   return kinds;
 }
 
-/// The gradient buckets of a stage as it grows to the front, and how long their all-reduces and the
-/// optimizer stick out: the closed buckets' chain is kept, the open one is added when asked.
+/// The gradient buckets of a stage to which layers are added in front, and how long their
+/// all-reduces and the optimizer go on after the last backward. It keeps the chain of the full
+/// buckets; the bucket that is being filled is added on request.
 class BucketChain {
  public:
   BucketChain(const CostModel& costs, const AllReduceModel& reduction,
               const GradientSynchronization& gradients)
       : costs_(costs), reduction_(reduction), gradients_(gradients) {}
 
-  /// `ready`: when the backward of the layers' first is done, counted from the start of the
-  /// stage's.
+  /// Adds the first layer of `layers`, the layers of the stage so far. `ready` is the end of its
+  /// backward, counted from the start of the stage's backward.
   void grow_to(LayerRange layers, Duration ready) {
-    // Who is behind the stage's last layer stays so: what others add to is known here.
+    // The layers behind the stage stay the same, so it is known which gradients they add to.
     const Bytes gradient = bucketed_gradient(costs_.profile(), layers.begin, layers);
     if (gradient.count == 0) return;
     open_ += gradient;
@@ -52,7 +53,7 @@ class BucketChain {
     open_ = {};
   }
 
-  /// From the end of the stage's backward to that of its optimizer's last step.
+  /// The time from the end of the stage's backward to the end of the last optimizer step.
   Duration after(Duration backward, Duration all_steps) const {
     const Chain chain = open_.count == 0 ? closed_ : with_open();
     if (gradients_.optimizer == OptimizerTiming::AtEnd) {
@@ -64,11 +65,14 @@ class BucketChain {
   Bytes largest() const { return largest_; }
 
  private:
-  /// Moments from the start of the stage's backward.
+  /// `reduced` and `stepped` are counted from the start of the stage's backward.
   struct Chain {
-    Duration reduced;    // the last of the buckets
-    Duration stepped;    // the optimizer, if it does nothing but wait for reductions
-    Duration all_steps;  // how long it works
+    // The end of the last bucket's reduction.
+    Duration reduced;
+    // The end of the last optimizer step, if steps wait for nothing but reductions.
+    Duration stepped;
+    // The sum of all optimizer steps.
+    Duration all_steps;
   };
 
   Chain with_open() const {
@@ -89,7 +93,7 @@ class BucketChain {
   Chain closed_;
 };
 
-/// Stages of one column as they grow to the front.
+/// Builds the stages of one column by adding layers in front.
 class ColumnBuilder {
  public:
   ColumnBuilder(const CostModel& costs, const StageDevices& stage, const ColumnRequest& request)
@@ -103,7 +107,8 @@ class ColumnBuilder {
     }
   }
 
-  /// Requires: calls by falling `begin`, from the last layer of the column on.
+  /// Returns the stage that begins at `begin`.
+  /// Requires: calls are by falling `begin`, from the last layer of the column on.
   StageBound grow_to(std::int32_t begin) {
     const LayerRange layers{begin, request_.end};
     StageBound stage;
@@ -129,8 +134,9 @@ class ColumnBuilder {
   }
 
  private:
-  /// The slowest replica's own chain of buckets, counted from the start of its backward alone:
-  /// those of the others can only hold it up.
+  /// Joins the figures of a replica to those of a stage whose replicas start together. The chain of
+  /// buckets is that of the replica with the longest backward; the other replicas can only delay
+  /// it.
   static void join_slowest(StageBound& stage, const StageBound& replica) {
     stage.forward = std::max(stage.forward, replica.forward);
     if (replica.backward <= stage.backward) return;
@@ -144,7 +150,8 @@ class ColumnBuilder {
     stage.after_backward = std::min(stage.after_backward, replica.after_backward);
   }
 
-  /// Most micro-batches whose stash fits beside the rest; what waits at the boundaries is left out.
+  /// Upper bound on the micro-batches in flight: those whose stash fits into memory beside all
+  /// else. Buffers at the boundaries are left out. It is 0 if the stage does not fit.
   std::int64_t depth_limit(LayerRange layers) const {
     std::int64_t depth = request_.num_micro_batches;
     if (request_.ignore_memory) return depth;
@@ -167,8 +174,9 @@ class ColumnBuilder {
   const CostModel& costs_;
   const ColumnRequest& request_;
   std::vector<ReplicaKind> kinds_;
+  // Indexed by position in kinds_.
   std::vector<const LayerTable*> tables_;
-  std::vector<BucketChain> chains_;  // one per kind
+  std::vector<BucketChain> chains_;
   bool is_replicated_;
 };
 

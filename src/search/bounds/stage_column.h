@@ -1,4 +1,4 @@
-// All stages that end at one layer on one set of devices, by their first layer.
+// Columns of stages: all stages on one set of devices that end at the same layer, by first layer.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,12 @@
 namespace dapple::search {
 
 struct StageColumn {
-  std::int32_t first = 0;          // the lowest first layer that is in it
-  std::vector<StageBound> stages;  // from `first` on; depth_limit 0: does not fit
-  bool memory_limits = false;      // some stage cannot hold all micro-batches
+  // The lowest first layer in the column.
+  std::int32_t first = 0;
+  // Indexed by first layer, from `first` on. A depth_limit of 0 says that the stage does not fit.
+  std::vector<StageBound> stages;
+  // Whether some stage cannot hold all micro-batches.
+  bool memory_limits = false;
 
   const StageBound& at(std::int32_t begin) const {
     return stages[static_cast<std::size_t>(begin - first)];
@@ -27,6 +30,7 @@ struct StageDevices {
 };
 
 struct ColumnRequest {
+  // Stages [begin, end) for all begin from `first` to end - 1.
   std::int32_t first = 0;
   std::int32_t end = 0;
   std::int64_t micro_batch_size = 1;
@@ -34,13 +38,15 @@ struct ColumnRequest {
   bool recompute = false;
   bool ignore_memory = false;
   GradientSynchronization gradients = {};
-  bool hold_all = false;  // a stage fits only if it holds all micro-batches
+  // Whether a stage fits only if it holds all micro-batches.
+  bool hold_all = false;
   Replicas replicas = Replicas::Together;
 };
 
-/// Exact, but for what waits at the boundaries, which limits the depth further, and, where shares
-/// or kinds of device differ under recomputation, for the exposed all-reduce, which may be longer.
-/// O(layers in the column * different replicas): buckets are carried along.
+/// Returns the column. Its figures are exact with two exceptions, in which they are bounds: buffers
+/// at the boundaries, which are left out, limit the depth further; and if shares or kinds of device
+/// differ under recomputation, the exposed all-reduce may be longer.
+/// O(layers in the column * different replicas), because buckets are carried along.
 StageColumn make_stage_column(const CostModel& costs, const StageDevices& stage,
                               const ColumnRequest& request);
 

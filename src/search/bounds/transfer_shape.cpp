@@ -14,7 +14,7 @@ std::vector<TransferEnd> shares(const std::vector<DeviceIndex>& devices, std::in
   return ends;
 }
 
-/// A byte per sample: the sizes of what is moved are then its samples.
+/// The transfer of tensors of one byte per sample, so that sizes are numbers of samples.
 TransferCost samples_moved(const std::vector<TransferEnd>& from, const std::vector<TransferEnd>& to,
                            const Topology& topology) {
   return transfer_cost(
@@ -59,8 +59,9 @@ PortBound bound_of(const PortShape& shape, const BoundaryVolume& volume) {
           .time = round_up(occupation(size, shape.bandwidth)) + shape.latency};
 }
 
-/// How long the slowest of them is busy with one micro-batch, rounded down: the one that decides a
-/// transfer's time, for the time of one port and the work of another make no bound together.
+/// The time for which one micro-batch occupies the port that decides the time of a transfer,
+/// rounded down. Only that port counts, because the time of one port and the occupation of another
+/// are no bound together.
 Duration pace_of(const std::vector<PortBound>& ports) {
   Duration longest;
   Duration pace;
@@ -126,8 +127,8 @@ std::int64_t least_overlap(std::int64_t micro_batch_size, std::int64_t front, st
   return least;
 }
 
-/// Every tensor's size is rounded up on its own, so some samples may take up to a byte per tensor
-/// less than their share of the whole.
+// The size of every tensor is rounded up on its own, so the bytes of some samples may be up to one
+// byte per tensor less than their share of the whole.
 Bytes sure_size(std::int64_t samples, const BoundaryVolume& volume) {
   const std::int64_t sure = std::max<std::int64_t>(0, volume.whole.count - volume.tensors);
   return {divide_down(Wide{sure} * samples, volume.micro_batch_size)};

@@ -1,5 +1,5 @@
-// Transfers between two sets of devices, whatever the size of what is moved: which ports carry how
-// many of a micro-batch's samples.
+// Shapes of transfers between two sets of devices: which ports carry how many of a micro-batch's
+// samples, independent of the size of the tensors.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace dapple::search {
 
-/// Samples of each micro-batch that go through a port.
+/// A port, and the samples of each micro-batch that pass it.
 struct PortShape {
   std::int64_t samples = 0;
   Bandwidth bandwidth;
@@ -22,9 +22,9 @@ struct PortShape {
   friend auto operator<=>(const PortShape&, const PortShape&) = default;
 };
 
-/// The ports of a boundary in both directions; of those alike, the busiest. Ascending. Where
-/// replicas are independent, also what different pairs of them send, at the bandwidths and
-/// latencies of their routes.
+/// The ports of a boundary in both directions, ascending. Ports with the same bandwidth and latency
+/// are represented by the busiest one. If replicas are independent, the distinct pairs of replicas
+/// are included, with the bandwidths and latencies of their routes.
 struct TransferShape {
   std::vector<PortShape> forward;
   std::vector<PortShape> backward;
@@ -34,7 +34,7 @@ struct TransferShape {
   friend auto operator<=>(const TransferShape&, const TransferShape&) = default;
 };
 
-/// Devices of the stages before and behind a boundary, in the order of their replicas.
+/// The devices of the stages in front of and behind a boundary, in the order of the replicas.
 struct BoundarySides {
   std::vector<DeviceIndex> front;
   std::vector<DeviceIndex> back;
@@ -43,32 +43,37 @@ struct BoundarySides {
 TransferShape transfer_shape(const BoundarySides& sides, std::int64_t micro_batch_size,
                              const Topology& topology, Replicas replicas);
 
-/// The fewest samples that a replica of one side sends to one of the other.
+/// The fewest samples that any replica of one side sends to a replica of the other side, for
+/// `front` and `back` replicas.
 std::int64_t least_overlap(std::int64_t micro_batch_size, std::int64_t front, std::int64_t back);
 
-/// Bounds for a boundary of that shape over which `whole` goes for each micro-batch, the sum of
-/// `tensors` at most, each rounded up on its own.
+/// The bytes that pass a boundary.
 struct BoundaryVolume {
+  // For each micro-batch, the sum over its tensors, each of which is rounded up on its own.
   Bytes whole;
+  // Upper bound on the number of tensors.
   std::int64_t tensors = 0;
   std::int64_t micro_batch_size = 1;
 };
+
+/// Returns the bounds for a boundary of that shape and volume.
 BoundaryBound boundary_bound(const TransferShape& shape, const BoundaryVolume& volume);
 
-/// What so many of a micro-batch's samples take of it at least.
+/// Lower bound on the bytes of `samples` samples of a micro-batch.
 Bytes sure_size(std::int64_t samples, const BoundaryVolume& volume);
 
-/// What goes over the boundary before layer `cut`.
+/// Returns the volume of the boundary in front of layer `cut`.
 BoundaryVolume boundary_volume(const CostModel& costs, std::int32_t cut,
                                std::int64_t micro_batch_size);
 
-/// Shapes by two numbers that stand for the devices before and behind a boundary.
+/// Memoizes shapes by two numbers that identify the devices in front of and behind a boundary.
 class TransferShapes {
  public:
   TransferShapes(const CostModel& costs, std::int64_t micro_batch_size, Replicas replicas)
       : costs_(costs), micro_batch_size_(micro_batch_size), replicas_(replicas) {}
 
-  /// `sides` is called the first time that two numbers are asked for. O(1) afterwards.
+  /// Returns the shape for two numbers. `sides` is called when they are first requested.
+  /// O(log shapes) afterwards.
   const TransferShape& shape(std::int32_t front, std::int32_t back,
                              const std::function<BoundarySides()>& sides);
 

@@ -15,20 +15,23 @@
 namespace dapple::search {
 namespace {
 
-/// A partial plan: a stage in front of another partial plan.
+/// A partial plan: one stage in front of another partial plan.
 struct Node {
   BoundLabel label;
-  Duration bound;            // of every plan that it can be completed to
-  std::int32_t behind = -1;  // node
+  // Lower bound on every completion.
+  Duration bound;
+  // The node behind, or -1.
+  std::int32_t behind = -1;
   std::int32_t placement = 0;
-  std::int32_t begin = 0;  // first layer
+  // The layers [begin, end) of the first stage.
+  std::int32_t begin = 0;
   std::int32_t end = 0;
   std::int32_t stages = 1;
   bool recompute = false;
 };
 
-/// Partial plans that begin at one layer, by the placement of their first stage, which also says
-/// which devices are used.
+/// The partial plans that begin at one layer, by the placement of their first stage, which also
+/// determines the devices in use.
 using CutStates = std::vector<std::vector<std::int32_t>>;
 
 class DappleSearch {
@@ -74,7 +77,8 @@ class DappleSearch {
   TransferShapes shapes_;
   std::vector<Node> nodes_;
   std::vector<CutStates> cuts_;
-  std::map<std::pair<std::int32_t, bool>, StageColumn> columns_;  // of the cut being grown
+  // Stage columns of the current cut, by placement and recomputation.
+  std::map<std::pair<std::int32_t, bool>, StageColumn> columns_;
   SearchOutcome outcome_;
   std::int32_t counted_placements_ = 0;
 };
@@ -108,7 +112,8 @@ SearchOutcome DappleSearch::run() {
   return std::move(outcome_);
 }
 
-/// Front placements of a cut, the most promising first, as many as the effort allows.
+/// Returns the placements of the first stage at a cut with the least bounds, by rising bound, as
+/// many as the effort allows.
 std::vector<std::int32_t> DappleSearch::promising(std::int32_t cut) {
   std::vector<std::pair<Duration, std::int32_t>> order;
   const CutStates& states = cuts_[static_cast<std::size_t>(cut)];
@@ -133,7 +138,8 @@ std::vector<std::int32_t> DappleSearch::promising(std::int32_t cut) {
   return chosen;
 }
 
-/// Every stage that ends at `cut` in front of the partial plans `behind` (node -1: none).
+/// Puts every stage that ends at `cut` in front of the partial plans `behind`, whose first stage
+/// has placement `placement`. At the end of the model, `behind` is {-1} and `placement` -1.
 void DappleSearch::grow(std::int32_t cut, std::int32_t placement,
                         const std::vector<std::int32_t>& behind) {
   const std::int32_t used = placement < 0 ? 0 : placements_.at(placement).used_count;
@@ -156,7 +162,7 @@ void DappleSearch::grow(std::int32_t cut, std::int32_t placement,
 void DappleSearch::prepend_stage(std::int32_t cut, std::int32_t placement,
                                  const std::vector<std::int32_t>& behind) {
   extend(cut, placement, behind, false);
-  // Recomputation buys depth, so it is for stages that memory keeps from holding everything.
+  // Recomputation permits a larger depth, so it is tried only where memory limits the depth.
   if (column(cut, placement, false).memory_limits || problem_.pins.recompute == true) {
     extend(cut, placement, behind, true);
   }
@@ -166,7 +172,7 @@ const StageColumn& DappleSearch::column(std::int32_t cut, std::int32_t placement
   const auto found = columns_.find({placement, recompute});
   if (found != columns_.end()) return found->second;
   const Placement& place = placements_.at(placement);
-  // Replicas share alike, so the slowest sets the pace of all.
+  // Replicas have equal shares, so the slowest device limits the stage.
   double slowest = 1;
   for (const std::int32_t kind : place.kinds) slowest = std::min(slowest, prefix_.speed(kind));
   const std::int32_t first = prefix_.first_layer_within(
@@ -191,8 +197,8 @@ const StageColumn& DappleSearch::column(std::int32_t cut, std::int32_t placement
   return column;
 }
 
-/// What a placement keeps: its devices, how many of each server are used, and what its rings take
-/// of each port, in or out, of a device and its NIC.
+/// Counts new placements against the allowance: their devices, the use of each server, and the load
+/// of their rings on the ports, in and out, of each device and its NIC.
 void DappleSearch::count_placements() {
   constexpr std::int64_t kOfAPort = 24;
   for (; counted_placements_ < placements_.size(); ++counted_placements_) {
@@ -211,7 +217,7 @@ void DappleSearch::forget_columns() {
   columns_.clear();
 }
 
-/// The speeds of the devices that a placement leaves, together.
+/// The sum of the speeds of the devices that a placement leaves free.
 double DappleSearch::free_capacity(const Placement& placement) const {
   double capacity = 0;
   for (std::size_t s = 0; s < placement.used_after.size(); ++s) {
@@ -271,8 +277,8 @@ void DappleSearch::extend(std::int32_t cut, std::int32_t placement,
   }
 }
 
-/// Whether it can become a plan of the pinned number of stages: those that it lacks need a layer
-/// and a device each.
+/// Whether the partial plan can be completed to the pinned number of stages. Each missing stage
+/// needs a layer and a device.
 bool DappleSearch::is_within_pins(const Node& node, const Placement& place) const {
   if (!problem_.pins.stages) return true;
   const std::int32_t missing = *problem_.pins.stages - node.stages;
@@ -281,8 +287,8 @@ bool DappleSearch::is_within_pins(const Node& node, const Placement& place) cons
   return 0 < missing && missing <= std::min(node.begin, devices_left);
 }
 
-/// Whether one of them may stand for both: under a pinned number of stages, only where they have
-/// equally many.
+/// Whether one of two partial plans may be dropped for the other. If the number of stages is
+/// pinned, they must have equally many.
 bool DappleSearch::compete(const Node& a, const Node& b) const {
   return !problem_.pins.stages || a.stages == b.stages;
 }
@@ -291,8 +297,8 @@ bool no_worse(const BoundLabel& a, const BoundLabel& b) {
   return a.round_trip <= b.round_trip && a.span <= b.span && a.end <= b.end;
 }
 
-/// Adds a partial plan to its state, unless it is no better than one there in any respect or the
-/// state is full of more promising ones.
+/// Adds a partial plan to its state, unless one there is no worse in any respect or the state is
+/// full of plans with bounds that are no larger.
 void DappleSearch::keep(const Node& node) {
   CutStates& states = cuts_[static_cast<std::size_t>(node.begin)];
   if (states.size() <= static_cast<std::size_t>(node.placement)) {

@@ -26,8 +26,8 @@ namespace {
 
 using TimeOfStage = std::function<Duration(std::int32_t stage, LayerRange layers)>;
 
-/// For every number of stages up to `stages`, how many of the first layers these hold at most if
-/// none of them takes `limit` or longer. O(stages * log layers).
+/// Returns, for every number of stages from 0 to `stages`, how many of the first layers these hold
+/// at most if each of them takes less than `limit`. O(stages * log layers).
 std::vector<std::int32_t> reach_below(Duration limit, std::int32_t stages, std::int32_t layers,
                                       const TimeOfStage& time_of) {
   std::vector<std::int32_t> ends{0};
@@ -51,7 +51,8 @@ std::vector<std::int32_t> reach_below(Duration limit, std::int32_t stages, std::
   return ends;
 }
 
-/// The slowest of `stages` stages that hold the first `layers` layers and end where `ends` says.
+/// The time of the slowest of `stages` stages that hold the first `layers` layers. Stage s ends at
+/// ends[s + 1].
 Duration slowest_of(const std::vector<std::int32_t>& ends, std::int32_t stages, std::int32_t layers,
                     const TimeOfStage& time_of) {
   Duration slowest;
@@ -63,21 +64,22 @@ Duration slowest_of(const std::vector<std::int32_t>& ends, std::int32_t stages, 
   return slowest;
 }
 
-/// The least slowest stage of `stages` stages that hold the first `layers` layers, given one that
-/// can be reached. Bisection in which each trial moves a bound to a time that some stage takes.
-/// O(log time * stages * log layers).
+/// The least possible time of the slowest of `stages` stages that hold the first `layers` layers,
+/// where `reached` is a time that some split attains. It is found by a bisection in which each
+/// trial moves a bound to a time that some stage takes. O(log time * stages * log layers).
 Duration least_slowest(std::int32_t stages, std::int32_t layers, Duration reached,
                        const TimeOfStage& time_of) {
   Duration low;
   Duration high = reached;
-  // Seldom is anything better than what has been reached last.
+  // The first trial is with `reached` itself, as there is seldom a better split.
   Duration limit = reached;
   while (low < high) {
     const std::vector<std::int32_t> ends = reach_below(limit, stages, layers, time_of);
     if (ends.back() == layers) {
       high = slowest_of(ends, stages, layers, time_of);
     } else {
-      // Where every stage takes less than it would with one layer more, the layers do not fit.
+      // While no stage takes as long as one of these would with one layer more, the layers do not
+      // fit.
       Duration next = high;
       for (std::int32_t s = 0; s < stages; ++s) {
         const auto i = static_cast<std::size_t>(s);
@@ -99,7 +101,7 @@ std::vector<LayerRange> balanced_split(std::int32_t layers, std::int32_t stages,
   Duration slowest = least_slowest(stages, layers, time_of(0, {0, layers}), time_of);
   std::vector<std::int32_t> below = reach_below(slowest, stages, layers, time_of);
   for (std::int32_t s = stages - 1; s > 0; --s) {
-    // The first cut that leaves the stage behind it no slower than the slowest has to be.
+    // Finds the first cut at which the stage behind it takes no longer than `slowest`.
     std::int32_t low = s;
     std::int32_t high = end - 1;
     while (low < high) {
@@ -113,7 +115,7 @@ std::vector<LayerRange> balanced_split(std::int32_t layers, std::int32_t stages,
     ranges[static_cast<std::size_t>(s)] = {low, end};
     end = low;
     if (below[static_cast<std::size_t>(s)] >= end) {
-      // It was the only stage that had to be so slow.
+      // No stage in front has to be that slow.
       slowest = least_slowest(s, end, slowest_of(below, s, end, time_of), time_of);
       below = reach_below(slowest, s, end, time_of);
     }

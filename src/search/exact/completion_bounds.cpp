@@ -8,10 +8,12 @@ namespace {
 
 constexpr std::int32_t kFamiliesBetweenQuestions = 16;
 
-/// Fronts kept for one state with the same last stage's devices; fewer where there are many states.
+/// The most functions kept for one state whose last stages have the same device counts; fewer where
+/// there are many states.
 constexpr std::size_t kMostAlike = 64;
 constexpr std::size_t kMostAlikeOfMany = 4;
 
+/// Whether `a` dominates `b`: no coefficient of `a` is larger (C6).
 bool is_as_good(const CompletionFunction& a, const CompletionFunction& b) {
   return a.end <= b.end && a.last <= b.last && a.span <= b.span && a.trip <= b.trip &&
          a.own <= b.own && a.waves <= b.waves && a.steep <= b.steep && a.slowest <= b.slowest &&
@@ -20,7 +22,7 @@ bool is_as_good(const CompletionFunction& a, const CompletionFunction& b) {
           (a.begin == b.begin && a.sent <= b.sent && a.received <= b.received));
 }
 
-/// At least as good as both, in everything.
+/// The component-wise minimum of both, which dominates both (C6).
 CompletionFunction better_of_each(const CompletionFunction& a, const CompletionFunction& b) {
   CompletionFunction best;
   best.end = std::min(a.end, b.end);
@@ -40,13 +42,16 @@ CompletionFunction better_of_each(const CompletionFunction& a, const CompletionF
   return best;
 }
 
-/// Adds a front unless another is as good; drops those that it is as good as. Where there are more
-/// than `most` that are alike, two become one that is as good as either: bounds may fall, never
-/// rise.
+/// Which functions of a list are comparable, and how many comparable ones are kept.
 struct Alike {
+  // Whether functions are comparable even if their last stages have different device counts.
   bool any_families = false;
   std::size_t most = SIZE_MAX;
 };
+
+/// Adds a function unless a comparable one dominates it, and drops those that it dominates. Beyond
+/// `alike.most` comparable functions it is merged with the nearest one instead, which may lower
+/// bounds but never raises them (C6).
 void add(std::vector<CompletionFunction>& functions, const CompletionFunction& function,
          const Alike& alike) {
   const auto comparable = [&](const CompletionFunction& other) {
@@ -65,7 +70,7 @@ void add(std::vector<CompletionFunction>& functions, const CompletionFunction& f
     functions.push_back(function);
     return;
   }
-  // The one with the nearest end.
+  // The comparable function with the nearest `own` and `end`.
   const auto distance = [&](const CompletionFunction& other) {
     return std::max(other.own, function.own) - std::min(other.own, function.own) +
            (std::max(other.end, function.end) - std::min(other.end, function.end));
@@ -82,8 +87,8 @@ void add(std::vector<CompletionFunction>& functions, const CompletionFunction& f
   }
 }
 
-/// The terms of a front on the label that a boundary hands to its last stage, from those on the
-/// label behind the boundary.
+/// Puts a boundary behind the last stage (C3): turns a function of the label in front of the
+/// boundary into one of the label behind it.
 CompletionFunction with_boundary(const CompletionFunction& function,
                                  const BoundaryLowerBound& boundary) {
   const Duration there_and_back = boundary.forward + boundary.backward;
@@ -97,28 +102,32 @@ CompletionFunction with_boundary(const CompletionFunction& function,
                           function.span + boundary.forward_queue + boundary.backward,
                           function.span + boundary.forward + boundary.backward_queue});
   result.steep += function.waves * there_and_back;
-  // Without the way back, or there: the next stage's own transfers count for it.
+  // `sent` leaves out the transfer back and `received` the transfer forth, because (C5) counts the
+  // transfers of the next stage itself.
   result.sent = function.span + boundary.forward;
   result.received = function.span + boundary.backward;
   return result;
 }
 
-/// A depth K holds the stage's first backward back until K forwards have arrived, no faster than
-/// `pace`, and its last forward until M - K backwards are done: one rises with K, the other falls,
-/// and where they cross no depth is better. `span` and `front.end`: from the begin of all to the
-/// stage's first forward, with or without the way from its last backward to the end of all.
+/// Adds the trade-off of the stage's depth K (C4). The first backward waits for K forwards, which
+/// arrive no faster than `function.slowest`, and the last forward waits for M - K backwards. One
+/// bound rises with K and the other one falls, so no depth makes the end earlier than where they
+/// cross. `function.end` is the earliest start of the stage's first forward, and `span` adds the
+/// time from its last backward to the end of the iteration.
 void cross(CompletionFunction& result, const CompletionFunction& function, const StageBound& stage,
            Duration span, std::int64_t micro_batches) {
   result.crossing = function.crossed(stage.forward);
   result.tail_parts = function.tail_parts;
-  // Up to this tail what is known anyhow does not grow, and beyond it grows faster than this does.
+  // Up to this tail the bound without the trade-off does not grow; beyond it, it grows faster than
+  // this term.
   const Duration tail = std::max(Duration{}, result.own - result.last);
   const Duration both = stage.forward + stage.backward;
   const Duration rise = std::max(function.slowest, stage.forward) - stage.forward;
   const Duration fall = stage.backward - rise;
   if (rise > Duration{} && fall > Duration{}) {
     const Duration rising = span + micro_batches * both - rise;
-    const Duration falling = function.end + micro_batches * both - rise;  // and the tail behind
+    // The tail behind is still to be added to this one.
+    const Duration falling = function.end + micro_batches * both - rise;
     CompletionFunction other;
     other.crossing = {
         divide_down(Wide{rising.ns} * fall.ns + Wide{falling.ns} * rise.ns, stage.backward.ns)};
@@ -134,19 +143,20 @@ void cross(CompletionFunction& result, const CompletionFunction& function, const
   result.tail_parts = 0;
 }
 
-/// With one more stage behind. `front` includes the boundary to it; nothing before: all zero.
+/// Puts one more stage behind (C2). `function` includes the boundary to it; the function of no
+/// stages is all zero.
 CompletionFunction with_stage(const CompletionFunction& function, const StageBound& stage,
                               std::int64_t micro_batches) {
   const Duration both = stage.forward + stage.backward;
   const Duration span = std::max(function.span, function.end + stage.after_backward);
   const std::int64_t depth = std::min(stage.depth_limit, micro_batches);
   const std::int64_t rest = micro_batches - 1;
-  // Lines 2 and 3 of the bound, as terms of the round trip behind.
+  // Lines 2 and 3 of the bound (B2), (B3), as terms of the round trip behind.
   const Duration drained = rest * stage.backward + (micro_batches - depth) * stage.forward;
   const Duration filled = rest * stage.forward + (micro_batches - depth) * stage.backward;
   CompletionFunction result;
   result.end = function.end + stage.forward;
-  // The last forward waits for the others, and for slots.
+  // The last forward waits for all others and for a slot (B9).
   const Duration last = std::max(function.last, function.end + rest * stage.forward +
                                                     (micro_batches - depth) * stage.backward);
   result.last = last + stage.forward;
@@ -244,7 +254,8 @@ const StageColumn& CompletionBounds::column(std::int32_t end, std::int32_t famil
   return column;
 }
 
-/// Every stage that begins at `cut` behind the fronts that have just these devices.
+/// Puts every stage that begins at `cut` behind the functions whose stages use exactly these
+/// devices.
 void CompletionBounds::grow_from(std::int32_t cut, std::int32_t used) {
   if (cut > 0 && kept(cut, used).empty()) return;
   is_stopped_ = is_stopped_ || is_out_of_patience();
@@ -269,19 +280,20 @@ void CompletionBounds::grow_from(std::int32_t cut, std::int32_t used) {
   }
 }
 
+/// Puts the stages of `extension`, for every last layer, behind each of the functions.
 void CompletionBounds::put_behind(const std::vector<CompletionFunction>& functions,
                                   const Extension& extension) {
   const auto replicas = static_cast<std::int64_t>(families_.replicas(extension.families));
   const double left = capacity(families_.rest(extension.after));
   const bool is_heavy_boundary = is_heavy(extension.cut, extension.families);
-  // Without a device for the layers behind it, a stage has all of them.
+  // If no device is left for the layers behind it, the stage takes all of them.
   const std::int32_t first_end = left > 0 ? extension.cut + 1 : costs_.layer_count();
   for (std::int32_t end = first_end; end <= costs_.layer_count(); ++end) {
     const bool is_last = end == costs_.layer_count();
     const StageColumn& stages = column(end, extension.families, false);
     if (extension.cut < stages.first) return;
     if (!allowance_.spend(static_cast<std::int64_t>(functions.size()))) return;
-    // What can hold all micro-batches gains nothing from recomputation, as far as bounds tell.
+    // Recomputation does not lower the bound of a stage that can hold all micro-batches without it.
     if (extension.recompute && !stages.memory_limits && !problem_.pins.recompute) continue;
     const StageBound& stage =
         column(end, extension.families, extension.recompute).at(extension.cut);
@@ -312,7 +324,8 @@ void CompletionBounds::put_behind(const std::vector<CompletionFunction>& functio
   }
 }
 
-/// Where links are shared, the front's last stage is now known from end to end.
+/// Puts the boundary in front of `cut` behind the function. Where links are shared, both boundaries
+/// of the last stage are now known, and (C5) is applied.
 CompletionFunction CompletionBounds::over_boundary(const CompletionFunction& function,
                                                    const BoundaryLowerBound& boundary,
                                                    std::int32_t cut) const {
@@ -323,8 +336,9 @@ CompletionFunction CompletionBounds::over_boundary(const CompletionFunction& fun
   return result;
 }
 
-/// Whether transfers over the boundary before `cut` may matter beside those of the next one. To
-/// remember where a stage begins keeps more fronts apart, so it is done only there.
+/// Whether transfers over the boundary in front of `cut` may matter beside those of the next
+/// boundary. Only there does a function keep where its last stage begins, because this makes
+/// functions incomparable and their lists longer.
 bool CompletionBounds::is_heavy(std::int32_t cut, std::int32_t families) const {
   if (!problem_.links_are_shared || cut == 0) return false;
   constexpr std::int64_t kPart = 5;  // a fifth of the threshold, one way
@@ -341,7 +355,7 @@ double CompletionBounds::capacity(std::int32_t families) const {
   return sum;
 }
 
-/// A front may leave devices idle that the stages behind it leave as well.
+/// Leaves devices idle at a cut: a function also counts for states with more devices in use.
 void CompletionBounds::leave_idle(std::int32_t cut) {
   for (std::int32_t used = 0; used < families_.size(); ++used) {
     for (std::size_t family = 0; family < placements_.families().size(); ++family) {

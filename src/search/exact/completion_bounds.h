@@ -1,10 +1,11 @@
-// What the stages before a cut add at least to the pipeline behind it, wherever they are put: the
-// bounds that close partial plans of the exact search.
+// Completion bounds: lower bounds on what the stages in front of a cut add to the part behind it,
+// wherever they are placed. They close nodes of the exact search. The equations are (C1)-(C7) of
+// docs/bounds.md.
 //
-// Source: the recursion of bound.h, read from the first stage to the last. Its result is the
-// largest of terms that are each linear in one part of the label behind the cut; a front keeps
-// their coefficients. Departure: of the terms that multiply the round trip, one is kept, and of
-// those that the stages' orders add (order_bound.h) one as well.
+// Source: the recursion of bound.h, evaluated from the first stage to the last. Its result is the
+// maximum of terms that are each linear in one component of the label behind the cut; a completion
+// function keeps their coefficients. Departure: of the terms that multiply the round trip only one
+// is kept, and of those from the stages' orders (order_bound.h) only one as well.
 #pragma once
 
 #include <cstdint>
@@ -24,63 +25,84 @@
 
 namespace dapple::search {
 
-/// Stages before a cut. The plan's end is at least every one of: end + E, last + tail, span + V,
-/// trip + RT, waves * RT + steep, own, crossing + part of the tail, with the label (RT, V, E, tail)
-/// of what is behind.
+/// The stages in front of a cut, as a function from the label (RT, V, E, tail) of the part behind
+/// the cut to a lower bound on the plan's time (C1). The plan takes at least each of end + E,
+/// last + tail, span + V, trip + RT, waves * RT + steep, own, and crossing plus the tail times
+/// tail_parts / kTailParts.
 struct CompletionFunction {
+  // The earliest start of the first forward behind the cut.
   Duration end;
+  // The earliest start of the last forward behind the cut.
   Duration last;
+  // `end`, plus the time from the last backward behind the cut to the end of the iteration.
   Duration span;
+  // Terms that count the round trip behind the cut once, or `waves` times.
   Duration trip;
   Duration steep;
   std::int64_t waves = 0;
+  // A bound that does not depend on the label behind.
   Duration own;
-  Duration
-      crossing;  // what a stage's depth costs in the end or in the beginning, see order_bound.h
-  std::int64_t tail_parts = 0;  // the part of the tail that comes to it, in parts of kTailParts
-  Duration slowest;             // forward of its stages, or micro-batch over one of its boundaries
-  Duration sent;  // where links are shared: own >= sent + what the last stage sends to both sides,
-  Duration received;           // and the same for what it receives
-  std::int32_t families = 0;   // of its last stage, as StageFamilies numbers them
-  std::int32_t begin = kNone;  // its first layer, where it matters for the above
+
+  // The trade-off of a stage's depth between its first backward and its last forward (C4), and the
+  // share of the tail that is added, in units of 1 / kTailParts. See order_bound.h.
+  Duration crossing;
+  std::int64_t tail_parts = 0;
+  // The slowest forward of the stages, or transfer of one micro-batch over their boundaries.
+  Duration slowest;
+
+  // Where links are shared: `own` is at least `sent` plus the time in which the last stage sends to
+  // both neighbours, and at least `received` plus the time in which it receives from both (C5).
+  Duration sent;
+  Duration received;
+  // Device counts of the last stage, as numbered by StageFamilies.
+  std::int32_t families = 0;
+  // First layer of the last stage where (C5) is tracked, otherwise kNone.
+  std::int32_t begin = kNone;
+
   static constexpr std::int32_t kNone = -1;
   static constexpr std::int64_t kTailParts = std::int64_t{1} << 20;
 
-  /// At least, of all, with that tail behind.
+  /// Lower bound from the depth trade-off, for that tail behind the cut.
   Duration crossed(Duration tail) const {
     return crossing + Duration{divide_down(Wide{tail.ns} * tail_parts, kTailParts)};
   }
 };
 
+/// The completion functions of all cuts, and the lower bound on all plans that follows from them.
 class CompletionBounds {
  public:
-  /// Plans whose bound is `threshold` or more may count as any bound from it on.
-  /// O(layers^2 * devices^2) at most, times the fronts of a cut that no other is as good as; far
-  /// less with a good threshold.
-  /// Where the allowance ends first, nothing is known.
+  /// Computes the completion functions of all cuts. Bounds of `threshold` or more are not
+  /// distinguished from each other. At most O(layers^2 * devices^2) times the number of
+  /// non-dominated functions of a cut, and far less with a good threshold. If the allowance ends
+  /// first, no bounds are available.
   CompletionBounds(const CostModel& costs, PlacementSpace& placements, const SearchProblem& problem,
                    Duration threshold, const Allowance::Limits& limits);
 
-  /// Whether there is room for what is kept before any front; where there is none, nothing would be
-  /// known. O(families of devices).
+  /// Whether the limits leave room for what is kept even without any completion function. If not,
+  /// no bounds could be computed. O(families of devices).
   static bool has_room(const CostModel& costs, const PlacementSpace& placements,
                        const Allowance::Limits& limits);
 
+  /// Whether the allowance ended first, so that no bounds are available.
   bool is_stopped() const { return is_stopped_; }
 
-  /// At least, of all plans. Requires: not stopped.
+  /// Lower bound on all plans, at most the threshold (C7).
+  /// Requires: not stopped.
   Duration least() const { return least_; }
 
-  /// What is behind a cut: the devices that are used there, and the taking of its first stage.
+  /// The part of a plan behind a cut.
   struct Behind {
     std::int32_t cut = 0;
+    // The devices in use there, as numbered by the placement space.
     std::int32_t used = 0;
+    // The device allocation of its first stage.
     std::int32_t allocation = 0;
   };
-  /// Fronts that may stand before it, their boundary to it included. O(1) once known.
+  /// Returns the completion functions of the stages that may stand in front of `behind`, including
+  /// the boundary between them. O(1) once known.
   const std::vector<CompletionFunction>& choices(const Behind& behind);
 
-  /// Fronts that are kept, over all cuts and choices.
+  /// The number of completion functions kept, over all cuts and choices.
   std::int64_t front_count() const { return front_count_; }
   Bytes kept_bytes() const {
     return allowance_.kept() + choice_count_ * Bytes{sizeof(CompletionFunction)} +
@@ -89,13 +111,15 @@ class CompletionBounds {
   std::int64_t work() const { return allowance_.work(); }
 
  private:
-  /// Stages that begin at a cut: their devices, and all that are used with them.
+  /// Stages that begin at a cut.
   struct Extension {
     std::int32_t cut = 0;
+    // Their device counts per family, and all that are in use including these.
     std::int32_t families = 0;
     std::int32_t after = 0;
     bool recompute = false;
   };
+  /// Counts a step and what is kept. Returns whether the allowance has ended.
   bool is_out_of_patience() {
     allowance_.keep(families_.kept_bytes() - families_kept_);
     families_kept_ = families_.kept_bytes();
@@ -127,20 +151,22 @@ class CompletionBounds {
   StageFamilies families_;
   StageColumns columns_;
   PrefixBound work_;
-  std::vector<std::vector<CompletionFunction>>
-      kept_;  // by cut, then used devices: none is as good as another
+  // Indexed by cut, then device counts in use; no function of a list dominates another one.
+  std::vector<std::vector<CompletionFunction>> kept_;
   std::map<std::tuple<std::int32_t, std::int32_t, bool>, StageColumn> least_columns_;
-  std::vector<std::int32_t> free_families_;  // by use, once known
-  // By cut, free devices, and the taking behind, or only its replicas where that is all that
-  // counts.
+  // Indexed by the number of the use; -1 until known.
+  std::vector<std::int32_t> free_families_;
+  // Indexed by cut, free device counts, and the device allocation behind, or only its number of
+  // replicas where the space is not complete.
   std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::vector<CompletionFunction>>
       choices_;
   std::int64_t front_count_ = 0;
   std::int64_t choice_count_ = 0;
 };
 
-/// At least, of all plans that begin with that front and end in a part with that label. Requires:
-/// the front includes the boundary between them.
+/// Lower bound on all plans that consist of the stages of `function` and a part behind them with
+/// that label (C1).
+/// Requires: the function includes the boundary between them.
 Duration completed(const CompletionFunction& function, const BoundLabel& label);
 
 }  // namespace dapple::search

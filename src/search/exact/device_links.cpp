@@ -25,7 +25,7 @@ DeviceLinks::DeviceLinks(const Topology& topology) : shortest_latency_{INT64_MAX
     std::set<PortIndex> in;
     for (std::int32_t there = 0; there < topology.device_count(); ++there) {
       if (here == there) continue;
-      // Every flow takes its route's first and last port, so they carry all that there is.
+      // Every flow passes the first and the last port of its route, so these ports carry all flows.
       const Route away = topology.route({here}, {there});
       const Route back = topology.route({there}, {here});
       out.insert(away.ports.front());

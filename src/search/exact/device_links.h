@@ -1,4 +1,4 @@
-// What a device can send and receive at most, over all its links together.
+// Upper bounds on what a device can send and receive over all its links together.
 #pragma once
 
 #include <vector>
@@ -9,37 +9,43 @@
 
 namespace dapple::search {
 
-/// All bytes of some samples that leave a device, or reach it, whatever the way.
+/// The samples that a device sends and receives, as one port of all its links in each direction.
 struct DeviceShapes {
   PortShape out;
   PortShape in;
 };
 
+/// The bandwidths of all links of each device together, and the least latency of any route.
 class DeviceLinks {
  public:
   /// O(devices^2).
   explicit DeviceLinks(const Topology& topology);
 
-  /// Of the replica that is busy longest with its share.
+  /// Returns the shapes of the replica that takes longest for its share, in each direction.
   DeviceShapes busiest(const std::vector<DeviceIndex>& devices,
                        std::int64_t micro_batch_size) const;
-  /// The same for so many replicas on any devices: no shorter busy anywhere.
+  /// Returns shapes that are busy no longer than those of busiest() for this number of replicas on
+  /// any devices.
   DeviceShapes busiest_anywhere(std::int64_t replicas, std::int64_t micro_batch_size) const;
 
  private:
-  std::vector<Bandwidth> out_;  // per device
+  // Indexed by device.
+  std::vector<Bandwidth> out_;
   std::vector<Bandwidth> in_;
   Bandwidth widest_out_;
   Bandwidth widest_in_;
   Duration shortest_latency_;
 };
 
-/// How long all micro-batches of two boundaries keep a device busy, one way.
+/// The boundaries in front of and behind a stage.
 struct BothBoundaries {
   BoundaryVolume before;
   BoundaryVolume behind;
   std::int64_t num_micro_batches = 1;
 };
+
+/// Lower bound on the time for which all micro-batches of both boundaries keep a device busy in one
+/// direction, latency included.
 Duration busy_with_both(const PortShape& shape, const BothBoundaries& boundaries);
 
 }  // namespace dapple::search

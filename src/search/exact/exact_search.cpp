@@ -18,33 +18,43 @@
 namespace dapple::search {
 namespace {
 
-/// The boundary behind a stage.
+/// Lower bounds for the boundary behind a stage.
 struct Crossing {
-  Duration there;  // one transfer
+  // One transfer in each direction.
+  Duration there;
   Duration back;
-  Duration pace;  // no faster do transfers follow each other
+  // The interval between consecutive transfers.
+  Duration pace;
   Duration back_pace;
 };
 
-/// A partial plan: a stage in front of another partial plan.
+/// A partial plan: one stage in front of another partial plan.
 struct Node {
-  std::int32_t behind = -1;  // node
+  // The node behind, or -1.
+  std::int32_t behind = -1;
+  // The device allocation of the first stage, and all devices in use.
   std::int32_t allocation = 0;
   std::int32_t used = 0;
-  std::int32_t begin = 0;  // first layer
+  // The layers [begin, end) of the first stage.
+  std::int32_t begin = 0;
   std::int32_t end = 0;
   std::int32_t stages = 1;
-  std::int32_t needless = 0;  // stages that are recomputed though memory holds all they stash
+  // The number of stages that recompute although memory holds the stash of all micro-batches.
+  std::int32_t needless = 0;
+  // Whether the first stage recomputes, and its figures.
   bool recompute = false;
   StageBound stage;
   Crossing crossing;
+
   BoundLabel label;
-  Duration bound;  // of every plan that it can be completed to
+  // Lower bound on every completion.
+  Duration bound;
 };
 
-/// Nodes in two orders, taken from in turn: the least bound first, which raises the bound of all,
-/// and the fewest stages recomputed for nothing, then the one nearest to the first layer, which
-/// completes plans. Ties by the other, then the node that came first.
+/// The open nodes, in two orders from which nodes are taken in turn. The first is by least bound,
+/// which raises the bound of the search; ties by lowest first layer. The second is by fewest
+/// needless recomputations, then by lowest first layer, which completes plans; ties by least bound.
+/// Remaining ties go to the node that was pushed first.
 class OpenNodes {
  public:
   bool empty() const { return left_ == 0; }
@@ -70,7 +80,7 @@ class OpenNodes {
     return node;
   }
 
-  /// Of all; INT64_MAX for none.
+  /// The least bound of all open nodes; INT64_MAX if there is none.
   Duration least_bound() const { return {by_bound_.empty() ? INT64_MAX : by_bound_.top().first}; }
 
  private:
@@ -90,12 +100,13 @@ class OpenNodes {
 
   Heap by_bound_;
   Heap by_progress_;
-  std::vector<bool> is_open_;  // by node
+  // Indexed by node.
+  std::vector<bool> is_open_;
   std::int64_t left_ = 0;
   bool takes_best_ = false;
 };
 
-/// Complete plans by their bound, of equals the one that came first.
+/// Complete plans by rising bound; ties go to the one that came first.
 using Waiting = std::priority_queue<std::pair<Duration, std::int32_t>,
                                     std::vector<std::pair<Duration, std::int32_t>>, std::greater<>>;
 
@@ -146,7 +157,7 @@ class ExactSearch::Search {
            closed_fronts_;
   }
   Bytes kept_bytes() const {
-    // A partial plan stands in two heaps, or waits.
+    // A node has an entry in two heaps of open nodes, or in that of the waiting plans.
     constexpr auto kPerNode = static_cast<std::int64_t>(sizeof(Node) + 2 * 32 + 1);
     Bytes bytes{static_cast<std::int64_t>(nodes_.capacity()) * kPerNode};
     if (fronts_) bytes += fronts_->kept_bytes();
@@ -159,10 +170,11 @@ class ExactSearch::Search {
  private:
   void forget_fronts();
 
-  /// What stands behind the stages to be tried: nothing, or a partial plan.
+  /// What is behind the stages to be tried: nothing, or a partial plan.
   struct Behind {
     std::int32_t number = -1;
-    Node node;  // a copy: more nodes are kept meanwhile
+    // A copy, because nodes are added while it is in use.
+    Node node;
     std::int32_t cut = 0;
     bool is_nothing() const { return number < 0; }
   };
@@ -180,24 +192,31 @@ class ExactSearch::Search {
   PlacementSpace placements_;
   TransferShapes shapes_;
   Duration threshold_;
-  Duration root_bound_;     // of all plans
-  bool can_go_on_ = false;  // what the search needs was prepared: all of these
+  // Lower bound on all plans.
+  Duration root_bound_;
+  // Whether preparation was completed. While the root bound is below the threshold, the following
+  // three are then present.
+  bool can_go_on_ = false;
   std::optional<DeviceLinks> links_;
   std::optional<CompletionBounds> fronts_;
   std::optional<StageColumns> columns_;
   bool root_is_expanded_ = false;
   std::vector<Node> nodes_;
-  std::vector<bool> is_taken_;        // complete plans, by node
-  std::vector<OrderedStage> stages_;  // of the node that is looked at
+  // Indexed by node: whether it is a complete plan that has been taken.
+  std::vector<bool> is_taken_;
+  // Working memory of list_stages().
+  std::vector<OrderedStage> stages_;
   OpenNodes open_;
   Waiting waiting_;
   std::int64_t states_ = 0;
   std::int64_t work_ = 0;
-  Bytes tables_of_fronts_;          // counted by them
-  std::int64_t closed_fronts_ = 0;  // that were kept until their bound closed the search
+  // Layer tables that the completion bounds count.
+  Bytes tables_of_fronts_;
+  // The number of completion functions that were released when their bound closed the search.
+  std::int64_t closed_fronts_ = 0;
 };
 
-/// With all that was made for them.
+/// Releases the completion bounds and the layer tables that were made for them.
 void ExactSearch::Search::forget_fronts() {
   fronts_.reset();
   costs_.forget_tables();
@@ -221,7 +240,7 @@ void ExactSearch::Search::prepare(Duration threshold, const Allowance::Limits& l
   can_go_on_ = true;
   root_is_expanded_ = root_bound_ >= threshold;
   if (root_is_expanded_) {
-    // Nothing is left to search.
+    // No plan is below the threshold.
     closed_fronts_ = fronts_->front_count();
     forget_fronts();
     return;
@@ -245,7 +264,7 @@ void ExactSearch::Search::advance(const Stretch& stretch) {
   while (!waiting_.empty() && waiting_.top().first >= threshold_) waiting_.pop();
 }
 
-/// Tries every stage in front of a partial plan.
+/// Expands a node: tries every stage in front of it. Node -1 is the root, with nothing behind.
 void ExactSearch::Search::expand(std::int32_t node) {
   Behind behind{.number = node, .node = {}, .cut = costs_.layer_count()};
   if (!behind.is_nothing()) {
@@ -264,7 +283,7 @@ void ExactSearch::Search::expand(std::int32_t node) {
     if (skips_counts && replicas > 1 && largest_share(replicas) == largest_share(replicas - 1)) {
       continue;
     }
-    // A copy, for new options may be found meanwhile.
+    // A copy, because the space may find new choices during the loop.
     const std::vector<PlacementChoice> options = placements_.options(used, replicas);
     for (const PlacementChoice& option : options) {
       for (const bool recompute : {false, true}) prepend_stage(behind, option, recompute);
@@ -314,7 +333,7 @@ void ExactSearch::Search::prepend_stage(const Behind& behind, const PlacementCho
 bool ExactSearch::Search::is_within_pins(const Node& node) const {
   const Pins& pins = problem_.pins;
   if (pins.stages) {
-    // More stages come where layers are left.
+    // Remaining layers need at least one more stage.
     const bool fits = node.begin > 0 ? node.stages < *pins.stages : node.stages == *pins.stages;
     if (!fits) return false;
   }
@@ -322,8 +341,9 @@ bool ExactSearch::Search::is_within_pins(const Node& node) const {
                     node.recompute);
 }
 
-/// The boundary between a stage with that taking and a partial plan, and, where links are shared,
-/// all that the partial plan's first stage moves over its two boundaries.
+/// Returns the bounds of the boundary between a stage with that device allocation and a partial
+/// plan and, where links are shared, those of the transfers over both boundaries of the partial
+/// plan's first stage.
 BoundaryBound ExactSearch::Search::boundary_to(const Node& next, std::int32_t allocation) {
   const TransferShape& shape = shapes_.shape(allocation, next.allocation, [&] {
     auto sides = placements_.devices_of({allocation, next.allocation});
@@ -342,7 +362,7 @@ BoundaryBound ExactSearch::Search::boundary_to(const Node& next, std::int32_t al
   return boundary;
 }
 
-/// Of every plan that a partial plan can be completed to.
+/// Lower bound on every completion of a partial plan, without the bound of the node behind (C8).
 Duration ExactSearch::Search::bound_of(const Node& node) {
   if (node.label.end >= threshold_) return node.label.end;
   const auto pairs = static_cast<std::int64_t>(node.stages) * node.stages;
@@ -371,7 +391,7 @@ Duration ExactSearch::Search::bound_of(const Node& node) {
   return least;
 }
 
-/// The stages of a partial plan as the bound of their order wants them.
+/// Fills stages_ with the figures that bound_of_order() needs of a partial plan's stages.
 void ExactSearch::Search::list_stages(const Node& node) {
   stages_.clear();
   Duration start;
@@ -392,7 +412,7 @@ void ExactSearch::Search::list_stages(const Node& node) {
                        .most_in_flight = stage.depth_limit,
                        .slowest_before = slowest});
     if (here->behind < 0) return;
-    // What ends on the next stage still has the way back and this stage's backward before it.
+    // What ends on the next stage is followed by the transfer back and this stage's backward.
     start += stage.forward + here->crossing.there;
     back += here->crossing.back + stage.backward;
     finish += here->crossing.back + stage.backward;

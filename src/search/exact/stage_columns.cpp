@@ -9,7 +9,8 @@ std::size_t at(std::int32_t position) {
   return static_cast<std::size_t>(position);
 }
 
-/// A bound for two stages with the same layers: neither is faster or has room for more.
+/// Returns figures that bound two stages with the same layers: neither stage is faster or has a
+/// larger depth limit.
 StageBound least_of(const StageBound& a, const StageBound& b) {
   StageBound least = a;
   least.forward = std::min(a.forward, b.forward);
@@ -40,7 +41,8 @@ const StageColumn& StageColumns::column(std::int32_t end, const DeviceAllocation
 
 StageColumn StageColumns::make(std::int32_t end, const DeviceAllocation& allocation,
                                bool recompute) {
-  const double capacity = allocation.replicas;  // as if all were of the quickest kind
+  // The capacity if all devices were of the quickest kind.
+  const double capacity = allocation.replicas;
   return make_stage_column(
       costs_, {.devices = allocation.devices, .reduction = allocation.reduction},
       {.first = work_.first_layer_within(end, capacity, threshold_),
@@ -54,7 +56,7 @@ StageColumn StageColumns::make(std::int32_t end, const DeviceAllocation& allocat
        .replicas = problem_.replicas});
 }
 
-/// Columns of more replicas may begin at earlier layers.
+/// Merges a column into `least`. The column of more replicas may begin at a lower layer.
 void StageColumns::merge(StageColumn& least, const StageColumn& other) {
   least.memory_limits = least.memory_limits && other.memory_limits;
   const std::int32_t first = std::max(least.first, other.first);

@@ -1,4 +1,4 @@
-// Stage columns by taking, made when first asked for and kept.
+// Memoized stage columns by device allocation.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,23 @@
 
 namespace dapple::search {
 
+/// Makes stage columns and keeps those of single device allocations.
 class StageColumns {
  public:
-  /// Stages whose work alone takes `threshold` or longer are left out.
+  /// Columns leave out stages whose work alone takes `threshold` or longer.
   StageColumns(const CostModel& costs, const SearchProblem& problem, Duration threshold);
 
-  /// Stages that end at `end`, from the lowest first layer on whose work is below the threshold.
-  /// O(1) once known.
+  /// Returns the stages that end at `end`, from the lowest first layer on with which their work
+  /// alone is below the threshold. `number` identifies the allocation. O(1) once known.
   const StageColumn& column(std::int32_t end, const DeviceAllocation& allocation,
                             std::int32_t number, bool recompute);
 
-  /// The same for any of several takings: of every stage the least bounds and the deepest limit.
+  /// Returns a column that bounds those of all given allocations: for every stage the least times
+  /// and the largest depth limit. It is not kept.
   StageColumn least(std::int32_t end, const std::vector<const DeviceAllocation*>& allocations,
                     bool recompute);
 
-  /// By the sizes of their elements.
+  /// The bytes of all columns that are kept, by the sizes of the elements.
   Bytes kept_bytes() const { return kept_; }
 
  private:

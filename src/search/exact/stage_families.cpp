@@ -9,12 +9,14 @@
 namespace dapple::search {
 namespace {
 
-/// Up to so many pairs of takings are looked at for one boundary; beyond, the widest links count.
+/// The most pairs of allocations that are examined for one boundary. With more, the widest links of
+/// any device are assumed.
 constexpr std::size_t kMostPairs = 16;
-/// What a representative keeps of each of its devices: its number, and what rings take of its
+/// What a representative keeps of each of its devices: its number, and the load of rings on its
 /// ports.
 constexpr std::int64_t kBytesOfADevice = 2 * 2 * 24 + sizeof(DeviceIndex);
 
+/// Whether two allocations fit beside each other.
 bool fit_together(const DeviceAllocation& a, const DeviceAllocation& b,
                   const std::vector<DevicePool>& pools) {
   for (std::size_t pool = 0; pool < pools.size(); ++pool) {
@@ -23,6 +25,8 @@ bool fit_together(const DeviceAllocation& a, const DeviceAllocation& b,
   return true;
 }
 
+/// Whether stages on two allocations have the same bounds: their all-reduces are equally fast, and
+/// their devices are of the same kinds with the same memory limits, in the same order.
 bool have_same_bounds(const DeviceAllocation& a, const DeviceAllocation& b,
                       const Topology& topology) {
   return a.reduction.is_as_fast_as(b.reduction) &&
@@ -38,7 +42,7 @@ void sort_distinct(std::vector<TransferShape>& shapes) {
   shapes.erase(std::unique(shapes.begin(), shapes.end()), shapes.end());
 }
 
-/// All micro-batches one after another through a port, the rest of the way for the last.
+/// The longest time that all micro-batches take through a port one after another, latency included.
 Duration longest_queue(const std::vector<PortBound>& ports, std::int64_t num_micro_batches) {
   Duration longest;
   for (const PortBound& port : ports) {
@@ -47,7 +51,7 @@ Duration longest_queue(const std::vector<PortBound>& ports, std::int64_t num_mic
   return longest;
 }
 
-/// Alike switch servers: where their devices are tells nothing but how many servers are used.
+/// Whether all servers are equal switch servers, so that only the number of servers in use matters.
 bool has_alike_servers(const Topology& topology) {
   const std::vector<ServerGroup>& groups = topology.description().servers;
   if (groups.size() != 1 || groups.front().links.kind != ServerLinks::Kind::Switch) return false;
@@ -55,8 +59,8 @@ bool has_alike_servers(const Topology& topology) {
                      [&](const Nic& nic) { return nic.link == groups.front().nics.front().link; });
 }
 
-/// The same devices as if no PCIe root and no uplink were ever crowded: nothing is slower there,
-/// and no server is nearer to one than to another.
+/// Returns the topology without PCIe roots, racks and pods. Nothing is slower in it, and all
+/// servers are equally near to each other.
 Topology with_open_ways(const Topology& topology) {
   TopologyDescription description = topology.description();
   description.racks.clear();
@@ -65,15 +69,16 @@ Topology with_open_ways(const Topology& topology) {
   return Topology(std::move(description));
 }
 
-/// The same devices with what their links give in place of what was measured.
+/// Returns the topology without measured bus bandwidths, so that the figures of links count
+/// instead.
 Topology without_measurements(const Topology& topology) {
   TopologyDescription description = topology.description();
   for (ServerGroup& group : description.servers) group.bus_bandwidth.clear();
   return Topology(std::move(description));
 }
 
-/// So many devices in each of the first servers, on as many NICs as they can have. Requires:
-/// servers that are alike.
+/// Returns `each` devices in each of the first `servers` servers, on as many NICs as possible.
+/// Requires: the servers are alike.
 std::vector<DeviceIndex> spread_over(std::int32_t servers, std::int32_t each,
                                      const Topology& topology) {
   const Server& server = topology.server({0});
@@ -97,7 +102,7 @@ std::vector<DeviceIndex> spread_over(std::int32_t servers, std::int32_t each,
   return devices;
 }
 
-/// Whether devices of one family stand before and behind those of another.
+/// Whether the devices of one family stand on both sides of those of another.
 bool are_families_interleaved(const std::vector<DevicePool>& pools) {
   std::set<std::int32_t> seen;
   for (std::size_t pool = 0; pool < pools.size(); ++pool) {
@@ -107,9 +112,10 @@ bool are_families_interleaved(const std::vector<DevicePool>& pools) {
   return false;
 }
 
-/// The devices in the orders in which larger shares, which the first ones have, go to the quickest
-/// and to the slowest, to those with the most memory and with the least. Shares are of two sizes,
-/// so no other order is quicker at its slowest or at its quickest device, or fits more.
+/// Returns the devices in four orders. The first devices of an order have the larger shares: these
+/// go to the quickest devices, to the slowest, to those with the least memory and to those with the
+/// most. Shares are of two sizes, so in no other order is the slowest or the quickest replica
+/// faster, or the depth limit larger.
 std::vector<std::vector<DeviceIndex>> extreme_orders(const std::vector<DeviceIndex>& devices,
                                                      const CostModel& costs) {
   const Topology& topology = costs.topology();
@@ -160,7 +166,7 @@ std::int64_t StageFamilies::count(const PlacementSpace& placements) {
 
 Bytes StageFamilies::least_kept(const PlacementSpace& placements) {
   if (placements.is_complete()) return {};
-  // One stage for each, which has half of the devices on average.
+  // One representative for each count vector; it has half of the devices on average.
   const Wide bytes =
       Wide{count(placements)} * placements.topology().device_count() / 2 * kBytesOfADevice;
   return {static_cast<std::int64_t>(std::min<Wide>(bytes, INT64_MAX))};
@@ -168,7 +174,7 @@ Bytes StageFamilies::least_kept(const PlacementSpace& placements) {
 
 void StageFamilies::number_counts() {
   counts_.emplace_back(placements_.families().size(), 0);
-  // The first family counts fastest.
+  // The count of the first family varies fastest.
   while (true) {
     std::vector<std::int32_t> next = counts_.back();
     std::size_t family = 0;
@@ -219,7 +225,7 @@ void StageFamilies::collect_allocations() {
       takings_of_[static_cast<std::size_t>(families)].push_back(option.allocation);
     }
   }
-  // All takings are known now, so they stay where they are.
+  // All allocations are known now, so pointers to them stay valid.
   for (std::size_t families = 0; families < counts_.size(); ++families) {
     std::vector<const DeviceAllocation*>& different = allocations_[families];
     for (const std::int32_t allocation : takings_of_[families]) {
@@ -233,11 +239,12 @@ void StageFamilies::collect_allocations() {
   }
 }
 
-/// For spaces with too many takings: on alike servers, the devices in order and the same number on
-/// every server, spread over its NICs, are the fastest of all-reduces, PCIe roots and uplinks left
-/// out; elsewhere an all-reduce counts as no time. What was measured over such devices may be
-/// slower than what links give to others, so both are there. Where families are interleaved,
-/// devices in several orders stand for any.
+/// Makes representatives for spaces that have too many allocations. On equal servers, and without
+/// PCIe roots and uplinks, the fastest all-reduces are those over the first devices and over equal
+/// numbers of devices on each server, spread over its NICs; elsewhere an all-reduce counts as
+/// taking no time. A measured figure for such devices may be slower than the links allow for
+/// others, so there are representatives with and without measurements. If families are interleaved,
+/// the devices in several orders represent all allocations.
 void StageFamilies::represent_allocations() {
   const Topology topology = with_open_ways(placements_.topology());
   const bool is_alike = has_alike_servers(topology);
@@ -264,7 +271,7 @@ void StageFamilies::represent_allocations() {
       wanted -= std::min(wanted, pool.size);
     }
     if (are_interleaved) {
-      // The real devices stand in the order of their numbers, which decides whose share is larger.
+      // Real devices stand in the order of their numbers, which determines which shares are larger.
       for (std::vector<DeviceIndex>& order : extreme_orders(allocation.devices, costs_)) {
         allocation.devices = std::move(order);
         representatives_.push_back(allocation);
@@ -319,15 +326,16 @@ StageFamilies::Joint StageFamilies::with_both(std::int32_t families, std::int32_
   return {.out = busy_with_both(shapes.out, both), .in = busy_with_both(shapes.in, both)};
 }
 
-/// The most replicas with the same largest share of a micro-batch.
+/// The largest number of replicas, at most all devices, whose largest share of a micro-batch is
+/// that of `replicas` replicas.
 std::int64_t StageFamilies::last_alike(std::int64_t replicas) const {
   const std::int64_t share = replica_share(micro_batch_size_, replicas, 0).size();
   const std::int64_t last = share == 1 ? micro_batch_size_ : (micro_batch_size_ - 1) / (share - 1);
   return std::min<std::int64_t>(last, placements_.topology().device_count());
 }
 
-/// The fewest samples that one of so many replicas sends to one of so many others, or of the counts
-/// that these stand for.
+/// The fewest samples that any of `front` replicas sends to one of `back` replicas, also over the
+/// counts that these represent.
 std::int64_t StageFamilies::least_sent(std::int64_t front, std::int64_t back) const {
   const bool stand_for_more = !placements_.is_complete() && placements_.families().size() == 1;
   if (!stand_for_more) return least_overlap(micro_batch_size_, front, back);
@@ -344,7 +352,8 @@ std::int64_t StageFamilies::least_sent(std::int64_t front, std::int64_t back) co
   return least;
 }
 
-/// No placement lets the largest shares through faster. Shares are of `front` and `back` replicas.
+/// Returns a shape of the boundary between `front` and `back` replicas over which the largest
+/// shares pass at least as fast as with any placement.
 TransferShape StageFamilies::widest(std::int64_t front, std::int64_t back) const {
   const DeviceShapes here = links_.busiest_anywhere(front, micro_batch_size_);
   const DeviceShapes there = links_.busiest_anywhere(back, micro_batch_size_);

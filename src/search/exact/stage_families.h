@@ -1,5 +1,5 @@
-// Stages by how many devices of each family they have, wherever these are: what any of their
-// takings take at least.
+// Classes of stages by the number of devices of each family, wherever these devices are, and lower
+// bounds over all device allocations of a class.
 #pragma once
 
 #include <cstdint>
@@ -15,23 +15,29 @@
 
 namespace dapple::search {
 
-/// What a boundary takes at least, over several ways to put its sides.
+/// Lower bounds for a boundary over several allocations of its two sides.
 struct BoundaryLowerBound {
-  bool is_possible = false;  // some way puts both sides beside each other
+  // Whether any two of these allocations fit beside each other.
+  bool is_possible = false;
+  // One transfer.
   Duration forward;
   Duration backward;
-  Duration forward_queue;  // all micro-batches through its busiest port
+  // All micro-batches through the busiest port, latency included.
+  Duration forward_queue;
   Duration backward_queue;
-  Duration pace;  // how long its busiest port is busy with one micro-batch's activations
+  // The interval between consecutive transfers of activations.
+  Duration pace;
 };
 
-/// Counts per family are numbered: 0 is none, the last is all devices.
+/// Vectors of device counts per family. They are numbered: 0 is no device, the last one all
+/// devices.
 class StageFamilies {
  public:
   StageFamilies(const CostModel& costs, PlacementSpace& placements, const SearchProblem& problem);
 
-  /// How many there are, and what is kept of them at least. O(families).
+  /// The number of count vectors, or INT64_MAX if it is larger. O(families).
   static std::int64_t count(const PlacementSpace& placements);
+  /// Lower bound on the bytes that are kept for them. O(families).
   static Bytes least_kept(const PlacementSpace& placements);
 
   std::int32_t size() const { return static_cast<std::int32_t>(counts_.size()); }
@@ -39,43 +45,48 @@ class StageFamilies {
   const std::vector<std::int32_t>& counts(std::int32_t number) const {
     return counts_[static_cast<std::size_t>(number)];
   }
+  /// The number of devices in a count vector.
   std::int32_t replicas(std::int32_t number) const;
-  /// Devices beside others; -1 if there are not so many.
+  /// Returns the number of the sum of two count vectors, or -1 if there are not so many devices.
   std::int32_t sum(std::int32_t a, std::int32_t b) const;
-  /// All devices but those. Requires: they are within what there is.
+  /// Returns the number of all devices except those.
+  /// Requires: there are so many devices.
   std::int32_t rest(std::int32_t number) const;
 
-  /// Whether stages with these counts need a look of their own. In large spaces with one family
-  /// only those do that make the largest share of a micro-batch smaller; they stand for the counts
-  /// up to the next such one, with the fastest all-reduce of them all. Where a number of replicas
-  /// is pinned, all do, as none may stand for another.
+  /// Whether stages with these counts are a class of their own. In incomplete spaces with one
+  /// family, only those are that make the largest share of a micro-batch smaller; they represent
+  /// the counts up to the next such one, with the fastest all-reduce of all of these. If a number
+  /// of replicas is pinned, all counts are, because none may represent another.
   bool counts_for_itself(std::int32_t number) const;
 
-  /// One taking for each way in which stages with these counts differ, at least in bounds: every
-  /// stage with these counts takes as long as one of them or longer.
+  /// Returns device allocations that represent all allocations with these counts: every stage with
+  /// these counts takes at least as long as a stage on one of them.
   const std::vector<const DeviceAllocation*>& allocations(std::int32_t number) const {
     return allocations_[static_cast<std::size_t>(number)];
   }
 
-  /// Over all placements of both sides. O(1) once known.
+  /// Returns the bounds of the boundary in front of layer `cut` between stages with counts `front`
+  /// and `back`, over all of their allocations. O(1) once known.
   const BoundaryLowerBound& between(std::int32_t cut, std::int32_t front, std::int32_t back);
-  /// How long all micro-batches keep some device busy that sends to both its neighbours, or
-  /// receives from them, wherever it is.
+
   struct Joint {
     Duration out;
     Duration in;
   };
+  /// Lower bounds on the time for which all micro-batches keep some device of a stage with layers
+  /// [begin, end) busy sending to both neighbours (`out`) or receiving from both (`in`), wherever
+  /// the device is.
   Joint with_both(std::int32_t families, std::int32_t begin, std::int32_t end) const;
   /// The bytes of all remembered boundaries and representatives, by the sizes of their elements.
   Bytes kept_bytes() const {
-    constexpr std::int64_t kOfAnEntry = 64;  // of the map, beside its value
+    constexpr std::int64_t kOfAnEntry = 64;  // bytes of a map's entry beside its value
     return {static_cast<std::int64_t>(floors_.size()) *
                 (static_cast<std::int64_t>(sizeof(BoundaryLowerBound)) + kOfAnEntry) +
             static_cast<std::int64_t>(shapes_between_.size() + shapes_before_.size()) *
                 (static_cast<std::int64_t>(sizeof(TransferShape)) + kOfAnEntry) +
             kept_takings_.count};
   }
-  /// Over all placements of the front beside that taking behind.
+  /// Returns the same bounds over all allocations with counts `front`, for one allocation behind.
   BoundaryLowerBound before(std::int32_t cut, std::int32_t front, std::int32_t back_allocation);
 
  private:
@@ -96,7 +107,8 @@ class StageFamilies {
   bool has_pinned_replicas_;
   Replicas replicas_of_stages_;
   std::vector<std::vector<std::int32_t>> counts_;
-  std::vector<std::vector<std::int32_t>> takings_of_;  // numbers; only of complete spaces
+  // The numbers of all allocations, by count vector. Empty if the space is not complete.
+  std::vector<std::vector<std::int32_t>> takings_of_;
   std::vector<std::vector<const DeviceAllocation*>> allocations_;
   std::vector<DeviceAllocation> representatives_;
   Bytes kept_takings_;

@@ -9,24 +9,24 @@
 namespace dapple::search {
 namespace {
 
-/// Stages tried, at most, to find out whether some time is enough.
+/// The most stages that are tried to find out whether some time is sufficient.
 constexpr std::int64_t kMostWork = 8'000'000;
-/// By how many percent of the least time a shape's bound may be above it.
+/// The percentages by which the bound of a shape may exceed the least time.
 constexpr int kSteps[] = {0, 1, 2, 4, 7, 12, 20, 35, 60, 100};
 
-/// The least time from `least` up to `most` that is enough; `most` where no lesser one is.
-/// Requires: what is enough stays so with more.
-/// Where the allowance ends first, the largest time of which it is known that no lesser one is
-/// enough.
+/// Returns the least time between `least` and `most` that is enough, or `most` if no smaller one
+/// is. If the allowance ends first, returns the largest time of which it is known that no smaller
+/// one is enough.
+/// Requires: every time above one that is enough is enough.
 Duration least_enough(Duration least, Duration most, const std::function<bool(Duration)>& is_enough,
                       const Allowance& allowance) {
   std::int64_t too_little = least.ns - 1;
   std::int64_t enough = std::min(least, most).ns;
-  // A time far above the least takes long to look at.
+  // Steps grow from small ones, because a time far above the least one takes long to check.
   std::int64_t step = std::max<std::int64_t>(1, least.ns / 64);
   while (enough < most.ns) {
     const bool is_found = is_enough({enough});
-    // What was cut short found less than there is.
+    // A check that was cut short may have missed a solution.
     if (allowance.is_over()) return {too_little + 1};
     if (is_found) break;
     too_little = enough;
@@ -42,13 +42,17 @@ Duration least_enough(Duration least, Duration most, const std::function<bool(Du
   return {enough};
 }
 
-/// The first `end` layers on the first `used` devices.
+/// The best stages for the first `end` layers on the first `used` devices.
 struct Label {
-  Duration head{INT64_MAX};       // to the first forward behind
-  Duration both_ways{INT64_MAX};  // the same and the way back
-  std::int32_t begin = -1;        // of the last stage that has this head
+  // The least head: the time to the start of the first forward behind.
+  Duration head{INT64_MAX};
+  // The least sum of head and way back, which may be that of other stages.
+  Duration both_ways{INT64_MAX};
+  // First layer and replicas of the last of the stages with the least head.
+  std::int32_t begin = -1;
   std::int32_t replicas = 0;
-  std::int32_t choice = 0;  // of the stages before it
+  // The number of stages, as label() takes it, of the label in front of that stage.
+  std::int32_t choice = 0;
 
   bool is_reached() const { return head.ns != INT64_MAX; }
 };
@@ -70,15 +74,17 @@ class FamilyBound::Search {
   std::vector<Candidate> shapes(Duration least, std::int32_t most_stages);
 
  private:
-  /// Labels by number of stages (of all numbers together, if they are not counted), layers,
-  /// devices.
+  /// What grow() computes labels for. Labels are by number of stages (0 for all, if stages are not
+  /// counted), layers and devices.
   struct Reach {
-    std::int32_t most_stages = 0;  // 0: not counted
+    std::int32_t most_stages = 0;  // 0: stages are not counted
     bool as_pinned = false;
+    // The time within which every stage must be done.
     Duration within;
   };
   bool is_small(std::int32_t most_stages) const;
-  /// A stage from the layer on that is looked at: it is asked for with every number of devices.
+  /// A memoized stage that begins at the current layer; it is needed for every number of used
+  /// devices.
   struct KnownStage {
     bool is_known = false;
     bool fits = false;
@@ -93,7 +99,8 @@ class FamilyBound::Search {
                    static_cast<std::size_t>(used)];
   }
   bool is_within(const StageLowerBound& stage, const Label& front, Duration within) const;
-  /// Devices with which all layers are done in that many stages; nothing if within no number.
+  /// Returns the least number of devices that suffices for all layers in that many stages, or
+  /// nullopt if none does.
   std::optional<std::int32_t> devices_of_all(std::int32_t stages);
   std::vector<StagePlan> stages_of(std::int32_t stages, std::int32_t used);
   bool have_time(Duration within) const;
@@ -108,7 +115,8 @@ class FamilyBound::Search {
   std::int32_t layers_;
   std::int32_t devices_;
   std::vector<Label> labels_;
-  std::vector<KnownStage> known_stages_;  // by position in replica_counts(), then end
+  // Indexed by position in replica_counts(), then end.
+  std::vector<KnownStage> known_stages_;
 };
 
 bool FamilyBound::Search::is_small(std::int32_t most_stages) const {
@@ -124,7 +132,7 @@ bool FamilyBound::Search::is_within(const StageLowerBound& stage, const Label& f
   const Duration work = all * (stage.forward + stage.backward);
   const Duration last =
       problem_.split_backward ? stage.backward - stage.input_gradient : stage.backward;
-  // Bucket by bucket, the optimizer may be through with all but the last one.
+  // If the optimizer steps bucket by bucket, all steps but the last may be done by then.
   const bool is_at_end = problem_.optimizer == OptimizerTiming::AtEnd;
   const Duration reduced = work - last + stage.reduction;
   const Duration end = std::max(work + stage.optimizer_step,
@@ -170,7 +178,7 @@ void FamilyBound::Search::grow_from(const Reach& reach, std::int32_t stages, std
         continue;
       }
       const Duration there = end == layers_ ? Duration{} : floors_.crossing(end, replicas, left);
-      // On the first stage the rest of the backward follows, and the step.
+      // On the first stage the rest of the backward and the optimizer step follow.
       const Duration back = begin == 0                ? stage.backward + stage.optimizer_step
                             : problem_.split_backward ? stage.input_gradient
                                                       : stage.backward;
@@ -226,14 +234,15 @@ Duration FamilyBound::Search::of_pipelines(Duration most) {
   };
   const Duration work = of_work(most);
   if (work == most || !is_small(0) || !allowance_.spend(1)) return work;
-  // Mostly nothing is below it, which one look tells.
+  // One check tells whether any plan is below `most`, which is seldom the case.
   const bool is_any_below = is_enough(most - Duration{1});
   if (allowance_.is_over()) return work;
   if (!is_any_below) return most;
   return least_enough(work, most, is_enough, allowance_);
 }
 
-/// One group of devices holds all layers: plain data parallelism in another order.
+/// Whether a single group of devices, which holds all layers, can be done within a time (F7). This
+/// is data parallelism in another order of computations.
 bool FamilyBound::Search::has_one_group_time(Duration within) const {
   const auto& counts = floors_.replica_counts();
   return std::any_of(counts.begin(), counts.end(), [&](std::int32_t replicas) {
@@ -255,7 +264,8 @@ bool FamilyBound::Search::have_time(Duration within) const {
           (device_time(within, true) >= work && most_layers(within, true) >= layers_));
 }
 
-/// How long one group is not yet, or no longer, at work, by the number of groups in front of it.
+/// Lower bounds on the time for which a group has no work yet or, with the way back, no more work,
+/// by the number of groups in front of it.
 std::vector<Duration> FamilyBound::Search::times_away(bool with_way_back) const {
   std::vector<Duration> away{{}};
   const std::int32_t groups = std::min(devices_, layers_);
@@ -268,7 +278,7 @@ std::vector<Duration> FamilyBound::Search::times_away(bool with_way_back) const 
   return away;
 }
 
-/// That two or more groups have for work, at most.
+/// Upper bound on the device time that two or more groups have for work (F6).
 Wide FamilyBound::Search::device_time(Duration within, bool with_way_back) const {
   Wide sum = 0;
   std::int64_t left = devices_;
@@ -281,7 +291,8 @@ Wide FamilyBound::Search::device_time(Duration within, bool with_way_back) const
   return sum;
 }
 
-/// Whole layers that the groups have time for; all if they take none.
+/// Upper bound on the layers that the groups have time for (F7); all layers if a layer may take no
+/// time.
 std::int64_t FamilyBound::Search::most_layers(Duration within, bool with_way_back) const {
   const Duration least = floors_.least_layer();
   if (least.ns == 0) return layers_;

@@ -8,9 +8,10 @@
 namespace dapple::search {
 namespace {
 
-/// Above so many devices, routes are not looked at one by one, and boundaries count as free.
+/// With more devices, routes are not examined one by one, and boundaries count as free.
 constexpr std::int32_t kMostDevicesByRoutes = 256;
-/// Figures of layers by shares, or of boundaries by flows, that are kept; of more only sums are.
+/// The most figures, of layers by shares or of boundaries by flows, that are kept. With more, only
+/// sums over the layers are kept, and boundaries count as free.
 constexpr std::size_t kMostKeptFigures = 2'000'000;
 
 std::int32_t quickest_kind(const CostModel& costs) {
@@ -29,7 +30,8 @@ std::int32_t quickest_kind(const CostModel& costs) {
   return quickest;
 }
 
-/// The widest and the shortest of all ways from device to device, which may be two.
+/// The largest bandwidth and the least latency of all routes between devices, which may be those of
+/// two different routes.
 Link best_route(const Topology& topology) {
   Link best{.bandwidth = {1}, .latency = {INT64_MAX}};
   for (std::int32_t from = 0; from < topology.device_count(); ++from) {
@@ -95,7 +97,7 @@ void LayerLowerBounds::find_shares() {
   }
 }
 
-/// Prefix sums that do not depend on the samples.
+/// Computes the prefix sums that do not depend on the samples.
 void LayerLowerBounds::find_sums() {
   const Factor step = costs_.profile().optimizer.step_ns_per_parameter_byte.value_or(Factor{});
   for (std::int32_t end = 0; end <= costs_.layer_count(); ++end) {
@@ -120,7 +122,7 @@ void LayerLowerBounds::find_layers() {
   std::vector<Wide> device_times(layers, INT64_MAX);
   least_layer_ = {INT64_MAX};
   for (Share& share : shares_) {
-    // Tables that are too many to keep are made one after another.
+    // If there are too many tables to keep, they are made one after another.
     std::optional<LayerTable> own;
     if (is_small) share.table = &costs_.table(share.samples, kind);
     const LayerTable& table =
@@ -152,7 +154,7 @@ void LayerLowerBounds::find_crossings() {
   crossings_.assign(most_flows, std::vector<Duration>(cuts));
   least_crossing_ = {INT64_MAX};
   for (std::int32_t flows = 1; flows < 2 * devices; ++flows) {
-    // Of so many flows one has as many samples.
+    // At least one of `flows` flows has at least the average number of samples.
     const std::int64_t samples = divide_up(micro_batch_size_, flows);
     for (std::int32_t cut = 1; cut < costs_.layer_count(); ++cut) {
       const Bytes size = costs_.boundary_size(cut, samples);
@@ -168,7 +170,7 @@ void LayerLowerBounds::find_crossings() {
   if (least_crossing_.ns == INT64_MAX) least_crossing_ = {};
 }
 
-/// Steps of stages are rounded up, so those of all are no less than that of all layers together.
+/// The step of each stage is rounded up, so their sum is no less than the step of all layers.
 Wide LayerLowerBounds::device_time_of_steps() const {
   return costs_.optimizer_step({0, costs_.layer_count()}).ns;
 }
@@ -177,15 +179,17 @@ const LayerLowerBounds::Share& LayerLowerBounds::share_of(std::int32_t replicas)
   return shares_[positions_[static_cast<std::size_t>(replicas)]];
 }
 
-/// Rounded up like the real one, or a nanosecond less: the sums are rounded down.
+/// Lower bound on a stage's step. It equals the real one, which is rounded up, or is a nanosecond
+/// less, because the prefix sums are rounded down.
 Duration LayerLowerBounds::optimizer_step(LayerRange layers) const {
   const std::int64_t parts =
       steps_[static_cast<std::size_t>(layers.end)] - steps_[static_cast<std::size_t>(layers.begin)];
   return {(parts + kStepParts - 2) / kStepParts};
 }
 
-/// Every server has to give away and to take in what the others need of its sums. What was measured
-/// may be faster, as where switches add up.
+/// Lower bound on an all-reduce (F1). Every server must send and receive what other servers need of
+/// its sums. A measured all-reduce may be faster, for instance where switches reduce, so measured
+/// ones count as free.
 Duration LayerLowerBounds::reduction(Bytes gradients, std::int32_t replicas) const {
   if (replicas <= largest_server_ || is_measured_) return {};
   const std::int64_t servers = divide_up(replicas, largest_server_);

@@ -1,5 +1,5 @@
-// What layers take at least on any devices: the figures that the bounds of schedule families are
-// made of.
+// Lower bounds on what layers take on any devices: the figures from which the bounds of schedule
+// families are computed (family_bound.h).
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,25 @@
 
 namespace dapple::search {
 
-/// One micro-batch on a stage, at least.
+/// Lower bounds for a stage; computation is of one micro-batch.
 struct StageLowerBound {
   Duration forward;
-  Duration backward;        // whole
-  Duration input_gradient;  // part of it
+  // The whole backward.
+  Duration backward;
+  // The part of the backward that computes the input's gradient.
+  Duration input_gradient;
   Duration optimizer_step;
-  Duration reduction;  // of all its gradients
+  // The all-reduce of all gradients of the stage.
+  Duration reduction;
 };
 
-/// One micro-batch on a stage of that layer alone or with others, whatever the replicas.
+/// Lower bounds for one micro-batch on one layer, whatever the stage and its replicas.
 struct LayerLowerBound {
   Duration forward;
   Duration backward;
 };
 
+/// Lower bounds for all layers and stages of a model at one micro-batch size.
 class LayerLowerBounds {
  public:
   /// O(layers * shares + devices^2).
@@ -33,45 +37,53 @@ class LayerLowerBounds {
 
   std::int64_t micro_batches() const { return micro_batches_; }
 
-  /// For each largest share that replicas may have, the least number of them; rising. More of them
-  /// with the same share are no faster.
+  /// For each possible size of the largest share, the least number of replicas that has it, by
+  /// rising number. More replicas with the same largest share are no faster.
   const std::vector<std::int32_t>& replica_counts() const { return replica_counts_; }
 
-  /// Whether the figures of any stage are known; of very many layers only those of all together
-  /// are.
+  /// Whether the figures of every stage are known. With very many layers, only those of the whole
+  /// model are.
   bool knows_stages() const { return !shares_.empty() && shares_.front().table != nullptr; }
-  /// Requires: the replicas are one of those counts; stages are known. O(1).
+  /// Returns the bounds for a stage of these layers. O(1).
+  /// Requires: `replicas` is one of replica_counts(); knows_stages().
   StageLowerBound stage(LayerRange layers, std::int32_t replicas) const;
-  /// The same of all layers, known or not.
+  /// Returns the bounds for a stage of all layers; does not require knows_stages().
   const StageLowerBound& whole_model(std::int32_t replicas) const {
     return share_of(replicas).whole;
   }
   const LayerLowerBound& layer(std::int32_t layer) const {
     return layers_[static_cast<std::size_t>(layer)];
   }
-  /// Whether some device has room for one micro-batch of a stage's share. With more layers at the
-  /// end it has no more. O(1).
+  /// Whether some device has memory for one micro-batch of the stage's largest share. If it does
+  /// not, it does not with more layers at the end either. O(1).
   bool fits(LayerRange layers, std::int32_t replicas) const;
 
-  /// A micro-batch over the boundary before layer `cut`, between so many replicas and at most
-  /// `left` others. O(1). Requires: left >= 1.
+  /// Lower bound on the transfer of one micro-batch over the boundary in front of layer `cut`,
+  /// between `replicas` replicas and at most `left` others (F2). O(1).
+  /// Requires: left >= 1.
   Duration crossing(std::int32_t cut, std::int32_t replicas, std::int32_t left) const;
-  Duration least_crossing() const { return least_crossing_; }  // over any boundary
+  /// The least crossing of any boundary.
+  Duration least_crossing() const { return least_crossing_; }
 
-  /// All micro-batches of all layers, or their steps, in nanoseconds of one device.
+  /// Lower bounds on the device time, in nanoseconds of one device, of all micro-batches of all
+  /// layers, and of the optimizer steps of all layers.
   Wide device_time_of_work() const { return least_device_time_; }
   Wide device_time_of_steps() const;
-  /// All micro-batches of the quickest layer.
+  /// Lower bound on the time of all micro-batches of the quickest layer.
   Duration least_layer() const { return least_layer_; }
 
  private:
-  static constexpr std::int64_t kStepParts = 1024;  // of a nanosecond
+  // Parts of a nanosecond in which sums of optimizer steps are counted.
+  static constexpr std::int64_t kStepParts = 1024;
   struct Share {
-    std::int32_t replicas = 0;  // the least number
+    // The least and the largest number of replicas with this largest share.
+    std::int32_t replicas = 0;
     std::int32_t most_replicas = 0;
     std::int64_t samples = 0;
-    const LayerTable* table = nullptr;  // of the quickest kind of device; null where too large
-    StageLowerBound whole;              // of all layers
+    // The table for the quickest kind of device; null if tables would be too large.
+    const LayerTable* table = nullptr;
+    // A stage of all layers.
+    StageLowerBound whole;
   };
   const Share& share_of(std::int32_t replicas) const;
   void find_shares();
@@ -87,16 +99,23 @@ class LayerLowerBounds {
   std::int64_t micro_batches_;
   bool ignore_memory_;
   Bytes most_memory_;
-  std::int32_t largest_server_ = 1;  // devices
-  Bandwidth widest_server_;          // all NICs of a server together
-  bool is_measured_ = false;         // all-reduces over several servers, by the topology
+  // Devices of the largest server.
+  std::int32_t largest_server_ = 1;
+  // The largest bandwidth of all NICs of a server together.
+  Bandwidth widest_server_;
+  // Whether the topology has measurements of all-reduces over several servers.
+  bool is_measured_ = false;
   std::vector<std::int32_t> replica_counts_;
-  std::vector<Share> shares_;           // by position in replica_counts_
-  std::vector<std::size_t> positions_;  // of a number of replicas
+  // Indexed by position in replica_counts_.
+  std::vector<Share> shares_;
+  // Position in shares_, by number of replicas.
+  std::vector<std::size_t> positions_;
   std::vector<LayerLowerBound> layers_;
-  std::vector<Bytes> gradients_;                  // prefix sums
-  std::vector<std::int64_t> steps_;               // likewise, in parts of kStepParts
-  std::vector<std::vector<Duration>> crossings_;  // by flows, then cut; empty: all count as free
+  // Prefix sums over the layers; steps are in parts of 1 / kStepParts ns.
+  std::vector<Bytes> gradients_;
+  std::vector<std::int64_t> steps_;
+  // Indexed by number of flows, then cut. Empty if all boundaries count as free.
+  std::vector<std::vector<Duration>> crossings_;
   Duration least_crossing_;
   Wide least_device_time_ = 0;
   Duration least_layer_;

@@ -19,7 +19,7 @@ std::size_t position(std::int32_t index) {
   return static_cast<std::size_t>(index);
 }
 
-/// Which states contain which, and the published formulas over ranges of them. A range is given by
+/// The containment of states, and the published formulas over ranges of states. A range is given by
 /// its first and its last state.
 class StateFigures {
  public:
@@ -27,7 +27,7 @@ class StateFigures {
 
   std::int32_t count() const { return count_; }
 
-  /// True if every layer before the range belongs to its last state.
+  /// Whether every layer in front of the range belongs to its last state.
   bool is_range(std::int32_t first, std::int32_t last) const {
     return first <= last && (first == 0 || contains(last, first - 1));
   }
@@ -40,7 +40,7 @@ class StateFigures {
     const double before = first == 0 ? 0 : parameters_[position(first - 1)];
     return parameters_[position(last)] - before;
   }
-  /// Nothing leaves the model behind its last state.
+  /// The output of a state, in bytes; zero for the last state, which nothing leaves.
   double sent_bytes(std::int32_t state) const {
     return state + 1 == count_ ? 0 : output_[position(state)];
   }
@@ -52,7 +52,8 @@ class StateFigures {
 
   const std::vector<PipedreamState>& states_;
   std::int32_t count_;
-  std::vector<bool> contains_;  // count_ rows of the states that a state contains
+  // One row per state: the states that it contains.
+  std::vector<bool> contains_;
   std::vector<double> parameters_;
   std::vector<double> output_;
 };
@@ -73,19 +74,20 @@ StateFigures::StateFigures(const std::vector<PipedreamState>& states)
   }
 }
 
-/// Of the states of a range with a number of units: all of them in one stage (`replicas` is then
-/// that number), or cut behind state `cut` with `replicas` units for what follows the cut.
+/// How a range of states uses a number of units: either as one stage on all of them (`replicas` is
+/// then that number), or cut behind state `cut`, with `replicas` units for the states behind the
+/// cut.
 struct Choice {
   double seconds = kInfinite;
+  // -1: one stage.
   std::int32_t cut = -1;
   std::int32_t replicas = 0;
 };
 
-/// Seconds per minibatch of ranges, by first and last state; kInfinite where there is no such
-/// range.
+/// Seconds per minibatch of ranges, by first and last state; kInfinite if the range does not exist.
 using RangeTimes = std::vector<double>;
 
-/// One level: from the times of ranges inside one of its units to those over all its units.
+/// The search over one level: from the times of ranges on one of its units to those on all of them.
 class LevelSearch {
  public:
   LevelSearch(const StateFigures& figures, const PipedreamLevel& level, double devices_in_unit)
@@ -95,14 +97,16 @@ class LevelSearch {
         devices_in_unit_(devices_in_unit),
         states_(position(figures.count())) {}
 
-  /// With `whole_model_only`, just the ranges from the first state on. Moves `inside` in.
-  /// False once `should_stop` says so; nothing else may then be asked of it.
+  /// Computes the times from those on one unit, `inside`. With `whole_model_only`, only ranges from
+  /// the first state on are searched. Returns false if `should_stop` returned true; no other
+  /// function may then be called.
   bool run(RangeTimes inside, bool whole_model_only, const std::function<bool()>& should_stop);
 
-  /// Times over all units of the level.
+  /// Returns the times on all units of the level.
   const RangeTimes& times() const { return best_.back(); }
 
-  /// What made the time of that range; ties see the header. Requires: it was searched.
+  /// Returns the choice that attains the time of a range; the header says how ties are broken.
+  /// Requires: the range was searched.
   Choice choice(std::int32_t first, std::int32_t last, std::int32_t units) const;
 
  private:
@@ -120,12 +124,14 @@ class LevelSearch {
   double devices_in_unit_;
   std::size_t states_;
   RangeTimes inside_;
-  RangeTimes inside_by_last_;     // the same, by last and first state
-  std::vector<RangeTimes> best_;  // by number of units, less one
+  // The same times by last and first state.
+  RangeTimes inside_by_last_;
+  // Indexed by number of units, less one.
+  std::vector<RangeTimes> best_;
 };
 
-/// Seconds to add to the computation of a stage: each replica sends and receives its share of the
-/// gradients and of the weights.
+/// The seconds of synchronisation that are added to the computation of a stage: each replica sends
+/// and receives its share of the gradients and of the weights.
 double LevelSearch::synchronisation(std::int32_t first, std::int32_t last,
                                     std::int32_t units) const {
   return 4.0 * (units - 1) * figures_.parameters(first, last) / (bandwidth_ * units);
@@ -146,8 +152,8 @@ Choice LevelSearch::best_cut(std::int32_t first, std::int32_t last, std::int32_t
     const double handed_over = std::max(2.0 * figures_.sent_bytes(cut), sent_on);
     for (std::int32_t replicas = 1; replicas < units; ++replicas) {
       const double before = best_[position(units - replicas - 1)][at(first, cut)];
-      // Most cuts are far too slow, and a product sees it sooner than the quotients below; the
-      // margin is wider than their rounding.
+      // Most cuts are far too slow. A product rules them out faster than the quotients below; the
+      // margin is larger than the rounding errors.
       const double limit = best.seconds * (1 + 1e-12) * replicas;
       if (before >= best.seconds || behind[cut + 1] > limit || handed_over > limit * bandwidth_) {
         continue;
@@ -189,8 +195,9 @@ bool LevelSearch::run(RangeTimes inside, bool whole_model_only,
   return true;
 }
 
-/// Devices as PipedreamStage numbers them: `units` units from `first` on of each of `groups`, whose
-/// members are the numbers of units of this level.
+/// Returns the numbers of `units` units of a level, from the `first` one on, in each of `groups`,
+/// which are units of the level outside with `group_size` units each. Numbers are as in
+/// PipedreamStage.
 std::vector<std::int32_t> units_of(const std::vector<std::int32_t>& groups, std::int32_t group_size,
                                    std::int32_t first, std::int32_t units) {
   std::vector<std::int32_t> result;
@@ -202,8 +209,8 @@ std::vector<std::int32_t> units_of(const std::vector<std::int32_t>& groups, std:
   return result;
 }
 
-/// The stages into which a level cuts one stage of the level outside, which covers `stage.devices`
-/// as units of that level.
+/// Returns the stages into which a level cuts one stage of the level outside. `stage.devices` are
+/// the numbers of that stage's units of the level outside.
 std::vector<PipedreamStage> cut_stage(const LevelSearch& search, std::int32_t level_units,
                                       const PipedreamStage& stage) {
   std::vector<PipedreamStage> parts;
@@ -221,8 +228,8 @@ std::vector<PipedreamStage> cut_stage(const LevelSearch& search, std::int32_t le
   return parts;
 }
 
-/// Cost of putting a cut of the profile's order where the partition has another: what lies on the
-/// wrong side of it.
+/// The cost of a cut of the profile's order in place of a cut of the partition: the compute time
+/// and the layers on the wrong side.
 struct Displacement {
   Duration compute;
   std::int64_t layers = 0;
@@ -233,8 +240,8 @@ struct Displacement {
   }
 };
 
-/// Per cut position, 0 ... layers, what is on the wrong side if the layers of `state` should be
-/// before the cut and all others behind it.
+/// Returns the displacement of each cut position from 0 to the number of layers, if the layers of
+/// `state` should be in front of the cut and all others behind it.
 std::vector<Displacement> displacements(const PipedreamState& state,
                                         const std::vector<Duration>& layer_compute) {
   std::vector<bool> before(layer_compute.size());
@@ -253,14 +260,15 @@ std::vector<Displacement> displacements(const PipedreamState& state,
   return result;
 }
 
-/// Rising cut positions, one per row of `costs` and none 0, whose costs have the least sum, with
-/// room for one more layer behind the last; ties keep the earlier cut, the last cut first.
+/// Returns the strictly rising cut positions, one per row of `costs`, with the least sum of costs.
+/// No cut is 0, and at least one layer is left behind the last one. Ties keep the earlier cut, and
+/// are broken for the last cut first.
 std::vector<std::int32_t> cheapest_cuts(const std::vector<std::vector<Displacement>>& costs) {
   struct Entry {
     Displacement cost;
     std::int32_t cut = 0;
   };
-  // best[row][end]: the cuts up to that row, the last of them at `end` or before.
+  // best[row][end]: the best cuts of the rows up to `row`, the last of them at `end` or earlier.
   std::vector<std::vector<Entry>> best(costs.size());
   for (std::size_t row = 0; row < costs.size(); ++row) {
     best[row].resize(costs[row].size());
@@ -281,6 +289,7 @@ std::vector<std::int32_t> cheapest_cuts(const std::vector<std::vector<Displaceme
   return cuts;
 }
 
+/// The bandwidth of the narrower of the routes between two devices in both directions.
 Bandwidth narrowest(const Topology& topology, DeviceIndex a, DeviceIndex b) {
   return std::min(topology.route(a, b).bandwidth, topology.route(b, a).bandwidth);
 }

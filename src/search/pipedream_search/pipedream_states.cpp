@@ -10,7 +10,7 @@
 namespace dapple::search {
 namespace {
 
-/// A set of layers, one bit each.
+/// A set of layers, with one bit per layer.
 class LayerSet {
  public:
   explicit LayerSet(std::size_t layer_count) : words_((layer_count + 63) / 64) {}
@@ -35,11 +35,13 @@ class LayerSet {
   std::vector<std::uint64_t> words_;
 };
 
+/// Enumerates PipeDream's own states of a model.
 class AntichainStates {
  public:
   AntichainStates(const ModelProfile& profile, const PipedreamOptions& options);
 
-  /// Nothing if there are more than the limit, or if some layer is in none of them.
+  /// Returns the states, or nullopt if there are more than the limit or some layer is in none of
+  /// them.
   std::optional<std::vector<PipedreamState>> run();
 
  private:
@@ -52,7 +54,8 @@ class AntichainStates {
   const std::vector<Layer>& layers_;
   const PipedreamOptions& options_;
   std::vector<Duration> compute_;
-  std::vector<LayerSet> up_to_;  // per layer: itself and all that it depends on
+  // Indexed by layer: the layer itself and all that it depends on.
+  std::vector<LayerSet> up_to_;
   std::vector<std::vector<std::size_t>> consumers_;
 };
 
@@ -212,8 +215,8 @@ std::vector<Duration> layer_compute_times(const ModelProfile& profile,
 PipedreamStates pipedream_states(const ModelProfile& profile, const PipedreamOptions& options) {
   check(!profile.layers.empty() && options.samples >= 1 && options.max_states >= 1,
         "states of nothing");
-  // A connected graph without other sources has at least as many states as layers: the sets of
-  // layers of more are not even built.
+  // A connected graph with a single source has at least as many states as layers. So if there are
+  // more layers than the limit, the sets are not built at all.
   if (std::cmp_less_equal(profile.layers.size(), options.max_states)) {
     std::optional<std::vector<PipedreamState>> states = AntichainStates(profile, options).run();
     if (states) return {std::move(*states), PipedreamStateKind::Antichains};

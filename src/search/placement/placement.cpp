@@ -11,7 +11,7 @@ std::int32_t free_devices(const std::vector<std::int32_t>& used, std::size_t ser
   return topology.server(index_at<ServerIndex>(server)).device_count - used[server];
 }
 
-/// Servers in the order in which a policy empties them.
+/// The servers in the order in which a policy takes their devices.
 std::vector<std::size_t> preferred_servers(PlacementPolicy policy,
                                            const std::vector<std::int32_t>& used) {
   std::vector<std::size_t> servers;
@@ -48,7 +48,7 @@ std::vector<std::int32_t> scatter(const std::vector<std::int32_t>& used, std::in
   return taken;
 }
 
-/// The devices that a server gives next: those at the end of its fill order that are not used.
+/// The next `taken` devices of a server: the last ones of its fill order that are free.
 std::vector<DeviceIndex> next_devices(const std::vector<DeviceIndex>& fill_order, std::int32_t used,
                                       std::int32_t taken) {
   const auto end = fill_order.end() - used;

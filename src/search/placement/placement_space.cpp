@@ -9,7 +9,7 @@
 namespace dapple::search {
 namespace {
 
-/// Above so many ways to use the pools, only the policies' takings are looked at.
+/// With more ways to use the pools, the space has only the allocations of the placement policies.
 constexpr std::int64_t kMostUses = 1024;
 
 /// Whether no other device of its server uses its NIC.
@@ -23,20 +23,21 @@ bool has_nic_alone(const Topology& topology, DeviceIndex device) {
   return users == 1;
 }
 
+/// Whether devices `a` and `b`, `a` in a server of `group`, are interchangeable.
 bool are_alike(const ServerGroup& group, const Topology& topology, DeviceIndex a, DeviceIndex b) {
   const ServerIndex server = topology.device(a).server;
   if (server != topology.device(b).server) {
-    // Alike servers of a single device: only their group and the network tell them apart.
+    // Servers of a single device differ only by their group and their place in the network.
     const ServerIndex other = topology.device(b).server;
     return group.devices == 1 && topology.server(server).group == topology.server(other).group &&
            topology.have_same_uplinks(server, other);
   }
   if (group.links.kind == ServerLinks::Kind::Matrix) {
-    // Without direct links only PCIe roots tell apart who is on the host path.
+    // Without direct links, all devices use the host path, and only PCIe roots distinguish them.
     const bool has_links = (group.links.matrix.array() != kNoLink).any();
     if (has_links || topology.route(a, b).ports.size() > 2) return false;
   }
-  // Without other servers no NIC is ever used.
+  // In a single server no NIC is used.
   if (topology.server_count() == 1 || group.nics.empty()) return true;
   if (topology.way_to_nic(a).ports != topology.way_to_nic(b).ports) return false;
   const std::int32_t nic_of_a = topology.nic_of(a);
@@ -52,7 +53,8 @@ DeviceFamily family_of(const Topology& topology, DeviceIndex device) {
           .size = 0};
 }
 
-/// Position of a device's family; the families in the order in which devices first have them.
+/// Returns the position of a family in `families`, and appends it if it is new. Families are thus
+/// in the order of their first devices.
 std::int32_t find_family(std::vector<DeviceFamily>& families, const DeviceFamily& family) {
   const auto found = std::find_if(families.begin(), families.end(), [&](const DeviceFamily& other) {
     return other.kind == family.kind && other.memory_limit == family.memory_limit;
@@ -109,8 +111,9 @@ const std::vector<PlacementChoice>& PlacementSpace::options(std::int32_t used,
   return entry->second;
 }
 
-/// Of a pool the last devices that are free are taken, so that it may hold several stages in order;
-/// no other pool may stand behind what is used.
+/// Whether an allocation keeps devices in the order of stages. A pool may hold several stages in
+/// order, because its last free devices are taken first; so no allocated pool may come after the
+/// first pool in use.
 bool PlacementSpace::is_in_order(std::int32_t used, const std::vector<std::int32_t>& taken) const {
   const std::vector<std::int32_t>& use = uses_[static_cast<std::size_t>(used)];
   const auto is_some = [](std::int32_t count) { return count > 0; };
@@ -120,6 +123,7 @@ bool PlacementSpace::is_in_order(std::int32_t used, const std::vector<std::int32
   return last_taken <= first_used;
 }
 
+/// Offers the allocation of the free devices that directly precede those in use.
 void PlacementSpace::add_nearest(std::int32_t used, std::int32_t replicas) {
   const std::vector<std::int32_t> use = uses_[static_cast<std::size_t>(used)];
   const auto first_used = static_cast<std::size_t>(
@@ -134,8 +138,8 @@ void PlacementSpace::add_nearest(std::int32_t used, std::int32_t replicas) {
   if (replicas == 0) add_option(used, taken, options_.at({used, asked}));
 }
 
-/// Takes from the last pool's point of view as little as possible first, so that early stages end
-/// up on early devices.
+/// Offers all allocations, in lexicographic order of the counts per pool. The first ones take as
+/// many devices as possible from the last pools, so that early stages end up on early devices.
 void PlacementSpace::enumerate(std::size_t pool, std::int32_t replicas,
                                std::vector<std::int32_t>& taken, std::int32_t used) {
   if (pool == pools_.size()) {
@@ -159,7 +163,7 @@ void PlacementSpace::add_policies(std::int32_t used, std::int32_t replicas) {
     return topology_.device(pools_[pool].first).server;
   };
   for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
-    // A pool of several servers has one device in each; the first of it are used first.
+    // A pool over several servers has one device in each; its first devices count as used first.
     for (std::int32_t i = 0; i < use[pool]; ++i) {
       const DeviceIndex device{pools_[pool].first.value + i};
       ++used_of_server[topology_.device(device).server.position()];

@@ -1,15 +1,17 @@
-// The stages of one device computed on a GPU. The host runs ahead: what it is asked for is
-// enqueued, and nothing is waited for inside an iteration but messages that have to reach the host.
+// Computes the stages of one device on a GPU. The host runs ahead of the GPU: whatever is requested
+// is enqueued, and within an iteration the host waits only for messages that have to reach host
+// memory.
 //
-// Streams: computation; reductions beside it, each behind the gradients that it reduces; copies to
-// the host of what is sent to other processes. Messages between devices of one process stay where
-// they are and are read there, behind the event of what made them.
+// Streams: one for computation; one for reductions, which run beside it, each after the gradients
+// that it reduces; one for copies to the host of what is sent to other processes. Messages between
+// devices of one process stay in the sender's memory, where the receiver reads them after the event
+// that marks their completion.
 //
-// Precision: activations, their gradients and working copies of the parameters are in the precision
-// asked for; parameters, their gradients, sums and the optimizer's state are in single precision.
-// For float16 the loss is scaled, by 2^16 at first: half of it after an iteration with a gradient
-// that is none, whose steps are left out on all devices, and twice of it after 2,000 others, as
-// PyTorch does it.
+// Precision: activations, their gradients and the working copies of the parameters have the
+// requested precision; parameters, their gradients, sums and the optimizer state are in single
+// precision. With float16 the loss is scaled, initially by 2^16. The scale is halved after an
+// iteration with a gradient that is not finite, whose steps are skipped on all devices, and doubled
+// after 2,000 consecutive iterations without one, as in PyTorch.
 #pragma once
 
 #include <memory>
@@ -20,23 +22,27 @@
 
 namespace dapple::exec {
 
-/// GPUs that this process may use. Throws Error(Environment) where the program was built without
-/// CUDA, or there is none.
+/// Returns the number of GPUs that this process may use. Throws Error(Environment) if the program
+/// was built without CUDA, or if there is no GPU.
 int usable_gpus();
 
-/// Memory that a device of the job takes of its GPU, once.
+/// The GPU memory that one device of the job allocates, once.
 struct CudaMemory {
-  Bytes planned;    // what the plan's memory model says
-  Bytes workspace;  // beside it: working copies, tensors on their way, libraries, and gaps
+  /// The demand according to the plan's memory model.
+  Bytes planned;
+  /// The demand beyond it: working copies, tensors in transit, libraries, and fragmentation.
+  Bytes workspace;
   Bytes total() const { return planned + workspace; }
 };
-/// What layers take for a moment is what the profile has measured of them, on a GPU; where it has
-/// nothing, the most that they may take. O(layers).
+
+/// Returns the memory that `device` needs. The temporary workspace of the layers is taken from the
+/// profile if it was measured on a GPU, and else is an upper bound. O(layers).
 CudaMemory cuda_memory(const TrainingJob& job, DeviceIndex device);
 
-/// Parameters as before training, on GPU `gpu` of those that this process may use, which has loaded
-/// all that it computes with: by computing a micro-batch. The job must outlive it. Throws
-/// Error(Environment) naming both numbers where the GPU has less memory free than that.
+/// Creates the backend with the initial parameters on GPU `gpu` of those that this process may use,
+/// after a warm-up micro-batch that loads all kernels and libraries. The job must outlive the
+/// backend. Throws Error(Environment) with the required and the free memory if the GPU has too
+/// little free memory; also throws it for bf16 on a GPU of compute capability below 8.0.
 std::unique_ptr<TrainingBackend> make_cuda_backend(const TrainingJob& job, DeviceIndex device,
                                                    int gpu);
 

@@ -1,4 +1,4 @@
-// Messages in a GPU's memory.
+// Messages in GPU memory.
 #pragma once
 
 #include <cstddef>
@@ -11,29 +11,33 @@
 
 namespace dapple::exec {
 
-/// The way from a device's memory to the host for whatever leaves the process, for any thread.
-/// Every message has it, and so keeps that memory until the last one is gone.
+/// Copies data from a device's memory to the host for everything that leaves the process; may be
+/// used by any thread. Every message holds a reference to it, which keeps that device memory alive
+/// until the last message is gone.
 class CudaDownloads {
  public:
   explicit CudaDownloads(cuda::Device& device)
       : ordinal_(device.ordinal()), kept_(device.allocate({1})) {}
 
   int ordinal() const { return ordinal_; }
-  /// Once the event is reached; waits for it.
+
+  /// Waits for the event, then returns a copy of the bytes.
   HostBytes bytes_at(const std::byte* address, std::size_t size, const cuda::Event& ready);
 
  private:
   const int ordinal_;
-  const cuda::Buffer kept_;  // a piece of memory keeps all of it
+  /// A small allocation that keeps the whole device memory alive.
+  const cuda::Buffer kept_;
   std::mutex mutex_;
   cuda::Stream stream_;
   cuda::Staging staging_;
 };
 
+/// Bytes in GPU memory that are valid once an event has been reached.
 class CudaBytes : public DeviceBytes {
  public:
-  /// Bytes that are there after `ready`, in memory of their own, or of someone who keeps it until
-  /// the iteration is over.
+  /// Constructs a message whose bytes are valid after `ready`. They lie in a buffer that the
+  /// message owns, or in memory that its owner keeps valid until the iteration is over.
   CudaBytes(std::shared_ptr<CudaDownloads> downloads, cuda::Buffer memory, cuda::Event ready);
   CudaBytes(std::shared_ptr<CudaDownloads> downloads, std::span<std::byte> bytes,
             cuda::Event ready);
@@ -46,8 +50,8 @@ class CudaBytes : public DeviceBytes {
   std::byte* address() const { return address_; }
   const cuda::Event& ready() const { return ready_; }
 
-  /// Gives memory of its own back once the stream has done what it has been given so far. Requires:
-  /// the stream is on the GPU that is the calling thread's.
+  /// Frees the message's own buffer, if it has one, once the stream has completed all work enqueued
+  /// so far. Requires: the stream is on the calling thread's current GPU.
   void release_after(const cuda::Stream& stream);
 
  private:
@@ -58,10 +62,11 @@ class CudaBytes : public DeviceBytes {
   cuda::Event ready_;
 };
 
-/// A moment of the stream, on the calling thread's GPU.
+/// Records an event on the stream, which is on the calling thread's current GPU.
 cuda::Event recorded_on(const cuda::Stream& stream);
 
-/// The message as one in GPU memory; null where it lies on the host.
+/// Returns the payload's GPU bytes; null if it lies on the host. Throws Bug if it lies on a device
+/// of another kind.
 CudaBytes* cuda_bytes_of(const Payload& payload);
 
 }  // namespace dapple::exec

@@ -1,4 +1,4 @@
-// Gradients in a GPU's memory that are reduced there, beside the computation.
+// Gradients in GPU memory that are reduced there, concurrently with the computation.
 #pragma once
 
 #include <cstddef>
@@ -12,18 +12,20 @@
 
 namespace dapple::exec {
 
-/// What reductions of a device share. One thread at a time reduces.
+/// Resources that all reductions of a device share. Only one thread at a time reduces.
 struct CudaReductions {
   int gpu = 0;
   std::shared_ptr<CudaDownloads> downloads;
   cuda::Stream stream{cuda::Stream::Priority::High};
-  cuda::Staging staging = {};  // of what comes from other processes
+  /// Staging memory for addends from other processes.
+  cuda::Staging staging = {};
 };
 
+/// A range of float32 gradients in GPU memory.
 class CudaReductionBuffer : public ReductionBuffer {
  public:
-  /// Float32, to which `others`, as many each, are added before they are reduced; all of them there
-  /// after `complete`.
+  /// Reduces `gradients` (float32). `others`, each with as many elements, are first added to it.
+  /// All of them are valid after `complete`.
   CudaReductionBuffer(CudaReductions& reductions, const cuda::View& gradients,
                       std::vector<cuda::View> others, cuda::Event complete);
 
@@ -34,14 +36,15 @@ class CudaReductionBuffer : public ReductionBuffer {
   void add(ElementRange range, Payload payload) override;
   void replace(ElementRange range, Payload payload) override;
 
-  /// For transports that reduce by themselves: where they lie, and the stream on which that is to
-  /// be done.
+  /// For transports that reduce by themselves: the gradients, and the stream on which to reduce
+  /// them.
   const cuda::View& gradients() const { return gradients_; }
   const cuda::Stream& stream() const { return reductions_.stream; }
 
  private:
   cuda::View at(ElementRange range) const;
-  /// The payload's bytes if they lie on this GPU; else it is brought to the host.
+  /// Returns the payload's bytes if they lie on this GPU; otherwise copies the payload to the host
+  /// and returns null.
   CudaBytes* on_this_gpu(ElementRange range, Payload& payload) const;
 
   CudaReductions& reductions_;

@@ -1,15 +1,15 @@
-// Times of a model's layers on cores or a GPU of this machine: what makes a profile of a
-// specification.
+// Measures the times of a model's layers on cores or a GPU of this machine, which turns a
+// specification into a profile.
 //
-// A pass runs layers forward and then, in the other order, backward: the first four of those with
-// the same `op` and input, which count as one, so that each finds the caches as others left them.
-// Batch sizes take turns, pass by pass, so that a machine that is slow for a while is so for all of
-// them; and several cores may make passes at once, as the devices of a plan do that share memory
-// and caches. Inputs are random; forward, gradient of the input and gradient of the weights are
-// timed apart, and between passes the optimizer's step. On a GPU times are those between events:
-// what the host takes to enqueue a layer counts only where the GPU has nothing else to do; and a
-// layer's workspace is the most of the GPU's memory that was in use in a pass, beyond its stash,
-// its output and the gradients of its input and output.
+// A pass runs the layers forward and then in reverse order backward. Layers with the same `op` and
+// input shape are measured as one kind; the first four of each kind are run, so that each finds the
+// caches as other layers left them. Batch sizes alternate within each pass, so a temporary slowdown
+// of the machine affects all of them, and several cores may make passes at the same time, like
+// devices of a plan that share memory and caches. Inputs are random. Forward, input gradient and
+// weight gradient are timed separately, and the optimizer's step between passes. On a GPU, times
+// are those between events, so the host's time to enqueue a layer counts only if the GPU is idle;
+// a layer's workspace is the peak of the GPU's memory during the layer beyond its stash, its output
+// and the gradients of its input and output.
 #pragma once
 
 #include <cstdint>
@@ -25,48 +25,61 @@
 namespace dapple::exec {
 
 struct MeasureOptions {
-  std::vector<std::int64_t> batch_sizes{1, 2, 4, 8};  // ascending
-  std::int64_t repeats = 15;   // passes of each size that count, after two that do not
-  std::int64_t cores = 1;      // at once, each with passes of its own; medians are over all
-  std::string device = "cpu";  // what topologies call it
-  bool on_gpu = false;         // the first GPU of this machine, in place of cores
-  cuda::Precision precision = cuda::Precision::Float32;  // of a GPU
-  /// Asked after each pass, on each core: it ends with what it has. Before two passes have warmed
-  /// it up, that is the last one alone.
+  /// In ascending order.
+  std::vector<std::int64_t> batch_sizes{1, 2, 4, 8};
+  /// The passes that count, after two warm-up passes.
+  std::int64_t repeats = 15;
+  /// The cores that make passes at the same time; medians are over the passes of all cores.
+  std::int64_t cores = 1;
+  /// The device's name in topologies.
+  std::string device = "cpu";
+  /// Whether to measure on the first GPU of this machine instead of cores.
+  bool on_gpu = false;
+  /// The precision on a GPU.
+  cuda::Precision precision = cuda::Precision::Float32;
+  /// Called after each pass, on each core; if it returns true, the core stops with the passes
+  /// counted so far, or during warm-up with only the last pass.
   std::function<bool()> should_stop = {};
 };
 
+/// The measurements of one kind of layers.
 struct MeasuredLayer {
-  std::string name;  // of the first of its kind
+  /// The name of the first layer of the kind.
+  std::string name;
   std::int64_t copies = 1;
-  std::vector<Measurement> measurements;  // medians; one for each batch size
-  /// Half of the passes lie within a range this wide, as a share of the median: of the times of
-  /// forward and backward together. One for each batch size.
+  /// The medians, for each batch size.
+  std::vector<Measurement> measurements;
+  /// The interquartile range of the passes' times of forward and backward together, divided by
+  /// their median, for each batch size.
   std::vector<double> spreads;
 };
 
 struct MeasuredModel {
-  ModelProfile profile;               // which can be planned from, and still be run
-  std::vector<MeasuredLayer> layers;  // distinct ones
-  bool is_pinned = false;             // the system let each thread be bound to a core
-  std::int64_t passes = 0;  // that count, on each core at least: fewer than asked for if stopped
+  /// The measured profile, from which plans can be made and which can still be run.
+  ModelProfile profile;
+  /// The distinct layers, one entry for each kind.
+  std::vector<MeasuredLayer> layers;
+  /// Whether the system allowed each thread to be pinned to a core.
+  bool is_pinned = false;
+  /// The smallest number of counted passes on any core; fewer than requested if stopped.
+  std::int64_t passes = 0;
 };
 
-/// Sizes of outputs and stashes are those of the tensors. The optimizer's step is timed on as many
-/// parameters as the model has, up to four million. Throws Error(BadInput) where the layers do not
-/// fit each other (make_model()), or the optimizer is none that runs here. Requires: at least one
-/// batch size, each above zero and the one before; repeats and cores >= 1.
-/// Throws Error(Usage) where this process may not use so many cores, Error(Environment) where it
-/// has no GPU, or one without the memory.
+/// Measures a model. Sizes of outputs and stashes are those of the tensors. The optimizer's step is
+/// timed on as many parameters as the model has, up to four million. Requires: at least one batch
+/// size, above zero and strictly ascending; repeats and cores >= 1.
+/// Throws Error(BadInput) if the layers do not fit each other (make_model()) or the optimizer is
+/// not implemented here, Error(Usage) if this process may not use so many cores, and
+/// Error(Environment) if there is no GPU or its memory is too small.
 MeasuredModel measure_model(const io::Specification& specification, const std::string& source_name,
                             const MeasureOptions& options);
 
-/// Half of the passes should lie within so much of the median.
+/// The largest spread (MeasuredLayer::spreads) of measurements that can be trusted.
 inline constexpr double kTrustedSpread = 0.2;
 
-/// One line if some measurements spread by more than that, as on a machine that does other things
-/// too, with how many they are and which is the widest; the first of equals. It becomes a warning
-/// of the profile, and of the plans that are made from it.
+/// Returns one line if some measurements spread by more than kTrustedSpread, as on a busy machine,
+/// with their number and the widest one, of equals the first. It becomes a warning of the profile
+/// and of the plans that are made from it.
 std::vector<std::string> warn_of_spread(const std::vector<MeasuredLayer>& layers);
 
 }  // namespace dapple::exec

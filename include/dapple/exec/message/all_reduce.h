@@ -1,8 +1,10 @@
-// An all-reduce made of messages: the sum of what every member has, on every member.
+// All-reduce built from point-to-point messages: every member ends up with the sum over all
+// members.
 //
-// Source: Patarasu and Yuan 2009, ring reduce-scatter and all-gather; where servers hold the same
-// number of members, inside each server first, then across, then inside again (as NCCL's trees of
-// rings do), the shards of a server all at once.
+// Source: Patarasu and Yuan 2009, ring reduce-scatter and all-gather. If all servers hold the same
+// number of members, the reduction is hierarchical: a reduce-scatter within each server, an
+// all-reduce across servers, all shards of a server at once, and an all-gather within each server
+// (as in NCCL's trees of rings).
 #pragma once
 
 #include <cstddef>
@@ -18,58 +20,65 @@
 
 namespace dapple::exec {
 
-/// Members, server by server, as many in each; one server: a flat ring over all of them.
+/// The members by server, the same number on each. A single server stands for a flat ring over all
+/// members.
 struct ReductionGroup {
   std::vector<std::vector<DeviceIndex>> servers;
 };
 
-/// Of all that a plan reduces.
+/// The groups of all reductions of a plan.
 struct ReductionGroups {
-  std::vector<std::vector<ReductionGroup>> buckets;  // by stage and bucket
-  std::vector<ReductionGroup> ties;                  // by the plan's tied gradients
+  /// Indexed by stage and bucket.
+  std::vector<std::vector<ReductionGroup>> buckets;
+  /// Indexed by the plan's tied gradients.
+  std::vector<ReductionGroup> ties;
 
-  /// Requires: an all-reduce, or one of tied gradients.
+  /// Returns the group of a reduction. Requires: the action is an all-reduce, of a bucket or of
+  /// tied gradients.
   const ReductionGroup& of(const Action& reduction) const;
 };
 
-/// All members, ascending.
+/// Returns all members in ascending order.
 std::vector<DeviceIndex> members_of(const ReductionGroup& group);
 
-/// What a device reduces with others, by the members of the group, ascending, itself among them.
+/// The sizes of a device's reductions, keyed by the members of the group in ascending order, the
+/// device itself included.
 using ReductionSizes = std::map<std::vector<DeviceIndex>, std::set<Bytes>>;
 
-/// O(actions * peers * log peers).
+/// Returns the sizes of all reductions of the device that have other members. O(actions * peers *
+/// log peers).
 ReductionSizes reduction_sizes(const DeviceSchedule& device);
 
-/// Some of the numbers of an array.
+/// A half-open range of elements of an array.
 struct ElementRange {
   std::size_t begin = 0;
   std::size_t end = 0;
   std::size_t size() const { return end - begin; }
 };
 
-/// Single-precision numbers of a device that are added up with other devices', in place, wherever
-/// they lie. Messages hold them one after another.
+/// Single-precision numbers of one device that are summed in place with those of other devices,
+/// wherever they lie. Messages hold them contiguously.
 class ReductionBuffer {
  public:
   virtual ~ReductionBuffer() = default;
-  virtual std::size_t size() const = 0;  // numbers
+  /// The number of elements.
+  virtual std::size_t size() const = 0;
   virtual Memory memory() const { return Memory::Host; }
 
-  /// To be called first, by the thread that reduces them.
+  /// Must be called first, by the thread that reduces.
   virtual void begin() {}
 
-  /// Their values as they are, to be sent. On a device a receiver may read them where they lie:
-  /// all_reduce() overwrites a number only with what has come of reading it, and an iteration is
-  /// over on all devices before the next one begins.
+  /// Returns the current values of a range, to be sent. On a device a receiver may read them in
+  /// place: all_reduce() overwrites an element only with a result that depends on that read, and an
+  /// iteration ends on all devices before the next one begins.
   virtual Payload give_out(ElementRange range) = 0;
-  /// What came from another member is added, or takes the place of what is here. Throw Bug where it
-  /// has another size.
+  /// Adds the elements received from another member to the range, or replaces the range by them.
+  /// Throw Bug if the sizes differ.
   virtual void add(ElementRange range, Payload payload) = 0;
   virtual void replace(ElementRange range, Payload payload) = 0;
 };
 
-/// Numbers in host memory, which must outlive it.
+/// A buffer in host memory, which must outlive it.
 class HostReductionBuffer : public ReductionBuffer {
  public:
   explicit HostReductionBuffer(std::span<float> values) : values_(values) {}
@@ -84,14 +93,15 @@ class HostReductionBuffer : public ReductionBuffer {
   }
 
   std::span<float> values_;
-  std::vector<float> theirs_;  // of one message
+  /// The elements of one received message.
+  std::vector<float> theirs_;
 };
 
-/// Sums the numbers up over the group, in place. Every member adds a shard up in the same
-/// order, the one in which the shard passes the ring, so all end up with the same bits. A member
-/// sends 2 (r-1)/r of the numbers, rounded to whole ones. Left to the transport where it reduces
-/// them itself. Requires: called by every member with the same iteration and action, and as many
-/// numbers.
+/// Sums the buffer over the group, in place. Each shard is summed in the order in which it passes
+/// around the ring, so all members obtain bitwise identical results. In a ring of r members each
+/// sends 2 (r-1)/r of the elements, rounded to whole elements. If the transport can reduce the
+/// buffer itself, the reduction is left to it. Requires: all members call it with the same
+/// iteration and action and the same number of elements.
 void all_reduce(const ReductionGroup& group, MessageKey key, ReductionBuffer& buffer,
                 Transport& transport);
 

@@ -1,4 +1,4 @@
-// A number that tells whether bytes have changed on their way, or in a file.
+// Checksums that detect changes of bytes in transit or in a file.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,12 @@
 
 namespace dapple::exec {
 
-/// XXH3 (github.com/Cyan4973/xxHash, the 64 bits of seed 0): a change goes unseen once in 2^64 or
-/// so. Not against malice. As quick as memory. O(size).
+/// Returns the 64-bit XXH3 hash with seed 0 (github.com/Cyan4973/xxHash). An accidental change goes
+/// undetected with a probability of about 2^-64; there is no protection against deliberate changes.
+/// Runs at about memory bandwidth. O(size).
 std::uint64_t fingerprint(std::span<const std::byte> bytes);
 
-/// The same of bytes that come in parts.
+/// Computes the same fingerprint incrementally, for bytes that come in parts.
 class Fingerprint {
  public:
   Fingerprint();
@@ -21,7 +22,7 @@ class Fingerprint {
   Fingerprint& operator=(const Fingerprint&) = delete;
 
   void add(std::span<const std::byte> bytes);
-  /// The fingerprint of all bytes that were added so far.
+  /// Returns the fingerprint of all bytes added so far.
   std::uint64_t value() const;
 
  private:

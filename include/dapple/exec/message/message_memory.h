@@ -1,5 +1,5 @@
-// Messages of activations and gradients that a device takes in whether or not they have been asked
-// for: from whom, and how much memory that takes.
+// Activations and gradients that a device receives eagerly, before they are requested: from which
+// peers they come, and how much memory they take.
 #pragma once
 
 #include <vector>
@@ -11,12 +11,14 @@
 
 namespace dapple::exec {
 
-/// Whom the device sends to or receives from, ascending. O(actions * peers).
+/// Returns the devices that this one sends to or receives from, in ascending order. O(actions *
+/// peers).
 std::vector<DeviceIndex> message_peers(const DeviceSchedule& device);
 
-/// At most, at any moment. Of what a stage receives no more micro-batches can be on their way than
-/// the earlier one of the two stages may have in flight; one more is being used. Every message
-/// takes a multiple of 512 bytes, and 512 keep the memory. O(actions * peers).
+/// Returns an upper bound on the memory that received messages take at any moment. The number of
+/// micro-batches in transit to a stage is at most the number that the earlier of the two stages may
+/// have in flight; one more is in use. Every message is rounded up to a multiple of 512 bytes, and
+/// another 512 bytes keep the memory alive. O(actions * peers).
 Bytes message_memory(const Plan& plan, const DeviceSchedule& device);
 
 }  // namespace dapple::exec

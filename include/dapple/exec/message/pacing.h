@@ -1,12 +1,13 @@
-// How fast messages pass the links of a topology that are only played.
+// Emulates the speed of a topology's links for messages that do not really pass over them.
 //
-// Each port has a token bucket that refills at its bandwidth and holds no more than what is on its
-// way. A message passes in pieces, each through all ports of its route at once, first come, first
-// served per piece, so that senders share a port piece by piece; nothing knows who else is there.
-// Latency passes after the last piece. A piece is sent at the moment at which the tokens are there,
-// not when its thread wakes up, so that late wake-ups do not add up.
+// Each port has a token bucket that refills at the port's bandwidth and holds no more than the
+// piece that is passing. A message is split into pieces; each piece passes all ports of its route
+// at once, first come, first served, so that concurrent senders share a port piece by piece without
+// knowing of each other. The latency is added after the last piece. A piece is accounted at the
+// time at which its tokens are available, not when its thread wakes up, so that delayed wake-ups do
+// not accumulate.
 //
-// The buckets lie in memory that their user gives, so that the processes of a host can share them.
+// The buckets lie in memory provided by the caller, so that the processes of a host can share them.
 #pragma once
 
 #include <cstddef>
@@ -22,42 +23,49 @@
 
 namespace dapple::exec {
 
-/// What stage `from` sends to its neighbour `to` passes at the bandwidth divided by `slowdown`.
+/// A slowed-down link: what stage `from` sends to its neighbour `to` passes at the bandwidth
+/// divided by `slowdown`.
 struct SlowLink {
   StageIndex from;
   StageIndex to;
   Factor slowdown = kOne;
 };
 
+/// How links are emulated.
 struct Pacing {
-  Factor pace = kOne;  // how many times slower than the topology, latencies too
+  /// How many times slower than the topology all links are, latencies included.
+  Factor pace = kOne;
   std::vector<SlowLink> slow_links = {};
 };
 
+/// Delays messages to the speed of a topology's links.
 class LinkPacer {
  public:
-  /// Words of memory for the buckets of a topology.
+  /// The number of words of memory that the buckets of a topology take.
   static std::size_t words(const Topology& topology) { return topology.ports().size() + 1; }
 
-  /// `memory`: so many words, zero before the first of those who share it begins. Topology and
-  /// memory must outlive it.
+  /// `memory` has words(topology) words, which must be zero before the first of the pacers that
+  /// share it is used. The topology and the memory must outlive the pacer.
   LinkPacer(const Topology& topology, Pacing pacing, std::span<std::int64_t> memory);
 
-  /// Sleeps until the last byte has left; the moment at which it is there. `before_piece` is called
-  /// before every piece, and may throw to end it. Requires: key.from != key.to.
+  /// Sleeps until the last byte has left, and returns the time at which it arrives. `before_piece`
+  /// is called before every piece, and may throw to abandon the message. Requires: key.from !=
+  /// key.to.
   std::int64_t pass(const MessageKey& key, Bytes size, const std::function<void()>& before_piece);
 
  private:
   struct Way {
     Route route;
-    Factor slowed;  // how many times longer it takes than the topology says
+    /// How many times longer the transfer takes than the topology says.
+    Factor slowed;
   };
   Way way_of(const MessageKey& key) const;
   std::int64_t pass_piece(const Way& way, Bytes size, std::int64_t ready);
 
   const Topology& topology_;
   const Pacing pacing_;
-  std::span<std::int64_t> memory_;  // a lock, then for each port from when on it is free
+  /// A lock word, then for each port the time from which it is free.
+  std::span<std::int64_t> memory_;
 };
 
 }  // namespace dapple::exec

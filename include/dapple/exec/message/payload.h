@@ -1,5 +1,5 @@
-// The bytes of a message, in the memory of the host or in that of a device. Who has a payload owns
-// its bytes; it can be moved, which moves no byte, and not copied.
+// The bytes of a message, in host or device memory. A payload owns its bytes; it can be moved,
+// which moves no bytes, but not copied.
 #pragma once
 
 #include <cstddef>
@@ -12,23 +12,24 @@ namespace dapple::exec {
 
 using HostBytes = std::vector<std::byte>;
 
-/// Where bytes lie.
+/// The kind of memory in which bytes lie.
 enum class Memory { Host, Device };
 
-/// Bytes in a device's memory. They may be there only later: the device has been given the work
-/// that makes them. Backends and transports that know the kind of device know what else there is to
-/// them.
+/// Bytes in a device's memory. They may become valid only later, once the device has executed the
+/// work that produces them. Backends and transports for a particular kind of device know the
+/// derived class and what else it offers.
 class DeviceBytes {
  public:
   virtual ~DeviceBytes() = default;
   virtual std::size_t size() const = 0;
 
-  /// Waits until they are there. Throws Error(Environment) where the device fails.
+  /// Waits until the bytes are valid. Throws Error(Environment) if the device fails.
   virtual void await() const = 0;
-  /// A copy, once they are there. As await().
+  /// Waits until the bytes are valid and returns a copy. Throws as await().
   virtual HostBytes on_host() const = 0;
 };
 
+/// The bytes of one message.
 class Payload {
  public:
   Payload() = default;
@@ -39,21 +40,21 @@ class Payload {
   std::size_t size() const { return device_ ? device_->size() : host_.size(); }
   Memory memory() const { return device_ ? Memory::Device : Memory::Host; }
 
-  /// Waits until what lies on a device is there.
+  /// Waits until bytes that lie on a device are valid.
   void await() const {
     if (device_) device_->await();
   }
-  /// Copies what lies on a device, and waits until it is there.
+  /// Moves bytes that lie on a device to the host, waiting for them.
   void bring_to_host() {
     if (!device_) return;
     host_ = device_->on_host();
     device_.reset();
   }
 
-  /// Of what lies on the host; none where it does not.
+  /// Returns the bytes if they lie on the host; otherwise an empty span.
   std::span<const std::byte> host() const { return host_; }
   std::span<std::byte> host() { return host_; }
-  /// Null for what lies on the host.
+  /// Returns the bytes on a device; null if they lie on the host.
   DeviceBytes* device() const { return device_.get(); }
 
  private:

@@ -1,5 +1,5 @@
-// Messages between threads of one process, through mailboxes; paced, if asked, as the links of a
-// topology would let them pass.
+// Messages between threads of one process, through mailboxes, optionally paced like the links of a
+// topology.
 #pragma once
 
 #include <chrono>
@@ -15,24 +15,28 @@
 
 namespace dapple::exec {
 
+/// Options of a ThreadNetwork.
 struct ThreadTransportOptions {
-  std::optional<Pacing> pacing = {};                            // unpaced if not given
-  std::chrono::nanoseconds timeout = std::chrono::seconds(30);  // of every wait
+  /// Links are not paced if this is empty.
+  std::optional<Pacing> pacing = {};
+  /// The timeout of every wait.
+  std::chrono::nanoseconds timeout = std::chrono::seconds(30);
 };
 
-/// What the devices' ends have in common. Outlives them.
+/// The state that the endpoints of all devices share. Must outlive them.
 class ThreadNetwork {
  public:
-  /// `devices` take part in barriers. The topology must outlive it.
+  /// `devices` are those that take part in barriers. The topology must outlive the network.
   ThreadNetwork(const Topology& topology, std::vector<DeviceIndex> devices,
                 ThreadTransportOptions options);
   ~ThreadNetwork();
   ThreadNetwork(const ThreadNetwork&) = delete;
   ThreadNetwork& operator=(const ThreadNetwork&) = delete;
 
+  /// Returns the endpoint of a device.
   std::unique_ptr<Transport> end_of(DeviceIndex device);
 
-  /// Bytes that were sent so far, all messages together.
+  /// Returns the bytes of all messages sent so far by all devices.
   Bytes sent() const;
 
  private:

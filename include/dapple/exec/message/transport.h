@@ -1,11 +1,11 @@
-// What the devices of a running plan say to each other. A transport carries messages of bytes
-// between devices, in order or not; everything else is made of these, collectives too where the
-// transport knows no better way.
+// Communication between the devices of a running plan. A transport carries messages of bytes
+// between devices, in order or not; everything else is built from messages, including collectives
+// if the transport has no better way.
 //
-// Bytes may lie in a device's memory. A transport may leave them there, if the receiver expects
-// them so, or bring them to the host, where a receiver has to take them as well.
+// Bytes may lie in a device's memory. A transport may leave them there if the receiver expects them
+// there, or copy them to the host; a receiver must accept both.
 //
-// Moments are steady-clock nanoseconds of the host.
+// Times are nanoseconds of the host's steady clock.
 #pragma once
 
 #include <cstdint>
@@ -27,17 +27,18 @@ struct DeviceSchedule;
 
 namespace dapple::exec {
 
-/// Which message: sent once in an iteration by one device for one action to another. An action that
-/// sends several, as the steps of an all-reduce, numbers them.
+/// Identifies a message: in one iteration, one device sends it for one action to another device. An
+/// action that sends several messages, such as the steps of an all-reduce, numbers them.
 struct MessageKey {
   std::int64_t iteration = 0;
-  Action action;  // that sends it
+  /// The action that sends the message.
+  Action action;
   std::int32_t step = 0;
   DeviceIndex from;
   DeviceIndex to;
 };
 
-/// An order in which to keep messages.
+/// A strict order of message keys.
 struct EarlierMessage {
   bool operator()(const MessageKey& a, const MessageKey& b) const {
     const auto order = [](const MessageKey& key) {
@@ -48,63 +49,70 @@ struct EarlierMessage {
   }
 };
 
-/// What a receiver knows of a message before it comes.
+/// What a receiver knows of a message before it arrives.
 struct ExpectedMessage {
-  std::optional<Bytes> size = {};  // any, where it does not know
-  /// Where the sender's bytes lie: on a device for all messages of a kind, or for none.
+  /// The size; empty if the receiver does not know it.
+  std::optional<Bytes> size = {};
+  /// Where the sender's bytes lie: all messages of one kind lie on a device, or none does.
   Memory memory = Memory::Host;
 };
 
 struct ReductionGroup;
 class ReductionBuffer;
 
-/// Another device has failed, or the job is told to stop; who is the first to fail says why.
+/// Another device has failed, or the job was told to stop. The first device to fail reports the
+/// cause.
 class JobAborted : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// One device's end. Each function may be called from several threads at a time. All throw
-/// JobAborted once any end has called abort().
+/// The endpoint of one device. Each function may be called concurrently. All of them throw
+/// JobAborted once any endpoint has called abort().
 class Transport {
  public:
   virtual ~Transport() = default;
 
-  /// Returns once the last byte has left: whoever must not wait calls it on a thread of its own.
-  /// The moment at which the last byte is there, as far as the sender can know. Messages that one
-  /// thread sends leave one after another. Nobody needs to wait for a message for it to leave.
+  /// Sends a message and returns once its last byte has left; a caller that must not block calls it
+  /// on a separate thread. Returns the time at which the last byte arrives, as far as the sender
+  /// can know. Messages sent by one thread leave one after another. A message leaves whether or not
+  /// a receiver waits for it.
   virtual std::int64_t send(const MessageKey& key, Payload payload) = 0;
 
-  /// Waits for the message; what lies on a device need not be there yet. Throws Error(Environment)
-  /// naming it if it does not come in time. Requires: it is as expected.
+  /// Waits for the message; bytes that lie on a device need not be valid yet. Throws
+  /// Error(Environment) naming the message if it does not arrive within the timeout. Requires: the
+  /// message is as expected.
   virtual Payload receive(const MessageKey& key, const ExpectedMessage& expected) = 0;
 
-  /// Sums the numbers up over the group as all_reduce() does, if this transport can do so where
-  /// they lie; false, and nothing is done, if they have to be sent as messages. The same answer for
-  /// all members.
+  /// Sums the buffer over the group as all_reduce() does, if this transport can do so in place.
+  /// Otherwise does nothing and returns false, and the elements have to be sent as messages. The
+  /// result is the same for all members.
   virtual bool reduces(const ReductionGroup& /*group*/, const MessageKey& /*key*/,
                        ReductionBuffer& /*buffer*/) {
     return false;
   }
 
-  /// Waits until all devices are here. Throws Error(Environment) if they do not come in time.
+  /// Waits until all devices have reached the barrier. Throws Error(Environment) if they do not
+  /// within the timeout.
   virtual void barrier() = 0;
 
-  /// What this device is at from now on: named where others wait for it in vain, or it dies.
+  /// Announces the action that this device executes from now on. It is named in errors if others
+  /// wait for the device in vain, or if it dies.
   virtual void announce(const Action& action) noexcept = 0;
 
-  /// Bytes that this end has sent so far, all messages together.
+  /// Returns the bytes of all messages that this endpoint has sent so far.
   virtual Bytes sent() const = 0;
 
-  /// What has to be added to a moment of this host's clock for one of the first device's.
+  /// Returns the offset to add to a time of this host's clock to obtain that of the first device's
+  /// clock.
   virtual std::int64_t clock_offset() const { return 0; }
 
-  /// Ends all waiting, here and elsewhere. Never throws; the first call counts.
+  /// Ends all waiting, here and on the other devices. Only the first call has an effect.
   virtual void abort() noexcept = 0;
 };
 
-/// The end of one of the devices, by its place among them, that uses another one's; null where that
-/// is to be used as it is.
+/// Creates the endpoint of one device, given by its position in `devices`, on top of another
+/// endpoint; returns null if that endpoint is to be used as it is.
 using MakeEndOver = std::function<std::unique_ptr<Transport>(
     Transport& below, const std::vector<DeviceSchedule>& devices, std::size_t place)>;
 

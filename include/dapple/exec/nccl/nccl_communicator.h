@@ -1,5 +1,5 @@
-// Some devices among which NCCL carries messages, seen from one of them. Every call is enqueued on
-// a stream; none waits for other devices but the constructor.
+// A group of devices among which NCCL carries messages, seen from one member. Every transfer is
+// enqueued on a stream; only the constructor waits for other devices.
 #pragma once
 
 #include <nccl.h>
@@ -14,38 +14,43 @@
 
 namespace dapple::exec {
 
-/// By which its members find each other.
+/// The identifier by which the members of a communicator find each other.
 using NcclId = std::array<std::byte, NCCL_UNIQUE_ID_BYTES>;
 
-/// Throws Error(Environment), as everything here.
+/// Creates a new identifier. Throws Error(Environment) if NCCL fails, as do all other functions
+/// here.
 NcclId draw_nccl_id();
 
+/// One member's NCCL communicator. All functions but the destructor and abort() throw JobAborted
+/// once it has been aborted.
 class NcclCommunicator {
  public:
-  /// Asked again and again while something takes time; throws to end it.
+  /// Called repeatedly while an operation is in progress; throws to end the wait.
   using KeepOn = std::function<void()>;
 
-  /// Member `member` of `size`, on the calling thread's GPU. Returns once all members are here.
+  /// Creates member `member` of `size` on the calling thread's GPU. Returns once all members have
+  /// joined.
   NcclCommunicator(const NcclId& id, int size, int member, KeepOn keep_on);
-  /// Waits for nobody if it is finalized, or was aborted.
+  /// Does not wait for other members if the communicator has been finalized or aborted.
   ~NcclCommunicator();
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
-  /// Matched with the other member's receives in the order of the calls.
+  /// Sends or receives `size` bytes. The sends to a member match its receives in the order of the
+  /// calls.
   void send(const std::byte* address, std::size_t size, int to, const cuda::Stream& stream);
   void receive(std::byte* address, std::size_t size, int from, const cuda::Stream& stream);
-  /// In place. Requires: Float32, as many of each member.
+  /// Sums in place. Requires: float32, and the same number of elements on each member.
   void all_reduce(const cuda::View& numbers, const cuda::Stream& stream);
 
-  /// Nothing more is enqueued. Does not wait; it is finalized once all members have done what they
-  /// were given, and called this.
+  /// Starts finalization without waiting; nothing more may be enqueued. The communicator is
+  /// finalized once all members have completed their enqueued work and have called this function.
   void finalize();
   bool is_finalized();
 
-  /// Throws what has gone wrong since.
+  /// Throws if an asynchronous error has occurred.
   void look();
-  /// Ends what is under way, as if it had been done; from any thread.
+  /// Ends pending operations as if they had completed; may be called from any thread.
   void abort() noexcept;
 
  private:
@@ -57,7 +62,8 @@ class NcclCommunicator {
   ncclResult_t state(const char* name);
 
   const KeepOn keep_on_;
-  std::mutex mutex_;  // one call at a time, and none once it is aborted
+  /// Serializes the calls of NCCL; none is made after an abort.
+  std::mutex mutex_;
   ncclComm_t communicator_ = nullptr;
 };
 

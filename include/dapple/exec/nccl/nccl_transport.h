@@ -1,27 +1,30 @@
-// Messages and sums in the memory of GPUs by NCCL, of version 2.18 or later; everything else, and
-// all that devices have to agree on first, by another transport, the one below. One process may
-// have one device or several, each on a GPU of its own: NCCL knows no two on one.
+// Carries messages and reductions in GPU memory with NCCL 2.18 or later. Everything else, including
+// all agreement between devices, uses another transport, the one below. A process may have one
+// device or several, each on a GPU of its own, because NCCL does not support two ranks on one GPU.
 //
-// Communicators: one for each pair of devices and direction, one for each group that reduces. All
-// are made with this end, with ids that pass below, and have been used when it is there: that takes
-// seconds, and memory beside the inbox, as much as NCCL likes.
+// Communicators: there is one for each ordered pair of devices that exchange messages, and one for
+// each group that reduces. All of them are created together with this endpoint, with identifiers
+// sent through the transport below, and are used once before the endpoint is returned. This takes
+// seconds, and NCCL takes an unspecified amount of GPU memory in addition to the inbox.
 //
-// No deadlock. NCCL's kernels occupy a GPU until their counterparts run, which may be behind other
-// work there, in queues that streams share. So nothing is given to a GPU that has to wait long:
-//  1. A message is sent once its bytes have been computed. The host then says so below, and a
-//     thread of the receiver, which waits for that and for nothing else, takes it in at once,
-//     whether or not anybody has asked for it. It is handed out once it has come.
-//  2. A sum is begun once all members have said below that theirs is computed, and is over before
-//     anything is done with it.
-// So no kernel of NCCL waits for a computation, and no computation for a kernel of NCCL: of those
-// that run, each has its counterparts running, or being begun by threads that wait for nothing. Any
-// order of messages that goes through with a transport that takes in everything at once goes
-// through here, however many streams share a queue. The price is that the host has to see each
-// message, which takes tens of microseconds.
+// Freedom from deadlock: NCCL's kernels occupy a GPU until their counterparts run, and these may be
+// queued behind other work there, in hardware queues that streams share. Therefore nothing is
+// enqueued on a GPU that has to wait long:
+//  1. A message is sent once its bytes have been computed. The host then announces it through the
+//     transport below, and a receiver thread that waits only for announcements receives it at once,
+//     whether or not it has been requested. It is handed out once it has arrived.
+//  2. A reduction starts once all members have reported through the transport below that their
+//     addends are computed, and completes before its result is used.
+// So no NCCL kernel waits for a computation, and no computation for an NCCL kernel: the
+// counterparts of every running NCCL kernel are running too, or are being launched by threads that
+// wait for nothing. Any message order that completes with a transport that receives everything
+// eagerly also completes with this one, however many streams share a queue. The cost is that the
+// host has to observe each message, which takes tens of microseconds.
 //
-// Faults: what is waited for below is named by it in time. Another thread looks for asynchronous
-// errors of all communicators; when there is one, or the job below is over, all of them are
-// aborted, so that no GPU stays busy and nobody waits for it.
+// Faults: the transport below names a device that is waited for in vain once the timeout is over. A
+// separate thread polls all communicators for asynchronous errors. If there is one, or if the job
+// below has ended, all communicators are aborted, so that no GPU stays busy and no device waits for
+// it.
 #pragma once
 
 #include <chrono>
@@ -36,24 +39,31 @@
 
 namespace dapple::exec {
 
+/// Options of one device's endpoint.
 struct NcclTransportOptions {
   DeviceIndex here;
-  /// With whom messages that lie on GPUs are exchanged, in either direction; each names the other.
+  /// The devices with which messages in GPU memory are exchanged, in either direction; each must
+  /// name the other.
   std::vector<DeviceIndex> peers;
-  /// Of sums of what lies on GPUs, as reduction_sizes(); the same for each member of a group.
+  /// The groups and sizes of reductions in GPU memory, as from reduction_sizes(); the same for each
+  /// member of a group.
   ReductionSizes reductions;
-  int gpu = 0;  // of those that this process may use
-  /// GPU memory for messages that have come and are still in use, as message_memory().
+  /// The GPU, of those that this process may use.
+  int gpu = 0;
+  /// The GPU memory for messages that have arrived and are still in use, as from message_memory().
   Bytes inbox;
-  std::chrono::nanoseconds timeout = std::chrono::seconds(30);  // of every wait
+  /// The timeout of every wait.
+  std::chrono::nanoseconds timeout = std::chrono::seconds(30);
 };
 
+/// Whether the program was built with NCCL.
 bool is_built_with_nccl();
 
-/// This device's end; to be made by all of them at the same time, before their GPUs have anything
-/// else to do. The transport below, its own end there, must outlive it, as must the topology. It
-/// ends once those of all peers, and of all members of its groups, do. Throws Error(Environment)
-/// where the GPU has no room, and JobAborted. Requires: is_built_with_nccl().
+/// Creates this device's endpoint. All devices call it at the same time, before their GPUs have any
+/// other work. `below`, this device's endpoint of the transport below, and the topology must
+/// outlive it. Its destructor waits for those of all peers and of all members of its groups. Throws
+/// Error(Environment) if the GPU has too little memory, and JobAborted. Requires:
+/// is_built_with_nccl().
 std::unique_ptr<Transport> make_nccl_transport(Transport& below, const Topology& topology,
                                                const NcclTransportOptions& options);
 

@@ -1,4 +1,5 @@
-// A process that may die at any moment, watched by another that then says what it was at.
+// Supervision of a process that may die at any time by another process, which then reports what the
+// first one was doing.
 #pragma once
 
 #include <functional>
@@ -9,20 +10,21 @@
 
 namespace dapple::exec {
 
-/// A page of memory that outlives the process which writes it.
+/// A page of shared memory that outlives the process that writes it.
 class CrashRecord {
  public:
-  /// Throws Error(Environment) where there is no memory.
+  /// Throws Error(Environment) if the memory cannot be allocated.
   CrashRecord();
   ~CrashRecord();
   CrashRecord(const CrashRecord&) = delete;
   CrashRecord& operator=(const CrashRecord&) = delete;
 
-  /// Who writes: "rank 2", then "rank 2 (node1:0)", cut off after 100 characters.
+  /// Sets the name of the writing process, first "rank 2", later "rank 2 (node1:0)". It is
+  /// truncated to 100 characters.
   void set_name(const std::string& name) noexcept;
   void set_action(const Action& action) noexcept;
 
-  /// "rank 2 (node1:0): 1F3", as far as known.
+  /// Returns the name and the action as far as they are known, such as "rank 2 (node1:0): 1F3".
   std::string text() const;
 
  private:
@@ -30,13 +32,15 @@ class CrashRecord {
   Page* page_ = nullptr;
 };
 
-/// Runs `work` in a process of its own and returns what that returns, there and here. If it dies of
-/// a signal, `tell` is called here with a sentence that names it and what it was at, and the code
-/// is 5, even if somebody has stopped this process, which its end then wakes; but not for SIGHUP,
-/// SIGINT and SIGTERM, by which a launcher ends it. Those and SIGUSR1 are passed on to it by
-/// sigqueue(). If this process dies, the other one calls `tell`, from a thread of its
-/// own, and ends with code 5. Throws Error(Environment) if there can be no other process. Requires:
-/// this process has one thread.
+/// Runs `work` in a child process and returns its result, in the child as well as in this process.
+/// If the child is killed by a signal, this process calls `tell` with a sentence that names the
+/// child and its last action, and returns 5. This works even if this process has been stopped,
+/// because the child's death resumes it. Deaths by SIGHUP, SIGINT and SIGTERM, by which a launcher
+/// ends a job, are not reported. These signals and SIGUSR1 are forwarded to the child by
+/// sigqueue().
+/// If this process dies, the child calls `tell` on a separate thread and exits with code 5.
+/// Throws Error(Environment) if no child process can be created. Requires: this process has one
+/// thread.
 int run_supervised(const std::function<int(CrashRecord&)>& work,
                    const std::function<void(const std::string& sentence)>& tell);
 

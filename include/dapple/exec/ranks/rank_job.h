@@ -1,24 +1,26 @@
-// Messages between the processes of a job, the ranks, one device each.
+// Messages between the processes of a job, its ranks, each with one device.
 //
-// What carries them, MPI (mpi_job.h) or TCP (tcp_job.h), is served by one thread of each process;
-// everyone else leaves messages with it and takes them from a mailbox. What comes in is always
-// taken in at once, so that a message leaves whether or not anybody waits for it. Where links are
-// paced, word of the moment at which a message is there follows it. Every message is checked by a
+// MPI (mpi_job.h) or TCP (tcp_job.h) carries the messages. One thread of each process serves it;
+// all other threads hand messages to that thread and take them from a mailbox. Incoming messages
+// are always received eagerly, so a message leaves whether or not anyone waits for it. With paced
+// links a notice with the arrival time follows each message. Every message is verified by a
 // fingerprint.
 //
-// Pacing: the processes of a host share the buckets of the ports in memory. On several hosts they
-// cannot, and links that are only played cannot be paced.
+// Pacing: the processes of one host share the token buckets of the ports in memory. Processes on
+// several hosts cannot, so emulated links cannot be paced there.
 //
-// Faults: each rank sends a sign of life to the next, round in a ring, with what it is at; who
-// hears none for nine tenths of the timeout says so. Where a connection ends, the next in the ring
-// says so at once, and any other one if that does not. A rank that fails tells all others when it
-// failed, waits a moment for what they have to tell, and says why if nobody failed before it.
+// Faults: the ranks form a ring, in which each sends heartbeats with its current action to the
+// next. A rank that receives no heartbeat for 0.9 x timeout reports its predecessor as dead. If a
+// connection breaks, the next rank in the ring reports the loss at once, and every other rank does
+// so after a delay if that one does not. A rank that fails sends the time of its failure to all
+// others, waits a grace period for their failure notices, and reports the cause if no other rank
+// failed earlier.
 //
-// Clocks: ranks on the host of rank 0 share its clock. That of any other host is compared once, at
-// the start, by the quickest of several messages there and back: it is off by half of what that
-// took at most, and may drift from then on.
+// Clocks: ranks on the host of rank 0 share its clock. The clock of every other host is compared
+// once, at the start, by the fastest of several round trips: the error is at most half of that
+// round-trip time, plus later drift.
 //
-// Requires: all ranks run the same binary on machines of the same byte order.
+// Requires: all ranks run the same binary on machines with the same byte order.
 #pragma once
 
 #include <chrono>
@@ -43,24 +45,30 @@ namespace dapple::exec {
 class RankWire;
 struct WireHandler;
 
+/// Options of one rank's transport.
 struct RankTransportOptions {
-  std::optional<Pacing> pacing = {};                            // unpaced if not given
-  std::chrono::nanoseconds timeout = std::chrono::seconds(30);  // of every wait
-  CrashRecord* crash_record = nullptr;  // learns what this device is at; must outlive the transport
-  /// What all ranks must be given alike, as their plan; neighbours in the ring compare it.
+  /// Links are not paced if this is empty.
+  std::optional<Pacing> pacing = {};
+  /// The timeout of every wait.
+  std::chrono::nanoseconds timeout = std::chrono::seconds(30);
+  /// Receives this device's name and current action, unless null; must outlive the transport.
+  CrashRecord* crash_record = nullptr;
+  /// Data that must be identical on all ranks, such as their plan; neighbours in the ring compare
+  /// it.
   std::string agreement = {};
-  /// For tests of faults: may change what has come in, before it is checked.
+  /// For fault tests: may modify the bytes of a received message before they are verified.
   std::function<void(const MessageKey& key, std::span<std::byte> bytes)> on_arrival = {};
 };
 
 /// This process's part in the job.
 class RankJob {
  public:
+  /// Creates the connection to the other ranks.
   using MakeWire = std::function<std::unique_ptr<RankWire>(WireHandler handler)>;
 
   /// Throws what `make_wire` throws.
   explicit RankJob(const MakeWire& make_wire);
-  /// Without finish() before: ends the job everywhere.
+  /// Ends the job on all ranks if finish() has not been called.
   ~RankJob();
   RankJob(const RankJob&) = delete;
   RankJob& operator=(const RankJob&) = delete;
@@ -69,20 +77,22 @@ class RankJob {
   int size() const;
   bool is_on_one_host() const;
 
-  /// The end of this rank's device: rank r is `devices[r]`. To be called once, by all ranks, with
-  /// the same arguments. The topology must outlive it, and the job must. Throws Error(Usage) where
-  /// links are to be paced on several hosts; where a neighbour's agreement is another one, the
-  /// end's functions do. Requires: as many devices as ranks.
+  /// Returns the endpoint of this rank's device; the device of rank r is `devices[r]`. All ranks
+  /// call it once, with the same arguments. The topology and the job must outlive the endpoint.
+  /// Throws Error(Usage) if links are to be paced on several hosts. If a neighbour's agreement
+  /// differs, the functions of the endpoint throw Error(Usage). Requires: there are as many devices
+  /// as ranks.
   std::unique_ptr<Transport> join(const Topology& topology, const std::vector<DeviceIndex>& devices,
                                   const RankTransportOptions& options);
 
-  /// Waits until all ranks are here, at their end. Throws as a transport's barrier().
+  /// Waits until all ranks have finished. Throws as Transport::barrier().
   void finish();
 
-  /// Of a rank that has failed: tells all others, and whether it is the one to say why, the first
-  /// to fail and of those at the same moment the lowest. Takes a fraction of a second for the one,
-  /// and longer for the others, who are meant to be ended by the launcher. What is left to do is
-  /// to end the process without ending the job, by std::_Exit().
+  /// Notifies all other ranks that this one has failed, and returns whether it is the one to report
+  /// the cause: the first rank to fail, and the lowest of those that failed at the same time.
+  /// Returns within a fraction of a second on that rank, and later on the others, which the
+  /// launcher is expected to end meanwhile. The process must then be ended by std::_Exit(), without
+  /// ending the job.
   bool is_first_to_fail() noexcept;
 
  private:
@@ -91,7 +101,7 @@ class RankJob {
   std::unique_ptr<State> state_;
 };
 
-/// "rank 2 (node1:0)".
+/// Returns a name such as "rank 2 (node1:0)".
 std::string rank_name(int rank, const std::string& device);
 
 }  // namespace dapple::exec

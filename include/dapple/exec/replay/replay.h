@@ -1,6 +1,6 @@
-// A plan run for real, with passing time for computing, in sleep or on GPUs: its messages have
-// their real sizes and share links that let them pass no faster than the topology's. Over any
-// transport: one device per thread, or one per process.
+// Runs a plan with real messages and simulated computations, which sleep on the host or spin on a
+// GPU: messages have their real sizes and share links that are no faster than the topology's. Works
+// over any transport, with one device per thread or per process.
 #pragma once
 
 #include <chrono>
@@ -24,44 +24,50 @@ namespace dapple::exec {
 
 struct ReplayOptions {
   std::int64_t iterations = 10;
-  Factor pace = kOne;  // how many times longer everything takes than the plan says
+  /// The factor by which everything takes longer than the plan says.
+  Factor pace = kOne;
   bool paces_links = true;
   std::vector<SlowStage> slow_stages = {};
   std::vector<SlowLink> slow_links = {};
-  std::chrono::nanoseconds timeout = std::chrono::seconds(30);  // of every wait for another device
+  /// The timeout of every wait for another device.
+  std::chrono::nanoseconds timeout = std::chrono::seconds(30);
   MakeReplayBackend make_backend = make_replay_backend;
-  MakeEndOver make_end_over = nullptr;  // of threads
-  /// Told, in the thread of the first device, how many iterations are over.
+  /// Used by replay(), where devices are threads.
+  MakeEndOver make_end_over = nullptr;
+  /// Called in the thread of the first device with the number of iterations completed.
   std::function<void(std::int64_t iterations)> progress = {};
-  /// Asked after each iteration, in the threads of all devices: the replay ends on all of them,
-  /// with what it has, if it is to on any.
+  /// Called after each iteration but the last in the threads of all devices; if it returns true on
+  /// any, the replay ends on all of them with the iterations completed so far.
   std::function<bool()> should_stop = {};
 };
 
-/// Times are those of the plan: what was measured, divided by the pace.
+/// The measurements of a replay, with times in the plan's scale: measured times divided by the
+/// pace.
 using Replayed = MeasuredRun;
 
-/// The job, of which each device does its part.
+/// A replay shared by all devices, each of which runs its part.
 class Replay {
  public:
-  /// Requires: check_plan() finds no fault but memory, slowed links are between neighbours. The
+  /// Requires: check_plan() finds no fault but memory, and slowed links are between neighbours. The
   /// topology must outlive it.
   Replay(const PlanDocument& document, const Topology& topology, ReplayOptions options);
   ~Replay();
   Replay(const Replay&) = delete;
   Replay& operator=(const Replay&) = delete;
 
-  /// Those that take part, by the schedule's lanes, in which each has its place among the others.
+  /// The devices that take part, in the order of the schedule's lanes; an index into them is a
+  /// device's place.
   const std::vector<DeviceIndex>& devices() const;
-  /// What each of them does.
+  /// The schedule of each of devices().
   const std::vector<DeviceSchedule>& schedules() const;
 
-  /// How the transport has to pace its messages; nothing: not at all.
+  /// How the transport has to pace messages; nothing if it does not.
   std::optional<Pacing> pacing() const;
 
-  /// The part of the device with that place, over its end. Returns, on the first device alone, what
-  /// all have measured. Every device must be run, at the same time. Throws Error(Environment)
-  /// naming device and action where a message does not come in time, and JobAborted.
+  /// Runs the part of the device at a place over its transport. Returns the measurements of all
+  /// devices on the first device, nothing on the others. All devices must run at the same time.
+  /// Throws Error(Environment) naming device and action if a message does not arrive in time, and
+  /// JobAborted.
   std::optional<Replayed> run(std::size_t place, Transport& transport);
 
  private:
@@ -69,7 +75,8 @@ class Replay {
   std::unique_ptr<Job> job_;
 };
 
-/// On threads of this process, one per device. Throws what the first device to fail has thrown.
+/// Runs a replay on threads of this process, one per device. Throws the exception of the first
+/// device that fails.
 Replayed replay(const PlanDocument& document, const Topology& topology,
                 const ReplayOptions& options);
 

@@ -1,9 +1,9 @@
-// Does nothing, for as long as the profile says: a plan of any model can be run with it, to see
-// what its messages really do to each other.
+// A backend whose computations only take the time that the profile says, so that a plan of any
+// model can be run to observe how its messages affect each other.
 //
-// On the host a device sleeps, and what it sends are bytes that nobody has computed. On a GPU a
-// thread of it spins in the stream of computation, messages lie in its memory, and gradients are
-// added up there, as those of a training: behind each other in streams, without the host.
+// On the host a device sleeps, and it sends bytes without content. On a GPU one thread spins in the
+// compute stream, messages are in GPU memory, and gradients are added there as in a training:
+// enqueued in streams, without waiting on the host.
 #pragma once
 
 #include <cstddef>
@@ -17,33 +17,35 @@
 
 namespace dapple::exec {
 
-/// Everything that the stage computes takes so many times as long as the plan says.
+/// A stage whose computations all take `slowdown` times as long as the plan says.
 struct SlowStage {
   StageIndex stage;
   Factor slowdown = kOne;
 };
 
 struct ReplayPace {
-  Factor pace = kOne;                       // how many times longer everything takes
-  std::vector<SlowStage> slow_stages = {};  // and what these compute, once more
+  /// The factor by which everything takes longer.
+  Factor pace = kOne;
+  /// Stages that are slowed down in addition.
+  std::vector<SlowStage> slow_stages = {};
 };
 
-/// What a device replays; must outlive its backend.
+/// What a device replays; costs and schedule must outlive its backend.
 struct ReplayedDevice {
   const PlanCost& costs;
   const DeviceSchedule& schedule;
-  std::size_t place = 0;  // among the plan's devices
+  std::size_t place = 0;  // index among the plan's devices
 };
 
 using MakeReplayBackend =
     std::function<std::unique_ptr<Backend>(const ReplayedDevice& device, const ReplayPace& pace)>;
 
-/// What is sent has its real size and no content.
+/// Makes a backend on the host, whose messages have their real size and no content.
 std::unique_ptr<Backend> make_replay_backend(const ReplayedDevice& device, const ReplayPace& pace);
 
-/// The same on GPU `gpu` of those that this process may use, of whose memory it takes as much as
-/// its largest message in and out and its largest bucket. Throws Error(Environment) where that is
-/// not free, or the program was built without CUDA.
+/// Makes a backend on GPU `gpu` of those that this process may use. It allocates GPU memory for its
+/// largest message in each direction and its largest bucket. Throws Error(Environment) if that is
+/// not free, or if the program was built without CUDA.
 std::unique_ptr<Backend> make_cuda_replay_backend(const ReplayedDevice& device,
                                                   const ReplayPace& pace, int gpu);
 

@@ -1,4 +1,5 @@
-// What one device of a running plan does with its micro-batches: the math, or what stands for it.
+// What one device of a running plan does with its micro-batches: the real computation, or a
+// stand-in for it.
 #pragma once
 
 #include <cstdint>
@@ -14,49 +15,56 @@
 
 namespace dapple::exec {
 
-/// Told, in the order of the buckets, that a bucket's gradients are complete on this device.
+/// Called for each bucket, in the order of the buckets, when its gradients are complete on this
+/// device.
 using BucketReady = std::function<void(std::int32_t bucket)>;
 
-/// A moment of the host's clock, or one of a device's work that the host knows only once that work
-/// is done: then whichever is later.
+/// A time of the host's clock, or an event in a device's work whose time the host learns only once
+/// that work is done. If both are given, the later one counts.
 struct Mark {
+  /// The time, in nanoseconds.
   std::int64_t moment = 0;
-  std::int32_t event = -1;  // the backend's number of it, from zero
+  /// The backend's number of the event, from zero; -1 if there is none.
+  std::int32_t event = -1;
 };
 
-/// Works on one thing at a time, but for gradients, which are reduced beside it. A backend may
-/// return before what it was asked for is done, if what it is asked for next comes after that.
+/// Executes the actions of one device one at a time, except that gradients are reduced
+/// concurrently. A backend may return before the requested work is done, provided that all later
+/// work is executed after it.
 class Backend {
  public:
   virtual ~Backend() = default;
 
-  /// To be called before each iteration.
+  /// Must be called before each iteration.
   virtual void begin(std::int64_t /*iteration*/) {}
 
-  /// Where activations and gradients lie that it gives out, and that it would rather take in.
+  /// Where the activations and gradients lie that the backend sends, and where it prefers to
+  /// receive them.
   virtual Memory memory() const { return Memory::Host; }
 
-  /// Takes in what a peer has sent for an action: its samples' activations or gradients.
+  /// Stores what a peer has sent for an action: the activations or gradients of the peer's samples.
   virtual void take_in(const Action& receive, const SchedulePeer& from, Payload payload) = 0;
 
-  /// What goes to a peer: its samples' activations or gradients, as many bytes as it says. The
-  /// computation that made them is over.
+  /// Returns what is sent to a peer: the activations or gradients of the peer's samples, of the
+  /// size that the peer states. Called after the computation that produces them.
   virtual Payload give_out(const Action& send, const SchedulePeer& to) = 0;
 
-  /// A forward, a backward or a part of one. `ready` is given where it makes the stage's last
-  /// gradients, and called for every bucket before the call returns.
+  /// Computes a forward, a backward, or one part of a backward. `ready` is non-empty if the action
+  /// completes the gradients of a stage that has buckets, and is then called for every bucket
+  /// before this function returns.
   virtual void compute(const Action& action, const BucketReady& ready) = 0;
 
-  /// The gradients of a bucket, or tied ones, which are complete: `size` bytes, rounded up to whole
-  /// numbers. They are reduced in place, in another thread.
+  /// Returns the complete gradients of a bucket, or tied gradients: `size` bytes, rounded up to
+  /// whole elements. They are reduced in place by another thread.
   virtual std::unique_ptr<ReductionBuffer> gradients(const Action& reduction, Bytes size) = 0;
 
-  /// The optimizer on all of a stage's gradients, or on one bucket's.
+  /// Runs the optimizer on all gradients of a stage, or on those of one bucket.
   virtual void step(const Action& action) = 0;
 
-  /// When all is done that a stream has been given so far. Called by the stream's thread.
+  /// Marks the completion of all work enqueued on a stream so far. Called by the stream's thread.
   virtual Mark mark(Stream stream);
-  /// Waits for it. To be asked once an iteration's actions are over, in any order.
+  /// Waits for the mark and returns its time. May be called in any order of the marks, once all
+  /// actions of the iteration are over.
   virtual std::int64_t moment_of(const Mark& mark);
 };
 

@@ -1,9 +1,9 @@
-// Runs one device's part of a schedule, action by action, over a backend and a transport. It knows
-// no schedule of its own: what is done when is what the schedule's generator said.
+// Executes one device's part of a schedule, action by action, on a backend and a transport. It
+// makes no scheduling decisions of its own: the schedule's generator has fixed the order.
 //
-// Streams: computation in the thread that calls run(); sends forward, sends backward and
-// collectives each in a thread of their own, in their order. A receive waits in the computing
-// thread, as it stands right before the computation that needs it.
+// Streams: computation runs in the thread that calls run(); forward sends, backward sends and
+// collectives each run in order in a thread of their own. A receive blocks the computing thread,
+// because it stands immediately before the computation that needs it.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace dapple::exec {
 
-/// One action as it was run, in moments of the transport's clock.
+/// An action as it was executed, with times of the transport's clock.
 struct MeasuredAction {
   Action action;
   std::int64_t start = 0;
@@ -26,22 +26,25 @@ struct MeasuredAction {
   Bytes size;
 };
 
-/// The devices among which a bucket or tied gradients are reduced.
+/// Returns the devices among which a bucket or tied gradients are reduced.
 using GroupOf = std::function<ReductionGroup(const Action& reduction)>;
 
-/// Called once an iteration: all gradients of the device are complete and reduced, and none of its
-/// optimizer steps has begun.
+/// Called once per iteration, when all gradients of the device are complete and reduced and none of
+/// its optimizer steps has begun.
 using BeforeSteps = std::function<void(std::int64_t iteration)>;
 
+/// Executes the schedule of one device.
 class Interpreter {
  public:
-  /// All must outlive it. With `before_steps`, steps wait for all buckets. Requires then: the
-  /// device's steps stand behind all of its computations.
+  /// All arguments passed by reference must outlive the interpreter. With `before_steps`, optimizer
+  /// steps wait for all buckets, and the device's steps are required to come after all of its
+  /// computations.
   Interpreter(const DeviceSchedule& schedule, GroupOf group_of, Backend& backend,
               Transport& transport, BeforeSteps before_steps = nullptr);
 
-  /// One iteration; waits until all of it is done. The actions by their ends. Throws what backend
-  /// and transport throw, once its streams are at rest; it has then aborted the transport.
+  /// Executes one iteration, waits until it is complete, and returns its actions ordered by their
+  /// end. Rethrows what the backend or the transport throws, after aborting the transport and
+  /// waiting for its own streams.
   std::vector<MeasuredAction> run(std::int64_t iteration);
 
  private:

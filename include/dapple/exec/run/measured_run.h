@@ -1,4 +1,4 @@
-// What the devices of a running plan have measured, brought together on the first of them.
+// Gathers the measurements of all devices of a running plan on the first device.
 #pragma once
 
 #include <cstdint>
@@ -13,31 +13,38 @@
 
 namespace dapple::exec {
 
-/// An iteration on one device, in moments of the first device's clock.
+/// One iteration on one device, with times of the first device's clock.
 struct MeasuredIteration {
-  std::int64_t start = 0;  // behind a barrier
+  /// The time after the barrier that precedes the iteration.
+  std::int64_t start = 0;
   std::vector<MeasuredAction> actions;
 };
 
-/// All that one device has measured.
+/// All measurements of one device.
 struct DeviceMeasurements {
   Bytes sent;
   std::vector<MeasuredIteration> iterations;
 };
 
-/// Runs one iteration behind a barrier.
+/// Runs one iteration after a barrier.
 MeasuredIteration measure(Interpreter& interpreter, std::int64_t iteration, Transport& transport);
 
+/// The measurements of all devices together.
 struct MeasuredRun {
-  std::vector<Duration> iterations;  // in their order
-  Duration median;                   // of them, the lower one of two
-  Timeline timeline;                 // of that iteration, a lane for each device
-  Bytes sent;                        // per iteration, by all devices together
+  /// The duration of each iteration, in order.
+  std::vector<Duration> iterations;
+  /// The median duration; the lower one of the two middle values if their number is even.
+  Duration median;
+  /// The timeline of the iteration with that duration, with one lane per device.
+  Timeline timeline;
+  /// The bytes sent per iteration by all devices together.
+  Bytes sent;
 };
 
-/// What all devices have measured, on the first device alone; as messages of `iteration`, which is
-/// none of those measured. Times are divided by `pace`. Requires: called by all devices, with as
-/// many iterations, at least one. O(actions), times log iterations.
+/// Returns the measurements of all devices on the first device, and nothing on the others. They are
+/// sent as messages of `iteration`, which must not be one of the measured iterations. `place` is
+/// the device's position in `devices`; times are divided by `pace`. Requires: all devices call it,
+/// with the same number of iterations, at least one. O(actions * log iterations).
 std::optional<MeasuredRun> gather(const DeviceMeasurements& own,
                                   const std::vector<DeviceSchedule>& devices, std::size_t place,
                                   std::int64_t iteration, Factor pace, Transport& transport);

@@ -1,4 +1,5 @@
-// The stages of one device computed on the CPU, in single precision, in the calling thread.
+// The training backend that computes the stages of one device on the CPU, in single precision, in
+// the calling thread.
 #pragma once
 
 #include <memory>
@@ -8,7 +9,7 @@
 
 namespace dapple::exec {
 
-/// Parameters as before training. The job must outlive it.
+/// Makes a backend with initial parameters. The job must outlive it.
 std::unique_ptr<TrainingBackend> make_cpu_backend(const TrainingJob& job, DeviceIndex device);
 
 }  // namespace dapple::exec

@@ -1,8 +1,8 @@
-// One device's part of training by a plan, whatever carries its messages: every device of the job
-// runs the same calls at the same time, be it on a thread or as a process.
+// One device's part of training by a plan, over any transport. All devices of the job make the same
+// calls at the same time, each on a thread or in a process of its own.
 //
-// The first device of the job is its lead: it is told what only all of them know together, as the
-// loss and whole models.
+// The first device of the job is its lead: it gathers what no single device knows, such as the loss
+// and whole models.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ namespace dapple::exec {
 
 class DeviceTraining {
  public:
-  /// Parameters as before training. All must outlive it. Requires: the backends of all devices are
-  /// of one kind.
+  /// Starts with initial parameters. All arguments must outlive it. Requires: the backends of all
+  /// devices are of one kind.
   DeviceTraining(const TrainingJob& job, DeviceIndex device, Transport& transport,
                  const MakeBackend& make_backend = make_cpu_backend);
   DeviceTraining(const DeviceTraining&) = delete;
@@ -33,34 +33,35 @@ class DeviceTraining {
   const TrainingJob& job() const { return job_; }
   const TrainingBackend& backend() const { return *backend_; }
 
-  /// Goes on from a model and its optimizer's state. Throws Bug where a tensor is missing or has
+  /// Sets the parameters and the optimizer's state. Throws Bug if a tensor is missing or has
   /// another shape.
   void restore(const NamedTensors& tensors);
 
-  /// One iteration, counted from zero over the whole training. Throws what transports throw; the
-  /// job is aborted then.
+  /// Runs one iteration; they are counted from zero over the whole training. Throws what transports
+  /// throw; the job is aborted then.
   MeasuredIteration run(std::int64_t iteration);
 
-  /// The mean loss of the iteration just run, on the lead; zero elsewhere.
+  /// Returns the mean loss of the last iteration on the lead, zero on other devices.
   double loss();
 
-  /// A kind of tensor of the whole model after the iteration just run, on the lead; none elsewhere.
-  /// Gradients are reduced and clipped.
+  /// Returns all tensors of a kind, of the whole model after the last iteration, on the lead; none
+  /// on other devices. Gradients are reduced and clipped.
   NamedTensors gather(TensorKind kind);
 
-  /// Of these iterations, the last of which is the one just run, on the lead; nothing elsewhere.
-  /// What was sent is that of all iterations so far, each counted alike.
+  /// Returns the measurements of these iterations, which end with the last one run, on the lead;
+  /// nothing on other devices. The bytes sent are the mean over all iterations run so far, times
+  /// the number of these iterations.
   std::optional<MeasuredRun> gather_measured(std::vector<MeasuredIteration> iterations);
 
-  /// Whether any device says so; the same on all of them.
+  /// Whether the answer of any device is true; all devices get the same result.
   bool any_says(bool answer);
 
-  /// Waits until no other device reads what lies in this one's memory, as it may of a GPU's. To be
-  /// called last where devices share a process; every iteration begins with it.
+  /// Waits until no other device reads this device's memory, as others may do with GPU memory. Must
+  /// be the last call if devices share a process; run() begins with it.
   void await_readers();
 
  private:
-  std::size_t place() const;  // among the job's devices
+  std::size_t place() const;  // position among the job's devices
   MessageKey key(StageIndex stage, std::int32_t step, DeviceIndex from, DeviceIndex to) const;
   DeviceIndex lead() const { return job_.devices.front().device; }
   void look_at_gradients();
@@ -69,23 +70,23 @@ class DeviceTraining {
   const TrainingJob& job_;
   const DeviceIndex device_;
   Transport& transport_;
-  std::int64_t iteration_ = -1;  // the one just run
+  std::int64_t iteration_ = -1;  // the last one run
   std::int64_t iterations_ = 0;  // run so far
-  Bytes sent_;                   // in all of them
+  Bytes sent_;                   // in all iterations run so far
   std::unique_ptr<TrainingBackend> backend_;
   Interpreter interpreter_;
 };
 
-/// The same training on one device without a pipeline, action by action: what a plan's is compared
-/// with.
+/// The same training on one device without a pipeline, action by action: the reference that a
+/// plan's training is compared with.
 class PlainTraining {
  public:
-  /// Of the job's model, samples and micro-batches.
+  /// Takes the job's model, samples and micro-batches, and copies the job.
   explicit PlainTraining(const TrainingJob& job,
                          const MakeBackend& make_backend = make_cpu_backend);
 
   void restore(const NamedTensors& tensors);
-  /// One iteration; its mean loss.
+  /// Runs one iteration and returns its mean loss.
   double run(std::int64_t iteration);
   NamedTensors tensors(TensorKind kind);
 

@@ -1,4 +1,4 @@
-// A model in training as tensors with names, whatever devices its parts lie on.
+// A model in training as tensors with names, independent of the devices that hold its parts.
 #pragma once
 
 #include <map>
@@ -8,7 +8,8 @@
 
 namespace dapple::exec {
 
-/// "LAYER.PARAMETER"; state of the optimizer "LAYER.PARAMETER.moment1", "... .moment2".
+/// Tensors by name. Parameters and gradients are named "LAYER.PARAMETER", the optimizer's state
+/// "LAYER.PARAMETER.moment1" and "LAYER.PARAMETER.moment2".
 using NamedTensors = std::map<std::string, nn::Tensor>;
 
 enum class TensorKind { Parameters, Gradients, State };

@@ -1,5 +1,5 @@
-// Training by a plan, step by step, with checkpoints; and whether the plan's gradients are those of
-// one device. Each function is one device's part, over any transport.
+// Training by a plan, step by step, with checkpoints, and verification of the plan's gradients
+// against those of one device. train() and verify() are one device's part, over any transport.
 #pragma once
 
 #include <chrono>
@@ -17,73 +17,89 @@
 namespace dapple::exec {
 
 struct StepReport {
-  std::int64_t number = 0;  // from one, over the whole training
-  double loss = 0;          // mean over the global batch, before the step
-  Duration time;            // of the iteration on the first device
+  /// The step's number, counted from one over the whole training.
+  std::int64_t number = 0;
+  /// The mean loss over the global batch, before the parameters are updated.
+  double loss = 0;
+  /// The iteration's time on the first device.
+  Duration time;
 };
 
-/// The same on all devices; what is called is called in the device's thread, and but for
-/// `should_stop` on the first one alone.
+/// Options of a training, the same on all devices. Callbacks run in the device's thread, all but
+/// `should_stop` on the first device only.
 struct TrainOptions {
-  std::int64_t steps_before = 0;  // made before, by the training that is gone on with
+  /// Steps made by the training that this one continues.
+  std::int64_t steps_before = 0;
   std::int64_t steps = 10;
-  std::int64_t save_every = 0;  // steps; 0: in the end alone
+  /// The number of steps between checkpoints; 0: only at the end.
+  std::int64_t save_every = 0;
   std::function<void(const StepReport&)> on_step = nullptr;
-  /// Asked after each step; the training ends on all devices if it is to on any.
+  /// Called after each step; the training ends on all devices if it returns true on any.
   std::function<bool()> should_stop = nullptr;
-  /// Given the model and the optimizer's state, and the steps that led to them.
+  /// Receives the model and the optimizer's state, and the number of steps that led to them.
   std::function<void(std::int64_t steps, NamedTensors tensors)> save = nullptr;
 };
 
 struct Trained {
-  std::int64_t steps = 0;  // made, less than asked for where it was stopped
-  MeasuredRun measured;    // of the last steps, a hundred at most
-  Duration whole_step;     // the median of them, with what lies between iterations, without saving
+  /// The steps made; fewer than requested if the training was stopped.
+  std::int64_t steps = 0;
+  /// The measurements of the last steps, at most a hundred.
+  MeasuredRun measured;
+  /// The median duration of these steps, including the time between iterations but not saving.
+  Duration whole_step;
 };
 
-/// What was measured is known to the first device alone. Throws Error(BadInput) naming the step
-/// where the loss is no number, or a tensor that is to be saved has one that is none: nothing is
-/// saved of it. Requires: at least one step.
+/// Trains for the given steps and returns the result on the first device only. Throws
+/// Error(BadInput) naming the step if the loss is not finite, or if a tensor to be saved has a
+/// number that is not finite; that checkpoint is not saved. Requires: at least one step.
 std::optional<Trained> train(DeviceTraining& device, const TrainOptions& options);
 
-/// Relative to what one device, without a pipeline, makes of the same parameters and samples.
+/// How far a tensor is from the one that a single device without a pipeline computes from the same
+/// parameters and samples.
 struct TensorDifference {
   std::string name;
   std::int64_t step = 0;  // from one
-  /// Norm of the difference over the norm of the tensor, or over a thousandth of the norm of all
-  /// gradients where that is more: in what is nothing but rounding, there is nothing to compare.
+  /// The norm of the difference, divided by the norm of the expected tensor or by a thousandth of
+  /// the norm of all gradients, whichever is larger, so that tensors that are mere rounding errors
+  /// do not count.
   double relative = 0;
 };
 
 struct Verification {
   std::int64_t steps = 0;
   std::size_t tensors = 0;
-  TensorDifference gradients;  // of the tensor that differs most
-  double loss = 0;             // largest difference of the losses, relative
+  /// The difference of the tensor that differs most.
+  TensorDifference gradients;
+  /// The largest relative difference of the losses.
+  double loss = 0;
   std::int64_t loss_step = 1;
 
-  double tolerance = 0;  // of the backend: what rounding may explain
+  /// The backend's tolerance: the relative difference that rounding may cause.
+  double tolerance = 0;
   bool passed() const { return gradients.relative <= tolerance && loss <= tolerance; }
 };
 
-/// Trains for so many steps and has the first device, the only one to know the result, do the same
-/// by itself on the CPU; it begins every step with the plan's parameters, so that what is compared
-/// is one step and not what many have made of a last bit.
+/// Trains for `steps` steps and has the first device repeat each of them alone on the CPU. Each
+/// repeated step begins with the plan's parameters, so single steps are compared and rounding
+/// errors do not accumulate. Returns the result on the first device only. Throws Error(BadInput)
+/// naming the step if the loss is not finite.
 std::optional<Verification> verify(DeviceTraining& device, std::int64_t steps_before,
                                    std::int64_t steps);
 
-/// The tensor of `gradients` that differs most from the one of the same name in `expected`; a
-/// number that is none differs infinitely. Requires: the same names and shapes.
+/// Returns the difference of the tensor of `gradients` that differs most from the one of the same
+/// name in `expected`; NaN counts as an infinite difference. Requires: the same names and shapes.
 TensorDifference worst_difference(const NamedTensors& gradients, const NamedTensors& expected);
 
 struct ThreadsOptions {
   ThreadTransportOptions transport = {};
   MakeBackend make_backend = make_cpu_backend;
   MakeEndOver make_end_over = nullptr;
-  bool computes_on_threads = true;  // which then have a core each, where there are as many
+  /// Whether devices compute on the CPU: then each thread is pinned to a core of its own, if there
+  /// are enough cores.
+  bool computes_on_threads = true;
 };
 
-/// All devices of the job on threads, each over its end: `work` is what each does.
+/// Runs `work` for every device of the job, each on a thread and over a transport of its own.
 void run_on_threads(const TrainingJob& job, const Topology& topology, const ThreadsOptions& options,
                     const std::function<void(DeviceTraining& device)>& work);
 

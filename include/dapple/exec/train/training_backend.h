@@ -1,5 +1,6 @@
-// A backend that trains the stages of one device: what its training needs to know and to change of
-// it beside the schedule's actions, in host memory and single precision wherever it computes.
+// A backend that trains the stages of one device: what training reads and changes in addition to
+// running the schedule's actions. Its values are in host memory and in single precision, whatever
+// device computes.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +18,11 @@
 namespace dapple::exec {
 
 struct SampleLoss {
-  std::int64_t sample = 0;  // of the global batch
+  std::int64_t sample = 0;  // index in the global batch
   float loss = 0;
 };
 
-/// What a stage holds between the forwards of micro-batches and the end of their backwards.
+/// What a stage keeps of micro-batches from their forward to the end of their backward.
 struct Held {
   std::int64_t micro_batches = 0;
   Bytes size;
@@ -29,42 +30,44 @@ struct Held {
 
 class TrainingBackend : public Backend {
  public:
-  /// To be called before each iteration: makes the samples that it takes, and gradients are zero
-  /// again.
+  /// Prepares an iteration: makes its samples and clears the gradients. Must be called before each
+  /// iteration.
   void begin(std::int64_t iteration) override = 0;
 
-  /// Stages of this device, ascending.
+  /// The stages of this device, in ascending order.
   virtual const std::vector<StageIndex>& stages() const = 0;
 
-  /// Of this iteration's samples that this device has seen in the last stage, as they came.
+  /// The losses of this iteration's samples that this device has run through the last stage, in the
+  /// order of their forwards.
   virtual std::vector<SampleLoss> losses() = 0;
 
-  /// Most that a stage has held at a time since the backend was made.
+  /// The largest count and size, each on its own, that a stage has held at one time since the
+  /// backend was made.
   virtual Held most_held(StageIndex stage) const = 0;
 
-  /// Sums of the squares of the gradients of the parameters that are a layer's own, for each layer
-  /// of a stage.
+  /// Returns, for each layer of a stage, the sum of the squares of the gradients of the layer's own
+  /// parameters.
   virtual std::vector<double> squares(StageIndex stage) = 0;
-  /// All gradients of all stages, for the steps that come.
+  /// Multiplies all gradients of all stages, before the optimizer's steps.
   virtual void scale_gradients(float factor) = 0;
 
-  /// Whether gradients may be too large for what they are computed in, so that the backend has to
-  /// be told before each iteration's steps whether those of all devices are numbers; if they are
-  /// not, its steps do nothing.
+  /// Whether the backend uses loss scaling, because gradients may overflow its precision. Then
+  /// judge_gradients() must be called before each iteration's optimizer steps with whether the
+  /// gradients of all devices are finite; if they are not, the steps do nothing.
   virtual bool scales_loss() const { return false; }
   virtual void judge_gradients(bool /*are_finite*/) {}
 
-  /// How far gradients and losses may be from those of one CPU, relative, for reasons of rounding.
+  /// The relative difference from the gradients and losses of a single CPU that rounding may cause.
   virtual double tolerance() const = 0;
 
-  /// All numbers of a kind, as the places of StageLayout say. Valid until the next call.
+  /// Returns all numbers of a kind, in the order of StageLayout. Valid until the next call.
   virtual std::span<const float> values(StageIndex stage, TensorKind kind) = 0;
-  /// Sets parameters, and state where there is any. Throws Bug where a tensor is missing or has
-  /// another shape.
+  /// Sets the parameters, and the optimizer's state if it has any. Throws Bug if a tensor is
+  /// missing or has another shape.
   virtual void restore(const NamedTensors& tensors) = 0;
 };
 
-/// Parameters as before training. The job must outlive it.
+/// Makes a device's backend with initial parameters. The job must outlive it.
 using MakeBackend =
     std::function<std::unique_ptr<TrainingBackend>(const TrainingJob& job, DeviceIndex device)>;
 

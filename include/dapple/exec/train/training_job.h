@@ -1,5 +1,5 @@
-// What all devices that train a model by a plan have in common: the plan's actions, the layers as
-// modules, the samples, and how gradients change parameters.
+// The data shared by all devices that train a model by a plan: the plan's actions, the layers as
+// modules, the samples, and the optimizer's settings.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,12 @@ namespace dapple::exec {
 
 struct TrainingSettings {
   nn::OptimizerSettings optimizer = {};
-  std::optional<double> clip_norm = {};  // the largest norm of all gradients together
-  std::uint64_t seed = 1;                // of the parameters before training
-  /// Of activations and their gradients; parameters are in single precision in any case. A CPU
-  /// computes in no other.
+  /// The norm that all gradients together are clipped to, if any.
+  std::optional<double> clip_norm = {};
+  /// The seed of the initial parameters.
+  std::uint64_t seed = 1;
+  /// The precision of activations and their gradients; parameters are always in single precision.
+  /// The CPU computes in single precision only.
   cuda::Precision precision = cuda::Precision::Float32;
 };
 
@@ -34,38 +36,42 @@ struct TrainingJob {
     return (*layers)[static_cast<std::size_t>(number)];
   }
 
-  /// What one device needs by the memory model. Requires: it is one of them.
+  /// Returns the memory that a device needs by the memory model. Requires: the device is one of
+  /// `devices`.
   Bytes memory_of(DeviceIndex device) const;
 
   Plan plan;
   std::vector<DeviceSchedule> devices;
-  std::vector<Bytes> memory;             // of each of them, by the memory model
-  std::vector<GradientBuckets> buckets;  // by stage
+  /// The memory that each of `devices` needs by the memory model.
+  std::vector<Bytes> memory;
+  /// The gradient buckets of each stage.
+  std::vector<GradientBuckets> buckets;
   ReductionGroups groups;
   std::shared_ptr<const std::vector<nn::ModelLayer>> layers;
-  std::vector<Layer> measured;  // the same layers, in the profile
+  /// The same layers as measured in the profile.
+  std::vector<Layer> measured;
   std::shared_ptr<const Batches> batches;
   TrainingSettings settings;
 };
 
-/// What keeps the plan from being trained, with JSON pointers into it: boundaries whose sizes are
-/// not those of tensors in the precision (the first that differs), gradients that are not as large
-/// as the parameters, or that are to be clipped, or looked at for being numbers, as half precision
-/// has to be, where parameters are updated bucket by bucket.
+/// Returns what prevents the plan from being trained, with JSON pointers into it: a layer's output
+/// size that is not that of its tensor in the precision (only the first); gradients whose size is
+/// not that of the parameters; and parameters updated bucket by bucket although gradients are to be
+/// clipped, or checked to be finite as in half precision.
 /// O(layers). Requires: costing_faults() is empty, and the layers are the profile's.
 std::vector<Violation> training_faults(const Plan& plan, const ModelProfile& profile,
                                        const std::vector<nn::ModelLayer>& layers,
                                        const TrainingSettings& settings);
 
-/// Requires: training_faults() is empty.
+/// Makes the job that trains by a plan. Requires: training_faults() is empty.
 TrainingJob make_training_job(const Plan& plan, const ModelProfile& profile,
                               const Topology& topology,
                               std::shared_ptr<const std::vector<nn::ModelLayer>> layers,
                               std::shared_ptr<const Batches> batches,
                               const TrainingSettings& settings);
 
-/// The same model, samples and micro-batches on one device, without a pipeline. As much memory as
-/// all devices of the job have together.
+/// Returns a job with the same model, samples and micro-batches on one device, without a pipeline.
+/// Its device has as much memory as all devices of the job together.
 TrainingJob on_one_device(const TrainingJob& job);
 
 }  // namespace dapple::exec

@@ -1,10 +1,10 @@
-// A model in training as a file: parameters, the optimizer's state, and what training goes on with.
-// Whole tensors under their layers' names, so that any plan of the model can go on from it.
+// Checkpoints: parameters, the optimizer's state, and the position of a training, as a file.
+// Tensors are whole and named by layer, so any plan of the model can continue from it.
 //
-// Format: safetensors (huggingface.co/docs/safetensors), all of them F32, in the order of their
+// Format: safetensors (huggingface.co/docs/safetensors), all tensors F32, in the order of their
 // names. "__metadata__" has the rest, as text: "format" ("dapple-checkpoint/2"), "digest", "steps",
-// "seed", and the optimizer's settings. The digest is the fingerprint of the whole file, in sixteen
-// hexadecimal digits, taken with zeros as these digits. Version 1 had none.
+// "seed", and the optimizer's settings. The digest is the fingerprint of the whole file, computed
+// with zeros in its place, as sixteen hexadecimal digits. Version 1 had no digest.
 #pragma once
 
 #include <cstdint>
@@ -18,31 +18,35 @@
 
 namespace dapple::exec {
 
-/// A training has at most so many steps.
+/// The largest number of steps of a training.
 inline constexpr std::int64_t kMostTrainingSteps = 1'000'000'000'000'000;
 
 struct Checkpoint {
-  std::int64_t steps = 0;  // made so far
+  /// The steps made so far.
+  std::int64_t steps = 0;
   std::uint64_t seed = 1;
   nn::OptimizerSettings optimizer;
-  NamedTensors tensors = {};  // parameters and state
-  bool is_checked = true;     // as read: its format has a digest, which was right
+  /// Parameters and the optimizer's state.
+  NamedTensors tensors = {};
+  /// After reading: whether the file has a digest, which was then verified.
+  bool is_checked = true;
 };
 
-/// The state of an optimizer before its first step, for each of the parameters in `tensors`.
+/// Adds the initial state of the optimizer for each of the parameters in `tensors`.
 void add_first_state(nn::OptimizerKind optimizer, NamedTensors& tensors);
 
-/// O(bytes).
+/// Returns the bytes of the checkpoint's file. O(bytes).
 std::string write_checkpoint(const Checkpoint& checkpoint);
 
-/// Throws Error(BadInput) with the first fault: cut off, no JSON, another format, a digest that is
-/// not that of the file, a kind of number that is not F32, numbers that are not finite, offsets
-/// that do not fit a shape or leave gaps, settings that are none. Other keys of "__metadata__" are
-/// passed over. O(bytes).
+/// Reads the bytes of a checkpoint's file. Throws Error(BadInput) with the first fault: a truncated
+/// file, invalid JSON, another format, a digest that is not that of the file, a dtype other than
+/// F32, numbers that are not finite, offsets that do not fit a shape or leave gaps, invalid
+/// settings. Other keys of "__metadata__" are ignored. O(bytes).
 Checkpoint read_checkpoint(std::string_view bytes, const std::string& source_name);
 
-/// What keeps the model from going on from the checkpoint: an optimizer that keeps other state, or
-/// the first tensor that is missing, has another shape or is another model's, and how many more.
+/// Returns what prevents the model from continuing from the checkpoint: an optimizer that keeps
+/// other state; or the first tensor that is missing, has another shape or is not the model's, with
+/// the number of further ones.
 std::optional<Violation> restoring_fault(const Checkpoint& checkpoint,
                                          const std::vector<nn::ModelLayer>& layers,
                                          nn::OptimizerKind optimizer);

@@ -1,9 +1,9 @@
-// GPT-2's weights as they are published: safetensors under the names of Hugging Face's GPT2Model
-// ("wte.weight", "h.0.attn.c_attn.weight", ...), with or without "transformer." before them.
+// GPT-2's weights as published: safetensors with the names of Hugging Face's GPT2Model
+// ("wte.weight", "h.0.attn.c_attn.weight", ...), with or without the prefix "transformer.".
 //
-// A model is of GPT-2's form if its layers are an embedding, with positions or those as a layer of
-// their own, transformer blocks, a layer norm, a head that is linear without bias and held by
-// outputs, and the loss. Matrices lie as ours do, by inputs.
+// A model has GPT-2's form if its layers are an embedding with positions, or followed by a position
+// embedding; transformer blocks; a layer norm; a linear head without bias and transposed; and the
+// loss. The blocks' matrices are stored by inputs, as ours are.
 #pragma once
 
 #include <string>
@@ -16,23 +16,23 @@
 
 namespace dapple::exec {
 
-/// Throws Error(BadInput) of `model_name` where the model is of another form.
+/// Throws Error(BadInput) naming `model_name` if the model has another form.
 void check_gpt2_form(const std::vector<nn::ModelLayer>& layers,
                      const std::vector<Operation>& operations, const std::string& model_name);
 
-/// Parameters under our names, of F32, F16 or BF16. Buffers of masks are passed over, and a head's
-/// matrix where the model has tied it and it is the embedding's. Throws Error(BadInput): of
-/// `model_name` where the model is of another form, of `source_name` as read_checkpoint() does, and
-/// with the first tensor that is missing, has another shape or is none of GPT-2's, and how many
-/// more. O(bytes).
+/// Reads parameters of F32, F16 or BF16 and returns them under our names. Ignores attention masks,
+/// and the head's matrix if the model ties it to the embedding and both are equal. Throws
+/// Error(BadInput): naming `model_name` if the model has another form; naming `source_name` as
+/// read_checkpoint() does, or with the first tensor that is missing, has another shape or is not
+/// one of GPT-2's, and the number of further ones. O(bytes).
 NamedTensors read_gpt2_weights(std::string_view bytes, const std::string& source_name,
                                const std::vector<nn::ModelLayer>& layers,
                                const std::vector<Operation>& operations,
                                const std::string& model_name);
 
-/// A file of the parameters among `tensors`, which are under our names; what else is there, as the
-/// optimizer's state, is left out. Throws Error(BadInput) of `model_name` where the model is of
-/// another form. O(bytes).
+/// Returns the bytes of a file of the parameters among `tensors`, which have our names; other
+/// tensors, such as the optimizer's state, are omitted. Throws Error(BadInput) naming `model_name`
+/// if the model has another form. O(bytes).
 std::string write_gpt2_weights(const NamedTensors& tensors,
                                const std::vector<nn::ModelLayer>& layers,
                                const std::vector<Operation>& operations,

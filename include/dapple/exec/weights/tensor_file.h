@@ -1,4 +1,4 @@
-// Files of tensors in safetensors, which may be larger than memory: what is none of them is seen
+// Reading of safetensors files, which may be very large: a file of another format is recognized
 // before it is read.
 #pragma once
 
@@ -7,12 +7,12 @@
 
 namespace dapple::exec {
 
-/// Whole file for read_checkpoint() or read_gpt2_weights(); "-" is stdin. Throws Error(Environment)
-/// as read_file() and look_at_file() do, and Error(BadInput) of `source_name` where the length of
-/// the header, with which the file begins, is none.
+/// Reads a whole file for read_checkpoint() or read_gpt2_weights(); "-" is stdin. Throws
+/// Error(Environment) as read_file() and look_at_file() do, and Error(BadInput) naming
+/// `source_name` if the file does not begin with a valid header length.
 std::string read_tensor_file(const std::string& path, const std::string& source_name);
 
-/// Up to this many bytes are read of any file that trainings go on from.
+/// The most bytes that are read of any file that a training continues from.
 inline constexpr std::size_t kMostTrainingBytes = std::size_t{1} << 40;
 
 }  // namespace dapple::exec

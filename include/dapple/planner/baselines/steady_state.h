@@ -1,24 +1,25 @@
-// A plan without flushes: PipeDream's asynchronous 1F1B in its steady state, for comparison with
-// the synchronous iteration. What training makes of the older weights that it works with is
-// another question.
+// Simulates a plan without flushes: PipeDream's asynchronous 1F1B in its steady state, for
+// comparison with the synchronous iteration. The effect of stale weights on convergence is not
+// modelled.
 //
-// Micro-batches follow each other without end; each stage reduces its gradients and takes an
-// optimizer step behind each backward, and keeps the weights that a micro-batch in flight began
-// with until its backward is done. The order is that of 1F1B at the plan's depths, which without a
-// flush only has no end: the first N micro-batches are what the one generator makes for N, the one
-// validator checks, and the one simulator runs, with the update as a part of each backward.
+// Micro-batches follow each other without end. Each stage reduces its gradients and takes an
+// optimizer step after each backward, and it keeps the weights that a micro-batch in flight started
+// with until the backward of that micro-batch is done. The order is 1F1B at the plan's depths,
+// continued without a flush: the schedule of the first N micro-batches is generated, validated and
+// simulated like that of any plan with N micro-batches, with the update as a part of each backward.
 //
-// The steady state is exact, not an average over a long run. What starts depends on what happened
-// up to D micro-batches before, where D is the largest depth and what its replicas do in turn; if D
-// micro-batches in a row are P later than those c before them, on every lane, so are all that
-// follow. P is then the time of c micro-batches. Without contention nothing else is carried over;
-// with contention, flows that are under way are set going within these micro-batches too.
+// The steady state is exact, not an average over a long run. The start of an action depends only on
+// what happened up to D micro-batches before, where D follows from the largest depth and the turns
+// of dealt replicas. If D consecutive micro-batches start, on every lane, P later than the
+// micro-batches c before them, then so do all later ones, and P is the time of c micro-batches.
+// Without contention no other state is carried over; with contention, the flows under way at any
+// moment were also started within these micro-batches.
 //
 // Source: PipeDream (SOSP'19) section 3.2 (1F1B, weight stashing) and 3.3 (replicas in turn).
-// Departures: 1. gradients leave a stage when its weights are updated; 2. a reduction is not slowed
-// by transfers, and only what sticks out of the backward counts; 3. dealt replicas update when each
-// has done its own, without waiting for the others; 4. depths are the plan's, where PipeDream has
-// one for all.
+// Departures: 1. a stage sends its gradients back once its weights are updated; 2. a reduction is
+// not slowed down by transfers, and only the part that the backward does not hide counts; 3. each
+// dealt replica updates after its own backward, without waiting for the others; 4. each stage has
+// the plan's warm-up depth, where PipeDream uses one depth for all.
 #pragma once
 
 #include <cstdint>
@@ -35,18 +36,23 @@
 namespace dapple::planner {
 
 struct SteadyState {
-  Duration period;  // of so many micro-batches:
+  /// The time that `micro_batches` micro-batches take.
+  Duration period;
   std::int64_t micro_batches = 1;
-  std::vector<std::int64_t> weight_versions;  // per stage, most at once: one for each in flight
-  std::vector<Bytes> peak_memory;         // per stage, of its neediest replica, versions included
+  /// The largest number of weight versions held at once, per stage: one for each micro-batch in
+  /// flight.
+  std::vector<std::int64_t> weight_versions;
+  /// The peak memory per stage, on the replica that needs the most, weight versions included.
+  std::vector<Bytes> peak_memory;
   std::vector<MemoryShortage> shortages;  // worst first
 };
 
-/// `count` micro-batches in the steady state, rounded up to a whole nanosecond. O(1).
+/// Returns the time of `count` micro-batches in the steady state, rounded up to a whole nanosecond.
+/// O(1).
 Duration time_of(const SteadyState& steady, std::int64_t count);
 
-/// Nothing where no steady state shows within a fixed number of micro-batches. Requires: a sound
-/// plan of the family 1F1B. O(actions simulated).
+/// Computes the steady state of a plan; returns nothing where none is reached within a fixed number
+/// of micro-batches. Requires: a sound plan of the family 1F1B. O(actions simulated).
 std::optional<SteadyState> steady_state(const Plan& plan, const ModelProfile& profile,
                                         const Topology& topology, Contention contention);
 

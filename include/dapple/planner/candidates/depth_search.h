@@ -1,10 +1,12 @@
-// All warm-up depths of one candidate, by boxes: the box with the least bound is split, a single
-// depth of every stage is simulated, and what memory has no room for is dropped. What is left of
-// the candidate is bounded at any moment, so the search can be left and taken up again.
+// Branch and bound over all warm-up depths of one candidate. A node is a box, a product of ranges
+// of depths: the box with the least lower bound is split, a box with a single depth vector is
+// simulated, and boxes that do not fit into memory are dropped. A lower bound on all open boxes is
+// known at any moment, so the search can be suspended and resumed.
 //
-// Where links are shared and splitting does not help, a box is simulated too: until the first stage
-// comes to the forward that not all its depths have, everything happens alike at all of them,
-// contention included, and what has not happened by then happens later.
+// Where links are shared and splits do not raise the bound, a box is also simulated at its least
+// depths: until some stage has run all forwards that precede its first backward at every depth of
+// its range, events are identical at all depths of the box, contention included, and whatever has
+// not started by then starts later.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +22,22 @@ namespace dapple::planner {
 
 class DepthSearch {
  public:
-  /// `start`: the candidate's plan, without depths, and its order. `costs` is not kept; profile,
-  /// topology and options must outlive it.
+  /// Starts from the candidate's plan, without depths, and the position of the candidate in
+  /// `start.order`. `costs` is not kept; the profile, the topology and the options must outlive the
+  /// search.
   DepthSearch(const SimulatedPlan& start, const CostModel& costs, const PlannerOptions& options);
 
   struct Stretch {
-    Duration to_beat;         // plans from it on are of no interest
-    Duration enough;          // the bound need not be higher
-    std::int64_t budget = 0;  // simulated actions; a box counts as a part of a simulation
+    /// Plans with this iteration or a longer one are of no interest.
+    Duration to_beat;
+    /// The search pauses once its bound is no lower than this.
+    Duration enough;
+    /// The budget in simulated actions; bounding a box counts as a part of a simulation.
+    std::int64_t budget = 0;
   };
-  /// The score's bound is that of all depths that were not simulated; settled if none of them beats
-  /// the best, or what was to be beaten.
+  /// Continues the search. The bound of the score covers all depths that were not simulated; the
+  /// score is settled if none of them is faster than its best plan, or than `to_beat` where it has
+  /// none.
   Score advance(const Stretch& stretch);
 
  private:
@@ -38,9 +45,10 @@ class DepthSearch {
     Duration bound;
     std::int64_t number = 0;
     search::DepthBox box;
-    std::int32_t splits = 0;  // since the bound last rose
+    // The number of splits since the bound last rose.
+    std::int32_t splits = 0;
 
-    /// Of equals the latest comes first: it is the smallest.
+    // Among equal bounds the box pushed last comes first, as it is the smallest.
     friend bool operator<(const Open& a, const Open& b) {
       return a.bound != b.bound ? a.bound > b.bound : a.number < b.number;
     }

@@ -1,4 +1,4 @@
-// Warm-up depths: the families worth trying, cut down to what memory holds.
+// Warm-up depths: limits set by memory, and the depths that are worth trying for a plan.
 #pragma once
 
 #include <cstdint>
@@ -14,34 +14,40 @@ namespace dapple::planner {
 
 using Depths = std::vector<std::int64_t>;  // per stage
 
+/// The warm-up depths of a plan that fit into the memory of its devices.
 class DepthLimits {
  public:
-  /// `plan` needs no depths yet, but its gradient buckets.
+  /// Requires: the plan has its gradient buckets; it needs no depths yet.
   DepthLimits(const Plan& plan, const CostModel& costs, bool ignore_memory);
 
-  /// Legal depths that are nowhere above `wanted` and fit every device: stages that do not fit are
-  /// cut down one by one from the first on, a stage of depth 1 at the expense of the one before.
-  /// Nothing if not even a depth of 1 all along fits.
-  /// O(stages * cuts made).
+  /// Reduces `wanted` to legal depths, none above the wanted one, that fit every device. Stages
+  /// that do not fit are reduced one by one from the first on; where a stage of depth 1 does not
+  /// fit, the stage before it is reduced instead. Returns nothing if not even a depth of 1 on every
+  /// stage fits. O(stages * reductions made).
   std::optional<Depths> fit(Depths wanted) const;
 
   /// Whether these legal depths fit every device. O(stages).
   bool fit_as_they_are(const Depths& depths) const;
 
-  /// Whether some depths of the box may fit, as far as each stage tells beside what it is best
-  /// for it that its neighbours hold. O(stages).
+  /// Whether some depths of the box may fit. Each stage is checked on its own, with those depths of
+  /// its neighbours that leave it the most memory, so the answer may be true where none fit.
+  /// O(stages).
   bool may_fit(const search::DepthBox& box) const;
 
-  /// Depths that no legal ones that fit exceed anywhere: every stage's own limit, what waits at the
-  /// boundaries left out, and that of the stages before it. O(stages).
+  /// Returns depths that no legal depths that fit exceed on any stage: the minimum over a stage and
+  /// those before it of each one's own memory limit, without the tensors that wait at the
+  /// boundaries. O(stages).
   Depths caps() const;
 
  private:
-  /// Memory of one kind of replica, linear in its depth and its neighbours'.
+  // The memory of one kind of replica, linear in its own depth and those of its neighbours.
   struct Replica {
-    Bytes fixed;  // at a depth of 1 all along, communication buffers included
+    // The bytes held at depth 1 on every stage, communication buffers included, without the one
+    // micro-batch.
+    Bytes fixed;
     Bytes per_micro_batch;
-    Bytes before;  // boundary tensors of its share
+    // Boundary tensors of the replica's share, before and behind the stage.
+    Bytes before;
     Bytes behind;
     Bytes limit;
   };
@@ -52,30 +58,33 @@ class DepthLimits {
   std::vector<std::vector<Replica>> stages_;
 };
 
-/// Distinct depths to try for a plan of so many stages, before memory: policy A (S-s), policy B
-/// (2(S-s)-1), multiples of A, and everything in flight. DAPPLE (PPoPP'21) section 3.2; the rest
-/// for transfers that are longer than policy B hides.
+/// Returns distinct depths to try for a plan with `stages` stages, regardless of memory: policy B
+/// (2(S-s)-1) and policy A (S-s) of DAPPLE (PPoPP'21) section 3.2, then m(S-s-1)+1 for m = 3, 4, 6
+/// and 10, for transfers that are longer than policy B hides, and all micro-batches in flight. Each
+/// is limited by the number of micro-batches.
 std::vector<Depths> depth_families(std::size_t stages, std::int64_t num_micro_batches);
 
-/// Policy A, DAPPLE (PPoPP'21) section 3.2: S-s at stage s of S, as far as there are micro-batches.
+/// Returns policy A of DAPPLE (PPoPP'21) section 3.2: S-s at stage s of S, at most the number of
+/// micro-batches.
 Depths least_depths(std::size_t stages, std::int64_t num_micro_batches);
 
-/// Depths for an end at `target`: as many micro-batches in flight as hide the round trip from each
-/// stage at the pace of the slowest, times `slack`, and as many as let the last forward of each
-/// stage start in time for what then follows behind it, all-reduces included. The second is what
-/// matters where an early stage sets the pace and a late one has much to reduce. Requires: no dealt
-/// stage; positive times somewhere. O(stages).
+/// Returns depths for an iteration that ends at `target`. Each stage has in flight as many
+/// micro-batches as hide `slack` times its round trip at the pace of the slowest stage, and as many
+/// as let its last forward start in time for all that follows it, all-reduces included. The second
+/// condition matters where an early stage is the slowest and a late one has much to reduce.
+/// Requires: no dealt stage; some time is positive. O(stages).
 Depths depths_for_target(const PlanCost& costs, std::int64_t num_micro_batches, Duration target,
                          std::int64_t slack);
 
-/// How many legal depths there are for so many stages, counted up to `most`: M >= K_0 >= ... >= 1.
+/// Counts the legal depth vectors, M >= K_0 >= ... >= K_{S-1} >= 1, up to `most`.
 std::int64_t count_legal_depths(std::size_t stages, std::int64_t num_micro_batches,
                                 std::int64_t most);
 
-/// All of them, in rising order. O(their number * stages).
+/// Returns all legal depth vectors in ascending order. O(their number * stages).
 std::vector<Depths> legal_depths(std::size_t stages, std::int64_t num_micro_batches);
 
-/// Depths next to these: one more up to some stage, one less from some stage on.
+/// Returns the neighbouring depths: those with one more on all stages up to some stage, and those
+/// with one less on all stages from some stage on.
 std::vector<Depths> neighbours(const Depths& depths, std::int64_t num_micro_batches);
 
 }  // namespace dapple::planner

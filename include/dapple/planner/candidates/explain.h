@@ -1,18 +1,19 @@
-// Why an iteration takes as long as it does: parts of its time that add up to it exactly.
+// Breaks the time of an iteration down into parts that add up to it exactly.
 //
-// With T the simulated iteration, T_a the same with free transfers and T_0 with free transfers and
-// free all-reduces; M_l the micro-batches of lane l, F_l and B_l its forward and backward (of the
-// slowest replica of a split stage), of which R_l runs the forward again; D the devices of the
-// topology, used or not; and f, b, r the same times of each replica by itself:
+// T is the simulated iteration, T_a the same with free transfers, and T_0 the same with free
+// transfers and free all-reduces. M_l is the number of micro-batches of lane l, F_l and B_l its
+// forward and backward (of the slowest replica of a split stage), of which R_l runs the forward
+// again. D is the number of devices of the topology, used or not; f, b and r are the same times of
+// each replica by itself. Then
 //   compute        = floor(sum over replicas of M (f + b - r) / D)
 //   recomputation  = floor(sum over replicas of M (f + b) / D) - compute
 //   imbalance      = W - compute - recomputation, where W = max over lanes of M_l (F_l + B_l)
-//   optimizer step = that of the lane with W, of all its stages; of equals, the longest
+//   optimizer step = that of all stages of the lane with W; of several such lanes, the longest
 //   bubble         = T_0 - W - optimizer step
-//   transfers      = T - T_a, or 0 where transfers that share links with all-reduces happen to help
+//   transfers      = T - T_a, or 0 where transfers that share links with all-reduces shorten T
 //   all-reduce     = T - T_0 - transfers
-// Idle devices and unequal shares of a micro-batch are imbalance. Where gradients are reduced
-// beside computation, what that slows is all-reduce.
+// Idle devices and unequal shares of a micro-batch count as imbalance. Where gradients are reduced
+// beside computation, the slowdown of the computation counts as all-reduce.
 #pragma once
 
 #include "dapple/core/quantity.h"
@@ -23,19 +24,22 @@
 
 namespace dapple::planner {
 
-/// A plan with its costs and its schedule, and how long that takes.
+/// The costs and the schedule of a plan, and its simulated times.
 struct TimedSchedule {
   const PlanCost& costs;
   const Schedule& schedule;
   Duration iteration;
-  Duration without_transfers;  // with free transfers
-  Duration alone;              // with free transfers and free all-reduces
+  /// The iteration with free transfers.
+  Duration without_transfers;
+  /// The iteration with free transfers and free all-reduces.
+  Duration alone;
 };
 
-/// The parts of the iteration. O(actions).
+/// Returns the parts of the iteration. O(actions).
 TimeParts time_parts(const TimedSchedule& timed, const Topology& topology);
 
-/// Whether any gradients are reduced: those of a single replica are not.
+/// Whether any gradients are reduced; those of a stage with a single replica are not, unless they
+/// are tied.
 bool has_reductions(const PlanCost& costs);
 
 }  // namespace dapple::planner

@@ -1,4 +1,4 @@
-// What is known of how fast a candidate is.
+// The simulated plans of a candidate, and what is known about its best iteration.
 #pragma once
 
 #include <cstddef>
@@ -14,28 +14,34 @@
 
 namespace dapple::planner {
 
-/// A candidate with the best depths found so far; infeasible until it has some.
+/// A candidate's plan at the best depths found so far; infeasible until some depths were found.
 struct SimulatedPlan {
   Plan plan;
   Duration iteration{INT64_MAX};
-  std::size_t order = 0;  // of its candidate
+  /// The position of its candidate, which breaks ties.
+  std::size_t order = 0;
 
   bool feasible() const { return iteration.ns != INT64_MAX; }
 };
 
-/// Faster first; of equals, fewer devices, fewer stages, the earlier candidate, shallower depths.
+/// Whether `a` is better than `b`: faster; of equals, with fewer devices, then fewer stages, then
+/// from the earlier candidate, then with shallower depths.
 bool better(const SimulatedPlan& a, const SimulatedPlan& b);
 
-/// The outcome and what it took; actions are those simulated, deterministic unlike time.
+/// The outcome of evaluating a candidate, and the work that it took.
 struct Score {
   SimulatedPlan best;
+  /// The simulated actions: a measure of work that, unlike time, is deterministic.
   std::int64_t actions = 0;
+  /// The number of simulations.
   std::int64_t simulated = 0;
-  Duration bound;           // no depths that fit make the candidate faster
-  bool is_settled = false;  // none makes it faster than `best`, or than what was to be beaten
+  /// A lower bound on the candidate's iteration at any depths that fit.
+  Duration bound;
+  /// Whether no depths make the candidate faster than `best`, or than the iteration to beat.
+  bool is_settled = false;
 };
 
-/// What a plan is simulated with.
+/// The costs, topology and mode with which a plan is simulated; what it refers to must outlive it.
 struct SimulationGround {
   const PlanCost& costs;
   const Topology& topology;
@@ -43,14 +49,16 @@ struct SimulationGround {
   std::function<bool()> should_stop = {};
 };
 
-/// The iteration, INT64_MAX where it was told to stop; adds to the score what it took.
+/// Simulates a plan and returns its iteration, or INT64_MAX where `should_stop` ended the
+/// simulation; adds the work to the score.
 Duration simulate_and_count(const Plan& plan, const SimulationGround& ground, Score& score);
 
-/// The same with all that happened.
+/// A simulation with its schedule and timeline.
 struct Recorded {
   Schedule schedule;
   simulate::SimulationResult result;
 };
+/// Simulates a plan like simulate_and_count() and records the timeline.
 Recorded record_and_count(const Plan& plan, const SimulationGround& ground, Score& score);
 
 }  // namespace dapple::planner

@@ -1,11 +1,13 @@
-// Another schedule for the devices and micro-batches of a plan: any family, with what it asks for
-// filled in. Orders that depend on costs come from schedule_search/, with a bound.
+// Puts the devices and micro-batches of a plan under another schedule family, and fills in what the
+// family needs: stages, depths or an order. Orders that depend on costs come from schedule_search/,
+// with a lower bound.
 //
 // Sources: Zero Bubble Pipeline Parallelism (ICLR'24) for H1, H2 and V; Megatron-LM (SC'21) for
 // interleaving; Lamy-Poirier (MLSys'23) for breadth-first.
-// Departure: H1 and H2 are limits on what is in flight on any stage (as 1F1B on its first stage, so
-// as many micro-batches as stages; twice that less one), V on the memory of 1F1B, under which any
-// order may be found; the papers fix some of it by hand.
+// Departure: H1 and H2 are limits on the micro-batches in flight on any stage (H1: as many as
+// stages, as on the first stage under 1F1B; H2: twice that less one), and V is a limit on memory
+// (that of 1F1B). Any order within these limits may be found, where the papers fix some of it by
+// hand.
 #pragma once
 
 #include <cstdint>
@@ -26,29 +28,36 @@
 
 namespace dapple::planner {
 
-/// Whether reschedule() searches the orders of the family, which follow from costs.
+/// Whether reschedule() searches the orders of the family, because they depend on costs.
 inline bool searches_order(ScheduleFamily family) {
   return carries_order(family) && family != ScheduleFamily::Given;
 }
 
 struct Reschedule {
   ScheduleFamily family = ScheduleFamily::OneFOneB;
-  std::int64_t chunks_per_device = 1;  // of the looped families; a V has two, the others one
-  std::vector<std::vector<Action>> order = {};  // of the family Given: per group of devices
+  /// The stages per device in the looped families; two under V, one under all others.
+  std::int64_t chunks_per_device = 1;
+  /// The order of the family Given, per group of devices.
+  std::vector<std::vector<Action>> order = {};
   Contention contention = Contention::Shared;
   Replicas replicas = Replicas::Together;
-  /// Orders tried where costs decide; nothing: 20,000, fewer where each of them takes long. More
-  /// are never worse: reschedule() searches with every number that is no more than this and is the
-  /// usual one times or by a power of four, and keeps the best order; reorder() searches once.
+  /// The orders to try where the order is searched; if not given 20,000, or fewer where an order
+  /// has many tasks. More never make the result worse: reschedule() runs a search with every number
+  /// of orders that is no more than this and is the default number multiplied or divided by a power
+  /// of four, and keeps the best order. reorder() searches once.
   std::optional<std::int64_t> evaluations = {};
-  Bytes memory_limit = kDefaultMemoryLimit;     // of what the search and the simulations keep
-  std::function<bool()> should_stop = nullptr;  // asked between simulations; nothing: never
+  /// The memory limit of what the search and the simulations keep.
+  Bytes memory_limit = kDefaultMemoryLimit;
+  /// Polled between simulations; the search never stops early without it.
+  std::function<bool()> should_stop = nullptr;
 };
 
-/// What was looked at to find an order or warm-up depths.
+/// The work done to find an order or warm-up depths.
 struct OrderEffort {
-  std::int64_t tried = 0;      // orders built or changed, or plans of other depths
-  std::int64_t simulated = 0;  // the best of these orders, or all of these plans
+  /// Orders built or changed, or plans tried at other depths.
+  std::int64_t tried = 0;
+  /// Simulations: of the best of these orders, or of all these plans.
+  std::int64_t simulated = 0;
 
   friend OrderEffort operator+(const OrderEffort& a, const OrderEffort& b) {
     return {.tried = a.tried + b.tried, .simulated = a.simulated + b.simulated};
@@ -58,35 +67,43 @@ struct OrderEffort {
 struct Rescheduled {
   Plan plan;
   Evaluation evaluation;
-  /// No order of these stages, with no more in flight than the family and the memory allow, has a
-  /// shorter iteration. Only where the order was searched.
+  /// Lower bound on the iteration of every order of these stages within the limits that the family
+  /// and the memory set on what is in flight; only where the order was searched.
   std::optional<Duration> lower_bound;
-  /// should_stop() ended the search before it was through: another time the plan may differ.
+  /// Whether should_stop() ended the search early, so that another run may give another plan.
   bool is_stopped = false;
   OrderEffort effort;
 };
 
-/// The warning in a plan whose search of orders was ended early, by a time limit or a signal.
+/// Returns the warning for a plan whose search for orders or depths was ended early by a time limit
+/// or a signal.
 std::string stop_warning(StopReason reason);
 
 /// Why a plan cannot run under a schedule.
 struct NoSchedule {
   std::vector<std::string> reasons;
-  /// Where memory is the reason: of the device that lacks most, in the order that needs the least.
+  /// Where memory is the reason: the largest shortage of any device, in the order that needs the
+  /// least memory.
   std::optional<MemoryShortage> shortage = {};
-  /// The plan has more micro-batches on more stages than can be searched within the memory limit.
+  /// Whether the plan has more stage passes or tasks than can be simulated and searched within the
+  /// memory limit.
   bool is_too_long = false;
 };
 
-/// The plan's groups of devices under another schedule. Its stages stay as they are if each group
-/// keeps as many as it has, in the places that the family has for them, and for a given order,
-/// which is one of the plan's own stages; else layers are cut anew, so that the slowest stage is as
-/// fast as can be. Warm-up depths are the best found where the family has a choice, no worse than
-/// the given plan's own where these are depths of the family and fit, and its own where no others
-/// are faster. Where the family carries its order, that is the best found by simulation, no worse
-/// than the given plan's own where that is an order of the family and fits. Deterministic, unless
-/// stopped. The work on orders is at most 2 * 10^9 tasks times devices, or four orders. Requires:
-/// check_plan(plan, ...) finds at most missing memory.
+/// Puts the plan's groups of devices under another schedule.
+///
+/// The stages stay as they are for a given order, which is an order of the plan's own stages, and
+/// where every group of devices keeps its number of stages in the places that the family has for
+/// them. Otherwise the layers are split anew, so that the slowest stage is as fast as possible.
+///
+/// Where the family leaves warm-up depths open, the result has the best ones found; they are no
+/// worse than those of the given plan, where these are depths of the family and fit, and are kept
+/// if no others are faster. Where the family carries its order, the result has the best order found
+/// by simulation, no worse than that of the given plan, where it is an order of the family and
+/// fits.
+///
+/// Deterministic, unless stopped. The work on orders is at most 2 * 10^9 tasks times devices, or
+/// four orders. Requires: check_plan(plan, ...) finds no violations but missing memory.
 std::variant<Rescheduled, NoSchedule> reschedule(const Plan& plan, const ModelProfile& profile,
                                                  const Topology& topology,
                                                  const Reschedule& options);

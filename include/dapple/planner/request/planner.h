@@ -1,4 +1,5 @@
-// The use case: search, simulate the candidates, choose, and write down why.
+// The interface of the planner: options, progress, and the making, evaluation, checking and
+// comparison of plans.
 #pragma once
 
 #include <cstdint>
@@ -27,155 +28,177 @@
 
 namespace dapple::planner {
 
-/// How far a search is.
+/// The state of a running search.
 struct SearchProgress {
   std::int64_t states = 0;
   std::int64_t candidates = 0;
   std::int64_t simulated = 0;
-  std::optional<Duration> best;   // simulated iteration of the best plan so far
-  std::optional<Duration> bound;  // no plan is faster; nothing is proven yet where it is missing
+  /// The simulated iteration of the best plan so far.
+  std::optional<Duration> best;
+  /// Lower bound on the iteration of every plan; missing while nothing is proven.
+  std::optional<Duration> bound;
 };
 
-/// Told how far the planner is, and asked whether it shall go on; called from one thread at a time.
+/// Receives the progress of the planner, and tells it when to stop. Called from one thread at a
+/// time.
 class Progress {
  public:
   virtual ~Progress() = default;
   virtual void update(const SearchProgress& progress) = 0;
-  /// Asked at short intervals. Once true, the planner ends with the best plan so far and the bound
-  /// proven by then.
+  /// Polled at short intervals. Once it returns true, the planner ends with the best plan so far
+  /// and the bound proven by then.
   virtual bool should_stop() { return false; }
-  /// Asked instead in the first of two parts of a search: true also where the other one shall have
-  /// what time is left.
+  /// Polled in place of should_stop() during the first of two parts of a search. It may return true
+  /// earlier, to leave the remaining time to the second part.
   virtual bool should_end_first_part() { return should_stop(); }
 };
 
 struct PlannerOptions {
   std::int64_t global_batch_size = 1;
-  std::optional<std::int64_t> micro_batch_size =
-      {};  // all divisors of the global batch if not given
-  std::optional<Bytes> bucket_size = kDefaultBucketSize;  // of gradients; several if not given
+  /// If not given, all divisors of the global batch are tried.
+  std::optional<std::int64_t> micro_batch_size = {};
+  /// The size of gradient buckets; if not given, several are tried.
+  std::optional<Bytes> bucket_size = kDefaultBucketSize;
   OptimizerTiming optimizer = OptimizerTiming::AtEnd;
-  std::optional<ScheduleFamily> family = {};  // 1F1B at any depth (GPipe's included) if not given
-  bool every_family = false;                  // all of them but Given; `family` is not given then
+  /// If not given, 1F1B at any depths, which includes GPipe.
+  std::optional<ScheduleFamily> family = {};
+  /// Whether all families but Given are tried; requires that `family` is not given.
+  bool every_family = false;
   Contention contention = Contention::Shared;
   Replicas replicas = Replicas::Together;
-  bool ignore_memory = false;  // as if every device had room for everything
-  /// What the planner keeps at a time, counted by the sizes of its elements, so that the plan is
-  /// the same on any machine. What a search has no room for stays open, and plans that are too long
-  /// to be simulated within it are not made.
+  /// Whether to plan as if every device had unlimited memory.
+  bool ignore_memory = false;
+  /// The limit on what the planner keeps at a time, counted by the sizes of its elements, so that
+  /// the plan is the same on any machine. What a search has no room for stays open, and plans that
+  /// are too long to be simulated within the limit are not made.
   Bytes memory_limit = kDefaultMemoryLimit;
   int threads = 2;  // >= 1; the plan does not depend on it
   PlannerKind planner = PlannerKind::Exact;
-  Factor target_gap = {};  // the exact search ends once the proven gap is no larger
+  /// The exact search ends once the proven gap is no larger than this.
+  Factor target_gap = {};
   Pins pins = {};
-  bool baselines = true;  // compare with them, and never end up with a slower plan
+  /// Whether to compare with baselines, and never to return a slower plan than the best of them.
+  bool baselines = true;
 
   SimulationMode mode() const { return {contention, replicas}; }
 };
 
-/// The request that the plan's file records for these options.
+/// Returns the request that the plan's file records for these options.
 PlanRequest request_of(const PlannerOptions& options);
 
-/// The options that were asked for, for a plan of that global batch; as many threads as by default.
+/// Returns the options of a request, for a plan with this global batch, with the default number of
+/// threads.
 PlannerOptions options_of(const PlanRequest& request, std::int64_t global_batch_size);
 
-/// No plan fits: what comes closest, what it lacks, and what would help.
+/// The result where no plan fits: what comes closest, what it lacks, and what would help.
 struct Infeasible {
-  bool stopped = false;           // told to stop before it was known: nothing below is filled
-  bool is_certain = true;         // that there is none, and not only that none was found
-  std::vector<std::string> pins;  // what was pinned, as texts
-  std::string conflict;  // why no plan is as pinned, whatever memory there is; then no closest plan
-  std::string device;    // name of the tightest device of the plan that comes closest
+  /// Whether the search was stopped before this was known; then nothing below is filled in.
+  bool stopped = false;
+  /// Whether it is proven that no plan fits, and not only that none was found.
+  bool is_certain = true;
+  /// The pins, as texts.
+  std::vector<std::string> pins;
+  /// Why no plan satisfies the pins, whatever memory there is; then there is no closest plan.
+  std::string conflict;
+  /// The name of the tightest device of the closest plan.
+  std::string device;
   Bytes needed;
   Bytes limit;
-  std::string closest_plan;  // its shape in words
-  std::string remedy;        // the cheapest that was found to work
+  /// The shape of the closest plan in words.
+  std::string closest_plan;
+  /// The cheapest remedy that was found to work.
+  std::string remedy;
   Bytes missing() const { return needed - limit; }
 };
 
-/// A plan costed and simulated.
+/// A plan with its costs and its simulation.
 struct Evaluation {
   PlanCost costs;
   Schedule schedule;
   Timeline timeline;
   Prediction prediction;
-  /// The iteration if replicas were treated the other way; nothing where there is no other or it
-  /// would take too long.
+  /// The iteration in the other mode for replicas (together or independent); nothing where the mode
+  /// makes no difference or the simulation would take too long.
   std::optional<Duration> otherwise;
   std::vector<MemoryShortage> shortages;
 };
-/// Fills the plan's gradient buckets if it has none. Calls `beside` once, and rethrows what it
-/// throws: where the plan is long, on a second thread beside the simulation. Requires:
-/// validate(plan, ...) is empty.
+/// Computes the costs of a plan and simulates it. Fills in the plan's gradient buckets if it has
+/// none. Calls `beside` once and rethrows what it throws; where the plan is long, the call is made
+/// on a second thread, beside the simulation. Requires: validate(plan, ...) is empty.
 Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& topology,
                     SimulationMode mode, const std::function<void()>& beside = {});
 
-/// (iteration - lower_bound) / iteration. Requires: 0 <= lower_bound <= iteration.
+/// Returns (iteration - lower_bound) / iteration. Requires: 0 <= lower_bound <= iteration.
 double optimality_gap(Duration iteration, Duration lower_bound);
 
-/// Plans that take no less need not be looked for, as one of that iteration is within the gap that
-/// is allowed. Requires: gap below 1.
+/// Returns iteration - floor(iteration * gap). A search may ignore plans that take this long or
+/// longer, as a plan with the given iteration is within the gap of them. Requires: gap below 1.
 Duration gap_threshold(Duration iteration, Factor gap);
 
-/// What planning ends with.
+/// The result of planning.
 struct MadePlan {
   PlanDocument document;
-  Evaluation evaluation;                // of the document's plan
-  std::vector<BaselinePlan> baselines;  // of the document's baselines, in their order
-  /// A stop came before all baselines were chosen, and the gap that was asked for, above zero, was
-  /// proven nevertheless: the stop shows in the last baseline, which is left out.
+  /// The evaluation of the document's plan.
+  Evaluation evaluation;
+  /// The plans of the document's baselines, in their order.
+  std::vector<BaselinePlan> baselines;
+  /// Whether the search was stopped before all baselines were chosen, although it proved the
+  /// requested gap, which is above zero. The last baseline is then left out, so that the document
+  /// shows that the search was stopped.
   bool lacks_baselines = false;
 };
 
-/// The fastest feasible plan that the planner finds, no slower than any feasible baseline.
+/// Returns the fastest feasible plan that the planner finds, no slower than any feasible baseline.
 /// Requires: check_compatible() is empty. Deterministic, unless stopped. Throws Error(BadInput) if
 /// options contradict each other (a micro-batch size that does not divide the global batch).
 std::variant<MadePlan, Infeasible> make_plan(const ModelProfile& profile, const Topology& topology,
                                              const PlannerOptions& options,
                                              Progress* progress = nullptr);
 
-/// Whether no plan is faster than this one by more than the gap that was asked for. Requires: the
-/// document has a request.
+/// Whether the exact planner proved that no plan is faster than this one by more than the requested
+/// gap. Requires: the document has a request.
 bool has_reached_gap(const PlanDocument& document);
 
-/// Whether nothing is left to be proven that was asked for, so that a stop that came later has
-/// changed nothing: the gap is closed, or, of one family without a target, the one that was asked
-/// for is reached. Requires: the document has a request.
+/// Whether nothing that was requested is left to be proven, so that a later stop changed nothing:
+/// the gap is closed, or, for 1F1B or GPipe alone without a target runtime, the requested gap is
+/// reached. Requires: the document has a request.
 bool is_search_done(const PlanDocument& document);
 
-/// Faults of a plan for its model and topology, each by name: structure, schedule, memory.
+/// Returns the faults of a plan for its model and topology, with their places: in structure,
+/// schedule and memory.
 std::vector<Violation> check_plan(const Plan& plan, const ModelProfile& profile,
                                   const Topology& topology);
 
-/// What the figures lean on that a reader should know: batch sizes far from a measured one, idle
-/// devices, and why they are, no optimizer time, a single-device time that would not fit.
+/// Returns warnings about the assumptions behind a plan's figures: batch sizes far from a measured
+/// one; idle devices, with the reason `why_idle`; a single-device time for a model that no single
+/// device has room for; parts of backwards that were not measured; no optimizer time.
 std::vector<std::string> warnings_about(const Plan& plan, const ModelProfile& profile,
                                         const Topology& topology, std::string_view why_idle);
 
-/// Warns of doubtful figures in the profile (profile/doubts.h), of a speedup above the number of
-/// the plan's devices, and of GPUs without reserved memory, with the free memory of the fullest
-/// one; then of what the function above warns of. Requires: the document's prediction is that of
-/// its plan.
+/// Returns warnings about doubtful figures in the profile (profile/doubts.h), about a speedup above
+/// the number of the plan's devices, and about GPUs without reserved memory, with the free memory
+/// of the fullest one; then the warnings of the function above. Requires: the document's prediction
+/// is that of its plan.
 std::vector<std::string> warnings_about(const PlanDocument& document, const Topology& topology);
 
-/// All that the file of a plan warns of: what was said of its inputs, warnings_about() the
-/// document, how it was asked for, and what ended the search before the gap was closed. Requires:
+/// Returns all warnings of a plan's file: those about its inputs, warnings_about() the document,
+/// and those about the request and about what ended the search before the gap was closed. Requires:
 /// the document has a request.
 std::vector<std::string> warnings_of(const PlanDocument& document, const Topology& topology);
 
-/// Two plans costed and simulated alike.
+/// The predictions for two plans with the same costs and the same simulation mode.
 struct PlanComparison {
   Prediction first;
   Prediction second;
 };
-/// What two plans are costed and simulated with; outlives the call.
+/// The profile, topology and mode for a comparison; what it refers to must outlive the call.
 struct ComparisonGround {
   const ModelProfile& profile;
   const Topology& topology;
   SimulationMode mode = {};
 };
 
-/// Requires: both plans valid on that ground.
+/// Evaluates both plans. Requires: both plans are valid for the profile and the topology.
 PlanComparison compare_plans(Plan first, Plan second, const ComparisonGround& ground);
 
 }  // namespace dapple::planner

@@ -1,19 +1,21 @@
-// A lower bound on the simulated time of a plan, built from the last stage to the first, so that
-// the bound of a partial plan holds for every way to complete it.
+// A lower bound on the simulated time of a plan. It is built from the last stage to the first, so
+// the bound of a partial plan holds for every completion of it. docs/bounds.md states and proves
+// all of its lines.
 //
 // Source: DAPPLE (PPoPP'21) section 4.1 writes the latency of a pipeline around a pivot stage, with
-// transfers as stages of their own. Departures: 1. a recursion over stages instead of one pivot; 2.
-// a lower bound at any warm-up depth up to the stage's limit, not an estimate; 3. ports are bounds
-// of their own; 4. the last micro-batch has a label of its own, for the all-reduces that wait for
-// it; 5. where boundaries share links, what a device sends to both its neighbours takes turns; 6.
-// there the last gradients and the all-reduces of who sends them slow each other. It holds for
-// unsplit backwards and micro-batches split over replicas, with or without contention.
+// transfers as stages of their own. Departures: 1. the bound is a recursion over stages instead of
+// a formula around one pivot; 2. it is a lower bound at any warm-up depth up to the stage's limit,
+// not an estimate; 3. each port has a bound of its own; 4. the last micro-batch has a component of
+// its own in the label, because the all-reduces wait for it; 5. where boundaries share links, a
+// device's transfers to its two neighbours are serialised; 6. where they do, the last gradients and
+// the all-reduces of the stage that sends them slow each other down. The bound holds for unsplit
+// backwards and for micro-batches split over replicas, with or without contention.
 //
-// Replicas that start together take as long as the slowest. Where they are independent, each line
-// but the work of one replica and the work of one port follows a micro-batch from one replica to
-// another, and may claim no more than any such path takes: of a stage its quickest replica, of a
-// boundary its quickest pair (least_path()). Where replicas and pairs are alike nothing is lost,
-// but for departure 6 and for the ports that several pairs share.
+// Replicas that start together take as long as the slowest one. If they are independent, every line
+// but the work of one replica and the work of one port follows a micro-batch from replica to
+// replica. It may then count no more than the least such path takes: the quickest replica of a
+// stage and the quickest pair of replicas of a boundary (least_path()). Where all replicas and all
+// pairs are alike nothing is lost by this, except departure 6 and ports that several pairs share.
 #pragma once
 
 #include <cstdint>
@@ -27,90 +29,106 @@
 
 namespace dapple::search {
 
-/// One stage, as the bound sees it: its slowest replica where they start together, else its
-/// quickest.
+/// The figures of one stage that the bound uses: those of its slowest replica where replicas start
+/// together, and of its quickest one where they are independent.
 struct StageBound {
   Duration forward;
   Duration backward;
-  Duration after_backward;       // exposed all-reduce and optimizer step, at least
-  std::int64_t depth_limit = 1;  // most micro-batches in flight, at most
-  Duration slowest = {};         // forward and backward of one replica, if that is longer than both
+  /// Lower bound on the time from the end of the last backward to the end of the optimizer step.
+  Duration after_backward;
+  /// Upper bound on the number of micro-batches in flight.
+  std::int64_t depth_limit = 1;
+  /// Forward plus backward of the slowest replica; it counts where it exceeds forward + backward.
+  Duration slowest = {};
 
-  /// All that its busiest replica computes.
+  /// The computation time of the busiest replica over all micro-batches.
   Duration work(std::int64_t num_micro_batches) const {
     return num_micro_batches * std::max(forward + backward, slowest);
   }
 };
 
-/// One port of a boundary in one direction: what M transfers keep it busy for, rounded down once,
-/// comes from `size` and `bandwidth`; `time` is one transfer through it.
+/// One port of a boundary in one direction.
 struct PortBound {
+  /// Bytes of one micro-batch. The time for which several transfers occupy the port is computed
+  /// from `size` and `bandwidth` and rounded down once.
   Bytes size;
   Bandwidth bandwidth;
+  /// Time of one transfer through the port, latency included.
   Duration time;
 };
 
-/// All transfers but one, one after another through the port, rounded down.
+/// Returns how long all transfers but one occupy the port one after another, rounded down.
 Duration queue_at(const PortBound& port, std::int64_t num_micro_batches);
 
+/// Lower bounds for the boundary behind a stage. All durations are lower bounds.
 struct BoundaryBound {
-  Duration forward;  // one transfer on idle ports, at least
+  /// One transfer on idle ports.
+  Duration forward;
   Duration backward;
-  Duration forward_pace;  // transfers follow each other no faster, on any path
+  /// The interval between consecutive transfers on any path.
+  Duration forward_pace;
   Duration backward_pace;
   std::vector<PortBound> forward_ports;
   std::vector<PortBound> backward_ports;
-  // Where boundaries share links, and the stage behind has another one behind it: all that a device
-  // of this stage sends to both sides, from the start of its first forward on, and all that it
-  // receives from both, to the end of its last backward. Zero elsewhere.
+  /// Where boundaries share links and the stage behind this boundary is not the last one: the time
+  /// from the start of the first forward of that stage until one of its devices has sent everything
+  /// to both neighbours, and the time from when the device begins to receive until the end of the
+  /// last backward of the stage, by when it has received everything from both. Otherwise zero.
   Duration sent_by_next;
   Duration received_by_next;
-  // Where links are shared, the last gradients take longer than `backward`, and the stage behind
-  // needs more after its last backward than its own figure says. Zero where that is not known.
+  /// Where links are shared, the last gradients may take longer than `backward`, and the stage
+  /// behind may need longer after its last backward than its own `after_backward`. Zero if unknown.
   Duration last_backward;
   Duration next_after_backward;
 };
 
-/// Of the stages from some stage on, from the first start of a forward on that stage.
+/// The label of a partial plan that consists of some stage and all stages behind it. All components
+/// are lower bounds; the moments are counted from the start of the first forward on that stage.
 struct BoundLabel {
-  Duration round_trip;  // of one micro-batch, there and back
-  Duration last_trip;   // of the last one
-  Duration span;        // to the last end of a backward on that stage
-  Duration end;         // to the end of the last of their optimizer steps
-  Duration tail;        // the same, from the start of the last forward on that stage
+  /// One micro-batch, from the start of its forward to the end of its backward on that stage.
+  Duration round_trip;
+  /// The same for the last micro-batch.
+  Duration last_trip;
+  /// The end of the last backward on that stage.
+  Duration span;
+  /// The end of the last optimizer step of the partial plan.
+  Duration end;
+  /// The same, counted from the start of the last forward on that stage.
+  Duration tail;
 
   friend bool operator==(const BoundLabel&, const BoundLabel&) = default;
 };
 
-/// The label of the last stage.
+/// Returns the label of the last stage.
 BoundLabel bound_of_last(const StageBound& stage, std::int64_t num_micro_batches);
 
-/// The label with one more stage in front. Every part is monotone in every part of `behind`.
-/// O(ports of the boundary).
+/// Returns the label after one more stage is put in front. Every component is monotone in every
+/// component of `behind`. O(ports of the boundary).
 BoundLabel bound_with_front(const StageBound& stage, const BoundaryBound& boundary,
                             const BoundLabel& behind, std::int64_t num_micro_batches);
 
-/// At the plan's own depths: no simulation of the plan with these costs and replicas that start
-/// together ends before, with contention or without; the second is for simulations with contention
-/// only. Requires: no dealt stage.
+/// Lower bounds at the plan's own depths for replicas that start together. No simulation of the
+/// plan with these costs ends before the first one, with or without contention, and none with
+/// contention ends before the second one. Requires: no dealt stage.
 Duration lower_bound(const Plan& plan, const PlanCost& costs, const Topology& topology);
 Duration lower_bound_with_contention(const Plan& plan, const PlanCost& costs,
                                      const Topology& topology);
 
-/// What the fixed order of 1F1B (GPipe's included) adds at just these depths, and not at any lower
-/// ones: line 5 of the bound, between any two stages, for depths that differ by little, and the
-/// forwards that a stage waits for before its first backward. O(stages^2). Requires: no dealt
-/// stage.
+/// Lower bound from the fixed order of 1F1B (GPipe's included), line 5 of the bound (B5). It covers
+/// the waits between any two stages whose depths differ by little, and the forwards that a stage
+/// waits for before its first backward. It holds at exactly these depths and not at lower ones.
+/// O(stages^2). Requires: no dealt stage.
 Duration lower_bound_of_order(const Plan& plan, const PlanCost& costs);
 
-/// What the least path through a plan takes whose replicas are independent: of every stage the
-/// quickest replica's forward, backward and exposed all-reduce (as one bucket), of every boundary
-/// the quickest pair's transfer, on one port. Any path through replicas and pairs takes as long or
-/// longer, so with these costs the bounds of this module that follow paths hold for such plans; for
-/// a stage of one replica they are its own. O(replicas + flows). Requires: no dealt stage.
+/// Returns the costs of the least path through a plan with independent replicas: for every stage
+/// the forward, backward and exposed all-reduce (as one bucket) of its quickest replica, and for
+/// every boundary the transfer of its quickest pair, on one port. Any path through replicas and
+/// pairs takes as long or longer, so the bounds of this module that follow paths hold for such
+/// plans when computed from these costs. A stage of one replica keeps its own costs.
+/// O(replicas + flows). Requires: no dealt stage.
 PlanCost least_path(const PlanCost& costs);
 
-/// A plan and how it is simulated.
+/// A plan and the mode in which it is simulated.
 struct BoundedPlan {
   const Plan& plan;
   const PlanCost& costs;
@@ -118,18 +136,20 @@ struct BoundedPlan {
   SimulationMode mode = {};
 };
 
-/// Whether its replicas are independent and paths through them may differ.
+/// Whether the replicas are independent and the paths through them may differ.
 bool follows_least_path(const BoundedPlan& bounded);
 
-/// The bounds above, whichever hold in that mode. Requires: no dealt stage.
+/// Return the bounds above in the form that holds in the mode of `bounded`. Requires: no dealt
+/// stage.
 Duration lower_bound(const BoundedPlan& bounded);
 Duration lower_bound_of_order(const BoundedPlan& bounded);
 
-/// How long a stage's all-reduces stick out after its last backward, if links are idle: bucket k
-/// starts when it is ready and the one before it is done.
+/// Returns how long a stage's all-reduces go on after its last backward on idle links. Bucket k is
+/// reduced once it is ready and bucket k - 1 is done.
 Duration exposed_all_reduce(const StageCost& stage);
 
-/// The same until its optimizer steps are done, all at the end or bucket by bucket.
+/// Returns the time from the end of a stage's last backward on idle links to the end of its
+/// optimizer steps, whether they come at the end or bucket by bucket.
 Duration time_after_last_backward(const StageCost& stage);
 
 }  // namespace dapple::search

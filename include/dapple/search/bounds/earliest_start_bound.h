@@ -1,15 +1,16 @@
-// When everything in a pipeline happens at the earliest, for all warm-up depths of a range at once:
-// a lower bound that single depths meet.
+// Earliest start times of all forwards and backwards of a pipeline, for all warm-up depths in a box
+// at once, and the lower bound on the plan's time that follows from them ((T1)-(T4) in
+// docs/bounds.md).
 //
-// With depth K a stage runs F0 .. F(K-1), B0, FK, B1 and so on. Where K is only known to be within
-// [least, most], backward j is known to come after forward j + least - 1, and forward i after
-// backward i - most; each starts no earlier than what certainly comes before it has ended, what it
-// waits for has arrived, and the work in between is done. So the bound sees at once what shallow
-// depths cost early and deep ones late, along the whole pipeline. Where least and most are the same
-// everywhere it is the simulated time without contention, but for remainders of less than a
-// nanosecond per transfer.
-// Source: the order of 1F1B in DAPPLE (PPoPP'21) section 3.2; longest paths over what all orders of
-// the range have in common. GPipe is the depth M.
+// With depth K a stage runs F0 .. F(K-1), B0, FK, B1 and so on. If K is only known to lie within
+// [least, most], then backward j surely follows forward j + least - 1, and forward i surely follows
+// backward i - most. No computation starts before all that surely precedes it has ended, its input
+// has arrived, and the work in between is done. The bound thus accounts at once for the cost of
+// shallow depths early and of deep ones late, along the whole pipeline. Where least = most at every
+// stage, it is the simulated time without contention but for remainders of less than a nanosecond
+// per transfer.
+// Source: the order of 1F1B in DAPPLE (PPoPP'21) section 3.2; the bound is a longest path over the
+// precedences that all orders of the box have in common. GPipe is the depth M.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,8 @@
 
 namespace dapple::search {
 
-/// Warm-up depths per stage, from `least` to `most`; of them the legal ones, which do not rise.
+/// A set of depth vectors: those with least[s] <= depth <= most[s] for every stage s that do not
+/// rise from stage to stage.
 struct DepthBox {
   std::vector<std::int64_t> least;
   std::vector<std::int64_t> most;
@@ -30,36 +32,39 @@ struct DepthBox {
   friend bool operator==(const DepthBox&, const DepthBox&) = default;
 };
 
-/// Before these moments a stage's forwards and backwards do not start, by stage and micro-batch.
+/// Lower bounds on the starts of forwards and backwards, by stage and micro-batch.
 struct EarliestStarts {
   std::vector<std::vector<Duration>> forwards;
   std::vector<std::vector<Duration>> backwards;
 };
 
-/// Of one plan, whatever its depths. Keeps its working memory from one box to the next.
+/// Bounds one plan over boxes of warm-up depths. It reuses its working memory from box to box.
 class EarliestStartBound {
  public:
-  /// Where links are shared, boundaries and all-reduces slow each other, which the bound may count
-  /// on; not where replicas are independent, whose least_path() it follows. The plan's depths are
-  /// of no account. Requires: no dealt stage.
+  /// With contention, the bound includes how boundaries and all-reduces slow each other down. With
+  /// independent replicas it does not; it then follows their least_path(). The depths of the plan
+  /// itself are ignored. Requires: no dealt stage.
   explicit EarliestStartBound(const BoundedPlan& bounded);
 
-  /// At least, for any legal depths in the box, where `known` holds for them all if it is given.
-  /// O(stages * micro-batches * ports).
+  /// Returns a lower bound on the plan's time for all depth vectors in the box. If `known` is
+  /// given, it must hold for all of them. O(stages * micro-batches * ports).
   /// Requires: per stage 1 <= least <= most <= M, and neither rises from stage to stage.
   Duration bound(const DepthBox& box, const EarliestStarts* known = nullptr);
 
-  /// How many forwards and backwards a bound goes through.
+  /// The number of forwards and backwards that one call of bound() visits.
   std::int64_t steps() const;
 
  private:
-  /// A port: micro-batches follow each other no faster than it lets them through.
+  /// A port, which transfers pass one after another (T3).
   struct Queue {
-    Duration busy;  // of one transfer's occupation, rounded down
-    Duration time;  // of one transfer
+    // Occupation of the port by one transfer, rounded down.
+    Duration busy;
+    // Time of one transfer, latency included.
+    Duration time;
+    // Maximum of ready_h - h * busy over the transfers h so far.
     Duration anchor;
   };
-  /// The boundary before a stage, in one direction.
+  /// The boundary in front of a stage, in one direction.
   struct Way {
     Duration time;
     std::vector<Queue> queues;
@@ -69,25 +74,30 @@ class EarliestStartBound {
     Duration forward;
     Duration backward;
     Duration after_backward;
-    Way activations;  // from the stage before
-    Way gradients;    // back to it
+    // From the stage in front.
+    Way activations;
+    // Back to the stage in front.
+    Way gradients;
     Duration last_gradient;
     std::int64_t least = 1;
     std::int64_t most = 1;
-    // Starts, less all the work that may come before them: with all that must come before another
-    // start, that one is no earlier.
+    // Maxima over earlier computations of their start less the most work that may precede it. No
+    // computation starts before such a maximum plus the work that surely precedes it (T1), (T2).
     Duration from_forwards;
     Duration from_backwards;
-    Duration from_old_backwards;  // that come before the next forward at any depth
+    // Only over the backwards that precede the next forward at every depth of the box.
+    Duration from_old_backwards;
     std::int64_t old_backwards = 0;
-    std::int64_t backwards = 0;  // done so far
+    // Backwards visited so far.
+    std::int64_t backwards = 0;
     Duration last_forward_end;
     std::vector<Duration> backward_end;
   };
 
   EarliestStartBound(const PlanCost& costs, const BoundedPlan& bounded, bool counts_on_sharing);
-  /// `topology` where links are shared, where ends of transfers are rounded up to a tick for each
-  /// sender and not for each port.
+  /// `topology` is null unless links are shared. There, ends of transfers are rounded up to a tick
+  /// per sender and not per port, so the occupation of a port is computed from its bytes instead of
+  /// its ticks.
   static Way way_of(const TransferCost& transfer, const Topology* topology);
   void reset(const DepthBox& box);
   Duration forward(Stage& stage, std::int64_t micro_batch, Duration earliest);
@@ -98,7 +108,8 @@ class EarliestStartBound {
   std::int64_t micro_batches_;
   const EarliestStarts* known_ = nullptr;
   std::vector<Stage> stages_;
-  std::vector<std::vector<Duration>> gradient_here_;  // by stage and micro-batch
+  // Arrivals of gradients, by stage and micro-batch.
+  std::vector<std::vector<Duration>> gradient_here_;
 };
 
 }  // namespace dapple::search

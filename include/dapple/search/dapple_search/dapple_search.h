@@ -1,10 +1,10 @@
 // The DAPPLE planner's dynamic programming over stage partition, replication and placement.
 //
-// Source: DAPPLE (PPoPP'21) section 4. Departures: 1. it grows plans from the last stage to the
-// first and compares partial plans by a lower bound of their pipeline's latency (bound.h), where
-// the paper compares whole plans by an estimate around a pivot; 2. it keeps several partial plans
-// per state; 3. recomputation is chosen per stage and memory limits the depth; 4. devices may stay
-// idle.
+// Source: DAPPLE (PPoPP'21) section 4. Departures: 1. plans are built from the last stage to the
+// first, and partial plans are compared by a lower bound on the latency of their pipeline
+// (bound.h), where the paper compares whole plans by an estimate around a pivot; 2. several partial
+// plans are kept per state; 3. recomputation is chosen per stage, and memory limits the depth; 4.
+// devices may stay idle.
 #pragma once
 
 #include <cstdint>
@@ -19,48 +19,65 @@
 
 namespace dapple::search {
 
+/// What is searched for: the problem of the DAPPLE search and of the exact search.
 struct SearchProblem {
   std::int64_t global_batch_size = 1;
-  std::int64_t micro_batch_size = 1;  // divides the global batch
+  /// Divides the global batch size.
+  std::int64_t micro_batch_size = 1;
   GradientSynchronization gradients = {};
   bool ignore_memory = false;
-  bool gpipe = false;             // every stage holds all micro-batches
-  bool any_order = false;         // bounds of the exact search hold beyond 1F1B's order
-  bool links_are_shared = false;  // boundaries slow each other: bounds may count on it
-  // What the bounds of the exact search are of; the DAPPLE search knows stages that act as one.
+  /// Whether the order is GPipe's, in which every stage holds all micro-batches.
+  bool gpipe = false;
+  /// Whether the bounds of the exact search must hold for any order, not only for that of 1F1B.
+  bool any_order = false;
+  /// Whether links are shared, so that bounds may include how boundaries slow each other down.
+  bool links_are_shared = false;
+  /// The mode of replicas that the bounds of the exact search hold for. The DAPPLE search always
+  /// assumes replicas that start together.
   Replicas replicas = Replicas::Together;
   Pins pins = {};
-  std::int64_t most_passes =
-      kMaxStagePasses;  // of a plan that can be simulated; for least_memory()
+  /// Most stage passes of a plan that can still be simulated; used by least_memory() only.
+  std::int64_t most_passes = kMaxStagePasses;
 };
 
-/// How much of the space is looked at.
+/// How much of the space the DAPPLE search visits.
 struct SearchEffort {
-  Duration incumbent{INT64_MAX};    // plans that cannot be faster are dropped
-  std::int32_t states_per_cut = 1;  // of the most promising (first layer, front placement)
+  /// Plans whose bound is not below it are dropped.
+  Duration incumbent{INT64_MAX};
+  /// How many states are expanded per cut, the most promising ones. A state is a first layer and
+  /// the placement of the stage that begins there.
+  std::int32_t states_per_cut = 1;
   std::int32_t labels_per_state = 1;
-  std::int32_t candidates = 1;     // complete plans to return
-  bool all_replica_counts = true;  // or only those that make the largest share smaller
-  /// A step for each stage that is costed or tried in front of a partial plan; once the allowance
-  /// ends, so does the search, with what it has.
+  /// The most complete plans to return.
+  std::int32_t candidates = 1;
+  /// Whether all replica counts are tried, or only those that make the largest share smaller.
+  bool all_replica_counts = true;
+  /// A step is counted for each stage that is costed or tried in front of a partial plan. When the
+  /// allowance ends, the search returns what it has found so far.
   Allowance::Limits limits = {};
 };
 
-/// A complete plan but for its warm-up depths.
+/// A plan that is complete but for its warm-up depths.
 struct Candidate {
   std::int64_t micro_batch_size = 1;
   GradientSynchronization gradients = {};
-  std::vector<StagePlan> stages;  // without gradient buckets
-  Duration bound;                 // no depths make it faster
+  /// The stages, without their gradient buckets.
+  std::vector<StagePlan> stages;
+  /// Lower bound on the plan's time, whatever its depths.
+  Duration bound;
 };
 
 struct SearchOutcome {
-  std::vector<Candidate> candidates;  // by rising bound
-  std::int64_t states = 0;            // stages tried in front of a partial plan
-  std::int64_t narrowed = 0;          // partial plans left behind by the effort's limits
+  /// Sorted by rising bound.
+  std::vector<Candidate> candidates;
+  /// Stages tried in front of a partial plan.
+  std::int64_t states = 0;
+  /// Partial and complete plans dropped because of the limits of the effort.
+  std::int64_t narrowed = 0;
 };
 
-/// Deterministic. O(layers^2 * placements^2 * labels) at most, far less with a good incumbent.
+/// Searches for the plans with the least bounds. Deterministic. At most
+/// O(layers^2 * placements^2 * labels), and far less with a good incumbent.
 SearchOutcome search_dapple(const CostModel& costs, const SearchProblem& problem,
                             const SearchEffort& effort);
 

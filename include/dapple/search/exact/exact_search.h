@@ -1,9 +1,12 @@
-// Every plan of one micro-batch size whose bound is below a threshold, by rising bound.
+// Branch and bound over all plans of one micro-batch size: enumerates the plans whose bound is
+// below a threshold, by rising bound.
 //
-// Source: the bound of bound.h. Plans grow from the last stage to the first; a partial plan's bound
-// is that of the best front that may stand before it (the relaxation looks at fronts wherever they
-// are put). Nothing is dropped but what cannot be below the threshold: no plan is taken for as good
-// as another because their bounds say so, for their simulated times may differ.
+// Source: the bound of bound.h and the completion bounds of docs/bounds.md, section 5. Plans are
+// built from the last stage to the first. The bound of a partial plan is the least over the
+// completion functions of the stages that may stand in front of it; this is a relaxation, because
+// completion functions do not say where their devices are. A plan is dropped only if it cannot be
+// below the threshold. There is no dominance between plans, because plans with equal bounds may
+// have different simulated times.
 #pragma once
 
 #include <cstdint>
@@ -20,50 +23,66 @@ namespace dapple::search {
 
 class ExactSearch {
  public:
-  /// More are not searched: their bound is that of the work alone.
+  /// Topologies with more devices are not searched; their bound is that of the work alone.
   static constexpr std::int32_t kMostDevices = 1024;
 
-  /// Profile and topology must outlive it.
+  /// The profile and the topology must outlive the search.
   ExactSearch(const ModelProfile& profile, const Topology& topology, const SearchProblem& problem);
   ~ExactSearch();
 
-  /// Bounds all fronts, a step for each stage that is bounded or tried behind a front. Plans whose
-  /// bound is `threshold` or more are dropped from here on. To be called once, before all else.
-  /// Where the allowance ends first, what the work alone takes is the bound, and nothing can be
-  /// searched.
+  /// Computes the completion functions of all cuts. A step is counted for each stage that is
+  /// bounded or put behind a completion function. From here on, plans whose bound is `threshold` or
+  /// more are dropped. If the allowance ends first, the bound is that of the work alone, and
+  /// nothing can be searched.
+  /// Requires: it is called once, before any other function.
   void prepare(Duration threshold, const Allowance::Limits& limits);
+  /// Whether prepare() was completed, so that plans can be searched.
   bool is_prepared() const;
 
-  /// How far to go.
+  /// The limits at which advance() stops.
   struct Stretch {
-    Duration threshold;          // plans from it on are dropped; never above the one before
-    std::size_t candidates = 1;  // until so many wait
-    std::int64_t states = 1;     // or so many stages have been tried
+    /// Plans whose bound is `threshold` or more are dropped. It never rises from call to call.
+    Duration threshold;
+    /// Stop when so many candidates wait.
+    std::size_t candidates = 1;
+    /// Stop when so many stages have been tried.
+    std::int64_t states = 1;
   };
+  /// Expands open nodes until one of the limits of `stretch` is reached or no node is open.
   void advance(const Stretch& stretch);
 
-  /// The waiting candidate with the least bound. Requires: there is one.
+  /// Returns the waiting candidate with the least bound and removes it.
+  /// Requires: a candidate waits.
   Candidate take();
+  /// The number of complete plans that wait to be taken.
   std::size_t waiting() const;
-  /// Of the next one to take; nothing if none waits.
+  /// The bound of the next candidate to take, or nullopt if none waits.
   std::optional<Duration> next_bound() const;
 
-  /// At least, of every plan that was not taken: the threshold where nothing is left. Of placements
-  /// that are tried, where not all are.
+  /// Lower bound on every plan not yet returned by take(); equals the threshold once nothing is
+  /// left. Where not all placements are tried, it covers only those that are.
   Duration bound() const;
-  /// Of every plan, however it is placed: the same where all placements are tried, else what the
-  /// fronts have in common, at most the threshold that they were made for.
+  /// Lower bound on every plan not yet returned by take(), whatever its placement. It equals
+  /// bound() where all placements are tried; elsewhere it is also at most the root bound, which is
+  /// at most the threshold given to prepare().
   Duration bound_anywhere() const;
-  bool is_exhausted() const;  // nothing is left but what waits
-  /// Plans that wait and partial plans whose bound is below that. O(partial plans).
+  /// Whether no node is left to expand, so that at most waiting candidates are left.
+  bool is_exhausted() const;
+  /// The number of waiting plans and open nodes with a bound below `below`. A root that has not
+  /// been expanded counts as one. O(partial plans).
   std::int64_t open(Duration below) const;
+  /// Whether all placements are tried, and not only those of the placement policies.
   bool covers_all_placements() const;
 
-  std::int64_t states() const;  // stages tried in front of partial plans, and fronts kept
-  std::int64_t kept() const;    // partial plans and fronts in memory, some 200 bytes each
-  Bytes kept_bytes() const;     // all that is kept, by the sizes of its elements
-  /// Steps so far: of prepare(), and for each stage that is tried since, pairs of stages that its
-  /// bounds look at.
+  /// Stages tried in front of partial plans, plus the completion functions kept by prepare().
+  std::int64_t states() const;
+  /// The number of partial plans, complete plans and completion functions kept, of some 200 bytes
+  /// each.
+  std::int64_t kept() const;
+  /// All that is kept, by the sizes of the elements.
+  Bytes kept_bytes() const;
+  /// Steps so far: those of prepare(), one for each stage tried since, and one for each pair of
+  /// stages that its bounds look at.
   std::int64_t work() const;
 
  private:

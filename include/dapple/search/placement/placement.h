@@ -1,7 +1,7 @@
-// Where stages may be put: the three policies of DAPPLE (PPoPP'21) section 4.2, for a pipeline that
-// is built from its last stage to its first. Departures: 1. built from the last stage, so servers
-// are filled from the last to the first, and a plan's first stage ends up on the first server;
-// 2. inside a link-matrix server devices are taken along its fill order (topology.h).
+// The three placement policies of DAPPLE (PPoPP'21) section 4.2, for a pipeline that is built from
+// its last stage to its first. Departures: 1. because the last stage is placed first, servers are
+// filled from the last to the first, and a plan's first stage ends up on the first server; 2.
+// inside a link-matrix server, devices are taken along its fill order (topology.h).
 #pragma once
 
 #include <cstdint>
@@ -17,41 +17,51 @@
 namespace dapple::search {
 
 enum class PlacementPolicy {
-  FreshFirst,    // servers that nobody uses yet, then the others
-  AppendFirst,   // servers already in use, then the others
-  ScatterFirst,  // evenly over all servers that have devices left
+  /// Unused servers, then the others.
+  FreshFirst,
+  /// Servers already in use, then the others.
+  AppendFirst,
+  /// Evenly over all servers that have free devices.
+  ScatterFirst,
 };
 inline constexpr PlacementPolicy kPlacementPolicies[] = {
     PlacementPolicy::FreshFirst, PlacementPolicy::AppendFirst, PlacementPolicy::ScatterFirst};
 
-/// How many devices to take from each server, given how many of each are used. Nothing if fewer
-/// than `replicas` are left. O(servers * replicas).
+/// Returns how many devices a stage takes from each server, given how many devices of each are
+/// used, or nullopt if fewer than `replicas` are free. O(servers * replicas).
 std::optional<std::vector<std::int32_t>> place(PlacementPolicy policy,
                                                const std::vector<std::int32_t>& used,
                                                std::int32_t replicas, const Topology& topology);
 
-/// The devices that servers give next, ascending, so many of each; they count as used then.
-/// O(servers + devices). Requires: as many are left.
+/// Takes the next `taken[s]` free devices of each server s, adds them to `used`, and returns them,
+/// ascending. O(servers + devices).
+/// Requires: enough devices are free.
 std::vector<DeviceIndex> take_devices(std::vector<std::int32_t>& used,
                                       const std::vector<std::int32_t>& taken,
                                       const Topology& topology);
 
-/// A stage's devices, and what is used once they are taken.
+/// The devices of a stage, and all that are in use once the stage has been placed.
 struct Placement {
-  std::vector<std::int32_t> used_after;  // per server
-  std::int32_t used_count = 0;           // sum of used_after
-  std::vector<DeviceIndex> devices;      // ascending
-  std::vector<std::int32_t> kinds;       // of the devices, distinct, ascending
+  /// Used devices per server.
+  std::vector<std::int32_t> used_after;
+  /// Sum of used_after.
+  std::int32_t used_count = 0;
+  /// The devices of the stage, ascending.
+  std::vector<DeviceIndex> devices;
+  /// The distinct kinds of these devices, ascending.
+  std::vector<std::int32_t> kinds;
   AllReduceModel reduction;
 };
 
-/// Numbers placements in the order in which they are first asked for; equal ones once.
+/// Numbers placements in the order in which they are first requested; equal placements have one
+/// number.
 class PlacementTable {
  public:
   explicit PlacementTable(const Topology& topology) : topology_(topology) {}
 
-  /// Devices for `replicas` replicas beside what is used after placement `behind` (-1: nothing is).
-  /// Distinct placements of all policies, in the policies' order.
+  /// Returns the placements of `replicas` replicas on devices that are free after placement
+  /// `behind` (-1: all devices are free): those of all policies, each once, in the order of the
+  /// policies.
   const std::vector<std::int32_t>& options(std::int32_t behind, std::int32_t replicas);
 
   const Placement& at(std::int32_t placement) const {

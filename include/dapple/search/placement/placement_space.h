@@ -1,11 +1,12 @@
-// Every way to put a stage on devices that makes a difference, for a pipeline that is built from
-// its last stage to its first.
+// All device allocations of a stage that differ in effect, for a pipeline that is built from its
+// last stage to its first.
 //
-// Devices fall into pools: neighbours in number that nothing tells apart (of one switch server,
-// with one NIC together or one each, reached alike, or servers of a single device that are alike
-// and in one rack). A stage's replicas stand in the order of their devices' numbers, so which
-// devices of a pool a stage has makes no difference, only how many: a taking. Devices of a link
-// matrix are pools of their own, but where it has no direct link.
+// Devices are grouped into pools of interchangeable devices with consecutive numbers: devices of
+// one switch server that share one NIC or have one each, reached over the same ports, or servers of
+// a single device that are alike and in one rack. The replicas of a stage stand in the order of
+// their devices' numbers, so only the number of devices that a stage has of each pool matters, not
+// which ones. These numbers are a device allocation. Each device of a link matrix is a pool of its
+// own, unless the matrix has no direct link.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +21,18 @@
 
 namespace dapple::search {
 
-/// Devices that are interchangeable, consecutive in number.
+/// Interchangeable devices with consecutive numbers.
 struct DevicePool {
   DeviceIndex first;
   std::int32_t size = 1;
-  std::int32_t family = 0;  // position in PlacementSpace::families()
+  /// Position in PlacementSpace::families().
+  std::int32_t family = 0;
 };
 
-/// The pools of a topology, in the order of their devices. O(devices).
+/// Returns the pools of a topology, in the order of their devices. O(devices).
 std::vector<DevicePool> device_pools(const Topology& topology);
 
-/// Devices alike in kind and memory, wherever they are.
+/// All devices of one kind with one memory limit, wherever they are.
 struct DeviceFamily {
   std::int32_t kind = 0;
   Bytes memory_limit;
@@ -41,26 +43,31 @@ struct DeviceFamily {
 
 /// How many devices of each pool a stage has.
 struct DeviceAllocation {
-  std::vector<std::int32_t> counts;    // per pool
-  std::vector<std::int32_t> families;  // per family
+  /// Devices per pool.
+  std::vector<std::int32_t> counts;
+  /// Devices per family.
+  std::vector<std::int32_t> families;
   std::int32_t replicas = 0;
-  std::vector<DeviceIndex> devices;  // the first of each pool, ascending: they stand for any others
+  /// The first devices of each pool, ascending. They represent any others of the pool.
+  std::vector<DeviceIndex> devices;
   AllReduceModel reduction;
 };
 
-/// Where a stage may go: an allocation of devices, and what is in use once it is taken. Both are
-/// numbers in the placement space that offers the choice.
+/// A device allocation for a stage, and the devices in use once the stage has it. Both are numbers
+/// of the placement space that offers the choice.
 struct PlacementChoice {
   std::int32_t allocation = 0;
   std::int32_t used = 0;
 };
 
+/// The device allocations among which a search chooses.
 class PlacementSpace {
  public:
-  /// All takings where there are few ways to use the pools, else those of the three policies of
-  /// placement.h. In order: of devices before all that are used, and without policies those right
-  /// before them; as the first taking all the same, so that whatever is bounded by these alone is
-  /// bounded for any.
+  /// The space has all device allocations if there are few ways to use the pools, and otherwise
+  /// those of the three policies of placement.h. With `in_order`, a stage takes only devices of
+  /// pools that precede or equal the first pool in use. In an incomplete space the devices directly
+  /// before those in use are then offered beside those of the policies. While no device is in use
+  /// this excludes nothing, so a bound that is derived from these first allocations holds for all.
   explicit PlacementSpace(const Topology& topology, bool in_order = false);
 
   const Topology& topology() const { return topology_; }
@@ -68,9 +75,10 @@ class PlacementSpace {
   const std::vector<DevicePool>& pools() const { return pools_; }
   const std::vector<DeviceFamily>& families() const { return families_; }
 
-  /// Nothing used yet.
+  /// The use in which every device is free.
   static constexpr std::int32_t kNothing = 0;
-  /// Takings of `replicas` devices beside what is used; in a fixed order. O(1) once known.
+  /// Returns the choices of `replicas` devices among those that are free under the use `used`, in a
+  /// fixed order. O(1) once known.
   const std::vector<PlacementChoice>& options(std::int32_t used, std::int32_t replicas);
 
   const DeviceAllocation& allocation(std::int32_t number) const {
@@ -78,11 +86,12 @@ class PlacementSpace {
   }
   std::int32_t allocation_count() const { return static_cast<std::int32_t>(allocations_.size()); }
   std::int32_t free_devices(std::int32_t used) const;
-  /// Free devices per family.
+  /// The number of free devices per family.
   std::vector<std::int32_t> free_families(std::int32_t used) const;
 
-  /// Devices for stages with these takings, first stage first, that share none; taken from the end
-  /// of each pool for the last stage on. Requires: they fit together.
+  /// Returns disjoint devices for stages with these allocations, first stage first. Devices are
+  /// taken from the end of each pool, beginning with the last stage.
+  /// Requires: the allocations fit beside each other.
   std::vector<std::vector<DeviceIndex>> devices_of(
       const std::vector<std::int32_t>& allocations) const;
 
@@ -102,7 +111,8 @@ class PlacementSpace {
   std::vector<DevicePool> pools_;
   std::vector<DeviceFamily> families_;
   bool is_complete_ = true;
-  std::vector<std::vector<std::int32_t>> uses_;  // per pool
+  // Used devices per pool, by the number of the use.
+  std::vector<std::vector<std::int32_t>> uses_;
   std::map<std::vector<std::int32_t>, std::int32_t> use_numbers_;
   std::vector<DeviceAllocation> allocations_;
   std::map<std::vector<std::int32_t>, std::int32_t> taking_numbers_;

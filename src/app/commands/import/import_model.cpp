@@ -54,7 +54,7 @@ Example
     --optimizer adam --global-batch 128 --backward-ratio 2 --output-size 8MiB
 )";
 
-/// Folders stand for the files in them, in the order of their names.
+/// Replaces folders by the regular files in them, in the order of their names.
 std::vector<std::string> files_among(const std::vector<std::string>& paths) {
   std::vector<std::string> files;
   for (const std::string& path : paths) {
@@ -104,7 +104,7 @@ std::vector<interop::ForeignModelFile> read_files(const std::vector<std::string>
   return files;
 }
 
-/// Sums over all layers at the largest batch that was measured.
+/// Prints sums over all layers, at the largest batch size that was measured.
 void write_summary(const ModelProfile& profile, std::ostream& words) {
   Bytes parameters;
   Measurement sum;
@@ -147,7 +147,7 @@ int run(const command_line::Options& options, command_line::Console& console) {
       options.text("output").value_or(command_line::default_output(profile, ".profile.json"));
   check_outputs({{"--output", output}}, command_line::numbered_paths(paths));
   const std::string document = io::write_profile(profile);
-  io::read_profile(document, "the imported profile");  // names that nothing could read
+  io::read_profile(document, "the imported profile");  // throws if it could not be read again
 
   for (const std::string& warning : imported.warnings)
     command_line::print_warning(console, warning);

@@ -1,4 +1,4 @@
-// What import makes of other tools' files, one file each.
+// The parts of the command import, one file each.
 #pragma once
 
 #include "dapple/command_line/tool.h"

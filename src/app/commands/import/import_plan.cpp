@@ -58,7 +58,7 @@ Example
     --replicas 8 --model profiles/bert-48.json --topo topologies/2x8xV100.json
 )";
 
-/// "node0:0-3" as node0:0 to node0:3; what has no range stays as it is.
+/// Expands "node0:0-3" to node0:0 to node0:3; adds a text without a range unchanged.
 void add_devices(const std::string& text, std::vector<std::string>& devices) {
   constexpr std::size_t kMostDigits = 6;
   constexpr int kMostDevices = 65'536;
@@ -167,7 +167,7 @@ std::vector<interop::ForeignPlanFile> read_files(const command_line::Options& op
   return files;
 }
 
-/// All that a plan file says of a plan that nobody searched.
+/// Returns the document of an imported plan, which has no search.
 PlanDocument document_of(interop::ImportedPlan imported, const TopologyDescription& topology) {
   PlanDocument document;
   document.tool = kTool;
@@ -180,7 +180,8 @@ PlanDocument document_of(interop::ImportedPlan imported, const TopologyDescripti
   return document;
 }
 
-/// A device without times of the model is the topology's fault.
+/// Throws Error(BadInput) if the plan cannot be costed. Faults of devices, which lack times for the
+/// model, name the topology's file.
 void check_costs(const PlanDocument& document, const Topology& topology, const std::string& source,
                  const std::string& topology_source) {
   std::vector<Violation> faults = costing_faults(document.plan, document.profile, topology);
@@ -190,7 +191,7 @@ void check_costs(const PlanDocument& document, const Topology& topology, const s
   throw Error{ErrorKind::BadInput, source, interop::in_words(std::move(faults))};
 }
 
-/// Devices of a stage that lack as much are one fault.
+/// Returns the faults; consecutive devices of a stage with the same shortage are one fault.
 std::vector<Violation> memory_faults(const std::vector<MemoryShortage>& shortages,
                                      const Topology& topology) {
   std::vector<Violation> faults;
@@ -214,7 +215,8 @@ std::vector<Violation> memory_faults(const std::vector<MemoryShortage>& shortage
   return faults;
 }
 
-/// What is short of memory is refused, unless the plan is wanted all the same.
+/// Throws Error(BadInput) if the plan does not fit memory; with --unlimited-memory adds a warning
+/// instead.
 void check_memory(const planner::Evaluation& evaluation, const Topology& topology,
                   const command_line::Options& options, const std::string& source,
                   std::vector<std::string>& warnings) {

@@ -70,7 +70,7 @@ std::optional<Bandwidth> bandwidth_of(const command_line::Options& options,
   return bandwidth;
 }
 
-/// An uplink is a bandwidth, or a plain number, the oversubscription.
+/// Reads an uplink: a bandwidth, or a plain number, which is the oversubscription.
 void read_uplink(const command_line::Options& options, const std::string& name,
                  std::optional<Bandwidth>& bandwidth, std::optional<Factor>& oversubscription) {
   if (const std::optional<std::string> text = options.text(name)) {
@@ -148,7 +148,7 @@ void add_server_links(const ServerGroup& group, std::vector<UsedLink>& links) {
   for (const Nic& nic : group.nics) add("NIC", nic.link);
 }
 
-/// Every kind of link once, in the order from the device outwards.
+/// Returns every kind of link once, in the order from the device outwards.
 std::vector<UsedLink> used_links(const TopologyDescription& description) {
   std::vector<UsedLink> links;
   for (const ServerGroup& group : description.servers) add_server_links(group, links);
@@ -179,7 +179,7 @@ std::vector<UsedLink> used_links(const TopologyDescription& description) {
   return distinct;
 }
 
-/// The smallest and the largest message of every measurement.
+/// Returns a table of the smallest and the largest message of every measurement.
 std::string measurements_text(const TopologyDescription& description,
                               const report::TextStyle& style) {
   report::Table table({{.header = "all-reduce, measured over", .least = 20},
@@ -227,7 +227,8 @@ void write_summary(const interop::ImportedTopology& imported, std::ostream& word
   words << measurements_text(imported.description, style);
 }
 
-/// A warning without what tells it from others of its kind: names, places and figures.
+/// Returns a warning with '#' for the words that distinguish it from others of its kind: names,
+/// places and figures.
 std::string kind_of(const std::string& warning) {
   std::string kind;
   std::istringstream words(warning);
@@ -238,7 +239,8 @@ std::string kind_of(const std::string& warning) {
   return kind;
 }
 
-/// The first of each kind, and how many there are like it; all of them where all is asked for.
+/// Prints the first warning of each kind and the number of similar ones; with --verbose all of
+/// them.
 void print_warnings(command_line::Console& console, const std::vector<std::string>& warnings) {
   std::map<std::string, std::size_t> counts;
   for (const std::string& warning : warnings) ++counts[kind_of(warning)];

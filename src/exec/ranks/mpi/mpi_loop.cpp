@@ -18,7 +18,7 @@ namespace {
 
 enum Tag { kFrameTag = 1, kBytesTag, kNoticeTag, kClockTag };
 
-/// MPI counts in int.
+/// The largest piece of a message, because MPI counts in int.
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;
 
 constexpr int kEnvironmentCode = 5;
@@ -27,7 +27,7 @@ std::size_t pieces_of(std::size_t size) {
   return (size + kMostAtOnce - 1) / kMostAtOnce;
 }
 
-/// To be called so many times, of which the last does the work.
+/// Returns a function that calls `work` when it is called for the `times`th time.
 std::function<void()> after(std::size_t times, std::function<void()> work) {
   return [left = std::make_shared<std::size_t>(times), work = std::move(work)] {
     if (--*left == 0) work();
@@ -42,8 +42,8 @@ void check_mpi(int code) {
   throw Error(ErrorKind::Environment, "MPI", {{"", text.data()}});
 }
 
-/// One rank after another asks rank 0 for its time, on every host alike so that rank 0 need not
-/// know which of them need it.
+/// Every rank in turn asks rank 0 for its time. Ranks on the host of rank 0 do so too, so that rank
+/// 0 need not know which ranks need the answer.
 std::int64_t measured_clock_offset(int rank, int size) {
   constexpr int kTries = 32;
   std::int64_t offset = 0;
@@ -83,19 +83,22 @@ void initialise() {
 
 }  // namespace
 
-/// What the loop and its thread know of each other until MPI is there: the loop may be gone by
-/// then.
+/// State shared by the loop and its thread until MPI is initialized; the loop may have been
+/// destroyed by then.
 struct MpiLoop::Start {
   explicit Start(MpiLoop* of) : loop(of) {}
 
   std::mutex mutex;
   std::condition_variable changed;
-  MpiLoop* loop;             // null once it has given up
-  bool is_over = false;      // and the loop ready, or
-  std::exception_ptr fault;  // what kept it from that
+  // Null once the loop has given up.
+  MpiLoop* loop;
+  // True once the loop is ready, or `fault` is set.
+  bool is_over = false;
+  // The exception that kept the loop from starting.
+  std::exception_ptr fault;
 };
 
-/// Once all ranks have come: every call may wait for them as long as it likes.
+/// Returns once all ranks have started; every call may block without a time limit.
 MpiLoop::World MpiLoop::found_world() {
   initialise();
   World world;
@@ -109,7 +112,7 @@ MpiLoop::World MpiLoop::found_world() {
   check_mpi(MPI_Allreduce(&here, &least, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD));
   world.is_on_one_host = least == world.size;
   if (world.is_on_one_host) return world;
-  // The lowest rank of this host: rank 0 on its own.
+  // The lowest rank of this host; it is 0 on the host of rank 0.
   int lowest = world.rank;
   check_mpi(MPI_Allreduce(&world.rank, &lowest, 1, MPI_INT, MPI_MIN, world.host));
   const std::int64_t offset = measured_clock_offset(world.rank, world.size);
@@ -131,7 +134,7 @@ MpiLoop::MpiLoop(WireHandler handler, std::chrono::nanoseconds timeout)
       const std::lock_guard lock(start->mutex);
       loop = start->loop;
       if (loop == nullptr) return;
-      // The loop waits for the lock: until then it is there.
+      // The loop exists as long as this thread holds the lock.
       try {
         if (!fault) loop->begin(world);
       } catch (...) { fault = std::current_exception(); }
@@ -202,8 +205,8 @@ void MpiLoop::finalise() {
   check_mpi(MPI_Finalize());
 }
 
-/// All that was handed over, or waits for some: ever longer where nothing happens, so that many
-/// ranks on few cores leave them to each other.
+/// Executes all work that was handed over, or waits for some. The wait grows as long as nothing
+/// happens, so that many ranks on few cores yield them to each other.
 bool MpiLoop::do_work() {
   constexpr int kBusyTurns = 20;
   constexpr std::chrono::microseconds kShortest(20);
@@ -257,7 +260,7 @@ void MpiLoop::track(MPI_Request request, Work finished) {
 std::span<std::int64_t> MpiLoop::shared_words(std::size_t count) {
   std::promise<std::span<std::int64_t>> made;
   hand_over([&] {
-    // The lowest rank of the host gives the memory, the others look at it.
+    // The lowest rank of the host allocates the memory, and the others map it.
     int place = 0;
     check_mpi(MPI_Comm_rank(world_.host, &place));
     const auto own = static_cast<MPI_Aint>(place == 0 ? count * sizeof(std::int64_t) : 0);
@@ -322,8 +325,8 @@ void MpiLoop::await_notice() {
   });
 }
 
-/// The bytes come in the order of their frames, as MPI lets no message overtake another one of the
-/// same rank and tag.
+/// The bytes arrive in the order of their frames, because MPI does not let messages of the same
+/// rank and tag overtake each other.
 void MpiLoop::take_in(const Frame& frame) {
   const auto bytes = std::make_shared<HostBytes>(frame.size);
   if (frame.size == 0) return handler_.message(frame, {});

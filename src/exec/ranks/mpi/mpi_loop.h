@@ -1,5 +1,5 @@
-// The one thread of a process that calls MPI. Others hand it what is to be sent; what comes in is
-// given, in this thread, to whoever handles it.
+// The one thread of a process that calls MPI. Other threads hand it what is to be sent; it passes
+// incoming messages to a handler.
 #pragma once
 
 #include <mpi.h>
@@ -21,11 +21,12 @@
 
 namespace dapple::exec {
 
+/// Connects the ranks by MPI.
 class MpiLoop : public RankWire {
  public:
-  /// Initialises MPI, for which all ranks have to come. Throws Error(Environment). If they do not
-  /// come in time, MPI still waits for them, in a thread that is parked: then the process has to be
-  /// ended by std::_Exit().
+  /// Initializes MPI, which waits for all ranks. Throws Error(Environment) if that fails. If not
+  /// all ranks start within the timeout, a parked thread remains inside MPI, and the process has to
+  /// be ended by std::_Exit().
   MpiLoop(WireHandler handler, std::chrono::nanoseconds timeout);
   ~MpiLoop() override;
   MpiLoop(const MpiLoop&) = delete;
@@ -40,7 +41,7 @@ class MpiLoop : public RankWire {
   void send(int to, const Frame& frame, std::span<const std::byte> bytes,
             std::function<void()> sent) override;
   void send(int to, const Notice& notice) override;
-  /// MPI is finalised by the destructor.
+  /// MPI is finalized by the destructor.
   std::future<void> leave() override;
 
  private:
@@ -51,7 +52,8 @@ class MpiLoop : public RankWire {
     int size = 1;
     bool is_on_one_host = true;
     std::int64_t clock_offset = 0;
-    MPI_Comm host = MPI_COMM_NULL;  // its ranks
+    // The ranks of this host.
+    MPI_Comm host = MPI_COMM_NULL;
   };
 
   static World found_world();
@@ -71,10 +73,12 @@ class MpiLoop : public RankWire {
 
   const WireHandler handler_;
 
-  // Of the loop's thread.
+  // The members from here to `has_left_` are used by the loop's thread only.
   std::vector<MPI_Request> requests_;
-  std::vector<Work> finished_;  // what follows each
-  Frame frame_;                 // that comes next
+  // What to do when the request of the same index completes.
+  std::vector<Work> finished_;
+  // The next frame and notice to arrive.
+  Frame frame_;
   Notice notice_;
   MPI_Win window_ = MPI_WIN_NULL;
   int turns_without_work_ = 0;
@@ -84,7 +88,8 @@ class MpiLoop : public RankWire {
   std::condition_variable work_came_;
   std::deque<Work> work_;
   bool is_closed_ = false;
-  std::thread thread_;  // last: it uses all the others
+  // Declared last, because it uses all other members.
+  std::thread thread_;
 };
 
 }  // namespace dapple::exec

@@ -21,9 +21,10 @@ namespace {
 namespace asio = boost::asio;
 using boost::system::error_code;
 
-/// In which a caller has to prove who it is and to have asked for the time.
+/// The time in which a caller has to prove its identity and to finish asking for the time.
 constexpr std::chrono::seconds kIntroduction(5);
-/// Before the next try where no call could be taken, as with too many open files.
+/// The pause before the next attempt if a connection could not be accepted, for example for lack of
+/// file descriptors.
 constexpr std::chrono::milliseconds kPause(100);
 
 asio::ip::tcp::acceptor listening(asio::io_context& context, const asio::ip::address& address,
@@ -38,7 +39,7 @@ asio::ip::tcp::acceptor listening(asio::io_context& context, const asio::ip::add
   return acceptor;
 }
 
-/// On the loopback address that all are told, or on all addresses of this host.
+/// Listens on the job's loopback address, or on all addresses of this host.
 asio::ip::tcp::acceptor listening(asio::io_context& context, const std::string& address,
                                   std::uint16_t port) {
   if (is_loopback(address)) {
@@ -54,7 +55,8 @@ asio::ip::tcp::acceptor listening(asio::io_context& context, const std::string& 
   }
 }
 
-/// A quarter of the files that this process may open: the rest is for ranks and for itself.
+/// Returns the number of unproven connections that are allowed: a quarter of the files that this
+/// process may open, within bounds. The rest is for other ranks and for the process itself.
 std::size_t most_unproven() {
   constexpr rlim_t kLeast = 8;
   constexpr rlim_t kMost = 1024;
@@ -97,7 +99,7 @@ RendezvousServer::RendezvousServer(asio::io_context& context, const TcpPlace& pl
       pause_(context) {}
 
 RendezvousServer::~RendezvousServer() {
-  // What is under way would come back to what is no more.
+  // Runs the handlers of pending operations now, because they refer to this object.
   for (const auto& call : calls_) {
     call->patience.cancel();
     error_code ignored;
@@ -145,7 +147,7 @@ std::size_t RendezvousServer::unproven() const {
                                                 [](const auto& call) { return !call->is_proven; }));
 }
 
-/// Of those that have proven nothing; false where there is none.
+/// Closes the oldest unproven connection; returns false if there is none.
 bool RendezvousServer::drop_oldest() {
   const auto oldest =
       std::find_if(calls_.begin(), calls_.end(), [](const auto& call) { return !call->is_proven; });
@@ -165,7 +167,7 @@ void RendezvousServer::take(asio::ip::tcp::socket socket) {
   challenge(call);
 }
 
-/// Whoever does not go on is hung up on, and may come again.
+/// Closes a connection that failed or was turned away; the caller may connect again.
 void RendezvousServer::reject(const std::shared_ptr<Call>& call) {
   call->patience.cancel();
   error_code ignored;
@@ -182,7 +184,8 @@ void RendezvousServer::read(const std::shared_ptr<Call>& call, const Buffers& bu
   });
 }
 
-/// By the first words, which are those of any version, a caller of another one is told so.
+/// The first words have the same meaning in all protocol versions, so a caller of another version
+/// is told so.
 void RendezvousServer::challenge(const std::shared_ptr<Call>& call) {
   const auto first = asio::buffer(call->talk.hello.data(), kProtocolWords * sizeof(Word));
   const auto send = [this, call](const auto& next) {
@@ -235,7 +238,7 @@ void RendezvousServer::answer(const std::shared_ptr<Call>& call) {
   if (call->is_proven) answer.size = answer_.size;
   if (call->verdict == Verdict::Welcome) answer = answer_;
   const AnswerWords words = words_of(answer);
-  // Nothing is proven to who has proven nothing.
+  // This rank proves nothing to a caller that has not proven anything itself.
   const Proof proof = call->is_proven ? answer_proof(secret_, call->talk, answer) : Proof{};
   std::copy(proof.begin(), proof.end(),
             std::copy(words.begin(), words.end(), call->answer.begin()));
@@ -260,7 +263,7 @@ std::map<int, PendingPeer> RendezvousServer::take_peers() {
   return std::exchange(peers_, {});
 }
 
-/// A silent guest that can be read from has gone, or is about to.
+/// A silent pending peer whose socket becomes readable has disconnected, or is about to.
 void RendezvousServer::watch(int rank) {
   peers_.at(rank).socket.async_wait(asio::socket_base::wait_read,
                                     [this, rank](const error_code& stopped) {
@@ -270,7 +273,7 @@ void RendezvousServer::watch(int rank) {
                                     });
 }
 
-/// Until the caller has had enough: asks with 0.
+/// Answers the caller's questions for the time until it sends 0.
 void RendezvousServer::tell_time(const std::shared_ptr<Call>& call) {
   read(call, asio::buffer(&call->question, sizeof call->question), [this, call] {
     if (call->question == 0) return accept(call);

@@ -1,8 +1,9 @@
-// Where a rank is called by others: has them prove who they are, says who is welcome, and turns
-// everyone else away.
+// Accepts the connections of other ranks during the rendezvous: verifies their identity, admits
+// those that are expected, and turns everyone else away.
 //
-// Whoever has not proven anything is given a few seconds, and is the first to go, the oldest before
-// the others, where as many wait as leave the process the files that it needs itself.
+// A caller that has not proven its identity has a few seconds to do so. If the number of such
+// callers reaches the limit that leaves the process the file descriptors that it needs itself, the
+// oldest of them is dropped.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -21,41 +22,47 @@
 
 namespace dapple::exec {
 
-/// Which ranks are expected: from `first` to size - 1, of the job that they know.
+/// The ranks that are expected to connect, from `first` to size - 1, and the job that they know.
 struct ExpectedRanks {
-  int rank = 0;  // that they call
+  // The rank that they call.
+  int rank = 0;
   int first = 0;
   int size = 1;
   Word known_job = 0;
-  /// A guest says nothing more until all are here. Who has gone before may come again.
+  // Whether a pending peer sends nothing more until all are here. One that disconnects before may
+  // connect again.
   bool is_silent = false;
 };
 
+/// A rank that has been admitted.
 struct PendingPeer {
   boost::asio::ip::tcp::socket socket;
   Hello hello;
 };
 
+/// The listening side of the rendezvous.
 class RendezvousServer {
  public:
-  /// Listens at once. Throws boost::system::system_error.
+  /// Starts to listen. Throws boost::system::system_error.
   RendezvousServer(boost::asio::io_context& context, const TcpPlace& place, std::uint16_t port);
   ~RendezvousServer();
 
   std::uint16_t port() const { return acceptor_.local_endpoint().port(); }
 
-  /// Talks with whoever calls, answers with `answer` where it is welcome, and tells it the time as
-  /// often as it asks. The context runs it.
+  /// Starts to talk to callers. An admitted one receives `answer`, and the time as often as it
+  /// asks. All of this runs in the context.
   void open(const ExpectedRanks& expected, const Answer& answer);
 
+  /// Whether all expected ranks have been admitted.
   bool is_complete() const;
-  /// The lowest that is missing. Requires: not complete.
+  /// Returns the lowest missing rank. Requires: not complete.
   int missing() const;
-  /// Who has come, by rank.
+  /// Returns the admitted ranks.
   std::map<int, PendingPeer>& peers() { return peers_; }
-  /// They are no longer looked after.
+  /// Returns the admitted ranks and stops watching their connections.
   std::map<int, PendingPeer> take_peers();
-  /// "a rank 1 of 3", the last one that was turned away; empty if there was none.
+  /// Describes the last caller that was turned away, such as "a rank 1 of 3"; empty if there was
+  /// none.
   const std::string& turned_away() const { return turned_away_; }
 
  private:
@@ -84,7 +91,8 @@ class RendezvousServer {
   ExpectedRanks expected_;
   Answer answer_;
   std::set<int> greeted_;
-  std::list<std::shared_ptr<Call>> calls_;  // by their age
+  // Ordered by age, the oldest first.
+  std::list<std::shared_ptr<Call>> calls_;
   std::map<int, PendingPeer> peers_;
   std::string turned_away_;
 };

@@ -1,5 +1,6 @@
-// Words of memory that one process gives and others of its host look at, by its number and that of
-// the memory's file. Nothing is left of them once all have ended, however they do.
+// Words of memory that one process allocates and other processes of its host map, identified by the
+// number of that process and of the memory's file descriptor. The memory is freed once all of them
+// have ended, in whatever way.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +9,10 @@
 
 namespace dapple::exec {
 
+/// A mapping of the shared memory.
 class SharedWords {
  public:
-  /// Of this process and its children no memory is taken before they are written to.
+  /// The number of words. Physical memory is allocated only for those that are written.
   static constexpr std::size_t kCount = std::size_t{1} << 20;
 
   SharedWords() = default;
@@ -18,9 +20,11 @@ class SharedWords {
   SharedWords(SharedWords&& other) noexcept;
   SharedWords& operator=(SharedWords&& other) noexcept;
 
-  /// Zero but for a last one, `mark`, by which others see that it is the memory that they mean.
-  /// Throws Error(Environment), as the next.
+  /// Allocates zero-initialized words, followed by the word `mark`, by which the other processes
+  /// recognize the right memory. Throws Error(Environment).
   static SharedWords give(std::uint64_t mark);
+  /// Maps the memory that another process has allocated. Throws Error(Environment), also if it does
+  /// not have this mark.
   static SharedWords look_at(std::int64_t process, std::int64_t file, std::uint64_t mark);
 
   std::int64_t file() const { return file_; }

@@ -16,7 +16,7 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 
 constexpr std::size_t kLargestPiece = std::size_t{1} << 20;
-/// Above what any message has; who says more is no rank.
+/// More than the size of any message; a larger announced size is a violation of the protocol.
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 36;
 
 }  // namespace
@@ -63,7 +63,7 @@ void Connection::write_letter() {
                     });
 }
 
-/// The first piece of a message leaves with its frame.
+/// The first piece of a message is sent together with its frame header.
 void Connection::write_piece() {
   is_writing_ = true;
   Message& message = messages_.front();
@@ -113,7 +113,7 @@ void Connection::take_in_envelope() {
       is_leaving_ = true;
       handler_.leaving(rank_);
       return read_envelope();
-    case HeaderKind::Ranks:  // known since the start
+    case HeaderKind::Ranks:  // valid during the rendezvous only
       break;
   }
   refuse();
@@ -159,7 +159,7 @@ void Connection::end() {
 }
 
 void Connection::close_sending() {
-  error_code ignored;  // where the other side was quicker
+  error_code ignored;  // fails if the other side has closed first
   socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
 }
 

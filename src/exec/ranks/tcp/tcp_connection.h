@@ -1,5 +1,5 @@
-// One rank's connection with another one: messages and notices out, and what comes in to whoever
-// handles it. All of it in the thread that runs the socket's context.
+// One rank's connection with another rank: sends messages and notices, and passes incoming ones to
+// a handler. All functions run in the thread that runs the socket's context.
 #pragma once
 
 #include <boost/asio/ip/tcp.hpp>
@@ -14,32 +14,35 @@
 
 namespace dapple::exec {
 
+/// Callbacks of a connection.
 struct ConnectionHandler {
   std::function<void(const Frame& frame, HostBytes bytes)> message;
   std::function<void(const Notice& notice)> notice;
-  std::function<void(int rank)> leaving;  // it will end the connection
-  std::function<void(int rank)> lost;     // it has, without a word
-  /// It says what no rank does. Nothing more is read.
+  // The other rank has announced that it will close the connection.
+  std::function<void(int rank)> leaving;
+  // The connection has ended without an announcement.
+  std::function<void(int rank)> lost;
+  // The other rank has violated the protocol. Nothing more is read.
   std::function<void(int rank)> nonsense;
 };
 
-/// Lives as long as something is under way.
+/// A connection, kept alive by its pending operations.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  /// The handler must outlive it.
+  /// The handler must outlive the connection.
   Connection(boost::asio::ip::tcp::socket socket, int rank, const ConnectionHandler& handler);
 
-  /// Begins to take in what comes.
+  /// Starts to receive.
   void start();
 
   /// `bytes` must live until `sent` is called.
   void send(const Frame& frame, std::span<const std::byte> bytes, std::function<void()> sent);
-  /// Goes before what is left of messages.
+  /// Sends a frame header without a message, ahead of the remaining pieces of messages.
   void send(const FrameHeader& header, std::function<void()> sent = nullptr);
 
-  /// Nothing more leaves from here; what still comes is taken in.
+  /// Closes the sending direction; incoming data is still received.
   void close_sending();
-  /// Whether the other side has closed, too.
+  /// Whether the other side has closed the connection as well, or it has failed.
   bool has_ended() const { return has_ended_; }
 
  private:
@@ -77,9 +80,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool is_writing_ = false;
   std::deque<Letter> letters_;
   std::deque<Message> messages_;
-  FrameHeader piece_{};  // that is being written
+  // The header of the piece that is being written.
+  FrameHeader piece_{};
 
-  FrameHeader header_{};  // that comes next
+  // The next header to be read.
+  FrameHeader header_{};
   std::optional<Incoming> incoming_;
   bool is_leaving_ = false;
   bool has_ended_ = false;

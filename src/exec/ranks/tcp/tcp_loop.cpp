@@ -16,7 +16,7 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
-/// In which all others have closed their connections, once all have left.
+/// The time in which all other ranks close their connections, once all have left.
 constexpr std::chrono::seconds kParting(1);
 constexpr milliseconds kLook(2);
 
@@ -58,7 +58,8 @@ TcpLoop::~TcpLoop() {
   thread_.join();
 }
 
-/// Once all others have closed, too: what they have sent may not meet a closed connection.
+/// Stops once all other ranks have closed their connections as well, so that what they have sent
+/// does not meet a closed connection; at the latest at `end`.
 void TcpLoop::part(std::chrono::steady_clock::time_point end) {
   const bool all_ended = std::all_of(connections_.begin(), connections_.end(),
                                      [](const auto& one) { return one.second->has_ended(); });

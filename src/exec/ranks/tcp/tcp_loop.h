@@ -21,6 +21,7 @@
 
 namespace dapple::exec {
 
+/// Connects the ranks by TCP.
 class TcpLoop : public RankWire {
  public:
   /// Throws as start_tcp_job().
@@ -49,7 +50,8 @@ class TcpLoop : public RankWire {
   const int rank_;
   const int size_;
   const WireHandler handler_;
-  const std::chrono::nanoseconds turn_;  // from one to the next
+  // The interval between two turns.
+  const std::chrono::nanoseconds turn_;
   ConnectionHandler of_connections_;
   boost::asio::io_context context_;
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> stays_;
@@ -59,13 +61,17 @@ class TcpLoop : public RankWire {
   SharedWords shared_;
   std::map<int, std::shared_ptr<Connection>> connections_;
 
-  // Of the loop's thread.
-  std::set<int> leaving_;    // ranks
-  std::size_t told_ = 0;     // of those that know that this one is
-  std::promise<void> left_;  // by all
+  // The ranks that have called leave(). The members from here to `has_left_` are used by the loop's
+  // thread only.
+  std::set<int> leaving_;
+  // The number of ranks to which this rank's leaving has been sent.
+  std::size_t told_ = 0;
+  // Fulfilled once all ranks have called leave().
+  std::promise<void> left_;
   bool has_left_ = false;
 
-  std::thread thread_;  // last: it uses all the others
+  // Declared last, because it uses all other members.
+  std::thread thread_;
 };
 
 }  // namespace dapple::exec

@@ -14,9 +14,11 @@
 namespace dapple::exec {
 namespace {
 
-/// So that nobody's proof can be given back as another one's.
+/// The side that makes a proof; included in it, so that a proof cannot be sent back to the one who
+/// made it.
 enum class Side : Word { Caller = 1, Called };
 
+/// The words that a proof authenticates.
 class Transcript {
  public:
   Transcript(Side side, const Talk& talk) {

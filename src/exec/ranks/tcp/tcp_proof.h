@@ -1,7 +1,7 @@
-// How two ranks that meet over TCP prove to each other that they know the same secret, of which
-// nothing passes: each draws a number that never comes again, and answers the other's with a keyed
-// digest (HMAC-SHA256, RFC 2104) of all that both have said so far and of whom the caller means. So
-// a proof is good for this one talk between these two.
+// Mutual authentication of two ranks over TCP by a shared secret, of which nothing is sent. Each
+// side draws a nonce and answers the other's nonce with a keyed digest (HMAC-SHA256, RFC 2104) of
+// everything that both have said so far and of the rank that the caller means. So a proof is valid
+// only for this one exchange between these two ranks.
 #pragma once
 
 #include <array>
@@ -12,24 +12,26 @@
 
 namespace dapple::exec {
 
-/// Nobody knows it before, and it does not come again. Throws Error(Environment) where the system
-/// has none.
+/// Returns an unpredictable number that does not repeat. Throws Error(Environment) if the system
+/// provides no random numbers.
 Nonce drawn_nonce();
 
-/// What the proofs of a talk are about, beside what the caller and the called one have said.
+/// What both proofs of an exchange authenticate: the words of both sides and their context.
 struct Talk {
-  int called = 0;  // rank whom the caller means
-  Word job = 0;    // as both know it; 0 of rank 0, who tells it only then
+  // The rank that the caller means.
+  int called = 0;
+  // The job, as both know it; 0 when rank 0 is called, which tells it only in its answer.
+  Word job = 0;
   HelloWords hello{};
   ChallengeWords challenge{};
 };
 
-/// The caller's. An empty secret is one that everybody knows.
+/// Returns the caller's proof. An empty secret is known to everybody.
 Proof caller_proof(const std::string& secret, const Talk& talk);
-/// Of the one who was called, whose answer it is about.
+/// Returns the proof of the called rank, which also authenticates its answer.
 Proof answer_proof(const std::string& secret, const Talk& talk, const Answer& answer);
 
-/// In a time that does not depend on where they differ.
+/// Compares two proofs in constant time.
 bool is_same(const Proof& a, const Proof& b);
 
 }  // namespace dapple::exec

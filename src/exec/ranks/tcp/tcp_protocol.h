@@ -1,6 +1,6 @@
-// What ranks say to each other over TCP, as words in the machine's own order: a talk first, in
-// which both learn that it is the same and prove who they are (tcp_proof.h), then envelopes, each
-// with the bytes that it announces.
+// The protocol of ranks over TCP, as words in native byte order. It starts with a handshake, in
+// which both sides verify that they use the same protocol and prove their identity (tcp_proof.h).
+// Then frame headers follow, each with the bytes that it announces.
 #pragma once
 
 #include <array>
@@ -17,11 +17,12 @@ namespace dapple::exec {
 
 using Word = std::uint64_t;
 
-inline constexpr Word kMagic = 0x72'2D'65'6C'70'70'61'64;  // "dapple-r" where the low byte is first
+// "dapple-r" in little-endian order.
+inline constexpr Word kMagic = 0x72'2D'65'6C'70'70'61'64;
 inline constexpr Word kOrder = 0x01'02'03'04'05'06'07'08;
 inline constexpr Word kProtocolVersion = 2;
 
-/// Words of which the last one tells whether the others have changed.
+/// Returns the checksum of all words but the last one, which holds it.
 template <std::size_t kWords>
 Word seal_of(const std::array<Word, kWords>& words) {
   return fingerprint(std::as_bytes(std::span(words).template first<kWords - 1>()));
@@ -38,8 +39,8 @@ bool is_whole(const std::array<Word, kWords>& words) {
   return words.back() == seal_of(words);
 }
 
-/// Whether it is a rank at all that speaks, in whichever version and order. All versions say who
-/// they are with their first three words.
+/// Whether the sender is a rank at all, of whatever protocol version and byte order. In all
+/// versions the first three words identify them.
 inline bool is_rank(std::span<const Word> words) {
   const auto turned = [](Word word) {
     Word result = 0;
@@ -56,20 +57,23 @@ inline bool has_own_protocol(std::span<const Word> words) {
 using Nonce = std::array<Word, 4>;
 using Proof = std::array<Word, 4>;
 
-/// Who calls says who it is, is asked to prove it, does so, and gets an answer: a talk of four
-/// parts. All but a caller of another version's are of a fixed size.
+/// The handshake has four parts: the caller identifies itself, is challenged to prove its identity,
+/// does so, and receives an answer. All parts have a fixed size, except the one from a caller of
+/// another version.
 using HelloWords = std::array<Word, 11>;
 using ChallengeWords = std::array<Word, 8>;
 using AnswerWords = std::array<Word, 4>;
 
 inline constexpr std::size_t kProtocolWords = 3;
 
-/// What a rank that calls says first: anything, as long as it has not proven that it is one.
+/// The first words of a calling rank; not trustworthy before it has proven its identity.
 struct Hello {
   Word rank = 0;
   Word size = 0;
-  Word port = 0;  // on which it listens
-  Word host = 0;  // 0: not known, and so like no other
+  // The port on which it listens.
+  Word port = 0;
+  // Identifies its host; 0 if unknown, and then equal to no other host.
+  Word host = 0;
   Nonce nonce{};
 };
 
@@ -87,15 +91,16 @@ inline Hello hello_of(const HelloWords& words) {
           .nonce = {words[7], words[8], words[9], words[10]}};
 }
 
-/// To a caller of any version: who is of another one reads no further than that.
+/// Returns the challenge, sent to a caller of any version; one of another version reads no further
+/// than the first words.
 inline ChallengeWords challenge_of(const Nonce& nonce) {
   return {kMagic, kOrder, kProtocolVersion, 0, nonce[0], nonce[1], nonce[2], nonce[3]};
 }
 
 enum class Verdict : Word { Welcome = 1, Unproven, OtherSize, NoSuchRank, Taken };
 
-/// What it is answered in the end. Who is turned away learns nothing of host and job, and who has
-/// proven nothing nothing at all.
+/// The final answer to the caller. One that is turned away learns nothing about the host and the
+/// job, and one that has proven nothing learns nothing but that.
 struct Answer {
   Verdict verdict = Verdict::Welcome;
   Word size = 0;
@@ -114,12 +119,17 @@ inline Answer answer_of(const AnswerWords& words) {
           .job = words[3]};
 }
 
+/// The kind of a frame header.
 enum class HeaderKind : Word {
-  Frame = 1,  // of a message, whose pieces follow
-  Piece,      // with bytes
+  // Describes a message, whose pieces follow.
+  Frame = 1,
+  // Is followed by bytes of the message.
+  Piece,
   Notice,
-  Leaving,  // the last that matters
-  Ranks,    // where all ranks are, with bytes; from rank 0 to those that have come
+  // The last header that has to be heeded.
+  Leaving,
+  // Is followed by the peer table; from rank 0 to the other ranks.
+  Ranks,
 };
 
 using FrameHeader = std::array<Word, 9>;
@@ -132,7 +142,7 @@ inline FrameHeader header_of(HeaderKind kind, std::size_t size = 0) {
   return sealed(FrameHeader{static_cast<Word>(kind), size});
 }
 
-/// Of a piece, or where all ranks are.
+/// Returns the size of the bytes after the header of a piece or of the peer table.
 inline std::size_t size_of(const FrameHeader& header) {
   return header[1];
 }
@@ -149,7 +159,7 @@ inline FrameHeader header_of(const Frame& frame) {
       frame.number});
 }
 
-/// Nothing where there is no such action.
+/// Returns nothing if the action is invalid.
 inline std::optional<Frame> frame_of(const FrameHeader& words, int from) {
   const std::optional<Action> action = AnnouncedAction::unpacked(words[2]);
   if (!action) return std::nullopt;
@@ -172,7 +182,7 @@ inline FrameHeader header_of(const Notice& notice) {
                             static_cast<Word>(notice.moment), notice.number, notice.action});
 }
 
-/// Nothing where there is no such notice.
+/// Returns nothing if the notice is invalid.
 inline std::optional<Notice> notice_of(const FrameHeader& words, int from) {
   if (words[1] > static_cast<Word>(NoticeKind::Failed)) return std::nullopt;
   if (words[4] != 0 && !AnnouncedAction::unpacked(words[4])) return std::nullopt;

@@ -38,15 +38,16 @@ using std::chrono::nanoseconds;
 using Moment = std::chrono::steady_clock::time_point;
 using Places = std::vector<tcp::endpoint>;
 
-/// Before another call where the last one was not answered.
+/// The pause before another call if the last one was not answered.
 constexpr std::chrono::milliseconds kRetryPause(50);
-/// In which who is called has to answer.
+/// The time in which a called rank has to answer.
 constexpr std::chrono::seconds kAttention(5);
 constexpr Word kLastPort = 0xFFFF;
-/// For which the others outlast rank 0, which knows who is missing.
+/// The time by which the others wait longer than rank 0, which knows who is missing.
 constexpr std::chrono::seconds kLonger(1);
 
-/// This running kernel's and this container's: who is of the same shares clock and processes.
+/// Identifies the running kernel and the container; processes with the same mark share the clock
+/// and the process numbers. Returns 0 if it cannot be determined.
 Word host_mark() {
   std::ifstream boot("/proc/sys/kernel/random/boot_id");
   std::string mark{std::istreambuf_iterator<char>(boot), {}};
@@ -57,9 +58,10 @@ Word host_mark() {
   return fingerprint(std::as_bytes(std::span(mark)));
 }
 
-/// What rank 0 tells of each rank; of itself nothing.
+/// The address that rank 0 sends of each rank but itself.
 struct PeerAddress {
-  std::array<unsigned char, 16> address{};  // of IPv6, into which IPv4 is mapped
+  // IPv6; IPv4 addresses are mapped into it.
+  std::array<unsigned char, 16> address{};
   Word port = 0;
 };
 
@@ -79,7 +81,7 @@ class Rendezvous {
 
   RendezvousResult connect_as_root();
   RendezvousResult connect_as_peer();
-  /// Tells those that were met that it has failed.
+  /// Tells all connected ranks that this one has failed.
   void part() noexcept;
 
  private:
@@ -96,7 +98,7 @@ class Rendezvous {
   error_code write(tcp::socket& socket, Moment end, const Buffers& buffers);
   void compare_clocks(tcp::socket& socket, bool shares_clock);
   std::vector<PeerAddress> receive_peer_table(tcp::socket& first);
-  /// Of a rank that has come.
+  /// Returns the remote address of a connected rank.
   asio::ip::address address_of(const tcp::socket& socket, int rank) const;
   void call_before(const std::vector<PeerAddress>& ranks);
   void take_peers();
@@ -126,7 +128,7 @@ bool Rendezvous::run_until(Moment end, const std::function<bool()>& condition) {
   return true;
 }
 
-/// What is begun ends with the socket, at the latest.
+/// Waits for an asynchronous operation; on timeout closes the socket, which ends the operation.
 template <class Begin>
 error_code Rendezvous::await(tcp::socket& socket, Moment end, Begin begin) {
   std::optional<error_code> result;
@@ -139,7 +141,8 @@ error_code Rendezvous::await(tcp::socket& socket, Moment end, Begin begin) {
   return asio::error::timed_out;
 }
 
-/// In a thread of its own, since nothing ends it early.
+/// Resolves the address of rank 0 in a separate thread, because the resolver cannot be interrupted.
+/// Returns nothing on timeout.
 Places Rendezvous::resolved() {
   std::packaged_task<Places()> task([address = place_.address, port = place_.port] {
     asio::io_context context;
@@ -190,8 +193,8 @@ error_code Rendezvous::write(tcp::socket& socket, Moment end, const Buffers& buf
                [&](auto done) { asio::async_write(socket, buffers, std::move(done)); });
 }
 
-/// One talk with whoever is there: nothing where that is no rank, or none that knows the secret.
-/// Throws where it is one that speaks otherwise, or turns this one away.
+/// Performs one handshake. Returns nothing if the other side is no rank, or does not know the
+/// secret. Throws if it is a rank that uses another protocol, or turns this one away.
 std::optional<Answer> Rendezvous::talk(tcp::socket& socket, int rank, const Places& places,
                                        error_code& fault) {
   const Moment end = std::min(end_, std::chrono::steady_clock::now() + kAttention);
@@ -223,14 +226,14 @@ std::optional<Answer> Rendezvous::talk(tcp::socket& socket, int rank, const Plac
   if (!fault) fault = read(socket, end, buffers);
   if (fault) return std::nullopt;
   const Answer answer = answer_of(words);
-  // Who does not know the secret cannot tell why it turns somebody away, only that it does.
+  // A side that does not share the secret cannot prove its reason for turning this rank away.
   if (answer.verdict == Verdict::Unproven) throw turned_away(rank, {.verdict = Verdict::Unproven});
   if (!is_same(theirs, answer_proof(place_.secret, talk, answer))) return std::nullopt;
   if (answer.verdict != Verdict::Welcome) throw turned_away(rank, answer);
   return answer;
 }
 
-/// Again and again until somebody answers who is a rank.
+/// Calls repeatedly until a rank of the job answers.
 tcp::socket Rendezvous::call(int rank, const Places& places, Answer& answer) {
   while (true) {
     tcp::socket socket(context_);
@@ -252,7 +255,7 @@ tcp::socket Rendezvous::call(int rank, const Places& places, Answer& answer) {
   }
 }
 
-/// By the quickest of several questions.
+/// Uses the fastest of several round trips.
 void Rendezvous::compare_clocks(tcp::socket& socket, bool shares_clock) {
   constexpr int kTries = 32;
   constexpr std::int64_t kLatest = INT64_MAX / 4;
@@ -322,7 +325,7 @@ void Rendezvous::call_before(const std::vector<PeerAddress>& ranks) {
   for (int rank = 1; rank < place_.rank; ++rank) {
     const PeerAddress& there = ranks[static_cast<std::size_t>(rank)];
     const asio::ip::address told = plain(asio::ip::address_v6(there.address));
-    // Whom rank 0 sees on its own host is found where rank 0 is.
+    // A rank that rank 0 sees at a loopback address is on the host of rank 0.
     const asio::ip::address address = told.is_loopback() ? first : told;
     if (there.port == 0 || there.port > kLastPort) {
       throw error(fmt::format("expected of rank 0 where rank {} is, got no port", rank));

@@ -1,4 +1,4 @@
-// How the ranks of a job find each other over TCP, before any of them begins.
+// The rendezvous of a job's ranks over TCP, before any of them starts.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -14,19 +14,23 @@
 
 namespace dapple::exec {
 
-/// What comes of it.
+/// The connections and properties of the job.
 struct RendezvousResult {
-  std::map<int, boost::asio::ip::tcp::socket> sockets;  // to all other ranks
+  // Connections to all other ranks.
+  std::map<int, boost::asio::ip::tcp::socket> sockets;
   bool is_on_one_host = true;
-  std::int64_t clock_offset = 0;  // from this host's clock to that of rank 0's
-  /// Where all are on one host: rank 0 gives memory, as which file of which process.
+  // The offset from this host's clock to that of rank 0's host.
+  std::int64_t clock_offset = 0;
+  // The memory that rank 0 allocates if all ranks are on one host, with the process and the file
+  // descriptor by which the others find it.
   SharedWords given;
   std::int64_t giver = 0;
   std::int64_t file = 0;
   Word job = 0;
 };
 
-/// Runs the context until all have met. Throws as start_tcp_job(); those that were met are told.
+/// Runs the context until all ranks are connected. Throws as start_tcp_job(), after notifying the
+/// ranks connected so far.
 RendezvousResult rendezvous(boost::asio::io_context& context, const TcpPlace& place,
                             std::chrono::nanoseconds timeout);
 

@@ -1,4 +1,4 @@
-// In the place of mpi_job.cpp where there is no MPI to build with: a job that cannot be started.
+// Replaces mpi_job.cpp in a program built without MPI: a job cannot be started.
 
 #include "dapple/core/error.h"
 #include "dapple/exec/ranks/mpi/mpi_job.h"

@@ -1,7 +1,8 @@
-// A job whose ranks a launcher of MPI has started.
+// A job whose ranks were started by an MPI launcher.
 //
-// One thread of each process calls MPI, from its initialisation to its end, so MPI_THREAD_FUNNELED
-// is enough. A message is a frame that names it and its bytes in pieces of at most 1 GiB.
+// In each process only one thread calls MPI, from its initialization to its finalization, so
+// MPI_THREAD_FUNNELED suffices. A message is a frame that describes it, followed by its bytes in
+// pieces of at most 1 GiB.
 #pragma once
 
 #include <chrono>
@@ -11,9 +12,10 @@
 
 namespace dapple::exec {
 
-/// One at a time, and one in a process's life; where it is not finished, the job ends with code 5.
-/// Throws Error(Environment) where MPI cannot be used, was not there to build with, or some rank
-/// does not start it in time. What is left to do then is to end the process by std::_Exit().
+/// Starts this process's part in the job; at most once in the life of a process. If
+/// RankJob::finish() is not called, the job ends with code 5. Throws Error(Environment) if MPI
+/// cannot be used, if the program was built without it, or if not all ranks start within the
+/// timeout. The process must then be ended by std::_Exit().
 std::unique_ptr<RankJob> start_mpi_job(std::chrono::nanoseconds timeout);
 
 }  // namespace dapple::exec
