@@ -5,7 +5,7 @@
 namespace dapple {
 namespace {
 
-/// Peers and bytes of one action on one of its devices.
+/// Returns one action of a lane as one of the lane's devices executes it.
 DeviceAction device_action(DeviceIndex device, Action action, const PlanCost& costs) {
   DeviceAction result{.action = action, .peers = {}, .size = {}};
   // A boundary belongs to the stage before it.

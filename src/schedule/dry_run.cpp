@@ -12,20 +12,24 @@ std::size_t at(std::int32_t position) {
   return static_cast<std::size_t>(position);
 }
 
-/// A send stream: what it sends in order, and how far that is done.
+/// A send stream: the order of its sends, and how many of them have been released.
 struct SendStream {
-  std::vector<std::int32_t> order;     // micro-batches
-  std::vector<std::uint8_t> is_ready;  // by the micro-batch's ordinal on the lane
+  // The micro-batches in the order in which they are sent.
+  std::vector<std::int32_t> order;
+  // By the micro-batch's ordinal on the lane.
+  std::vector<std::uint8_t> is_ready;
   std::size_t next = 0;
 };
 
-/// What a lane does for one of its stages.
+/// The progress of a lane on one of its stages.
 struct StageRun {
   SendStream activations;
   SendStream gradients;
-  std::vector<std::uint8_t> has_activation;  // by the micro-batch's ordinal on the lane
+  // By the micro-batch's ordinal on the lane.
+  std::vector<std::uint8_t> has_activation;
   std::vector<std::uint8_t> has_gradient;
-  std::size_t gradients_left = 0;  // micro-batches whose weights' gradients are to be made
+  // The number of micro-batches whose weight gradients are still to be computed.
+  std::size_t gradients_left = 0;
 };
 
 struct LaneRun {
@@ -49,7 +53,7 @@ class DryRun {
   std::size_t lane_of(StageIndex stage, std::int32_t micro_batch) const {
     return first_lane_[stage.position()] + at(micro_batch) % lane_count_[stage.position()];
   }
-  /// Which of its lane's own micro-batches it is.
+  /// Returns the ordinal of a micro-batch among those of its lane.
   std::size_t ordinal_of(StageIndex stage, std::int32_t micro_batch) const {
     return at(micro_batch) / lane_count_[stage.position()];
   }
@@ -62,7 +66,8 @@ class DryRun {
   bool has_all_gradients(StageIndex stage) const {
     return lanes_computed_[stage.position()] == lane_count_[stage.position()];
   }
-  /// The first stage with gradients to be made, of those with which the lane reduces some.
+  /// Returns the first stage whose gradients are still to be computed, among the stages whose
+  /// gradients are reduced together with those of `stage` on the lane.
   std::optional<StageIndex> awaited_gradients(std::size_t lane, StageIndex stage) const;
   bool is_last_stage(StageIndex stage) const { return stage.position() + 1 == plan_.stages.size(); }
   std::string waiting_text() const;
@@ -71,13 +76,17 @@ class DryRun {
   const Schedule& schedule_;
   const Plan& plan_;
   std::vector<LaneRun> lanes_;
-  std::vector<std::size_t> first_lane_;      // per stage
-  std::vector<std::size_t> lane_count_;      // per stage
-  std::vector<std::size_t> chunk_;           // per stage: which of its lanes' stages it is
-  std::vector<std::size_t> lanes_computed_;  // per stage, lanes that have made all its gradients
-  /// Per stage those in whose reductions its gradients are: itself, and whom it shares ties with.
+  std::vector<std::size_t> first_lane_;  // per stage
+  std::vector<std::size_t> lane_count_;  // per stage
+  // Per stage, its position among the stages of its lanes.
+  std::vector<std::size_t> chunk_;
+  // Per stage, the number of lanes that have computed all of its gradients.
+  std::vector<std::size_t> lanes_computed_;
+  // Per stage, the stages whose reductions include its gradients: itself, and all stages with which
+  // it shares tied parameters.
   std::vector<std::vector<StageIndex>> reduced_with_;
-  std::vector<std::size_t> awake_;  // lanes that may be able to go on
+  // The lanes that may be able to continue.
+  std::vector<std::size_t> awake_;
 };
 
 DryRun::DryRun(const Schedule& schedule, const Plan& plan)
@@ -214,7 +223,7 @@ void DryRun::release_sends(std::size_t lane, StageIndex stage, bool are_gradient
     const std::size_t receiver = lane_of(to, micro_batch);
     StageRun& run = run_of(receiver, to);
     (are_gradients ? run.has_gradient : run.has_activation)[ordinal_of(to, micro_batch)] = 1;
-    // Waking a lane for each arrival is one look at its next action: O(sends) in all.
+    // Each arrival wakes the lane, which only checks its next action: O(sends) in total.
     awake_.push_back(receiver);
   }
 }
@@ -243,7 +252,7 @@ std::string DryRun::awaited_text(std::size_t lane) const {
   if (action.kind != ActionKind::OptimizerStep) {
     return to_text({ActionKind::SendGradient, action.index, action.stage.next()});
   }
-  // A lane that is stuck before its last gradients: the reduction needs them.
+  // The reduction waits for a lane that is stuck before its last gradients.
   const StageIndex stage = awaited_gradients(lane, action.stage).value();
   std::size_t other = first_lane_[stage.position()];
   while (run_of(other, stage).gradients_left == 0) ++other;

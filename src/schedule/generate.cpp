@@ -7,7 +7,7 @@
 namespace dapple {
 namespace {
 
-/// Appends the actions of one lane, each computation with the communication around it.
+/// Appends the actions of one lane: each computation with its receive and its send.
 class LaneWriter {
  public:
   LaneWriter(const Plan& plan, std::size_t number, Lane& lane);
@@ -23,7 +23,7 @@ class LaneWriter {
   void forward(StageIndex stage, std::int64_t ordinal);
   void backward(StageIndex stage, std::int64_t ordinal, ActionKind kind = ActionKind::Backward);
   void weight_gradient(StageIndex stage, std::int64_t ordinal);
-  /// Counts the gradients that a stage has made; behind the last ones it reduces them.
+  /// Counts the weight gradients that a stage has computed; after the last, appends the reductions.
   void gradients_made(StageIndex stage);
 
   void append(ActionKind kind, std::int32_t index, StageIndex stage) {
@@ -33,19 +33,23 @@ class LaneWriter {
   bool is_first(StageIndex stage) const { return stage.value == 0; }
   bool is_last(StageIndex stage) const { return stage.position() + 1 == plan_.stages.size(); }
 
-  /// Micro-batch that the lane works on as its `ordinal`-th.
+  /// Returns the micro-batch that the lane processes as its `ordinal`-th.
   std::int32_t micro_batch(std::int64_t ordinal) const {
     const std::int64_t first = step_ == 1 ? 0 : lane_.replica;
     return static_cast<std::int32_t>(first + ordinal * step_);
   }
 
   const Plan& plan_;
-  std::size_t number_;  // of the lane in the schedule
+  // The lane's position in the schedule.
+  std::size_t number_;
   Lane& lane_;
-  std::int64_t count_ = 0;                    // of the lane's own micro-batches
-  std::int64_t step_ = 1;                     // from one of them to the next
-  std::vector<std::int64_t> gradients_left_;  // micro-batches, per stage of the lane
-  std::vector<StageIndex> reduced_;           // stages in the order in which their gradients are
+  // The number of micro-batches of the lane, and the distance from one of them to the next.
+  std::int64_t count_ = 0;
+  std::int64_t step_ = 1;
+  // Per stage of the lane, the micro-batches whose weight gradients are still to be computed.
+  std::vector<std::int64_t> gradients_left_;
+  // The stages in the order in which their gradients are complete.
+  std::vector<StageIndex> reduced_;
 };
 
 LaneWriter::LaneWriter(const Plan& plan, std::size_t number, Lane& lane)
@@ -178,14 +182,14 @@ void LaneWriter::weight_gradient(StageIndex stage, std::int64_t ordinal) {
 
 void LaneWriter::gradients_made(StageIndex stage) {
   const auto chunk = std::lower_bound(lane_.stages.begin(), lane_.stages.end(), stage);
-  if (chunk == lane_.stages.end() || *chunk != stage) return;  // validate() names it
+  if (chunk == lane_.stages.end() || *chunk != stage) return;  // validate() reports it
   if (--gradients_left_[static_cast<std::size_t>(chunk - lane_.stages.begin())] != 0) return;
   const auto buckets = static_cast<std::int32_t>(plan_of(stage).gradient_buckets.size());
   for (std::int32_t k = 0; k < buckets; ++k) append(ActionKind::AllReduce, k, stage);
   reduced_.push_back(stage);
 }
 
-/// By how much an action changes the number of micro-batches in flight.
+/// Returns by how much an action changes the number of micro-batches in flight.
 std::int64_t flight_change(ActionKind kind) {
   if (kind == ActionKind::Forward) return 1;
   return makes_weight_gradient(kind) ? -1 : 0;
@@ -204,7 +208,7 @@ std::vector<std::int64_t> most_in_flight(const Schedule& schedule, std::size_t s
   std::vector<std::int64_t> in_flight(stages, 0);
   std::vector<std::int64_t> most(stages, 0);
   for (const Lane& lane : schedule.lanes) {
-    // Lanes of one dealt stage count each on its own.
+    // Each lane of a dealt stage is counted separately.
     for (const StageIndex stage : lane.stages) in_flight[stage.position()] = 0;
     for (const Action& action : lane.actions) {
       const std::size_t stage = action.stage.position();
@@ -217,7 +221,8 @@ std::vector<std::int64_t> most_in_flight(const Schedule& schedule, std::size_t s
 
 void fill_depths(Plan& plan) {
   plan.warmup_depths = most_in_flight(generate(plan), plan.stages.size());
-  // All of them are the stage's, whatever share of them each of its replicas is dealt.
+  // GPipe has all micro-batches of the stage in flight, even if its replicas are dealt a share
+  // each.
   if (plan.family == ScheduleFamily::GPipe) {
     plan.warmup_depths.assign(plan.stages.size(), plan.num_micro_batches);
   }
@@ -261,7 +266,7 @@ Schedule replicas_together(const Plan& plan) {
   return schedule;
 }
 
-/// Every replica of a split stage on a lane of its own, with its share.
+/// Returns a schedule in which every replica of a split stage has a lane with its own samples.
 Schedule replicas_apart(const Schedule& together, const Plan& plan) {
   Schedule schedule;
   schedule.num_micro_batches = together.num_micro_batches;

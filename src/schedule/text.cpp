@@ -10,21 +10,21 @@
 namespace dapple {
 namespace {
 
-/// Two numbers of at most eleven letters, and a name.
+/// The maximum length of an action's text: two numbers of at most 11 characters, and a name.
 constexpr std::size_t kMostLetters = 2 * 11 + 16;
 
-/// Returns the end of what it writes. Requires: room for kMostLetters.
+/// Writes an action and returns the end of the text. Requires: room for kMostLetters.
 char* put_text(char* begin, Action action) {
   const std::string_view name = to_string(action.kind);
   char* const last = begin + kMostLetters;
   char* end = std::to_chars(begin, last, action.stage.value).ptr;
   end = std::copy(name.begin(), name.end(), end);
-  // Mostly there is one step, so the first has no number.
+  // Most stages have one step, so the first has no number.
   const bool is_numbered = action.kind != ActionKind::OptimizerStep || action.index != 0;
   return is_numbered ? std::to_chars(end, last, action.index).ptr : end;
 }
 
-/// Many at once, a blank before each: a long schedule has millions of them.
+/// Appends each action after a blank, many at once, since a long schedule has millions of them.
 void append_text(std::string& text, const std::vector<Action>& actions) {
   std::array<char, 64 * (kMostLetters + 1)> letters;
   char* const full = letters.data() + letters.size() - (kMostLetters + 1);
@@ -105,7 +105,8 @@ constexpr ActionKind kKindsByName[] = {
     ActionKind::ReduceTied,     ActionKind::OptimizerStep,
 };
 
-/// A number at the start of `word`, which is cut off; nothing if there is none or it is too large.
+/// Removes a number from the start of `word` and returns it; returns nothing if there is none or it
+/// is too large.
 std::optional<std::int32_t> cut_number(std::string_view& word) {
   std::int32_t number = 0;
   const auto [end, fault] = std::from_chars(word.data(), word.data() + word.size(), number);

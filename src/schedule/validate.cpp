@@ -10,7 +10,7 @@
 namespace dapple {
 namespace {
 
-/// Position of an action that has not been met.
+/// The position of an action that has not been found.
 constexpr std::int64_t kAbsent = -1;
 
 constexpr std::array kMicroBatchKinds = {
@@ -20,12 +20,13 @@ constexpr std::array kMicroBatchKinds = {
 };
 constexpr std::size_t kKinds = 11;
 
-/// What one lane does for one of its stages, without regard to what the others do when.
+/// Checks what one lane does for one of its stages, independently of other lanes.
 class StageValidator {
  public:
-  using Positions = std::vector<std::int64_t>;  // in the lane, by micro-batch's ordinal or bucket
+  // Positions in the lane, by the micro-batch's ordinal or by bucket.
+  using Positions = std::vector<std::int64_t>;
 
-  /// `own`: positions in the lane of the stage's actions, ascending.
+  /// `own` contains the positions in the lane of the stage's actions, ascending.
   StageValidator(const Lane& lane, StageIndex stage, const Positions& own, const Plan& plan,
                  std::vector<Violation>& violations);
 
@@ -53,7 +54,7 @@ class StageValidator {
   bool is_present(const Action& action) const {
     return belongs(action.kind) && position_of(action) != kAbsent;
   }
-  /// Whether the micro-batch's backward is in two parts.
+  /// Whether the micro-batch's backward is split into two parts.
   bool is_split(std::int32_t index) const {
     return is_present(action(ActionKind::InputGradient, index)) ||
            is_present(action(ActionKind::WeightGradient, index));
@@ -82,10 +83,13 @@ class StageValidator {
   const Plan& plan_;
   const StagePlan& stage_plan_;
   std::vector<Violation>& violations_;
-  std::int32_t dealt_to_ = 1;  // lanes that take micro-batches in turn
-  std::int64_t count_ = 0;     // of the lane's own micro-batches
+  // The number of lanes to which micro-batches are dealt in turn.
+  std::int32_t dealt_to_ = 1;
+  // The number of micro-batches of the lane.
+  std::int64_t count_ = 0;
   std::int64_t last_gradient_ = kAbsent;
-  std::array<Positions, kKinds> located_;  // by kind
+  // By kind of action.
+  std::array<Positions, kKinds> located_;
 };
 
 StageValidator::StageValidator(const Lane& lane, StageIndex stage, const Positions& own,
@@ -133,7 +137,8 @@ bool StageValidator::belongs(ActionKind kind) const {
 }
 
 void StageValidator::locate(const Action& action, std::int64_t position) {
-  if (action.kind == ActionKind::ReduceTied) return;  // of all of the lane's stages: check_ties()
+  // Tied gradients belong to all of the lane's stages and are checked by check_ties().
+  if (action.kind == ActionKind::ReduceTied) return;
   if (action.kind == ActionKind::AllReduce) {
     Positions& buckets = positions_of(action.kind);
     if (action.index < 0 || static_cast<std::size_t>(action.index) >= buckets.size()) {
@@ -319,7 +324,7 @@ void StageValidator::check_steps() {
       report(fmt::format("{} is missing: {}", to_text(step), reason_for(step)));
       return;
     }
-    // What follows is the steps of the parts behind, and nothing else.
+    // Only the steps of the following buckets may come after a step.
     const auto next = std::upper_bound(own_.begin(), own_.end(), position);
     const bool is_last = static_cast<std::size_t>(k) + 1 == positions.size();
     if (next == own_.end() && is_last) continue;
@@ -334,8 +339,8 @@ void StageValidator::check_steps() {
   }
 }
 
-/// The lane's reductions of tied gradients: each once, in their order, behind all gradients and
-/// buckets of its stages, before the first step.
+/// Checks the lane's reductions of tied gradients: each occurs once, in their order, after all
+/// gradients and buckets of its stages and before the first step.
 void check_ties(const Lane& lane, const Plan& plan, std::vector<Violation>& violations) {
   const auto report = [&](std::string message) {
     violations.push_back({.place = name_of(lane, plan), .message = std::move(message)});
@@ -346,7 +351,7 @@ void check_ties(const Lane& lane, const Plan& plan, std::vector<Violation>& viol
     expected.push_back({ActionKind::ReduceTied, tie, representative_stage(tied, lane.stages)});
   }
   std::size_t found = 0;
-  const Action* step = nullptr;  // the first
+  const Action* step = nullptr;  // the first step
   for (const Action& action : lane.actions) {
     if (action.kind == ActionKind::OptimizerStep && step == nullptr) step = &action;
     if (action.kind != ActionKind::ReduceTied) {
@@ -372,7 +377,7 @@ void check_ties(const Lane& lane, const Plan& plan, std::vector<Violation>& viol
                      to_text(expected[found])));
 }
 
-/// Checks each of the lane's stages, and that its actions are of these.
+/// Checks each of the lane's stages, and that the lane has no actions of other stages.
 void check_lane(const Lane& lane, const Plan& plan, std::vector<Violation>& violations) {
   std::vector<StageValidator::Positions> own(lane.stages.size());
   for (std::size_t i = 0; i < lane.actions.size(); ++i) {
@@ -393,7 +398,7 @@ void check_lane(const Lane& lane, const Plan& plan, std::vector<Violation>& viol
   check_ties(lane, plan, violations);
 }
 
-/// Whether the schedule's lanes are those of the plan; if not, says how.
+/// Returns whether the schedule's lanes are those of the plan; if not, reports the differences.
 bool check_lanes(const Schedule& schedule, const Plan& plan, std::vector<Violation>& violations) {
   const std::size_t before = violations.size();
   if (schedule.num_micro_batches != plan.num_micro_batches) {

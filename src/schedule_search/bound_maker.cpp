@@ -14,8 +14,8 @@ struct MachineTask {
   std::int64_t tail = 0;
 };
 
-/// When all have ended and their tails are over, if the machine may preempt: of the tasks whose
-/// head is over it runs the one with the longest tail. O(tasks * log tasks).
+/// Returns when all tasks and their tails have ended on a machine with preemption, which always
+/// runs the available task with the longest tail. O(tasks * log tasks).
 std::int64_t preemptive_end(std::vector<MachineTask> tasks) {
   std::sort(tasks.begin(), tasks.end(),
             [](const MachineTask& a, const MachineTask& b) { return a.head < b.head; });

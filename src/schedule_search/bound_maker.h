@@ -1,4 +1,4 @@
-// The lower bound in two steps, for what needs the second only where the first is not met.
+// The lower bound in two steps, the second of which is only needed if the first is not reached.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,16 @@ class BoundMaker {
  public:
   explicit BoundMaker(const TaskProblem& problem);
 
-  /// Of every order. O(stages^2 * M + tasks * log tasks).
+  /// Returns a lower bound on every order. O(stages^2 * M + tasks * log tasks).
   std::int64_t simple() const { return at_most(kNever); }
 
-  /// The least goal that is not refuted by the bound for orders that meet it: never below
-  /// simple(). That bound some thirty times.
+  /// Returns the least goal that is not refuted by the bound on orders that meet it; never below
+  /// simple(). It computes that bound about thirty times.
   std::int64_t refined() const;
 
  private:
-  /// At least, of every order whose objective is at most `goal`. It does not rise with the goal.
+  /// Returns a lower bound on every order whose objective is at most `goal`. It does not increase
+  /// with the goal.
   std::int64_t at_most(std::int64_t goal) const;
 
   TaskGraph graph_;

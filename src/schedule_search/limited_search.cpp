@@ -8,8 +8,8 @@
 namespace dapple::schedule_search {
 namespace {
 
-/// Rules of the table before moves are first tried, and for how long these go on without success: a
-/// search that has only milliseconds shall have tried both.
+/// The number of rules of the table before moves are first tried, and how many moves without
+/// success these take; so that a search that has only milliseconds has tried both.
 constexpr int kRulesBeforeMoves = 32;
 constexpr std::int64_t kFirstPatience = 300;
 
@@ -22,8 +22,8 @@ std::size_t memory_for(std::int64_t stall_limit) {
 LimitedSearch::LimitedSearch(const TaskProblem& problem, OrderSearchState& state)
     : graph_(problem), state_(state), randomness_(state.options().seed) {}
 
-/// Nothing better is possible here, or what may be spent is. An order that does not fit is no
-/// reason to go on beyond the table.
+/// Whether no better order is possible here or the budget is used up. The limit of the table
+/// applies even if no order fits yet.
 bool LimitedSearch::is_over() const {
   if (words_.empty()) return false;
   return state_.is_met() || state_.is_over() || orders_tried() >= last_;
@@ -43,7 +43,7 @@ OrderValue LimitedSearch::build(const ListRule& rule) {
   const OrderValue value = state_.value_of(*schedule);
   const bool is_better = value < best_;
   offer(value, schedule->words);
-  // Of orders that are nearly alike by the objective, one may use the links far better.
+  // Orders with almost equal objectives may differ much in how well they use the links.
   if (is_better && value.excess == 0 && state_.options().simulate) state_.simulate(schedule->words);
   return value;
 }
@@ -61,7 +61,7 @@ void LimitedSearch::try_table(std::int64_t evaluations) {
   last_ = INT64_MAX;
 }
 
-/// From a rule far from the best: what moves cannot reach from one order they may from another.
+/// Returns an order by a rule far from the best: moves may reach other orders from there.
 Words LimitedSearch::any_order() {
   ListRule rule = best_rule_.rule;
   for (int i = 0; i < 10; ++i) rule = changed_rule(graph_, std::move(rule), randomness_);

@@ -1,4 +1,4 @@
-// The search for orders with so many in flight at most on each stage, in rounds.
+// The search for orders within limits on the number in flight of each stage, in rounds.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@ namespace dapple::schedule_search {
 
 class LimitedSearch {
  public:
-  /// List schedules keep to the limits of `problem`, which are nowhere above those of the state's
-  /// own; moves keep to those of the latter.
+  /// List schedules obey the limits of `problem`, which must not exceed those of the state's own
+  /// problem; moves obey the latter.
   LimitedSearch(const TaskProblem& problem, OrderSearchState& state);
 
-  /// List schedules by the rules of the table, and moves in between, until so many orders were
-  /// tried.
+  /// Builds list schedules by the rules of the table, with moves in between, until `evaluations`
+  /// orders have been tried.
   void try_table(std::int64_t evaluations);
-  /// Rules changed, and tasks moved, for a number of attempts that rises with `round`.
+  /// Changes rules and moves tasks, for a number of attempts that increases with `round`.
   void improve(std::int64_t round);
-  /// Tasks moved in the best simulated order, and in one far from it, by simulation.
+  /// Moves tasks in the best simulated order, and in one far from it, evaluated by simulation.
   void improve_by_simulation(std::int64_t round);
 
   const OrderValue& best() const { return best_; }
@@ -41,10 +41,12 @@ class LimitedSearch {
   Words any_order();
   std::int64_t orders_tried() const { return state_.work().orders(); }
 
-  TaskGraph graph_;  // with the limits of list schedules
+  // The graph with the limits of list schedules.
+  TaskGraph graph_;
   OrderSearchState& state_;
   Randomness randomness_;
-  std::int64_t last_ = INT64_MAX;  // orders tried when the table is to be left
+  // try_table() ends when this number of orders has been tried.
+  std::int64_t last_ = INT64_MAX;
   RatedRule best_rule_;
   OrderValue best_;
   Words words_;

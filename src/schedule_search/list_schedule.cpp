@@ -8,7 +8,7 @@
 namespace dapple::schedule_search {
 namespace {
 
-/// A wait for something more urgent, and how late that would be if the device did not wait.
+/// The time of a wait for a more urgent task, and the delay of that task without the wait.
 struct Wait {
   std::int64_t time = 0;
   std::int64_t late = 0;
@@ -30,7 +30,7 @@ bool is_worth_waiting(const PartialOrder& order, std::int32_t device, DelayPolic
   return false;
 }
 
-/// A task that a device can start, and from when on; none: -1.
+/// A task that a device can start, and its earliest start; symbol -1 means that there is none.
 struct Choice {
   Symbol symbol = -1;
   std::int64_t start = kNever;
@@ -90,7 +90,7 @@ Choice ByStarts::choose_backward(std::int32_t d) const {
   return best;
 }
 
-/// The other task, or a weight gradient in front of it.
+/// Returns the other task, or a weight gradient that should precede it.
 Choice ByStarts::weight_or(std::int32_t d, Choice other, std::int64_t backward_from) const {
   const Symbol symbol = order_.waiting_weight(d);
   if (symbol < 0) return other;
@@ -165,7 +165,7 @@ class ByWaves {
   ByWaves(const TaskGraph& graph, const ListRule& rule)
       : graph_(graph), rule_(rule), order_(graph) {}
 
-  /// Nothing if the depths do not fit memory.
+  /// Returns nothing if the depths do not fit memory.
   std::optional<PartialOrder> run() &&;
 
  private:
@@ -201,7 +201,8 @@ bool ByWaves::make_room(Symbol symbol) {
   return true;
 }
 
-/// Weight gradients in the time before the symbol's next task, and where the rule asks for them.
+/// Runs weight gradients in the idle time before the symbol's next task, and as many as the rule
+/// requires.
 void ByWaves::fill_before(Symbol symbol) {
   const std::int32_t device = order_.kind(symbol).device;
   const DeviceRule& rule = rule_.devices[at(device)];
@@ -219,7 +220,7 @@ void ByWaves::fill_before(Symbol symbol) {
   }
 }
 
-/// True if the stage behind has forwards enough and this one would be in the way of a backward.
+/// Whether the next stage has enough forwards and this one would delay a backward.
 bool ByWaves::is_put_off(std::int32_t stage) const {
   if (stage + 1 == graph_.stage_count()) return false;
   const Symbol forward = graph_.forward(stage);
@@ -236,9 +237,9 @@ bool ByWaves::is_put_off(std::int32_t stage) const {
   return is_worth_waiting(order_, device, rule_.devices[at(device)].delay_policy, wait);
 }
 
-/// How many forwards of each stage have passed after the wave, if memory and inputs allow: as many
-/// as the depth says in the first one, then one more each; none where one is put off, nor in front
-/// of that.
+/// Returns how many forwards of each stage should have run after the wave, if memory and inputs
+/// allow: in the first wave the depth of the stage, then one more per wave. If the forward of a
+/// stage is postponed, so are those of all earlier stages.
 std::vector<std::int32_t> ByWaves::plan_forwards(std::int32_t wave) const {
   std::vector<std::int32_t> wanted(at(graph_.stage_count()));
   bool is_stopped = false;
@@ -251,7 +252,7 @@ std::vector<std::int32_t> ByWaves::plan_forwards(std::int32_t wave) const {
   return wanted;
 }
 
-/// False if memory cannot take the forward that the wave's backward needs.
+/// Returns false if the forward that the wave's backward needs does not fit memory.
 bool ByWaves::run_forwards(std::int32_t stage, std::int32_t wave, std::int32_t wanted) {
   const Symbol forward = graph_.forward(stage);
   while (order_.passed(forward) < std::max(wanted, wave + 1)) {

@@ -1,9 +1,9 @@
-// Orders built by rules, in two ways.
+// Orders built by rules, in one of two ways.
 //
-// By starts: of all devices, the one whose next task starts first decides, by its rule, and knows
-// what has been decided before. By waves: the backwards of one micro-batch after the other, from
-// the last stage to the first, so that each device knows when its backward arrives and can fill
-// what is before it.
+// By starts: among all devices, the one whose next task would start first decides by its rule, with
+// knowledge of all earlier decisions. By waves: the backwards of one micro-batch after the other,
+// from the last stage to the first, so that each device knows when its backward arrives and can
+// fill the time before it.
 #pragma once
 
 #include <cstdint>
@@ -15,30 +15,39 @@
 
 namespace dapple::schedule_search {
 
-/// What a device does about a task that arrives within the time of another, less urgent one that
-/// could start now.
+/// What a device does if a more urgent task will arrive before a less urgent one, which could start
+/// now, would end.
 enum class DelayPolicy : std::uint8_t {
-  None,     // starts what can start
-  Fair,     // waits if that takes less time than the task would else be late
-  Thrifty,  // waits if it has still waited no longer then than the device that has waited most
-  Endless,  // waits
+  // Start the task that can start.
+  None,
+  // Wait if the waiting time is shorter than the delay of the urgent task otherwise.
+  Fair,
+  // Wait if the device's idle time then still does not exceed that of the most idle device.
+  Thrifty,
+  // Always wait.
+  Endless,
 };
 
 struct DeviceRule {
   DelayPolicy delay_policy = DelayPolicy::None;
-  bool backward_first = true;       // of a forward and a backward that can both start
-  bool later_stage_first = true;    // of forwards of several stages that can start
-  std::int32_t stored_weights = 0;  // with more waiting, weight gradients go before forwards
-  std::int32_t eager_weights = 0;   // with more waiting, they go before backwards too
+  // Whether a backward is preferred to a forward if both can start.
+  bool backward_first = true;
+  // Whether the later stage is preferred if forwards of several stages can start.
+  bool later_stage_first = true;
+  // If more weight gradients than this wait, they precede forwards.
+  std::int32_t stored_weights = 0;
+  // If more weight gradients than this wait, they precede backwards too.
+  std::int32_t eager_weights = 0;
 
   friend bool operator==(const DeviceRule&, const DeviceRule&) = default;
 };
 
 struct ListRule {
   bool by_waves = false;
-  std::vector<std::int32_t> depths;  // by stage: most forwards whose backward has not started
-  // By stage: with so many forwards not yet taken over by the stage behind, one that would delay a
-  // backward is put off to the next wave.
+  // By stage, the maximum number of forwards whose backward has not started.
+  std::vector<std::int32_t> depths;
+  // By stage: while this many of its forwards have not been run by the next stage yet, a forward
+  // that would delay a backward is postponed to the next wave.
   std::vector<std::int32_t> leads;
   std::vector<DeviceRule> devices;
 
@@ -50,10 +59,10 @@ struct ListSchedule {
   OrderValue value;
 };
 
-/// An order by the rule, or nothing where waves of that depth do not fit memory. By starts there is
-/// always one: where no device can go on by its own rule, depths are passed over. What waits at the
-/// boundaries is not looked at, and the value has no excess for it.
-/// Ties go to the lower device, the lower stage. O(tasks * devices).
+/// Builds an order by the rule, or returns nothing if waves of that depth do not fit memory. By
+/// starts there always is an order: depths are ignored while no device can continue by its own
+/// rule. Boundary buffers are not considered, and the value has no excess for them. Ties go to the
+/// lower device, then the lower stage. O(tasks * devices).
 /// Requires: each device has its least memory.
 std::optional<ListSchedule> list_schedule(const TaskGraph& graph, const ListRule& rule);
 

@@ -21,7 +21,7 @@ OrderValue MoveSearch::appraised(OrderValue value) const {
   return {value.excess, appraise_(order_.words()), value.worst};
 }
 
-/// A weight gradient from further on goes into the gap, or what comes next past the waiting task.
+/// Proposes to move a later weight gradient into the gap, or the next task before the waiting one.
 std::optional<TaskMove> MoveSearch::fill_gap(TaskPlace place) {
   const std::int32_t length = order_.length(place.device);
   std::int32_t from = place.position + 1;
@@ -34,8 +34,8 @@ std::optional<TaskMove> MoveSearch::fill_gap(TaskPlace place) {
   return TaskMove{place.device, place.position, from, from + 1};
 }
 
-/// A task, now and then with those that follow it, goes later, as weight gradients mostly should,
-/// or earlier.
+/// Proposes to move a task, sometimes with those that follow it, later (mostly for weight
+/// gradients) or earlier.
 std::optional<TaskMove> MoveSearch::shift_from(TaskPlace place) {
   const std::int32_t length = order_.length(place.device);
   const bool is_weight = order_.kind_at(place).kind == TaskKind::WeightGradient;
@@ -63,7 +63,7 @@ std::optional<TaskMove> MoveSearch::propose() {
   return shift_from({device, randomness_.roll(0, order_.length(device) - 1)});
 }
 
-/// False if no proposal of many is legal.
+/// Returns false if none of a number of proposals is legal.
 bool MoveSearch::make_some_move() {
   constexpr int kProposals = 20;
   for (int i = 0; i < kProposals; ++i) {

@@ -1,8 +1,8 @@
-// Moves of one or a few tasks in an order, kept where they are no worse than a while ago.
+// A local search that moves one or a few tasks in an order.
 //
-// Source: late acceptance hill climbing (Burke and Bykov 2017): a change is kept if it is no worse
-// than the order as it was a fixed number of attempts ago. Whole numbers only, no temperature, and
-// nothing that depends on how long it will run.
+// Source: late acceptance hill climbing (Burke and Bykov 2017): a change is accepted if it is no
+// worse than the order was a fixed number of attempts ago. It uses integers only, has no
+// temperature, and nothing depends on how long it will run.
 #pragma once
 
 #include <cstdint>
@@ -15,23 +15,24 @@
 
 namespace dapple::schedule_search {
 
-/// The objective of an order as it is really counted, which is no less than the problem's own.
-/// Asked of orders that have room for what waits.
+/// Returns the objective of an order as it is finally evaluated, which is no less than the
+/// problem's own. It is called for orders whose boundary buffers fit.
 using Appraisal = std::function<std::int64_t(const Words&)>;
 
 class MoveSearch {
  public:
   struct Start {
     Words words;
-    std::size_t memory = 1;  // attempts that late acceptance looks back
+    // The number of attempts that late acceptance looks back.
+    std::size_t memory = 1;
     std::uint64_t seed = 1;
   };
-  /// Without an appraisal orders count with the problem's own objective. With one, the sum of an
-  /// order's value is that objective: it breaks ties.
+  /// Without an appraisal, orders are evaluated by the problem's own objective. With one, that
+  /// objective becomes the `sum` of an order's value, which breaks ties.
   MoveSearch(const TaskGraph& graph, const HoldingRules& rules, Start start,
              Appraisal appraise = nullptr);
 
-  /// One move tried; true if the best order has become better.
+  /// Tries one move. Returns whether the best order has improved.
   bool step();
   const OrderValue& best() const { return best_; }
   const Words& best_words() const { return best_words_; }
@@ -47,11 +48,14 @@ class MoveSearch {
   const TaskGraph& graph_;
   WorkingOrder order_;
   Appraisal appraise_;
-  OrderValue value_;              // of the order as it is
-  std::vector<OrderValue> past_;  // of the last attempts, in a ring
+  // The value of the current order.
+  OrderValue value_;
+  // The values of the last attempts, as a ring buffer.
+  std::vector<OrderValue> past_;
   std::size_t turn_ = 0;
   Randomness randomness_;
-  std::vector<TaskPlace> critical_;  // of the order as it is; empty: to be found
+  // The critical tasks of the current order; empty if still to be computed.
+  std::vector<TaskPlace> critical_;
   OrderValue best_;
   Words best_words_;
   std::int64_t steps_since_best_ = 0;

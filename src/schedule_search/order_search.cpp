@@ -14,14 +14,14 @@
 namespace dapple::schedule_search {
 namespace {
 
-/// How often an order that holds too much may ask for less in flight, and searches that go on
-/// beyond their tables.
+/// The maximum number of times that an order that needs too much memory is followed by one with
+/// less in flight, and of searches that continue after their tables.
 constexpr int kMostTightenings = 8;
 constexpr std::size_t kMostSearches = 4;
-/// Orders tried within each set of limits at least.
+/// The minimum number of orders that are tried within each set of limits.
 constexpr std::int64_t kLeastTries = 8;
 
-/// One micro-batch after the other: of all orders the one that needs the least memory.
+/// Returns the order of one micro-batch after the other, which needs the least memory of all.
 Words one_by_one(const TaskGraph& graph) {
   Words words(at(graph.device_count()));
   for (std::int32_t d = 0; d < graph.device_count(); ++d) {
@@ -66,10 +66,11 @@ class OrderSearch {
   OrderSearchState state_;
   BoundMaker bounds_;
   OrderSearchWork work_on_simpler_;
-  std::vector<std::unique_ptr<LimitedSearch>> searches_;  // the first within the problem's limits
+  // The first search uses the problem's own limits.
+  std::vector<std::unique_ptr<LimitedSearch>> searches_;
 };
 
-/// Whether the order ends, within the memory of every device.
+/// Whether the order completes within the memory of every device.
 bool is_legal(const TaskProblem& problem, const TaskOrder& order) {
   const TaskGraph graph(problem);
   const Holdings holdings = HoldingRules(problem, graph).holdings_of(graph.to_words(order));
@@ -92,8 +93,9 @@ void OrderSearch::offer_known() {
   if (state_.rules().may_bind() && !state_.is_stopped()) offer(one_by_one(state_.graph()));
 }
 
-/// The best by the tasks alone, without what follows them and what is held beside: a simpler
-/// problem, in which a good order is found sooner. Where it holds too much, with less in flight.
+/// Offers the best order of a simpler problem, in which a good order is found sooner: one without
+/// holding limits and without what follows the last tasks. If that order needs too much memory,
+/// continues with less in flight.
 void OrderSearch::offer_simpler() {
   const OrderSearchOptions& options = state_.options();
   TaskProblem simpler = problem_;
@@ -121,7 +123,8 @@ void OrderSearch::add_search(const TaskProblem& within, std::int64_t evaluations
   state_.simulate_best();
 }
 
-/// Less in flight, where the order holds too much. False if it does not, or if there is no less.
+/// Allows less in flight on devices on which the order needs too much memory. Returns false if
+/// there are none or if no less is possible.
 bool OrderSearch::tighten(TaskProblem& within, const Words& words) const {
   const std::vector<Bytes> least = least_memory(problem_);
   const Holdings holdings = state_.rules().holdings_of(words);
@@ -132,7 +135,7 @@ bool OrderSearch::tighten(TaskProblem& within, const Words& words) const {
     if (missing.count == 0) continue;
     const std::vector<std::int32_t>& stages = state_.graph().stages_of(device);
     if (stages.size() == 1) {
-      // One micro-batch less in flight also makes one less wait.
+      // One micro-batch less in flight also means one less in the boundary buffers.
       const std::int32_t less = std::max(1, holdings.in_flight[at(stages.front())] - 1);
       std::int32_t& cap = within.stages[at(stages.front())].most_in_flight;
       is_less = is_less || less < cap;
@@ -161,7 +164,7 @@ void OrderSearch::try_tables() {
   }
 }
 
-/// Besides the first one, which knows all orders.
+/// Keeps the best searches in addition to the first, whose limits exclude no order.
 void OrderSearch::keep_best_searches() {
   std::stable_sort(searches_.begin() + 1, searches_.end(),
                    [](const auto& a, const auto& b) { return a->best() < b->best(); });

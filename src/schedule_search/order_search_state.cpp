@@ -3,9 +3,9 @@
 namespace dapple::schedule_search {
 namespace {
 
-/// What a simulation costs, in orders run: events take longer than tasks.
+/// The cost of a simulation in orders run: simulated events take longer than tasks.
 constexpr std::int64_t kOrdersPerSimulation = 8;
-/// Tasks of all simulated orders that are remembered, at most.
+/// The maximum number of tasks of all remembered orders.
 constexpr std::size_t kMostRemembered = 1'000'000;
 
 }  // namespace

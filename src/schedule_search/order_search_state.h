@@ -1,4 +1,4 @@
-// What the parts of an order search share: its budget, and the best orders so far.
+// The state shared by the parts of an order search: its budget and the best orders so far.
 #pragma once
 
 #include <cstdint>
@@ -21,25 +21,25 @@ class OrderSearchState {
   void count_list_schedule() { ++work_.list_schedules; }
   void count_move() { ++work_.moves; }
 
-  /// What a list schedule is worth, with what it holds.
+  /// Returns the value of a list schedule, including the excess of its holdings.
   OrderValue value_of(const ListSchedule& schedule) const;
 
-  /// An order by the problem's own objective.
+  /// Offers an order with its value by the problem's own objective.
   void offer(const OrderValue& value, const Words& words);
 
-  /// Simulates an order that has room for what waits, or remembers what it took.
+  /// Simulates an order whose boundary buffers fit, or returns the remembered result.
   std::int64_t simulate(const Words& words);
-  /// The same of the best order, where orders are to be simulated.
+  /// Simulates the best order if orders are to be simulated.
   void simulate_best();
 
-  /// An order has been found that is the best there is, the work is used up, or the caller says
-  /// stop; not before there is an order that fits.
+  /// Whether the search is over: an optimal order has been found, the evaluations are used up, or
+  /// should_stop returns true; false as long as no order fits.
   bool is_over() const;
-  /// The caller says stop, and there is an order that fits.
+  /// Whether should_stop returns true and some order fits.
   bool is_stopped() const;
-  /// By the problem's own objective no better order is possible.
+  /// Whether the best order is optimal by the problem's own objective.
   bool is_met() const { return best_.excess == 0 && best_.worst <= bound_; }
-  /// Whether there is something to find by simulation: the best order takes longer than its own
+  /// Whether simulation can find a better order: the best simulated length exceeds the best
   /// objective.
   bool wants_simulation() const;
 
@@ -47,7 +47,7 @@ class OrderSearchState {
   void raise_bound(std::int64_t bound) { bound_ = bound; }
   const OrderValue& best() const { return best_; }
   const Words& words() const { return words_; }
-  /// The order to be returned, and what it takes.
+  /// Returns the order that is the result; simulated() is its simulated length.
   const Words& chosen() const { return options_.simulate ? simulated_words_ : words_; }
   std::int64_t simulated() const { return simulated_; }
   const OrderSearchOptions& options() const { return options_; }
@@ -60,9 +60,11 @@ class OrderSearchState {
   std::int64_t bound_ = 0;
   OrderValue best_;
   Words words_;
-  std::int64_t simulated_ = kNever;  // the least
+  // The least simulated length, and its order.
+  std::int64_t simulated_ = kNever;
   Words simulated_words_;
-  std::map<Words, std::int64_t> remembered_;  // by order, what it took
+  // The simulated lengths by order.
+  std::map<Words, std::int64_t> remembered_;
   OrderSearchWork work_;
 };
 

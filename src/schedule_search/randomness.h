@@ -1,4 +1,4 @@
-// Whole numbers from a seed, the same with every standard library.
+// Random integers from a seed, the same with every standard library.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@ namespace dapple::schedule_search {
 class Randomness {
  public:
   explicit Randomness(std::uint64_t seed) : engine_(seed) {}
-  /// From `least` to `most`, both included.
+  /// Returns an integer from `least` to `most`, both included.
   std::int32_t roll(std::int32_t least, std::int32_t most) {
     const auto count = static_cast<std::uint64_t>(std::int64_t{most} - least + 1);
     return least + static_cast<std::int32_t>(engine_() % count);
   }
   bool chance(std::int32_t percent) { return roll(1, 100) <= percent; }
-  /// From 1 to `most`, near ones more often: anything up to a reach that doubles with each toss of
-  /// a coin.
+  /// Returns an integer from 1 to `most`, small ones more often: it is uniform up to a reach that
+  /// doubles with each successful toss of a coin.
   std::int32_t distance(std::int32_t most) {
     std::int32_t reach = 1;
     while (reach < most && chance(50)) reach *= 2;

@@ -7,13 +7,14 @@
 namespace dapple::schedule_search {
 namespace {
 
-/// Forwards before the first backward of each stage, so that it waits for that for less than one
-/// more forward would take, or not at all if `covers` is set. From the last stage on: forwards that
-/// delay a backward delay those in front of it too.
+/// Returns the number of forwards of each stage before its first backward such that the stage waits
+/// for the backward for less than one more forward would take, or not at all if `covers` is set.
+/// Stages are processed from the last to the first, since forwards that delay a backward also delay
+/// the backwards of earlier stages.
 std::vector<std::int32_t> first_forwards(const TaskGraph& graph,
                                          const std::vector<MemoryNeeds>& needs, bool covers) {
   std::vector<std::int32_t> forwards(at(graph.stage_count()));
-  std::int64_t behind = 0;  // from the end of a forward to the arrival of its backward
+  std::int64_t behind = 0;  // from the end of a forward to the end of the next stage's backward
   for (std::int32_t s = graph.stage_count(); s-- > 0;) {
     const TaskSymbol& forward = graph.kinds()[at(graph.forward(s))];
     const TaskSymbol& backward = graph.kinds()[at(graph.backward(s))];
@@ -30,8 +31,8 @@ std::vector<std::int32_t> first_forwards(const TaskGraph& graph,
   return forwards;
 }
 
-/// Each at least one less than the one before it, but one: equal depths of neighbours make one wait
-/// for the other.
+/// Limits each depth to one less than the previous stage's, but at least one: with equal depths,
+/// neighbouring stages would wait for each other.
 std::vector<std::int32_t> falling(std::vector<std::int32_t> depths) {
   for (std::size_t s = 1; s < depths.size(); ++s) {
     depths[s] = std::max(1, std::min(depths[s], depths[s - 1] - 1));
@@ -39,8 +40,9 @@ std::vector<std::int32_t> falling(std::vector<std::int32_t> depths) {
   return depths;
 }
 
-/// Depths so that the round trip is covered, or nearly, with and without a fall from stage to
-/// stage; as memory allows; one for each stage from there on, and nearly twice as many.
+/// Returns sets of depths: such that the round trip is covered, or nearly so, both with and without
+/// a decrease from stage to stage; as large as memory allows; one for each stage from the stage to
+/// the last; and nearly twice as many.
 std::vector<std::vector<std::int32_t>> depth_sets(const TaskGraph& graph) {
   const std::vector<MemoryNeeds> needs = memory_needs(graph);
   std::vector<std::int32_t> most;

@@ -1,4 +1,4 @@
-// The rules that list schedules are built with: a table of them, and changes at random.
+// The rules by which list schedules are built: a table of rules, and random changes of them.
 #pragma once
 
 #include <vector>
@@ -8,11 +8,11 @@
 
 namespace dapple::schedule_search {
 
-/// Rules that are each best on some problems, the most promising first. O(stages^2) and a number of
-/// rules that does not depend on the problem.
+/// Returns rules each of which is best on some problems, the most promising first. O(stages^2) and
+/// a number of rules that does not depend on the problem.
 std::vector<ListRule> rule_table(const TaskGraph& graph);
 
-/// The rule with one to a few of its numbers changed.
+/// Returns the rule with one to a few of its parameters changed.
 ListRule changed_rule(const TaskGraph& graph, ListRule rule, Randomness& randomness);
 
 }  // namespace dapple::schedule_search

@@ -1,4 +1,5 @@
-// What will happen when. Equal times are served in the order in which they were announced.
+// The event queue of the simulator. Events at equal times are processed in the order in which they
+// were announced.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +18,7 @@ struct Event {
     GradientArrived,    // subject: inbox; detail: micro-batch
     FlowEnded,          // subject: flow; detail: version
     AllReduceDone,      // subject: reducer; detail: bucket
-    InputReady,         // subject: lane, which may go on
+    InputReady,         // subject: lane, which may continue
   };
   Ticks time;
   std::int64_t order = 0;
@@ -26,8 +27,8 @@ struct Event {
   std::int32_t detail = 0;
 };
 
-/// A heap of four children each. What is served leaves its place at the front to what is announced
-/// next, which mostly follows from it.
+/// A heap with four children per node. The place of a popped event at the front is reused for the
+/// next announced event, which usually follows from it.
 class EventQueue {
  public:
   void announce(Ticks time, Event::Kind kind, std::int32_t subject, std::int32_t detail) {
@@ -46,7 +47,7 @@ class EventQueue {
     if (front_is_free_) close_front();
     return events_.front();
   }
-  /// Requires: next() has been asked for since the last pop().
+  /// Requires: next() has been called since the last pop().
   void pop() { front_is_free_ = true; }
 
  private:
@@ -63,7 +64,7 @@ class EventQueue {
     if (!events_.empty()) sink(last);
   }
 
-  /// From `place` on towards the front.
+  /// Moves an event from `place` towards the front.
   void rise(std::size_t place, const Event& event) {
     while (place > 0) {
       const std::size_t parent = (place - 1) / kChildren;
@@ -74,7 +75,7 @@ class EventQueue {
     events_[place] = event;
   }
 
-  /// From the front on.
+  /// Moves an event from the front towards the leaves.
   void sink(const Event& event) {
     std::size_t place = 0;
     while (true) {

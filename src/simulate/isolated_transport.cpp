@@ -43,7 +43,7 @@ IsolatedTransport::Direction IsolatedTransport::make_direction(const DirectionPa
   return direction;
 }
 
-/// Says which parts and receivers have to do with which port.
+/// Determines which parts and receivers use which port.
 void IsolatedTransport::name_ends(Pattern& pattern) {
   const TransferParts& transfer = *pattern.transfer;
   const std::vector<PortLoad>& ports = transfer.cost->ports;

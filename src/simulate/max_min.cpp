@@ -7,7 +7,7 @@
 
 namespace dapple::simulate {
 
-/// Of ports that not all flows can have what they want of.
+/// Collects the uses of the ports whose capacity does not suffice for the caps of all their flows.
 void MaxMinSolver::collect_uses(const std::vector<const FlowDemand*>& flows,
                                 const std::vector<Rate>& capacities) {
   port_position_.resize(capacities.size(), -1);
@@ -40,13 +40,13 @@ void MaxMinSolver::collect_uses(const std::vector<const FlowDemand*>& flows,
   }
 }
 
-/// All growing flows rise together until a port is full or a flow has all that it wants.
+/// All growing flows rise together until a port is full or a flow reaches its cap.
 Rate MaxMinSolver::next_level(const std::vector<const FlowDemand*>& flows) {
   Rate level = flows[growing_.front()]->cap;
   for (const std::size_t f : growing_) level = std::min(level, flows[f]->cap);
   for (PortState& port : ports_) {
     if (port.open == 0) continue;
-    // A wide port of which the flows take little would let them have more than a Rate holds.
+    // On a fast port of which the flows take little, the level may exceed the range of a Rate.
     port.level =
         static_cast<Rate>(std::min<Wide>(port.free / port.open, std::numeric_limits<Rate>::max()));
     level = std::min(level, port.level);
@@ -69,7 +69,7 @@ const std::vector<Rate>& MaxMinSolver::solve(const std::vector<const FlowDemand*
   growing_.clear();
   for (std::size_t f = 0; f < flows.size(); ++f) {
     if (first_use_[f] == first_use_[f + 1]) {
-      rates_[f] = flows[f]->cap;  // nothing holds it up
+      rates_[f] = flows[f]->cap;  // no port limits it
     } else {
       growing_.push_back(f);
     }

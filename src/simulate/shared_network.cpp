@@ -105,7 +105,7 @@ void SharedNetwork::progress_in_rounds(Flow& flow, Ticks now) {
   flow.since = now;
 }
 
-/// From a pause that is over by now to where the flow is now; further rounds went at full rate.
+/// Advances a flow from a pause that has ended by `now`; the rounds since then ran at full rate.
 void SharedNetwork::pass_rounds(Flow& flow, Ticks now) {
   const Rounds& rounds = flow.rounds;
   const Ticks first_end = flow.pause_end - rounds.pause;
@@ -125,7 +125,7 @@ void SharedNetwork::pass_rounds(Flow& flow, Ticks now) {
   flow.work = Wide{flow.demand->cap} * (full - (now - flow.pause_end)).count;
 }
 
-/// The end of all rounds if nothing holds the flow up from `since` on.
+/// Returns the end of all rounds if nothing limits the flow from `since` on.
 Ticks SharedNetwork::end_at_full_rate(const Flow& flow) {
   const Ticks round_end = flow.pauses ? flow.pause_end - flow.rounds.pause
                                       : flow.since + Ticks{divide_up(flow.work, flow.demand->cap)};
@@ -163,7 +163,7 @@ Rate SharedNetwork::rate_alone(const FlowDemand& demand) const {
   Rate rate = demand.cap;
   for (const auto& [port, weight] : demand.ports) {
     const Rate capacity = capacities_[port.position()];
-    // Most flows have their full weight, and dividing takes long.
+    // Most flows have full weight, for which the slow division is skipped.
     const Wide level =
         weight == kFullWeight ? Wide{capacity} : Wide{capacity} * kFullWeight / weight;
     if (level < rate) rate = static_cast<Rate>(level);
@@ -184,14 +184,15 @@ void SharedNetwork::foresee(std::int32_t index, Ticks at) {
 
 void SharedNetwork::set_rate(std::int32_t index, Rate rate, Ticks now) {
   Flow& flow = flows_[static_cast<std::size_t>(index)];
-  rate = std::max<Rate>(rate, 1);  // there may be more flows than units on a slow port
+  // There may be more flows than units of rate on a slow port.
+  rate = std::max<Rate>(rate, 1);
   if (flow.rate == rate) return;
   progress(flow, now);
   flow.rate = rate;
   foresee(index, now + Ticks{divide_up(std::max<Wide>(flow.work, 0), flow.rate)});
 }
 
-/// Requires: the flow was brought forward to now.
+/// Requires: progress() has been called for the flow with `now`.
 void SharedNetwork::set_rounds_rate(std::int32_t index, Rate rate, Ticks now) {
   Flow& flow = flows_[static_cast<std::size_t>(index)];
   Ticks at;

@@ -79,8 +79,8 @@ SharedTransport::Pattern SharedTransport::make_pattern(const TransferParts& tran
   return pattern;
 }
 
-/// At its full rate the phase takes just as long as it is busy. One that moves nothing takes next
-/// to nothing of its ports.
+/// Returns the demand of a phase. At its full rate the phase takes exactly its busy time. A phase
+/// that moves no bytes takes next to nothing of its ports.
 FlowDemand SharedTransport::demand_of(const AllReducePhase& phase) const {
   FlowDemand demand{.cap = 1, .ports = {}};
   ByteParts busiest;
@@ -92,7 +92,7 @@ FlowDemand SharedTransport::demand_of(const AllReducePhase& phase) const {
     const Wide part = size.count * kFullWeight / std::max<Wide>(1, busiest.count);
     const std::int64_t weight = std::max<std::int64_t>(1, static_cast<std::int64_t>(part));
     demand.ports.emplace_back(port, weight);
-    // Half of a phase may be half a tick too short for half of what it carries.
+    // Rounding may make half of a phase half a tick too short for half of its bytes.
     const Wide most = Wide{network_.capacity(port)} * kFullWeight / weight;
     demand.cap = static_cast<Rate>(std::min<Wide>(demand.cap, most));
   }
@@ -105,7 +105,7 @@ SharedTransport::Direction& SharedTransport::direction_of(const TransferRequest&
   return request.is_gradient ? boundary.backward : boundary.forward;
 }
 
-/// Starts to keep track of a transfer.
+/// Starts to track a transfer.
 std::int32_t SharedTransport::begin(const Pattern& pattern, const TransferRequest& request) {
   if (free_transfers_.empty()) {
     free_transfers_.push_back(static_cast<std::int32_t>(transfers_.size()));
@@ -117,7 +117,7 @@ std::int32_t SharedTransport::begin(const Pattern& pattern, const TransferReques
   transfer.request = request;
   transfer.pattern = &pattern;
   transfer.parts_left = static_cast<std::int32_t>(pattern.parts.size());
-  // Most have one of each, for which copying vectors takes long.
+  // Most transfers have one part and one receiver, for which copying vectors is slow.
   transfer.parts.resize(pattern.parts.size());
   for (std::size_t i = 0; i < pattern.parts.size(); ++i) transfer.parts[i] = pattern.parts[i];
   transfer.receivers.resize(pattern.receivers.size());
@@ -127,7 +127,7 @@ std::int32_t SharedTransport::begin(const Pattern& pattern, const TransferReques
   return index;
 }
 
-/// That the part belongs to: a new one, or the one that others' parts have begun.
+/// Returns the transfer to which the part belongs: a new one, or the one started by other parts.
 std::int32_t SharedTransport::transfer_of(Direction& direction, const Pattern& pattern,
                                           const TransferRequest& request) {
   const auto [entry, is_new] = direction.on_the_way.try_emplace(request.micro_batch, -1);
@@ -193,7 +193,7 @@ void SharedTransport::reduce(const Reduction& reduction, Duration start) {
   start_phase(reduction.reducer, to_ticks(start));
 }
 
-/// Or announces the end, if there is no phase left.
+/// Starts the next phase of a reduction, or announces its end if no phase is left.
 void SharedTransport::start_phase(std::int32_t reducer, Ticks now) {
   RunningReduction& reduction = reductions_[static_cast<std::size_t>(reducer)];
   const std::vector<AllReducePhase>& phases = reduction.what.cost(costs_).phases;
@@ -204,7 +204,7 @@ void SharedTransport::start_phase(std::int32_t reducer, Ticks now) {
   }
   const AllReducePhase& phase = phases[reduction.phase++];
   reduction.demand = demand_of(phase);
-  // Rounds without a pause between them are one.
+  // Rounds without a pause between them are merged into one.
   const bool has_pauses = phase.latency > Duration{};
   own(network_.start_rounds(now, reduction.demand,
                             {.count = has_pauses ? phase.rounds : 1,
@@ -233,7 +233,7 @@ void SharedTransport::flow_ended(const Event& event) {
   start_next(direction, sender, event.time);
 }
 
-/// Some of what a receiver waits for.
+/// Notes that a part of what a receiver waits for arrives.
 void SharedTransport::arrive(Transfer& transfer, std::int32_t number, Duration moment) {
   Receiver& receiver = transfer.receivers[static_cast<std::size_t>(number)];
   receiver.arrival = std::max(receiver.arrival, moment);
@@ -245,7 +245,7 @@ void SharedTransport::arrive(Transfer& transfer, std::int32_t number, Duration m
       transfer.pattern->transfer->receivers[static_cast<std::size_t>(number)], request.micro_batch);
 }
 
-/// All of a part has arrived.
+/// Notes that all of a part has arrived.
 void SharedTransport::finish(std::int32_t index, std::int32_t part_number) {
   Transfer& transfer = transfers_[static_cast<std::size_t>(index)];
   const Part& part = transfer.parts[static_cast<std::size_t>(part_number)];

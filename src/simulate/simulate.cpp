@@ -16,7 +16,7 @@ std::size_t at(std::int32_t position) {
   return static_cast<std::size_t>(position);
 }
 
-/// Costs without what the options say is free.
+/// Returns the costs without transfers and reductions that are free according to the options.
 PlanCost without_free(const PlanCost& costs, const SimulationOptions& options) {
   PlanCost result = costs;
   if (options.free_transfers) {
@@ -41,9 +41,9 @@ class Engine {
   SimulationResult run();
 
  private:
-  /// Work counts nanoseconds times billionths, so that any slowdown leaves it whole.
+  /// Work is in nanoseconds times billionths, so that it is an integer for any slowdown.
   static constexpr std::int64_t kSlowSpeed = kOne.billionths;
-  /// Of what has not arrived.
+  /// The time of arrival of something that has not arrived.
   static constexpr Duration kUnknown{INT64_MAX};
 
   /// One of a lane's stages.
@@ -52,21 +52,28 @@ class Engine {
     Duration backward;
     Duration input_gradient;
     Duration weight_gradient;
-    // When they are there, by micro-batch, of those that the lane works on; may be yet to come.
+
+    // The times of arrival, which may lie in the future, by the lane's own micro-batches.
     std::vector<Duration> activation_here;
     std::vector<Duration> gradient_here;
-    const std::vector<Duration>* bucket_ready = nullptr;  // from the start of what fills buckets
+
+    // When buckets become ready, from the start of the backward or of the weight gradient.
+    const std::vector<Duration>* bucket_ready = nullptr;
     const std::vector<Duration>* bucket_ready_in_weights = nullptr;
-    std::int32_t gradients_left = 0;  // micro-batches whose weights' gradients are to be made
+    // The number of micro-batches whose weight gradients have not been started.
+    std::int32_t gradients_left = 0;
   };
   struct LaneState {
     std::int32_t group = 0;
-    std::int32_t dealt_to = 1;  // how many lanes its stages' micro-batches are dealt to in turn
+    // The number of lanes to which the stages' micro-batches are dealt in turn.
+    std::int32_t dealt_to = 1;
     std::vector<Chunk> chunks;
-    // The engine goes through the computations in the schedule's list; other streams follow from
-    // them.
+
+    // The schedule's list, of which the engine executes the computations; the actions of other
+    // streams follow from them.
     const std::vector<Action>* actions = nullptr;
-    std::size_t next = 0;  // its next or current computation; their number if there is none
+    // The position of the next or current computation, or the number of actions if none is left.
+    std::size_t next = 0;
 
     bool is_done() const { return next == actions->size(); }
     const Action& computation() const { return (*actions)[next]; }
@@ -75,40 +82,51 @@ class Engine {
     }
     bool busy = false;
     Duration started;
-    std::size_t record = 0;  // position in actions_ of what it computes
-    // Where reductions may slow computation down, and in the computation that makes a stage's last
-    // gradients, it goes from one milestone, a ready bucket, to the next, and from there to its
-    // end.
+    // The position in actions_ of the current computation.
+    std::size_t record = 0;
+
+    // A paced computation proceeds from one milestone to the next, and from the last to its end.
+    // Its milestones are the moments at which buckets become ready. Computations are paced where
+    // reductions may slow them down, and if they compute a stage's last gradients.
     bool paced = false;
-    std::size_t buckets = 0;    // that become ready in it
-    std::size_t milestone = 0;  // those that are
-    Wide work_left = 0;         // to the next milestone
+    // The buckets that become ready in the computation, and how many of them are ready.
+    std::size_t buckets = 0;
+    std::size_t milestone = 0;
+    // The work to the next milestone, as of `work_since`.
+    Wide work_left = 0;
     Duration work_since;
-    std::int32_t version = 0;  // of the announced end
+    // The version of the announced end.
+    std::int32_t version = 0;
   };
   struct StageState {
-    std::int32_t chunk = 0;  // which of its lanes' stages it is
+    // The position of the stage among those of its lanes.
+    std::int32_t chunk = 0;
     std::int32_t group = 0;
-    std::vector<std::int32_t> lanes_ready;  // per bucket
+    // By bucket, the number of lanes on which it is ready.
+    std::vector<std::int32_t> lanes_ready;
     std::int32_t buckets_done = 0;
-    std::vector<std::int32_t> ties;  // in which its gradients are
+    // The ties that include some of the stage's gradients.
+    std::vector<std::int32_t> ties;
   };
-  /// Lanes with the same stages: they reduce gradients together, one bucket after another.
+  /// Lanes with the same stages, which reduce gradients together, one bucket after another.
   struct GroupState {
     std::int32_t first_lane = 0;
     std::int32_t lane_count = 0;
     std::vector<Reduction> reductions;
-    std::size_t next = 0;        // reduction
-    std::int32_t ties_left = 0;  // among them
+    // The position of the next reduction, and the number of ties still to be reduced.
+    std::size_t next = 0;
+    std::int32_t ties_left = 0;
     bool reducing = false;
-    bool slowed = false;  // as it is while it reduces
+    // Whether computation is slowed down, as it is while the group reduces.
+    bool slowed = false;
     Duration reduction_started;
   };
-  /// Groups that reduce something together, all of them at once.
+  /// The groups that reduce a tie, all of them at once.
   struct TieState {
     std::vector<std::int32_t> groups;  // ascending
-    std::int32_t gradients_left =
-        0;  // lanes of its stages, each with each, that have yet to make them
+    // The number of pairs of a stage of the tie and a lane of it that have not yet computed all of
+    // their gradients.
+    std::int32_t gradients_left = 0;
   };
 
   void set_up(const Schedule& schedule);
@@ -118,7 +136,7 @@ class Engine {
   Chunk make_chunk(const Lane& source, StageIndex stage, std::int64_t micro_batches) const;
   void serve(const Event& event);
   void try_start(std::int32_t lane, Duration now);
-  /// When all that an action needs is there, or kUnknown.
+  /// Returns when everything that an action needs has arrived, or kUnknown.
   Duration ready_at(const LaneState& lane, const Action& action) const;
   bool is_reduced_for(const Action& step) const;
   bool is_by_bucket(StageIndex stage) const {
@@ -127,7 +145,7 @@ class Engine {
   const Chunk& chunk_of(const LaneState& lane, StageIndex stage) const {
     return lane.chunks[at(stages_[stage.position()].chunk)];
   }
-  /// How many micro-batches of a lane come before that one: all of them, or every n-th if dealt.
+  /// Returns the ordinal of a micro-batch among those of a lane: all, or every n-th if dealt.
   static std::size_t own_number(const LaneState& lane, std::int32_t micro_batch) {
     return at(lane.dealt_to == 1 ? micro_batch : micro_batch / lane.dealt_to);
   }
@@ -176,8 +194,9 @@ class Engine {
   std::vector<GroupState> groups_;
   std::vector<TieState> ties_;
   std::vector<Inbox> inboxes_;
-  /// Whether lanes may set out for what is yet to arrive: where no two of them send over the same
-  /// boundary, so that it does not matter whose turn it is when they are ready at the same time.
+  // Whether lanes may start computations ahead of time, on inputs that are still to arrive. This
+  // requires that no two lanes send over the same boundary, so that the order in which they send at
+  // equal times does not matter.
   bool looks_ahead_ = false;
   std::vector<BoundaryParts> boundaries_;
   std::vector<TimedAction> actions_;
@@ -325,7 +344,8 @@ SimulationResult Engine::run() {
 
 void Engine::serve(const Event& event) {
   ++events_;
-  const Duration now = round_up(event.time);  // whole already, except for flows
+  // The times of all events but those of flows are already whole nanoseconds.
+  const Duration now = round_up(event.time);
   switch (event.kind) {
     case Event::Kind::ComputationDone:
       computation_done(event.subject, event.detail, now);
@@ -352,7 +372,7 @@ void Engine::arrived(std::int32_t inbox, std::int32_t micro_batch, bool is_gradi
   expect(inbox, {.micro_batch = micro_batch, .is_gradient = is_gradient, .moment = now}, now);
 }
 
-/// What is there at a moment, now or later.
+/// Notes that an input arrives at a moment, which is now or later.
 void Engine::expect(std::int32_t inbox, const Arrival& arrival, Duration now) {
   const auto& [index, number] = inboxes_[at(inbox)];
   LaneState& lane = lanes_[at(index)];
@@ -371,14 +391,15 @@ Duration Engine::ready_at(const LaneState& lane, const Action& action) const {
     case ActionKind::InputGradient:
       return lane.chunks[at(stage.chunk)].gradient_here[own_number(lane, action.index)];
     case ActionKind::WeightGradient:
-      return {};  // its other part stands before it
+      return {};  // its input gradient precedes it on the lane
     default:      // the optimizer step, or a part of it
       return is_reduced_for(action) ? Duration{} : kUnknown;
   }
 }
 
-/// Whether what a step needs is reduced: its bucket and those before it, as they are reduced in
-/// order; the ties of all stages of its devices too where it updates everything or what is tied.
+/// Whether everything that a step needs is reduced: its bucket and those before it, since buckets
+/// are reduced in order; for the step at the end or the step of tied parameters, also all ties of
+/// the stage's group.
 bool Engine::is_reduced_for(const Action& step) const {
   const StageState& stage = stages_[step.stage.position()];
   const StageCost& cost = costs_.stages[step.stage.position()];
@@ -408,7 +429,8 @@ Duration Engine::length_of(const LaneState& lane, const Action& action) const {
   }
 }
 
-/// Buckets that become ready in an action: those of the stage whose last gradients it makes.
+/// Returns the number of buckets that become ready in an action: those of the stage whose last
+/// gradients it computes, else zero.
 std::size_t Engine::buckets_of(const LaneState& lane, const Action& action) const {
   if (!makes_weight_gradient(action.kind)) return 0;
   const StageState& stage = stages_[action.stage.position()];
@@ -424,13 +446,13 @@ void Engine::try_start(std::int32_t index, Duration now) {
   const std::size_t buckets = buckets_of(lane, action);
   const bool is_paced = may_slow_down_ || buckets > 0;
   if (is_paced && ready > now) {
-    // What happens until then has a say in how fast it goes.
+    // Events until then may change its speed.
     announce(ready, Event::Kind::InputReady, index, 0);
     return;
   }
   lane.busy = true;
   lane.started = std::max(now, ready);
-  // At its start, so that actions are recorded nearly in the order of the timeline.
+  // It is recorded at its start so that actions are recorded nearly in the order of the timeline.
   lane.record = actions_.size();
   record({.lane = LaneIndex{index},
           .action = action,
@@ -451,7 +473,7 @@ void Engine::try_start(std::int32_t index, Duration now) {
 
 void Engine::computation_done(std::int32_t index, std::int32_t version, Duration now) {
   LaneState& lane = lanes_[at(index)];
-  if (version != lane.version) return;  // overtaken by a change of speed
+  if (version != lane.version) return;  // superseded by a change of speed
   if (lane.paced && lane.milestone < lane.buckets) {
     const StageIndex stage = lane.computation().stage;
     const std::size_t bucket = lane.milestone++;
@@ -473,7 +495,7 @@ void Engine::finish_action(std::int32_t index, Duration now) {
   lane.paced = false;
   end_ = std::max(end_, now);
   if (options_.record) actions_[lane.record].end = now;
-  // What it sends may set the lane going again.
+  // send() may start the lane's next computation, so this is determined before.
   const bool has_all_gradients =
       makes_weight_gradient(action.kind) && chunk_of(lane, action.stage).gradients_left == 0;
   send(index, action, now);
@@ -481,7 +503,7 @@ void Engine::finish_action(std::int32_t index, Duration now) {
   try_start(index, now);
 }
 
-/// All that one lane makes of a stage: what is tied may be reduced.
+/// Notes that one lane has computed all gradients of a stage; its tied gradients may be reduced.
 void Engine::gradients_made(StageIndex stage, Duration now) {
   const StageState& state = stages_[stage.position()];
   if (state.ties.empty()) return;
@@ -499,7 +521,7 @@ void Engine::send(std::int32_t index, const Action& action, Duration now) {
   const BoundaryParts& parts = boundaries_[at(boundary)];
   const DirectionParts& transfers = is_gradient ? parts.backward : parts.forward;
   const TransferParts& transfer = transfers[entry_of(action.index, transfers.size())];
-  // Who is dealt a micro-batch sends all of it.
+  // A lane to which a micro-batch is dealt sends all of it.
   const LaneState& lane = lanes_[at(index)];
   const std::int32_t part = lane.dealt_to > 1 ? 0 : index - groups_[at(lane.group)].first_lane;
   const ActionKind kind = is_gradient ? ActionKind::SendGradient : ActionKind::SendActivation;
@@ -533,7 +555,7 @@ Wide Engine::work_to_milestone(const LaneState& lane) const {
                                            ? *chunk.bucket_ready_in_weights
                                            : *chunk.bucket_ready;
   const Duration length = length_of(lane, action);
-  // A dealt replica may be quicker than the slowest one, whose moments the stage's costs hold.
+  // A dealt replica may be faster than the slowest one, to which the stage's moments refer.
   const auto moment = [&](std::size_t milestone) {
     return milestone < lane.buckets ? std::min(ready[milestone], length) : length;
   };
@@ -596,7 +618,7 @@ bool Engine::can_reduce(const GroupState& group) const {
          });
 }
 
-/// With everyone who takes part in it.
+/// Starts the next reduction of a group, for a tie on all groups that take part.
 void Engine::start_next_reduction(std::int32_t index, Duration now) {
   const Reduction reduction = groups_[at(index)].reductions[groups_[at(index)].next];
   const auto start = [&](GroupState& group) {
@@ -641,7 +663,7 @@ void Engine::record_reduction(const GroupState& group, const Reduction& reductio
   if (is_tie(reduction)) {
     const std::size_t tie = at(reduction.reducer) - stages_.size();
     const std::vector<StageIndex>& stages = costs_.ties[tie].stages;
-    // As the lanes' own action has it: the first of their stages that takes part.
+    // The lanes' own action names the first of their stages that takes part.
     const auto own = std::find_if(stages.begin(), stages.end(), [&](StageIndex stage) {
       return groups_[at(stages_[stage.position()].group)].first_lane == group.first_lane;
     });

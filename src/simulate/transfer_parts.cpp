@@ -8,7 +8,7 @@
 namespace dapple::simulate {
 namespace {
 
-/// Both sides of a boundary in one direction.
+/// The two sides of a boundary in one direction.
 struct Sides {
   const StageLanes& from;
   const StageLanes& to;
@@ -29,7 +29,7 @@ class PartsMaker {
   }
 
  private:
-  /// Lanes that work on a micro-batch: all that share it, or the one that it is dealt to.
+  /// The lanes that process a micro-batch: all that share it, or the one to which it is dealt.
   struct Span {
     std::int32_t first = 0;
     std::int32_t count = 0;
@@ -61,11 +61,11 @@ class PartsMaker {
     return parts;
   }
 
-  /// Pairs of lanes with samples in common come in the order of the flows, but not every pair has
-  /// one.
+  /// Assigns flows to pairs of lanes with samples in common. The pairs come in the order of the
+  /// flows, but not every pair has a flow.
   void match_flows(TransferParts& parts, const Span& from, const Span& to) const {
     const std::vector<PairFlow>& flows = parts.cost->flows;
-    std::int32_t first = 0;  // receiver whose samples do not end before the sender's begin
+    std::int32_t first = 0;  // first receiver whose samples end after the sender's begin
     for (std::int32_t i = 0; i < from.count; ++i) {
       const Lane& sender = lane(from.first + i);
       while (lane(to.first + first).samples.end <= sender.samples.begin) ++first;

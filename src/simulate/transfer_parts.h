@@ -1,5 +1,5 @@
-// Who takes part in the transfers over a boundary: the lanes that send parts of a micro-batch, each
-// when it has its own, and the lanes that wait for what they need of it.
+// The participants of the transfers over a boundary: the lanes that send parts of a micro-batch,
+// each when it has its own part, and the lanes that wait for the parts that they need.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,15 @@
 
 namespace dapple::simulate {
 
-/// Where what a lane receives for one of its stages arrives: numbered stage by stage, lane by lane.
+/// The place at which a lane receives inputs of one of its stages. Inboxes are numbered stage by
+/// stage, lane by lane.
 struct Inbox {
   std::int32_t lane = 0;
-  std::int32_t chunk = 0;  // which of the lane's stages it is
+  // The position of the stage among those of the lane.
+  std::int32_t chunk = 0;
 };
 
-/// Lanes of a stage, one after another. They share out its micro-batches, or the samples of each.
+/// The consecutive lanes of a stage, which share its micro-batches or the samples of each.
 struct StageLanes {
   std::int32_t first = 0;
   std::int32_t count = 0;
@@ -33,22 +35,27 @@ struct TransferParts {
     std::int32_t receiver = 0;
   };
   const TransferCost* cost = nullptr;
-  std::vector<Bytes> sizes;             // by part
-  std::vector<std::int32_t> receivers;  // inboxes
-  std::vector<Flow> flows;              // of the cost's flows, one by one
-  std::vector<Flow> in_place;  // what gets from a part to a receiver without a flow; by part
+  // By part.
+  std::vector<Bytes> sizes;
+  // The inboxes of the receivers.
+  std::vector<std::int32_t> receivers;
+  // For each flow of `cost`, its part and receiver.
+  std::vector<Flow> flows;
+  // What a receiver gets of a part without a flow, ordered by part.
+  std::vector<Flow> in_place;
 
-  /// O(log in_place).
+  /// Returns the entries of `in_place` of one part. O(log in_place).
   std::span<const Flow> in_place_of(std::int32_t part) const;
 
-  /// One lane sends all of it, and one waits for all of it.
+  /// Whether one lane sends all of it, and one waits for all of it.
   bool is_whole() const { return sizes.size() == 1 && receivers.size() == 1; }
 };
 
-/// Transfers over a boundary in one direction: of micro-batch m, entry m modulo their number.
+/// The transfers over a boundary in one direction: micro-batch m uses entry m modulo their number.
 using DirectionParts = std::vector<TransferParts>;
 
-/// Which of so many entries it is. Most have one, and a division takes its time.
+/// Returns the position of a micro-batch's entry. Usually there is one, for which the slow division
+/// is skipped.
 inline std::size_t entry_of(std::int32_t micro_batch, std::size_t entries) {
   return entries == 1 ? 0 : static_cast<std::size_t>(micro_batch) % entries;
 }
@@ -58,9 +65,9 @@ struct BoundaryParts {
   DirectionParts backward;
 };
 
-/// By boundary. Keeps pointers into `costs`. O(flows and receivers of all transfers).
-/// Requires: where a stage has several lanes that share samples, each has one device, and so have
-/// those of the stages beside it.
+/// Returns the transfers by boundary. Keeps pointers into `costs`. O(flows and receivers of all
+/// transfers). Requires: if a stage has several lanes that share samples, each of its lanes has one
+/// device, and so have those of the neighbouring stages.
 std::vector<BoundaryParts> transfer_parts(const Schedule& schedule,
                                           const std::vector<StageLanes>& stages,
                                           const PlanCost& costs);

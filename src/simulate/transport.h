@@ -1,6 +1,6 @@
-// How transfers and all-reduces get their time: `IsolatedTransport` without contention,
-// `SharedTransport` over ports that all flows share. What they do not know at once they announce to
-// the event queue.
+// The interface of the layer that times transfers and all-reduces: `IsolatedTransport` without
+// contention, `SharedTransport` over ports that all flows share. Times that are not known at once
+// are announced to the event queue.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +18,23 @@
 
 namespace dapple::simulate {
 
-/// A part of a transfer, to be made: what one lane sends over `boundary` at `ready`.
+/// A request to send a part of a transfer: what one lane sends over `boundary` at `ready`.
 struct TransferRequest {
   std::int32_t part = 0;
   std::int32_t micro_batch = 0;
   std::int32_t boundary = 0;
   bool is_gradient = false;
   Duration ready;
-  std::int32_t record = -1;  // position of its action in the timeline, or -1
+  // The position of its action in the timeline, or -1.
+  std::int32_t record = -1;
 };
 
-/// An all-reduce: of a bucket of a stage, or of gradients that are tied.
+/// An all-reduce of a bucket of a stage, or of tied gradients.
 struct Reduction {
-  /// Who has one under way at a time: a stage, or, from the number of stages on, a tie.
+  // The stage, or, from the number of stages on, the tie. Each has at most one reduction under way.
   std::int32_t reducer = 0;
-  std::int32_t bucket = 0;  // of a stage
+  // The bucket of the stage.
+  std::int32_t bucket = 0;
 
   const AllReduceCost& cost(const PlanCost& costs) const {
     const auto position = static_cast<std::size_t>(reducer);
@@ -45,25 +47,25 @@ struct Reduction {
 class TransportLayer {
  public:
   virtual ~TransportLayer() = default;
-  /// When all of it is there, if that is known at once and one lane waits for it; else arrivals are
-  /// announced.
+  /// Sends a part. Returns the time of arrival if it is known at once and one lane waits for all of
+  /// the transfer; otherwise arrivals are announced.
   virtual std::optional<Duration> send(const TransferRequest& request) = 0;
   virtual void reduce(const Reduction& reduction, Duration start) = 0;
-  /// A flow that was forecast to end by now.
+  /// Handles the event of a flow that was forecast to end now.
   virtual void flow_ended(const Event& event) = 0;
-  /// Called when everything that happens at `now` has happened.
+  /// Must be called after all events at `now`.
   virtual void settle(Ticks now) = 0;
 };
 
-/// Where a transport says what happens. `actions` of the timeline are filled in as starts and ends
-/// become known; null: not recorded.
+/// The output of a transport: the event queue and the `actions` of the timeline, whose starts and
+/// ends are filled in as they become known; null if actions are not recorded.
 struct TransportOutput {
   EventQueue& queue;
   std::vector<TimedAction>* actions = nullptr;
 };
 
-/// What is transported: `parts` by boundary, and the all-reduces of the costs. Outlives the
-/// transport.
+/// What is to be transported: `parts` by boundary, and the all-reduces of the costs. It must
+/// outlive the transport.
 struct TransportWork {
   const PlanCost& costs;
   const std::vector<BoundaryParts>& parts;

@@ -1,4 +1,4 @@
-// The two transport layers of the simulator; what a transport layer is stands in transport.h.
+// The two transport layers of the simulator (interface in transport.h).
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,10 @@
 
 namespace dapple::simulate {
 
-/// Every port of a boundary and direction serves that boundary's transfers in order, whatever else
-/// goes on. It carries what it has of a transfer in one piece, as soon as all lanes that send
-/// through it have made their parts; who waits for some of it waits for all of it.
+/// A transport without contention: every port of a boundary and direction serves that boundary's
+/// transfers in order, independently of everything else. It carries its share of a transfer in one
+/// piece, as soon as all lanes that send through it have made their parts; a receiver that waits
+/// for some of that piece waits for all of it.
 class IsolatedTransport : public TransportLayer {
  public:
   IsolatedTransport(const TransportWork& work, TransportOutput output);
@@ -23,15 +24,17 @@ class IsolatedTransport : public TransportLayer {
   void settle(Ticks) override {}
 
  private:
-  /// What a transfer takes of a port.
+  /// The load of a transfer on a port.
   struct Load {
-    std::int32_t port = 0;  // position in Direction::free_from
+    // The position of the port in Direction::free_from.
+    std::int32_t port = 0;
     Ticks busy;
     Duration latency;
-    std::vector<std::int32_t> parts;  // that go through it
+    // The parts that pass the port, and their receivers.
+    std::vector<std::int32_t> parts;
     std::vector<std::int32_t> receivers;
   };
-  /// A transfer of several parts or to several receivers, while it is on its way.
+  /// A transfer of several parts or to several receivers, while it is in progress.
   struct Transfer {
     struct Part {
       std::int32_t record = -1;
@@ -40,25 +43,32 @@ class IsolatedTransport : public TransportLayer {
       Duration end;
     };
     struct Receiver {
-      std::int32_t awaited = 0;  // loads, and what gets there without a flow
+      // The number of loads and of inputs without a flow that have not arrived.
+      std::int32_t awaited = 0;
       Duration arrival;
     };
     std::vector<Part> parts;
     std::vector<Receiver> receivers;
-    std::vector<std::int32_t> parts_left;  // by load
-    std::int32_t left = 0;                 // parts that are not over
+    // By load, the number of parts that have not been sent.
+    std::vector<std::int32_t> parts_left;
+    // The number of parts whose end is not known yet.
+    std::int32_t left = 0;
   };
   struct Pattern {
     const TransferParts* transfer = nullptr;
     std::vector<Load> loads;
-    // Of transfers that are not whole:
+
+    // For transfers that are not whole, the loads of each part and the state before any part is
+    // sent.
     std::vector<std::vector<std::int32_t>> loads_of_part;
-    Transfer start;  // as it is before any part is sent
+    Transfer start;
   };
   struct Direction {
-    std::vector<Pattern> patterns;  // of micro-batch m: m modulo their number
+    // Micro-batch m uses pattern m modulo their number.
+    std::vector<Pattern> patterns;
     std::vector<Ticks> free_from;
-    std::map<std::int32_t, Transfer> on_the_way;  // by micro-batch
+    // By micro-batch, the transfers in progress.
+    std::map<std::int32_t, Transfer> on_the_way;
   };
   struct Boundary {
     Direction forward;
@@ -81,9 +91,9 @@ class IsolatedTransport : public TransportLayer {
   std::vector<Boundary> boundaries_;
 };
 
-/// Every pair of a transfer and every phase of an all-reduce is a flow in one network, phases in
-/// rounds. A device sends the transfers of a stream one after another, each to all its receivers at
-/// once.
+/// A transport with contention: every pair of devices in a transfer and every phase of an
+/// all-reduce is a flow in one network, phases in rounds. A device sends the transfers of a stream
+/// one after another, each to all of its receivers at once.
 class SharedTransport : public TransportLayer {
  public:
   SharedTransport(const TransportWork& work, const Topology& topology, TransportOutput output);
@@ -94,15 +104,17 @@ class SharedTransport : public TransportLayer {
   void settle(Ticks now) override;
 
  private:
-  /// One PairFlow, ready to be started again and again.
+  /// The constant data of the flow of one PairFlow.
   struct PreparedFlow {
     FlowDemand demand;
     Wide work = 0;
-    Duration latency;  // the largest through any of its ports: the transfer waits for all of it
-    std::int32_t sender = 0;  // position in Sending::streams
+    // The largest latency of the transfer through any of the flow's ports.
+    Duration latency;
+    // The position of the sender in Direction::streams.
+    std::int32_t sender = 0;
     TransferParts::Flow ends;
   };
-  /// What one lane sends.
+  /// What one lane sends of a transfer.
   struct Part {
     std::int32_t record = -1;
     std::int32_t flows_left = 0;
@@ -111,39 +123,47 @@ class SharedTransport : public TransportLayer {
     bool started = false;
   };
   struct Receiver {
-    std::int32_t awaited = 0;  // flows, and what gets there without one
+    // The number of flows and of inputs without a flow that have not arrived.
+    std::int32_t awaited = 0;
     Duration arrival;
   };
   struct Pattern {
     const TransferParts* transfer = nullptr;
-    std::vector<std::vector<PreparedFlow>> flows;    // by position of the sender in streams
-    std::vector<std::vector<std::int32_t>> senders;  // by part: distinct positions in streams
-    std::vector<Part> parts;                         // as they are before they are sent
+    // By the sender's position in streams.
+    std::vector<std::vector<PreparedFlow>> flows;
+    // By part, the distinct positions of its senders in streams.
+    std::vector<std::vector<std::int32_t>> senders;
+    // The state before any part is sent.
+    std::vector<Part> parts;
     std::vector<Receiver> receivers;
   };
-  /// A transfer on its way.
+  /// A transfer in progress.
   struct Transfer {
-    TransferRequest request;  // the first part's
+    // The request of its first part.
+    TransferRequest request;
     const Pattern* pattern = nullptr;
     std::vector<Part> parts;
     std::vector<Receiver> receivers;
     std::int32_t parts_left = 0;
   };
-  /// The stream of one device over one boundary in one direction.
+  /// The send queue of one device over one boundary in one direction.
   struct SendStream {
-    std::deque<std::int32_t> waiting;  // transfers
-    std::int32_t flows_left = 0;       // of the transfer being sent
+    // The transfers that wait.
+    std::deque<std::int32_t> waiting;
+    // The unfinished flows of the transfer being sent.
+    std::int32_t flows_left = 0;
   };
   struct Direction {
     std::vector<Pattern> patterns;
     std::vector<SendStream> streams;
-    std::map<std::int32_t, std::int32_t> on_the_way;  // transfers of several parts, by micro-batch
+    // By micro-batch, the transfers of several parts that are in progress.
+    std::map<std::int32_t, std::int32_t> on_the_way;
   };
   struct Boundary {
     Direction forward;
     Direction backward;
   };
-  /// What a flow in the network belongs to: a transfer, or an all-reduce.
+  /// The transfer or, if `transfer` is -1, the all-reduce to which a flow in the network belongs.
   struct Owner {
     std::int32_t transfer = -1;
     std::int32_t reducer = 0;
@@ -152,7 +172,8 @@ class SharedTransport : public TransportLayer {
   struct RunningReduction {
     Reduction what;
     std::size_t phase = 0;
-    FlowDemand demand;  // of the phase
+    // The demand of the current phase.
+    FlowDemand demand;
   };
 
   static Direction make_direction(const DirectionParts& transfers);

@@ -96,7 +96,7 @@ std::span<const Causes::Entry> Causes::Group::with(std::int32_t index) const {
 
 Causes::Key Causes::key_of(std::size_t action) const {
   const Action& own = at(action).action;
-  // Lanes of different stages reduce what is tied together.
+  // Lanes of different stages reduce tied gradients together, so these share one key.
   const StageIndex stage = own.kind == ActionKind::ReduceTied ? StageIndex{0} : own.stage;
   return {own.kind, stage, own.index};
 }
@@ -105,10 +105,11 @@ const std::vector<std::uint32_t>& Causes::line(LaneIndex lane, Stream stream) co
   return lines_[lane.position()][static_cast<std::size_t>(stream)];
 }
 
-/// Position in groups_; their number for a stage that no lane has.
+/// Returns the position of the key's group in groups_, or the number of groups for a stage that no
+/// lane has.
 std::size_t Causes::place_of(const Key& key) const {
   const auto value = static_cast<std::size_t>(key.stage.value);
-  // Mostly stages are numbered without gaps.
+  // Stages are usually numbered without gaps, which makes the search unnecessary.
   auto stage = stages_.begin() + static_cast<std::ptrdiff_t>(std::min(value, stages_.size() - 1));
   if (*stage != key.stage) stage = std::lower_bound(stages_.begin(), stages_.end(), key.stage);
   if (stage == stages_.end() || *stage != key.stage) return groups_.size();
@@ -126,14 +127,14 @@ std::span<const Causes::Entry> Causes::with(const Key& key) const {
   return group == nullptr ? std::span<const Entry>() : group->with(key.index);
 }
 
-/// Whether both work on some samples of each micro-batch that they have in common.
+/// Whether both lanes process some common samples of each micro-batch that both process.
 bool Causes::feeds(LaneIndex from, LaneIndex to) const {
   const std::optional<SampleRange>& made = timeline_.lanes[from.position()].samples;
   const std::optional<SampleRange>& wanted = timeline_.lanes[to.position()].samples;
   return !made || !wanted || (made->begin < wanted->end && wanted->begin < made->end);
 }
 
-/// Of equals the first.
+/// Returns the action needed by `action` that ends last; of equals, the first.
 std::optional<std::size_t> Causes::last_needed(std::size_t action, bool computed) const {
   std::optional<std::size_t> last;
   visit_needed(action, computed, [&](std::size_t needed) {
@@ -154,7 +155,7 @@ std::vector<std::size_t> Causes::reductions_before(std::size_t step) const {
   const Action& own = at(step).action;
   const std::vector<std::uint32_t>& computed = line(at(step).lane, Stream::Compute);
   const std::size_t next = place_in_line(step) + 1;
-  // Where the steps of further buckets follow, their reductions are not waited for.
+  // If steps of further buckets follow, this step does not wait for the reductions of those.
   const bool is_part =
       next < computed.size() &&
       at(computed[next]).action == Action{ActionKind::OptimizerStep, own.index + 1, own.stage};
@@ -181,9 +182,10 @@ std::optional<std::size_t> Causes::previous(std::size_t action) const {
   return line(at(action).lane, stream_of(at(action).action.kind))[place - 1];
 }
 
-/// On each lane that takes part, the last computation of gradients that began before the reduction
-/// did: a backward that fills the bucket on its way, or had ended; and where what is tied waits for
-/// other reductions of any of the lanes, those.
+/// Returns, on each participating lane, the last computation of weight gradients that started no
+/// later than the reduction: a backward that fills the bucket while it runs, or one that has ended.
+/// For other participants than the lane itself it also returns the previous reduction, since tied
+/// gradients wait for that too.
 std::vector<std::size_t> Causes::makers_of_bucket(std::size_t reduction) const {
   std::vector<std::size_t> makers;
   for (const Entry& entry : with(key_of(reduction))) {
@@ -196,7 +198,7 @@ std::vector<std::size_t> Causes::makers_of_bucket(std::size_t reduction) const {
     while (behind != computed.begin() && !makes_weight_gradient(at(*(behind - 1)).action.kind)) {
       --behind;
     }
-    // The lane's own comes first, so that it wins where several are as late.
+    // The lane's own computation comes first so that it is preferred among equals.
     if (behind != computed.begin()) {
       makers.insert(is_own ? makers.begin() : makers.end(), *(behind - 1));
     }
@@ -225,7 +227,7 @@ std::vector<std::size_t> Causes::candidates(std::size_t action) const {
 std::optional<Cause> Causes::of(std::size_t action) const {
   std::optional<Cause> last;
   for (const std::size_t candidate : candidates(action)) {
-    // Clocks of measured lanes may disagree: what began later is no cause.
+    // Clocks of measured lanes may disagree: an action that started later is not a cause.
     if (at(candidate).start > at(action).start) continue;
     const Duration moment = std::min(at(candidate).end, at(action).start);
     if (!last || moment > last->moment) last = Cause{.action = candidate, .moment = moment};

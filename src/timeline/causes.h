@@ -1,4 +1,4 @@
-// What the actions of a timeline wait for, found again from when they ran.
+// Reconstructs from the times of a timeline what each action waited for.
 #pragma once
 
 #include <algorithm>
@@ -14,44 +14,48 @@
 
 namespace dapple {
 
-/// Something that had to happen before an action: another action, at the moment that counts.
+/// The action that another action waited for.
 struct Cause {
-  std::size_t action = 0;  // position in Timeline::actions
-  Duration moment;         // its end, or the action's start where only a part of it was waited for
+  // Its position in Timeline::actions.
+  std::size_t action = 0;
+  // Its end, or the start of the waiting action if that waited for only a part of it.
+  Duration moment;
 };
 
 class Causes {
  public:
-  /// Keeps a reference to the timeline. Requires: the stage of an action is one of its lane's.
-  /// O(actions + stages) where every stage comes to micro-batches in their order, else
+  /// Keeps a reference to the timeline. Requires: the stage of each action is one of its lane's.
+  /// O(actions + stages) if every stage processes micro-batches in their order, else
   /// O(actions log actions).
   explicit Causes(const Timeline& timeline);
 
-  /// Positions of a lane's actions on one stream, in their order.
+  /// Returns the positions of a lane's actions on one stream, in their order.
   const std::vector<std::uint32_t>& line(LaneIndex lane, Stream stream) const;
 
-  /// The transfer that brought an action's input, and the computation that made that input, on
-  /// whatever lane; nothing for an action without such an input. Of several lanes that each made a
-  /// part of it, the one that ended last. O(lanes of the stage).
+  /// Returns the transfer that brought an action's input, or the computation that made that input,
+  /// on any lane; nothing for an action without such an input. If several lanes made a part of it,
+  /// the one that ended last. O(lanes of the stage).
   std::optional<std::size_t> transfer_to(std::size_t action) const;
   std::optional<std::size_t> producer_for(std::size_t action) const;
 
-  /// Calls visit(transfer) for every transfer that brought a part of it. O(lanes of the stage).
+  /// Calls visit(transfer) for every transfer that brought a part of an action's input.
+  /// O(lanes of the stage).
   template <class Visit>
   void visit_transfers_to(std::size_t action, const Visit& visit) const {
     visit_needed(action, false, visit);
   }
 
-  /// Calls visit(lane) for every computation that takes in what a transfer brings, with its lane.
+  /// Calls visit(lane) for every computation that consumes what a transfer brings, with its lane.
   /// O(lanes of the stage).
   template <class Visit>
   void visit_receivers_of(std::size_t transfer, const Visit& visit) const;
 
-  /// The reductions that an optimizer step waits for. O(log actions + reductions of the lane).
+  /// Returns the reductions that an optimizer step waits for.
+  /// O(log actions + reductions of the lane).
   std::vector<std::size_t> reductions_before(std::size_t step) const;
 
-  /// What an action waited for last; nothing where nothing comes before it. O(log actions + lanes
-  /// of the stage) and, for a step, O(reductions of the lane).
+  /// Returns what an action waited for last, or nothing if it waited for no action.
+  /// O(log actions + lanes of the stage) and, for a step, O(reductions of the lane).
   std::optional<Cause> of(std::size_t action) const;
 
  private:
@@ -61,14 +65,18 @@ class Causes {
     std::int32_t index = 0;
   };
   struct Entry {
-    std::int32_t index = 0;    // of the action: its micro-batch, bucket or tie
-    std::uint32_t action = 0;  // position in Timeline::actions
+    // The index of the action: its micro-batch, bucket or tie.
+    std::int32_t index = 0;
+    // The position in Timeline::actions.
+    std::uint32_t action = 0;
   };
-  /// Actions of one kind on one stage, by index, those of one index in the timeline's order.
+  /// The actions of one kind on one stage, by index; those of one index in the timeline's order.
   struct Group {
     std::vector<Entry> entries;
-    std::size_t repeats = 0;  // how many there are of each index from zero on; 0 where that differs
-    std::optional<LaneIndex> lane;  // of all of them
+    // The number of entries of each index from zero on, if all indices have equally many; else 0.
+    std::size_t repeats = 0;
+    // The lane of the first entry.
+    std::optional<LaneIndex> lane;
     bool is_on_several_lanes = false;
 
     std::span<const Entry> with(std::int32_t index) const;
@@ -78,7 +86,7 @@ class Causes {
   Key key_of(std::size_t action) const;
   std::size_t place_of(const Key& key) const;
   static std::size_t repeats_of(const std::vector<Entry>& entries);
-  /// Nothing for a stage that no lane has.
+  /// Returns null for a stage that no lane has.
   const Group* group_of(const Key& key) const;
   void fill_lines();
   void index_by_key();
@@ -93,12 +101,16 @@ class Causes {
   std::vector<std::size_t> candidates(std::size_t action) const;
 
   const Timeline& timeline_;
-  std::vector<StageIndex> stages_;  // of the lanes, and the first, which what is tied is under
-  std::vector<Group> groups_;       // by stage and kind
-  std::vector<std::vector<std::vector<std::uint32_t>>> lines_;  // by lane, by stream
+  // The stages of the lanes, and the first stage, whose key is used for all tied gradients.
+  std::vector<StageIndex> stages_;
+  // By stage and kind.
+  std::vector<Group> groups_;
+  // By lane and stream.
+  std::vector<std::vector<std::vector<std::uint32_t>>> lines_;
 };
 
-/// An action of a stage needs one of the same index, so many stages further on.
+/// Says that `action` of a stage needs the `needed` action of the same index, `stages_on` stages
+/// further on.
 struct StageNeed {
   ActionKind action;
   std::int32_t stages_on;
@@ -119,7 +131,7 @@ inline constexpr StageNeed kNeeds[] = {
     {ActionKind::SendGradient, 0, ActionKind::InputGradient},
 };
 
-/// The rows of kNeeds with one kind of action and, as what is needed, computations or transfers.
+/// The rows of kNeeds for one kind of action whose needed actions are computations, or transfers.
 struct NeedRows {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -135,8 +147,7 @@ constexpr NeedRows need_rows(ActionKind action, bool computed) {
   return rows;
 }
 inline constexpr std::size_t kActionKinds = static_cast<std::size_t>(ActionKind::OptimizerStep) + 1;
-/// need_rows() by kind of action, of transfers and of computations: they are asked for again and
-/// again.
+/// The results of need_rows() by kind of action, first for transfers, then for computations.
 inline constexpr auto kNeedRows = [] {
   std::array<std::array<NeedRows, 2>, kActionKinds> rows;
   for (std::size_t kind = 0; kind < kActionKinds; ++kind) {
@@ -147,7 +158,7 @@ inline constexpr auto kNeedRows = [] {
   return rows;
 }();
 
-/// What the action needs from the stage that makes it: of every lane that makes a part of it.
+/// Calls visit() for the needed action on every lane that makes a part of the action's input.
 template <class Visit>
 void Causes::visit_needed(std::size_t action, bool computed, const Visit& visit) const {
   const Key own = key_of(action);
@@ -178,7 +189,7 @@ void Causes::visit_receivers_of(std::size_t transfer, const Visit& visit) const 
     if (group == nullptr) continue;
     const std::span<const Entry> entries = group->with(key.index);
     if (entries.empty()) continue;
-    // Mostly there is one lane: then the actions themselves need not be looked at.
+    // If the group has one lane, its entries need not be visited one by one.
     if (!group->is_on_several_lanes) {
       if (feeds(from, *group->lane)) visit(*group->lane);
       continue;

@@ -31,8 +31,9 @@ bool is_transfer(ActionKind kind) {
   return kind == ActionKind::SendActivation || kind == ActionKind::SendGradient;
 }
 
-/// By lane, all lengths; of transfers, which several lanes may make together, under one lane each
-/// micro-batch's span.
+/// Returns all lengths by kind and lane. Several lanes may make a transfer together, so for
+/// transfers there is one length per micro-batch, from the first start to the last end, all stored
+/// under one lane.
 std::map<Kind, std::map<LaneIndex, std::vector<Duration>>> lengths_by_lane(
     const Timeline& timeline) {
   std::map<Kind, std::map<LaneIndex, std::vector<Duration>>> lengths;

@@ -20,7 +20,7 @@ bool begins_before(const Interval& a, const Interval& b) {
   return a.begin < b.begin;
 }
 
-/// Time covered by at least one of the intervals that were added. They are added by begin.
+/// The time covered by at least one of the added intervals, which must be added in order of begin.
 class Coverage {
  public:
   void add(const Interval& interval) {
@@ -44,10 +44,11 @@ class Statistician {
   std::vector<PathSegment> critical_path() const;
 
  private:
-  /// The statistics of one lane up to the action that was added last.
+  /// The statistics of one lane up to the action added last.
   struct LaneState {
     IdleTime idle;
-    std::optional<Duration> computed_until;  // the end of its last computation
+    // The end of the lane's last computation.
+    std::optional<Duration> computed_until;
     Coverage computing;
     Coverage communicating;
     Coverage both;
@@ -63,7 +64,7 @@ class Statistician {
   Causes causes_;
 };
 
-/// The gap up to the moment its input was computed, from there to its arrival, and what is left.
+/// Divides a gap: until the input is computed, until it has arrived, and the rest.
 void Statistician::add_gap(IdleTime& idle, const Interval& gap, std::size_t next) const {
   if (gap.begin == gap.end) return;
   const std::optional<std::size_t> producer = causes_.producer_for(next);
@@ -76,7 +77,8 @@ void Statistician::add_gap(IdleTime& idle, const Interval& gap, std::size_t next
   idle.other += gap.end - arrived;
 }
 
-/// Until the last bucket is reduced: where no reduction runs, other replicas are still computing.
+/// Divides a gap before an optimizer step. Up to the end of the last awaited reduction, the step
+/// waits for reductions, or for other replicas while no reduction runs.
 void Statistician::add_gap_before_step(IdleTime& idle, const Interval& gap,
                                        std::size_t step) const {
   std::vector<Interval> reductions;
@@ -113,7 +115,7 @@ void Statistician::compute(LaneState& lane, std::size_t action) const {
   lane.computed_until = interval.end;
 }
 
-/// On its own lane and, of a transfer, on those that it is for.
+/// Adds an action to the communication of its own lane and, for a transfer, of its receivers.
 void Statistician::communicate(std::vector<LaneState>& lanes, std::size_t action) const {
   const auto add = [&, interval = Interval{at(action).start, at(action).end}](LaneIndex lane) {
     lanes[lane.position()].communicating.add(interval);
@@ -123,7 +125,8 @@ void Statistician::communicate(std::vector<LaneState>& lanes, std::size_t action
   if (!reduces(at(action).action.kind)) causes_.visit_receivers_of(action, add);
 }
 
-/// In the order of the timeline: what an action has to do with is near it, lane by lane it is not.
+/// Processes actions in the order of the timeline, in which related actions are close together in
+/// memory.
 std::vector<LaneStatistics> Statistician::lanes() const {
   std::vector<LaneState> states(timeline_.lanes.size());
   Duration iteration;
@@ -160,7 +163,8 @@ std::vector<PathSegment> Statistician::critical_path() const {
   const auto add = [&path](std::optional<std::size_t> action, Duration begin, Duration end) {
     if (begin < end) path.push_back({.action = action, .begin = begin, .end = end});
   };
-  std::optional<Cause> next;  // the action that ends last, then what each waited for
+  // At first the action that ends last, then always the cause of the one before.
+  std::optional<Cause> next;
   for (std::size_t i = 0; i < timeline_.actions.size(); ++i) {
     const TimedAction& timed = at(i);
     if (next && timed.end < next->moment) continue;
@@ -169,7 +173,7 @@ std::vector<PathSegment> Statistician::critical_path() const {
       next = Cause{.action = i, .moment = timed.end};
     }
   }
-  // Clocks of measured lanes may disagree so that actions without length wait for each other.
+  // Clocks of measured lanes may disagree, so that actions of length zero wait for each other.
   std::vector<bool> is_passed(timeline_.actions.size(), false);
   Duration begin;
   while (next && !is_passed[next->action]) {
@@ -249,7 +253,7 @@ std::vector<LaneIndex> stragglers(const std::vector<LaneStatistics>& lanes) {
   const Duration twice_median = busy[(busy.size() - 1) / 2] + busy[middle];
   std::vector<LaneIndex> found;
   for (std::size_t l = 0; l < lanes.size(); ++l) {
-    // busy / median > 105 / 100, in whole numbers.
+    // busy / median > 105 / 100, computed in integers.
     if (Wide{200} * lanes[l].busy.ns > Wide{105} * twice_median.ns) {
       found.push_back(index_at<LaneIndex>(l));
     }

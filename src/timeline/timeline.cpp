@@ -17,7 +17,7 @@ bool is_computation(const TimedAction& timed) {
   return stream_of(timed.action.kind) == Stream::Compute;
 }
 
-/// What a computation takes (positive) or gives back (negative) of its stage's memory.
+/// The changes of the memory in use of a stage that a computation causes.
 struct Holding {
   std::int64_t micro_batches = 0;
   std::int64_t recomputed_stashes = 0;
@@ -42,15 +42,16 @@ Bytes size_of(const Holding& holding, StageIndex stage, const DeviceMemory& devi
          holding.recomputed_stashes * memory->recompute_stash;
 }
 
-/// What a lane takes or gives back from `time` on.
+/// A change of the memory in use of a lane from `time` on.
 struct Change {
   Duration time;
   StageIndex stage;
   Holding holding;
 };
 
-/// Of one lane, by time. Computation on a lane is one after another, so that at equal times the
-/// order in which it stands already has what ends before what starts, even where it takes no time.
+/// Returns the changes of one lane by time. Computations on a lane run one after another, so a
+/// stable sort leaves releases before allocations at equal times, even for computations of length
+/// zero.
 std::vector<Change> changes_of(const Timeline& timeline, LaneIndex lane) {
   std::vector<Change> changes;
   for (const TimedAction& timed : timeline.actions) {
@@ -73,7 +74,7 @@ bool comes_before(const TimedAction& a, const TimedAction& b) {
 
 namespace {
 
-/// Stable insertion, as long as `moves` suffice, which is said.
+/// Sorts by stable insertion; gives up and returns false after `moves` moves.
 bool insert_in_order(std::vector<TimedAction>& actions, std::int64_t moves) {
   for (std::size_t i = 1; i < actions.size() && moves > 0; ++i) {
     if (!comes_before(actions[i], actions[i - 1])) continue;
@@ -87,8 +88,8 @@ bool insert_in_order(std::vector<TimedAction>& actions, std::int64_t moves) {
   return moves > 0;
 }
 
-/// Stably by start, digit by digit of so many bits, the last digit first. O(actions) for each digit
-/// of the latest start.
+/// Sorts stably by start with a radix sort of kBits bits per digit, least significant digit first.
+/// O(actions) for each digit of the latest start.
 void sort_by_start(std::vector<TimedAction>& actions) {
   constexpr int kBits = 11;
   constexpr std::uint64_t kDigits = std::uint64_t{1} << kBits;
@@ -99,7 +100,7 @@ void sort_by_start(std::vector<TimedAction>& actions) {
   const auto [first, last] = std::minmax_element(
       actions.begin(), actions.end(),
       [](const TimedAction& a, const TimedAction& b) { return a.start < b.start; });
-  // Differences of 64-bit numbers may need all 64 bits, so they are made without a sign.
+  // The differences of signed 64-bit numbers may need 64 bits, so they are unsigned.
   const auto since_first = [from = static_cast<std::uint64_t>(first->start.ns)](Duration start) {
     return static_cast<std::uint64_t>(start.ns) - from;
   };
@@ -124,8 +125,8 @@ void sort_by_start(std::vector<TimedAction>& actions) {
   actions = std::move(in_order);
 }
 
-/// Sorts actions with the same start, stably. Most groups are small; insertion sorts those without
-/// memory of its own.
+/// Sorts actions with the same start, stably. Most groups are small and are sorted by insertion,
+/// which needs no additional memory.
 template <class Place>
 void sort_group(Place begin, Place end) {
   constexpr std::ptrdiff_t kFew = 16;
@@ -143,7 +144,7 @@ void sort_group(Place begin, Place end) {
 void sort_actions(Timeline& timeline) {
   std::vector<TimedAction>& actions = timeline.actions;
   if (actions.size() < 2) return;
-  // A simulation records actions nearly in order: then insertion moves each of them a few places.
+  // A simulation records actions nearly in order, so insertion moves each of them a few places.
   constexpr std::int64_t kMovesOfEach = 4;
   if (insert_in_order(actions, kMovesOfEach * static_cast<std::int64_t>(actions.size()))) return;
   sort_by_start(actions);
@@ -223,7 +224,7 @@ std::vector<MemoryPoint> memory_over_time(const Timeline& timeline, const Device
     if (taken.count == 0) continue;
     const bool is_taken = taken.count > 0;
     const Bytes held = points.back().held + taken;
-    // What is taken and given back at one moment still was held: it keeps a point of its own.
+    // Memory that is allocated and released at the same time was in use, so it gets its own point.
     if (change.time == points.back().time && (is_taken || !last_was_taken)) {
       points.back().held = held;
     } else {

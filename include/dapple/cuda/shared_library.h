@@ -1,5 +1,5 @@
-// A library of others that is loaded when one of its functions is first called, so that a program
-// that computes on CPUs neither needs it nor waits for it.
+// A third-party library that is loaded on the first call of one of its functions, so that a program
+// that computes on CPUs neither needs it nor spends time on it.
 #pragma once
 
 #include <mutex>
@@ -8,16 +8,16 @@
 
 namespace dapple::cuda {
 
-/// To be kept as long as the program runs: the library is never closed.
+/// A shared library that is never closed. The object must live as long as the program runs.
 class SharedLibrary {
  public:
-  /// `name` as the system looks for it, "libcublasLt.so.13", and else the file that the program was
-  /// built with.
+  /// `name` is looked up by the system, such as "libcublasLt.so.13"; if that fails, the file
+  /// `built_with`, with which the program was built, is used.
   SharedLibrary(std::string name, std::string built_with)
       : name_(std::move(name)), built_with_(std::move(built_with)) {}
 
-  /// May be called from several threads. Throws Error(Environment) where there is no such library,
-  /// or no such function in it.
+  /// Returns a function of the library; thread-safe. Throws Error(Environment) if there is no such
+  /// library, or no such function in it.
   template <class Function>
   Function* function(const char* name) {
     return reinterpret_cast<Function*>(address_of(name));
@@ -35,7 +35,7 @@ class SharedLibrary {
 
 }  // namespace dapple::cuda
 
-/// Defines a function of a library as a call of the one in it.
+/// Defines a function that calls the library's function of the same name.
 #define DAPPLE_FORWARD(library, result, name, parameters, arguments)             \
   result name parameters {                                                       \
     static auto* const kFunction = (library).function<result parameters>(#name); \

@@ -1,5 +1,5 @@
-// A schedule device by device, each action with whom it exchanges how many bytes: what a runtime
-// needs to run a plan.
+// The schedule of each device, with the peers and byte counts of every action: everything that a
+// runtime needs to execute a plan.
 #pragma once
 
 #include <vector>
@@ -11,33 +11,37 @@
 
 namespace dapple {
 
-/// Whom a device exchanges bytes with in one action: for a send or receive each peer with its share
-/// of the tensor, for an all-reduce the others who take part with the whole bucket.
+/// A peer of one action. In a send or receive, each peer has its share of the tensor; in an
+/// all-reduce, each other participant has the whole bucket.
 struct SchedulePeer {
   DeviceIndex device;
-  SampleRange samples;  // of the micro-batch, sent or received; none for an all-reduce
+  /// The samples of the micro-batch that are sent or received; empty for an all-reduce.
+  SampleRange samples;
   Bytes size;
 };
 
-/// One action of one device. A send or receive without peers moves nothing: its tensor stays.
+/// One action of one device. A send or receive without peers moves no data: the tensor stays on the
+/// device.
 struct DeviceAction {
   Action action;
   std::vector<SchedulePeer> peers;
-  Bytes size;  // what this device sends, receives or reduces; zero for computation
+  /// The bytes that this device sends, receives or reduces; zero for computation.
+  Bytes size;
 };
 
-/// All that one device does.
+/// All actions of one device, in order.
 struct DeviceSchedule {
   DeviceIndex device;
-  std::vector<StageIndex> stages;  // at least one
+  /// The stages that the device holds, at least one.
+  std::vector<StageIndex> stages;
   std::vector<DeviceAction> actions;
 };
 
-/// The list of one of the lane's devices. O(actions * peers). Requires: `costs` are those of the
-/// plan from which the lane's schedule was generated.
+/// Returns the schedule of one of the lane's devices. O(actions * peers). Requires: `costs` are
+/// those of the plan from which the lane's schedule was generated.
 DeviceSchedule device_schedule(const Lane& lane, DeviceIndex device, const PlanCost& costs);
 
-/// Lane by lane, each lane's devices in their order.
+/// Returns the schedules of all devices, lane by lane, each lane's devices in their order.
 std::vector<DeviceSchedule> device_schedules(const Schedule& schedule, const PlanCost& costs);
 
 }  // namespace dapple

@@ -1,5 +1,5 @@
-// The order of actions on each device, communication included, and no times. A schedule is data:
-// one generator makes it from a plan, the simulator and the executor both interpret it.
+// The order of actions on each device, communication included, without times. A schedule is plain
+// data: one generator makes it from a plan, and both the simulator and the executor interpret it.
 //
 // Sources: GPipe (NeurIPS'19); DAPPLE (PPoPP'21) section 3, early backward scheduling; text form of
 // compute actions as in PyTorch's pipelining schedules ("2F0": stage 2, forward, micro-batch 0).
@@ -19,11 +19,11 @@
 
 namespace dapple {
 
-/// What an action is called in the text form: "F", "SEND_F", "REDUCE_GRAD", "STEP".
+/// Returns the name of a kind of action in the text form: "F", "SEND_F", "REDUCE_GRAD", "STEP".
 std::string_view to_string(ActionKind kind);
 
-/// Streams of a device; first in, first out on each. A receive is on none: it is the moment at
-/// which a dependency is met.
+/// The streams of a device; each is first in, first out. A receive belongs to no stream: it is the
+/// moment at which a dependency is met.
 enum class Stream : std::uint8_t { Compute, SendForward, SendBackward, Collective, None };
 constexpr Stream stream_of(ActionKind kind) {
   switch (kind) {
@@ -47,72 +47,82 @@ constexpr Stream stream_of(ActionKind kind) {
   throw Bug("an action without a stream");
 }
 
-/// "compute", "send_forward", "send_backward", "collective", "none".
+/// Returns "compute", "send_forward", "send_backward", "collective" or "none".
 std::string_view to_string(Stream stream);
 
-/// Devices that run the same list together: all replicas of a split stage, or one of them where
-/// replicas are independent, or one replica of a dealt stage. Where devices hold several stages
-/// ("chunks"), the list is of all of them.
+/// A list of actions and the devices that execute it together: all replicas of a split stage, one
+/// of them if replicas are independent, or one replica of a dealt stage. If devices hold several
+/// stages (chunks), the list contains the actions of all of them.
 struct Lane {
-  std::vector<StageIndex> stages;  // ascending, at least one
-  std::int32_t replica = 0;        // its first device's
-  std::int32_t dealt_to = 1;       // lanes that the stages' micro-batches are dealt to in turn
-  SampleRange samples;             // of each of its micro-batches
+  /// The stages of the lane, ascending, at least one.
+  std::vector<StageIndex> stages;
+  /// The replica that runs on the lane's first device.
+  std::int32_t replica = 0;
+  /// The number of lanes to which the stages' micro-batches are dealt in turn.
+  std::int32_t dealt_to = 1;
+  /// The samples of each of its micro-batches that the lane processes.
+  SampleRange samples;
   std::vector<DeviceIndex> devices;
   std::vector<Action> actions;
 };
 
 struct Schedule {
   std::int64_t num_micro_batches = 0;
-  std::vector<Lane> lanes;  // by first stage, then replica
+  /// The lanes, ordered by first stage, then by replica.
+  std::vector<Lane> lanes;
 };
 
-/// "2F0", "2SEND_F0", "2REDUCE_GRAD1", "2STEP".
+/// Returns the text form of an action, such as "2F0", "2SEND_F0", "2REDUCE_GRAD1" or "2STEP".
 std::string to_text(Action action);
 
-/// "2F0 2F1 2B0". O(actions).
+/// Returns the text form of a list of actions, such as "2F0 2F1 2B0". O(actions).
 std::string to_text(const std::vector<Action>& actions);
 
-/// " 2F0 2F1 2B0", a blank before each action, in the place of what the text held. O(actions).
+/// Replaces `text` by the actions with a blank before each: " 2F0 2F1 2B0". O(actions).
 void write_text(const std::vector<Action>& actions, std::string& text);
 
-/// The whole schedule, one line per device in the order of the lanes: "node0:3: 2RECV_F0 2F0 ...".
-/// Canonical: equal schedules have equal text. Its hash is the plan's schedule digest.
+/// Returns the whole schedule, one line per device in the order of the lanes:
+/// "node0:3: 2RECV_F0 2F0 ...". The text is canonical: equal schedules have equal text. Its hash is
+/// the plan's schedule digest.
 std::string to_text(const Schedule& schedule, const Topology& topology);
 
-/// The actions of a text such as "2F0 2F1 2B0", blanks between them. Throws Error(BadInput) with
-/// the first word that is none: "expected an action such as 2F0, got \"2X0\"". O(length).
+/// Parses a text such as "2F0 2F1 2B0", with blanks between the actions. Throws Error(BadInput)
+/// that quotes the first word that is not an action:
+/// "expected an action such as 2F0, got \"2X0\"". O(length).
 std::vector<Action> parse_actions(std::string_view text);
 
-/// The schedule of a plan. Independent replicas have a lane each, all with the list that they have
-/// together, so that the text is the same and what cannot deadlock together cannot apart: a replica
-/// waits for a part of what they all wait for. Requires: validate(plan) is empty. O(actions).
+/// Generates the schedule of a plan. Independent replicas have a lane each, all with the list that
+/// the replicas together would have. The text is therefore the same, and a schedule that does not
+/// deadlock with replicas together does not deadlock with independent replicas: each replica waits
+/// for a part of what all of them would wait for. Requires: validate(plan) is empty. O(actions).
 Schedule generate(const Plan& plan, Replicas replicas = Replicas::Together);
 
-/// The lanes of generate(plan) without their actions, and the actions of one of them in the place
-/// of what it held, for whoever needs one lane at a time. Requires: validate(plan) is empty, and
-/// the lane is the one of that number in outline(plan). O(devices); O(actions of the lane).
+/// outline() returns the lanes of generate(plan) without their actions; generate_actions() replaces
+/// the actions of one lane by those that generate(plan) gives it, for callers that need one lane at
+/// a time. Requires: validate(plan) is empty, and `lane` is the lane `number` of outline(plan).
+/// O(devices) and O(actions of the lane).
 Schedule outline(const Plan& plan);
 void generate_actions(const Plan& plan, std::size_t number, Lane& lane);
 
-/// Per stage the most micro-batches in flight: a forward takes one, a backward's last part gives it
-/// back. O(actions).
+/// Returns, per stage, the maximum number of micro-batches in flight: a forward adds one, the last
+/// part of a backward removes it. O(actions).
 std::vector<std::int64_t> most_in_flight(const Schedule& schedule, std::size_t stages);
 
-/// In how many parts a stage's parameters are updated: one, or one for each bucket (for all of its
-/// own where it has none) and one for those that other stages hold too. O(ties log stages).
+/// Returns the number of optimizer steps that update a stage's parameters: one at the end of the
+/// iteration, or, with per-bucket steps, one for each bucket (one if the stage has none) plus one
+/// if the stage has tied parameters. O(ties log stages).
 std::int32_t optimizer_steps(const Plan& plan, StageIndex stage);
 
-/// Sets the warm-up depths of a plan to what its order has in flight. Requires: the family leaves
-/// no choice of depths (all but 1F1B); the rest of the plan is sound. O(actions).
+/// Sets the warm-up depths of a plan to the numbers in flight that result from its order. Requires:
+/// the family leaves no choice of depths (all but 1F1B); the rest of the plan is valid. O(actions).
 void fill_depths(Plan& plan);
 
-/// Faults of a schedule for that plan, each named, at its stage: a micro-batch that a stage misses
-/// or passes twice, a backward before its forward, more in flight than the warm-up depth, sends
-/// without their receive, gradients never reduced; and, where all of that holds, a dry run that
-/// finds deadlocks and names the actions that wait for each other. O(actions), times log
-/// stages of a device. Of independent replicas the schedule in which they run together is asked
-/// for.
+/// Returns the violations of a schedule for that plan, each with its stage: a micro-batch that a
+/// stage misses or processes twice, a backward before its forward, more micro-batches in flight
+/// than the warm-up depth, sends without a matching receive, gradients that are never reduced. If
+/// there are none of these, a dry run finds deadlocks and names the actions that wait for each
+/// other. O(actions), times log stages of a device. For independent replicas, pass the schedule in
+/// which the replicas run together.
 std::vector<Violation> validate(const Schedule& schedule, const Plan& plan);
 
 }  // namespace dapple

@@ -13,7 +13,7 @@
 
 namespace dapple::simulate {
 
-/// A rate: bytes per second times 1024, so that shares of slow links keep their fraction.
+/// A rate in bytes per second times 1024, so that shares of slow links keep their fraction.
 using Rate = std::int64_t;
 inline constexpr Rate kRatePerBytePerSecond = 1024;
 
@@ -22,26 +22,32 @@ inline constexpr std::int64_t kFullWeight = std::int64_t{1} << 30;
 
 struct FlowDemand {
   Rate cap = 0;
-  std::vector<std::pair<PortIndex, std::int64_t>> ports;  // distinct ports, 1 <= weight <= full
+  /// Distinct ports, each with a weight from 1 to kFullWeight.
+  std::vector<std::pair<PortIndex, std::int64_t>> ports;
 };
 
-/// Keeps its working memory from one question to the next.
+/// Computes max-min fair rates. The solver keeps its working memory between calls.
 class MaxMinSolver {
  public:
-  /// Rates such that no port carries more than `capacities` (by port index) and no flow could get
-  /// more without a flow that has no more than it getting less, up to rounding down by one unit.
-  /// A flow without ports gets its cap; a port with room for the caps of all its flows holds up
-  /// none of them. Valid until the next call. O(flows * (flows + ports in use)).
+  /// Returns rates such that no port carries more than its capacity (`capacities` by port index),
+  /// and no flow could get more without taking rate from a flow that has no more than it, up to
+  /// rounding down by one unit. A flow without ports gets its cap; a port with capacity for the
+  /// caps of all its flows limits none of them. The result is valid until the next call.
+  /// O(flows * (flows + ports in use)).
   const std::vector<Rate>& solve(const std::vector<const FlowDemand*>& flows,
                                  const std::vector<Rate>& capacities);
 
  private:
-  /// What is left of one port while flows are stopped one after another.
+  /// The state of one port during progressive filling, while flows stop one after another.
   struct PortState {
-    Wide free = 0;          // in rate * weight
-    Wide wanted = 0;        // by all flows, likewise
-    std::int64_t open = 0;  // weights of the flows that still grow
-    Rate level = 0;         // to which those flows can grow together
+    // The remaining capacity and the demand of all flows, both in rate * weight.
+    Wide free = 0;
+    Wide wanted = 0;
+
+    // The sum of the weights of the flows that still grow.
+    std::int64_t open = 0;
+    // The rate to which those flows can grow together.
+    Rate level = 0;
   };
   struct Use {
     std::int32_t port = 0;  // position in ports_
@@ -55,14 +61,18 @@ class MaxMinSolver {
 
   std::vector<Rate> rates_;
   std::vector<PortState> ports_;
-  std::vector<std::int32_t> port_position_;  // by port index, where it is in use
-  std::vector<Use> uses_;                    // flow by flow
-  std::vector<std::size_t> first_use_;       // per flow, and the end
-  std::vector<std::size_t> growing_;         // flows
+  // By port index, the position in ports_ while solve() collects uses; otherwise -1.
+  std::vector<std::int32_t> port_position_;
+  // The uses of ports that cannot carry the caps of all their flows, flow by flow.
+  std::vector<Use> uses_;
+  // Per flow, the position of its first use in uses_; then the total number of uses.
+  std::vector<std::size_t> first_use_;
+  // The flows whose rate still grows.
+  std::vector<std::size_t> growing_;
   std::vector<std::size_t> still_growing_;
 };
 
-/// MaxMinSolver::solve() with working memory of its own.
+/// Returns MaxMinSolver::solve() of a new solver.
 std::vector<Rate> max_min_rates(const std::vector<const FlowDemand*>& flows,
                                 const std::vector<Rate>& capacities);
 

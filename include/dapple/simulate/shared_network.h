@@ -1,14 +1,14 @@
-// Flows that share ports max-min fair, as they start and end. Time is in ticks, a flow's work in
-// rate * ticks, so that a flow that has its ports for itself ends exactly when its bytes divided by
-// the bandwidth say.
+// A network of flows that start and end at any time and share ports max-min fairly. Time is in
+// ticks and a flow's work in rate * ticks, so that a flow that does not share its ports ends
+// exactly when its bytes divided by the bandwidth are through.
 //
-// A port that has room for all that its flows could want at once is not crowded; it holds up
-// nobody, and what happens to one of its flows does not matter to the others.
+// A port whose capacity suffices for the caps of all its flows is not crowded: it limits none of
+// them, and a change of one of its flows does not affect the others.
 //
-// A flow may come in rounds: when the work of one is done it pauses, and takes nothing of its
-// ports, before the next. As long as none of its ports is crowded nothing can happen between its
-// rounds, so they are passed over at once; where it was when one became crowded is then worked out,
-// to the tick as if every round had been waited for.
+// A flow may run in rounds: when the work of a round is done, the flow pauses and takes nothing of
+// its ports before the next round. As long as none of its ports is crowded nothing can happen
+// between its rounds, so they are skipped at once. When a port becomes crowded, the state of the
+// flow at that moment is computed exactly, to the tick as if every round had been simulated.
 #pragma once
 
 #include <cstdint>
@@ -19,21 +19,22 @@
 
 namespace dapple::simulate {
 
-/// rate * ticks that move one byte: 1024 for the rate's unit, 1024 * 10^9 for the ticks of a
+/// The rate * ticks that move one byte: 1024 for the unit of rates times 1024 * 10^9 ticks per
 /// second.
 inline constexpr Wide kWorkPerByte =
     Wide{kRatePerBytePerSecond} * kTicksPerNanosecond * kNanosecondsPerSecond;
 
-/// At its full rate a flow is done with k of its rounds after ceil(busy * k / count), pauses apart,
-/// so that what a round's end was rounded by is made good by the next.
+/// The rounds of a flow. At its full rate, a flow has completed k rounds after ceil(busy * k /
+/// count), pauses not counted, so that rounding errors of rounds do not add up.
 struct Rounds {
   std::int64_t count = 1;
   Ticks busy;
-  Ticks pause;  // after each, the last too
+  /// The pause after each round, the last included.
+  Ticks pause;
 
-  /// Of the first k rounds.
+  /// Returns the time of the first k rounds at the full rate, without pauses.
   Ticks busy_until(std::int64_t k) const { return {divide_up(Wide{busy.count} * k, count)}; }
-  /// From the end of one round to that of a later one, at the full rate.
+  /// Returns the time from the end of one round to that of a later one, at the full rate.
   Ticks between_ends(std::int64_t earlier, std::int64_t later) const {
     return {busy_until(later + 1).count - busy_until(earlier + 1).count +
             (later - earlier) * pause.count};
@@ -42,8 +43,8 @@ struct Rounds {
 
 class SharedNetwork {
  public:
-  /// When something will happen to a flow, as things stand: its end, or that of a round or a pause.
-  /// `version` tells it from earlier forecasts.
+  /// When a flow will change next if nothing else happens: its own end, or that of a round or a
+  /// pause. `version` distinguishes it from earlier forecasts of the flow.
   struct Forecast {
     std::int32_t flow = 0;
     std::int32_t version = 0;
@@ -52,39 +53,42 @@ class SharedNetwork {
 
   explicit SharedNetwork(std::vector<Rate> capacities);
 
-  /// A flow that starts at `now`; `demand` must outlive it. Its rate is known after settle().
-  /// Requires: work > 0, demand.cap > 0.
+  /// Starts a flow at `now` and returns its index; `demand` must outlive it. Its rate is known
+  /// after settle(). Requires: work > 0, demand.cap > 0.
   std::int32_t start(Ticks now, const FlowDemand& demand, Wide work);
 
-  /// The same in rounds. Requires: demand.cap > 0, and every port lets that much through.
+  /// Starts a flow in rounds. Requires: demand.cap > 0, and every port has capacity for it.
   std::int32_t start_rounds(Ticks now, const FlowDemand& demand, const Rounds& rounds);
 
-  /// Whether this forecast still holds and was that of the flow's end; if so, the flow is over.
+  /// Handles a forecast that is due. Returns whether the forecast is current and the flow is over.
   bool end(Ticks now, std::int32_t flow, std::int32_t version);
 
   bool needs_settling() const { return !dirty_.empty() || !changed_.empty(); }
 
-  /// Shares the ports anew after what happened at `now`, and returns the forecasts that changed.
-  /// O(flows connected with a changed one through crowded ports, squared).
+  /// Computes the rates anew after what happened at `now` and returns the forecasts that changed.
+  /// O((flows connected with a changed one through crowded ports)^2).
   const std::vector<Forecast>& settle(Ticks now);
 
   Rate capacity(PortIndex port) const { return capacities_[port.position()]; }
 
-  /// What a port carries since it was last settled, in rate, rounded down.
+  /// Returns the total rate through a port as of the last settle(), rounded down.
   Rate carried(PortIndex port) const;
 
  private:
   struct Flow {
     const FlowDemand* demand = nullptr;
-    Wide work = 0;  // left at `since`, of the round if there are several
+    // The work left at `since`: of the current round if the flow runs in rounds.
+    Wide work = 0;
     Rate rate = 0;
     Ticks since;
     std::int32_t version = 0;
-    std::int32_t mark = 0;  // of the round of settle() that saw it last
+    // The number of the call of settle() that last visited the flow.
+    std::int32_t mark = 0;
     bool active = false;
     bool in_rounds = false;
     Rounds rounds;
-    std::int64_t round = 0;  // that it is in, or pauses after
+    // The current round, or the one after which the flow pauses.
+    std::int64_t round = 0;
     bool pauses = false;
     Ticks pause_end;
     Ticks forecast{-1};
@@ -108,15 +112,21 @@ class SharedNetwork {
 
   std::vector<Rate> capacities_;
   std::vector<Flow> flows_;
-  std::vector<std::int32_t> free_;                  // positions in flows_ that may be used again
-  std::vector<std::vector<std::int32_t>> on_port_;  // active flows per port
-  // Per port, what it has beyond all that they want, in rate * weight.
+  // The positions in flows_ that may be reused.
+  std::vector<std::int32_t> free_;
+  // The active flows of each port.
+  std::vector<std::vector<std::int32_t>> on_port_;
+  // Per port, its capacity less the caps of its flows, in rate * weight.
   std::vector<Wide> room_;
   std::vector<std::int32_t> port_mark_;
-  std::vector<PortIndex> dirty_;            // ports crowded before or after a change
-  std::vector<std::int32_t> changed_;       // flows that started, paused or went on
-  std::vector<std::int32_t> connected_;     // flows to be shared anew
-  std::vector<const FlowDemand*> demands_;  // of those that do not pause
+  // The ports that were crowded before or after a change.
+  std::vector<PortIndex> dirty_;
+  // The flows that started, paused or continued.
+  std::vector<std::int32_t> changed_;
+  // The flows whose rates are to be computed anew.
+  std::vector<std::int32_t> connected_;
+  // The demands of those that do not pause.
+  std::vector<const FlowDemand*> demands_;
   MaxMinSolver solver_;
   std::vector<Forecast> forecasts_;
   std::int32_t round_ = 0;

@@ -1,18 +1,19 @@
-// Executes a schedule with costs, event by event, and says what happens when.
+// Simulates a schedule with costs, event by event, and returns when each action happens
+// (docs/model.md, section 10).
 //
-// Streams of a lane are first in, first out; sends are eager and take no compute time. A lane
-// starts a micro-batch, or its share of it, when the last that it needs of its input has arrived,
-// takes as long as its slowest device, and sends what it makes when that has it. So replicas on one
-// lane act as one machine, and replicas on lanes of their own (generate() with
-// Replicas::Independent) meet where transfers do, and at all-reduces: a bucket is reduced when
-// every replica has it. Without contention a port carries what it has of a transfer in one piece,
-// from when all that send through it have made their parts, and who waits for some of that waits
-// for all of it: where nothing is dealt or slowed down, no lane on its own does anything later than
-// together. An all-reduce goes through its phases round by round, and between rounds its links are
-// free for others. All computation takes whole nanoseconds; links keep remainders in ticks
-// (core/quantity.h) and an arrival is rounded up to a whole nanosecond. What ends at equal times is
-// served in the order in which it was set going, the lower lane first at the start, so a run is
-// reproducible.
+// The streams of a lane are first in, first out; sends are eager and take no compute time. A lane
+// starts a micro-batch, or its share of it, when the last part of the input that it needs has
+// arrived, takes as long as its slowest device, and sends its output when it is complete. Replicas
+// on one lane thus act as one machine. Independent replicas (generate() with Replicas::Independent)
+// have a lane each and synchronize only through transfers and all-reduces: a bucket is reduced when
+// every replica has it. Without contention a port carries all of its share of a transfer in one
+// piece, from when all senders through it have made their parts, and a receiver that waits for some
+// of that piece waits for all of it; hence, unless micro-batches are dealt or computation is slowed
+// down, no independent replica does anything later than replicas together would. An all-reduce
+// runs its phases round by round, and between rounds its links are free for other flows. All
+// computation takes whole nanoseconds; links keep remainders in ticks (core/quantity.h), and an
+// arrival is rounded up to a whole nanosecond. Events at equal times are processed in the order in
+// which they were scheduled, at the start by ascending lane, so a run is reproducible.
 #pragma once
 
 #include <cstdint>
@@ -28,21 +29,28 @@ namespace dapple::simulate {
 
 struct SimulationOptions {
   Contention contention = Contention::Shared;
-  bool record = true;           // keep the timeline, not only the end
-  bool free_transfers = false;  // transfers take no time (to see what is exposed)
+  /// Whether the timeline is recorded, not only the iteration.
+  bool record = true;
+  /// Whether transfers or reductions take no time, to see how much of them is exposed.
+  bool free_transfers = false;
   bool free_all_reduce = false;
-  std::function<bool()> should_stop = {};  // asked every kEventsBetweenQuestions events
+  /// Called every kEventsBetweenQuestions events; the simulation stops if it returns true.
+  std::function<bool()> should_stop = {};
   static constexpr std::int64_t kEventsBetweenQuestions = 4096;
 };
 
 struct SimulationResult {
-  Duration iteration;       // INT64_MAX where it was told to stop
-  std::int64_t events = 0;  // exact work counter
-  Timeline timeline;        // empty unless recorded
+  /// The simulated iteration; INT64_MAX if `should_stop` ended the simulation.
+  Duration iteration;
+  /// The number of events, a deterministic measure of the work.
+  std::int64_t events = 0;
+  /// Empty unless recorded.
+  Timeline timeline;
 };
 
-/// Requires: validate(schedule, plan) is empty and `costs` are those of the same plan; a schedule
-/// that deadlocks throws Bug. O(actions log lanes) where no port is shared.
+/// Simulates one iteration. Requires: validate(schedule, plan) is empty and `costs` are those of
+/// the same plan; throws Bug for a schedule that deadlocks. O(actions log lanes) if no port is
+/// shared.
 SimulationResult simulate(const Schedule& schedule, const PlanCost& costs, const Topology& topology,
                           const SimulationOptions& options = {});
 

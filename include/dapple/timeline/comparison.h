@@ -1,4 +1,5 @@
-// A predicted timeline against a measured one of the same plan: what took longer than foreseen.
+// Compares a predicted with a measured timeline of the same plan to find what took longer than
+// predicted.
 #pragma once
 
 #include <cstdint>
@@ -8,36 +9,41 @@
 
 namespace dapple {
 
-/// The actions of one kind and stage. Of computations and reductions the median length, on the lane
-/// where that is longest; of transfers from the first start to the last end of those of one
-/// micro-batch, the median over micro-batches.
+/// The predicted and measured length of the actions of one kind and stage. For computations and
+/// reductions it is the median length, on the lane on which that median is longest. For transfers
+/// it is the time from the first start to the last end of the transfers of one micro-batch, as the
+/// median over micro-batches.
 struct LengthComparison {
   StageIndex stage;
   ActionKind kind = ActionKind::Forward;
-  std::int64_t count = 0;  // micro-batches or buckets
+  /// The number of micro-batches or buckets.
+  std::int64_t count = 0;
   Duration predicted;
   Duration measured;
 
-  /// What all of them took beyond the prediction, on their stream.
+  /// Returns how much longer than predicted all of the actions took on their stream.
   Duration beyond() const { return count * (measured - predicted); }
 };
 
 struct TimelineComparison {
-  Duration predicted;  // iterations
+  /// The predicted and the measured iteration.
+  Duration predicted;
   Duration measured;
-  std::vector<LengthComparison> lengths;  // by stage, then kind
-  /// On the critical paths, where no action runs: a device that has all that it needs does not go
-  /// on yet, as a thread that is not woken, or its clock is another one's.
+  /// The comparisons by stage, then by kind.
+  std::vector<LengthComparison> lengths;
+  /// The time on the predicted and on the measured critical path during which no action runs: a
+  /// device has all of its inputs but does not continue yet, for example because its thread has not
+  /// been woken, or because its clock differs from that of another device.
   Duration predicted_waiting;
   Duration measured_waiting;
 };
 
-/// What only one of the two has is left out. O(actions log actions). Requires: the computations of
-/// a lane do not overlap.
+/// Compares two timelines. Actions that only one of them has are left out. O(actions log actions).
+/// Requires: the computations of a lane do not overlap.
 TimelineComparison compare_timelines(const Timeline& predicted, const Timeline& measured);
 
-/// Those that took at least a tenth, and a hundredth of the predicted iteration, longer than
-/// foreseen; who lost most first.
+/// Returns the actions that took longer than predicted by at least a tenth of their predicted
+/// length and a hundredth of the predicted iteration, largest LengthComparison::beyond() first.
 std::vector<LengthComparison> slower_than_predicted(const TimelineComparison& comparison);
 
 }  // namespace dapple

@@ -1,10 +1,11 @@
-// What a timeline says about itself: why its lanes are idle, which chain of actions makes it as
-// long as it is, how much communication no computation hides, which lanes hold up the others. It
-// holds for predicted and for measured timelines alike; what no rule explains is counted apart.
+// Analyses a timeline: why its lanes are idle, which chain of actions determines its length, how
+// much communication is not hidden by computation, and which lanes are stragglers. The analysis is
+// the same for predicted and measured timelines; time that no rule explains is reported separately.
 //
-// A computation waits for its lane's previous one and for its input: the computation of a
-// neighbouring stage that makes it, then the transfer that brings it (waiting for the link counts
-// as transfer). An optimizer step waits for the reductions of its stage's gradients on its lane.
+// A computation waits for the previous computation of its lane and for its input: first the
+// computation of a neighbouring stage that makes the input, then the transfer that brings it
+// (waiting for the link counts as transfer). An optimizer step waits for the reductions of its
+// stage's gradients on its lane.
 #pragma once
 
 #include <cstddef>
@@ -18,15 +19,21 @@
 
 namespace dapple {
 
-/// Idle time of a lane by cause. A gap before a computation falls into up to three pieces: until
-/// its input is computed, until that has arrived, and until it starts.
+/// Idle time of a lane by cause. A gap before a computation is divided into up to three parts:
+/// until its input is computed, until the input has arrived, and until the computation starts.
 struct IdleTime {
-  Duration fill;        // before the lane's first computation
-  Duration producer;    // the next input is still to be computed, by another lane
-  Duration transfer;    // it is on its way
-  Duration all_reduce;  // gradients are being reduced, and the optimizer step waits for them
-  Duration other;       // the next input is there; zero in a simulated timeline
-  Duration drain;       // after the lane's last computation, to the end of the iteration
+  /// Before the lane's first computation.
+  Duration fill;
+  /// The next input is still to be computed by another lane.
+  Duration producer;
+  /// The next input is being transferred.
+  Duration transfer;
+  /// The optimizer step waits for gradients that are being reduced.
+  Duration all_reduce;
+  /// The next input is there; zero in a simulated timeline.
+  Duration other;
+  /// After the lane's last computation, until the end of the iteration.
+  Duration drain;
 
   Duration total() const;
   IdleTime& operator+=(const IdleTime& more);
@@ -34,7 +41,7 @@ struct IdleTime {
   friend bool operator==(const IdleTime&, const IdleTime&) = default;
 };
 
-/// The causes with their names, in the order in which they are shown.
+/// A cause of idle time with its name; kIdleCauses lists them in the order of output.
 struct IdleCause {
   const char* name;
   Duration IdleTime::*part;
@@ -49,48 +56,56 @@ inline constexpr IdleCause kIdleCauses[] = {
 };
 
 struct LaneStatistics {
-  Duration busy;           // computing
-  IdleTime idle;           // busy + idle.total() is the iteration
-  Duration communicating;  // at least one message leaves or arrives, or a reduction runs
-  Duration exposed;        // part of it beside which the lane computes nothing
+  /// Time during which the lane computes.
+  Duration busy;
+  /// Idle time; busy + idle.total() is the iteration.
+  IdleTime idle;
+  /// Time during which at least one message leaves or arrives, or a reduction runs.
+  Duration communicating;
+  /// The part of `communicating` during which the lane computes nothing.
+  Duration exposed;
 };
 
-/// Idle time of all devices together: each lane's, times its devices. O(lanes).
+/// Returns the idle time of all devices together: the sum over lanes of the lane's idle time times
+/// its number of devices. O(lanes).
 IdleTime idle_device_time(const Timeline& timeline, const std::vector<LaneStatistics>& lanes);
 
-/// A piece of a critical path: what runs in [begin, end), or nothing that is known to.
+/// A segment [begin, end) of a critical path.
 struct PathSegment {
-  std::optional<std::size_t> action;  // position in Timeline::actions
+  /// The action that runs, as a position in Timeline::actions; empty if none is known to run.
+  std::optional<std::size_t> action;
   Duration begin;
   Duration end;
 };
 
-/// What all of its actions say together.
+/// The result of analyse().
 struct TimelineAnalysis {
   std::vector<LaneStatistics> lanes;
-  /// The critical path: a chain of actions that makes the iteration as long as it is, from moment
-  /// zero to the last end without a gap, walked from that end: what explains an action's start is
-  /// whatever it waited for last, its stream's previous action or its input; of equals the previous
-  /// action. Only the first part of a backward is on the path where a bucket of its gradients,
-  /// reduced beside the rest, is what counts. Of several last ends, the first lane's. Segments that
-  /// take no time are left out.
+  /// The critical path: a chain of actions that determines the length of the iteration, from time
+  /// zero to the last end without a gap. It is traced backwards from that end: the predecessor of
+  /// an action is whatever it waited for last, the previous action of its stream or its input; of
+  /// equals, the previous action of the stream. A backward is on the path only up to the moment at
+  /// which a bucket becomes ready if the path continues with the reduction of that bucket. If
+  /// several actions end last, the path ends with that of the first lane. Segments of length zero
+  /// are left out.
   std::vector<PathSegment> path;
 };
 
-/// O(actions log actions). Requires: the computations of a lane do not overlap.
+/// Analyses a timeline. O(actions log actions). Requires: the computations of a lane do not
+/// overlap.
 TimelineAnalysis analyse(const Timeline& timeline);
 
-/// How much of a path is one kind of work; no kind for what is not explained.
+/// The time that one kind of action takes on a path; no kind stands for unexplained time.
 struct PathShare {
   std::optional<ActionKind> kind;
   Duration time;
 };
-/// In the order of the kinds, what is not explained last; kinds that are not on the path are left
-/// out. The times add up to the iteration. O(segments).
+/// Returns the shares of a path in the order of the kinds, unexplained time last. Kinds that are
+/// not on the path are left out. The times add up to the iteration. O(segments).
 std::vector<PathShare> shares_of(const Timeline& timeline, const std::vector<PathSegment>& path);
 
-/// Lanes that compute for more than 5 % longer than the median lane (of an even number of lanes,
-/// the mean of the middle two), by lane. O(lanes log lanes).
+/// Returns the lanes that compute for more than 5 % longer than the median lane, ascending. With an
+/// even number of lanes the median is the mean of the middle two. O(lanes log lanes).
 std::vector<LaneIndex> stragglers(const std::vector<LaneStatistics>& lanes);
 
 }  // namespace dapple

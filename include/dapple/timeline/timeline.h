@@ -1,4 +1,5 @@
-// What happened when, predicted by simulation or measured by the executor; one type for both.
+// The times of all actions of an iteration, predicted by simulation or measured by the executor;
+// both use the same type.
 #pragma once
 
 #include <cstddef>
@@ -13,32 +14,37 @@
 
 namespace dapple {
 
-/// One action on one lane. An all-reduce's and a send's end is when the last byte has arrived.
+/// One action on one lane. An all-reduce or a send ends when its last byte has arrived.
 struct TimedAction {
   LaneIndex lane;
   Action action;
   Duration start;
   Duration end;
-  Bytes size;  // sent or reduced; zero for computation
+  /// The bytes sent or reduced; zero for computation.
+  Bytes size;
 };
 
-/// What a device holds for one of its stages: per micro-batch in flight (from the start of its
-/// forward to the end of its backward's last part), and from the start of a backward that runs its
-/// forward again to that end.
+/// The memory that a device needs for one of its stages.
 struct StageMemory {
   StageIndex stage;
+  /// Held for each micro-batch in flight: from the start of its forward to the end of the last part
+  /// of its backward.
   Bytes per_micro_batch;
+  /// Held additionally with recomputation, from the start of a backward to the end of its last
+  /// part.
   Bytes recompute_stash;
 
   friend bool operator==(const StageMemory&, const StageMemory&) = default;
 };
 
-/// What a device holds: always, and for the micro-batches that pass.
+/// The memory that a device needs: the fixed part, and the part that depends on the micro-batches
+/// in flight.
 struct DeviceMemory {
   DeviceIndex device;
   LaneIndex lane;
   Bytes fixed;
-  std::vector<StageMemory> stages;  // of its lane, ascending
+  /// The stages of the device's lane, ascending.
+  std::vector<StageMemory> stages;
   Bytes limit;
 };
 
@@ -48,65 +54,69 @@ struct Timeline {
   struct LaneName {
     std::vector<StageIndex> stages;
     std::vector<DeviceIndex> devices;
-    /// Of each micro-batch that it works on; nothing for all of them.
+    /// The samples of each of its micro-batches that the lane processes; empty for all of them.
     std::optional<SampleRange> samples = {};
   };
   std::vector<LaneName> lanes;
-  std::vector<TimedAction> actions;  // by start, then lane, then stream, then end
-  std::vector<DeviceMemory> memory;  // one per used device
+  /// The actions, ordered by start, then lane, then stream, then end.
+  std::vector<TimedAction> actions;
+  /// One entry per used device.
+  std::vector<DeviceMemory> memory;
 };
 
-/// Puts the actions into their order; those alike in it stay as they are. O(actions) where starts
-/// are apart, O(actions log actions) where many are equal.
+/// Sorts the actions into the order of Timeline::actions; the sort is stable. O(actions) if most
+/// starts differ, O(actions log actions) if many are equal.
 void sort_actions(Timeline& timeline);
 
-/// From moment zero, at which the iteration starts, to the last end. O(actions).
+/// Returns the time from zero, at which the iteration starts, to the last end. O(actions).
 Duration iteration_time(const Timeline& timeline);
 
-/// Idle compute time of the used devices / (iteration * used devices); zero for an empty timeline.
-/// O(actions).
+/// Returns the idle compute time of the used devices / (iteration * used devices), or zero for an
+/// empty timeline. O(actions).
 double bubble_fraction(const Timeline& timeline);
-/// The same where the iteration and busy_times() are known. O(lanes).
+/// Returns the same for a known iteration and the given busy_times(). O(lanes).
 double bubble_fraction(const Timeline& timeline, Duration iteration,
                        const std::vector<Duration>& busy);
 
-/// Time that a lane spends computing: forwards, backwards, optimizer step. O(actions).
+/// Returns the time that a lane spends computing: forwards, backwards and optimizer steps.
+/// O(actions).
 Duration busy_time(const Timeline& timeline, LaneIndex lane);
-/// The same for every lane. O(actions).
+/// Returns busy_time() of every lane. O(actions).
 std::vector<Duration> busy_times(const Timeline& timeline);
 
-/// A row of its lane's stream for each action, by position: 0, unless what is drawn there before it
-/// has not ended. Messages overlap by their latency; in a row of their own they do not.
-/// O(actions * rows).
+/// Returns for each action, by position, the row in which it is drawn within its lane's stream:
+/// the first row in which all actions before it have ended. Messages may overlap by their latency,
+/// which takes them to separate rows. O(actions * rows).
 std::vector<std::int32_t> rows_of(const Timeline& timeline);
 
-/// A transfer and the computation that takes in what it brings, as positions in
+/// A transfer and the computation that consumes the transferred tensor, as positions in
 /// Timeline::actions.
 struct Message {
   std::size_t transfer = 0;
   std::size_t receiver = 0;
 };
-/// All messages, by receiver. O(actions).
+/// Returns all messages, ordered by receiver. O(actions).
 std::vector<Message> messages_of(const Timeline& timeline);
 
-/// A change of what a device holds, from `time` on.
+/// A change of the memory in use: from `time` on, the device holds `held`.
 struct MemoryPoint {
   Duration time;
   Bytes held;
 };
-/// What one device holds over time, by a sweep over its lane's actions; the first point is at 0.
-/// What ends at a moment is given back before what starts at it is taken. O(actions log actions).
+/// Returns the memory in use of one device over time, by a sweep over its lane's actions; the first
+/// point is at time 0. Memory that is released at some time is subtracted before memory that is
+/// allocated at the same time is added. O(actions log actions).
 std::vector<MemoryPoint> memory_over_time(const Timeline& timeline, const DeviceMemory& device);
 
-/// The most of it. O(actions log actions).
+/// Returns the maximum of memory_over_time(). O(actions log actions).
 Bytes peak_memory(const Timeline& timeline, const DeviceMemory& device);
 
-/// The same from the order alone, as a lane computes one thing after another. O(actions), times log
-/// stages.
+/// Returns the same peak from the order of actions alone, since a lane runs one computation after
+/// another. O(actions), times log stages.
 Bytes peak_memory(const Lane& lane, const DeviceMemory& device);
 
-/// Most micro-batches in flight on a lane at any moment, those of all its stages together.
-/// O(actions log actions).
+/// Returns the maximum number of micro-batches in flight on a lane at any time, those of all its
+/// stages together. O(actions log actions).
 std::int64_t most_in_flight(const Timeline& timeline, LaneIndex lane);
 
 }  // namespace dapple

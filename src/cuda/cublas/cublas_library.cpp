@@ -1,4 +1,4 @@
-// The functions of cuBLASLt that are used, as calls of the library.
+// The functions of cuBLASLt that are used, forwarded to the library.
 #include <cublasLt.h>
 #include <fmt/format.h>
 

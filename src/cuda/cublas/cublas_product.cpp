@@ -1,5 +1,6 @@
-// cuBLASLt has matrices column by column: what is stored row by row is its transpose. So it is
-// asked for result^T = right^T left^T, with the right factor as its A and the left one as its B.
+// Matrix products by cuBLASLt, which stores matrices column by column: a matrix stored row by row
+// is its transpose. Therefore it computes result^T = right^T left^T, with the right factor as its A
+// and the left one as its B.
 #include <cublasLt.h>
 #include <fmt/format.h>
 
@@ -55,13 +56,13 @@ using Preference =
 
 constexpr auto kWorkspace = static_cast<std::size_t>(kProductWorkspace.count);
 
-/// The largest power of two that the address is a multiple of, up to 256.
+/// Returns the largest power of two, up to 256, that divides the address.
 unsigned alignment_of(const View& view) {
   constexpr std::uintptr_t kMost = 256;
   return 1U << std::countr_zero(reinterpret_cast<std::uintptr_t>(view.address) | kMost);
 }
 
-/// All that an algorithm is chosen by.
+/// Everything on which the choice of an algorithm depends.
 struct Key {
   std::int64_t rows;
   std::int64_t depth;
@@ -116,7 +117,7 @@ Layout make_layout(Type type, std::int64_t rows, std::int64_t columns, std::int6
   return Layout(layout);
 }
 
-/// Of a factor as it is stored.
+/// Returns the layout of a factor as it is stored.
 Layout make_layout(const MatrixOperand& factor, std::int64_t rows, std::int64_t columns) {
   if (factor.is_transposed) std::swap(rows, columns);
   return make_layout(factor.numbers.type, rows, columns, factor.stride);
@@ -136,7 +137,7 @@ void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attr
       "cublasLtMatmulPreferenceSetAttribute");
 }
 
-/// How a kind of product is computed.
+/// The operation, layouts and algorithm of a kind of product.
 class Plan {
  public:
   explicit Plan(const Product& product) {
@@ -157,7 +158,7 @@ class Plan {
         make_layout(product.result.type, product.rows, product.columns, product.result_stride);
   }
 
-  /// False where cuBLASLt has no algorithm for it.
+  /// Chooses an algorithm. Returns false if cuBLASLt has none.
   bool choose(const Context& context, const Product& product) {
     cublasLtMatmulPreference_t created = nullptr;
     require_blas(cublasLtMatmulPreferenceCreate(&created), "cublasLtMatmulPreferenceCreate");
@@ -201,7 +202,7 @@ class Plan {
     return product.addend.count > 0 ? product.addend : product.result;
   }
 
-  /// Where bias and GELU's argument lie is part of the operation.
+  /// Sets the addresses of the bias and of GELU's argument, which are part of the operation.
   void point_to(const Product& product) {
     if (product.bias.count > 0) {
       set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias.address);
@@ -229,7 +230,7 @@ class MatrixProducts::Plans {
     context_.reset(context);
   }
 
-  /// Nothing where cuBLASLt cannot do it.
+  /// Returns the plan of a product; empty if cuBLASLt cannot compute it.
   std::optional<Plan>& plan_of(const Product& product) {
     const auto [found, is_new] = by_key_.try_emplace(key_of(product));
     if (is_new) {
@@ -254,7 +255,7 @@ MatrixProducts::MatrixProducts() : plans_(std::make_unique<Plans>()) {}
 
 MatrixProducts::~MatrixProducts() = default;
 
-/// What cuBLASLt does not do together is done one after another.
+/// Falls back to separate steps if cuBLASLt cannot fuse the operations.
 void MatrixProducts::multiply(Device& device, const Product& product) {
   if (plans_->try_to_run(device, product)) return;
   const bool has_gelu = product.activation == Product::Activation::Gelu;

@@ -12,17 +12,17 @@ namespace {
 
 using Place = CudnnGraph::Place;
 
-/// From 9.6 on the library itself begins kQuerySum with zeros. Source: NVIDIA cuDNN frontend, node
-/// of the backward of scaled dot product attention.
+/// The first version in which the library itself sets kQuerySum to zero. Source: NVIDIA cuDNN
+/// frontend, node of the backward of scaled dot product attention.
 constexpr std::size_t kClearsQuerySum = 90'600;
 
-/// Queries, keys or values, from those of the first position on.
+/// Returns the view of queries, keys or values, starting at those of the first position.
 View part_of(const View& together, const AttentionShape& shape, std::int64_t part) {
   const std::int64_t hidden = shape.heads * shape.width;
   return together.part(part * hidden, together.count);
 }
 
-/// Of GPUs for which there are fused kernels.
+/// The lowest compute capability for which there are fused kernels.
 constexpr int kLeastCapability = 80;
 
 }  // namespace
@@ -42,7 +42,7 @@ class FusedAttention::Plans {
     CudnnGraph backward;
   };
 
-  /// Nothing where the library has no kernels for it.
+  /// Returns the plans of a shape; empty if the library has no kernels for it.
   std::optional<Pair>& plans_of(const AttentionShape& shape) {
     const auto [found, is_new] = by_shape_.try_emplace(shape);
     if (is_new && can_attend_ && is_sound(shape, cudnnGetVersion())) found->second = made(shape);
@@ -62,7 +62,7 @@ class FusedAttention::Plans {
     if (!pair->forward.plan(here) || !pair->backward.plan(here)) pair.reset();
     return pair;
   } catch (const Error&) {
-    return std::nullopt;  // the graph itself is more than it knows
+    return std::nullopt;  // the graph itself is not supported
   }
 
   const bool can_attend_;
@@ -74,7 +74,7 @@ FusedAttention::FusedAttention() = default;
 
 FusedAttention::~FusedAttention() = default;
 
-/// The library is not even loaded for single precision, of which it has no backward.
+/// Does not load the library for single precision, for which it has no backward.
 bool FusedAttention::supports(Device& device, const AttentionShape& shape) {
   if (shape.type == Type::Float32) return false;
   if (!plans_) plans_ = std::make_unique<Plans>(device);

@@ -26,7 +26,7 @@ cudnnDataType_t cudnn_type(Type type) {
   throw Bug("whole numbers are not attended to");
 }
 
-/// Tensors of a shape in a graph.
+/// Creates the tensors of a shape in a graph.
 class Tensors {
  public:
   Tensors(CudnnGraph& graph, const AttentionShape& shape)
@@ -34,14 +34,14 @@ class Tensors {
 
   cudnnDataType_t type() const { return type_; }
 
-  /// [samples, heads, sequence, width], of `parts` such that lie one after another at each
-  /// position.
+  /// Creates a tensor [samples, heads, sequence, width], one of `parts` that lie one after another
+  /// at each position.
   Node rows(std::int64_t number, std::int64_t parts = 1) {
     const std::int64_t stride = parts * shape_.heads * shape_.width;
     return graph_.in_memory(number, {shape_.samples, shape_.heads, shape_.sequence, shape_.width},
                             {shape_.sequence * stride, shape_.width, stride, 1}, type_);
   }
-  /// The same with the last two dimensions the other way round.
+  /// Creates the same tensor with the last two dimensions exchanged.
   Node columns(std::int64_t number, std::int64_t parts) {
     const std::int64_t stride = parts * shape_.heads * shape_.width;
     return graph_.in_memory(number, {shape_.samples, shape_.heads, shape_.width, shape_.sequence},
@@ -56,7 +56,7 @@ class Tensors {
     return graph_.constant(static_cast<float>(1 / std::sqrt(static_cast<double>(shape_.width))));
   }
 
-  /// Scaled, and as good as none where a position does not see.
+  /// Computes scaled scores; scores of masked positions are the lowest float.
   Node scores(const Node& queries, const Node& keys, const Node& scale) {
     const Node all = graph_.pointwise(CUDNN_POINTWISE_MUL, graph_.multiply(queries, keys), scale);
     if (!shape_.is_causal) return all;
@@ -77,7 +77,7 @@ class Tensors {
 
 bool is_sound(const AttentionShape& shape, std::size_t version) {
   constexpr std::size_t kFaulty[] = {91'000, 91'001};
-  constexpr std::size_t kAnyLength = 91'600;  // before, backward computes whole tiles of keys only
+  constexpr std::size_t kAnyLength = 91'600;  // before, backward supports whole tiles of keys only
   constexpr std::int64_t kTile = 128;
   if (std::ranges::find(kFaulty, version) != std::end(kFaulty)) return false;
   if (version < kAnyLength && shape.sequence % kTile != 0) return false;
@@ -106,23 +106,23 @@ CudnnGraph backward_graph(const AttentionShape& shape) {
   CudnnGraph graph;
   Tensors tensors(graph, shape);
   const cudnnDataType_t type = tensors.type();
-  // Without dropout its factors are one; the kernels are matched with them.
+  // Without dropout, its factors are one; the fused kernels are matched with these factors.
   const Node one = graph.constant(1);
   const Node scale = tensors.scale();
   const Node queries = tensors.rows(kQueries, 3);
   const Node keys = tensors.columns(kKeys, 3);
   const Node slopes = tensors.rows(kOutputGradient);
-  // What softmax takes off each score's gradient.
+  // The mean that softmax's backward subtracts from the gradient of each probability.
   const Node products = graph.pointwise(CUDNN_POINTWISE_MUL, slopes, tensors.rows(kOutput));
   const Node means =
       graph.pointwise(CUDNN_POINTWISE_MUL, graph.reduce(CUDNN_REDUCE_TENSOR_ADD, products), one);
-  // Shares, and with them the gradient of the values.
+  // The attention probabilities, and from them the gradient of the values.
   const Node scores = tensors.scores(queries, keys, scale);
   const Node logarithms =
       graph.pointwise(CUDNN_POINTWISE_SUB, scores, tensors.single_precision(kLogSums, 1));
   const Node shares = graph.pointwise(CUDNN_POINTWISE_EXP, logarithms, type);
   graph.multiply_to(graph.transpose(shares, type), slopes, tensors.rows(kValueGradient, 3));
-  // Gradients of the shares, of the scores, and with those of keys and queries.
+  // The gradients of the probabilities and of the scores, and from these those of keys and queries.
   const Node of_shares = graph.pointwise(CUDNN_POINTWISE_MUL,
                                          graph.multiply(slopes, tensors.columns(kValues, 3)), one);
   const Node distances = graph.pointwise(CUDNN_POINTWISE_SUB, of_shares, means);

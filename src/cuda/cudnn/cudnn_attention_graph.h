@@ -1,4 +1,4 @@
-// Attention as a graph of cuDNN's, in the form that its fused kernels are matched by.
+// Attention as a graph of cuDNN, in the form that its fused kernels match.
 #pragma once
 
 #include "cuda/cudnn/cudnn_graph.h"
@@ -6,7 +6,7 @@
 
 namespace dapple::cuda {
 
-/// Numbers of the graphs' tensors.
+/// The numbers of the graphs' tensors.
 enum : std::int64_t {
   kQueries = 1,
   kKeys,
@@ -17,17 +17,18 @@ enum : std::int64_t {
   kQueryGradient,
   kKeyGradient,
   kValueGradient,
-  kQuerySum,  // gradient of the queries, Float, to be zero before where cuDNN is older than 9.6
+  // The gradient of the queries, Float. It must be zero before a run with cuDNN before 9.6.
+  kQuerySum,
 };
 
-/// Whether a version of cuDNN (cudnnGetVersion()) computes it as it should, which it does not say
-/// itself. Source: release notes of cuDNN 9, and what its own frontend refuses.
+/// Whether a version of cuDNN (cudnnGetVersion()) computes attention of this shape correctly, which
+/// it does not report itself. Source: release notes of cuDNN 9, and what its own frontend rejects.
 bool is_sound(const AttentionShape& shape, std::size_t version);
 
 CudnnGraph forward_graph(const AttentionShape& shape);
 
-/// Gradients of queries are added up in kQuerySum, [samples, heads, sequence, width]: without it
-/// cuDNN 9.19 asks for a workspace as large as all scores.
+/// The gradients of queries are summed in kQuerySum, [samples, heads, sequence, width]: without it,
+/// cuDNN 9.19 requires a workspace as large as all scores.
 CudnnGraph backward_graph(const AttentionShape& shape);
 
 }  // namespace dapple::cuda

@@ -202,7 +202,7 @@ CudnnGraph::Node CudnnGraph::transpose(const Node& x, cudnnDataType_t type) {
   return to;
 }
 
-/// The heuristic's proposals, best first.
+/// Returns the engine configurations proposed by the heuristic, best first.
 CudnnDescriptor& CudnnGraph::choose_engines(const CudnnTarget& target) {
   CudnnDescriptor& graph = make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,

@@ -1,4 +1,4 @@
-// Graphs of cuDNN's backend, version 9: operations on tensors of four dimensions, and the plan that
+// Graphs of cuDNN's backend, version 9: operations on four-dimensional tensors, and the plan that
 // computes them. Source: NVIDIA cuDNN Backend API, "Graph API".
 #pragma once
 
@@ -17,13 +17,13 @@ namespace dapple::cuda {
 
 using Dimensions = std::array<std::int64_t, 4>;
 
-/// Of numbers without gaps, the last dimension the fastest.
+/// Returns the strides of a tensor without gaps whose last dimension is contiguous.
 Dimensions packed_strides(const Dimensions& dimensions);
 
-/// Throws Error(Environment), "CALL: what cuDNN says", unless `status` is success.
+/// Throws Error(Environment) with "CALL: message of cuDNN" unless `status` is success.
 void require_cudnn(cudnnStatus_t status, const char* call);
 
-/// A descriptor of cuDNN's, of any kind.
+/// A cuDNN descriptor of any type.
 class CudnnDescriptor {
  public:
   explicit CudnnDescriptor(cudnnBackendDescriptorType_t type);
@@ -43,7 +43,7 @@ class CudnnDescriptor {
   std::unique_ptr<void, Destroy> descriptor_;
 };
 
-/// The GPU that a plan is for: one that is there, or one that is only described.
+/// The GPU of a plan: one that is present, or one that is only described.
 struct CudnnTarget {
   cudnnHandle_t handle = nullptr;
   const CudnnDescriptor* properties = nullptr;
@@ -51,7 +51,7 @@ struct CudnnTarget {
 
 class CudnnGraph {
  public:
-  /// A tensor of this graph. What is given or asked for has a number by which run() knows it.
+  /// A tensor of this graph. Inputs and outputs have a number by which run() identifies them.
   struct Node {
     Dimensions dimensions;
     Dimensions strides;
@@ -59,29 +59,30 @@ class CudnnGraph {
     const CudnnDescriptor* descriptor = nullptr;
   };
 
-  /// In memory. Numbers are the caller's.
+  /// Adds a tensor in memory. Numbers are chosen by the caller.
   Node in_memory(std::int64_t number, const Dimensions& dimensions, const Dimensions& strides,
                  cudnnDataType_t type);
-  /// One number, Float, that is the same each time.
+  /// Adds a constant Float.
   Node constant(float value);
 
-  // What is computed lies nowhere, unless `to` says where. Results are Float unless a type is
-  // given.
+  // The following add operations. Results are not stored in memory unless `to` is given. They are
+  // Float unless a type is given.
   Node multiply(const Node& left, const Node& right);
   void multiply_to(const Node& left, const Node& right, const Node& to);
   Node pointwise(cudnnPointwiseMode_t mode, const Node& x, const Node& b,
                  cudnnDataType_t type = CUDNN_DATA_FLOAT);
   Node pointwise(cudnnPointwiseMode_t mode, const Node& x, cudnnDataType_t type = CUDNN_DATA_FLOAT);
   void pointwise_to(cudnnPointwiseMode_t mode, const Node& x, const Node* b, const Node& to);
-  /// Which place along the axis each number has.
+  /// Computes the index of each element along the axis.
   Node index_along(std::int64_t axis, const Node& like);
   Node select(const Node& where_true, const Node& where_false, const Node& condition);
-  /// Over the last dimension.
+  /// Reduces over the last dimension.
   Node reduce(cudnnReduceTensorOp_t operation, const Node& x);
-  /// The last two dimensions change places.
+  /// Exchanges the last two dimensions.
   Node transpose(const Node& x, cudnnDataType_t type);
 
-  /// False where cuDNN has no engine for it on that GPU, and then why_not() says what it says.
+  /// Makes a plan. Returns false if cuDNN has no engine for the graph on that GPU; why_not() then
+  /// returns its message.
   bool plan(const CudnnTarget& target);
   const std::string& why_not() const { return why_not_; }
   Bytes workspace() const { return {workspace_}; }
@@ -90,7 +91,7 @@ class CudnnGraph {
     std::int64_t number = 0;
     void* address = nullptr;
   };
-  /// Requires: plan() was true, and a place for each tensor in memory.
+  /// Requires: plan() returned true; one place for each tensor in memory.
   void run(cudnnHandle_t handle, std::span<const Place> places, void* workspace);
 
  private:
@@ -103,11 +104,13 @@ class CudnnGraph {
   void add_operation(CudnnDescriptor& operation);
   CudnnDescriptor& choose_engines(const CudnnTarget& target);
 
-  std::vector<std::unique_ptr<CudnnDescriptor>> descriptors_;  // all that the plan refers to
+  // All descriptors to which the plan refers.
+  std::vector<std::unique_ptr<CudnnDescriptor>> descriptors_;
   std::vector<cudnnBackendDescriptor_t> operations_;
   std::vector<std::unique_ptr<float>> constants_;
   std::vector<Place> constant_places_;
-  std::int64_t next_number_ = 1'000;  // of tensors that no caller has numbered
+  // The next number of a tensor that the caller has not numbered.
+  std::int64_t next_number_ = 1'000;
   std::unique_ptr<CudnnDescriptor> plan_;
   std::int64_t workspace_ = 0;
   std::string why_not_;

@@ -1,4 +1,4 @@
-// The functions of cuDNN that are used, as calls of the library.
+// The functions of cuDNN that are used, forwarded to the library.
 #include <cudnn.h>
 #include <fmt/format.h>
 

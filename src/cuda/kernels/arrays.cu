@@ -39,8 +39,8 @@ struct Pieces {
   float* sums[kMostPieces];
 };
 
-/// Along y one piece after another. An array that is indexed by a number only known here would be
-/// copied to memory of each thread.
+/// Adds one piece for each block along y. Indexing the array of pieces with blockIdx.y directly
+/// would copy it to each thread's local memory.
 __global__ void add_pieces_kernel(const float* addend, std::int64_t count, Pieces pieces) {
   float* sum = nullptr;
   for (unsigned piece = 0; piece < kMostPieces; ++piece) {
@@ -59,7 +59,8 @@ __global__ void scale_kernel(float factor, float* values, std::int64_t packs) {
   }
 }
 
-/// As many as a large GPU runs at a time, with loads enough under way for its memory.
+/// The grid: as many blocks as a large GPU runs at a time, with enough loads in progress to use its
+/// memory bandwidth.
 constexpr std::int64_t kSquareBlocks = 512;
 constexpr unsigned kSquareThreads = 256;
 
@@ -83,7 +84,7 @@ __global__ void sum_kernel(const double* values, unsigned count, double* result)
   if (threadIdx.x == 0) *result = sum;
 }
 
-/// Calls `visit` with a pack's size for arrays that are one row.
+/// Calls `visit` with a pack size for arrays that are treated as one row.
 template <class Visit>
 void with_row_packs(const View& first, const View& second, const Visit& visit) {
   constexpr int kCount = 4;

@@ -8,9 +8,9 @@ namespace dapple::cuda {
 namespace {
 
 constexpr int kRowThreads = 8;       // threads along a column
-constexpr int kPartRowThreads = 32;  // likewise, where the parts are summed up
+constexpr int kPartRowThreads = 32;  // the same for summing the parts
 
-/// A block sums up a part of the rows for some columns: partials[part][column].
+/// Each block sums a part of the rows for some columns: partials[part][column].
 template <class Number, int kCount>
 __global__ void partial_kernel(const Number* gradient, std::int64_t rows, int columns,
                                float* partials) {
@@ -44,7 +44,7 @@ __global__ void total_kernel(const float* partials, std::int64_t parts, std::int
   });
 }
 
-/// As many as make blocks for a large GPU, while each thread has several rows to add up.
+/// Returns enough parts to fill a large GPU with blocks, while each thread adds several rows.
 std::int64_t parts_of(std::int64_t rows, unsigned blocks_along_row) {
   constexpr unsigned kBlocks = 1'024;
   constexpr std::int64_t kRowsPerThread = 8;

@@ -5,14 +5,15 @@
 
 #include <cstdint>
 
-#ifndef __CUDACC__  // where tests run kernels on the host
+#ifndef __CUDACC__  // tests run kernels on the host
 #include <chrono>
 #include <thread>
 #endif
 
 namespace dapple::cuda {
 
-/// Nanoseconds since some moment, the same for all multiprocessors (PTX ISA, %globaltimer).
+/// Returns the nanoseconds since some fixed time, the same for all multiprocessors (PTX ISA,
+/// %globaltimer).
 __device__ inline std::uint64_t gpu_nanoseconds() {
 #ifdef __CUDACC__
   std::uint64_t now = 0;

@@ -1,4 +1,4 @@
-// The one way in which kernels are launched.
+// The function by which all kernels are launched.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -17,12 +17,13 @@ struct Grid {
   dim3 threads{1, 1, 1};
 };
 
-/// Blocks of a dimension of the grid. Requires: 1 <= count < 2^31.
+/// Returns the number of blocks along a dimension of the grid. Requires: 1 <= count < 2^31.
 inline unsigned blocks_for(std::int64_t count, std::int64_t per_block) {
   return static_cast<unsigned>((count + per_block - 1) / per_block);
 }
 
-/// Threads for `count` pieces of work, one after another by those of a full GPU.
+/// Returns a grid for `count` independent elements, at most as large as fills a GPU; each thread
+/// loops over several elements if there are more.
 inline Grid grid_for(std::int64_t count) {
   constexpr std::int64_t kThreads = 256;
   constexpr std::int64_t kMostBlocks = 2'048;

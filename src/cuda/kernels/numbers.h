@@ -1,5 +1,5 @@
-// Numbers as kernels read and write them: computed with in single precision, held as they are,
-// several at a time where they lie on multiples of 16 bytes.
+// Numbers as kernels read and write them: stored in their own type, converted to single precision
+// for computation, and moved several at a time if they lie at multiples of 16 bytes.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -29,7 +29,7 @@ __host__ __device__ inline float to_float(std::int32_t value) {
   return static_cast<float>(value);
 }
 
-/// Rounded to the nearest, ties to even.
+/// Rounds to the nearest, ties to even.
 template <class Number>
 __host__ __device__ Number rounded_to(float value);
 template <>
@@ -49,10 +49,10 @@ __host__ __device__ inline std::int32_t rounded_to<std::int32_t>(float value) {
   return static_cast<std::int32_t>(value);
 }
 
-/// What one instruction moves at most.
+/// The maximum number of bytes that one instruction moves.
 inline constexpr int kWidestAccess = 16;
 
-/// Neighbours that are moved together.
+/// Adjacent numbers that are moved together.
 template <class Number, int kCount>
 struct alignas(sizeof(Number) * kCount < kWidestAccess ? sizeof(Number) * kCount
                                                        : kWidestAccess) Pack {
@@ -76,7 +76,8 @@ Number* numbers_in(const View& view) {
   return reinterpret_cast<Number*>(view.address);
 }
 
-/// Whether rows of `columns` numbers can be read by packs of `count`; nothing, at null, can.
+/// Whether rows of `columns` numbers can be read by packs of `count`; true for an empty view at
+/// null.
 inline bool is_packable(const View& view, std::int64_t columns, int count) {
   const auto address = reinterpret_cast<std::uintptr_t>(view.address);
   const auto size = static_cast<std::uintptr_t>(count * size_of(view.type));
@@ -88,7 +89,7 @@ struct Of {
   using Number = Kind;
 };
 
-/// Calls `visit(Of<float>{})`, or that of another type that is computed with.
+/// Calls `visit(Of<float>{})`, or the same with another floating-point type. Throws Bug for Int32.
 template <class Visit>
 void with_floats(Type type, const Visit& visit) {
   switch (type) {
@@ -104,7 +105,7 @@ void with_floats(Type type, const Visit& visit) {
   throw Bug("whole numbers are not computed with");
 }
 
-/// The same of all types.
+/// The same for all types, Int32 included.
 template <class Visit>
 void with_numbers(Type type, const Visit& visit) {
   if (type == Type::Int32) return visit(Of<std::int32_t>{});
@@ -114,9 +115,8 @@ void with_numbers(Type type, const Visit& visit) {
 template <int kCount>
 using PackOf = std::integral_constant<int, kCount>;
 
-/// Calls `visit(Of<Number>{}, PackOf<kCount>{})` with as many numbers as are moved at a time where
-/// rows of `columns` numbers are read from and written to the views: as many of `type` as fit one
-/// access, or one.
+/// Calls `visit(Of<Number>{}, PackOf<kCount>{})` with the number of elements to move at a time for
+/// rows of `columns` numbers in the views: as many as fit one access if alignment allows, else one.
 template <class Visit>
 void with_packs(Type type, std::int64_t columns, std::initializer_list<View> views,
                 const Visit& visit) {

@@ -9,7 +9,7 @@
 namespace dapple::cuda {
 namespace {
 
-/// Settings and what follows of them for one step.
+/// The settings, and the values derived from them for one step.
 struct Step {
   float gradient_factor;
   float learning_rate;
@@ -18,11 +18,13 @@ struct Step {
   float beta1;
   float beta2;
   float epsilon;
-  float rate;  // of Adam: with what the first steps of the mean lack
-  float root;  // likewise of the square
+  // Adam's learning rate with the bias correction of the first moment.
+  float rate;
+  // The square root of the bias correction of Adam's second moment.
+  float root;
 };
 
-/// New value of a parameter; updates what it keeps. Formulas of src/nn/optimizer.cpp.
+/// Returns the new value of a parameter and updates its state. Formulas as in src/nn/optimizer.cpp.
 template <nn::OptimizerKind kKind>
 __device__ float stepped(const Step& step, float value, float gradient, float& first,
                          float& second) {

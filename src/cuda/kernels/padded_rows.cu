@@ -8,7 +8,7 @@
 namespace dapple::cuda {
 namespace {
 
-/// A block for each row. A thread has several loads on their way before it stores.
+/// Uses one block per row. Each thread has several loads in progress before it stores.
 template <class Number>
 __global__ void copy_kernel(std::int64_t columns, const Number* from, std::int64_t from_stride,
                             Number* to, std::int64_t to_stride) {

@@ -1,15 +1,16 @@
-// Rows with gaps behind them, so that each begins where tensor cores want it.
+// Rows with padding, so that each starts at an address that is aligned for tensor cores.
 #pragma once
 
 #include "dapple/cuda/memory/tensor.h"
 
 namespace dapple::cuda {
 
-/// The least stride, in numbers, of rows that all begin at multiples of 16 bytes.
+/// Returns the least stride, in numbers, for which all rows start at multiples of 16 bytes.
 std::int64_t padded_stride(std::int64_t columns, Type type);
 
-/// The tensor with rows of `columns` numbers that begin `stride` numbers apart, its last dimension:
-/// itself where they do, else a copy. In gaps lies whatever was there.
+/// Returns the tensor with rows of `columns` numbers that start `stride` numbers apart, which is
+/// then its last dimension: the tensor itself if they already do, else a copy. The padding is
+/// undefined.
 DeviceTensor with_stride(Device& device, DeviceTensor tensor, std::int64_t columns,
                          std::int64_t stride);
 

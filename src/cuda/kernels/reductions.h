@@ -1,4 +1,4 @@
-// Sums and maxima over the threads of a warp and of a block, in an order that does not change.
+// Sums and maxima over the threads of a warp and of a block, in a fixed order.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,7 +8,7 @@ namespace dapple::cuda {
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kWholeWarp = 0xffffffffU;
 
-/// The same in all threads of the warp, which must all be there.
+/// Returns the sum to all threads of the warp, all of which must take part.
 template <class Number>
 __device__ Number warp_sum(Number value) {
   for (int distance = kWarp / 2; distance > 0; distance /= 2) {
@@ -24,27 +24,28 @@ __device__ inline float warp_max(float value) {
   return value;
 }
 
-/// The same in all threads of the block: whole warps along x, which must all be there.
+/// Returns the sum to all threads of the block, which consists of whole warps along x; all threads
+/// must take part.
 template <class Number>
 __device__ Number block_sum(Number value) {
   __shared__ Number of_warps[kWarp];
   const unsigned lane = threadIdx.x % kWarp;
   const unsigned warp = threadIdx.x / kWarp;
   value = warp_sum(value);
-  __syncthreads();  // those of a sum before this one may still be read
+  __syncthreads();  // values of a previous sum may still be read
   if (lane == 0) of_warps[warp] = value;
   __syncthreads();
   return warp_sum(lane < blockDim.x / kWarp ? of_warps[lane] : Number{});
 }
 
 /// Calls `visit(value, sum)` once for each column of threads and each of their values, in one of
-/// the threads: the sum over the column. The block is kWarp threads wide and `kThreads` high, and
-/// all of it must be there.
+/// the threads, with the sum over the column. The block is kWarp threads wide and `kThreads` high,
+/// and all of its threads must take part.
 template <int kThreads, int kValues, class Visit>
 __device__ void for_each_column_sum(const float (&values)[kValues], const Visit& visit) {
   __shared__ float of_threads[kThreads][kValues][kWarp];
   const unsigned lane = threadIdx.x;
-  __syncthreads();  // those of sums before these may still be read
+  __syncthreads();  // values of previous sums may still be read
   for (int value = 0; value < kValues; ++value) {
     of_threads[threadIdx.y][value][lane] = values[value];
   }

@@ -28,8 +28,8 @@ void Spin::pass_until(Duration moment) {
   is_counting_ = true;
 }
 
-/// The least, as nothing but a disturbance makes it longer; of kernels that wait behind others, as
-/// in a stream that has much to do.
+/// Measures the minimum over several kernels, since disturbances only make it longer. The kernels
+/// wait behind others, as in a busy stream.
 Duration Spin::measured_overhead() {
   constexpr Duration kLength{20'000};
   constexpr std::int64_t kToEnqueueAll = 20;

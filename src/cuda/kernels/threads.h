@@ -1,4 +1,4 @@
-// Where a thread of a one-dimensional grid is in it.
+// The position of a thread in a one-dimensional grid.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -38,7 +38,7 @@ Arena::Arena(int ordinal, Bytes size, Stream::Priority priority)
   mark_free(compute_, memory_, size_);
 }
 
-/// Waits for all that uses it, as the driver does it. What could go wrong has been said before.
+/// Waits for all work that uses the memory, since cudaFree() does. Errors were reported earlier.
 Arena::~Arena() {
   static_cast<void>(cudaFree(memory_));
 }
@@ -61,7 +61,7 @@ Buffer Arena::allocate(Bytes size) {
   return {shared_from_this(), memory_ + offset, size};
 }
 
-/// Of a free piece, cut off its front; -1 where there is none.
+/// Takes memory from the front of a free piece and returns its offset; -1 if there is none.
 std::int64_t Arena::take(std::int64_t size) {
   auto best = free_.end();
   for (auto piece = free_.begin(); piece != free_.end(); ++piece) {
@@ -117,7 +117,8 @@ void Arena::insert_reached() {
   }
 }
 
-/// The compute stream waits for the other one. False where nothing is waiting.
+/// Makes the compute stream wait for the event of the next waiting piece and frees the piece.
+/// Returns false if no piece is waiting.
 bool Arena::insert_next_waiting() {
   if (waiting_.empty()) return false;
   const Waiting& first = waiting_.front();

@@ -1,5 +1,5 @@
-// A piece of a GPU's memory that is cut up without asking the driver, and the stream in whose order
-// pieces of it are made and given back.
+// A region of a GPU's memory from which pieces are allocated without the driver, and the compute
+// stream in whose order pieces are allocated and released.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  /// The smallest piece in which it fits, the first of them.
+  /// Allocates from the smallest free piece that is large enough, of equals from the first.
   Buffer allocate(Bytes size);
   void give_back(const std::byte* address, Bytes size);
   void give_back_after(const std::byte* address, Bytes size, Event event);
@@ -34,7 +34,8 @@ class Arena : public std::enable_shared_from_this<Arena> {
   void forget_most_in_use();
 
  private:
-  struct Waiting {  // for another stream to be done with it
+  /// A released piece that another stream may still use, until `event` is reached.
+  struct Waiting {
     std::int64_t offset = 0;
     std::int64_t size = 0;
     Event event;
@@ -49,8 +50,10 @@ class Arena : public std::enable_shared_from_this<Arena> {
   Stream compute_;
   std::byte* memory_ = nullptr;
   mutable std::mutex mutex_;
-  std::map<std::int64_t, std::int64_t> free_;  // sizes by offset; no two are neighbours
-  std::deque<Waiting> waiting_;                // since they were given back
+  // The sizes of free pieces by offset; no two are adjacent.
+  std::map<std::int64_t, std::int64_t> free_;
+  // The pieces in the order of their release.
+  std::deque<Waiting> waiting_;
   Bytes in_use_;
   Bytes most_in_use_;
 };

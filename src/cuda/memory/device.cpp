@@ -9,7 +9,7 @@
 namespace dapple::cuda {
 namespace {
 
-/// So that what is made next is made on that GPU.
+/// Makes the GPU current, so that members initialized afterwards are created on it.
 int made_current(int ordinal) {
   require(cudaSetDevice(ordinal), "cudaSetDevice");
   return ordinal;

@@ -1,4 +1,4 @@
-// Attention by a library's kernels that keep scores on chip.
+// Attention by a library's fused kernels, which keep scores on chip.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,9 @@
 
 namespace dapple::cuda {
 
-/// softmax(Q K^T / sqrt(width)) V for each head of each sample. Queries, keys and values of a
-/// position lie one after another, each head by head: [samples, sequence, 3, heads, width].
+/// The shape of softmax(Q K^T / sqrt(width)) V for each head of each sample. Queries, keys and
+/// values of a position lie one after another, each head by head:
+/// [samples, sequence, 3, heads, width].
 struct AttentionShape {
   std::int64_t samples = 0;
   std::int64_t sequence = 0;
@@ -24,14 +25,17 @@ struct AttentionShape {
 
 struct AttentionForward {
   View queries_keys_values;
-  View output;    // [samples, sequence, heads, width]
-  View log_sums;  // [samples, heads, sequence], Float32: of the exponentials of the scaled scores
+  // [samples, sequence, heads, width].
+  View output;
+  // [samples, heads, sequence], Float32: the logarithms of the sums of the exponentials of the
+  // scaled scores.
+  View log_sums;
 };
 
 struct AttentionBackward {
   AttentionForward forward;
-  View output_gradient;  // as the output
-  View input_gradient;   // as queries_keys_values
+  View output_gradient;  // shaped as the output
+  View input_gradient;   // shaped as queries_keys_values
 };
 
 class FusedAttention {
@@ -41,10 +45,10 @@ class FusedAttention {
   FusedAttention(const FusedAttention&) = delete;
   FusedAttention& operator=(const FusedAttention&) = delete;
 
-  /// Whether the library has kernels for both directions on this GPU. The first time for a shape it
-  /// takes long.
+  /// Whether the library has kernels for both directions on this GPU. The first call for a shape is
+  /// slow.
   bool supports(Device& device, const AttentionShape& shape);
-  /// Enqueued on the compute stream. Requires: the shape is supported.
+  /// Enqueues the computation on the compute stream. Requires: the shape is supported.
   void run(Device& device, const AttentionShape& shape, const AttentionForward& arrays);
   void run(Device& device, const AttentionShape& shape, const AttentionBackward& arrays);
 

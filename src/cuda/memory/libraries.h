@@ -1,4 +1,4 @@
-// What a device uses of other people's libraries.
+// The third-party libraries that a device uses.
 #pragma once
 
 #include "cuda/memory/fused_attention.h"

@@ -1,5 +1,5 @@
-// Products of matrices, with what can be done to the result before it is written. Matrices are
-// stored row by row, without gaps.
+// Matrix products with optional operations on the result before it is written. Matrices are stored
+// row by row.
 #pragma once
 
 #include <cstdint>
@@ -10,35 +10,44 @@
 
 namespace dapple::cuda {
 
-/// A factor: [rows, columns] as it is multiplied; stored that way round, or as its transpose.
+/// A factor of shape [rows, columns], stored either so or as its transpose.
 struct MatrixOperand {
   View numbers;
   bool is_transposed = false;
-  std::int64_t stride = 0;  // numbers from a stored row to the next; 0: no gaps
+  // The distance between stored rows, in numbers; 0: no gaps.
+  std::int64_t stride = 0;
 };
 
-/// result = activation(left right + addend + bias), all factors of the same type.
+/// The product result = activation(left right + addend + bias); all factors have the same type.
 struct Product {
   std::int64_t rows = 0;     // of left and result
   std::int64_t depth = 0;    // columns of left, rows of right
   std::int64_t columns = 0;  // of right and result
   MatrixOperand left;
   MatrixOperand right;
-  View result;                     // of the factors' type, or Float32
-  std::int64_t result_stride = 0;  // likewise; with gaps there is only the product
-  View addend = {};  // as the result, which it may be itself; nothing is added if empty
-  View bias = {};    // one number of the factors' type for each column; likewise
+  // Has the factors' type, or Float32.
+  View result;
+  // The stride of the result, like MatrixOperand::stride. With gaps there must be neither addend,
+  // bias nor activation.
+  std::int64_t result_stride = 0;
+  // Shaped as the result, and possibly the result itself; empty: nothing is added.
+  View addend = {};
+  // One number of the factors' type for each column; empty: nothing is added.
+  View bias = {};
 
   enum class Activation {
     None,
-    Gelu,          // of the sum, which is written to gelu_input
-    GeluGradient,  // the sum times the slope of GELU at gelu_input
+    // GELU of the sum, which is written to gelu_input.
+    Gelu,
+    // The sum times the derivative of GELU at gelu_input.
+    GeluGradient,
   };
   Activation activation = Activation::None;
-  View gelu_input = {};  // shaped as the result, of its type
+  // Has the shape and the type of the result.
+  View gelu_input = {};
 };
 
-/// Computed in single precision, or by tensor cores that add up in it.
+/// Computes products in single precision, or on tensor cores that accumulate in single precision.
 class MatrixProducts {
  public:
   MatrixProducts();
@@ -46,8 +55,8 @@ class MatrixProducts {
   MatrixProducts(const MatrixProducts&) = delete;
   MatrixProducts& operator=(const MatrixProducts&) = delete;
 
-  /// Enqueues it on the compute stream. Requires: nothing is empty; GELU with a bias and no addend,
-  /// its gradient with neither.
+  /// Enqueues a product on the compute stream. Requires: nothing is empty; GELU with a bias and
+  /// without addend, its gradient with neither.
   void multiply(Device& device, const Product& product);
 
  private:

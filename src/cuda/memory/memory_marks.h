@@ -1,6 +1,5 @@
-// What an arena tells of its pieces, from a moment of its stream on. Kernels on a GPU are not
-// watched; where tests run them on the host, another file of these functions lets the sanitizers
-// know.
+// Marks pieces of an arena as free or used from a point of its stream on. On a GPU the functions do
+// nothing; where tests run kernels on the host, another implementation informs the sanitizers.
 #pragma once
 
 #include <cstddef>

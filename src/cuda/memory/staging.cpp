@@ -19,14 +19,14 @@ struct Staging::Piece {
 
 Staging::Staging() = default;
 
-/// Once a GPU is done with its memory. What could go wrong has been said before.
+/// Waits until the GPU no longer uses the memory. Errors were reported earlier.
 Staging::~Staging() {
   for (const Piece& piece : pieces_) {
     static_cast<void>(cudaEventSynchronize(piece.last_use.handle()));
   }
 }
 
-/// When what it was used for before is done.
+/// Returns the next piece when its previous use has ended.
 Staging::Piece& Staging::next_piece() {
   if (pieces_.empty()) pieces_.resize(kPieces);
   current_ = (current_ + 1) % pieces_.size();

@@ -1,4 +1,4 @@
-// Attention by whichever kernels are the fastest for a shape.
+// Attention by the fastest available kernels for a shape.
 #pragma once
 
 #include "cuda/memory/fused_attention.h"
@@ -6,7 +6,8 @@
 
 namespace dapple::cuda {
 
-/// Of an input [samples, sequence, 3 hidden] or an output [samples, sequence, hidden].
+/// Returns the shape for an input [samples, sequence, 3 hidden] or an output [samples, sequence,
+/// hidden].
 AttentionShape shape_of(const AttentionOperation& operation, const DeviceTensor& tensor);
 
 void attend_fastest(Device& device, const AttentionShape& shape, const AttentionForward& arrays);

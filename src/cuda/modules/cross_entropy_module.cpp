@@ -25,7 +25,7 @@ class SoftmaxCrossEntropy : public DeviceModuleWithoutParameters {
     return losses;
   }
 
-  /// The scores' gradients take their place.
+  /// The gradients of the scores overwrite the scores.
   DeviceTensor input_gradient(Device& device, Parameters, DeviceTensor output_gradient,
                               DeviceStash& stash) const override {
     DeviceTensor gradient = std::move(stash.tensors[0]);

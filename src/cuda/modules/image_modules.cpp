@@ -12,7 +12,7 @@ class MaxPool : public DeviceModuleWithoutParameters {
  public:
   explicit MaxPool(const MaxPoolOperation& operation) : operation_(operation) {}
 
-  /// Keeps where the largest are, and the input's shape.
+  /// Stashes the positions of the maxima, and the input's shape.
   DeviceTensor forward(Device& device, Parameters, DeviceTensor input, const DeviceTensor&,
                        DeviceStash& stash) const override {
     const Windows windows = windows_in(input.shape);
@@ -61,7 +61,7 @@ class Flatten : public DeviceModuleWithoutParameters {
   }
 };
 
-/// A product per sample, whose columns are the places of the kernel.
+/// Computes a matrix product per sample, whose columns are the places of the kernel.
 class Convolution : public DeviceModule {
  public:
   explicit Convolution(const ConvolutionOperation& operation)

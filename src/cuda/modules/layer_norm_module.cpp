@@ -28,7 +28,7 @@ class LayerNorm : public DeviceModule {
     return output;
   }
 
-  /// Of what the parameters' gradients need, only those of this batch are left.
+  /// Leaves in the stash only the parameters' gradients of this batch.
   DeviceTensor input_gradient(Device& device, Parameters parameters, DeviceTensor output_gradient,
                               DeviceStash& stash) const override {
     const DeviceTensor& input = stash.tensors[0];

@@ -109,7 +109,7 @@ class Linear : public DeviceModule {
   }
 
  private:
-  /// Of outputs and their gradients, as products have them.
+  /// Returns the stride of outputs and their gradients in products.
   std::int64_t product_stride(Type type) const { return stride_with_gaps(operation_, type); }
 
   LinearOperation operation_;
@@ -118,8 +118,8 @@ class Linear : public DeviceModule {
 
 }  // namespace
 
-/// For a head over a vocabulary that is no multiple of 8, such as GPT-2's of 50,257, even copies of
-/// all rows are much quicker than products of rows that begin anywhere.
+/// For an output layer over a vocabulary whose size is no multiple of 8, such as GPT-2's 50,257,
+/// even copying all rows is much faster than computing products of unaligned rows.
 std::int64_t stride_with_gaps(const LinearOperation& operation, Type type) {
   const bool may_have_gaps = operation.transposed && !operation.bias;
   return may_have_gaps ? padded_stride(operation.outputs, type) : operation.outputs;

@@ -1,4 +1,4 @@
-// y = x W + b over rows, with what is done to y in the same product; and its gradients.
+// Linear layers y = x W + b on rows, with fused operations on y, and their gradients.
 #pragma once
 
 #include "dapple/cuda/memory/tensor.h"
@@ -11,9 +11,12 @@ struct LinearForward {
   View weight;
   View bias;
   View output;
-  std::int64_t output_stride = 0;  // numbers from a row to the next; 0: no gaps
-  View addend = {};                // shaped as the output; nothing is added if empty
-  View gelu_input = {};  // likewise; if there is one, y goes here, and gelu(y) to the output
+  // The distance between output rows, in numbers; 0: no gaps.
+  std::int64_t output_stride = 0;
+  // Shaped as the output; empty: nothing is added.
+  View addend = {};
+  // Shaped as the output. If not empty, y is written here and gelu(y) to the output.
+  View gelu_input = {};
 };
 void apply(Device& device, const LinearOperation& operation, const LinearForward& arrays);
 
@@ -21,18 +24,23 @@ struct LinearBackward {
   View output_gradient;
   View weight;
   View input_gradient;
+  // The distance between rows of output_gradient, like LinearForward::output_stride.
   std::int64_t output_gradient_stride = 0;
-  View gelu_input = {};  // shaped as the input; if there is one, the input was GELU of it, and the
-                         // gradient is that of the argument
+  // Shaped as the input. If not empty, the input was GELU of it, and `input_gradient` receives the
+  // gradient with respect to GELU's argument.
+  View gelu_input = {};
 };
 void apply_backward(Device& device, const LinearOperation& operation, const LinearBackward& arrays);
 
 struct LinearSums {
   View input;
   View output_gradient;
-  View weight;                              // Float32 sums, added to
-  View bias;                                // empty where there is no bias
-  std::int64_t output_gradient_stride = 0;  // as above; with gaps there is no bias
+  // The Float32 sums to which the weight gradient is added.
+  View weight;
+  // The same for the bias; empty if there is no bias.
+  View bias;
+  // The distance between rows of output_gradient; with gaps there must be no bias.
+  std::int64_t output_gradient_stride = 0;
 };
 void add_weight_gradients(Device& device, const LinearOperation& operation,
                           const LinearSums& arrays);

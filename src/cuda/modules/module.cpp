@@ -73,7 +73,7 @@ std::unique_ptr<DeviceModule> make(const SoftmaxCrossEntropyOperation& operation
   return make_softmax_cross_entropy(operation);
 }
 
-/// The linear layer before the `number`th, if that is its loss; else null.
+/// Returns the linear layer before layer `number` if the latter is its loss; else null.
 const LinearOperation* head_before(std::span<const Operation> operations, std::size_t number) {
   const bool is_loss = number > 0 && number < operations.size() &&
                        std::holds_alternative<SoftmaxCrossEntropyOperation>(operations[number]);

@@ -1,4 +1,4 @@
-// The modules that all others are made of, and the way to put modules together. `type` is that of
+// The elementary modules from which all others are made, and their composition. `type` is that of
 // activations and parameters.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace dapple::cuda {
 
-/// For what has nothing to learn.
+/// The base class of modules without parameters.
 class DeviceModuleWithoutParameters : public DeviceModule {
  public:
   std::size_t parameter_count() const override { return 0; }
@@ -19,8 +19,8 @@ class DeviceModuleWithoutParameters : public DeviceModule {
 
 std::unique_ptr<DeviceModule> make_embedding(const EmbeddingOperation& operation, Type type);
 std::unique_ptr<DeviceModule> make_position_embedding();
-/// Whether a module may leave gaps behind the rows of its output: the last dimension then is how
-/// far apart they begin.
+/// Whether a module may leave gaps behind the rows of its output; the last dimension is then the
+/// stride of the rows.
 enum class Rows { Dense, MayHaveGaps };
 std::unique_ptr<DeviceModule> make_linear(const LinearOperation& operation,
                                           Rows output = Rows::Dense);
@@ -28,18 +28,18 @@ std::int64_t stride_with_gaps(const LinearOperation& operation, Type type);
 std::unique_ptr<DeviceModule> make_layer_norm(const LayerNormOperation& operation);
 std::unique_ptr<DeviceModule> make_relu();
 std::unique_ptr<DeviceModule> make_gelu();
-/// Queries, keys and values, one after another in the last dimension, to what the heads attend to:
-/// [sequence, 3 hidden] to [sequence, hidden].
+/// Makes the attention of all heads, from queries, keys and values one after another in the last
+/// dimension: [sequence, 3 hidden] to [sequence, hidden].
 std::unique_ptr<DeviceModule> make_attention_heads(const AttentionOperation& operation);
 std::unique_ptr<DeviceModule> make_transformer_block(const TransformerBlockOperation& operation);
 std::unique_ptr<DeviceModule> make_convolution(const ConvolutionOperation& operation);
 std::unique_ptr<DeviceModule> make_max_pool(const MaxPoolOperation& operation);
 std::unique_ptr<DeviceModule> make_flatten();
-/// Takes scores with gaps behind the rows too; their gradients then have them as well.
+/// Also accepts scores with gaps behind the rows; their gradients then have the same gaps.
 std::unique_ptr<DeviceModule> make_softmax_cross_entropy(
     const SoftmaxCrossEntropyOperation& operation);
 
-/// One after another. Requires: at least one.
+/// Makes a module that runs `parts` one after another. Requires: at least one.
 std::unique_ptr<DeviceModule> make_chain(std::vector<std::unique_ptr<DeviceModule>> parts);
 
 }  // namespace dapple::cuda

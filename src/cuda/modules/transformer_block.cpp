@@ -9,7 +9,7 @@
 namespace dapple::cuda {
 namespace {
 
-/// Parameters, in nn's order.
+/// The parameters in nn's order.
 enum : std::size_t {
   kNorm1Scale,
   kNorm1Shift,
@@ -26,8 +26,8 @@ enum : std::size_t {
   kParameters
 };
 
-/// What a forward leaves, as it lies in the stash, and what the gradient of the input makes of it
-/// for that of the weights.
+/// The tensors in the stash after a forward, and what the input gradient replaces them by for the
+/// weight gradient.
 enum : std::size_t {
   kInput,
   kStatistics1,
@@ -35,17 +35,18 @@ enum : std::size_t {
   kQkv,  // then its gradient
   kAttended,
   kLogSums,
-  kMiddle,       // behind attention and the way around it; then the gradient of it
+  kMiddle,       // after attention and its residual connection; then its gradient
   kStatistics2,  // then the gradients of both norms' parameters
   kNormed2,
-  kGeluInput,  // then the gradient of it
+  kGeluInput,  // then its gradient
   kExpanded,
   kOutputGradient,
   kTensors
 };
 
-/// Pre-norm, as nn makes it of single modules. Here biases, GELU and the ways around are done
-/// inside the products, and gradients meet inside the norms' backward.
+/// A pre-norm block, equivalent to nn's composition of single modules. Biases, GELU and residual
+/// connections are fused into the products, and gradients of residual connections are added in the
+/// backward of the norms.
 class TransformerBlock : public DeviceModule {
  public:
   explicit TransformerBlock(const TransformerBlockOperation& operation)
@@ -75,7 +76,7 @@ class TransformerBlock : public DeviceModule {
     stash.tensors[kOutputGradient] = std::move(output_gradient);
     DeviceTensor norm_sums = make_tensor(device, {4, hidden_}, Type::Float32);
     const DeviceTensor of_normed2 = feed_forward_gradient(device, parameters, stash);
-    // The way around the feed-forward joins here.
+    // The gradient of the residual connection around the feed-forward is added here.
     DeviceTensor of_middle =
         norm_gradient(device, parameters[kNorm2Scale], stash,
                       {.input = kMiddle,
@@ -129,7 +130,7 @@ class TransformerBlock : public DeviceModule {
     View sums;
   };
 
-  /// [samples, sequence, columns] in the precision of the input.
+  /// Creates a tensor [samples, sequence, columns] in the precision of the input.
   DeviceTensor make_rows(Device& device, const DeviceStash& stash, std::int64_t columns) const {
     const DeviceTensor& input = stash.tensors[kInput];
     return make_tensor(device, {input.shape[0], input.shape[1], columns}, input.type);
@@ -198,7 +199,7 @@ class TransformerBlock : public DeviceModule {
     return output;
   }
 
-  /// Of the second norm's output; that of GELU's input takes its place.
+  /// Returns the gradient of the second norm's output; that of GELU's input replaces the latter.
   DeviceTensor feed_forward_gradient(Device& device, Parameters parameters,
                                      DeviceStash& stash) const {
     auto& tensors = stash.tensors;
@@ -217,7 +218,8 @@ class TransformerBlock : public DeviceModule {
     return gradient;
   }
 
-  /// Of the first norm's output; that of queries, keys and values takes their place.
+  /// Returns the gradient of the first norm's output; that of queries, keys and values replaces
+  /// these.
   DeviceTensor attention_gradient(Device& device, Parameters parameters, DeviceStash& stash) const {
     auto& tensors = stash.tensors;
     const DeviceTensor of_attended = make_rows(device, stash, hidden_);

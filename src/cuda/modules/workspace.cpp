@@ -8,19 +8,19 @@
 namespace dapple::cuda {
 namespace {
 
-/// And of partial sums and scalars.
+/// The workspace of products, with an allowance for partial sums and scalars.
 constexpr std::int64_t kOfProducts = kProductWorkspace.count + (std::int64_t{8} << 20);
 constexpr std::int64_t kWidestGap = 8;  // behind a row, in numbers
 constexpr std::int64_t kSinglePrecision = size_of(Type::Float32);
 
 struct WorkspaceOf {
   const nn::Shape& input;
-  std::int64_t number;  // bytes of one
+  std::int64_t number;  // bytes of one number
 
   std::int64_t rows(std::int64_t columns) const { return nn::count_of(input) / columns; }
 
-  /// The library adds up the gradients of queries in single precision, and keeps a number or two
-  /// for each row of scores.
+  /// The library sums the gradients of queries in single precision and keeps one or two numbers for
+  /// each row of scores.
   std::int64_t of_heads(const AttentionOperation& operation) const {
     return rows(operation.hidden) * (operation.hidden + 4 * operation.heads) * kSinglePrecision;
   }
@@ -29,11 +29,11 @@ struct WorkspaceOf {
   std::int64_t operator()(const Kind&) const {
     return 0;
   }
-  /// Outputs or their gradients with gaps behind the rows.
+  /// Outputs, or their gradients, with gaps behind the rows.
   std::int64_t operator()(const LinearOperation& operation) const {
     return rows(operation.inputs) * (operation.outputs + kWidestGap) * number;
   }
-  /// Sums of scale's and shift's gradients over parts of the rows.
+  /// Partial sums of the gradients of scale and shift over parts of the rows.
   std::int64_t operator()(const LayerNormOperation& operation) const {
     const std::int64_t parts = (rows(operation.hidden) + kRowsOfPart - 1) / kRowsOfPart;
     return parts * 2 * operation.hidden * kSinglePrecision;
@@ -41,7 +41,7 @@ struct WorkspaceOf {
   std::int64_t operator()(const AttentionOperation& operation) const {
     return of_heads(operation) + 4 * nn::count_of(input) * number;
   }
-  /// In the backward, gradients that are not returned, and old ones beside those that replace them.
+  /// Gradients of the backward that are not returned, and old ones next to their replacements.
   std::int64_t operator()(const TransformerBlockOperation& operation) const {
     const std::int64_t widest = std::max(3 * operation.hidden, operation.feed_forward);
     return of_heads({operation.hidden, operation.heads, operation.causal}) +

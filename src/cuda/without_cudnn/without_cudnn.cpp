@@ -1,4 +1,4 @@
-// Where there is no cuDNN, attention is by kernels of our own.
+// The replacement without cuDNN: attention by the project's own kernels.
 #include "cuda/memory/fused_attention.h"
 #include "dapple/core/error.h"
 

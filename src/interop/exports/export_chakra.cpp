@@ -1,10 +1,11 @@
-// A folder of Chakra execution traces (Sridharan et al., 2023; mlcommons/chakra, schema 0.0.4), a
-// file trace.RANK.et for each rank, which ASTRA-sim replays: computations with the plan's times,
-// transfers and all-reduces with their sizes. groups.json has the groups of ranks that reduce
-// together, as ASTRA-sim's --comm-group-configuration takes them.
+// Exports a folder of Chakra execution traces (Sridharan et al., 2023; mlcommons/chakra, schema
+// 0.0.4), which ASTRA-sim replays: a file trace.RANK.et for each rank, with computations of the
+// plan's times and with transfers and all-reduces of the plan's sizes. groups.json lists the groups
+// of ranks that reduce together, for ASTRA-sim's --comm-group-configuration.
 //
-// A stream of a device is a chain of control dependencies; what is sent depends on what made it, a
-// computation on what it takes in, an optimizer step on the all-reduces before it.
+// The actions of a device's stream form a chain of control dependencies. Data dependencies lead
+// from a computation to the sends of its result, from a receive to the computation that uses it,
+// from the last computation to an all-reduce, and from all-reduces to the optimizer step.
 
 #include <fmt/format.h>
 
@@ -24,9 +25,10 @@ namespace dapple::interop {
 namespace {
 
 enum class NodeType { Compute = 4, Send = 5, Receive = 6, Collective = 7 };
-constexpr std::uint64_t kAllReduce = 0;  // of the collectives
+// The value of the attribute comm_type for an all-reduce.
+constexpr std::uint64_t kAllReduce = 0;
 
-/// Numbers of the fields of a node, and of an attribute.
+// The field numbers of a node and of an attribute in Chakra's protobuf schema.
 namespace node_field {
 constexpr int kId = 1, kName = 2, kType = 3, kControl = 4, kInputs = 5, kDuration = 7,
               kAttribute = 10;
@@ -35,7 +37,7 @@ namespace attribute_field {
 constexpr int kName = 1, kInt32 = 7, kInt64 = 9, kBool = 27, kString = 29;
 }
 
-/// Ranks that reduce together, numbered from 1: 0 is all ranks.
+/// Numbers the groups of ranks that reduce together from 1 on; 0 stands for all ranks.
 class Groups {
  public:
   std::size_t number(const std::vector<std::size_t>& ranks) {
@@ -44,7 +46,7 @@ class Groups {
     return group->second;
   }
 
-  /// {"1": [0, 1], ...}
+  /// Returns the groups as JSON: {"1": [0, 1], ...}.
   std::string text() const {
     std::string text;
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
@@ -59,7 +61,7 @@ class Groups {
   std::vector<std::vector<std::size_t>> ranks_;
 };
 
-/// What the traces of all ranks have in common.
+/// The data that the traces of all ranks share.
 struct Run {
   const Plan& plan;
   PlanCost costs;
@@ -67,7 +69,7 @@ struct Run {
   Groups groups = {};
 };
 
-/// Times are whole microseconds there, and none is lost.
+/// Converts a time to the whole microseconds of a trace, rounding up.
 std::uint64_t microseconds(Duration time) {
   constexpr std::int64_t kNanoseconds = 1000;
   return static_cast<std::uint64_t>((time.ns + kNanoseconds - 1) / kNanoseconds);
@@ -92,7 +94,7 @@ class Trace {
   Duration time_of(Action action) const;
   Dependencies inputs_of(Action action) const;
 
-  /// A node behind the last one of its stream; a receive is on none.
+  /// Begins a node that follows the last one of its stream; a receive belongs to no stream.
   ProtobufWriter node(Action action, NodeType type, const Dependencies& inputs) {
     ProtobufWriter writer;
     const std::uint64_t id = next_++;
@@ -125,10 +127,11 @@ class Trace {
   std::uint64_t next_ = 0;
   std::map<Stream, std::uint64_t> last_;
   std::map<std::pair<std::pair<ActionKind, StageIndex>, std::int32_t>, Dependencies> made_;
-  Dependencies computed_;  // the last computation of each
+  // The most recent computation, which all-reduces depend on.
+  Dependencies computed_;
 };
 
-/// All nodes of the actions that it needs to have been done on this device.
+/// Returns the nodes of all actions on this device that the action depends on.
 Trace::Dependencies Trace::inputs_of(Action action) const {
   const auto of = [&](std::initializer_list<ActionKind> kinds) {
     Dependencies nodes;
@@ -189,12 +192,13 @@ Duration Trace::time_of(Action action) const {
   }
 }
 
-/// A node for each peer. Both sides know a message by its tag: whose tensor it is.
+/// Returns a node for each peer. Sender and receiver match messages by tag, which identifies the
+/// boundary, the direction and the micro-batch.
 std::string Trace::transfers(const DeviceAction& entry, bool is_send) {
   const Action action = entry.action;
   const bool is_activation =
       action.kind == ActionKind::SendActivation || action.kind == ActionKind::ReceiveActivation;
-  // Of the boundary: the stage in front of it.
+  // A boundary has the number of the stage in front of it.
   const bool is_front = is_activation == is_send;
   const std::int64_t boundary = is_front ? action.stage.value : action.stage.value - 1;
   const std::int64_t tag =
@@ -253,7 +257,8 @@ std::string Trace::nodes_of(const DeviceAction& entry) {
   }
 }
 
-/// A pass of a micro-batch through a replica is some hundred bytes of its trace, or more.
+/// The largest number of passes of a micro-batch through a replica; each takes some hundred bytes
+/// of a trace or more.
 constexpr std::int64_t kMostPasses = 2'000'000;
 
 void check_size(const Plan& plan) {

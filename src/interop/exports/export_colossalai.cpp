@@ -1,5 +1,6 @@
-// ColossalAI's HybridParallelPlugin: blocks of each stage, 1F1B. It keeps the embedding with the
-// first block and the head with the last one by itself.
+// Exports the arguments of ColossalAI's HybridParallelPlugin: 1F1B with the number of transformer
+// blocks of each stage. The plugin itself places the embedding with the first block and the head
+// with the last one.
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// DeepSpeed's PipelineModule with the plan's boundaries in place of its own.
+// Exports a subclass of DeepSpeed's PipelineModule that uses the plan's stage boundaries.
 
 #include <fmt/format.h>
 

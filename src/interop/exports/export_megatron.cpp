@@ -1,5 +1,6 @@
-// Megatron-LM's pipeline layout: E the embedding, t a transformer block, L what follows the last
-// one, | between stages; stage i of P on rank group i mod P.
+// Exports options of Megatron-LM with its pipeline layout: E stands for the embedding, t for a
+// transformer block, L for everything after the last block, and | separates stages. With P pipeline
+// ranks, stage i runs on rank i mod P.
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
-// PipeDream's runtime: a configuration of which module is in which stage, which ranks that stage
-// has, and how many micro-batches it runs before it takes turns. A module is a layer of the
-// profile; the last one, the loss, is in the last stage.
+// Exports a configuration of PipeDream's runtime: the stage of each module, the ranks of each
+// stage, and the number of forwards that a stage runs before it alternates forwards and backwards.
+// Modules are the layers of the profile, followed by the loss, which belongs to the last stage.
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@ namespace dapple::interop {
 
 namespace {
 
-/// Of the stages that have replicas, which all share out the same.
+/// Returns the replication of the stages with several replicas, which is the same for all of them.
 Replication replication_of(const Plan& plan) {
   for (const StagePlan& stage : plan.stages) {
     if (stage.devices.size() > 1) return stage.replication;
@@ -35,7 +35,7 @@ Export export_pipedream(const ExportSubject& subject) {
     for (std::int32_t l = stage.layers.begin; l < stage.layers.end; ++l) modules.push_back(s);
     const std::string number = fmt::format("{}", s);
     for (std::size_t i = 0; i < stage.devices.size(); ++i) ranks[number].push_back(rank++);
-    // Its turns begin with a forward, which the warm-up depth counts.
+    // The steady phase begins with a forward, which the warm-up depth includes.
     depths[number] = plan.warmup_depths[s] - 1;
   }
   modules.push_back(plan.stages.size() - 1);
@@ -43,7 +43,7 @@ Export export_pipedream(const ExportSubject& subject) {
   document["module_to_stage_map"] = std::move(modules);
   document["stage_to_rank_map"] = std::move(ranks);
   document["stage_to_depth_map"] = std::move(depths);
-  // No keys of PipeDream's, which passes over them: for reading the file again.
+  // The following keys are not PipeDream's, which ignores them; import reads them back.
   document["global_batch_size"] = plan.global_batch_size;
   document["micro_batch_size"] = plan.micro_batch_size;
   document["replication"] = to_string(replication_of(plan));

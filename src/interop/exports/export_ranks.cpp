@@ -1,4 +1,5 @@
-// Which process runs where: for launchers, so that a placement survives them.
+// Exports the placement of processes in forms that launchers accept, so that ranks run on the
+// devices that the plan chose.
 
 #include <fmt/format.h>
 
@@ -12,7 +13,8 @@
 namespace dapple::interop {
 namespace {
 
-/// Of the device's server, which launchers take as a host's.
+/// Returns the name of the device's server, which launchers use as a host name. Throws
+/// Error(BadInput) if it cannot be one.
 const std::string& host_of(const ExportSubject& subject, DeviceIndex device) {
   const std::string& name = subject.topology.server(subject.topology.device(device).server).name;
   const bool is_host = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
@@ -30,7 +32,7 @@ const std::string& host_of(const ExportSubject& subject, DeviceIndex device) {
   return name;
 }
 
-/// Ranks of a device of several GPUs stand side by side.
+/// Returns the device of each rank; the ranks of a device of several GPUs are consecutive.
 std::vector<DeviceIndex> device_of_each_rank(const ExportSubject& subject) {
   std::vector<DeviceIndex> devices;
   for (const DeviceIndex device : devices_by_rank(subject.document.plan)) {
@@ -40,15 +42,16 @@ std::vector<DeviceIndex> device_of_each_rank(const ExportSubject& subject) {
   return devices;
 }
 
-/// The number, on its server, of the GPU of `rank`: a device of several GPUs has those behind the
-/// GPUs of the devices before it.
+/// Returns the number of the rank's GPU within its server, where every device has `degree`
+/// consecutive GPUs.
 std::size_t gpu_of(const Device& device, std::size_t rank, std::size_t degree) {
   return static_cast<std::size_t>(device.number) * degree + rank % degree;
 }
 
 }  // namespace
 
-/// A process a slot, numbered within its server in the order of ranks.
+/// Exports a rankfile of Open MPI with one slot per rank; slots are numbered within each server in
+/// the order of ranks.
 Export export_rankfile(const ExportSubject& subject) {
   const std::vector<DeviceIndex> devices = device_of_each_rank(subject);
   std::map<std::string, int> slots;
@@ -60,7 +63,8 @@ Export export_rankfile(const ExportSubject& subject) {
   return result;
 }
 
-/// Neighbouring ranks of a server are one line; launchers fill lines from the first on.
+/// Exports a hostfile in which consecutive ranks of a server form one line; launchers fill the
+/// lines from the first on.
 Export export_hostfile(const ExportSubject& subject) {
   const std::vector<DeviceIndex> devices = device_of_each_rank(subject);
   std::vector<std::pair<std::string, int>> lines;
@@ -83,7 +87,7 @@ Export export_hostfile(const ExportSubject& subject) {
   return result;
 }
 
-/// A line for each rank with the GPU that it sees.
+/// Exports a shell script that sets CUDA_VISIBLE_DEVICES to the GPU of each rank.
 Export export_visible_devices(const ExportSubject& subject) {
   const std::vector<DeviceIndex> devices = device_of_each_rank(subject);
   const auto degree = static_cast<std::size_t>(subject.document.profile.tensor_parallel);
@@ -109,14 +113,14 @@ Export export_visible_devices(const ExportSubject& subject) {
   return result;
 }
 
-/// Launchers number processes server by server; where the plan's ranks stand otherwise, this gives
-/// each process the plan's. Servers are those of rank 0, of the next rank on another one, and so
-/// on: who meets at rank 0 looks for it on the launcher's first.
+/// Exports a shell script that gives each process its rank in the plan, since launchers number
+/// processes server by server. Servers are listed in the order in which their first ranks occur:
+/// rank 0 must be on the launcher's first server, as that is where rendezvous at rank 0 expects it.
 Export export_ranks(const ExportSubject& subject) {
   const std::vector<DeviceIndex> devices = device_of_each_rank(subject);
   const auto degree = static_cast<std::size_t>(subject.document.profile.tensor_parallel);
   std::vector<ServerIndex> servers;
-  std::map<ServerIndex, std::map<std::size_t, std::size_t>> ranks;  // by GPU of each server
+  std::map<ServerIndex, std::map<std::size_t, std::size_t>> ranks;  // by server and GPU
   for (std::size_t rank = 0; rank < devices.size(); ++rank) {
     const Device& device = subject.topology.device(devices[rank]);
     if (ranks.count(device.server) == 0) servers.push_back(device.server);

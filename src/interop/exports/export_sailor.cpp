@@ -1,5 +1,6 @@
-// A plan of Sailor (Strati et al., SOSP'25): layers of each stage, and of each replica the kind of
-// device, how many of them its servers have, and its zone, which is the whole topology.
+// Exports a plan in the form of Sailor (Strati et al., SOSP'25): the layers of each stage, and for
+// each replica the kind of device, the number of GPUs of its server, and its zone, for which the
+// whole topology stands.
 
 #include <nlohmann/json.hpp>
 
@@ -11,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// [[[kind, GPUs of a server, zone]], tensor parallelism]
+/// Returns [[[kind, GPUs of its server, zone]], tensor-parallel degree].
 Json replica_of(const ExportSubject& subject, DeviceIndex index) {
   const Device& device = subject.topology.device(index);
   const Server& server = subject.topology.server(device.server);

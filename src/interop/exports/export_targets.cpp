@@ -1,4 +1,4 @@
-// What a plan can be exported to, and what the files of each leave out.
+// The table of export targets, and what the files of each target leave out.
 
 #include <fmt/format.h>
 
@@ -30,7 +30,8 @@ bool uses_several_servers(const ExportSubject& subject) {
   return servers.size() > 1;
 }
 
-/// Programs that are told nothing else take the GPU of their number among the server's ranks.
+/// Whether some rank's GPU differs from the default, which is to number the ranks of a server from
+/// GPU 0 on.
 bool counts_gpus_otherwise(const ExportSubject& subject) {
   std::map<ServerIndex, std::int32_t> ranks;
   for (const DeviceIndex index : devices_by_rank(subject.document.plan)) {
@@ -40,7 +41,7 @@ bool counts_gpus_otherwise(const ExportSubject& subject) {
   return false;
 }
 
-/// "25 MiB", or bytes where they are no whole number of those.
+/// Returns "25 MiB", or the number of bytes if the size is not a whole number of MiB.
 std::string size_in_words(Bytes size) {
   constexpr std::int64_t kMebibyte = 1 << 20;
   return size.count % kMebibyte == 0 ? fmt::format("{} MiB", size.count / kMebibyte)

@@ -1,5 +1,5 @@
-// PyTorch's pipelining schedules and torchtitan, which runs them: a row of computations per rank,
-// in columns of equal time.
+// Exports schedules for PyTorch's pipelining runtime, as CSV with a row of computations per
+// pipeline rank, and options for torchtitan, which runs them.
 
 #include <fmt/format.h>
 
@@ -22,8 +22,8 @@ std::vector<Action> computations_of(const Lane& lane) {
   return result;
 }
 
-/// Each computation takes a column and begins as soon as its rank is free and what it needs was
-/// made in a column before.
+/// Arranges the computations in columns: each takes one column, the first in which its rank is free
+/// and its inputs were made in earlier columns.
 class Grid {
  public:
   explicit Grid(const Schedule& schedule, std::size_t stages)
@@ -62,7 +62,8 @@ class Grid {
     return false;
   }
 
-  /// From the neighbour; what its own rank makes stands before it anyway.
+  /// Whether the input from the neighbouring stage has been made; inputs from the same stage
+  /// precede the action in its row anyway.
   bool is_ready(const Action& action) const {
     const std::size_t stage = action.stage.position();
     if (action.kind == ActionKind::Forward) {
@@ -78,7 +79,7 @@ class Grid {
     if (makes_input_gradient(action.kind)) gradients_[made] = true;
   }
 
-  /// Of a micro-batch on a stage in the two lists of what is made.
+  /// Returns the position of the action's micro-batch on a stage in forwards_ and gradients_.
   std::size_t place(std::size_t stage, const Action& action) const {
     return stage * micro_batches_ + static_cast<std::size_t>(action.index);
   }
@@ -92,7 +93,8 @@ class Grid {
   std::size_t column_ = 0;
 };
 
-/// As warn_of_torch(), for files that leave the replicas to whoever reads them.
+/// Returns the warnings of warn_of_torch(), and one about averaging gradients over replicas, for
+/// files that do not set up the replicas themselves.
 std::vector<std::string> warn_of_torch_and_replicas(const Plan& plan) {
   std::vector<std::string> warnings = warn_of_torch(plan);
   if (splits_backward(plan) && plan.stages.front().devices.size() > 1) {

@@ -1,5 +1,6 @@
-// A Python file that builds a process's stages for PyTorch's pipelining runtime and gives them the
-// plan's order (torch.distributed.pipelining, PipelineStage and _PipelineScheduleRuntime).
+// Exports a Python file that builds the stages of a process for PyTorch's pipelining runtime and
+// gives them the plan's order (torch.distributed.pipelining, PipelineStage and
+// _PipelineScheduleRuntime).
 
 #include <fmt/format.h>
 

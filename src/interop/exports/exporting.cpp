@@ -12,7 +12,8 @@
 namespace dapple::interop {
 namespace {
 
-/// Where a schedule that drains as soon as it can needs no more: stage s of S keeps S - s.
+/// Returns the smallest warm-up depth that keeps every stage busy: S - s for stage s of S, but no
+/// more than the number of micro-batches.
 std::int64_t least_depth(const Plan& plan, std::size_t stage) {
   return std::min(plan.num_micro_batches, static_cast<std::int64_t>(plan.stages.size() - stage));
 }
@@ -70,7 +71,8 @@ void check_shares(const Plan& plan, std::vector<Violation>& faults) {
                                 replicas, shared)});
 }
 
-/// Orders of the plan's own may have the forwards of a stage in any order.
+/// Checks that the forwards of each stage run in the order of micro-batch numbers, which an
+/// explicit order need not do.
 void check_forwards(const RuntimeLimits& runtime, const Plan& plan,
                     std::vector<Violation>& faults) {
   std::vector<std::int32_t> next(plan.stages.size());
@@ -109,8 +111,8 @@ void check_order(const RuntimeLimits& runtime, const Plan& plan, std::vector<Vio
   }
 }
 
-/// The first layer of a range that takes from another stage what is not its last layer's; nothing
-/// without one.
+/// Returns the first layer of the range with an input from before the range that is not the output
+/// of the layer immediately before it, together with that input; nothing if there is none.
 std::optional<std::pair<LayerIndex, LayerIndex>> skip_into(const ModelProfile& profile,
                                                            LayerRange layers) {
   for (std::int32_t l = layers.begin; l < layers.end; ++l) {
@@ -121,7 +123,7 @@ std::optional<std::pair<LayerIndex, LayerIndex>> skip_into(const ModelProfile& p
   return std::nullopt;
 }
 
-/// Between stages goes what the layer in front of the boundary makes, and nothing else.
+/// Checks that only the output of the layer before each boundary crosses it.
 void check_chain(const RuntimeLimits& runtime, const ModelProfile& profile, const Plan& plan,
                  std::vector<Violation>& faults) {
   for (std::size_t s = 1; s < plan.stages.size(); ++s) {
@@ -160,7 +162,8 @@ void check_ties(const RuntimeLimits& runtime, const ModelProfile& profile, const
   }
 }
 
-/// What stands before the blocks is one embedding there, what stands behind them one head.
+/// Checks that boundaries stand beside transformer blocks: such runtimes treat all layers before
+/// the blocks as one embedding and all layers after them as one head.
 void check_blocks(const RuntimeLimits& runtime, const ModelProfile& profile, const Plan& plan,
                   std::vector<Violation>& faults) {
   const TransformerBlocks found = find_blocks(profile);

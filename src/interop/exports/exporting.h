@@ -1,4 +1,4 @@
-// What the exports have in common.
+// The exports of all targets, the limits of their runtimes, and helpers that they share.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ inline constexpr RuntimeLimits kTorch{.name = "PyTorch's runtime",
                                       .ties = false,
                                       .deals = false,
                                       .numbers_ranks = true};
-/// A program of modules, none of which is shared out.
+/// The limits of a program built from plain modules, without tensor parallelism.
 inline constexpr RuntimeLimits kTorchModules{.name = "PyTorch's runtime",
                                              .any_order = true,
                                              .interleaves = true,
@@ -57,61 +57,70 @@ inline constexpr RuntimeLimits kPipeDream{.name = "PipeDream",
                                           .tensor_parallel = false};
 inline constexpr RuntimeLimits kSailor{.name = "Sailor", .deals = false, .recomputes = false};
 
-/// What keeps the plan from running there: replica counts that differ, shares that differ, an order
-/// or depths that it does not have, tensors past a stage, weights that stages share or whose
-/// gradients it cannot make apart, stages of which only some recompute.
+/// Returns what keeps the plan from running on the runtime: unequal numbers of replicas or unequal
+/// shares, an order or warm-up depths that the runtime lacks, tensors that skip a stage, weights
+/// that stages share or whose gradients cannot be computed in a second part of the backward,
+/// recomputation by only some of the stages, boundaries or stages without the transformer blocks
+/// that the runtime needs, and devices of several GPUs.
 std::vector<Violation> faults_for(const RuntimeLimits& runtime, const PlanDocument& document);
 
-/// Of a runtime without tensor parallelism, below a JSON pointer to the profile.
+/// Returns the fault of a profile whose tensor-parallel degree is not 1 for a runtime without
+/// tensor parallelism. `pointer` is the JSON pointer to the profile.
 Violation degree_fault(const RuntimeLimits& runtime, const ModelProfile& profile,
                        const std::string& pointer);
 
-/// Throws Error(BadInput) with these faults.
+/// Throws Error(BadInput) with the faults_for() the plan, if there are any.
 void require_runs(const ExportSubject& subject, const RuntimeLimits& runtime);
 
-/// Whether some backward is in two parts. O(actions).
+/// Whether the plan's order splits backwards into input gradient and weight gradient. O(actions).
 bool splits_backward(const Plan& plan);
 
-/// Samples that one replica works on at a time. Requires: no faults_for().
+/// Returns how many samples of a micro-batch one replica processes. Requires: there are no
+/// faults_for() the plan.
 std::int64_t samples_per_replica(const Plan& plan);
 
-/// Micro-batches that one replica works on. Requires: no faults_for().
+/// Returns how many micro-batches one replica processes in an iteration. Requires: there are no
+/// faults_for() the plan.
 std::int64_t micro_batches_per_replica(const Plan& plan);
 
-/// The order for PyTorch's pipelining runtime, as --to torch-csv writes it.
+/// Returns the order of actions for PyTorch's pipelining runtime in the form that --to torch-csv
+/// writes.
 std::string torch_order(const Plan& plan);
 
-/// Warnings of what PyTorch's runtime does otherwise than predicted: where stages recompute and
-/// backwards are in two parts.
+/// Warns that PyTorch's runtime takes longer than predicted if stages recompute and backwards are
+/// split into two parts.
 std::vector<std::string> warn_of_torch(const Plan& plan);
 
-/// A warning for each layer that counts as embedding or head though it is called as blocks are.
+/// Returns a warning for each layer that counts as embedding or head although it is named like a
+/// transformer block.
 std::vector<std::string> warn_of_apart(const ExportSubject& subject);
 
-/// A warning where stages recompute and the runtime does it block by block.
+/// Returns the warning for plans with recomputation on a runtime that recomputes block by block.
 std::string warn_of_block_inputs(std::string_view runtime);
 
-/// First line of an exported Python program. Python looks for a declared encoding in the first two
-/// lines, comments included (PEP 263), and a name there could declare one that turns its own text
-/// into code. The first declaration counts, so it stands above every name.
+/// The first line of an exported Python program. Python looks for an encoding declaration in the
+/// first two lines, including comments (PEP 263), so a model or topology name there could declare
+/// an encoding that turns the name itself into code. The first declaration takes effect, hence this
+/// one precedes every name.
 inline constexpr std::string_view kPythonEncoding = "# -*- coding: utf-8 -*-\n";
 
-/// "BERT-48 on 2x8xV100", as part of a comment: names as printable() has them, so that none ends
-/// the comment.
+/// Returns "BERT-48 on 2x8xV100" for use in a comment. Names are made printable(), so that they
+/// cannot end the comment.
 std::string title_of(const ExportSubject& subject);
 
-/// A line of comment: "# BERT-48 on 2x8xV100 for PyTorch: 16 processes, rank = pipeline rank * 8 +
-/// replica", or "(pipeline rank * 8 + replica) * 4 + tensor rank". Requires: no faults_for().
+/// Returns the comment line "# BERT-48 on 2x8xV100 for PyTorch: 16 processes, rank = pipeline rank
+/// * 8 + replica", where the rank is "(pipeline rank * 8 + replica) * 4 + tensor rank" if devices
+/// are groups of 4 GPUs. Requires: there are no faults_for() the plan.
 std::string heading_of(const ExportSubject& subject, std::string_view runtime);
 
-/// A line of comment for each group of devices, "# ranks 0 to 1: node0:0 node0:1", or "# ranks 0 to
-/// 7, 4 a device: node0:0 node0:1".
+/// Returns a comment line for each device group, "# ranks 0 to 1: node0:0 node0:1", or "# ranks 0
+/// to 7, 4 a device: node0:0 node0:1" if devices are groups of 4 GPUs.
 std::string ranks_as_comment(const ExportSubject& subject);
 
-/// A string of Python or a shell, in double quotes; names of layers may hold anything.
+/// Returns the text as one shell word in double quotes. Control characters become '?'.
 std::string quoted(std::string_view text);
 
-/// One word of a shell, in single quotes.
+/// Returns the text as one shell word in single quotes.
 std::string single_quoted(std::string_view text);
 
 }  // namespace dapple::interop

@@ -8,19 +8,20 @@
 namespace dapple::interop {
 namespace {
 
-/// Runs of cuts, counted at each cut. O(1) a run, and O(cuts) in the end.
+/// Counts, for each cut, how many of the added ranges of cuts contain it. Adding a range takes
+/// O(1), the counts O(cuts).
 class CutCounts {
  public:
   explicit CutCounts(std::size_t layers) : changes_(layers + 1) {}
 
-  /// Cuts from the first up to the last, that one included; none where it is before the first.
+  /// Adds the cuts from `first` to `last`, both included; nothing if `last` is before `first`.
   void add(std::int32_t first, std::int32_t last) {
     if (last < first) return;
     ++changes_[static_cast<std::size_t>(first)];
     --changes_[static_cast<std::size_t>(last) + 1];
   }
 
-  /// How many runs hold each cut.
+  /// Returns the number of ranges that contain each cut.
   std::vector<std::int64_t> counts() const {
     std::vector<std::int64_t> counts(changes_.size());
     std::partial_sum(changes_.begin(), changes_.end(), counts.begin());
@@ -31,7 +32,8 @@ class CutCounts {
   std::vector<std::int64_t> changes_;
 };
 
-/// Cuts that a tensor crosses which is not made right before them, or weights that both sides use.
+/// Counts at each cut the tensors that cross it without being made by the layer immediately before
+/// it, and the weights that both sides use, as far as the runtime supports neither.
 CutCounts crossed_cuts(const RuntimeLimits& runtime, const ModelProfile& profile) {
   CutCounts crossed(profile.layers.size());
   for (std::size_t l = 0; l < profile.layers.size() && !runtime.any_graph; ++l) {

@@ -10,7 +10,8 @@
 namespace dapple::interop {
 namespace {
 
-/// The operator's name without its arguments, in letters, digits and single underscores.
+/// Returns the operator's name without its arguments, made up of letters, digits and single
+/// underscores, and cut off after 40 characters.
 std::string stem_of(std::string_view description) {
   constexpr std::size_t kLongest = 40;
   std::string stem;
@@ -56,11 +57,11 @@ std::vector<std::int32_t> layer_order(const std::vector<LayerNode>& nodes) {
 Cycle describe_cycle(const std::vector<LayerNode>& nodes, const std::vector<std::int32_t>& order) {
   std::vector<bool> ordered(nodes.size());
   for (const std::int32_t node : order) ordered[static_cast<std::size_t>(node)] = true;
-  // A node without inputs may wait for a consumer behind the cycle; it is on none.
+  // A node without inputs may be missing because its consumer is behind a cycle, but is on none.
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     if (nodes[i].inputs.empty()) ordered[i] = true;
   }
-  // Each node left has an input that is left too, so going back from one ends in a cycle.
+  // Each remaining node has a remaining input, so following inputs backwards ends in a cycle.
   std::vector<std::int64_t> step(nodes.size(), -1);
   std::vector<std::size_t> path;
   std::size_t node =

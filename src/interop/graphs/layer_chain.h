@@ -1,4 +1,4 @@
-// From a foreign graph to a chain of layers: an order, names, inputs by their new positions.
+// Turns the graph of another tool into the layers of a profile: their order, names and inputs.
 #pragma once
 
 #include <cstdint>
@@ -11,32 +11,38 @@
 
 namespace dapple::interop {
 
-/// A node that becomes a layer, with a number that no other has.
+/// A node that becomes a layer.
 struct LayerNode {
+  // Unique among the nodes.
   std::int64_t number = 0;
-  std::string description;  // "Conv2d(3, 64)", or a plain name
+  // The operator with its arguments, such as "Conv2d(3, 64)", or a plain name.
+  std::string description;
   Bytes parameters;
   Measurement measurement;
-  std::vector<std::int32_t> inputs;  // positions, ascending, each once
+  // The positions of the nodes whose outputs this one takes, ascending and without repetitions.
+  std::vector<std::int32_t> inputs;
 };
 
-/// "layer_7" as it stands where only one node is called so and it has no arguments; else with the
-/// node's number, "Conv2d.76". A stem has no point in it, so no two names are equal.
-/// O(nodes log nodes).
+/// Returns a unique name for each node: its description, "layer_7", if it has no arguments and no
+/// other node shares it, otherwise the operator with the node's number, "Conv2d.76". Names are
+/// unique because a description without its arguments never contains a point. O(nodes log nodes).
 std::vector<std::string> layer_names(const std::vector<LayerNode>& nodes);
 
-/// The order of narrow_order.h; shorter than the nodes if there is a cycle.
+/// Returns the nodes in the order of narrow_order.h. Some are missing if the graph has a cycle.
 std::vector<std::int32_t> layer_order(const std::vector<LayerNode>& nodes);
 
-/// "node3 -> node7 -> node3", from the lowest node of a cycle on, and that node's position.
+/// A cycle of a graph.
 struct Cycle {
+  // The nodes of the cycle, beginning with the lowest: "node3 -> node7 -> node3".
   std::string text;
+  // The position of that lowest node.
   std::size_t first = 0;
 };
-/// Requires: `order` is layer_order(nodes), and some node is missing from it.
+/// Finds a cycle of the graph. Requires: `order` is layer_order(nodes), and some node is missing
+/// from it.
 Cycle describe_cycle(const std::vector<LayerNode>& nodes, const std::vector<std::int32_t>& order);
 
-/// The nodes as layers. Requires: `order` holds each of them, behind its inputs.
+/// Returns the nodes as layers. Requires: `order` contains every node, each after its inputs.
 std::vector<Layer> layers_in_order(const std::vector<LayerNode>& nodes,
                                    const std::vector<std::int32_t>& order);
 

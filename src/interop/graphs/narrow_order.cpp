@@ -12,8 +12,8 @@ class NarrowOrder {
   std::vector<std::int32_t> run();
 
  private:
-  /// By how many bytes the tensors that are alive grow when the node is placed.
   struct Candidate {
+    // By how many bytes placing the node increases the size of all tensors that are alive.
     Wide growth = 0;
     std::int32_t node = 0;
     friend bool operator<(const Candidate& a, const Candidate& b) {
@@ -22,7 +22,7 @@ class NarrowOrder {
   };
 
   static std::size_t at(std::int32_t node) { return static_cast<std::size_t>(node); }
-  /// Waits for its first consumer to be placed.
+  /// Whether the node has consumers but no inputs, so that it is placed with its first consumer.
   bool is_source(std::int32_t node) const {
     return graph_.inputs[at(node)].empty() && !consumers_[at(node)].empty();
   }
@@ -34,7 +34,7 @@ class NarrowOrder {
   const TensorGraph& graph_;
   std::vector<std::vector<std::int32_t>> consumers_;
   std::vector<std::size_t> unplaced_consumers_;
-  std::vector<std::size_t> missing_inputs_;  // sources apart
+  std::vector<std::size_t> missing_inputs_;  // sources excluded
   std::vector<Wide> growth_;
   std::vector<bool> placed_;
   std::set<Candidate> ready_;
@@ -60,10 +60,11 @@ NarrowOrder::NarrowOrder(const TensorGraph& graph)
     for (const std::int32_t consumer : consumers_[at(node)]) {
       if (!is_source(node)) {
         ++missing_inputs_[at(consumer)];
-        // The only consumer of a tensor ends its life.
+        // A tensor is dead once its only consumer is placed.
         if (consumers == 1) growth_[at(consumer)] -= size;
       } else if (consumers > 1) {
-        // The first consumer of a source brings it to life; an only consumer ends it at once.
+        // A source becomes alive with its first consumer, and is dead at once if that is the only
+        // one.
         growth_[at(consumer)] += size;
       }
     }
@@ -75,7 +76,7 @@ NarrowOrder::NarrowOrder(const TensorGraph& graph)
   }
 }
 
-/// Changes what placing the node would cost, from now on.
+/// Adds to the growth that placing the node would cause, unless it is already placed.
 void NarrowOrder::grow(std::int32_t node, Wide growth) {
   if (placed_[at(node)]) return;
   const bool is_ready = ready_.erase({growth_[at(node)], node}) > 0;

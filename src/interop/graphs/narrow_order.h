@@ -1,5 +1,5 @@
-// An order of a graph's nodes in which few bytes are alive between neighbours, so that a pipeline
-// cut there sends little.
+// Orders the nodes of a graph such that few bytes are alive between consecutive nodes, so that
+// little data crosses the stage boundaries of a pipeline.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,18 @@
 
 namespace dapple::interop {
 
-/// Nodes of a graph by position; `inputs` without repetitions.
+/// The nodes of a graph by position.
 struct TensorGraph {
+  // The size of each node's output.
   std::vector<Bytes> outputs;
+  // The nodes whose outputs each node takes, without repetitions.
   std::vector<std::vector<std::int32_t>> inputs;
 };
 
-/// A topological order: among the nodes whose inputs are placed, the one that leaves the fewest
-/// bytes alive, then the lowest position. A node without inputs waits for its first consumer and
-/// stands right before it. Nodes on or behind a cycle are missing from the result.
-/// O((nodes + edges) log nodes).
+/// Returns a topological order by a greedy rule: among the nodes whose inputs are placed, the next
+/// is the one that leaves the fewest bytes alive, with ties broken by the lowest position. A node
+/// without inputs is placed immediately before its first consumer. Nodes on or behind a cycle are
+/// missing from the result. O((nodes + edges) log nodes).
 std::vector<std::int32_t> narrow_order(const TensorGraph& graph);
 
 }  // namespace dapple::interop

@@ -14,13 +14,13 @@
 namespace dapple::interop {
 namespace {
 
-/// Layers that are called the same but for a number.
+/// Layers whose names differ only in a number.
 struct Family {
   std::vector<std::int32_t> layers;  // ascending
   bool has_parameters = false;
 };
 
-/// "encoder" of "encoder.12"; nothing of other names.
+/// Returns "encoder" for "encoder.12", or an empty text for names without a number.
 std::string_view numbered_stem(std::string_view name) {
   const std::size_t dot = name.rfind('.');
   if (dot == std::string_view::npos || dot + 1 == name.size()) return {};
@@ -32,7 +32,8 @@ const Layer& layer_of(const ModelProfile& profile, std::int32_t layer) {
   return profile.layers[static_cast<std::size_t>(layer)];
 }
 
-/// Those of several layers, by their stem.
+/// Returns the families of two or more layers, some of them with parameters, by the common part of
+/// their names.
 std::map<std::string_view, Family> families_of(const ModelProfile& profile) {
   std::map<std::string_view, Family> families;
   for (std::size_t l = 0; l < profile.layers.size(); ++l) {
@@ -48,7 +49,7 @@ std::map<std::string_view, Family> families_of(const ModelProfile& profile) {
   return families;
 }
 
-/// The parameters that more than half of the layers have; nothing where they differ more.
+/// Returns the parameter size that more than half of the layers have, or nothing if there is none.
 std::optional<Bytes> usual_parameters(const ModelProfile& profile, const Family& family) {
   std::vector<Bytes> sizes;
   for (const std::int32_t l : family.layers) sizes.push_back(layer_of(profile, l).parameters);
@@ -59,7 +60,8 @@ std::optional<Bytes> usual_parameters(const ModelProfile& profile, const Family&
   return middle;
 }
 
-/// What is embedding or head by its parameters is not one of the blocks.
+/// Removes from the blocks a first or last layer of the model whose parameter size makes it the
+/// embedding or the head.
 void set_apart(const ModelProfile& profile, const Family& family, TransformerBlocks& blocks) {
   const std::optional<Bytes> usual = usual_parameters(profile, family);
   if (!usual) return;

@@ -1,5 +1,5 @@
-// The transformer blocks of a model, for runtimes that count nothing else: what stands before them
-// is one embedding there, what stands behind them one head.
+// Finds the transformer blocks of a model, for runtimes that count only these: they treat all
+// layers before the blocks as one embedding and all layers after them as one head.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,22 @@
 namespace dapple::interop {
 
 struct TransformerBlocks {
-  LayerRange layers;                   // empty where they cannot be told
-  std::string fault = {};              // then: "expected ..., got ..."
-  std::vector<LayerIndex> apart = {};  // first or last layer of the model: called as blocks are
+  // The blocks; empty if they cannot be identified.
+  LayerRange layers;
+  // Why the blocks cannot be identified, "expected ..., got ..."; empty if they can.
+  std::string fault = {};
+  // The first or last layer of the model, if it is named like a block but is none.
+  std::vector<LayerIndex> apart = {};
 };
 
-/// Layers whose names differ in a number alone, as encoder.0 and encoder.3, whatever the numbers:
-/// two or more, side by side. There must be no other such layers with parameters, as a second kind
-/// of blocks would be. A first or last layer of the model that is called so and has not the
-/// parameters that most of them have is the embedding or the head (layer.0 in files that number all
-/// layers). O(layers log layers).
+/// Finds the transformer blocks: two or more consecutive layers whose names differ only in a
+/// number, such as encoder.0 and encoder.3, whatever the numbers. There must be no second such set
+/// of layers with parameters. A first or last layer of the model that is named like the blocks but
+/// whose parameters differ in size from those of the majority is the embedding or the head (layer.0
+/// in files that number all layers). O(layers log layers).
 TransformerBlocks find_blocks(const ModelProfile& profile);
 
-/// How many of a stage's layers are blocks.
+/// Returns how many of a stage's layers are blocks.
 std::int32_t blocks_in(LayerRange layers, LayerRange blocks);
 
 }  // namespace dapple::interop

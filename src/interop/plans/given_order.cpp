@@ -60,10 +60,11 @@ class OrderReader {
   const Topology& topology_;
   std::vector<std::vector<StageIndex>> groups_;
   std::vector<DeviceIndex> first_device_;        // by group
-  std::map<DeviceIndex, std::size_t> group_of_;  // of the plan's devices
+  std::map<DeviceIndex, std::size_t> group_of_;  // by device of the plan
 };
 
-/// All of them of stages that the group of devices has.
+/// Returns the forwards and backwards in the text; refuses those of stages that the device group
+/// does not hold.
 std::vector<Action> OrderReader::computations(const Line& line, std::string_view text,
                                               std::size_t group) const {
   std::vector<Action> actions;
@@ -95,7 +96,7 @@ std::vector<Action> OrderReader::computations(const Line& line, std::string_view
   return actions;
 }
 
-/// One of the plan's.
+/// Returns the device of that name; refuses a device that the plan does not use.
 DeviceIndex OrderReader::device_of(const Line& line, std::string_view name) const {
   const std::optional<DeviceIndex> device = topology_.find_device(std::string(name));
   if (!device) {

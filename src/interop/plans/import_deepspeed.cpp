@@ -1,5 +1,5 @@
-// DeepSpeed: the boundaries of a PipelineModule's stages, "parts", as a program sets them or a JSON
-// document lists them, and the settings of its engine.
+// Imports plans of DeepSpeed from the stage boundaries of a PipelineModule, "parts", in a program
+// or a JSON document, and from the settings of its engine.
 
 #include <fmt/format.h>
 
@@ -22,19 +22,21 @@ bool is_word(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-/// Values that a text gives to a name, in Python or JSON: `name = V`, `"name": V`, `name=V`,
-/// `("name", V)`.
+/// Finds the values that a Python or JSON text assigns to a name: `name = V`, `"name": V`,
+/// `name=V`, `("name", V)`.
 class NamedValues {
  public:
   NamedValues(const ForeignPlanFile& file, std::string_view name) : file_(file), name_(name) {}
 
-  /// Whole numbers; other values, such as expressions, are passed over. All must be the same.
+  /// Returns the whole number assigned to the name, or nothing if there is none. Other values, such
+  /// as expressions, are ignored. Refuses a file with two different numbers.
   std::optional<std::int64_t> number() const;
-  /// The same of lists of them.
+  /// Returns the list of whole numbers assigned to the name, by the same rules.
   std::optional<std::vector<std::int64_t>> list() const;
 
  private:
-  /// Position of the value behind a place where the name may stand; nothing if it gets none there.
+  /// Returns the position of the value that follows the text of the name at `position`, or nothing
+  /// if this is part of a longer word or assigns no value.
   std::optional<std::size_t> value_behind(std::size_t position) const;
   template <class Value, class Parse>
   std::optional<Value> only(const Parse& parse) const;
@@ -141,9 +143,9 @@ class DeepspeedImporter {
   ImportedPlan run();
 
  private:
-  /// In either file.
+  /// Returns the setting from either file; refuses different values.
   std::optional<std::int64_t> setting(std::string_view name) const;
-  /// As it is said, or as the batch sizes have it.
+  /// Returns num_dp if it is set, otherwise the number that follows from the batch sizes, if any.
   std::optional<std::int64_t> replica_count() const;
   std::vector<LayerRange> read_stages() const;
   void read_batches(std::int64_t replicas, PlanSketch& sketch) const;

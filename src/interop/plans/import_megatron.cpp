@@ -1,5 +1,6 @@
-// Megatron-LM's pipeline layout: E the embedding, t a transformer block, L what follows the last
-// one, | between stages; "x*n" and "(...)*n" repeat. Stage i of P * V is on pipeline rank i mod P.
+// Imports plans of Megatron-LM from its options with a pipeline layout: E stands for the embedding,
+// t for a transformer block, L for everything after the last block, | separates stages, and "x*n"
+// and "(...)*n" are repetitions. With P pipeline ranks, stage i is on rank i mod P.
 
 #include <fmt/format.h>
 
@@ -20,7 +21,7 @@ namespace {
 constexpr std::string_view kLayoutOption = "--pipeline-model-parallel-layout";
 constexpr std::size_t kMostLetters = 100'000;
 
-/// Writes out a layout: no blanks, commas, groups or repetitions are left.
+/// Expands a layout, so that it has no blanks, commas, groups or repetitions.
 class LayoutExpander {
  public:
   LayoutExpander(std::string_view text, const ShellOptions& script, std::int64_t line)
@@ -45,7 +46,7 @@ class LayoutExpander {
   std::size_t position_ = 0;
 };
 
-/// The item as often as a "*n" behind it says.
+/// Returns the item repeated as often as a following "*n" says, which is consumed.
 std::string LayoutExpander::repeated(std::string item) {
   if (position_ >= text_.size() || text_[position_] != '*') return item;
   const std::size_t begin = ++position_;
@@ -112,7 +113,8 @@ class MegatronImporter {
   ShellOptions script_;
 };
 
-/// Megatron-LM refuses these beside a layout; what else splits the model has no place in a plan.
+/// Refuses options that Megatron-LM does not accept together with a layout, and options that split
+/// the model in ways that a plan cannot express.
 void MegatronImporter::refuse_conflicts() const {
   for (const char* name :
        {"--num-layers-per-virtual-pipeline-stage", "--num-virtual-stages-per-pipeline-rank",
@@ -133,7 +135,7 @@ void MegatronImporter::refuse_conflicts() const {
                file_.name);
 }
 
-/// One E at the beginning, one L at the end, and as many t as there are blocks.
+/// Checks that the layout has one E, at the beginning, one L, at the end, and a t for each block.
 void MegatronImporter::check_letters(const std::vector<std::string_view>& stages,
                                      const ShellOption& layout) const {
   std::string all;

@@ -1,6 +1,7 @@
-// The answer of PipeDream's optimizer: a graph whose nodes say their stage, and for the replicas
-// either what the optimizer printed (ranges of states and their replication factors, level by
-// level) or a "*_conf.json" of its converter (ranks of each stage).
+// Imports plans of PipeDream from the answer of its optimizer: a graph whose nodes state their
+// stages. The replicas come from what the optimizer printed (ranges of states with their
+// replication factors, level by level), from a "*_conf.json" of its converter (the ranks of each
+// stage), or from options. A "*_conf.json" of the profile's layers needs no graph.
 
 #include <fmt/format.h>
 
@@ -40,8 +41,8 @@ bool is_conf(const ForeignPlanFile& file) {
   return !is_answer(file) && !is_output(file);
 }
 
-/// Puts the layers of a profile into another order: `order[i]` is the layer that comes to stand at
-/// i.
+/// Reorders the layers of a profile: `order[i]` is the layer that moves to position i. Throws
+/// Error(BadInput) if the owner of tied parameters would follow one of their users.
 void reorder(ModelProfile& profile, const std::vector<std::size_t>& order,
              const std::string& source_name) {
   std::vector<LayerIndex> place(profile.layers.size());
@@ -70,7 +71,7 @@ void reorder(ModelProfile& profile, const std::vector<std::size_t>& order,
             [](const Tie& a, const Tie& b) { return a.owner < b.owner; });
 }
 
-/// A range of states and how often it is replicated.
+/// A range of states with its replication factor.
 struct StateRange {
   std::int64_t line = 0;
   std::int32_t begin = 0;
@@ -78,7 +79,7 @@ struct StateRange {
   std::int32_t replicas = 1;
 };
 
-/// "(0, 33) 0.662385 4"; nothing of another line.
+/// Parses a line like "(0, 33) 0.662385 4"; returns nothing for any other line.
 std::optional<StateRange> parse_range(std::string_view line) {
   const std::size_t comma = line.find(", ");
   const std::size_t close = line.find(')');
@@ -123,17 +124,20 @@ class PipedreamPlanImporter {
 
   const PlanGround& ground_;
   const ForeignPlanOptions& options_;
-  const ForeignPlanFile* answer_ = nullptr;  // without it the conf's modules are the layers
+  // Null if the modules of the conf file are the layers of the profile.
+  const ForeignPlanFile* answer_ = nullptr;
   const ForeignPlanFile* output_ = nullptr;
   const ForeignPlanFile* conf_ = nullptr;
   std::string stages_told_by_;
   std::size_t stage_count_ = 0;
   std::vector<std::int32_t> stage_of_;  // by layer
-  PipedreamConf told_;                  // by the conf file
+  // The contents of the conf file.
+  PipedreamConf told_;
   ImportedPlan result_;
 };
 
-/// Stages of nodes, checked: from 0 on without a gap, along every edge not backwards.
+/// Reads the stages of the nodes. Refuses stages that are not numbered from 0 on without a gap, and
+/// edges that lead to an earlier stage.
 void PipedreamPlanImporter::read_stages() {
   std::vector<LineFault> faults;
   PipedreamGraph parsed = parse_pipedream_graph(answer_->text, time_unit("ms").value(), faults);
@@ -176,7 +180,8 @@ void PipedreamPlanImporter::read_stages() {
   place_layers(graph);
 }
 
-/// A layer that the answer lacks goes with its last input, or with its first consumer.
+/// Returns the stage of a layer that the answer does not mention: the latest stage of its inputs,
+/// else that of its first consumer with a known stage, else 0.
 std::int32_t PipedreamPlanImporter::stage_of_unknown(std::size_t layer) const {
   const std::vector<Layer>& layers = ground_.profile.layers;
   std::int32_t stage = kNoStage;
@@ -234,7 +239,8 @@ void PipedreamPlanImporter::place_layers(const LayerGraph& graph) {
   }
 }
 
-/// Stages are runs of layers; where those of the answer are not, layers change places.
+/// Sets the stages as ranges of layers. Reorders the layers if the stages of the answer are not
+/// contiguous.
 void PipedreamPlanImporter::set_stages(PlanSketch& sketch) {
   std::vector<std::size_t> order(stage_of_.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -257,7 +263,7 @@ void PipedreamPlanImporter::set_stages(PlanSketch& sketch) {
   }
 }
 
-/// A conf may make one stage of several of the answer.
+/// Reads the conf file, which may merge several stages of the answer into one.
 void PipedreamPlanImporter::read_conf() {
   told_ = read_pipedream_conf(*conf_, stage_count_, answer_ != nullptr ? answer_->name : "");
   const auto stages = static_cast<std::size_t>(told_.stage_of.back()) + 1;
@@ -270,8 +276,9 @@ void PipedreamPlanImporter::read_conf() {
   stage_count_ = stages;
 }
 
-/// A stage is a range of the innermost level, which comes last; it is replicated as often as all
-/// ranges say that hold it.
+/// Returns the number of replicas of each stage as the optimizer printed it. A stage is a range of
+/// the innermost level, which is printed last; its number of replicas is the product of the
+/// replication factors of all ranges that contain it.
 std::vector<std::int32_t> PipedreamPlanImporter::replicas_in_output() {
   std::vector<std::vector<StateRange>> levels;
   std::int64_t number = 0;

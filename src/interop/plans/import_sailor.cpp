@@ -1,5 +1,5 @@
-// A plan of Sailor's planner: per stage its layers, and per replica the GPUs of a tensor-parallel
-// group with their kind.
+// Imports plans of Sailor's planner, which state the layers of each stage, and for each replica the
+// kind of its GPUs and their number, the tensor-parallel degree.
 
 #include <fmt/format.h>
 
@@ -27,7 +27,7 @@ using io::ObjectReader;
 constexpr io::IntegerRange kNumbers{0, 999'999};
 constexpr io::IntegerRange kDegrees{1, 1024};
 
-/// The GPUs of a stage's replica.
+/// The kind and the number of the GPUs of a stage's replica.
 struct Group {
   std::string kind;
   std::int64_t degree = 1;
@@ -36,11 +36,12 @@ struct Group {
 struct SailorPlan {
   std::vector<LayerRange> stages;
   std::vector<std::vector<Group>> groups;  // by stage and replica
-  std::optional<std::int64_t> samples;     // of one replica
+  // The samples of a micro-batch that one replica processes.
+  std::optional<std::int64_t> samples;
   std::optional<std::int64_t> global_batch;
 };
 
-/// Numbers of layers, one after another.
+/// Reads the numbers of a stage's layers, which must be consecutive.
 LayerRange read_layers(const Field& field) {
   const ArrayReader array(field, "an array with the numbers of the stage's layers");
   LayerRange range;
@@ -59,7 +60,7 @@ LayerRange read_layers(const Field& field) {
   return range;
 }
 
-/// [[[kind, GPUs of a node, zone], ...], degree]
+/// Reads a replica [[[kind, GPUs of a node, zone], ...], degree].
 Group read_group(const Field& field) {
   constexpr const char* kExpected = "a replica as [[[GPU, GPUs of a node, zone], ...], degree]";
   const ArrayReader pair(field, kExpected);
@@ -139,7 +140,7 @@ SailorPlan read_plan_of(const Field& field) {
   return plan;
 }
 
-/// Hands out devices of a topology by kind, each once, in their order.
+/// Allocates devices of a topology by kind, each once, in their order.
 class DevicesByKind {
  public:
   DevicesByKind(const Topology& topology, std::string source) : source_(std::move(source)) {

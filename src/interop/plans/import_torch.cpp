@@ -1,5 +1,5 @@
-// torchtitan's options, with the modules of each stage, and the CSV schedule of PyTorch's
-// pipelining runtime: a row of cells "2F0" per pipeline rank.
+// Imports plans from torchtitan's options, which state the modules of each stage, and from a CSV
+// schedule of PyTorch's pipelining runtime, which has a row of cells like "2F0" per pipeline rank.
 
 #include <fmt/format.h>
 
@@ -30,12 +30,13 @@ constexpr std::string_view kTensor = "--parallelism.tensor_parallel_degree";
 constexpr std::string_view kRecompute = "--activation_checkpoint.mode";
 constexpr std::string_view kGlobalBatch = "--training.global_batch_size";
 
-/// "2F0": stage and micro-batch; nothing of another word.
+/// The stage and the micro-batch of an action, 2 and 0 for "2F0".
 struct Cell {
   std::int32_t stage = 0;
   std::int32_t micro_batch = 0;
 };
 
+/// Parses a cell like "2F0"; returns nothing for any other text.
 std::optional<Cell> parse_cell(std::string_view cell) {
   const std::size_t letter = cell.find_first_of("FBIW");
   if (letter == std::string_view::npos) return std::nullopt;
@@ -78,12 +79,13 @@ class TorchImporter {
 
   const PlanGround& ground_;
   const ForeignPlanOptions& options_;
-  std::vector<const ForeignPlanFile*> roles_;  // options, schedule (or null)
+  // The file with the options, and that with the schedule or null.
+  std::vector<const ForeignPlanFile*> roles_;
   ShellOptions script_;
   std::map<std::string_view, std::int32_t> layer_of_;  // by name
 };
 
-/// Layers in their order, without a gap inside; those between stages are looked at later.
+/// Reads the layers of a stage, which must be consecutive. Gaps between stages are checked later.
 LayerRange TorchImporter::read_stage(const io::Field& field, std::int32_t begin) const {
   const std::vector<Layer>& layers = ground_.profile.layers;
   const io::ArrayReader modules(field, "an array of modules' names");
@@ -146,7 +148,7 @@ std::size_t TorchImporter::read_groups(std::size_t stages) const {
       fmt::format("{}: expected a divisor of the {} stages, got {}", kDegree, stages, *told));
 }
 
-/// A row of the schedule is a rank; the stages in it are on that rank's devices.
+/// Assigns stages to pipeline ranks: a stage is on the rank whose row of the schedule contains it.
 void TorchImporter::place_stages(PlanSketch& sketch, std::size_t groups) const {
   const ForeignPlanFile& file = *roles_[1];
   std::map<std::int32_t, std::size_t> row_of;
@@ -217,7 +219,7 @@ void TorchImporter::read_order(PlanSketch& sketch, std::size_t groups) const {
   }
 }
 
-/// Whether whole layers are.
+/// Returns whether stages recompute. Selective recomputation is ignored with a warning.
 bool TorchImporter::read_recomputation(std::vector<std::string>& warnings) const {
   const std::optional<ShellOption> mode = script_.value(kRecompute);
   if (!mode || mode->value == "none") return false;

@@ -37,7 +37,7 @@ class ConfReader {
   }
 
  private:
-  /// What only `export` writes.
+  /// Reads the keys that only `export` writes.
   void read_own_keys(io::ObjectReader& document) {
     const io::Field devices = document.field("rank_to_device_map");
     const io::Field global_batch = document.field("global_batch_size");
@@ -59,7 +59,7 @@ class ConfReader {
     return conf_.stage_of.empty() ? 0 : static_cast<std::size_t>(conf_.stage_of.back()) + 1;
   }
 
-  /// False if the stages are not known then.
+  /// Reads the stage of each module. Returns false if the stages could not be determined.
   bool read_modules(const io::Field& field) {
     conf_.stage_of.resize(modules_);
     std::iota(conf_.stage_of.begin(), conf_.stage_of.end(), 0);
@@ -95,7 +95,7 @@ class ConfReader {
                                 modules_, answer_, count));
   }
 
-  /// Members "0", "1", ... of an object, one for each stage.
+  /// Calls `read` with the members "0", "1", ... of an object, one for each stage.
   template <class Read>
   void read_by_stage(const io::Field& field, Read read) {
     io::ObjectReader by_stage(field);
@@ -115,7 +115,8 @@ class ConfReader {
     });
   }
 
-  /// Its depth is how many forwards run before the first that a backward follows.
+  /// Reads the warm-up depths. PipeDream's depth excludes the forward that immediately precedes the
+  /// first backward, and is therefore one less.
   void read_depths(const io::Field& field) {
     read_by_stage(field, [&](const io::Field& stage) {
       conf_.depths.push_back(io::required_integer(stage, kNumbers) + 1);

@@ -1,6 +1,7 @@
-// A "*_conf.json" of PipeDream's converter or runtime: which modules form a stage, and which ranks
-// have it; where `export` wrote it, also the device of each rank, the batch, and what replicas
-// share. Source: msr-fiddle/pipedream optimizer/convert_graph_to_model.py, runtime/runtime.py.
+// Reads a "*_conf.json" of PipeDream's converter or runtime, which states the modules and the ranks
+// of each stage. A file written by `export` also states the device of each rank, the batch sizes,
+// the replication and recomputation. Source: msr-fiddle/pipedream
+// optimizer/convert_graph_to_model.py, runtime/runtime.py.
 #pragma once
 
 #include <cstddef>
@@ -14,20 +15,27 @@
 namespace dapple::interop {
 
 struct PipedreamConf {
-  std::vector<std::int32_t> stage_of;            // by module, a stage of the plan; rising by one
-  std::vector<std::vector<std::int32_t>> ranks;  // by stage
-  std::vector<std::int64_t> depths;              // by stage, as of 1F1B; empty: not told
-  // Told by our own files only:
-  std::vector<std::string> devices;          // by rank
-  std::optional<std::int64_t> global_batch;  // samples
-  std::optional<std::int64_t> micro_batch;   // samples, over all replicas of a stage
+  // The stage of each module, beginning with 0; each is that of the module before it or the next.
+  std::vector<std::int32_t> stage_of;
+  // The ranks of each stage.
+  std::vector<std::vector<std::int32_t>> ranks;
+  // The warm-up depth of 1F1B of each stage; empty if the file does not state them.
+  std::vector<std::int64_t> depths;
+
+  // The following members are only stated by files that `export` wrote.
+  // The names of the devices by rank.
+  std::vector<std::string> devices;
+  std::optional<std::int64_t> global_batch;
+  // The samples of a micro-batch over all replicas of a stage.
+  std::optional<std::int64_t> micro_batch;
   Replication replication = Replication::Deal;
   bool recompute = false;
 };
 
-/// Modules are the stages of an answer called `answer`, or, where there is none, the layers of a
-/// profile; one more, the loss, may stand behind them. Without a module_to_stage_map every stage of
-/// the answer is one of the plan. Throws Error(BadInput) with all faults. O(modules + ranks).
+/// Reads the file. Its modules are the stages of the optimizer's answer, a file called `answer`,
+/// or, if `answer` is empty, the layers of a profile; one more module, the loss, may follow them.
+/// With an answer and without a module_to_stage_map every stage of the answer is a stage of the
+/// plan. Throws Error(BadInput) with all faults. O(modules + ranks).
 PipedreamConf read_pipedream_conf(const ForeignPlanFile& file, std::size_t modules,
                                   const std::string& answer);
 

@@ -8,7 +8,7 @@
 namespace dapple::interop {
 namespace {
 
-/// "stage 1, replica 0" of "/stages/1/devices/0".
+/// Returns "stage 1, replica 0" for "/stages/1/devices/0".
 std::string words_of_pointer(std::string_view pointer) {
   const std::vector<std::string_view> steps = split(pointer.substr(1), "/");
   std::vector<std::string> words;

@@ -1,4 +1,5 @@
-// The formats of foreign_plan.h, one file each. All throw as import_plan() does.
+// The importers of the formats of foreign_plan.h, which throw as import_plan() does, and the
+// functions that recognize the formats.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ ImportedPlan import_torch_plan(const std::vector<ForeignPlanFile>& files, const 
 ImportedPlan import_sailor_plan(const std::vector<ForeignPlanFile>& files, const PlanGround& ground,
                                 const ForeignPlanOptions& options);
 
-// What a text looks like. O(length).
+// Whether a text or object looks like the respective file. O(length).
 bool is_pipedream_answer(std::string_view text);
 bool is_pipedream_output(std::string_view text);
 bool is_pipedream_conf(const io::JsonValue& object);
@@ -32,14 +33,16 @@ bool is_torchtitan_options(std::string_view text);
 bool is_torch_schedule(std::string_view text);
 bool is_sailor_plan(const io::JsonValue& object);
 
-/// What a file of several is: the first role that it plays.
+/// A role that one of several files may have.
 struct FileRole {
-  std::string_view what;  // "the parts of a PipelineModule"
+  // The contents of the file in messages, such as "the parts of a PipelineModule".
+  std::string_view what;
+  // Whether a file has this role; of several roles that apply the first one counts.
   bool (*is_it)(const ForeignPlanFile& file);
   bool required = false;
 };
-/// By role, null where no file plays it. Throws Error(BadInput) where a required one is missing, or
-/// two files play the same.
+/// Returns the file of each role, or null for a role without a file. Throws Error(BadInput) if a
+/// required role has no file, or if two files have the same role.
 std::vector<const ForeignPlanFile*> files_by_role(const std::vector<ForeignPlanFile>& files,
                                                   const std::vector<FileRole>& roles);
 

@@ -127,8 +127,9 @@ void PlanMaker::check_structure() const {
   throw Error{ErrorKind::BadInput, sketch_.source, in_words(std::move(faults))};
 }
 
-/// As many as keep every stage from it on busy. Where replicas take micro-batches in turn, that is
-/// one for each replica from it on, shared out among its own: PipeDream (SOSP'19) section 3.2.
+/// Returns the smallest warm-up depths that keep all stages busy. A stage has one micro-batch in
+/// flight for each stage from it on. A dealt stage counts as its number of replicas instead of one,
+/// and divides the total among them, rounding up: PipeDream (SOSP'19), section 3.2.
 std::vector<std::int64_t> PlanMaker::least_depths() const {
   std::vector<std::int64_t> depths(plan_.stages.size());
   std::int64_t behind = 0;
@@ -142,7 +143,7 @@ std::vector<std::int64_t> PlanMaker::least_depths() const {
   return depths;
 }
 
-/// Takes the family in place of the given order, where that is the order it has.
+/// Replaces the given order by the family if the family has the same order. Returns whether it has.
 bool PlanMaker::runs_as(ScheduleFamily family) {
   Plan other = plan_;
   other.family = family;
@@ -168,9 +169,9 @@ bool PlanMaker::runs_as(ScheduleFamily family) {
   return true;
 }
 
-/// An order that follows from the plan's numbers is called by its family, as ours are.
+/// Replaces the given order by a schedule family that has the same order, if there is one.
 void PlanMaker::name_order() {
-  // Of one micro-batch both are one order, and 1F1B has fewer limits.
+  // With one micro-batch GPipe and 1F1B have the same order, and 1F1B has fewer restrictions.
   if (plan_.num_micro_batches > 1 && runs_as(ScheduleFamily::GPipe)) return;
   for (const ScheduleFamily family :
        {ScheduleFamily::OneFOneB, ScheduleFamily::Interleaved, ScheduleFamily::BreadthFirst}) {

@@ -27,19 +27,23 @@ constexpr ProfileNeeds kNeeds{.file = "a Galvatron profile",
                               .output = Need::Required,
                               .layers = Need::Optional,
                               .time_unit = Need::Optional};
-constexpr std::int32_t kOther = -1;  // what is no kind of layer: embedding and head
+// Stands for the kind of everything outside the layers, that is, embedding and head.
+constexpr std::int32_t kOther = -1;
 constexpr std::int32_t kMostKinds = 100;
-constexpr std::int64_t kStatesPerParameter = 4;  // weights, gradients and Adam's two
+// Model states per parameter: weight, gradient and the two moments of Adam.
+constexpr std::int64_t kStatesPerParameter = 4;
 constexpr std::string_view kPrefix = "layertype_";
 
-/// "layertype_0_bsz8_seq4096" taken apart; nothing of keys of another form, such as the raw times
-/// of "layernum[2]_..." and parts of a layer, "..._mlp".
+/// The parts of a key such as "layertype_0_bsz8_seq4096".
 struct TimeKey {
   std::int32_t kind = kOther;
   std::int64_t batch = 1;
-  std::string sequence;  // digits, empty where the key has none
+  // The digits of the sequence length; empty if the key has none.
+  std::string sequence;
 };
 
+/// Parses a key; returns nothing for keys of another form, such as the raw times of
+/// "layernum[2]_..." and those of parts of a layer, "..._mlp".
 std::optional<TimeKey> parse_time_key(std::string_view key) {
   if (!begins_with(key, kPrefix)) return std::nullopt;
   const std::vector<std::string_view> parts = split(key.substr(kPrefix.size()), "_");
@@ -60,24 +64,26 @@ std::optional<TimeKey> parse_time_key(std::string_view key) {
   return result;
 }
 
-/// Nanoseconds of one sample's forward, by batch size.
+/// The time of one sample's forward by batch size.
 using Times = std::map<std::int64_t, Duration>;
 
 struct Computation {
-  std::map<std::int32_t, Times> times;  // by kind
+  std::map<std::int32_t, Times> times;  // by kind of layer
   std::set<std::string> sequences;
 };
 
 struct LayerMemory {
   Bytes parameters;
-  Bytes activation;  // of a sample
+  // The activation memory of one sample.
+  Bytes activation;
 };
 
 struct Memory {
   std::vector<LayerMemory> kinds;
   LayerMemory embedding;
   LayerMemory head;
-  std::optional<std::int64_t> layers;  // of the model, where the file says it
+  // The number of layers of the model, if the file states it.
+  std::optional<std::int64_t> layers;
   bool is_sequence_parallel = false;
 };
 
@@ -136,7 +142,8 @@ class MemoryReader {
   std::size_t kinds_;
 };
 
-/// Older files have the figures themselves where newer ones have them by sequence length.
+/// Calls `read` with the object that holds the figures: the field itself in older files, which are
+/// recognized by the key `told_by`, and its member for the sequence length in newer ones.
 template <class Read>
 void MemoryReader::at_sequence(const Field& field, std::string_view told_by,
                                const Read& read) const {
@@ -165,7 +172,8 @@ LayerMemory MemoryReader::read_kind(const Field& field) const {
   return memory;
 }
 
-/// Embedding or head: what the first or last stage of a pipeline has beside its layers.
+/// Reads the memory of the embedding or the head, which the first or last stage of a pipeline has
+/// besides its layers.
 LayerMemory MemoryReader::read_end(const Field& field) const {
   LayerMemory memory;
   at_sequence(field, "model_states", [&](ObjectReader& object) {

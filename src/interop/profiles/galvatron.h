@@ -1,8 +1,9 @@
-// Galvatron's profiles: the forward of a sample by kind of layer and batch size, and memory by kind
-// of layer and tensor-parallel degree, in two JSON files. Source: PKU-DAIR/Hetu-Galvatron
-// models/*/configs/ and core/profiler.py (what is measured), core/cost_model.py (what it stands
-// for): the time of the rest of the model is half the embedding's, half the head's; model states
-// are four times the parameters; MB are 2^20 bytes.
+// Imports Galvatron's profiles, which consist of two JSON files: the forward time of a sample by
+// kind of layer and batch size, and the memory by kind of layer and tensor-parallel degree. Source:
+// PKU-DAIR/Hetu-Galvatron models/*/configs/ and core/profiler.py (the measurements),
+// core/cost_model.py (their interpretation): half of the time of the rest of the model belongs to
+// the embedding and half to the head; model states are four times the parameters; MB are 2^20
+// bytes.
 #pragma once
 
 #include <vector>
@@ -12,12 +13,13 @@
 
 namespace dapple::interop {
 
-/// Degree 1, which is what the times are of. An embedding, --layers of each kind, a head; a
-/// measurement for each batch size. Throws as import_model(). O(length + layers).
+/// Imports the figures of tensor-parallel degree 1, the degree of the measured times. The layers
+/// are an embedding, --layers of each kind, and a head, each with a measurement for every batch
+/// size. Throws as import_model() does. O(length + layers).
 ImportedProfile import_galvatron(const std::vector<ForeignModelFile>& files,
                                  const ForeignProfileOptions& options);
 
-/// Whether an object looks like the one of the two files, or the other. O(members).
+/// Whether an object looks like the file of computation or that of memory. O(members).
 bool is_galvatron_computation(const io::JsonValue& object);
 bool is_galvatron_memory(const io::JsonValue& object);
 

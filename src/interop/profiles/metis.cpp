@@ -24,9 +24,10 @@ constexpr ProfileNeeds kNeeds{.file = "a Metis profile",
                               .backward_ratio = Need::Required,
                               .output = Need::Required};
 constexpr std::size_t kMostLayers = 100'000;
-constexpr Factor kMostStep{1'000'000'000'000};  // nanoseconds per byte, as in our own profiles
+// The longest optimizer step in nanoseconds per parameter byte, as in our own profiles.
+constexpr Factor kMostStep{1'000'000'000'000};
 
-/// One file.
+/// The contents of one file.
 struct MetisRun {
   std::string source;
   std::string device;
@@ -34,12 +35,16 @@ struct MetisRun {
   std::int64_t batch = 1;
   std::string model;
   std::vector<std::int64_t> parameters;
-  std::vector<std::int64_t> times;   // nanoseconds, both directions
-  std::vector<std::int64_t> memory;  // bytes of everything, empty where it is not one per layer
+  // The forward and backward time of each layer together, in nanoseconds.
+  std::vector<std::int64_t> times;
+  // The whole memory in bytes as the file lists it, which should be one figure per layer; may be
+  // empty.
+  std::vector<std::int64_t> memory;
   std::optional<std::int64_t> optimizer_step;
 };
 
-/// "A100", 1 and 4 of "DeviceType.A100_tp1_bs4.json".
+/// Reads the device, degree and batch size from the file name: "A100", 1 and 4 from
+/// "DeviceType.A100_tp1_bs4.json". Throws Error(BadInput) for other names.
 void read_file_name(const std::string& name, MetisRun& run) {
   std::string_view rest = std::string_view(name).substr(name.rfind('/') + 1);
   constexpr std::string_view kPrefix = "DeviceType.";
@@ -138,8 +143,10 @@ class MetisImporter {
 
   const ForeignProfileOptions& options_;
   std::int64_t degree_;
-  std::vector<MetisRun> runs_;          // once chosen, by batch
-  const MetisRun* smallest_ = nullptr;  // of those whose memory is told
+  // All files; after choose_runs() those of the chosen device and degree, by ascending batch size.
+  std::vector<MetisRun> runs_;
+  // The runs of the smallest and the largest batch among those with a memory figure per layer.
+  const MetisRun* smallest_ = nullptr;
   const MetisRun* largest_ = nullptr;
   ImportedProfile result_;
 };
@@ -228,7 +235,7 @@ void MetisImporter::choose_memory() {
             "the largest; --stash says otherwise");
 }
 
-/// Weights, gradients and optimizer state.
+/// Returns the bytes of a layer's weights, gradients and optimizer state.
 Wide MetisImporter::fixed_memory(std::size_t layer) const {
   const Optimizer& optimizer = result_.profile.optimizer;
   const Wide factor = Wide{kOne.billionths} +
@@ -285,7 +292,8 @@ void MetisImporter::add_layers() {
                   without_stash.size(), result_.profile.layers.size(), without_stash.front()));
 }
 
-/// That of the smallest batch; it does not depend on the batch.
+/// Takes the optimizer's step from the run of the smallest batch, as it does not depend on the
+/// batch size.
 void MetisImporter::add_optimizer_step() {
   const MetisRun& run = runs_.front();
   Wide bytes = 0;

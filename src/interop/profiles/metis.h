@@ -1,6 +1,6 @@
-// Metis' profile folders: a JSON file for each kind of device, tensor-parallel degree and batch
-// size, which its name says: DeviceType.A100_tp1_bs4.json. Source: SamsungLabs/Metis README.md and
-// profile_data_samples/.
+// Imports Metis' profile folders, which have a JSON file for each kind of device, tensor-parallel
+// degree and batch size, named accordingly: DeviceType.A100_tp1_bs4.json. Source: SamsungLabs/Metis
+// README.md and profile_data_samples/.
 #pragma once
 
 #include <vector>
@@ -9,10 +9,12 @@
 
 namespace dapple::interop {
 
-/// One kind of device and one degree, a measurement for each batch size. Times are those of both
-/// directions together. Of a layer's memory, what grows from the smallest batch to the largest is
-/// its stash; with one batch, what is left beside weights, gradients and the optimizer's state.
-/// Throws as import_model(). O(length).
+/// Imports the files of one kind of device and one tensor-parallel degree, with a measurement for
+/// each batch size. The files state the sum of forward and backward times, which is split according
+/// to
+/// --backward-ratio. A layer's stash is the growth of its memory from the smallest to the largest
+/// batch or, if there is only one batch, its memory less weights, gradients and optimizer state;
+/// --stash overrides both. Throws as import_model() does. O(length).
 ImportedProfile import_metis(const std::vector<ForeignModelFile>& files,
                              const ForeignProfileOptions& options);
 

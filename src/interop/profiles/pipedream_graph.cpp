@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kSeparator = " -- ";
 
-/// 12 of "node12". At most nine digits, so that the number is not cut off.
+/// Returns 12 for "node12", or nothing for any other text. Numbers have at most nine digits.
 std::optional<std::int64_t> node_number(std::string_view id) {
   constexpr std::string_view kPrefix = "node";
   if (!begins_with(id, kPrefix)) return std::nullopt;
@@ -28,11 +28,13 @@ struct Edge {
   std::int64_t to = 0;
 };
 
-/// Unit of a figure: how many nanoseconds or bytes it is, and the most that may be given of it.
+/// The unit of a figure.
 struct Unit {
   std::string_view name;
+  // The number of nanoseconds or bytes in one unit.
   std::int64_t multiple;
-  std::string most;  // kMaxCount in this unit
+  // The largest allowed value, kMaxCount in this unit, in words.
+  std::string most;
 };
 
 /// A figure of a node line.
@@ -74,7 +76,8 @@ class GraphParser {
   std::vector<LineFault>& faults_;
   std::int64_t line_ = 0;
   std::vector<Edge> edges_;
-  std::vector<std::int64_t> broken_nodes_;  // named by a line that has faults, sorted later
+  // The numbers of the nodes whose lines have faults; sorted by connect().
+  std::vector<std::int64_t> broken_nodes_;
   PipedreamGraph graph_;
 };
 
@@ -223,7 +226,7 @@ void GraphParser::remove_duplicates() {
   nodes.erase(std::unique(nodes.begin(), nodes.end(), same), nodes.end());
 }
 
-/// Turns edges into inputs. An edge that is there twice counts once.
+/// Turns the edges into inputs of nodes. Repeated edges count once.
 void GraphParser::connect() {
   std::vector<GraphNode>& nodes = graph_.nodes;
   std::sort(broken_nodes_.begin(), broken_nodes_.end());
@@ -232,7 +235,7 @@ void GraphParser::connect() {
         nodes.begin(), nodes.end(), number,
         [](const GraphNode& node, std::int64_t wanted) { return node.number < wanted; });
     if (found == nodes.end() || found->number != number) {
-      // A node whose own line is at fault is not reported again for each of its edges.
+      // A node whose own line has a fault is not reported again for each of its edges.
       if (!std::binary_search(broken_nodes_.begin(), broken_nodes_.end(), number)) {
         fail(
             fmt::format("expected an edge between nodes of this file, got node{}, which has no "
@@ -280,7 +283,7 @@ PipedreamGraph GraphParser::run(std::string_view text) {
   return std::move(graph_);
 }
 
-/// "Input", "Input0", "Input(...)", but no "InputProjection".
+/// Whether the node is called "Input", "Input0" or "Input(...)", but not "InputProjection".
 bool is_named_input(std::string_view description) {
   constexpr std::string_view kName = "Input";
   if (!begins_with(description, kName)) return false;
@@ -299,7 +302,7 @@ LayerGraph keep_layers(std::vector<GraphNode> nodes) {
   std::vector<bool> left_out(nodes.size());
   std::vector<std::size_t> sinks;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
-    // What has parameters or inputs of its own is a layer, whatever its name.
+    // A node with parameters or inputs of its own is a layer, whatever its name.
     left_out[i] = is_named_input(nodes[i].description) && nodes[i].inputs.empty() &&
                   nodes[i].parameters == Bytes{};
     if (consumers[i] == 0) sinks.push_back(i);

@@ -1,5 +1,5 @@
-// PipeDream's graph text as nodes and edges. Source of the format: msr-fiddle/pipedream, graph/;
-// departures are what published files vary in (see parse_pipedream_graph).
+// Parses PipeDream's graph text into nodes and edges. Source of the format: msr-fiddle/pipedream,
+// graph/; parse_pipedream_graph() lists the variations of published files that are accepted, too.
 #pragma once
 
 #include <cstdint>
@@ -15,41 +15,47 @@
 namespace dapple::interop {
 
 struct GraphNode {
-  std::int64_t number = 0;  // of "node12"
-  std::int64_t line = 0;    // counted from 1
+  std::int64_t number = 0;  // 12 for "node12"
+  std::int64_t line = 0;    // from 1
   std::string description;
   Duration forward;
   Duration backward;
-  Bytes output;  // of all its outputs together
+  // The size of all outputs of the node together.
+  Bytes output;
   Bytes parameters;
-  std::vector<std::int32_t> inputs;                  // positions, ascending, each once
-  std::optional<std::int32_t> stage = std::nullopt;  // that its planner has put it in
+  // The positions of the nodes whose outputs this one takes, ascending and without repetitions.
+  std::vector<std::int32_t> inputs;
+  // The stage that PipeDream's optimizer assigned to the node, if any.
+  std::optional<std::int32_t> stage = std::nullopt;
 };
 
 struct PipedreamGraph {
-  std::vector<GraphNode> nodes;  // by number
+  std::vector<GraphNode> nodes;  // by ascending number
 };
 
 inline constexpr std::size_t kMaxGraphNodes = 100'000;
 
-/// True if the line begins as a node does: "node12 --".
+/// Whether the line begins like a node line: "node12 --".
 bool begins_as_node(std::string_view line);
 
-/// Lines in any order. Figures may be integers or decimals, with or without a blank after the
-/// comma, an activation_size of several tensors "[a; b]" is their sum, a stage_id that is no
-/// number counts as none; an edge begins with any white space; lines may end in CR LF, and the last
-/// one in nothing. Cycles are not looked for. Appends what is wrong to `faults`; the graph is to be
-/// used only if nothing is. O(length of the text), times log nodes.
+/// Parses a graph whose lines may have any order. Figures may be integers or decimals, with or
+/// without a blank after the comma; an activation_size of several tensors "[a; b]" counts as their
+/// sum; a stage_id that is not a number is ignored; edges may begin with any white space; lines may
+/// end in CR LF, and the last line need not end in a line break. Cycles are not detected. Appends
+/// all faults to `faults`; the graph must only be used if there are none. O(length of the text),
+/// times log nodes.
 PipedreamGraph parse_pipedream_graph(std::string_view text, const TimeUnit& times,
                                      std::vector<LineFault>& faults);
 
-/// What remains of a graph without the nodes that are no layers: `Input` nodes that have neither
-/// parameters nor inputs, and `__getitem__` sinks without work.
+/// A graph without the nodes that are not layers: `Input` nodes that have neither parameters nor
+/// inputs, and `__getitem__` sinks that neither take time nor have parameters.
 struct LayerGraph {
-  std::vector<GraphNode> nodes;   // inputs are positions among them
-  std::vector<GraphNode> inputs;  // the `Input` nodes that are left out
+  // The remaining nodes, whose inputs are positions among them.
+  std::vector<GraphNode> nodes;
+  // The `Input` nodes that were removed.
+  std::vector<GraphNode> inputs;
 };
-/// O(nodes + edges).
+/// Removes the nodes that are not layers. O(nodes + edges).
 LayerGraph keep_layers(std::vector<GraphNode> nodes);
 
 }  // namespace dapple::interop

@@ -31,15 +31,17 @@ constexpr std::int64_t kMostNumber = 999'999'999;
 /// One way to run a node.
 struct Variant {
   std::string name;
-  Duration time;  // of a sample, both directions
+  // The forward and backward time of a sample together.
+  Duration time;
   Bytes parameters;
   Bytes per_micro_batch;
   Bytes fixed;
-  Bytes collectives;  // between the GPUs of a tensor-parallel group
+  // The bytes sent between the GPUs of a tensor-parallel group.
+  Bytes collectives;
   bool recomputes() const { return name.find("recomp") != std::string::npos; }
 };
 
-/// What the whole file says beside its nodes, for warnings.
+/// Totals over all nodes of the file, for warnings.
 struct Totals {
   Bytes fixed;
   Bytes collectives;
@@ -75,8 +77,10 @@ class PiperReader {
   std::vector<LayerNode> nodes_;
   std::map<std::int64_t, std::int32_t> position_of_;  // by id
   std::optional<std::int64_t> batch_;
-  std::string without_forward_;       // a node whose forward the file does not tell
-  std::vector<std::int64_t> uneven_;  // nodes that send tensors of different sizes
+  // The first node whose forward time the file does not determine; empty if there is none.
+  std::string without_forward_;
+  // The nodes that send tensors of different sizes.
+  std::vector<std::int64_t> uneven_;
   Totals totals_;
   ImportedProfile result_;
 };
@@ -113,7 +117,7 @@ Variant PiperReader::read_variant(const Field& field) {
   return variant;
 }
 
-/// Those of the degree that was asked for.
+/// Reads the variants of the requested tensor-parallel degree.
 std::vector<Variant> PiperReader::read_variants(const Field& field) {
   ObjectReader degrees(field);
   std::vector<Variant> variants;
@@ -255,7 +259,7 @@ std::vector<LayerNode> PiperReader::read_graph(const Field& field) {
   }
   read_nodes(document.field("nodes"));
   const Field edges = document.field("edges");
-  // An id of a node that is itself at fault is not reported again for each of its edges.
+  // A node that has a fault itself is not reported again for each of its edges.
   if (field.violations()->empty()) read_edges(edges);
   return std::move(nodes_);
 }

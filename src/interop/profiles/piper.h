@@ -1,6 +1,6 @@
-// Piper's JSON: a graph of layers, each with figures for several tensor-parallel degrees, plain and
-// recomputing. Source: msr-fiddle/piper inputs/ and Piper (NeurIPS'21); the number of micro-batches
-// is "mbsInBatch" in its files and "maxBatchSize" in its README.
+// Imports Piper's JSON: a graph of layers, each with figures for several tensor-parallel degrees,
+// with and without recomputation. Source: msr-fiddle/piper inputs/ and Piper (NeurIPS'21). The
+// number of micro-batches is called "mbsInBatch" in its files and "maxBatchSize" in its README.
 #pragma once
 
 #include <string>
@@ -10,10 +10,11 @@
 
 namespace dapple::interop {
 
-/// Times are seconds of one sample, both directions together: the forward is what the recomputing
-/// variant takes longer, or as --backward-ratio says. `memoryUsageA` is what a micro-batch in
-/// flight keeps. The largest tensor that a node sends is its output. Throws as import_model().
-/// O(length + (nodes + edges) log nodes).
+/// Imports a graph as a profile. The files state the sum of forward and backward time of one
+/// sample, in seconds unless --time-unit says otherwise. The forward time is the difference between
+/// the variants with and without recomputation, or follows from --backward-ratio. `memoryUsageA`,
+/// what a micro-batch in flight keeps, is the stash. The output of a node is the largest tensor
+/// that it sends. Throws as import_model() does. O(length + (nodes + edges) log nodes).
 ImportedProfile import_piper(std::string_view text, const std::string& source_name,
                              const ForeignProfileOptions& options);
 

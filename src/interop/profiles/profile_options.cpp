@@ -18,7 +18,7 @@ struct KnownOptimizer {
   std::string_view name;
   std::int64_t state_bytes_per_parameter_byte;
 };
-// Momentum and RMSProp keep one figure per parameter, Adam two.
+// Momentum and RMSProp keep one value per parameter, Adam two.
 constexpr std::array<KnownOptimizer, 4> kOptimizers{
     {{"sgd", 0}, {"momentum", 1}, {"rmsprop", 1}, {"adam", 2}}};
 
@@ -32,12 +32,13 @@ const KnownOptimizer* find_optimizer(const std::string& name) {
   return found == kOptimizers.end() ? nullptr : found;
 }
 
-/// Collects what is wrong with the options for one kind of file.
+/// Collects the faults of the options for one kind of file.
 class OptionCheck {
  public:
   explicit OptionCheck(std::string_view file) : file_(file) {}
 
-  /// True if there is a value that may be looked at.
+  /// Returns whether the option has a value that the format uses. Records a fault if the format
+  /// requires a value that is missing, or has no use for one that is given.
   template <class Value>
   bool is_usable(const char* option, Need need, const std::optional<Value>& value,
                  std::string_view what) {
@@ -169,7 +170,8 @@ TimeUnit unit_of_times(const ForeignProfileOptions& options, std::string_view us
 
 namespace {
 
-/// What is called, or is as large as, a language model's output layer.
+/// Whether the layer is named like the output layer of a language model, or has at least half as
+/// many parameters as the embedding.
 bool is_output_layer(const Layer& layer, Bytes embedding) {
   std::string name = layer.name;
   for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
@@ -179,7 +181,8 @@ bool is_output_layer(const Layer& layer, Bytes embedding) {
   return 2 * layer.parameters.count >= embedding.count;
 }
 
-/// The last layer of a language model without an output layer; nothing of other models.
+/// Returns the last layer of a language model that lacks an output layer, or nothing for other
+/// models.
 std::optional<LayerIndex> end_without_output(const ModelProfile& profile) {
   const LayerRange blocks = find_blocks(profile).layers;
   if (blocks.size() == 0 || !profile.ties.empty()) return std::nullopt;
@@ -187,7 +190,7 @@ std::optional<LayerIndex> end_without_output(const ModelProfile& profile) {
   for (std::int32_t l = 0; l < blocks.begin; ++l) {
     embedding = std::max(embedding, profile.layers[static_cast<std::size_t>(l)].parameters);
   }
-  // An embedding holds words: other models begin with less than a block.
+  // Only language models begin with an embedding of at least half the size of a block.
   const Layer& block = profile.layers[static_cast<std::size_t>(blocks.begin)];
   if (2 * embedding.count < block.parameters.count) return std::nullopt;
   const auto count = static_cast<std::int32_t>(profile.layers.size());

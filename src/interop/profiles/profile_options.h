@@ -1,5 +1,5 @@
-// What profiles of other planners leave open, the same way for all formats: which options one needs
-// or has no use for, and what is made of them.
+// Handles, in the same way for all formats, what the profiles of other planners do not state: which
+// options a format needs or has no use for, and how they are applied.
 #pragma once
 
 #include <string>
@@ -12,9 +12,11 @@ namespace dapple::interop {
 
 enum class Need { Useless, Optional, Required };
 
-/// What a format needs beside an optimizer, which none of them says, and may have a batch scaling.
+/// Which options a format needs, besides the optimizer, which all formats require, and the batch
+/// scaling, which is optional for all of them.
 struct ProfileNeeds {
-  std::string_view file;  // "a PipeDream graph"
+  // The kind of file in messages, such as "a PipeDream graph".
+  std::string_view file;
   Need profile_batch = Need::Useless;
   Need global_batch = Need::Required;
   Need device = Need::Optional;
@@ -26,50 +28,56 @@ struct ProfileNeeds {
   Need time_unit = Need::Useless;
 };
 
-/// Throws Error(Usage) naming every option that is missing, out of range, or would do nothing.
+/// Throws Error(Usage) naming every option that is missing, is out of range or would have no
+/// effect.
 void check_options(const ForeignProfileOptions& options, const ProfileNeeds& needs,
                    const std::string& source_name);
 
-/// Samples of a batch, as in our own profiles.
+/// The largest number of samples of a batch, as in our own profiles.
 inline constexpr std::int64_t kMostSamples = 2'147'483'647;
 
-/// More parameters than this in one layer are doubted.
+/// The size of the parameters of one layer above which warn_of_parameters() doubts it.
 inline constexpr Bytes kSuspiciousParameters{10'000'000'000};
 
-/// All of a profile but its layers. Requires: check_options() has passed.
+/// Returns a profile without layers from the options. Requires: check_options() has accepted them.
 ModelProfile profile_header(const ForeignProfileOptions& options, std::string name,
                             std::string source);
 
-/// "vgg16" of ".../vgg16/graph.txt", "mine" of "mine.txt": letters, digits, '.', '-' and '_'.
+/// Returns a model's name for a file's: "vgg16" for ".../vgg16/graph.txt", "mine" for "mine.txt".
+/// It consists of letters, digits, '.', '-' and '_'.
 std::string model_name(const std::string& source_name);
 
-/// A name from a file, with '_' for what is not in the names above; `otherwise` if that is empty.
+/// Returns the name with '_' in place of every character that model_name() does not allow, cut off
+/// after 100 characters; `otherwise` if it is empty.
 std::string plain_name(std::string_view name, std::string_view otherwise);
 
-/// "1.5" of a factor.
+/// Returns the factor as a decimal, such as "1.5".
 std::string show_factor(Factor factor);
 
-/// Says what a single measurement per layer, at `batch`, leaves open; nothing where it is told.
+/// Warns that times are taken to be proportional to the batch size, as each layer has a single
+/// measurement, at `batch`. Does nothing if the options state the scaling.
 void warn_of_scaling(const ForeignProfileOptions& options, std::int64_t batch,
                      std::vector<std::string>& warnings);
 
-/// The unit of --time-unit, else the one that such files are in.
+/// Returns the unit of --time-unit, or `usual`, "s" or the like, if it is not given.
 TimeUnit unit_of_times(const ForeignProfileOptions& options, std::string_view usual);
 
-/// Names an imported language model that has an embedding and blocks, and no output layer behind
-/// them, in its profile, which every plan repeats; and adds all that is to be doubted of it to the
-/// import's warnings.
+/// Adds everything that is doubtful about the profile (profile/doubts.h) to the warnings of the
+/// import. A language model with an embedding and transformer blocks, but no output layer after
+/// them, also gets a warning in its profile, which every plan repeats.
 void add_doubts(ImportedProfile& imported);
 
-/// Doubts sizes that must be a slip of units.
+/// Warns if the parameters of a layer are so large that their unit is probably wrong. `called` is
+/// added to the layer's name in the warning.
 void warn_of_parameters(const Layer& layer, std::string_view called,
                         std::vector<std::string>& warnings);
 
-/// A time that is both directions' as one, shared out: forward : backward = 1 : ratio.
 struct BothDirections {
   Duration forward;
   Duration backward;
 };
+/// Divides the time of forward and backward together such that forward : backward = 1 : ratio. The
+/// forward is rounded up, and the sum is preserved.
 BothDirections share_out(Duration both, Factor backward_ratio);
 
 }  // namespace dapple::interop

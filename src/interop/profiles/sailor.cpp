@@ -24,10 +24,10 @@ using io::ObjectReader;
 
 constexpr ProfileNeeds kNeeds{.file = "a Sailor profile"};
 constexpr std::size_t kMostLayers = 100'000;
-/// A backward that is so many times shorter than its forward was not measured.
+/// A backward that is more than this many times shorter than its forward was probably not measured.
 constexpr std::int64_t kDoubtfulRatio = 10;
 
-/// Figures of all layers on one kind of GPU at one micro-batch.
+/// The times of all layers on one kind of GPU at one micro-batch size, in nanoseconds.
 struct Times {
   std::string device;
   std::int64_t batch = 1;
@@ -36,6 +36,7 @@ struct Times {
   std::vector<std::int64_t> backward;
 };
 
+/// The sizes of all layers for one sequence, in bytes.
 struct Sizes {
   std::vector<std::int64_t> parameters;
   std::vector<std::int64_t> output;
@@ -46,7 +47,8 @@ struct Sizes {
 struct SailorDocument {
   std::string name;
   std::vector<std::string> kinds;
-  std::optional<Sizes> sizes;  // of the degree that was asked for
+  // The sizes at the requested tensor-parallel degree.
+  std::optional<Sizes> sizes;
   std::vector<Times> times;
 };
 
@@ -79,7 +81,7 @@ class SailorReader {
   ImportedProfile result_;
 };
 
-/// A figure for each layer.
+/// Reads an array with a figure for each layer.
 std::vector<std::int64_t> SailorReader::read_column(const Field& field, std::int64_t scale,
                                                     std::string_view unit) const {
   const ArrayReader array(field, "an array with a figure for each layer");

@@ -1,6 +1,7 @@
-// Sailor's layer profiles: sizes of every layer for one sequence, and times by kind of GPU,
-// micro-batch and tensor-parallel degree, in one document. Source: eth-easl/sailor
-// Planner/simulations/ (profiles_tmp.json beside llm_info.json); times without sizes are refused.
+// Imports Sailor's layer profiles, which state in one document the sizes of every layer for one
+// sequence, and times by kind of GPU, micro-batch size and tensor-parallel degree. Source:
+// eth-easl/sailor Planner/simulations/ (profiles_tmp.json together with llm_info.json). Documents
+// with times but without sizes are refused.
 #pragma once
 
 #include <string>
@@ -10,9 +11,10 @@
 
 namespace dapple::interop {
 
-/// One kind of GPU and one degree, with a measurement for each micro-batch. What a layer's forward
-/// leaves allocated holds its output and not its input; a stash is the other way round. Throws as
-/// import_model(). O(length).
+/// Imports the figures of one kind of GPU and one tensor-parallel degree, with a measurement for
+/// each micro-batch size. The memory that a layer's forward leaves allocated includes its output
+/// but not its input; the stash, conversely, includes the input but not the output. Throws as
+/// import_model() does. O(length).
 ImportedProfile import_sailor(std::string_view text, const std::string& source_name,
                               const ForeignProfileOptions& options);
 

@@ -26,7 +26,7 @@ std::optional<std::int64_t> read_scaled(const Field& field, std::int64_t scale,
 }
 
 std::optional<JsonValue> object_in(std::string_view text) {
-  // What begins in another way need not be parsed to know.
+  // A text that does not begin with a brace need not be parsed.
   const std::size_t begin = text.find_first_not_of(" \t\r\n");
   if (begin == std::string_view::npos || text[begin] != '{') return std::nullopt;
   try {

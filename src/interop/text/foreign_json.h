@@ -1,4 +1,5 @@
-// Figures in other tools' JSON documents: numbers of a unit as whole counts of a smaller one.
+// Reads JSON documents of other tools, in particular numbers in one unit as whole counts of a
+// smaller one.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +11,17 @@
 
 namespace dapple::interop {
 
-/// The number times `scale`, rounded up to a whole count from 0 to kMaxCount; a fault that names
-/// the unit is recorded otherwise. Exact, however the number is written. Requires: `scale` from 1
-/// to 10^12.
+/// Returns the number times `scale`, rounded up to a whole count from 0 to kMaxCount. Otherwise
+/// records a fault that names the unit and returns nothing. The product is exact in whatever
+/// notation the number is written. Requires: `scale` is from 1 to 10^12.
 std::optional<std::int64_t> read_scaled(const io::Field& field, std::int64_t scale,
                                         std::string_view unit);
 
-/// The document if it is JSON with an object at the top, whatever that holds. O(length).
+/// Returns the document if it is JSON with an object at the top level, otherwise nothing.
+/// O(length).
 std::optional<io::JsonValue> object_in(std::string_view text);
 
-/// Whether an object has a member of that name. O(members).
+/// Whether the object has a member of that name. O(members).
 bool has_key(const io::JsonValue& object, std::string_view key);
 
 inline constexpr std::int64_t kNanosecondsPerMillisecond = 1'000'000;

@@ -6,7 +6,7 @@ namespace {
 constexpr unsigned kVarint = 0;
 constexpr unsigned kLengthDelimited = 2;
 
-/// Seven bits a byte, the lowest first; the eighth says that more follow.
+/// Appends seven bits per byte, the lowest first; the eighth bit says that more bytes follow.
 void append_varint(std::string& bytes, std::uint64_t value) {
   constexpr std::uint64_t kMore = 0x80;
   for (; value >= kMore; value >>= 7U) bytes += static_cast<char>(value % kMore + kMore);

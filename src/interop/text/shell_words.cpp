@@ -12,7 +12,6 @@ namespace {
 
 constexpr std::string_view kSpaces = " \t\r\n\v\f()";
 
-/// Scans one word after another.
 class WordScanner {
  public:
   explicit WordScanner(std::string_view text) : text_(text) {}
@@ -32,7 +31,7 @@ class WordScanner {
     if (c == '\n') ++line_;
     return c;
   }
-  /// False at the end of the text.
+  /// Skips to the next word. Returns false at the end of the text.
   bool skip_to_word();
   ShellWord scan_word();
   void scan_quoted(char quote, std::string& word);

@@ -1,4 +1,5 @@
-// The words of a shell script, as far as lists of options need them: quotes, comments, line ends.
+// Splits a shell script into words, as far as lists of options need it: with quotes, comments and
+// escaped line ends, but without expansions.
 #pragma once
 
 #include <cstdint>
@@ -14,32 +15,36 @@ struct ShellWord {
   std::string text;       // without quotes
 };
 
-/// Words between blanks, line ends and parentheses; nothing is expanded. A quote that is not closed
-/// reaches to the end. O(length).
+/// Returns the words between blanks, line ends and parentheses, without expanding anything. A quote
+/// that is not closed extends to the end of the text. O(length).
 std::vector<ShellWord> shell_words(std::string_view text);
 
-/// An option's value, "--name value" or "--name=value".
+/// The value of an option, given as "--name value" or "--name=value".
 struct ShellOption {
   std::int64_t line = 0;
   std::string value;
 };
 
-/// The options of a list. What stands in it several times must say the same.
+/// The options of a script. Repeated options must have the same value.
 class ShellOptions {
  public:
   ShellOptions(std::string_view text, std::string source)
       : words_(shell_words(text)), source_(std::move(source)) {}
 
-  /// Nothing where it is not there. Throws Error(BadInput) where it has two values, or none.
+  /// Returns the option, or nothing if it does not occur. Throws Error(BadInput) if it has no value
+  /// or two different ones.
   std::optional<ShellOption> value(std::string_view name) const;
 
-  /// A whole number from 1 on; throws Error(BadInput) where it is none.
+  /// Returns the option's value as a whole number, or nothing if it does not occur. Throws
+  /// Error(BadInput) if the value is not a whole number of at least 1.
   std::optional<std::int64_t> count(std::string_view name) const;
 
-  /// Whether the word stands there, with a value or without.
+  /// Whether the option occurs, with a value or without.
   bool has(std::string_view name) const { return line_of(name) > 0; }
-  /// Its line; 0 where it is not there.
+  /// Returns the line of the option, or 0 if it does not occur.
   std::int64_t line_of(std::string_view name) const;
+
+  /// Throws Error(BadInput) with the message for a line, or for the whole script if `line` is 0.
 
   [[noreturn]] void refuse(std::int64_t line, std::string message) const;
 

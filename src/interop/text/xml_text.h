@@ -1,4 +1,4 @@
-// XML of other tools, parsed by pugixml: errors and places by line.
+// Parses XML of other tools with pugixml, and reports errors by line.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@ class xml_node;
 
 namespace dapple::interop {
 
-/// Throws Error(BadInput) with the line if the text is no XML.
+/// Parses the text into the document. Throws Error(BadInput) with the line if it is not XML.
 void parse_xml(pugi::xml_document& document, const std::string& text, const std::string& file);
 
-/// Line of a node of a document that was parsed from `text`. O(length).
+/// Returns the line of a node of a document that was parsed from `text`. O(length).
 std::int64_t line_of(const pugi::xml_node& node, const std::string& text);
 
 }  // namespace dapple::interop

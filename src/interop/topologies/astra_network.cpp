@@ -140,7 +140,7 @@ void NetworkReader::read_dimensions(const YAML::Node& document) {
   }
 }
 
-/// How many of the dimensions make a server.
+/// Returns the number of dimensions that form a server.
 std::size_t NetworkReader::server_dimensions() const {
   std::size_t count = 0;
   while (count < dimensions_.size() && dimensions_[count].shape != Shape::Switch) ++count;
@@ -210,7 +210,9 @@ ServerGroup NetworkReader::server() {
   return group;
 }
 
-/// A port of each device on every further switch: a NIC each, then uplinks of all of them together.
+/// Adds the dimensions from `first` on. Every device has a port on each further switch: on the
+/// first one, this is a NIC per device; on the others, an uplink with the bandwidth of all devices
+/// below it together.
 void NetworkReader::add_network(TopologyDescription& description, std::size_t first) {
   for (std::size_t d = first; d < dimensions_.size(); ++d) {
     if (dimensions_[d].shape == Shape::Switch) continue;
@@ -242,7 +244,7 @@ void NetworkReader::add_network(TopologyDescription& description, std::size_t fi
     const bool is_rack = d == first + 1;
     const std::int32_t count =
         is_rack && d + 1 < dimensions_.size() ? tier.count * dimensions_[d + 1].count : tier.count;
-    // An uplink is passed on the way out and on the way in.
+    // A message passes two uplinks, one on the way up and one on the way down.
     UplinkGroup uplink{.source = base_name(file_.name),
                        .count = count,
                        .members = dimensions_[d - 1].count,
@@ -255,7 +257,8 @@ void NetworkReader::add_network(TopologyDescription& description, std::size_t fi
   }
 }
 
-/// Of a key that is there twice the parser takes one, and readers expect the other.
+/// Refuses repeated keys: the parser uses one of the values, and the author may have meant the
+/// other.
 void NetworkReader::check_keys(const YAML::Node& document) {
   std::set<std::string> keys;
   for (const auto& entry : document) {

@@ -1,11 +1,14 @@
-// ASTRA-sim's analytical network (inputs/network/*.yml): a network of dimensions, innermost first.
+// Imports ASTRA-sim's analytical network (inputs/network/*.yml), a list of dimensions, innermost
+// first.
 //
-// The dimensions before the first switch, or a first switch alone, make a server: two devices are
-// linked if they differ in one dimension only, and there are neighbours (Ring) or any two
-// (FullyConnected). Further dimensions are switches: of the servers of a rack, of racks, of pods.
+// The dimensions before the first switch, or the first dimension alone if it is a switch, form a
+// server. Without a switch, two devices are linked if they differ in a single dimension and, if
+// that is a Ring, are neighbours in it; in a FullyConnected dimension any two devices are linked.
+// The further dimensions must be switches: between the servers of a rack, between racks, and
+// between pods.
 //
-// Departure: where ASTRA-sim passes a message on from device to device, devices without a link have
-// a host path of the slowest link's bandwidth and the latency of the longest way.
+// Departure from ASTRA-sim, which forwards messages from device to device: devices without a link
+// have a host path with the bandwidth of the slowest link and the latency of the longest route.
 #pragma once
 
 #include "interop/topologies/server_wiring.h"
@@ -14,9 +17,10 @@ namespace dapple::interop {
 
 bool is_astra_network(std::string_view text);
 
-/// The topology but for its devices' kind. Latencies of switches are doubled, as ASTRA-sim does.
-/// Throws Error(BadInput) with line numbers: no YAML, keys that are missing, lists of different
-/// lengths, figures that are none ("tbd"), a dimension that is no switch behind one that is.
+/// Returns the topology without the kind of its devices. Latencies of switches are doubled, as in
+/// ASTRA-sim. Throws Error(BadInput) with line numbers for a text that is not YAML, missing or
+/// repeated keys, lists of different lengths, figures that are not numbers ("tbd"), a dimension
+/// after the server's that is not a switch, more than three of them, and too many devices.
 TopologyDescription read_astra_network(const ForeignFile& file, ImportNotes& notes);
 
 }  // namespace dapple::interop

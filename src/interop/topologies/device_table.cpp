@@ -6,29 +6,30 @@ namespace dapple::interop {
 namespace {
 
 constexpr Bandwidth kNoLanes{0};
-// NVIDIA/nccl src/graph/topo.h: SM70, SM80, SM86, SM90 and SM100 of one NVLink.
+// The bandwidth of one NVLink for SM70, SM80, SM86, SM90 and SM100: NVIDIA/nccl src/graph/topo.h.
 constexpr Bandwidth kVolta{20'000'000'000};
 constexpr Bandwidth kAmpere{20'000'000'000};
 constexpr Bandwidth kAmpereCard{12'000'000'000};
 constexpr Bandwidth kHopper{20'600'000'000};
 constexpr Bandwidth kBlackwell{40'100'000'000};
-// ROCm/rccl src/graph/topo.h: one xGMI link.
+// The bandwidth of one xGMI link: ROCm/rccl src/graph/topo.h.
 constexpr Bandwidth kVega{24'000'000'000};
 constexpr Bandwidth kMi200{36'000'000'000};
 constexpr Bandwidth kMi300{48'000'000'000};
-// NCCL's sum: lanes x {8 GT/s: 60, 16: 120, 32: 240} / 80 GB/s.
+// NCCL's bandwidth of PCIe with 16 lanes: lanes x {8 GT/s: 60, 16: 120, 32: 240} / 80 GB/s.
 constexpr Bandwidth kPcie3{12'000'000'000};
 constexpr Bandwidth kPcie4{24'000'000'000};
 constexpr Bandwidth kPcie5{48'000'000'000};
 
-/// Mebibytes of a datasheet's GB, taken for GiB as the shipped topologies do: what the driver
-/// reports is at most 1 GiB less, which is what a topology reserves (nvidia-smi: V100 16,160 and
-/// 32,510 MiB, H100 81,559, H200 143,771, B200 183,359, RTX 6000 Ada 49,140, RTX 3090 24,576, GTX
-/// 1080 Ti 11,178). AMD's are GiB: ROCm's "GPU hardware specifications", MI250X 128 for two dies.
+/// Returns the mebibytes of a datasheet's GB, which are taken for GiB, as in the shipped
+/// topologies. The driver reports at most 1 GiB less, which is what a topology reserves
+/// (nvidia-smi: V100 16,160 and 32,510 MiB, H100 81,559, H200 143,771, B200 183,359, RTX 6000 Ada
+/// 49,140, RTX 3090 24,576, GTX 1080 Ti 11,178). AMD states GiB: ROCm's "GPU hardware
+/// specifications", MI250X 128 for two dies.
 constexpr std::int64_t gib(std::int64_t count) {
   return count * 1024;
 }
-// Cards whose memory corrects errors out of itself: what the driver reports of 24 GB.
+// The memory that the driver reports for 24 GB cards that store error-correcting codes in it.
 constexpr std::int64_t kA10Mebibytes = 23'028;
 constexpr std::int64_t kL4Mebibytes = 23'034;
 
@@ -77,7 +78,7 @@ const KnownDevice* find_device_kind_of_pci(int device_id) {
 }
 
 const KnownDevice* find_device_kind_of_product(std::string_view product) {
-  // "A10" is also part of "A100": of all that fit, the longest.
+  // "A10" is also a part of "A100", so the longest match counts.
   const KnownDevice* best = nullptr;
   for (const KnownDevice& known : table()) {
     const bool fits = product.find(known.product) != std::string_view::npos;

@@ -25,7 +25,8 @@ struct Format {
   std::string_view name;
   bool (*looks_like)(std::string_view text);
 };
-// In the order in which a text is tried: comments of one may have words of a later one.
+// In the order in which detection tries them: comments in one format may contain words of a later
+// one.
 constexpr Format kFormats[] = {{TopologyFormat::NvidiaSmi, "nvidia-smi", is_nvidia_smi},
                                {TopologyFormat::HwlocXml, "hwloc-xml", is_hwloc_topology},
                                {TopologyFormat::NcclXml, "nccl-xml", is_nccl_topology},
@@ -33,7 +34,8 @@ constexpr Format kFormats[] = {{TopologyFormat::NvidiaSmi, "nvidia-smi", is_nvid
                                {TopologyFormat::NcclTests, "nccl-tests", is_nccl_tests},
                                {TopologyFormat::Slurm, "slurm", is_slurm_topology}};
 
-/// What servers have in common if they are alike: all but their name and the names of their NICs.
+/// Returns the group as text without the name of the server and the sources of its NICs, which is
+/// equal for identical servers.
 std::string content_of(ServerGroup group) {
   group.name = "node";
   group.count = 1;
@@ -43,7 +45,8 @@ std::string content_of(ServerGroup group) {
   return io::write_topology(description);
 }
 
-/// Makes the rings over all devices of a link matrix as fast together as `measured`.
+/// Scales the links of a link matrix such that the rings over all devices together reach the
+/// bandwidth `measured`.
 void scale_links(ServerGroup& group, Bandwidth measured, const std::string& source) {
   ServerGroup alone = group;
   alone.count = 1;
@@ -69,17 +72,18 @@ void scale_links(ServerGroup& group, Bandwidth measured, const std::string& sour
   }
 }
 
-/// "1 server", "2 servers".
+/// Returns "1 server", "2 servers" and the like.
 std::string counted(std::int64_t count, std::string_view what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
-/// How many servers so many devices fill, one at least.
+/// Returns how many servers the devices fill, at least one.
 std::int32_t divide_servers(std::int32_t devices, std::int32_t per_server) {
   return std::max(1, devices / per_server);
 }
 
-/// Rounded up, so that it takes no longer.
+/// Returns the bus bandwidth of an all-reduce, rounded up, so that it implies a time no longer than
+/// the measured one.
 Bandwidth bus_bandwidth(const BusBandwidthTable& table, Bytes size, Duration time) {
   return {divide_up(Wide{2} * (table.ranks() - 1) * size.count * kNanosecondsPerSecond,
                     Wide{table.ranks()} * time.ns)};
@@ -159,7 +163,8 @@ void Importer::read_files() {
   if (options_.nodes && !tree_) notes_.want("--nodes", "expected only with a Slurm topology");
 }
 
-/// A whole network says all but what its devices are.
+/// Refuses the options for figures that an ASTRA-sim network states itself, which is all but the
+/// kind of the devices.
 void Importer::refuse_figures() {
   const std::pair<const char*, bool> given[] = {
       {"--servers", options_.servers.has_value()},
@@ -182,7 +187,8 @@ std::int64_t Importer::server_count() const {
   return count;
 }
 
-/// A result alone: the devices that it lists, at the bandwidth that they reached.
+/// Makes a server from a result of nccl-tests alone: it has the listed devices, connected at the
+/// bandwidth that they reached.
 void Importer::add_measured_server() {
   const MeasuredCollective& measured = measured_.front();
   if (measured.hosts.size() != 1) {
@@ -242,7 +248,7 @@ void Importer::add_servers() {
     std::vector<DeviceKind>& kinds = description_.devices;
     const auto same_kind = [&](const DeviceKind& known) { return known.name == kind.name; };
     if (std::none_of(kinds.begin(), kinds.end(), same_kind)) kinds.push_back(kind);
-    // Hosts that follow each other and are alike are one group.
+    // Consecutive hosts that are identical form one group.
     if (!description_.servers.empty()) {
       ServerGroup& before = description_.servers.back();
       if (content_of(group) == content_of(before)) {
@@ -348,7 +354,8 @@ void Importer::add_network() {
   }
 }
 
-/// The bandwidth of what the ring went over is what it reached.
+/// Sets the bandwidth of the links of the first group of servers that have as many devices as were
+/// measured to the measured bus bandwidth. Warns if there is none.
 void Importer::calibrate_server(const MeasuredCollective& measured) {
   for (ServerGroup& group : description_.servers) {
     if (group.devices != measured.ranks) continue;
@@ -381,7 +388,8 @@ void Importer::calibrate_server(const MeasuredCollective& measured) {
                   measured.file, measured.ranks));
 }
 
-/// All NICs of a server together carry the ring from one server to the next.
+/// Scales the NICs of each server such that they reach the measured bus bandwidth together, as they
+/// share the traffic of the ring to the next server.
 void Importer::calibrate_nics(const MeasuredCollective& measured) {
   for (ServerGroup& group : description_.servers) {
     if (group.nics.empty()) continue;
@@ -404,8 +412,9 @@ void Importer::calibrate_nics(const MeasuredCollective& measured) {
   }
 }
 
-/// Times by message size, of as many devices of as many servers; those that a larger message
-/// undercuts are noise.
+/// Adds the measured times by message size as a table of bus bandwidths, for the numbers of servers
+/// and devices that were measured. Times longer than that of a larger message are left out as
+/// noise.
 void Importer::add_bus_bandwidth(const MeasuredCollective& measured, ServerGroup& group) {
   if (measured.times.empty()) return;
   BusBandwidthTable table;
@@ -454,8 +463,8 @@ void Importer::calibrate(const MeasuredCollective& measured) {
   }
 }
 
-/// A figure that nothing was made with: of links that there are none of, or a tier that has one
-/// switch.
+/// Warns of options whose figures were not used, because there are no such links or the tier has a
+/// single switch.
 void Importer::warn_of_unused() {
   const std::tuple<const char*, bool, const char*> given[] = {
       {"--nvlink-bandwidth", options_.nvlink.has_value(), "that of a direct link"},
@@ -472,8 +481,9 @@ void Importer::warn_of_unused() {
   }
 }
 
-/// The reader's limits are those of a file of ours: what it would refuse is refused here. Too many
-/// servers are the fault of who asked for them.
+/// Checks that the topology can be written to a file and read back, which enforces the limits of
+/// topology files. Throws Error(Usage) for --servers if that is given and there are too many
+/// servers, and Error(BadInput) for other faults.
 void Importer::check_limits() const {
   const std::string& file = files_.front().name;
   try {

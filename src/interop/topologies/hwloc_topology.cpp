@@ -13,7 +13,8 @@
 namespace dapple::interop {
 namespace {
 
-constexpr std::size_t kMostObjects = 512;  // of the matrix, and of devices and NICs
+// Applies to the objects of the matrix, and to devices and NICs together.
+constexpr std::size_t kMostObjects = 512;
 constexpr int kDeepest = 128;
 constexpr std::int64_t kLaneMegabytes = 25'000;
 constexpr std::int64_t kPascalLaneMegabytes = 20'000;
@@ -23,9 +24,10 @@ struct Ancestor {
   std::string type;
 };
 
-/// A device or a NIC and the objects that it is in, from the machine down.
+/// A device or a NIC.
 struct Place {
   std::string name;
+  // The objects that contain it, from the machine down.
   std::vector<Ancestor> above;
 };
 
@@ -50,7 +52,7 @@ class MachineReader {
   std::vector<LineFault> faults_;
   std::vector<Place> devices_;
   std::vector<Place> nics_;
-  std::map<std::string, std::string> device_by_index_;  // gp_index or os_index -> name
+  std::map<std::string, std::string> device_by_index_;  // gp_index -> name
   ServerWiring wiring_;
 };
 
@@ -76,7 +78,7 @@ void MachineReader::read_objects(const pugi::xml_node& node, std::vector<Ancesto
   }
 }
 
-/// The words of all children of that name.
+/// Returns the words of all children of that name.
 std::vector<std::string> MachineReader::gathered(const pugi::xml_node& matrix,
                                                  const char* name) const {
   std::vector<std::string> words;
@@ -141,7 +143,7 @@ void MachineReader::read_matrix(const pugi::xml_node& matrix) {
   }
   std::vector<std::int32_t> device_of;
   for (const std::string& index : indexes) {
-    // "OSDev:17" where objects are of several types.
+    // An index is "OSDev:17" if the objects are of several types, else "17".
     const std::string number = index.substr(index.find(':') + 1);
     const auto named = device_by_index_.find(number);
     const auto found = std::find_if(devices_.begin(), devices_.end(), [&](const Place& device) {

@@ -14,14 +14,15 @@ namespace {
 
 constexpr std::int64_t kGiga = 1'000'000'000;
 
-/// One half of a row: out of place or in place.
+/// The figures of one half of a row, out of place or in place.
 struct Run {
   Duration time;
   Bandwidth algorithm;
   Bandwidth bus;
 };
 
-/// "0: " of `srun -l`, the rank of who printed it.
+/// Returns the line without a prefix like "0: ", with which `srun -l` names the rank that printed
+/// it. Sets `has_prefix` if there is one.
 std::string_view without_prefix(std::string_view line, bool& has_prefix) {
   const std::string_view text = trim(line);
   const std::size_t colon = text.find(": ");
@@ -66,7 +67,7 @@ class ResultReader {
   std::int64_t strange_lines_ = 0;
   std::int64_t drops_ = 0;
   Run best_;
-  std::vector<std::pair<std::string, std::string>> devices_;  // host and bus id of each rank
+  std::vector<std::pair<std::string, std::string>> devices_;  // host and bus id by rank
   MeasuredCollective result_;
 };
 
@@ -82,7 +83,7 @@ void ResultReader::read_rank(const std::vector<std::string_view>& words) {
     product += (product.empty() ? "" : " ") + std::string(*word);
   }
   const std::optional<std::int32_t> rank = parse_count(words[2]);
-  // Runs that follow each other list the same devices again.
+  // Consecutive runs list the same devices again.
   if (!rank || static_cast<std::size_t>(*rank) < devices_.size()) return;
   if (devices_.empty()) result_.product = product;
   devices_.emplace_back(host, std::string(*(at + 4)));
@@ -125,7 +126,7 @@ void ResultReader::add_run(Bytes size, const Run& run) {
     Duration& time = result_.times.emplace(size, run.time).first->second;
     time = std::min(time, run.time);
   }
-  // Later rows have larger messages, which are not slower on a quiet machine.
+  // Later rows have larger messages, whose bandwidth does not drop on an idle machine.
   if (2 * run.bus.bytes_per_second < best_.bus.bytes_per_second && size > result_.bus_size) {
     ++drops_;
   }
@@ -160,7 +161,9 @@ void ResultReader::read_row(const std::vector<std::string_view>& words) {
   }
 }
 
-/// Of bus and algorithm bandwidth, 2(n-1)/n of an all-reduce, (n-1)/n of a gather or an exchange.
+/// Derives the number of ranks n from the ratio of bus bandwidth to algorithm bandwidth, which is
+/// 2(n-1)/n for an all-reduce and (n-1)/n for a gather or an all-to-all. Returns 0 if the ratio
+/// fits neither.
 std::int32_t ResultReader::ranks_by_ratio() const {
   if (best_.algorithm.bytes_per_second == 0) return 0;
   double ratio = static_cast<double>(best_.bus.bytes_per_second) /
@@ -221,7 +224,7 @@ MeasuredCollective ResultReader::run() {
   result_.bus = best_.bus;
   result_.ranks = static_cast<std::int32_t>(devices_.size());
   const std::int32_t ranks = ranks_by_ratio();
-  // Reductions to one rank have another ratio, unless there are two of them.
+  // Reductions to a single rank have another ratio, unless there are two ranks.
   const bool is_all_reduce = has_reduction_ && ranks > 0 &&
                              best_.bus.bytes_per_second >= best_.algorithm.bytes_per_second &&
                              (result_.ranks == 0 || result_.ranks == ranks);

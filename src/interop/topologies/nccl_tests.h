@@ -1,5 +1,5 @@
-// Output of nccl-tests (all_reduce_perf and its sisters): the bus bandwidth that was reached, and
-// the time of an all-reduce by the size of its message.
+// Imports the output of nccl-tests (all_reduce_perf and the like): the bus bandwidth that was
+// reached, and the times of an all-reduce by message size.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,27 @@ namespace dapple::interop {
 
 struct MeasuredCollective {
   std::string file;
-  std::int32_t ranks = 0;          // listed, or by the ratio of the two bandwidths
-  std::vector<std::string> hosts;  // of the devices that it lists, each once; empty: none listed
-  std::string product;             // of the first
-  Bandwidth bus;                   // the largest of all rows
-  Bytes bus_size;                  // and the size of its message
-  /// Of all-reduces, by rising size: the quickest run of each. Empty of other collectives.
+  // The number of ranks that the file lists, or else that follows from the ratio of bus bandwidth
+  // to algorithm bandwidth; 0 if unknown.
+  std::int32_t ranks = 0;
+  // The distinct hosts of the listed devices; empty if none are listed.
+  std::vector<std::string> hosts;
+  // The driver's product name of the first listed device.
+  std::string product;
+  // The largest bus bandwidth of all rows.
+  Bandwidth bus;
+  // The message size of the row with that bandwidth.
+  Bytes bus_size;
+  // The shortest time of an all-reduce for each message size; empty for other collectives.
   std::map<Bytes, Duration> times;
 };
 
 bool is_nccl_tests(std::string_view text);
 
-/// Old and new sets of columns, one run or many, prefixed by srun or not. Throws Error(BadInput):
-/// no table, a row with other columns, no bandwidth above zero. Warns of what makes the figure
-/// doubtful: wrong results, half the columns, strange lines, many runs, noise. O(length).
+/// Reads the output with old or new columns, of one or several runs, with or without the prefixes
+/// of srun. Throws Error(BadInput) if there is no table, a row has other columns, or no bandwidth
+/// is above zero. Warns of anything that makes the figures doubtful: wrong results, missing
+/// columns, unexpected lines, several runs, noise. O(length).
 MeasuredCollective read_nccl_tests(const ForeignFile& file, ImportNotes& notes);
 
 }  // namespace dapple::interop

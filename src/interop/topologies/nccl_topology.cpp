@@ -14,10 +14,10 @@
 namespace dapple::interop {
 namespace {
 
-constexpr std::size_t kMostDevices = 256;  // of a host, and as many NICs
-constexpr int kDeepest = 32;               // PCI bridges above each other
-constexpr std::int32_t kMostLinks = 64;    // of one device to another, or to one switch
-// What NCCL takes for a speed that it cannot read, and for a width that is missing.
+constexpr std::size_t kMostDevices = 256;  // per host; the same limit applies to NICs
+constexpr int kDeepest = 32;               // PCI bridges in each other
+constexpr std::int32_t kMostLinks = 64;    // from one device to another or to one switch
+// NCCL's defaults for a speed that it cannot read and for a missing width.
 constexpr std::string_view kDefaultSpeed = "8 GT/s";
 constexpr std::int32_t kDefaultWidth = 16;
 constexpr std::int64_t kDefaultNetSpeed = 10'000;  // Mbit/s
@@ -29,21 +29,29 @@ struct DirectLink {
   std::int32_t count = 0;
 };
 
-/// A device or a NIC: the PCI functions above it, from the root complex down, and its CPU.
+/// A device or a NIC, with its CPU and its path on PCIe.
 struct End {
   std::int64_t line = 0;
   std::size_t cpu = 0;
-  std::vector<std::string> chain;  // bus ids
-  std::optional<Bandwidth> pcie;   // of the slowest of them
-  std::optional<Bandwidth> port;   // of the last
+  // The bus ids of the PCI functions from the root complex down to this one.
+  std::vector<std::string> chain;
+  // The bandwidth of the slowest link of the chain.
+  std::optional<Bandwidth> pcie;
+  // The bandwidth of the last link of the chain.
+  std::optional<Bandwidth> port;
   std::string bus_id;
-  // Of a device:
+
+  // The following members describe a device.
   std::int32_t number = 0;
+  // The compute capability, 70 for 7.0; 0 if the device has none.
   int sm = 0;
+  // AMD's number of the architecture; 0 if the device has none.
   int gcn = 0;
+  // The PCI device id; -1 if unknown.
   int pci_device = -1;
   std::vector<DirectLink> links;
-  // Of a NIC:
+
+  // The following members describe a NIC.
   std::string name;
   std::int64_t speed = 0;  // Mbit/s
 };
@@ -52,17 +60,20 @@ struct Host {
   std::string hash;
   std::vector<End> devices;
   std::vector<End> nics;
-  std::vector<std::string> virtual_nics;  // names of those below no PCI device
+  // The names of the network interfaces that are not below a PCI device.
+  std::vector<std::string> virtual_nics;
   std::optional<Bandwidth> socket;
   std::string socket_source;
   bool has_xgmi = false;
 };
 
-/// Bandwidth between sockets, NCCL's table (src/graph/topo.cc, ncclTopoGetInterCpuBw).
+/// A family of CPUs and the bandwidth between their sockets.
 struct CpuModel {
   std::string_view words;
   Bandwidth socket;
 };
+/// Returns the family of a CPU by NCCL's table (src/graph/topo.cc, ncclTopoGetInterCpuBw), or
+/// nothing if it is unknown.
 std::optional<CpuModel> cpu_model(std::string_view arch, std::string_view vendor,
                                   std::int32_t model) {
   if (arch == "arm64") return CpuModel{"ARM", {6'000'000'000}};
@@ -75,7 +86,8 @@ std::optional<CpuModel> cpu_model(std::string_view arch, std::string_view vendor
   return CpuModel{"Intel before Skylake", {6'000'000'000}};
 }
 
-/// One NVLink by compute capability, one xGMI link by AMD's number; NCCL's and RCCL's tables.
+/// Returns the bandwidth of one NVLink by compute capability, or of one xGMI link by AMD's number
+/// of the architecture, from the tables of NCCL and RCCL; nothing if the device is unknown.
 std::optional<Bandwidth> lane_of(const End& device) {
   if (device.gcn >= 940) return Bandwidth{48'000'000'000};
   if (device.gcn >= 910) return Bandwidth{36'000'000'000};
@@ -88,7 +100,7 @@ std::optional<Bandwidth> lane_of(const End& device) {
   return std::nullopt;
 }
 
-/// "0x20b0" as a number; -1 if it is none.
+/// Returns a text such as "0x20b0" as a number, or -1 if it is not a hexadecimal number.
 int hexadecimal(std::string_view text) {
   if (!begins_with(text, "0x") || text.size() < 3 || text.size() > 8) return -1;
   int number = 0;
@@ -167,7 +179,7 @@ void SystemReader::read_gpu(const pugi::xml_node& gpu, End device) {
   device.number = count_of(gpu, "dev", 0, 100'000).value_or(0);
   device.sm = gpu.attribute("sm").as_int(0);
   device.gcn = gpu.attribute("gcn").as_int(0);
-  // "gfx90a" is 910 in older dumps.
+  // Some dumps have "gfx90a" in place of the number 910.
   if (std::string_view(gpu.attribute("gcn").value()) == "gfx90a") device.gcn = 910;
   for (const pugi::xml_node& link : gpu.children()) {
     const std::string_view kind = link.name();
@@ -184,7 +196,8 @@ void SystemReader::read_net(const pugi::xml_node& net, End nic) {
   nic.line = line_of(net, file_.text);
   nic.name = net.attribute("name").value();
   if (!nic.port) {
-    // A bridge of Docker's, a veth, loopback: NCCL lists what the system calls an interface.
+    // NCCL lists all network interfaces of the system, including Docker's bridges, veths and
+    // loopback.
     host_->virtual_nics.push_back(shown(nic.name));
     return;
   }
@@ -264,7 +277,8 @@ void SystemReader::read_cpu(const pugi::xml_node& cpu) {
   read_children(cpu, end, 0);
 }
 
-/// Bus ids are unique, or links would be ambiguous, and the number of ends is sane.
+/// Checks that the bus ids of devices are unique, as the targets of links would be ambiguous
+/// otherwise, and that there are not too many devices and NICs.
 void SystemReader::check_host(const Host& host) {
   if (host.devices.size() > kMostDevices || host.nics.size() > kMostDevices) {
     faults_.push_back({0, fmt::format("expected at most {} devices and as many NICs of a host, got "

@@ -1,5 +1,5 @@
-// NCCL's topology XML, as NCCL_TOPO_DUMP_FILE writes it and NCCL_TOPO_FILE reads it (NVIDIA/nccl
-// src/graph/xml.cc), RCCL's too. One document may hold several hosts.
+// Imports the topology XML of NCCL and RCCL, which NCCL_TOPO_DUMP_FILE writes and NCCL_TOPO_FILE
+// reads (NVIDIA/nccl src/graph/xml.cc). One document may describe several hosts.
 #pragma once
 
 #include "interop/topologies/server_wiring.h"
@@ -8,11 +8,12 @@ namespace dapple::interop {
 
 bool is_nccl_topology(std::string_view text);
 
-/// A wiring per host, in the order in which they come. Throws Error(BadInput) with line numbers: no
-/// XML, other elements, no devices (as in the static files of cloud images, which have a skeleton
-/// of PCI devices and no links), figures that are none. Warns of links from a device to itself or
-/// to what is not there, of speeds that are missing, for which NCCL's defaults stand, and of PCIe
-/// switches with a slower link up than their devices have. O(length), and ends^2 times depth.
+/// Returns a wiring per host, in the order of the document. Throws Error(BadInput) with line
+/// numbers for a text that is not XML, missing elements, hosts without devices (as in the static
+/// files of cloud images, which contain only a skeleton of PCI devices without links), and figures
+/// that are not numbers. Warns of links from a device to itself or to an unknown target, of missing
+/// speeds, which are replaced by NCCL's defaults, and of PCIe switches whose uplink is slower than
+/// the links of their devices. O(length) + O(ends^2 * depth), where ends are devices and NICs.
 std::vector<ServerWiring> read_nccl_topology(const ForeignFile& file, ImportNotes& notes);
 
 }  // namespace dapple::interop

@@ -12,10 +12,10 @@
 namespace dapple::interop {
 namespace {
 
-/// The most devices of a server that are read.
+/// The largest number of columns and of rows, that is, of devices and NICs of a server.
 constexpr std::size_t kMostEnds = 256;
 
-/// "GPU12" for the prefix "GPU".
+/// Returns 12 for "GPU12" and the prefix "GPU", or nothing for any other word.
 std::optional<std::int32_t> numbered(std::string_view word, std::string_view prefix) {
   return begins_with(word, prefix) ? parse_count(word.substr(prefix.size())) : std::nullopt;
 }
@@ -24,14 +24,15 @@ bool is_device(std::string_view word) {
   return numbered(word, "GPU").has_value();
 }
 
-/// A NIC's name, which old drivers print as such and newer ones as a number: "NIC0", "mlx5_0".
+/// Whether the word names a NIC, by its own name in old drivers, "mlx5_0", or by a number in newer
+/// ones, "NIC0".
 bool is_nic(std::string_view word) {
   return numbered(word, "NIC") || begins_with(word, "mlx") || begins_with(word, "bnxt") ||
          begins_with(word, "irdma") || begins_with(word, "rocep") || begins_with(word, "ibp") ||
          begins_with(word, "hfi") || begins_with(word, "efa") || begins_with(word, "rdmap");
 }
 
-/// Without "ESC [ ... letter".
+/// Returns the line without the escape sequences "ESC [ ... letter".
 std::string without_escapes(std::string_view line) {
   std::string text;
   for (std::size_t i = 0; i < line.size(); ++i) {
@@ -53,7 +54,7 @@ struct LinkCell {
   PcieDistance distance = PcieDistance::Unknown;
 };
 
-/// What a cell off the diagonal says; nothing if it is no kind of link.
+/// Parses a cell off the diagonal; returns nothing if it is not a kind of link.
 std::optional<LinkCell> parse_cell(std::string_view word) {
   constexpr std::pair<std::string_view, PcieDistance> kWords[] = {
       {"PIX", PcieDistance::Pix},   {"PXB", PcieDistance::Pxb}, {"PHB", PcieDistance::Phb},
@@ -66,7 +67,7 @@ std::optional<LinkCell> parse_cell(std::string_view word) {
   return LinkCell{*lanes, PcieDistance::Unknown};
 }
 
-/// "0-19,40-59", "3", "N/A"
+/// Whether the text is a list of CPUs such as "0-19,40-59" or "3", or "N/A".
 bool is_cpu_list(std::string_view text) {
   if (text == "N/A") return true;
   for (const std::string_view range : split(text, ",")) {
@@ -89,7 +90,7 @@ bool is_header(const std::vector<std::string_view>& words) {
 struct TableRow {
   std::int64_t line = 0;
   std::string name;
-  std::vector<std::string> cells;  // behind the name
+  std::vector<std::string> cells;  // after the name
 };
 
 class TableReader {
@@ -125,7 +126,7 @@ class TableReader {
 
 void TableReader::read_header(std::int64_t line, const std::vector<std::string_view>& words) {
   for (const std::string_view word : words) {
-    // "GPU NUMA ID" begins with a word that is no device.
+    // The first other word ends the list; "GPU" in the column "GPU NUMA ID" is not a device.
     if (!is_device(word) && !is_nic(word)) break;
     if (std::find(columns_.begin(), columns_.end(), word) != columns_.end()) {
       fail(line, fmt::format("expected each column once, got {} again", shown(word)));
@@ -159,7 +160,8 @@ std::size_t TableReader::end_of(const std::string& name) const {
   return static_cast<std::size_t>(std::find(ends_.begin(), ends_.end(), name) - ends_.begin());
 }
 
-/// Devices and NICs by the header; NICs that only have a row come last.
+/// Lists the devices and then the NICs in the order of the header, followed by NICs that have a row
+/// but no column.
 void TableReader::name_ends() {
   for (const std::string& column : columns_) {
     if (is_device(column)) ends_.push_back(column);
@@ -231,7 +233,7 @@ void TableReader::read_row(const TableRow& row) {
   const std::size_t from = end_of(row.name);
   const bool has_column = std::find(columns_.begin(), columns_.end(), row.name) != columns_.end();
   const auto devices = static_cast<std::size_t>(wiring_.devices);
-  // A NIC without a column may have been cut from the header: then its row ends after the devices.
+  // The row of a NIC without a column is only read as far as the devices.
   const std::size_t expected = has_column ? columns_.size() : devices;
   if (row.cells.size() < expected) {
     fail(row.line, fmt::format("expected {} cells in the row of {}, got {}", expected,
@@ -244,8 +246,8 @@ void TableReader::read_row(const TableRow& row) {
   if (is_device(row.name)) read_affinity(row);
 }
 
-/// Of devices joined by NVLinks the table does not say whether they share a socket; the CPUs beside
-/// them do.
+/// Sets the PCIe distance of devices that have NVLinks and the same CPU affinity, as the table does
+/// not say whether such devices share a socket.
 void TableReader::join_by_affinity() {
   const auto devices = static_cast<std::size_t>(wiring_.devices);
   for (std::size_t a = 0; a < devices; ++a) {
@@ -294,8 +296,7 @@ void TableReader::warn_of_oddities() {
   const bool has_legend = text.find("Legend") != std::string_view::npos;
   note(!has_legend, "no legend");
   notes_.warn_of_oddities(file_.name, oddities);
-  // The legend of "topo -m" explains NV# whether there are some or not, that of "topo -mp" does
-  // not.
+  // The legend of "topo -m" explains NV# even if there are no NVLinks; that of "topo -mp" does not.
   const bool may_leave_out = !has_legend || text.find("NV#") == std::string_view::npos;
   if (devices < 2 || !may_leave_out || wiring_.lanes.any()) return;
   notes_.warn(fmt::format(

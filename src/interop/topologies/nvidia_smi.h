@@ -1,6 +1,6 @@
-// The table of `nvidia-smi topo -m`: which link joins each two devices of a server, and a device
-// and a NIC. Tabs or blanks between columns, with or without NICs, affinities, legends and escape
-// sequences, as drivers of all ages print it.
+// Imports the table of `nvidia-smi topo -m`, which states the kind of link between any two devices
+// and NICs of a server. All variations that drivers print are accepted: tabs or blanks between
+// columns, with or without NICs, affinities, legends and escape sequences.
 #pragma once
 
 #include "interop/topologies/server_wiring.h"
@@ -9,9 +9,10 @@ namespace dapple::interop {
 
 bool is_nvidia_smi(std::string_view text);
 
-/// Throws Error(BadInput) with line numbers: a row of another length, a word that is no kind of
-/// link, a device twice or missing. Warns of NICs without columns, cells that differ between a row
-/// and its column, affinities that are no ranges of CPUs. O(cells).
+/// Returns the wiring of the server. Throws Error(BadInput) with line numbers for a row that is too
+/// short, a word that is not a kind of link, and a device that is repeated or missing. Warns of
+/// NICs without columns, cells that differ between a row and its column, and affinities that are
+/// not ranges of CPUs. O(cells).
 ServerWiring read_nvidia_smi(const ForeignFile& file, ImportNotes& notes);
 
 }  // namespace dapple::interop

@@ -14,10 +14,12 @@ namespace {
 
 using Numbers = std::vector<std::int32_t>;
 
-/// Where devices and NICs stand: the NICs of each device, and the socket of each.
+/// The NICs that devices use, and the sockets of devices and NICs.
 struct Placement {
-  std::vector<Numbers> nics;  // per device, the first shared with others, the rest its own
-  Numbers sockets;            // per device, then per NIC
+  // The NICs of each device. The first may be shared with other devices; the others are its own.
+  std::vector<Numbers> nics;
+  // The socket of each device, then that of each NIC.
+  Numbers sockets;
 };
 
 std::string links_text(std::int32_t count) {
@@ -52,7 +54,8 @@ class GroupMaker {
   const ForeignTopologyOptions& options_;
   ImportNotes& notes_;
   ServerGroup group_;
-  std::vector<Numbers> group_nics_;  // of each NIC of the group, those of the file
+  // For each NIC of the group the NICs of the file that it combines.
+  std::vector<Numbers> group_nics_;
 };
 
 const KnownDevice* GroupMaker::known() const {
@@ -65,8 +68,9 @@ bool GroupMaker::is_linked(std::size_t a, std::size_t b) const {
          wiring_.lanes(static_cast<Eigen::Index>(a), static_cast<Eigen::Index>(b)) > 0;
 }
 
-/// Links of a device to its server's switch, or 0: either the file says so, or every pair has the
-/// same number of links, more than a device could have to each other one.
+/// Returns the number of links of each device to the server's switch, or 0 if there is none. A
+/// switch is assumed if the file states links to switches, or if every pair of devices has the same
+/// number of links and a device would need more links than it has to reach all others directly.
 std::int32_t GroupMaker::port_lanes() const {
   if (!wiring_.switch_lanes.empty()) {
     return *std::min_element(wiring_.switch_lanes.begin(), wiring_.switch_lanes.end());
@@ -106,7 +110,7 @@ Bandwidth GroupMaker::pcie() const {
   return Bandwidth{1};
 }
 
-/// What is nearer than the interconnect of the sockets is on the same one.
+/// Numbers the sockets: ends whose distance is less than the interconnect of the sockets share one.
 void GroupMaker::find_sockets(Placement& placement) const {
   const std::size_t count = wiring_.distances.size();
   placement.sockets.assign(count, -1);
@@ -128,7 +132,8 @@ void GroupMaker::find_sockets(Placement& placement) const {
   }
 }
 
-/// Each device takes the nearest NIC, of several the one with the fewest users, then the first.
+/// Assigns to each device the nearest NIC, with ties broken by the fewest users, then by the lowest
+/// number.
 void GroupMaker::deal_nics(Placement& placement) {
   const std::size_t devices = device_count();
   placement.nics.assign(devices, {});
@@ -144,8 +149,9 @@ void GroupMaker::deal_nics(Placement& placement) {
   }
 }
 
-/// A NIC that no device took widens that of the device with the fewest among those that it is as
-/// near to as their own, if the device shares its own with no other.
+/// Adds each NIC that no device uses to a device that is equally near to it as to its own NIC, and
+/// shares its own with no other device; of several, to the one with the fewest NICs. Warns of NICs
+/// that are left out.
 void GroupMaker::add_spare_nics(Placement& placement) {
   const std::size_t devices = device_count();
   Numbers users(wiring_.nics.size(), 0);
@@ -207,7 +213,7 @@ void GroupMaker::add_matrix() {
                            .link = {bandwidth, kLinkLatency},
                            .lanes = count});
   }
-  // Kinds are written by name, so "NV12" stands before "NV2".
+  // Topology files list kinds by name, so "NV12" precedes "NV2".
   std::sort(links.kinds.begin(), links.kinds.end(),
             [](const LinkKind& a, const LinkKind& b) { return a.name < b.name; });
   bool all_linked = true;
@@ -283,7 +289,7 @@ void GroupMaker::add_listed_nics(Placement& placement) {
   }
 }
 
-/// NICs that the file does not list, dealt evenly.
+/// Adds NICs that the file does not list, with the devices distributed evenly over them.
 void GroupMaker::add_asked_nics(Placement& placement) {
   if (!options_.nics) {
     notes_.want("--nics", fmt::format("expected the number of NICs of a server; {} lists none",
@@ -406,7 +412,7 @@ void make_symmetric(ServerWiring& wiring, ImportNotes& notes) {
       PcieDistance& back = distance(wiring, b, a);
       const bool is_odd =
           there != back && there != PcieDistance::Unknown && back != PcieDistance::Unknown;
-      // What one side leaves out, the other may say.
+      // A distance that one direction leaves out is taken from the other.
       there = there == PcieDistance::Unknown  ? back
               : back == PcieDistance::Unknown ? there
                                               : std::max(there, back);

@@ -1,5 +1,5 @@
-// What a file says of the wiring of one server, and the group of servers that it makes with the
-// figures that it leaves out.
+// The wiring of one server as a file describes it, and its conversion to a group of servers with
+// the figures that the file leaves out.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,21 @@
 
 namespace dapple::interop {
 
-/// What lies between two devices, or a device and a NIC, on PCIe; nvidia-smi's words.
+/// The PCIe components between two devices, or a device and a NIC, in nvidia-smi's terms and by
+/// increasing distance.
 enum class PcieDistance {
-  Pix,      // one bridge at most
-  Pxb,      // several bridges
-  Phb,      // a host bridge
-  Node,     // several of one NUMA node
-  Sys,      // the interconnect of the sockets
-  Unknown,  // not said, as between devices with NVLinks in nvidia-smi's table
+  // At most one bridge.
+  Pix,
+  // Several bridges.
+  Pxb,
+  // A host bridge.
+  Phb,
+  // Several host bridges of one NUMA node.
+  Node,
+  // The interconnect of the sockets.
+  Sys,
+  // Not stated, as between devices with NVLinks in nvidia-smi's table.
+  Unknown,
 };
 
 struct WiredNic {
@@ -31,58 +38,76 @@ struct WiredNic {
 };
 
 struct ServerWiring {
-  std::string file;    // for messages
-  std::string source;  // for the topology: "nvidia-smi topo -m (box.txt)"
+  // The name of the file in messages.
+  std::string file;
+  // The source that the topology names, such as "nvidia-smi topo -m".
+  std::string source;
   std::int32_t devices = 0;
-  std::optional<std::string> device;       // the kind, where the file tells
-  std::string lane_name = "NV";            // of kinds of links: "NV2"
-  Eigen::MatrixXi lanes;                   // direct links between two devices
-  std::vector<std::int32_t> switch_lanes;  // of each device to switches; empty: none
-  std::optional<Bandwidth> lane;           // of one link, where the file tells
-  std::optional<Bandwidth> pcie;           // of the slowest device
+  // The kind of the devices, if the file states it.
+  std::optional<std::string> device;
+  // The prefix of the names of kinds of links, as in "NV2".
+  std::string lane_name = "NV";
+  // The number of direct links between any two devices.
+  Eigen::MatrixXi lanes;
+  // The number of links of each device to switches; empty if there are none.
+  std::vector<std::int32_t> switch_lanes;
+  // The bandwidth of one link, if the file states it.
+  std::optional<Bandwidth> lane;
+  // The PCIe bandwidth of the slowest device, if the file states it.
+  std::optional<Bandwidth> pcie;
+  // The bandwidth between sockets, if the file states it, and its source.
   std::optional<Bandwidth> socket;
   std::string socket_source;
   std::vector<WiredNic> nics;
-  std::vector<std::vector<PcieDistance>> distances;  // devices, then NICs, against the same
+  // The distances between all ends, where the devices come first and the NICs after them.
+  std::vector<std::vector<PcieDistance>> distances;
 };
 
-/// What is missing or odd, gathered over all files.
+/// Missing options and warnings, collected over all files.
 struct ImportNotes {
-  std::vector<Violation> missing;  // options to give
+  // The options that must be given, or that are refused, each with a message.
+  std::vector<Violation> missing;
   std::vector<std::string> warnings;
-  std::set<std::string> used;  // options that gave a figure
+  // The options that provided a figure.
+  std::set<std::string> used;
 
-  void warn(std::string warning);  // each once
-  /// What is unusual about a file and changes nothing, in one warning; none for no oddities.
+  /// Adds the warning unless it is already there.
+  void warn(std::string warning);
+  /// Adds one warning with all oddities of a file that do not affect the result. Does nothing if
+  /// there are none.
   void warn_of_oddities(const std::string& file, const std::vector<std::string>& oddities);
-  /// Says once that an option must be given.
+  /// Adds a message about an option to `missing` unless there is one already.
   void want(const std::string& option, const std::string& message);
 
-  /// The option's figure, if it is given, noted as used.
+  /// Returns the option's figure, and marks the option as used if it is given.
   template <class Figure>
   std::optional<Figure> take(const std::string& option, const std::optional<Figure>& figure) {
     if (figure) used.insert(option);
     return figure;
   }
-  /// Warns of an option that is given and was never taken.
+  /// Warns if the option is given but its figure was never taken.
   void warn_if_unused(const std::string& option, bool is_given, std::string_view purpose);
 };
 
-/// Between two ends: devices are numbered first, NICs after them.
+/// Returns the distance between two ends, where the devices are numbered first and the NICs after
+/// them.
 PcieDistance& distance(ServerWiring& wiring, std::size_t a, std::size_t b);
 
-/// Gives both directions between two ends the fewer links and the greater distance; what one side
-/// does not say, the other does. Warns where they differ. O((devices + NICs)^2).
+/// Makes the wiring symmetric: both directions between two ends get the smaller number of links and
+/// the greater distance; a distance that is unknown in one direction is taken from the other. Warns
+/// of ends where the directions differ. O((devices + NICs)^2).
 void make_symmetric(ServerWiring& wiring, ImportNotes& notes);
 
-/// The kind of device of that name: from the table of known ones and the options.
+/// Returns the kind of device that --device, or else `name`, states, with figures from the table of
+/// known devices and the options. Notes the options that are missing.
 DeviceKind device_kind(const std::optional<std::string>& name, const std::string& file,
                        const ForeignTopologyOptions& options, ImportNotes& notes);
 
-/// One server, named "node", without count. NICs only if `has_network`. Each device uses the
-/// nearest NIC, of several the one with the fewest users; those that then have none stand beside
-/// one of these, as one NIC of their sum, if that has a single user, and are left out otherwise.
-/// PCIe roots are the sockets, only if something has to cross them. O((devices + NICs)^2).
+/// Returns one server, named "node", as a group whose count is not set. It has the NICs of the
+/// wiring if there is a network or all their bandwidths are known. Each device uses the nearest
+/// NIC, and of several the one with the fewest users. A NIC that no device uses is merged with an
+/// equally near NIC that has a single user, and is left out if there is none. PCIe roots are the
+/// sockets, if any traffic has to cross them, and absent otherwise. O((devices + NICs)^2).
 ServerGroup server_group(const ServerWiring& wiring, const ForeignTopologyOptions& options,
                          bool has_network, ImportNotes& notes);
 
@@ -94,11 +119,11 @@ inline constexpr const char* kLatencySource =
     "latency: hardware latency of NCCL's ring with the Simple protocol (NVIDIA/nccl "
     "src/graph/tuning.cc)";
 
-/// NCCL's bandwidth of a PCIe link: lanes x speed / 80. `transfers` is "16.0 GT/s PCIe" or "16
-/// GT/s"; nothing if that is no speed of PCIe.
+/// Returns NCCL's bandwidth of a PCIe link, lanes x speed / 80, or nothing if `transfers`, such as
+/// "16.0 GT/s PCIe" or "16 GT/s", is not a speed of PCIe.
 std::optional<Bandwidth> pcie_bandwidth(std::string_view transfers, std::int32_t width);
 
-/// "370.8 GB/s", decimal, three places at most.
+/// Returns the bandwidth in decimal GB/s with at most three decimal places, such as "370.8 GB/s".
 std::string gigabytes(Bandwidth bandwidth);
 
 }  // namespace dapple::interop

@@ -23,7 +23,7 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-/// Commas outside brackets part a list.
+/// Splits a list at the commas outside brackets.
 std::vector<std::string_view> parts_of(std::string_view list) {
   std::vector<std::string_view> parts;
   std::size_t begin = 0;
@@ -39,7 +39,8 @@ std::vector<std::string_view> parts_of(std::string_view list) {
   return parts;
 }
 
-/// "001-004,7" as "001", "002", ...; false if it is malformed or too long.
+/// Appends the numbers of "001-004,7" as "001", "002", ...; returns false if the list is malformed
+/// or too long.
 bool expand_numbers(std::string_view ranges, std::vector<std::string>& numbers) {
   for (const std::string_view range : split(ranges, ",")) {
     const std::vector<std::string_view> ends = split(range, "-");
@@ -55,7 +56,8 @@ bool expand_numbers(std::string_view ranges, std::vector<std::string>& numbers) 
   return true;
 }
 
-/// Every bracket of one name, from the first to the last.
+/// Appends the hosts of one name, whose brackets are expanded from the first to the last; returns
+/// false if it is malformed or has too many hosts.
 bool expand_name(std::string_view name, std::vector<std::string>& hosts) {
   std::vector<std::string> heads{""};
   while (!name.empty()) {
@@ -163,7 +165,8 @@ void TreeReader::read_line(std::int64_t line, std::string_view text) {
 }
 
 void TreeReader::check_names() {
-  std::map<std::string, std::int64_t> parent;  // of hosts and switches: its switch's line
+  // The line of the switch above each host and switch.
+  std::map<std::string, std::int64_t> parent;
   std::size_t hosts = 0;
   for (std::size_t i = 0; i < switches_.size(); ++i) {
     const Switch& entry = switches_[i];
@@ -253,7 +256,8 @@ void TreeReader::keep_only(const std::string& nodes) {
   }
 }
 
-/// "tara-dgx1-001" and "tara-c-001" are hardly the same machines.
+/// Warns of hosts with different kinds of names, such as "tara-dgx1-001" and "tara-c-001", which
+/// are hardly the same machines.
 void TreeReader::warn_of_kinds() {
   std::set<std::string> stems;
   for (const SlurmRack& rack : tree_.racks) {

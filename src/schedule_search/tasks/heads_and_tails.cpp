@@ -43,8 +43,8 @@ class HeadAndTailMaker {
     return result_.tails[at(symbol * micro_batches() + n)];
   }
 
-  /// What at least follows the device's last task before the end that counts; of a device whose end
-  /// does not count, nothing ever.
+  /// Returns the minimum time from the end of the device's last task to the end that counts;
+  /// -kNever for a device whose end does not count.
   std::int64_t after_last(std::int32_t device) const {
     return of_ < 0 || of_ == device ? graph_.after_last(device) : -kNever;
   }
@@ -65,8 +65,8 @@ class HeadAndTailMaker {
   HeadsAndTails result_;
 };
 
-/// Some number of backwards, and the weight gradients that they then need, stand before the
-/// forward: the earliest that any number allows.
+/// Returns the earliest time at which memory allows forward `n`, over all numbers of backwards (and
+/// the weight gradients that are then needed) that may precede it.
 std::int64_t HeadAndTailMaker::head_with_memory(std::int32_t s, std::int32_t n) {
   const Symbol forward = graph_.forward(s);
   const Symbol backward = graph_.backward(s);
@@ -99,8 +99,9 @@ void HeadAndTailMaker::head_of_forward(std::int32_t s, std::int32_t n) {
   head(forward, n) = from;
 }
 
-/// Before its first backward a device runs whole forwards and else waits, no longer than the goal
-/// allows: one more forward where it would have to wait for longer.
+/// Returns the earliest start of a stage's first backward, whose input arrives at `from`. Before it
+/// the device runs whole forwards and otherwise waits, no longer than the goal allows. If it would
+/// have to wait longer, it runs one more forward.
 std::int64_t HeadAndTailMaker::first_backward_from(std::int32_t s, std::int64_t from) {
   const std::int32_t device = graph_.kinds()[at(graph_.forward(s))].device;
   const std::vector<std::int32_t>& stages = graph_.stages_of(device);
@@ -203,7 +204,8 @@ std::int32_t weights_needed(const TaskGraph& graph, std::int32_t stage, std::int
 std::vector<MemoryNeeds> memory_needs(const TaskGraph& graph) {
   std::vector<MemoryNeeds> needs(at(graph.stage_count()));
   for (std::int32_t d = 0; d < graph.device_count(); ++d) {
-    std::int64_t held = 0;  // by a micro-batch in flight on the stage, on it and earlier ones
+    // The memory that a micro-batch in flight on the stage needs there and on earlier stages.
+    std::int64_t held = 0;
     for (const std::int32_t s : graph.stages_of(d)) {
       held += graph.kinds()[at(graph.forward(s))].memory;
       MemoryNeeds& need = needs[at(s)];
@@ -212,8 +214,8 @@ std::vector<MemoryNeeds> memory_needs(const TaskGraph& graph) {
           static_cast<std::int32_t>(std::clamp<std::int64_t>(slots, 1, graph.cap(s)));
       need.weights_before.assign(at(graph.micro_batches()), 0);
       if (!graph.is_split() || graph.kinds()[at(graph.weight(s))].memory == 0) continue;
-      // A backward that takes memory gives none until its weight gradient does: as many of both.
-      // Else it is best if all backwards before the forward have run.
+      // A backward that takes memory releases none before its weight gradient, so as many of both
+      // are needed. Otherwise memory is largest if all backwards before the forward have run.
       const bool takes = graph.kinds()[at(graph.backward(s))].memory > 0;
       for (std::int32_t n = 0; n < graph.micro_batches(); ++n) {
         need.weights_before[at(n)] =

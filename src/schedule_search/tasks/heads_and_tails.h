@@ -1,5 +1,5 @@
-// How long every task must wait from the first start on, and how much must follow it to the last
-// end, in any order.
+// Lower bounds, for any order, on the time from the first start to each task and on the time from
+// each task to the last end.
 #pragma once
 
 #include <cstdint>
@@ -9,33 +9,36 @@
 
 namespace dapple::schedule_search {
 
-/// By task: no start is earlier than `heads` after the first start, no end that counts earlier than
-/// `tails` after the task's end; what must follow a device's last task is part of its end. What has
-/// no bearing on an end that counts has a tail of -kNever.
+/// The heads and tails by task: every start is at least `heads` after the first start, and every
+/// relevant end at least `tails` after the task's end; what must follow a device's last task is
+/// part of its end. A task that affects no relevant end has a tail of -kNever.
 struct HeadsAndTails {
   std::vector<std::int64_t> heads;
   std::vector<std::int64_t> tails;
 };
 
-/// What memory asks of the tasks of one stage.
+/// The restrictions that memory puts on the tasks of one stage.
 struct MemoryNeeds {
-  std::int32_t most_in_flight = 1;           // forwards whose backward has not ended
-  std::vector<std::int32_t> weights_before;  // by micro-batch: W that end before its forward
+  // The maximum number of forwards whose backward has not ended.
+  std::int32_t most_in_flight = 1;
+  // By micro-batch, the number of weight gradients that must end before its forward.
+  std::vector<std::int32_t> weights_before;
 };
 
-/// By stage. A micro-batch in flight on a stage is so on all earlier ones of the device too.
-/// O(stages * M).
+/// Returns the needs by stage. A micro-batch in flight on a stage is also in flight on all earlier
+/// stages of the device. O(stages * M).
 std::vector<MemoryNeeds> memory_needs(const TaskGraph& graph);
 
-/// The least weight gradients that must have ended before forward `n` of a stage can have its
-/// memory if `backwards` backwards have; more than those where no number of them is enough.
+/// Returns the minimum number of weight gradients that must have ended before forward `n` of a
+/// stage can have its memory if `backwards` backwards have ended; backwards + 1 if no number
+/// suffices.
 std::int32_t weights_needed(const TaskGraph& graph, std::int32_t stage, std::int32_t n,
                             std::int32_t backwards);
 
-/// Counted from the first start of the device `of` to its own last end, or, where `of` is -1, from
-/// the first start of all to the last end of all. Of orders with an objective of at most `goal`
-/// only, which is what a device's idle time is limited by. O(stages * M), times the weight
-/// gradients that make up for a backward.
+/// Returns heads and tails that count from the first start of device `of` to its own last end, or,
+/// if `of` is -1, from the first start to the last end of all devices. They hold for orders with an
+/// objective of at most `goal`, which limits a device's idle time. O(stages * M), times the number
+/// of weight gradients that compensate for a backward.
 HeadsAndTails heads_and_tails(const TaskGraph& graph, const std::vector<MemoryNeeds>& needs,
                               std::int32_t of, std::int64_t goal);
 

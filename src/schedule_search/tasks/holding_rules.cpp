@@ -5,13 +5,14 @@
 namespace dapple::schedule_search {
 namespace {
 
-/// Numbers in flight of all stages that are looked at one by one, and sets made from them, at most.
+/// The maximum number of combinations that are enumerated, and of sets that are returned.
 constexpr std::int64_t kFewSets = 4096;
 constexpr std::size_t kMostSets = 24;
-/// What a micro-batch too many in flight counts for.
+/// The excess that one micro-batch in flight above a limit counts.
 constexpr std::int64_t kOneTooMany = std::int64_t{1} << 52;
 
-/// By stage, the most that memory and the problem allow, other stages and waiting apart.
+/// Returns, per stage, the maximum number in flight that memory and the problem allow, without
+/// regard to other stages and boundary buffers.
 std::vector<std::int32_t> most_in_flight(const TaskGraph& graph) {
   std::vector<std::int32_t> most;
   for (std::int32_t s = 0; s < graph.stage_count(); ++s) {
@@ -51,12 +52,14 @@ HoldingRules::HoldingRules(const TaskProblem& problem, const TaskGraph& graph) :
   }
 }
 
-/// The most that tasks hold, and the most that waits, which one stage has not at the same time.
+/// Bounds the memory of the tasks plus that of the boundary buffers. One stage does not reach the
+/// maxima of both at the same time.
 bool HoldingRules::may_bind(const Limit& limit) const {
   const std::vector<std::int32_t> most = most_in_flight(graph_);
   Wide by_tasks = 0;
   Wide by_waiting = 0;
-  bool memory_counts_all = true;  // in the unit of the limit
+  // Whether the device's memory limit, in the same unit, counts all that this limit counts.
+  bool memory_counts_all = true;
   for (const Part& part : limit.parts) {
     const std::int64_t here = most[at(part.stage)];
     const std::int64_t in_front = part.stage == 0 ? 0 : most[at(part.stage - 1)];
@@ -177,7 +180,7 @@ class CapSets {
   std::vector<std::vector<std::int32_t>> make() &&;
 
  private:
-  using Counts = std::vector<std::int32_t>;  // in flight, by stage
+  using Counts = std::vector<std::int32_t>;  // numbers in flight, by stage
 
   bool fits(const Counts& counts) const { return rules_.have_room(counts); }
   bool are_few() const;
@@ -211,7 +214,7 @@ void CapSets::add(const Counts& counts) {
   found_.push_back(counts);
 }
 
-/// Every number of every stage, the largest first.
+/// Enumerates all combinations, the largest first.
 void CapSets::add_all() {
   Counts counts = most_;
   while (true) {
@@ -226,7 +229,7 @@ void CapSets::add_all() {
   }
 }
 
-/// Raises one stage after the other as far as there is room.
+/// Raises one stage after the other as far as the numbers fit.
 CapSets::Counts CapSets::raised(Counts counts, const std::vector<std::size_t>& turns) const {
   for (const std::size_t s : turns) {
     while (counts[s] < most_[s]) {
@@ -239,8 +242,8 @@ CapSets::Counts CapSets::raised(Counts counts, const std::vector<std::size_t>& t
   return counts;
 }
 
-/// From the last stage to the first, the other way, and all in step; twice, as a stage that holds
-/// more makes room on the one before it.
+/// Adds sets raised from the last stage to the first, in the other direction, and all in step;
+/// twice each, because a stage that holds more leaves more room on the previous one.
 void CapSets::add_some() {
   const std::size_t stages = most_.size();
   std::vector<std::size_t> rising;

@@ -1,4 +1,4 @@
-// What a problem's limits on holdings ask of an order, quick to ask for many orders.
+// The holding limits of a problem, in a form that is fast to evaluate for many orders.
 #pragma once
 
 #include <cstdint>
@@ -8,34 +8,38 @@
 
 namespace dapple::schedule_search {
 
-/// What an order holds at most at a time.
+/// The maximum memory and numbers in flight of an order.
 struct Holdings {
-  std::vector<std::int32_t> in_flight;  // micro-batches, by stage
-  std::vector<std::int64_t> memory;     // by device, in the unit of its memory limit
-  std::vector<std::int64_t> peaks;      // of the tasks alone, by limit
+  // By stage, the maximum number of micro-batches in flight.
+  std::vector<std::int32_t> in_flight;
+  // By device, the peak memory, in the unit of its memory limit.
+  std::vector<std::int64_t> memory;
+  // By limit, the peak of the tasks alone, without boundary buffers.
+  std::vector<std::int64_t> peaks;
 };
 
 class HoldingRules {
  public:
-  /// Limits that no order within the memory limits can exceed are left out, and of equal ones all
-  /// but one. O(stages + limits * (limits + M)).
+  /// Leaves out limits that no order within the memory limits can exceed, and duplicates.
+  /// O(stages + limits * (limits + M)).
   HoldingRules(const TaskProblem& problem, const TaskGraph& graph);
 
   bool may_bind() const { return !limits_.empty() || has_caps_; }
 
-  /// What the order holds; or what one device does, its tasks as symbols in their order.
-  /// O(tasks * limits per device).
+  /// holdings_of() returns the holdings of an order; count() updates those of one device, whose
+  /// tasks are given as symbols in their order. O(tasks * limits per device).
   Holdings holdings_of(const Words& words) const;
   void count(std::int32_t device, const std::vector<Symbol>& word, Holdings& holdings) const;
 
-  /// By how much the holdings exceed all limits together, or the worst of one device; a micro-batch
-  /// more in flight than a stage may have is worth more than any memory.
-  /// O(stages + limits * stages per device).
+  /// Returns by how much the holdings exceed all limits in total, or the limits of one device at
+  /// most. In the total, a micro-batch in flight above the limit of its stage counts more than any
+  /// memory. O(stages + limits * stages per device).
   std::int64_t excess(const Holdings& holdings) const;
   std::int64_t excess(const Holdings& holdings, std::int32_t device) const;
 
-  /// Whether so many micro-batches in flight on each stage have room, with what waits then: each
-  /// device has one stage, and at most one backward holds more than its micro-batch's forward.
+  /// Whether these numbers in flight of each stage fit, with the boundary buffers that result.
+  /// Assumes that each device has one stage and that at most one backward at a time holds
+  /// `by_backward`.
   bool have_room(const std::vector<std::int32_t>& in_flight) const;
 
  private:
@@ -60,13 +64,14 @@ class HoldingRules {
   std::int64_t missing(std::size_t limit, const Holdings& holdings) const;
 
   const TaskGraph& graph_;
-  bool has_caps_ = false;  // that memory does not keep to by itself
+  // Whether some limit on the number in flight is not implied by memory.
+  bool has_caps_ = false;
   std::vector<Limit> limits_;
 };
 
-/// Numbers in flight, by stage, to search within, where each device has one stage and holdings may
-/// be short of room: numbers that have room together, as large as can be; all such for few stages
-/// and micro-batches, some for many. O(2^12 * stages) for few, else O(stages * M * limits).
+/// Returns numbers in flight by stage as limits for searches: maximal numbers that fit together,
+/// all of them for few stages and micro-batches, otherwise some. Empty unless each device has one
+/// stage and limits may bind. O(2^12 * stages) for few, else O(stages * M * limits).
 std::vector<std::vector<std::int32_t>> cap_sets(const TaskGraph& graph, const HoldingRules& rules);
 
 }  // namespace dapple::schedule_search

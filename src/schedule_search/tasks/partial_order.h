@@ -1,4 +1,4 @@
-// An order while it is being built, task after task on each device.
+// An order under construction, to which tasks are appended on each device.
 #pragma once
 
 #include <cstdint>
@@ -23,31 +23,33 @@ class PartialOrder {
     return devices_[at(device)].weights_waiting;
   }
 
-  /// When the input of the symbol's next task is there; kNever if that is not known, or if all have
-  /// passed.
+  /// Returns when the input of the symbol's next task is there; kNever if that is not known or if
+  /// all of its tasks have run.
   std::int64_t arrival(Symbol symbol) const;
 
-  /// True if there is memory for the symbol's next task, and no more would be in flight than may
-  /// be. A forward also leaves room for the later stages of the device that have nothing in flight,
-  /// so that the oldest micro-batch can go through, and for backwards that take memory; weight
-  /// gradients that wait count as given back.
+  /// Whether the symbol's next task fits memory and the limit on the number in flight. A forward
+  /// must also leave memory for the later stages of the device that have nothing in flight, so that
+  /// the oldest micro-batch can pass, and for backwards that take memory; the memory that waiting
+  /// weight gradients will release counts as released.
   bool fits(Symbol symbol) const;
 
-  /// The weight gradient that waits and gives back most, of the lowest stage; none: -1.
+  /// Returns the waiting weight gradient that releases most memory, of equals that of the lowest
+  /// stage; -1 if there is none.
   Symbol waiting_weight(std::int32_t device) const;
 
-  /// True of a backward that nothing waits for but its weight gradient.
+  /// Whether the symbol's tasks are backwards on which nothing but their weight gradient depends.
   bool is_last_need(Symbol symbol) const;
 
-  /// How long the device has waited since its first start, and that of the device that has waited
-  /// most; both with what the objective counts from.
+  /// Returns the idle time of a device since its first start, or the largest of any device; both
+  /// include the parts of the objective that are neither work nor idle time.
   std::int64_t idle(std::int32_t device) const;
   std::int64_t most_idle() const;
 
-  /// Runs the symbol's next task from `start` on. Requires: start >= free_from and arrival, fits.
+  /// Runs the symbol's next task from `start` on. Requires: start >= free_from and arrival; it
+  /// fits.
   void put(Symbol symbol, std::int64_t start);
 
-  /// The objective, and the sum of all devices'. Requires: all tasks are put.
+  /// Returns the objective, or the sum of all devices' objectives. Requires: all tasks are put.
   std::int64_t worst() const;
   std::int64_t sum() const;
 
@@ -56,18 +58,22 @@ class PartialOrder {
     std::int64_t free_from = 0;
     std::int64_t worked = 0;
     std::int64_t memory = 0;
-    std::int64_t reclaimable = 0;  // by weight gradients that wait
+    // The memory that waiting weight gradients will release.
+    std::int64_t reclaimable = 0;
     std::int32_t weights_waiting = 0;
   };
 
-  /// What the oldest micro-batch of the device takes yet at most, once a forward of the stage runs:
-  /// forwards on the later stages that have nothing in flight, and backwards that take memory.
+  /// Returns the memory that the device's oldest micro-batch will still need at most after a
+  /// forward of the stage: for forwards on later stages that have nothing in flight, and for
+  /// backwards that take memory.
   std::int64_t reserve(std::int32_t device, std::int32_t stage) const;
   std::int64_t value(std::int32_t device) const;
 
   const TaskGraph& graph_;
-  std::vector<std::int32_t> passed_;  // tasks put, by symbol
-  std::vector<std::int64_t> ends_;    // by task
+  // By symbol, the number of tasks put.
+  std::vector<std::int32_t> passed_;
+  // By task.
+  std::vector<std::int64_t> ends_;
   std::vector<DeviceState> devices_;
   Words words_;
 };

@@ -1,9 +1,9 @@
-// The tasks of a problem as numbers, for what builds and runs many orders.
+// The tasks of a problem as integers, for code that builds and runs many orders.
 //
-// A symbol is a kind of task on a stage: forwards of the stages first, then backwards, then weight
-// gradients. A device's order is a word of symbols: its n-th occurrence of a symbol is of
-// micro-batch n, as micro-batches pass in the order of their numbers. A task's id is symbol * M +
-// micro-batch. Times are nanoseconds.
+// A symbol is a kind of task on a stage: first the forwards of all stages, then the backwards, then
+// the weight gradients. A device's order is a word of symbols, whose n-th occurrence of a symbol is
+// the task of micro-batch n, as micro-batches pass in the order of their numbers. A task's id is
+// symbol * M + micro-batch. Times are in nanoseconds.
 #pragma once
 
 #include <cstdint>
@@ -27,10 +27,10 @@ struct TaskSymbol {
   std::int32_t device = 0;
   std::int64_t duration = 0;
   std::int64_t memory = 0;
-  // The symbol whose task of the same micro-batch must have ended `lag` before; none: -1.
+  // The symbol whose task of the same micro-batch must have ended `lag` earlier; -1: none.
   std::int32_t predecessor = -1;
   std::int64_t lag = 0;
-  // The symbol that may wait for it on another device; none: -1.
+  // The symbol, possibly on another device, whose task may wait for it; -1: none.
   std::int32_t successor = -1;
 };
 
@@ -50,7 +50,8 @@ class TaskGraph {
   const std::vector<TaskSymbol>& kinds() const { return kinds_; }
   Symbol forward(std::int32_t stage) const { return stage; }
   Symbol backward(std::int32_t stage) const { return stages_ + stage; }
-  Symbol weight(std::int32_t stage) const { return 2 * stages_ + stage; }  // of a split one
+  /// Requires: is_split().
+  Symbol weight(std::int32_t stage) const { return 2 * stages_ + stage; }
 
   std::int32_t id_of(Task task) const {
     const auto symbol = static_cast<std::int32_t>(task.kind) * stages_ + task.stage.value;
@@ -58,7 +59,7 @@ class TaskGraph {
   }
   const TaskSymbol& kind_of(std::int32_t id) const { return kinds_[at(id / micro_batches_)]; }
 
-  /// When a task's input is there; kNotRun if what it waits for has not run.
+  /// Returns when a task's input is there; kNotRun if its predecessor has not run.
   std::int64_t ready_time(std::int32_t id, const std::vector<std::int64_t>& ends) const {
     const TaskSymbol& kind = kind_of(id);
     if (kind.predecessor < 0) return 0;
@@ -66,31 +67,33 @@ class TaskGraph {
     return end == kNotRun ? kNotRun : end + kind.lag;
   }
 
+  /// Returns the stages of a device, ascending.
   const std::vector<std::int32_t>& stages_of(std::int32_t device) const {
-    return stages_of_[at(device)];  // rising
+    return stages_of_[at(device)];
   }
-  /// Most micro-batches in flight on a stage, memory apart.
+  /// Returns the maximum number of micro-batches in flight on a stage, independently of memory.
   std::int32_t cap(std::int32_t stage) const { return caps_[at(stage)]; }
-  /// Whether a micro-batch is in flight no more once such a task has ended.
+  /// Whether a micro-batch is no longer in flight after a task of this kind.
   bool ends_flight(TaskKind kind) const {
     return kind == (is_split_ ? TaskKind::WeightGradient : TaskKind::Backward);
   }
   Symbol last_part(std::int32_t stage) const { return is_split_ ? weight(stage) : backward(stage); }
   std::int64_t limit(std::int32_t device) const { return limits_[at(device)]; }
   std::int64_t work(std::int32_t device) const { return work_[at(device)]; }
-  /// When the device's first forward can start, and does in every order: it is always the first.
+  /// Returns the earliest start of the device's first forward, which is its first task, and starts
+  /// then, in every order.
   std::int64_t first_start(std::int32_t device) const { return first_start_[at(device)]; }
-  /// What must follow the device's last task.
+  /// Returns the time that must follow the device's last task.
   std::int64_t after_last(std::int32_t device) const { return after_last_[at(device)]; }
-  /// What a device's objective has beside its work and idle time: what is before its first start,
-  /// where that counts, and what must follow its last task.
+  /// Returns the part of a device's objective that is neither work nor idle time: the time before
+  /// its first start, if that counts, and the time that must follow its last task.
   std::int64_t offset(std::int32_t device) const {
     return after_last(device) + (objective_ == OrderObjective::Span ? 0 : first_start(device));
   }
 
   TaskOrder to_order(const Words& words) const;
-  /// The other way. Requires: tasks of the problem, each stage's of a kind in the order of their
-  /// micro-batches.
+  /// The inverse of to_order(). Requires: tasks of the problem; those of one kind and stage in the
+  /// order of their micro-batches.
   Words to_words(const TaskOrder& order) const;
 
  private:

@@ -10,7 +10,7 @@ namespace dapple::schedule_search {
 namespace {
 
 constexpr std::int64_t kMaxTasks = std::int64_t{1} << 27;
-constexpr Wide kMaxSum = Wide{1} << 61;  // the sums of two such are within 63 bits
+constexpr Wide kMaxSum = Wide{1} << 61;  // the sum of two such values fits 63 bits
 
 class FaultList {
  public:
@@ -180,7 +180,7 @@ bool has_order(const TaskProblem& problem) {
         Wide forwards = 0;
         Wide most = 0;
         for (const StageHolding& holding : limit.stages) forwards += holding.by_forward.count;
-        // Backwards run from the last stage to the first, each giving back what its stage holds.
+        // Backwards run from the last stage to the first; each releases what its stage holds.
         for (auto holding = limit.stages.rbegin(); holding != limit.stages.rend(); ++holding) {
           most = std::max(most, forwards + holding->by_backward.count);
           forwards -= holding->by_forward.count;

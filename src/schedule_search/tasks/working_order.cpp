@@ -79,7 +79,7 @@ std::vector<TaskPlace> WorkingOrder::critical_tasks() const {
         kind.predecessor * graph_.micro_batches() + id % graph_.micro_batches();
     place.device = graph_.kind_of(before).device;
     const std::vector<std::int32_t>& order = order_[at(place.device)];
-    // Tasks of no length may start together, so the place is looked up from their first.
+    // Tasks of length zero may start together, so the search begins at the first with this start.
     auto found = std::lower_bound(
         order.begin(), order.end(), starts_[at(before)],
         [this](std::int32_t task, std::int64_t start) { return starts_[at(task)] < start; });
@@ -95,8 +95,8 @@ bool WorkingOrder::is_varied(TaskMove move) const {
                      [&](std::int32_t id) { return id / graph_.micro_batches() != first; });
 }
 
-/// Exchanges the two ranges and numbers their tasks anew. False if the order on the device is then
-/// against the rules.
+/// Exchanges the two ranges and renumbers their tasks. Returns false if the result is not legal on
+/// the device.
 bool WorkingOrder::exchange(TaskMove move) {
   std::vector<std::int32_t>& order = order_[at(move.device)];
   const std::int32_t all = graph_.micro_batches();
@@ -114,8 +114,8 @@ bool WorkingOrder::exchange(TaskMove move) {
     const std::int32_t number = next_number_[at(symbol)]++;
     *task = symbol * all + number;
     held += graph_.kinds()[at(symbol)].memory;
-    // Of what must come before, all numbers below its next one have passed; where none is in the
-    // range, nothing has changed.
+    // The number of predecessors on the device is the next number of their symbol. If none is in
+    // the range, the order of the two has not changed.
     const bool has_before = symbol >= graph_.stage_count();
     if (has_before && next_number_[at(symbol - graph_.stage_count())] <= number) is_legal = false;
     if (held > graph_.limit(move.device)) is_legal = false;
@@ -160,7 +160,7 @@ std::int64_t WorkingOrder::ready(std::int32_t id) const {
   return starts_[at(before)] < moment_ ? starts_[at(before)] + after : kNotRun;
 }
 
-/// False if the device's objective is above the limit.
+/// Returns false if the device's objective exceeds the limit.
 bool WorkingOrder::advance(std::int32_t device, std::int64_t limit) {
   DeviceRun& run = runs_[at(device)];
   const std::vector<std::int32_t>& order = order_[at(device)];
@@ -216,7 +216,7 @@ bool WorkingOrder::make(TaskMove move) {
   return false;
 }
 
-/// Of the device that the move is on; the others hold what they held.
+/// Counts the holdings of the device of the move; those of the others do not change.
 void WorkingOrder::count_trial_holdings() {
   trial_holdings_ = holdings_;
   std::vector<Symbol> word;

@@ -1,5 +1,5 @@
-// An order under change: one task moved at a time, run again only from the first moment at which
-// anything can differ.
+// An order that is changed one move at a time and run again only from the first time at which its
+// starts can differ.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace dapple::schedule_search {
 
-/// How good an order is: by the memory that it lacks for what waits, by its objective, then by the
+/// The value of an order: the memory by which it exceeds the limits, then its objective, then the
 /// sum of all devices' objectives.
 struct OrderValue {
   std::int64_t excess = kNever;
@@ -21,7 +21,7 @@ struct OrderValue {
   friend auto operator<=>(const OrderValue&, const OrderValue&) = default;
 };
 
-/// On a device, the tasks in [begin, middle) and those in [middle, end) change places.
+/// Exchanges the tasks in [begin, middle) and those in [middle, end) of a device.
 struct TaskMove {
   std::int32_t device = 0;
   std::int32_t begin = 0;
@@ -36,7 +36,7 @@ struct TaskPlace {
 
 class WorkingOrder {
  public:
-  /// Requires: an order that is legal and ends; it may lack memory for what waits.
+  /// Requires: an order that is legal and completes; it may exceed the holding limits.
   WorkingOrder(const TaskGraph& graph, const HoldingRules& rules, const Words& words);
 
   const OrderValue& value() const { return value_; }
@@ -48,32 +48,35 @@ class WorkingOrder {
   const TaskSymbol& kind_at(TaskPlace place) const {
     return graph_.kind_of(order_[at(place.device)][at(place.position)]);
   }
-  /// How long the device waits in front of a task.
+  /// Returns how long the device waits before a task.
   std::int64_t gap_before(TaskPlace place) const;
 
-  /// The tasks that make the objective as large as it is: each starts when the one named after it
-  /// allows, the first named ends last. Of several devices the lowest. O(tasks).
+  /// Returns a chain of tasks that determines the objective, from the last to the first: each
+  /// starts when the next one in the result allows. If several devices end last, the lowest.
+  /// O(tasks).
   std::vector<TaskPlace> critical_tasks() const;
 
-  /// Makes a move. False, and nothing is changed, if all its tasks are alike, if memory does not
-  /// take it, or if it brings a backward before its forward or a weight gradient before its
-  /// backward on the device. Else run() must follow. O(tasks moved).
+  /// Makes a move. Returns false, and changes nothing, if all its tasks are of one kind and stage,
+  /// if the memory limit is exceeded, or if a backward would precede its forward or a weight
+  /// gradient its backward on the device. Otherwise run() must follow. O(tasks moved).
   /// Requires: begin < middle < end.
   bool make(TaskMove move);
 
-  /// What the order is worth after the move; nothing at a deadlock or if it is known to be above
-  /// `limit` before it is run to its end. keep() or undo() must follow. O(tasks that start after
-  /// the change), and the device's tasks where what waits may lack memory.
+  /// Returns the value of the order after the move, or nothing at a deadlock or if the value is
+  /// known to exceed `limit` before the order is run to its end. keep() or undo() must follow.
+  /// O(tasks that start after the change), plus the device's tasks if holding limits may bind.
   std::optional<OrderValue> run(const OrderValue& limit);
   void keep();
   void undo();
 
  private:
   struct DeviceRun {
-    std::int32_t resumed = 0;  // the first place that was run again
+    // The first position that was run again.
+    std::int32_t resumed = 0;
     std::int32_t next = 0;
     std::int64_t free_from = 0;
-    std::int64_t left = 0;  // work from `next` on
+    // The work from `next` on.
+    std::int64_t left = 0;
   };
 
   bool is_varied(TaskMove move) const;
@@ -89,24 +92,31 @@ class WorkingOrder {
 
   const TaskGraph& graph_;
   const HoldingRules& rules_;
-  std::vector<std::vector<std::int32_t>> order_;  // by device, ids
-  std::vector<std::vector<std::int64_t>> held_;   // memory after so many tasks
-  std::vector<std::vector<std::int64_t>> busy_;   // work of so many tasks
-  std::vector<std::int64_t> starts_;              // by id, of the kept order
+  // By device, the ids of its tasks in order.
+  std::vector<std::vector<std::int32_t>> order_;
+  // By device, the memory in use and the work after each number of tasks.
+  std::vector<std::vector<std::int64_t>> held_;
+  std::vector<std::vector<std::int64_t>> busy_;
+  // By id, the starts in the kept order.
+  std::vector<std::int64_t> starts_;
   OrderValue value_;
 
-  Holdings holdings_;  // where what waits may lack memory
+  // The holdings of the kept and of the changed order, if holding limits may bind.
+  Holdings holdings_;
   Holdings trial_holdings_;
 
   TaskMove move_;
   OrderValue attempted_;
-  std::int64_t moment_ = 0;  // starts before it are those of the kept order
+  // Starts before this time are those of the kept order.
+  std::int64_t moment_ = 0;
   std::int64_t attempt_ = 0;
-  std::vector<std::int64_t> ran_in_;  // by id, the attempt that ran it last
+  // By id, the last attempt that ran the task.
+  std::vector<std::int64_t> ran_in_;
   std::vector<std::int64_t> trial_starts_;
   std::vector<DeviceRun> runs_;
   std::vector<std::int32_t> awake_;
-  std::vector<std::int32_t> next_number_;  // by symbol, of a range being renumbered; else all
+  // By symbol, the next number in a range being renumbered; otherwise the number of micro-batches.
+  std::vector<std::int32_t> next_number_;
 };
 
 }  // namespace dapple::schedule_search

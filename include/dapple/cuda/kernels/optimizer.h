@@ -8,17 +8,18 @@
 
 namespace dapple::cuda {
 
-/// Arrays of an optimizer step, all of the same count but the state, which is state_count() of them
-/// one after another.
+/// The arrays of an optimizer step. All have the same count except `state`, which consists of
+/// state_count() such arrays one after another.
 struct UpdatedArrays {
   View parameters;  // Float32
   View gradients;   // Float32
   View state;       // Float32
-  View copy;        // the parameters again in the precision of computation; count 0 for none
+  /// A copy of the parameters in the precision of computation; count 0 for none.
+  View copy;
 };
 
-/// One step as nn::update(), the `number`th, counted from one, of gradients that are multiplied by
-/// `gradient_factor` first: one over the scale of the loss, times what clipping asks for.
+/// Performs step `number`, counted from one, like nn::update(). The gradients are first multiplied
+/// by `gradient_factor`: one over the loss scale, times the factor of gradient clipping.
 void update(const Stream& stream, const nn::OptimizerSettings& settings, std::int64_t number,
             float gradient_factor, const UpdatedArrays& arrays);
 

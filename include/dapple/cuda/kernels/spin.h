@@ -1,6 +1,5 @@
-// Time that passes on a GPU while nothing is computed: one thread of it watches the GPU's clock.
-// What stands for computation of which only the length is known. Devices that share a GPU spin
-// beside each other.
+// Passes time on a GPU without computation: one thread watches the GPU's clock. It stands for
+// computation of which only the duration is known. Devices that share a GPU spin concurrently.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +11,24 @@ namespace dapple::cuda {
 
 class Spin {
  public:
-  /// Measures by events what a kernel takes beside what it spins: waits for the compute stream,
-  /// about a millisecond. The device must outlive it.
+  /// Measures with events the overhead of a spin kernel, for which it waits for the compute stream,
+  /// for about a millisecond. The device must outlive it.
   explicit Spin(Device& device);
 
-  /// What is enqueued next counts from its own begin.
+  /// The next kernel counts time from its own start.
   void restart() { is_counting_ = false; }
 
-  /// Enqueues on the compute stream what is over so long after the begin of the first of these
-  /// since restart(). The GPU's clock ticks every microsecond or more often; what a kernel takes to
-  /// be launched is part of the time.
+  /// Enqueues a kernel on the compute stream that ends `moment` after the start of the first kernel
+  /// since restart(). The GPU's clock advances at least every microsecond; the launch overhead of a
+  /// kernel is part of the time.
   void pass_until(Duration moment);
 
  private:
   Duration measured_overhead();
 
   Device& device_;
-  Buffer begin_;  // of the first since restart(), by the GPU's clock
+  // The start of the first kernel since restart(), by the GPU's clock.
+  Buffer begin_;
   Duration overhead_;
   bool is_counting_ = false;
 };

@@ -1,14 +1,15 @@
 // One device of a plan on a GPU: its streams, its memory, and copies between it and the host.
 //
-// Memory is taken from the driver once. Buffers are pieces of it, handed out and given back in the
-// order in which the host asks, which is the order of the compute stream: what is enqueued there
-// may use a buffer until it is destroyed, and nobody waits. Another stream may use a buffer once it
-// has waited for an event recorded on the compute stream after the buffer was made; such a buffer
-// ends with Buffer::release_after().
+// The device's memory is allocated from the driver once. Buffers are pieces of it that are
+// allocated and released in the order of the host's calls, which is also the order of the compute
+// stream: work that is enqueued on that stream may use a buffer until it is destroyed, without
+// synchronization. Another stream may use a buffer once it has waited for an event recorded on the
+// compute stream after the buffer was allocated; such a buffer is released by
+// Buffer::release_after().
 //
 // Several devices may share a GPU. A device is used by one thread at a time, and by each only after
-// make_current(); buffers may be given back by any thread. Every function may throw
-// Error(Environment) with what CUDA says.
+// make_current(); buffers may be released by any thread. Every function may throw
+// Error(Environment) with the message of CUDA.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,7 @@
 
 #include "dapple/core/quantity.h"
 
-struct CUevent_st;  // as CUDA declares them
+struct CUevent_st;  // as declared by CUDA
 struct CUstream_st;
 
 namespace dapple::cuda {
@@ -29,41 +30,46 @@ namespace dapple::cuda {
 class Arena;
 class Libraries;
 
-/// GPUs that this process may use: none where there is no driver.
+/// Returns the number of GPUs that this process may use; 0 if there is no driver.
 int gpu_count();
 
 struct GpuProperties {
-  std::string name;    // "NVIDIA H100 80GB HBM3"
-  int capability = 0;  // ten times major plus minor: 90
-  Bytes memory;        // all of it
-  Bytes free_memory;   // when it was asked
+  /// The name, such as "NVIDIA H100 80GB HBM3".
+  std::string name;
+  /// The compute capability: ten times the major plus the minor version, such as 90.
+  int capability = 0;
+  /// The total memory.
+  Bytes memory;
+  /// The free memory at the time of the call.
+  Bytes free_memory;
 };
 
-/// Makes the GPU that of the calling thread. Requires: 0 <= ordinal < gpu_count().
+/// Returns the properties of a GPU and makes it that of the calling thread.
+/// Requires: 0 <= ordinal < gpu_count().
 GpuProperties properties_of(int ordinal);
 
-/// Makes a GPU that of the calling thread. Requires: as above.
+/// Makes a GPU that of the calling thread. Requires: 0 <= ordinal < gpu_count().
 void make_current(int ordinal);
 
 class Stream;
 
-/// A moment of a stream.
+/// A point in the work of a stream.
 class Event {
  public:
-  /// On the GPU that is the calling thread's.
+  /// Creates an event on the calling thread's GPU.
   Event();
   Event(Event&& other) noexcept;
   Event& operator=(Event&& other) noexcept;
   ~Event();
 
-  /// After all that has been enqueued on the stream. An event may be recorded again.
+  /// Records the event after all work enqueued on the stream. An event may be recorded again.
   void record(const Stream& stream);
-  /// True of one that was never recorded.
+  /// Whether the event has been reached; true for an event that was never recorded.
   bool is_reached() const;
-  /// The calling thread waits.
+  /// Blocks the calling thread until the event is reached.
   void wait() const;
-  /// Time between the two, to about half a microsecond. Requires: both have been reached, on the
-  /// same GPU.
+  /// Returns the time between two events, to about half a microsecond. Requires: both have been
+  /// reached, on the same GPU.
   Duration since(const Event& earlier) const;
 
   CUevent_st* handle() const { return handle_; }
@@ -72,19 +78,19 @@ class Event {
   CUevent_st* handle_ = nullptr;
 };
 
-/// Work that a GPU does in order.
+/// A queue of work that a GPU executes in order.
 class Stream {
  public:
   enum class Priority { Normal, High };
-  /// On the GPU that is the calling thread's. It does not wait for the default stream.
+  /// Creates a stream on the calling thread's GPU. It does not wait for the default stream.
   explicit Stream(Priority priority = Priority::Normal);
   Stream(Stream&& other) noexcept;
   Stream& operator=(Stream&& other) noexcept;
   ~Stream();
 
-  /// What is enqueued from now on begins after the event.
+  /// Makes all work enqueued from now on start after the event.
   void wait_for(const Event& event) const;
-  /// The calling thread waits until all of it is done. Throws what has gone wrong in it.
+  /// Blocks the calling thread until all work is done. Throws if some of it failed.
   void finish() const;
 
   CUstream_st* handle() const { return handle_; }
@@ -93,8 +99,8 @@ class Stream {
   CUstream_st* handle_ = nullptr;
 };
 
-/// A piece of a device's memory, aligned to 512 bytes; nothing if default-constructed. It may
-/// outlive its device.
+/// A piece of a device's memory, aligned to 512 bytes; empty if default-constructed. It may outlive
+/// its device.
 class Buffer {
  public:
   Buffer() = default;
@@ -106,7 +112,7 @@ class Buffer {
   Bytes size() const { return size_; }
   explicit operator bool() const { return address_ != nullptr; }
 
-  /// Gives it back, to be used again after the event, which another stream has recorded behind its
+  /// Releases the memory, to be reused after the event, which another stream has recorded after its
   /// last use.
   void release_after(Event event);
 
@@ -120,7 +126,7 @@ class Buffer {
   Bytes size_;
 };
 
-/// Host memory that a GPU copies to and from on its own, while the host does something else.
+/// Page-locked host memory, with which a GPU copies asynchronously.
 class PinnedMemory {
  public:
   explicit PinnedMemory(Bytes size);
@@ -135,7 +141,7 @@ class PinnedMemory {
 };
 
 /// Pinned memory through which one thread at a time copies, in pieces that are used in turn. It is
-/// taken when it is first used, for the GPU that is then the calling thread's.
+/// allocated on first use, for the GPU that is then the calling thread's.
 class Staging {
  public:
   Staging();
@@ -143,13 +149,13 @@ class Staging {
   Staging& operator=(const Staging&) = delete;
   ~Staging();
 
-  /// `from` may change when the call returns. Waits only if what was enqueued before has not yet
-  /// left the pinned memory.
+  /// Enqueues a copy to the device; `from` may change when the call returns. Waits only if earlier
+  /// copies have not yet left the pinned memory.
   void upload(std::span<const std::byte> from, std::byte* to, const Stream& stream);
-  /// The calling thread waits until `to` is filled.
+  /// Copies from the device; the calling thread waits until `to` is filled.
   void download(const std::byte* from, std::span<std::byte> to, const Stream& stream);
-  /// Piece by piece has `enqueue` do something with pinned memory, which the GPU reads in place:
-  /// `begin` is where in `from` the piece begins. Pieces begin at multiples of 4 MiB. As upload().
+  /// Passes `from` to `enqueue` piece by piece in pinned memory, which the GPU reads in place;
+  /// `begin` is the position of the piece in `from`, a multiple of 4 MiB. Waits like upload().
   using Enqueue = std::function<void(std::span<std::byte> pinned, std::size_t begin)>;
   void pass(std::span<const std::byte> from, const Stream& stream, const Enqueue& enqueue);
 
@@ -163,28 +169,29 @@ class Staging {
 
 class Device {
  public:
-  /// Takes `memory` bytes of the GPU for an arena, whose compute stream has the priority. Throws
-  /// Error(Environment) naming what is free where that is less. Makes the GPU that of the calling
-  /// thread.
+  /// Allocates `memory` bytes of the GPU for an arena, and a compute stream of the given priority.
+  /// Throws Error(Environment) with the free memory if that is less. Makes the GPU that of the
+  /// calling thread.
   Device(int ordinal, Bytes memory, Stream::Priority priority = Stream::Priority::Normal);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
   int ordinal() const { return ordinal_; }
-  /// Makes its GPU that of the calling thread.
+  /// Makes the device's GPU that of the calling thread.
   void make_current() const { cuda::make_current(ordinal_); }
   const Stream& compute() const;
 
-  /// Throws Error(Environment) with both numbers where the arena has no such piece left. Contents
-  /// are whatever was there. O(pieces).
+  /// Allocates a buffer with undefined contents. Throws Error(Environment) with the size and the
+  /// memory in use if the arena has no such piece left. O(pieces).
   Buffer allocate(Bytes size);
   Bytes memory() const;
   Bytes memory_in_use() const;
-  Bytes most_memory_in_use() const;  // since it was made, or was told to forget it
+  /// Returns the peak of memory_in_use() since construction or forget_most_memory_in_use().
+  Bytes most_memory_in_use() const;
   void forget_most_memory_in_use();
 
-  /// As Staging, through its own.
+  /// Copies like Staging, through the device's own staging memory.
   void upload(std::span<const std::byte> from, std::byte* to, const Stream& stream);
   void download(const std::byte* from, std::span<std::byte> to, const Stream& stream);
 

@@ -1,5 +1,5 @@
-// Numbers in a device's memory. Shapes are those of nn: the first dimension counts samples, the
-// last one is the fastest.
+// Arrays and tensors in a device's memory. Shapes are those of nn: the first dimension counts
+// samples, the last one is contiguous.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +14,13 @@ namespace dapple::cuda {
 
 enum class Type { Float32, BFloat16, Float16, Int32 };
 
-/// Of one number.
+/// Returns the bytes of one number.
 constexpr std::int64_t size_of(Type type) {
   return type == Type::Float32 || type == Type::Int32 ? 4 : 2;
 }
 
-/// What is multiplied; sums, norms, softmax and gradients of weights are in single precision
-/// throughout.
+/// The type of the factors of products; sums, norms, softmax and weight gradients are in single
+/// precision throughout.
 enum class Precision { Float32, BFloat16, Float16 };
 
 constexpr Type type_of(Precision precision) {
@@ -35,8 +35,8 @@ constexpr Type type_of(Precision precision) {
   return Type::Float32;
 }
 
-/// Numbers that lie in memory of someone else's, anywhere that their type may lie. Fastest where
-/// they begin at a multiple of 16 bytes.
+/// Numbers in memory that the view does not own, at any address allowed for their type. Access is
+/// fastest if they begin at a multiple of 16 bytes.
 struct View {
   std::byte* address = nullptr;
   Type type = Type::Float32;
@@ -44,7 +44,7 @@ struct View {
 
   Bytes size() const { return {count * size_of(type)}; }
   std::span<std::byte> bytes() const { return {address, static_cast<std::size_t>(size().count)}; }
-  /// Numbers [begin, end). Requires: 0 <= begin <= end <= count.
+  /// Returns numbers [begin, end). Requires: 0 <= begin <= end <= count.
   View part(std::int64_t begin, std::int64_t end) const {
     return {address + begin * size_of(type), type, end - begin};
   }
@@ -60,13 +60,13 @@ struct DeviceTensor {
   View view() const { return {memory.address(), type, count()}; }
 };
 
-/// Whatever was there.
+/// Returns a tensor with undefined contents.
 DeviceTensor make_tensor(Device& device, nn::Shape shape, Type type);
 
-/// On the compute stream, rounded to the type; token numbers to Int32.
+/// Copies a tensor on the compute stream, rounded to the type; token numbers become Int32.
 DeviceTensor to_device(Device& device, const nn::Tensor& tensor, Type type);
 
-/// The calling thread waits for it.
+/// Copies a tensor to the host; the calling thread waits for it.
 nn::Tensor to_host(Device& device, const DeviceTensor& tensor);
 
 }  // namespace dapple::cuda

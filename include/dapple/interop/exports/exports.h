@@ -1,10 +1,11 @@
-// A plan as other runtimes and launchers take it. What one of them cannot run is refused by name
-// and place; what it does a little otherwise, or what its files have no place for, is told as a
-// warning.
+// Exports plans to the formats of other runtimes and launchers. A plan that a target cannot run is
+// refused with the name of the runtime and the place in the plan; what the target runs slightly
+// differently, or what its files cannot express, is reported as a warning.
 //
-// Ranks: stage by stage, of each its replicas in their order, so that rank = stage * replicas +
-// replica where all stages have as many. Devices that hold several stages are one rank. Where a
-// device is several GPUs (tensor_parallel of the profile), it has as many ranks, side by side.
+// Ranks are numbered stage by stage, and within a stage replica by replica, so that rank = stage *
+// replicas + replica where all stages have the same number of replicas. A device that holds several
+// stages is one rank. A device of several GPUs (tensor_parallel of the profile) has as many
+// consecutive ranks as GPUs.
 #pragma once
 
 #include <cstdint>
@@ -21,77 +22,116 @@
 
 namespace dapple::interop {
 
+/// The plan to export, with the topology that it was made for.
 struct ExportSubject {
   const PlanDocument& document;
   const Topology& topology;
 };
 
 struct Export {
-  std::string text;  // of the one file; empty where the target is a folder
+  /// The text of the single output file; empty if the target is a folder.
+  std::string text;
   std::vector<std::string> warnings;
-  std::vector<io::FileText> files = {};  // of that folder
+  /// The files of the folder; empty if the target is a single file.
+  std::vector<io::FileText> files = {};
 };
 
-/// What a runtime can do, where it is less than a plan may ask for.
+/// What a runtime supports, where that is less than a plan may ask for.
 struct RuntimeLimits {
-  std::string_view name;         // "Megatron-LM"
-  bool any_order = false;        // of forwards and backwards, forwards as numbered; else 1F1B
-  bool any_depths = false;       // of 1F1B; else the least that keep all stages busy
-  bool interleaves = false;      // else a device holds one stage
-  bool any_graph = false;        // else one tensor goes from stage to stage
-  bool ties = true;              // gradients of shared weights over stages, and in a second part
-  bool deals = true;             // whole micro-batches to replicas in turn
-  bool deals_unequally = false;  // then also to other numbers of replicas from stage to stage
-  bool recomputes = true;        // all stages or none
-  bool counts_blocks = false;    // boundaries only beside transformer blocks
+  /// The runtime's name in messages, such as "Megatron-LM".
+  std::string_view name;
+  /// Whether forwards and backwards may run in any order in which the forwards of each stage follow
+  /// the numbers of the micro-batches; otherwise the runtime has 1F1B, and the interleaved schedule
+  /// with `interleaves`.
+  bool any_order = false;
+  /// Whether 1F1B may have any warm-up depths; otherwise it has the smallest ones that keep all
+  /// stages busy.
+  bool any_depths = false;
+  /// Whether a device may hold several stages; otherwise it holds one.
+  bool interleaves = false;
+  /// Whether any tensors may cross a stage boundary; otherwise a stage passes only the output of
+  /// its last layer to the next stage.
+  bool any_graph = false;
+  /// Whether the runtime sums the gradients of shared weights over stages, and computes them in the
+  /// second part of a split backward.
+  bool ties = true;
+  /// Whether replicas may take whole micro-batches in turn.
+  bool deals = true;
+  /// Whether dealt stages may also differ in their numbers of replicas.
+  bool deals_unequally = false;
+  /// Whether stages may recompute; either all of them do or none.
+  bool recomputes = true;
+  /// Whether stage boundaries may only stand beside transformer blocks.
+  bool counts_blocks = false;
+  /// Whether every stage must hold a transformer block.
   bool block_in_every_stage = false;
-  bool numbers_ranks = false;   // its launcher does, server by server, device by device
-  bool tensor_parallel = true;  // devices of several GPUs, which share their tensors
+  /// Whether the runtime's launcher numbers the ranks, server by server and device by device.
+  bool numbers_ranks = false;
+  /// Whether a device may be a tensor-parallel group of several GPUs.
+  bool tensor_parallel = true;
 };
 
-/// Layers that begin no stage of a plan that the runtime can express, ascending: a tensor would
-/// skip a stage, stages would share weights, or the boundary is beside no transformer block. Throws
-/// Error(BadInput) where a runtime that counts blocks cannot tell them, or one without tensor
-/// parallelism is to have some. O(layers log layers + edges).
+/// Returns, in ascending order, the layers that cannot begin a stage of a plan for this runtime: a
+/// tensor would skip a stage, stages would share weights, or the boundary would not stand beside a
+/// transformer block. Throws Error(BadInput) if the runtime counts transformer blocks and they
+/// cannot be identified, or if it lacks tensor parallelism and the profile's degree is not 1.
+/// O(layers log layers + edges).
 std::vector<std::int32_t> inexpressible_cuts(const RuntimeLimits& runtime,
                                              const ModelProfile& profile);
 
-/// What a plan chooses and the files of a target have no place for.
+/// The choices of a plan that the files of a target cannot express; true means left out.
 struct FileGaps {
-  bool stages = false;           // layers and devices of each
-  bool order = false;            // of actions
-  bool micro_batch = false;      // its samples
-  bool recomputation = false;    // whether stages recompute
-  bool buckets = false;          // of gradients, their size
-  bool steps_by_bucket = false;  // of the optimizer
-  bool devices = false;          // of ranks
-  bool servers = false;          // of ranks
-  bool gpus = false;             // of ranks, by their number in the server
+  /// The layers and devices of each stage.
+  bool stages = false;
+  /// The order of actions.
+  bool order = false;
+  /// The number of samples of a micro-batch.
+  bool micro_batch = false;
+  /// Whether stages recompute.
+  bool recomputation = false;
+  /// The size of gradient buckets.
+  bool buckets = false;
+  /// That the optimizer steps bucket by bucket.
+  bool steps_by_bucket = false;
+  /// The device of each rank.
+  bool devices = false;
+  /// The server of each rank.
+  bool servers = false;
+  /// The GPU of each rank, by its number within the server.
+  bool gpus = false;
 };
 
 struct ExportTarget {
-  std::string_view name;        // "megatron"
-  std::string_view ending;      // of the name of a file or a folder, ".megatron.sh"
-  std::string_view what;        // in a few words
-  const RuntimeLimits* limits;  // nothing where every plan can be expressed
+  /// The name of the target, such as "megatron".
+  std::string_view name;
+  /// The ending of the output file's or folder's name, such as ".megatron.sh".
+  std::string_view ending;
+  /// A description of the output in a few words.
+  std::string_view what;
+  /// The limits of the runtime; null if every plan can be expressed.
+  const RuntimeLimits* limits;
   FileGaps gaps;
-  Export (*make)(const ExportSubject& subject);  // as export_plan(), without what is left out
-  bool is_folder = false;                        // several files
+  /// Makes the files as export_plan() does, without the warning that names what is left out.
+  Export (*make)(const ExportSubject& subject);
+  /// Whether the output is a folder of several files.
+  bool is_folder = false;
 };
 
-/// All of them, in the order in which they are shown.
+/// Returns all targets in the order in which they are shown.
 const std::vector<ExportTarget>& export_targets();
 
-/// What of this plan the target's files leave out, in words, each with the target that has it, if
-/// one does: "which device each rank has (--to rankfile does)". O(devices).
+/// Describes what the target's files leave out of this plan, one entry for each choice, with a
+/// target that includes it, if there is one: "which device each rank has (--to rankfile does)".
+/// O(devices).
 std::vector<std::string> left_out(const ExportTarget& target, const ExportSubject& subject);
 
-/// The plan's files for the target, with a warning that names all that is left_out(). Throws
-/// Error(BadInput) without a source, its places JSON pointers into the plan. Requires: a sound
-/// plan.
+/// Returns the plan's files for the target, with a warning that names everything that is
+/// left_out(). Throws Error(BadInput), with an empty source and JSON pointers into the plan as
+/// places, if the target cannot run the plan. Requires: the plan is valid.
 Export export_plan(const ExportTarget& target, const ExportSubject& subject);
 
-/// The device of each rank; where a device has several, of their groups. O(stages + devices).
+/// Returns the device of each rank; where devices have several ranks each, the device of each group
+/// of ranks. O(stages + devices).
 std::vector<DeviceIndex> devices_by_rank(const Plan& plan);
 
 }  // namespace dapple::interop

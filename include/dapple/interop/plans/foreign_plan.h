@@ -1,20 +1,20 @@
-// Plans from the files of other planners and runtimes:
+// Imports plans from the files of other planners and runtimes:
 //
-//   pipedream  "gpus=N.txt" of its optimizer, with which nodes of a graph form which stage; beside
-//   it
-//              what that printed, or a "*_conf.json", for the replicas
+//   pipedream  "gpus=N.txt" of its optimizer, which assigns the nodes of a graph to stages;
+//              optionally what the optimizer printed, or a "*_conf.json", for the replicas
 //   megatron   options of Megatron-LM with its pipeline layout, in a script or as --layout
-//   deepspeed  the parts of a PipelineModule, in a program or a JSON file; beside it its settings
-//   torch      torchtitan's options with the modules of each stage; beside it PyTorch's CSV
-//   schedule sailor     a plan of Sailor's planner
+//   deepspeed  the parts of a PipelineModule, in a program or a JSON file; optionally the settings
+//   torch      torchtitan's options with the modules of each stage; optionally a CSV schedule of
+//              PyTorch
+//   sailor     a plan of Sailor's planner
 //
 // Sources: msr-fiddle/pipedream optimizer/ and runtime/, Megatron-LM's pipeline layout, DeepSpeed
 // runtime/pipe/module.py, PyTorch distributed/pipelining/schedules.py, torchtitan's job
 // configuration, eth-easl/sailor Planner/.
 //
-// What comes out is the structure of a plan for a model and a topology: stages, devices,
-// micro-batches, order. It is to be costed and checked like any other. Where a file does not say
-// something, an option does; the rest is refused by place.
+// The result is the structure of a plan for a model and a topology: stages, devices, micro-batches,
+// order. It has to be costed and checked like any other plan. What a file does not say is taken
+// from options; what a plan cannot express is refused with its place in the file.
 #pragma once
 
 #include <cstdint>
@@ -32,49 +32,62 @@ namespace dapple::interop {
 
 enum class PlanFormat { Pipedream, Megatron, Deepspeed, Torch, Sailor };
 
-/// As --format takes it: "pipedream", "megatron", "deepspeed", "torch", "sailor".
+/// Returns the name of the format that --format takes: "pipedream", "megatron", "deepspeed",
+/// "torch", "sailor".
 std::string_view name_of(PlanFormat format);
 std::vector<PlanFormat> all_plan_formats();
 
-/// What the text looks like; nothing if it looks like none of them. O(length of the text).
+/// Returns the format that the text appears to have, or nothing if it resembles none of them.
+/// O(length of the text).
 std::optional<PlanFormat> detect_plan_format(std::string_view text);
 
-/// What files do not say, or what is to be used in place of what they say.
+/// Values that the files do not state, or that replace those they state.
 struct ForeignPlanOptions {
-  std::optional<std::int64_t> global_batch;  // the file's, else the profile's, if not given
-  std::optional<std::int64_t> micro_batch;   // samples, over all replicas of a stage
-  std::vector<std::int64_t> replicas;        // of each stage, or one number for all of them
-  std::vector<std::string> devices;  // of the ranks in their order; the topology's, if empty
-  std::optional<std::int64_t> tensor_parallel;  // GPUs that are one device of the topology
-  std::optional<Replication> replication;       // PipeDream's deal, all others' split, if not given
+  /// The samples of an iteration; if not given, those of the file, else of the profile.
+  std::optional<std::int64_t> global_batch;
+  /// The samples of a micro-batch over all replicas of a stage.
+  std::optional<std::int64_t> micro_batch;
+  /// The number of replicas of each stage, or a single number for all stages.
+  std::vector<std::int64_t> replicas;
+  /// The names of the devices in the order of ranks; if empty, the topology's devices in their
+  /// order, unless the file names devices.
+  std::vector<std::string> devices;
+  /// The number of GPUs that form one device of the topology.
+  std::optional<std::int64_t> tensor_parallel;
+  /// How replicas divide micro-batches; if not given, by dealing for PipeDream (unless its conf
+  /// file says otherwise) and by splitting for all other formats.
+  std::optional<Replication> replication;
 };
 
 struct ForeignPlanFile {
   std::string text;
-  std::string name;  // what errors call it
+  /// The name of the file in errors.
+  std::string name;
   PlanFormat format = PlanFormat::Pipedream;
 };
 
+/// The model and the topology that a plan is imported for.
 struct PlanGround {
   const ModelProfile& profile;
   const Topology& topology;
 };
 
 struct ImportedPlan {
-  /// The ground's; only its layers may stand in another order, each behind its inputs, where a
-  /// stage of PipeDream's is otherwise no run of layers.
+  /// The profile of the PlanGround. Its layers are reordered, each still after its inputs, if a
+  /// stage of PipeDream's would otherwise not be a contiguous range of layers.
   ModelProfile profile;
   Plan plan;
   std::vector<std::string> warnings;
 };
 
-/// Faults of a plan that came from another tool's file, which has no place for our JSON pointers:
-/// "/stages/1/devices/0" is "stage 1, replica 0". O(length).
+/// Rewrites the JSON pointers in the faults of a plan, which mean nothing in another tool's file,
+/// in words: "/stages/1/devices/0" becomes "stage 1, replica 0". O(length).
 std::vector<Violation> in_words(std::vector<Violation> faults);
 
-/// Files of one kind. Throws Error(BadInput) with the faults of a file, or of the plan (validate()
-/// of plan/plan.h) in_words(), or Error(Usage) naming an option that is missing
-/// or would do nothing. Memory is not looked at. O(length + layers + actions), times log layers.
+/// Imports a plan from files of one format. Throws Error(BadInput) with the faults of a file, or
+/// with those that validate() finds in the plan, in_words(), and Error(Usage) naming an option that
+/// is missing or would have no effect. Memory limits are not checked. O(length + layers + actions),
+/// times log layers.
 ImportedPlan import_plan(const std::vector<ForeignPlanFile>& files, const PlanGround& ground,
                          const ForeignPlanOptions& options);
 

@@ -1,20 +1,22 @@
-// Profiles from the files of other planners:
+// Imports profiles from the files of other planners:
 //
-//   pipedream  the graph text of PipeDream's profiler, which DAPPLE's published profiles are in too
+//   pipedream  the graph text of PipeDream's profiler, also the format of DAPPLE's published
+//              profiles
 //   piper      the JSON of Piper's inputs: a graph with figures for each tensor-parallel degree
 //   metis      a folder's JSON files, DeviceType.<device>_tp<degree>_bs<batch>.json
 //   sailor     one JSON document with the sizes and the times of every layer by kind of GPU, degree
 //              and micro-batch
-//   galvatron  two JSON files, of computation and of memory
+//   galvatron  two JSON files, one of computation and one of memory
 //
 // Sources: msr-fiddle/pipedream graph/, msr-fiddle/piper inputs/, SamsungLabs/Metis README.md and
 // profile_data_samples/, eth-easl/sailor Planner/simulations/, PKU-DAIR/Hetu-Galvatron
 // models/*/configs/ and core/profiler.py.
 //
-// What a file does not say is asked for, never guessed; what it says in more than one way, what our
-// profiles have no place for, and figures that can hardly be right (profile/doubts.h) are warnings.
-// Figures are those of one tensor-parallel degree: a device of a plan is then a group of so many
-// GPUs, and what they send each other is left out.
+// Values that a file does not state must be given as options, or have a default that a warning
+// names. Contradictory values, values that our profiles cannot express, and figures that are
+// implausible (profile/doubts.h) are reported as warnings. Figures are those of one tensor-parallel
+// degree: a device of a plan is then a group of that many GPUs, whose communication among each
+// other is not modelled separately.
 #pragma once
 
 #include <cstdint>
@@ -30,53 +32,71 @@ namespace dapple::interop {
 
 enum class ModelFormat { PipedreamGraph, Piper, Metis, Sailor, Galvatron };
 
-/// As --format takes it: "pipedream", "piper", "metis", "sailor", "galvatron".
+/// Returns the name of the format that --format takes: "pipedream", "piper", "metis", "sailor",
+/// "galvatron".
 std::string_view name_of(ModelFormat format);
 std::vector<ModelFormat> all_model_formats();
 
-/// What the text looks like; nothing if it looks like none of them. O(length of the text).
+/// Returns the format that the text appears to have, or nothing if it resembles none of them.
+/// O(length of the text).
 std::optional<ModelFormat> detect_model_format(std::string_view text);
 
 /// The unit of the times in a file that does not state one.
 struct TimeUnit {
-  std::string_view name;         // "milliseconds"
-  std::int64_t nanoseconds = 1;  // of one
+  /// The name of the unit in the plural, such as "milliseconds".
+  std::string_view name;
+  /// The number of nanoseconds in one unit.
+  std::int64_t nanoseconds = 1;
 };
 
-/// That of "s", "ms", "us" or "ns"; nothing for other words.
+/// Returns the unit for "s", "ms", "us" or "ns", or nothing for any other word.
 std::optional<TimeUnit> time_unit(std::string_view word);
 
-/// What files do not say. Each format asks for some of it; one that it has no use for is an error.
+/// Values that the files do not state. Each format needs some of them; one that a format has no use
+/// for is an error.
 struct ForeignProfileOptions {
+  /// The batch size that was profiled, in samples.
   std::optional<std::int64_t> profile_batch;
-  std::optional<std::string> optimizer;  // sgd, momentum, rmsprop, adam
+  /// One of sgd, momentum, rmsprop and adam.
+  std::optional<std::string> optimizer;
   std::optional<std::int64_t> global_batch;
-  std::optional<std::string> device;          // kind that was measured
-  std::optional<BatchScaling> batch_scaling;  // proportional, with a warning, if not given
-  std::optional<Factor> stash;  // times a layer's output; 1, with a warning, if not given
-  std::optional<std::int64_t> tensor_parallel;  // degree whose figures are taken, 1 if not given
-  std::optional<Factor> backward_ratio;         // backward as a multiple of forward
-  std::optional<Bytes> output;                  // of a layer, per sample
-  std::optional<std::int64_t> layers;           // of each kind, Galvatron's "layertype"
-  std::optional<TimeUnit>
-      time_unit;  // else what the planner's own files have; not where keys say it
+  /// The kind of device that was measured.
+  std::optional<std::string> device;
+  /// How times depend on the batch size; proportional, with a warning, if not given.
+  std::optional<BatchScaling> batch_scaling;
+  /// The stash of a layer as a multiple of its output. If not given, it is 1, with a warning, for
+  /// PipeDream's graphs, and derived from the measured memory for Metis.
+  std::optional<Factor> stash;
+  /// The tensor-parallel degree whose figures are taken; 1 if not given.
+  std::optional<std::int64_t> tensor_parallel;
+  /// The time of a backward as a multiple of that of its forward.
+  std::optional<Factor> backward_ratio;
+  /// The output of a layer for one sample.
+  std::optional<Bytes> output;
+  /// The number of layers of each kind, which is Galvatron's "layertype".
+  std::optional<std::int64_t> layers;
+  /// The unit of times, for formats whose keys do not name it; if not given, the unit of the
+  /// planner's own files.
+  std::optional<TimeUnit> time_unit;
 };
 
 struct ImportedProfile {
-  ModelProfile profile;  // its device is empty where neither file nor options name it
+  /// The profile, whose device is empty if neither the files nor the options name it.
+  ModelProfile profile;
   std::vector<std::string> warnings;
 };
 
 struct ForeignModelFile {
   std::string text;
-  std::string name;  // what errors call it; Metis' says what was measured
+  /// The name of the file in errors. That of a Metis file states what was measured.
+  std::string name;
   ModelFormat format = ModelFormat::PipedreamGraph;
 };
 
-/// Files of one kind: one, or as many as Metis' folder has, or Galvatron's two. Layers of graphs
-/// are put in the order of narrow_order.h. Throws Error(BadInput) with the faults of a file, or
-/// Error(Usage) naming every option that is missing or would do nothing.
-/// O(length), times log nodes for graphs.
+/// Imports a profile from files of one format: a single file, all files of a Metis folder, or
+/// Galvatron's two files. The layers of graphs are arranged in the order of narrow_order.h. Throws
+/// Error(BadInput) with the faults of a file, or Error(Usage) naming every option that is missing
+/// or would have no effect. O(length), times log nodes for graphs.
 ImportedProfile import_model(const std::vector<ForeignModelFile>& files,
                              const ForeignProfileOptions& options);
 

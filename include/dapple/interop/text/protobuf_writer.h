@@ -1,6 +1,5 @@
-// Messages of Protocol Buffers as bytes: the two wire types that the formats here need, variable
-// length integers and length-delimited values (protobuf.dev, "Encoding"). Fields that have the
-// default value are left out by whoever calls.
+// Writes messages in the wire format of Protocol Buffers (protobuf.dev, "Encoding"), limited to the
+// two wire types that are needed here: variable-length integers and length-delimited values.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +8,16 @@
 
 namespace dapple::interop {
 
+/// Builds one message field by field. Omitting fields with default values is up to the caller.
 class ProtobufWriter {
  public:
-  /// Of int64, uint64, int32, uint32, bool and enumerations.
+  /// Appends a field of type int64, uint64, int32, uint32, bool or of an enumeration.
   ProtobufWriter& integer(int field, std::uint64_t value);
-  /// Of strings, bytes and messages.
+  /// Appends a field that is a string, bytes or a message.
   ProtobufWriter& text(int field, std::string_view value);
 
   const std::string& bytes() const { return bytes_; }
-  /// Its length in front, as streams of messages have it.
+  /// Returns the message preceded by its length, as in streams of messages.
   std::string delimited() const;
 
  private:

@@ -1,14 +1,17 @@
-// Topologies from the files of other tools. A file says how the devices of a server are wired
-// (nvidia-smi, NCCL, hwloc), how servers hang together (Slurm), what a whole network is
-// (ASTRA-sim), or what a collective measured (nccl-tests); several of them make one topology.
+// Imports topologies from the files of other tools. A file describes how the devices of a server
+// are wired (nvidia-smi, NCCL, hwloc), how servers are connected (Slurm), a whole network
+// (ASTRA-sim), or the measurements of a collective (nccl-tests); several files may be combined into
+// one topology.
 //
-// Bandwidths are per direction and effective: what a program gets. Where a file has only a kind of
-// link, its figure is NCCL's own (NVIDIA/nccl src/graph/topo.h), latencies are those of NCCL's ring
-// with the Simple protocol (src/graph/tuning.cc), and the memory of a device that is known by name
-// is its maker's. What neither a file nor such a table says is asked for; nothing is guessed.
+// Bandwidths are per direction and effective, that is, as seen by a program. Where a file names
+// only the kind of a link, its bandwidth is NCCL's figure (NVIDIA/nccl src/graph/topo.h); latencies
+// are those of NCCL's ring with the Simple protocol (src/graph/tuning.cc), and the memory of a
+// known device is that of its manufacturer's datasheet. Values that neither a file nor such a table
+// provides must be given as options.
 //
-// Departures from NCCL: a server has one level of PCIe roots, its sockets; PCIe switches below them
-// are not told apart. NVLinks to a switch count as one port of their sum.
+// Departures from NCCL: a server has a single level of PCIe roots, its sockets; PCIe switches below
+// them are not modelled. The NVLinks of a device to switches form one port with the sum of their
+// bandwidths.
 #pragma once
 
 #include <cstdint>
@@ -24,51 +27,78 @@ namespace dapple::interop {
 
 enum class TopologyFormat { NvidiaSmi, NcclXml, HwlocXml, NcclTests, Slurm, AstraSim };
 
-/// As --format takes it: "nvidia-smi", "nccl-xml", "hwloc-xml", "nccl-tests", "slurm", "astra-sim".
+/// Returns the name of the format that --format takes: "nvidia-smi", "nccl-xml", "hwloc-xml",
+/// "nccl-tests", "slurm", "astra-sim".
 std::string_view name_of(TopologyFormat format);
 std::vector<TopologyFormat> all_topology_formats();
 
-/// What the text looks like; nothing if it looks like none of them. O(length of the text).
+/// Returns the format that the text appears to have, or nothing if it resembles none of them.
+/// O(length of the text).
 std::optional<TopologyFormat> detect_topology_format(std::string_view text);
 
-/// What files do not say, or what is to be used in place of what they say.
+/// Values that the files do not state, or that replace those they state.
 struct ForeignTopologyOptions {
   std::string name = "imported";
-  std::optional<std::string> device;      // a known kind, or any name with `memory`
-  std::optional<Bytes> memory;            // of a device
-  Bytes reserved{std::int64_t{1} << 30};  // of it, for driver and framework
-  std::optional<std::int64_t> servers;    // alike; 1 unless files tell
-  std::optional<Bandwidth> nvlink;        // of one link, per direction
-  std::optional<Bandwidth> pcie;          // of a device
-  std::optional<Bandwidth> socket;        // between the sockets of a server
-  std::optional<Bandwidth> nic;           // of one
-  std::optional<std::int64_t> nics;       // of a server, where the file lists none
-  std::optional<Bandwidth> network;       // of a port of the switch between servers
-  std::optional<Bandwidth> rack_uplink;   // or:
+  /// The kind of the devices: a known one, or any name together with `memory`.
+  std::optional<std::string> device;
+  /// The memory of a device.
+  std::optional<Bytes> memory;
+  /// The part of a device's memory that driver and framework take.
+  Bytes reserved{std::int64_t{1} << 30};
+  /// The number of identical servers; 1 if neither this nor the files say.
+  std::optional<std::int64_t> servers;
+  /// The bandwidth of a single NVLink, per direction.
+  std::optional<Bandwidth> nvlink;
+  /// The bandwidth of a device's PCIe port.
+  std::optional<Bandwidth> pcie;
+  /// The bandwidth between the sockets of a server.
+  std::optional<Bandwidth> socket;
+  /// The bandwidth of a single NIC.
+  std::optional<Bandwidth> nic;
+  /// The number of NICs of a server, if the file lists none.
+  std::optional<std::int64_t> nics;
+  /// The bandwidth of a port of the switch between servers.
+  std::optional<Bandwidth> network;
+  /// The bandwidth of a rack's uplink, as an alternative to `rack_oversubscription`.
+  std::optional<Bandwidth> rack_uplink;
+  /// The factor by which a rack's uplink is slower than its members together.
   std::optional<Factor> rack_oversubscription;
+  /// The bandwidth of a pod's uplink, as an alternative to `pod_oversubscription`.
   std::optional<Bandwidth> pod_uplink;
+  /// The factor by which a pod's uplink is slower than its members together.
   std::optional<Factor> pod_oversubscription;
-  std::optional<std::string> nodes;  // those of Slurm's hosts that count: "gpu[001-008]"
+  /// The hosts of a Slurm topology to include, such as "gpu[001-008]"; all if not given.
+  std::optional<std::string> nodes;
 };
 
 struct ForeignFile {
   std::string text;
-  std::string name;  // what errors call it
+  /// The name of the file in errors.
+  std::string name;
   TopologyFormat format = TopologyFormat::NvidiaSmi;
 };
 
 struct ImportedTopology {
-  TopologyDescription description;  // Topology accepts it
+  /// A description that Topology accepts.
+  TopologyDescription description;
   std::vector<std::string> warnings;
 };
 
-/// Files that describe servers: of one kind, `servers` of them, or one file (or host) per server.
-/// With them, or alone where it has the server's devices, results of nccl-tests, whose largest bus
-/// bandwidth replaces that of the links that it went over: a device's ports if it stayed in one
-/// server, else the NICs; an all-reduce's times by message size become a measured bus bandwidth of
-/// as many devices. With them, one Slurm tree: leaf switches are racks, their switches pods.
-/// ASTRA-sim's network stands alone. Throws Error(BadInput) with the faults of a file, or
-/// Error(Usage) naming every option that is missing. O(length) and devices^2 of a server.
+/// Combines the files into one topology:
+///
+///   servers    files that describe the wiring of servers: a single one for `servers` identical
+///              servers, or one file (or host of a file) per server
+///   nccl-tests results of collectives, in addition to those files, or alone if they list the
+///              devices of a single server; the largest bus bandwidth replaces the bandwidth of the
+///              links that were used: those of a server if the collective ran within one, else the
+///              NICs; the times of an all-reduce by message size become a measured bus bandwidth
+///              for the same number of devices
+///   slurm      at most one tree of switches, in addition to those files; leaf switches become
+///              racks, and the switches above them pods
+///   astra-sim  a whole network, which must be the only file
+///
+/// Throws Error(BadInput) with the faults of a file, or Error(Usage) naming every option that is
+/// missing. O(length) and devices^2 of a server.
 ImportedTopology import_topology(const std::vector<ForeignFile>& files,
                                  const ForeignTopologyOptions& options);
 

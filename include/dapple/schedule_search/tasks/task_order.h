@@ -1,21 +1,21 @@
-// The order of forwards, backwards and weight gradients on each device of a pipeline whose costs
-// and memory are known: the problem, an order with its times, the rules, the evaluation. Alone on
-// figures; a plan is nothing that it knows of.
+// The order of forwards, backwards and weight gradients on each device of a pipeline with known
+// costs and memory: the problem, orders with their times, the rules and the evaluation. It is
+// independent of plans.
 //
-// Sources: Zero Bubble Pipeline Parallelism (ICLR'24): the split backward, memory as sums of each
-// task's change, the span of a device. Interleaving (Megatron-LM, SC'21) and ZB-V as several stages
-// of one device. DAPPLE (PPoPP'21): at most K micro-batches in flight, as a memory limit of K
-// slots.
+// Sources: Zero Bubble Pipeline Parallelism (ICLR'24): the split backward, memory as the sum of
+// each task's change, the span of a device. Interleaving (Megatron-LM, SC'21) and ZB-V: several
+// stages on one device. DAPPLE (PPoPP'21): at most K micro-batches in flight, as a memory limit of
+// K slots.
 //
-// Departures: 1. every stage has its own figures, and a boundary its own time in each direction;
+// Departures: 1. every stage has its own costs, and a boundary its own time in each direction;
 // 2. a device may hold several stages, which then share its memory; 3. tasks start as early as
 // their order allows, so an order has one span; 4. micro-batches pass every stage in the order of
-// their numbers. They are alike, so nothing is lost: give the k-th forward of a stage, whichever it
-// was, to micro-batch k, and so for backwards and weight gradients. The k-th input of a stage is
-// there once k micro-batches have passed the stage before, so each start remains allowed, and
-// memory counts tasks, not numbers.
+// their numbers. As micro-batches are alike, this loses nothing: assign the k-th forward of a
+// stage, whichever micro-batch it had, to micro-batch k, and likewise backwards and weight
+// gradients. The k-th input of a stage is there once k micro-batches have passed the preceding
+// stage, so each start remains allowed, and memory counts tasks, not numbers.
 //
-// Times are whole nanoseconds, memory is in bytes or in any other whole unit used throughout.
+// Times are whole nanoseconds; memory is in bytes or in any other whole unit used throughout.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,10 @@ namespace dapple::schedule_search {
 
 enum class TaskKind : std::uint8_t {
   Forward,
-  Backward,        // of the input alone where the backward is split, of all where it is not
-  WeightGradient,  // only where the backward is split
+  /// The input gradient alone if the backward is split, otherwise the whole backward.
+  Backward,
+  /// Exists only if the backward is split.
+  WeightGradient,
 };
 
 struct Task {
@@ -43,107 +45,127 @@ struct Task {
   friend bool operator==(const Task&, const Task&) = default;
 };
 
-/// "F0", "2B5": the stage is said where `with_stage` is set.
+/// Returns "F0", or with the stage "2B5" if `with_stage` is set.
 std::string to_text(Task task, bool with_stage);
 
-/// What one micro-batch costs on one stage. The memory of a device changes by `forward_memory` when
-/// a forward starts, and by the others, which are negative where they give back, when their task
-/// ends; a task that takes memory has it from its start on.
+/// The costs of one micro-batch on one stage. The memory in use of a device changes by
+/// `forward_memory` when a forward starts. It changes by `backward_memory` and
+/// `weight_gradient_memory` when a task of that kind ends if the value is negative (memory is
+/// released), or when it starts if the value is positive.
 struct TaskStage {
   DeviceIndex device;
   Duration forward;
   Duration backward;
   Duration weight_gradient;
-  Duration send_forward;   // activations to the next stage; of the last stage unused
-  Duration send_backward;  // gradients to the stage before; of the first stage unused
+  /// Sends activations to the next stage; unused for the last stage.
+  Duration send_forward;
+  /// Sends gradients to the previous stage; unused for the first stage.
+  Duration send_backward;
   Bytes forward_memory;
   Bytes backward_memory;
   Bytes weight_gradient_memory;
-  std::int32_t most_in_flight = std::numeric_limits<std::int32_t>::max();  // micro-batches
+  /// The maximum number of micro-batches in flight.
+  std::int32_t most_in_flight = std::numeric_limits<std::int32_t>::max();
 };
 
-/// A device ends when its last task has, and what must follow that.
+/// What is to be minimized. A device ends when its last task, and what must follow that, has ended.
 enum class OrderObjective : std::uint8_t {
-  Span,      // the longest time of any device from its first start to its end
-  Makespan,  // from the first start of all to the last end of all
+  /// The longest time of any device from its first start to its end.
+  Span,
+  /// The time from the first start to the last end of all devices.
+  Makespan,
 };
 
-/// What a stage holds of a replica's memory. In flight is a micro-batch from the start of its
-/// forward to the end of its weight gradient, or of its backward where that is not split: it holds
-/// `by_forward` all the time, and `by_backward` too from the start of its backward on. What waits
-/// at the boundaries needs `before` for each micro-batch that the stage before has in flight at
-/// most beyond what this one has, and `behind` for each that this one has beyond the stage behind.
+/// The memory of a replica that a stage needs. A micro-batch is in flight from the start of its
+/// forward to the end of its weight gradient, or of its backward if that is not split. Boundary
+/// buffers hold the micro-batches that wait at the stage's boundaries.
 struct StageHolding {
   StageIndex stage;
+  /// Held for each micro-batch in flight.
   Bytes by_forward;
+  /// Held additionally from the start of a micro-batch's backward on.
   Bytes by_backward;
+  /// Boundary buffer for each micro-batch by which the previous stage's maximum number in flight
+  /// exceeds that of this stage.
   Bytes before;
+  /// Boundary buffer for each micro-batch by which this stage's maximum number in flight exceeds
+  /// that of the next stage.
   Bytes behind;
 };
 
-/// That what the stages of a device hold together has room: the most at a time of the tasks, and
-/// what waits. A device may have several such limits: one for each replica that it stands for.
+/// The condition that the stages of a device together fit into `room`: the peak of their tasks plus
+/// the boundary buffers. A device may have several such limits, one for each replica that it
+/// represents.
 struct HoldingLimit {
   DeviceIndex device;
-  Bytes room;                        // below zero: nothing fits
-  std::vector<StageHolding> stages;  // of the device
+  /// The available memory; if negative, nothing fits.
+  Bytes room;
+  /// The stages of the device that count.
+  std::vector<StageHolding> stages;
 };
 
 struct TaskProblem {
-  std::vector<TaskStage> stages;     // in the order of the pipeline
-  std::vector<Bytes> memory_limits;  // of each device
+  /// The stages in the order of the pipeline.
+  std::vector<TaskStage> stages;
+  /// The memory limit of each device.
+  std::vector<Bytes> memory_limits;
   std::int32_t num_micro_batches = 1;
   bool split_backward = true;
   OrderObjective objective = OrderObjective::Span;
-  std::vector<HoldingLimit> holding_limits = {};  // beside the devices' memory limits
-  /// What must follow the last task of each device before it is done: reductions of gradients and
-  /// the optimizer's step. Empty: nothing.
+  /// Limits that apply in addition to the devices' memory limits.
+  std::vector<HoldingLimit> holding_limits = {};
+  /// The time that must follow the last task of each device before the device ends: reductions of
+  /// gradients and the optimizer's step. Empty: none.
   std::vector<Duration> after_last = {};
 };
 
-/// Faults of a problem, each named: no stages or devices, figures below zero or so large that sums
-/// could overflow, weight gradients without a split backward, a micro-batch that leaves memory
-/// behind. Nothing below is defined for a problem that has any. O(stages + devices).
+/// Returns the violations of a problem: no stages or devices, negative values or values so large
+/// that sums could overflow, weight gradients without a split backward, a micro-batch that does not
+/// release all its memory. All other functions require that there are none. O(stages + devices).
 std::vector<Violation> validate(const TaskProblem& problem);
 
-/// The least memory that any order needs on each device: a micro-batch's forwards there, and then
-/// its backwards and weight gradients in turn. With at least so much on every device some order
-/// exists (one micro-batch after the other, so that none waits), with less on any there is none.
-/// O(stages).
+/// Returns the minimum memory of any order on each device: that of a micro-batch's forwards on the
+/// device followed by its backwards and weight gradients in turn. With at least so much on every
+/// device an order exists (one micro-batch after the other, without boundary buffers); with less on
+/// any device there is none. O(stages).
 std::vector<Bytes> least_memory(const TaskProblem& problem);
 
-/// Whether some order exists: one micro-batch after the other fits the memory of the devices and
-/// what may be held. O(stages + limits).
+/// Whether some order exists, which is so if one micro-batch after the other fits the memory and
+/// the holding limits of the devices. O(stages + limits).
 bool has_order(const TaskProblem& problem);
 
-/// Per device, its tasks in the order in which they run.
+/// The tasks of each device in the order in which they run.
 using TaskOrder = std::vector<std::vector<Task>>;
 
-/// When each task of an order starts, in the same places.
+/// The start of each task of an order, at the same positions.
 using TaskStarts = std::vector<std::vector<Duration>>;
 
 struct OrderTimes {
   TaskStarts starts;
-  Duration span;              // OrderObjective::Span
-  Duration makespan;          // OrderObjective::Makespan
-  std::vector<Task> waiting;  // at a deadlock: the first task of each device that never starts
+  /// The value of OrderObjective::Span.
+  Duration span;
+  /// The value of OrderObjective::Makespan.
+  Duration makespan;
+  /// After a deadlock, the first task of each device that never starts.
+  std::vector<Task> waiting;
 
   Duration objective(OrderObjective which) const {
     return which == OrderObjective::Span ? span : makespan;
   }
 };
 
-/// Runs an order: a task starts once the task before it on its device has ended and its input is
-/// there. At a deadlock the starts end early and the durations count what ran. O(tasks).
-/// Requires: a valid problem, an order for its devices with stages and micro-batches that it has.
+/// Runs an order: a task starts once the previous task on its device has ended and its input is
+/// there. After a deadlock, the starts are incomplete and the durations count only what ran.
+/// O(tasks). Requires: a valid problem; an order for its devices, with existing stages and
+/// micro-batches only.
 OrderTimes run_order(const TaskProblem& problem, const TaskOrder& order);
 
-/// Faults of an order with its starts, rule by rule and task by task: every stage runs the tasks of
-/// every micro-batch once, on its device, one at a time; a forward starts when the stage before has
-/// ended and sent, a backward when the stage behind has, and the forward of its own; a weight
-/// gradient after its backward; no prefix of a device's tasks takes more memory than it has, no
-/// stage has more in flight than it may, and what is held has room. Knows nothing of how orders are
-/// made or run. O(tasks * limits per device).
+/// Returns the violations of an order with its starts: every stage runs the tasks of every
+/// micro-batch once, on its device, one at a time; a forward starts after the previous stage has
+/// ended its forward and sent, a backward after the next stage has ended its backward and sent, and
+/// after its own forward; a weight gradient after its backward; no prefix of a device's tasks needs
+/// more memory than it has, no stage has more in flight than allowed, and the holding limits are
+/// kept. The check is independent of how orders are made or run. O(tasks * limits per device).
 std::vector<Violation> check_order(const TaskProblem& problem, const TaskOrder& order,
                                    const TaskStarts& starts);
 

@@ -8,11 +8,11 @@
 namespace dapple::cuda {
 namespace {
 
-/// At once, for which the compiler is to leave registers; it spills none.
+/// The number of resident blocks for which the compiler must leave registers; it spills none.
 [[maybe_unused]] constexpr int kBlocksPerMultiprocessor = 2;
 
-/// What all kernels take. A block works on 32 positions of a head of a sample (blockIdx.x), and on
-/// 128 columns of their vectors (blockIdx.y).
+/// The arguments of all kernels. A block processes 32 positions of a head of a sample (blockIdx.x)
+/// and 128 columns of their vectors (blockIdx.y).
 template <class Number>
 struct HeadArrays {
   int sequence = 0;
@@ -30,7 +30,7 @@ struct HeadArrays {
   __device__ int column() const { return static_cast<int>(blockIdx.y) * kVectorColumns; }
   __device__ std::int64_t head() const { return static_cast<int>(blockIdx.x) / tiles; }
 
-  /// Of the block's head in [samples, sequence, parts, heads, width].
+  /// Returns the rows of the block's head in [samples, sequence, parts, heads, width].
   template <class Kind>
   __device__ HeadRows<Kind> rows_of(Kind* numbers, int part, int parts) const {
     const std::int64_t hidden = static_cast<std::int64_t>(heads) * width;
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kTileWarps* kWarp, kBlocksPerMultiprocessor)
       const bool is_seen = arrays.sees(first + tile_row(i), key + tile_lane());
       const float score = is_seen ? arrays.scale * scores.values[i] : -INFINITY;
       const float new_largest = fmaxf(largest[i], warp_max(score));
-      // Rows beyond the sequence see nothing, and have no largest score.
+      // Rows beyond the sequence attend to nothing and have no largest score.
       const float share = is_seen ? expf(score - new_largest) : 0;
       const float shrinking = new_largest == -INFINITY ? 1 : expf(largest[i] - new_largest);
       sums[i] = sums[i] * shrinking + warp_sum(share);
@@ -88,8 +88,8 @@ __global__ void __launch_bounds__(kTileWarps* kWarp, kBlocksPerMultiprocessor)
              arrays.column());
 }
 
-/// means[head][position] = gradient of the output times the output: what softmax takes off each
-/// score's gradient. A warp for each.
+/// Computes means[head][position] = output gradient times output, which softmax's backward
+/// subtracts from the gradient of each probability. One warp per row.
 template <class Number>
 __global__ void mean_kernel(HeadArrays<Number> arrays, std::int64_t rows, float* means) {
   const std::int64_t row =
@@ -109,7 +109,7 @@ __global__ void mean_kernel(HeadArrays<Number> arrays, std::int64_t rows, float*
   if (tile_lane() == 0) means[row] = sum;
 }
 
-/// From the gradient of a share to that of its score.
+/// Returns the gradient of a score from that of its probability (`share`).
 __device__ float score_gradient(float share, float share_gradient, float mean, float scale) {
   return scale * share * (share_gradient - mean);
 }
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(kTileWarps* kWarp, kBlocksPerMultiprocessor)
              arrays.column());
 }
 
-/// Rows of tiles are keys here, columns queries.
+/// In this kernel the rows of tiles are keys and the columns queries.
 template <class Number>
 __global__ void __launch_bounds__(kTileWarps* kWarp, kBlocksPerMultiprocessor)
     key_value_gradient_kernel(HeadArrays<Number> arrays, const float* means,

@@ -1,8 +1,8 @@
-// Tiles of the matrices of attention, as the threads of a block compute them together.
+// Tiles of the matrices of attention, computed jointly by the threads of a block.
 //
 // A block has 8 warps. A tile of scores is 32 x 32: a warp has four rows of it, a thread one column
-// of these. A tile of vectors is 32 rows of up to 128 columns, of which a thread has every 32nd:
-// its columns belong to the thread, its rows to the warp, as those of the scores.
+// of these rows. A tile of vectors is 32 rows of up to 128 columns: a warp has the same rows as of
+// the scores, a thread every 32nd column.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -19,14 +19,14 @@ inline constexpr int kRowsOfWarp = kTile / kTileWarps;
 inline constexpr int kColumnsOfThread = 4;
 inline constexpr int kVectorColumns = kTile * kColumnsOfThread;
 
-/// Vectors of a head's positions, `stride` numbers from one position to the next.
+/// The vectors of a head's positions, `stride` numbers apart.
 template <class Number>
 struct HeadRows {
   Number* first = nullptr;
   std::int64_t stride = 0;
 };
 
-/// A tile of scores as a thread has it, and of vectors.
+/// The parts of a tile of scores and of a tile of vectors that one thread holds.
 struct ScoreRows {
   float values[kRowsOfWarp] = {};
 };
@@ -37,12 +37,12 @@ struct VectorRows {
 __device__ inline int tile_lane() {
   return static_cast<int>(threadIdx.x) % kWarp;
 }
-/// In a tile, of this thread's i-th row.
+/// Returns the row in the tile of this thread's i-th row.
 __device__ inline int tile_row(int i) {
   return static_cast<int>(threadIdx.x) / kWarp * kRowsOfWarp + i;
 }
 
-/// 32 positions from `first` on, 32 numbers of each from `column` on; zero where there is none.
+/// Loads 32 numbers from `column` on of each of 32 positions from `first` on; zero beyond the ends.
 template <class Number>
 __device__ void load_square(HeadRows<Number> rows, int sequence, int first, int width, int column,
                             float (&square)[kTile][kTile + 1]) {
@@ -55,7 +55,8 @@ __device__ void load_square(HeadRows<Number> rows, int sequence, int first, int 
   }
 }
 
-/// result[row][column] = left[left_first + row] right[right_first + column], over the whole width.
+/// Computes result[row][column] = left[left_first + row] right[right_first + column] over the whole
+/// width.
 template <class Number>
 __device__ ScoreRows multiply_rows(HeadRows<Number> left, int left_first, HeadRows<Number> right,
                                    int right_first, int sequence, int width) {
@@ -63,7 +64,7 @@ __device__ ScoreRows multiply_rows(HeadRows<Number> left, int left_first, HeadRo
   __shared__ float of_right[kTile][kTile + 1];
   ScoreRows result;
   for (int column = 0; column < width; column += kTile) {
-    __syncthreads();  // what was read before
+    __syncthreads();  // previous reads are complete
     load_square(left, sequence, left_first, width, column, of_left);
     load_square(right, sequence, right_first, width, column, of_right);
     __syncthreads();
@@ -75,14 +76,14 @@ __device__ ScoreRows multiply_rows(HeadRows<Number> left, int left_first, HeadRo
   return result;
 }
 
-/// sums[row] += scores[row][other] vectors[first + other], over the others of the tile, columns
-/// from `column` on.
+/// Computes sums[row] += scores[row][other] vectors[first + other], summed over the tile's columns
+/// `other`, for the vector columns from `column` on.
 template <class Number>
 __device__ void add_products(const ScoreRows& scores, HeadRows<Number> vectors, int first,
                              int sequence, int width, int column, VectorRows& sums) {
   __shared__ float of_scores[kTile][kTile + 1];
   __shared__ float of_vectors[kTile][kVectorColumns];
-  __syncthreads();  // what was read before
+  __syncthreads();  // previous reads are complete
   for (int i = 0; i < kRowsOfWarp; ++i) of_scores[tile_row(i)][tile_lane()] = scores.values[i];
   for (int i = 0; i < kRowsOfWarp; ++i) {
     const int position = first + tile_row(i);
@@ -104,7 +105,7 @@ __device__ void add_products(const ScoreRows& scores, HeadRows<Number> vectors, 
   }
 }
 
-/// Writes factors[i] times each row.
+/// Writes each row times factors[i].
 template <class Number>
 __device__ void write_rows(const VectorRows& sums, const float (&factors)[kRowsOfWarp],
                            HeadRows<Number> to, int first, int sequence, int width, int column) {

@@ -9,7 +9,7 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 
-/// Largest score so far, and the sum of the exponentials of the distances to it.
+/// The largest score so far and the sum of the exponentials of the differences to it.
 /// Source: Milakov and Gimelshein 2018, algorithm 3.
 struct RunningSum {
   float largest = -INFINITY;
@@ -34,9 +34,9 @@ __device__ float block_max(float value) {
   return warp_max(lane < blockDim.x / kWarp ? of_warps[lane] : -INFINITY);
 }
 
-/// Calls `visit(first, PackOf<kCount>{})` for packs that together are a row, the first number of
-/// each said, spread over the block's threads: full ones where they lie on multiples of 16 bytes,
-/// and packs of one before and behind these.
+/// Calls `visit(first, PackOf<kCount>{})` for packs that cover a row, `first` being the first
+/// number of the pack, distributed over the block's threads: full packs at multiples of 16 bytes,
+/// and packs of one before and after these.
 template <class Number, class Visit>
 __device__ void for_each_pack(const Number* row, std::int64_t count, const Visit& visit) {
   constexpr int kCount = kPackOf<Number>;
@@ -65,7 +65,7 @@ __global__ void log_sum_kernel(std::int64_t classes, std::int64_t stride, const 
     for (const Number& number : numbers.values) running.add(to_float(number));
   });
   const float largest = block_max(running.largest);
-  // A thread without scores has a sum of zero, and nothing to subtract infinities from.
+  // A thread without scores has a sum of zero; subtracting infinities must be avoided.
   const float own = running.sum == 0 ? 0 : running.sum * expf(running.largest - largest);
   const float log_sum = largest + logf(block_sum(own));
   if (threadIdx.x != 0) return;

@@ -8,10 +8,10 @@
 namespace dapple::cuda {
 namespace {
 
-constexpr int kRowsPerBlock = 4;  // a warp each
+constexpr int kRowsPerBlock = 4;  // one warp per row
 constexpr float kLeastVariance = 1e-5F;
 
-/// Row of this thread's warp.
+/// Returns the row of this thread's warp.
 __device__ std::int64_t row_number() {
   return static_cast<std::int64_t>(blockIdx.x) * kRowsPerBlock + threadIdx.x / kWarp;
 }
@@ -23,7 +23,7 @@ __device__ void for_each_pack(int columns, const Visit& visit) {
   for (int column = lane * kCount; column < columns; column += kWarp * kCount) visit(column);
 }
 
-/// The row is read three times; only the first time it is not in the nearest cache.
+/// Reads each row three times, the second and third time from the nearest cache.
 template <class Number, int kCount>
 __global__ void normalise_kernel(int columns, std::int64_t rows, const Number* input,
                                  const Number* scale, const Number* shift, Number* output,
@@ -74,7 +74,7 @@ struct BackwardArrays {
   Number* input_gradient;
 };
 
-/// What all numbers of a row's gradient have in common.
+/// The values that all elements of a row's gradient share.
 struct RowGradient {
   float mean = 0;
   float inverse = 0;
@@ -103,8 +103,8 @@ __device__ RowGradient row_gradient(const BackwardArrays<Number>& arrays, int co
   return {mean, inverse, warp_sum(sum_h) * share, warp_sum(sum_hn) * share};
 }
 
-/// Of numbers at `at`, which lie in `column` and behind it. Adds what they have of the gradients of
-/// scale and shift.
+/// Writes the gradients of the numbers at `at`, which begin at `column`, and adds their
+/// contributions to the gradients of scale and shift.
 template <class Number, int kCount>
 __device__ void write_gradient(const BackwardArrays<Number>& arrays, const RowGradient& row,
                                std::int64_t at, int column, float (&sums)[2 * kCount]) {
@@ -128,8 +128,8 @@ __device__ void write_gradient(const BackwardArrays<Number>& arrays, const RowGr
 constexpr int kBackwardWarps = 8;  // of a block
 constexpr int kRowsOfWarp = kRowsOfPart / kBackwardWarps;
 
-/// A block writes the gradients of a part of the rows, and what it has of those of scale and shift:
-/// partials[block][scale, shift][column]. The rows are read twice, the second time out of caches.
+/// Each block writes the gradients of a part of the rows and its contribution to those of scale and
+/// shift: partials[block][scale, shift][column]. Rows are read twice, the second time from caches.
 template <class Number, int kCount>
 __global__ void backward_kernel(int columns, std::int64_t rows, BackwardArrays<Number> arrays,
                                 float* partials) {

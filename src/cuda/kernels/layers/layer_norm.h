@@ -1,17 +1,17 @@
-// Layer norm over rows: n = (x - mean) / sqrt(variance + 1e-5), y = n scale + shift.
+// Layer normalization of rows: n = (x - mean) / sqrt(variance + 1e-5), y = n scale + shift.
 #pragma once
 
 #include "dapple/cuda/memory/tensor.h"
 
 namespace dapple::cuda {
 
-/// Mean and 1 / deviation of each row, Float32: what a backward needs beside the input.
+/// The mean and 1 / deviation of each row, Float32, which a backward needs besides the input.
 struct RowStatistics {
   View means;
   View inverses;
 };
 
-/// Of a tensor [2, rows].
+/// Returns the views of means and inverses in a tensor [2, rows].
 RowStatistics row_statistics(const DeviceTensor& tensor);
 
 struct NormForward {
@@ -24,13 +24,13 @@ struct NormForward {
 };
 void normalise(const Stream& stream, const NormForward& arrays);
 
-/// Rows whose part of the gradients of scale and shift a backward adds up first.
+/// The number of rows whose contributions to the gradients of scale and shift are summed first.
 inline constexpr int kRowsOfPart = 32;
 
-/// With h the output's gradient times scale: (h - mean(h) - n mean(h n)) / deviation, and what
-/// comes around the norm added to it. With it go the gradients of scale and shift, which are sums
-/// over the rows in an order that does not change. Source: Ba, Kiros and Hinton 2016, with the
-/// chain rule.
+/// The arrays of the backward. With h the output's gradient times scale, the input gradient is
+/// (h - mean(h) - n mean(h n)) / deviation, plus `addend`, the gradient of a residual connection
+/// around the norm. The backward also computes the gradients of scale and shift, which are sums
+/// over the rows in a fixed order. Source: Ba, Kiros and Hinton 2016, with the chain rule.
 struct NormBackward {
   std::int64_t columns = 0;
   View input;
@@ -38,8 +38,10 @@ struct NormBackward {
   RowStatistics statistics;
   View output_gradient;
   View input_gradient;
-  View sums;         // [scale, shift], two arrays one after another, Float32
-  View addend = {};  // shaped as the input; nothing is added if empty
+  // [scale, shift], two Float32 arrays one after another.
+  View sums;
+  // Shaped as the input; empty: nothing is added.
+  View addend = {};
 };
 void normalise_backward(Device& device, const NormBackward& arrays);
 

@@ -11,7 +11,7 @@ namespace {
 struct PatchShape {
   ConvolutionOperation operation;
   std::int64_t rows;     // places along the height
-  std::int64_t columns;  // and the width
+  std::int64_t columns;  // places along the width
 };
 
 template <class Number>
@@ -65,7 +65,7 @@ __global__ void add_biases_kernel(std::int64_t count, std::int64_t channels, std
   }
 }
 
-/// A block for each channel.
+/// Uses one block per channel.
 template <class Number>
 __global__ void channel_sum_kernel(std::int64_t samples, std::int64_t channels, std::int64_t places,
                                    const Number* gradient, float* sums) {

@@ -1,5 +1,5 @@
-// Convolution as a product: matrices whose columns hold what the kernel lies on at each place.
-// Source: Chellapilla, Puri and Simard 2006.
+// Convolution as a matrix product: the columns of a matrix are the patches of the image under the
+// kernel at each place. Source: Chellapilla, Puri and Simard 2006.
 #pragma once
 
 #include "dapple/cuda/memory/tensor.h"
@@ -7,21 +7,22 @@
 
 namespace dapple::cuda {
 
-/// Where the kernel may lie along a side of so many pixels.
+/// Returns the number of places of the kernel along a side of `side` pixels.
 std::int64_t places_along(const ConvolutionOperation& operation, std::int64_t side);
 
-/// From an image [channels, height, width] to [channels kernel kernel, places], zero on padding.
+/// Converts an image [channels, height, width] to [channels kernel kernel, places], with zeros for
+/// padding.
 void to_patches(const Stream& stream, const ConvolutionOperation& operation, View image,
                 View patches);
 
-/// The other way: each pixel becomes the sum of where it lies in patches.
+/// Performs the reverse: each pixel becomes the sum of its occurrences in patches.
 void from_patches(const Stream& stream, const ConvolutionOperation& operation, View patches,
                   View image);
 
-/// images[sample, channel, place] += biases[channel].
+/// Computes images[sample, channel, place] += biases[channel].
 void add_channel_biases(const Stream& stream, View biases, std::int64_t places, View images);
 
-/// sums[channel] += gradient[sample, channel, place] over samples and places.
+/// Computes sums[channel] += gradient[sample, channel, place] over samples and places.
 void add_channel_sums(const Stream& stream, std::int64_t places, View gradient, View sums);
 
 }  // namespace dapple::cuda

@@ -36,7 +36,7 @@ __global__ void forward_kernel(WindowCounts of, const Number* input, Number* out
   }
 }
 
-/// The first window along a side that a pixel may be in.
+/// Returns the first window along a side that contains the pixel, if any does.
 __device__ std::int64_t first_window(std::int64_t pixel, const Windows& windows) {
   return pixel < windows.kernel ? 0 : (pixel - windows.kernel) / windows.stride + 1;
 }

@@ -1,15 +1,17 @@
-// The largest of each square window. Of equal numbers the first counts, row by row.
+// Max pooling over square windows. Of equal numbers the first, in row-major order, counts.
 #pragma once
 
 #include "dapple/cuda/memory/tensor.h"
 
 namespace dapple::cuda {
 
-/// Planes are channels of samples.
+/// The windows of all planes, which are the channels of samples.
 struct Windows {
   std::int64_t planes = 0;
-  std::int64_t height = 0;  // of the input
+  // The size of the input.
+  std::int64_t height = 0;
   std::int64_t width = 0;
+
   std::int64_t kernel = 0;
   std::int64_t stride = 0;
 
@@ -17,10 +19,10 @@ struct Windows {
   std::int64_t columns() const { return (width - kernel) / stride + 1; }
 };
 
-/// `pixels`, Int32, says for each window which pixel of its plane it was.
+/// Writes the maxima, and to `pixels` (Int32) the position of each maximum in its plane.
 void max_pool(const Stream& stream, const Windows& windows, View input, View output, View pixels);
 
-/// Each pixel's gradient is the sum of those of the windows that it is the largest of.
+/// Computes each pixel's gradient as the sum of those of the windows of which it is the maximum.
 void max_pool_gradient(const Stream& stream, const Windows& windows, View pixels,
                        View output_gradient, View input_gradient);
 
